@@ -1,0 +1,47 @@
+# make demo and make test each work by themselves in a fresh clone: they need Python 3.10 to 3.13,
+# pip and make, and build .venv on the way. PYTHON=python3.12 chooses another interpreter.
+
+PYTHON ?= $(firstword $(foreach p,python3.11 python3.12 python3.13 python3.10,$(shell command -v $(p))) python3)
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+BASE := $(VENV)/.base
+DEV := $(VENV)/.dev
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint bench clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(BASE) ## Fine-tune the bundled network on real images, without PyTorch (2 minutes)
+	$(BIN)/pocketune demo
+
+test: $(DEV) ## Run the tests
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(DEV) ## Check style, formatting and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(DEV) ## Reproduce every figure of benchmarks/results
+	@set -e; for script in benchmarks/bench_*.py; do echo "$$script"; $(BIN)/python "$$script"; done
+
+clean: ## Remove the environment and everything that was built
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+# The device half: all that the demo needs.
+$(BASE): pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) install --quiet --constraint constraints.txt --editable .
+	@touch $@
+
+# Both halves and the tools. torch comes first and alone: pinned, from the index that pip is
+# configured with, and nothing that follows can replace it.
+$(DEV): pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) install --quiet "$$(grep '^torch==' constraints.txt)"
+	$(PIP) install --quiet --constraint constraints.txt --editable ".[author,dev]"
+	@touch $@ $(BASE)

@@ -1,0 +1,200 @@
+"""Run a compiled step against PyTorch, before anybody relies on it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from torch.nn import functional
+
+from pocketune.compiler.trace import normalize, running_statistics, trained_parameters
+from pocketune.device.engine import Engine, State
+from pocketune.device.manifest import NoiseSpec
+from pocketune.device.noise import draw_noise
+from pocketune.device.optimizer import SGD
+from pocketune.errors import PocketuneError
+
+TOLERANCE = 1e-4
+"""Largest error of a tensor, as a share of its largest magnitude."""
+
+FLOOR = 1e-6
+"""Error that is always allowed: some gradients are zero but for rounding."""
+
+ROUNDING = 8
+"""Error that is allowed as a multiple of PyTorch's own float32 against float64."""
+
+ATTEMPTS = 3
+"""Batches tried for a step: an activation on its kink, where rounding decides which way the
+gradient goes, passes with other images; a wrong graph fails with any."""
+
+LEARNING_RATE = 0.01
+
+Images = NDArray[np.uint8]
+Labels = NDArray[np.int64]
+Tensors = dict[str, NDArray[np.float64]]
+
+
+class CompileError(PocketuneError):
+    """The compiled step does not compute what PyTorch computes."""
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """How far a tensor is off, and how far it may be."""
+
+    tensor: str
+    error: float
+    allowed: float
+
+    @property
+    def share(self) -> float:
+        """1 is the bound; a value that is not finite is beyond any."""
+        return self.error / self.allowed if np.isfinite(self.error) else np.inf
+
+
+class Reference:
+    """The training step in PyTorch, in the precision of `network`."""
+
+    def __init__(self, network: nn.Module, label_smoothing: float) -> None:
+        self._network = network
+        self._label_smoothing = label_smoothing
+        self._trained = trained_parameters(network)
+        self._optimizer = torch.optim.SGD(self._trained.values(), LEARNING_RATE)
+
+    def step(
+        self, before: State, after: State, images: Images, labels: Labels, noise: State
+    ) -> Tensors:
+        """Everything that a step from the values `before` gives, and the predictions `after`."""
+        self._load({**before, **noise})
+        self._network.train()
+        self._optimizer.zero_grad()
+        loss = functional.cross_entropy(
+            self._logits(images), torch.from_numpy(labels), label_smoothing=self._label_smoothing
+        )
+        loss.backward()  # type: ignore[no-untyped-call]
+        values = {"loss": _to_numpy(loss)}
+        for name, parameter in self._trained.items():
+            assert parameter.grad is not None
+            values[f"gradient of {name}"] = _to_numpy(parameter.grad)
+        self._optimizer.step()
+        for name, parameter in self._trained.items():
+            values[f"updated {name}"] = _to_numpy(parameter)
+        for name, statistic in running_statistics(self._network).items():
+            values[f"new {name}"] = _to_numpy(statistic)
+        self._load(after)
+        self._network.eval()
+        with torch.no_grad():
+            values["predictions"] = _to_numpy(self._logits(images))
+        return values
+
+    def _logits(self, images: Images) -> torch.Tensor:
+        norm: Any = self._network.normalization
+        pixels = normalize(torch.from_numpy(images), norm.mean, norm.std)
+        dtype = next(self._network.parameters()).dtype
+        logits: torch.Tensor = self._network(pixels.to(dtype))
+        return logits
+
+    @torch.no_grad()
+    def _load(self, values: State) -> None:
+        tensors = {**dict(self._network.named_parameters()), **dict(self._network.named_buffers())}
+        for name, value in values.items():
+            tensors[name].copy_(torch.from_numpy(value))
+
+
+def check_engine(
+    engine: Engine,
+    network: nn.Module,
+    *,
+    batch: int,
+    size: int,
+    classes: int,
+    label_smoothing: float,
+    noise: Iterable[NoiseSpec] = (),
+    steps: int = 5,
+) -> Deviation:
+    """Train in `engine` and in PyTorch side by side and compare everything, step by step.
+
+    Loss, every gradient, every updated parameter, every new running statistic and the predictions
+    must lie within `TOLERANCE` of PyTorch in float64, or within `ROUNDING` times what PyTorch's own
+    float32 is off: a norm over a nearly constant channel magnifies rounding in any
+    implementation. The references start every step from the engine's values.
+
+    Args:
+        engine: what is checked; it starts from its own state.
+        network: the adapted network, its dropouts replaced by `SuppliedDropout`.
+        noise: the masks that the engine draws.
+
+    Returns:
+        The tensor that came nearest to its bound.
+
+    Raises:
+        CompileError: a tensor is off by more; the message names it.
+    """
+    references = (
+        Reference(copy.deepcopy(network).double(), label_smoothing),
+        Reference(copy.deepcopy(network), label_smoothing),
+    )
+    rng = np.random.default_rng(0)
+    worst = Deviation("loss", 0.0, 1.0)
+    for step in range(steps):
+        before, found = engine.state(), []
+        for _ in range(ATTEMPTS):
+            engine.load(before)
+            images, labels = _smooth_images(rng, batch, size), rng.integers(0, classes, batch)
+            ours = _engine_step(engine, images, labels, np.random.default_rng(step))
+            masks = draw_noise(noise, np.random.default_rng(step))
+            after = engine.state()
+            exact, rounded = (r.step(before, after, images, labels, masks) for r in references)
+            found.append(max(_deviations(ours, exact, rounded), key=lambda d: d.share))
+            if found[-1].share <= 1:
+                break
+        best = min(found, key=lambda d: d.share)
+        if best.share > 1:
+            raise CompileError(
+                f"the compiled step disagrees with PyTorch in step {step + 1}: {best.tensor} is "
+                f"off by {best.error:.1e} where {best.allowed:.1e} is allowed; no kit was written"
+            )
+        worst = max(worst, best, key=lambda d: d.share)
+    return worst
+
+
+def _engine_step(
+    engine: Engine, images: Images, labels: Labels, rng: np.random.Generator
+) -> Tensors:
+    result = engine.gradients(images, labels, rng)
+    values: dict[str, object] = {f"gradient of {n}": g for n, g in result.values.items()}
+    SGD(engine.parameters).step(result.values, lr=LEARNING_RATE)
+    values["loss"], values["predictions"] = result.loss, engine.predict(images)
+    values.update({f"updated {n}": p for n, p in engine.parameters.items()})
+    values.update({f"new {n}": s for n, s in engine.statistics.items()})
+    return {name: np.array(value, np.float64) for name, value in values.items()}
+
+
+def _deviations(ours: Tensors, exact: Tensors, rounded: Tensors) -> Iterator[Deviation]:
+    for name, truth in exact.items():
+        rounding = ROUNDING * _largest(rounded[name] - truth)
+        allowed = max(TOLERANCE * _largest(truth), rounding, FLOOR)
+        yield Deviation(name, _largest(ours[name] - truth), allowed)
+
+
+def _largest(values: NDArray[np.float64]) -> float:
+    return float(np.max(np.abs(values), initial=0.0))
+
+
+def _smooth_images(rng: np.random.Generator, batch: int, size: int) -> Images:
+    """Random images that vary slowly, as photos do; independent pixels average out to grey."""
+    coarse = rng.random((batch, 5, 5, 3), dtype=np.float32)
+    maps = torch.from_numpy(coarse).permute(0, 3, 1, 2)
+    smooth = functional.interpolate(maps, size=(size, size), mode="bicubic", align_corners=False)
+    pixels = smooth.permute(0, 2, 3, 1).numpy() * 255
+    return np.clip(pixels, 0, 255).astype(np.uint8)
+
+
+def _to_numpy(tensor: torch.Tensor) -> NDArray[np.float64]:
+    return tensor.detach().double().numpy().copy()

@@ -1,0 +1,187 @@
+"""Compile an adapted network into a kit."""
+
+from __future__ import annotations
+
+import copy
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import onnx
+import safetensors.numpy
+from torch import Tensor, nn
+
+import pocketune
+from pocketune.compiler.check import check_engine
+from pocketune.compiler.cost import graph_flops
+from pocketune.compiler.graphs import Graphs, build_graphs
+from pocketune.compiler.liveness import order_for_memory
+from pocketune.compiler.noise import supply_noise
+from pocketune.compiler.trace import running_statistics, trained_parameters
+from pocketune.device.kit import Kit
+from pocketune.device.kit_writer import write_kit
+from pocketune.device.manifest import (
+    FEATURES,
+    PARAMETERS,
+    PREDICT,
+    STEP,
+    ClassifierSpec,
+    Manifest,
+    NoiseSpec,
+    TensorSpec,
+)
+from pocketune.device.onnx_engine import OnnxEngine
+from pocketune.errors import PocketuneError
+from pocketune.methods import method_to_dict
+from pocketune.networks import Normalization, anatomy
+
+
+def compile(
+    network: nn.Module,
+    out: str | os.PathLike[str],
+    *,
+    batch: int,
+    size: int,
+    label_smoothing: float = 0.0,
+    classes: Sequence[str] | None = None,
+) -> Kit:
+    """Compile the training step of an adapted network into a kit.
+
+    The step is run against PyTorch for five steps first; a kit that does not agree is not
+    written.
+
+    Args:
+        network: as `pocketune.adapt` returns it; it is left as it is. Where it has no
+            `normalization`, images are normalised as ImageNet's usually are.
+        out: folder of the kit, or a file whose name ends in .zip. A kit there is replaced.
+        batch: images of a training step, at least 2 where a norm uses batch statistics.
+        size: height and width of the images, in pixels.
+        label_smoothing: share of the target that is spread over all classes, in [0, 1).
+        classes: their names; "0", "1", ... where none are given. The device trains for other
+            classes too, with a new classifier.
+
+    Returns:
+        The kit, opened.
+
+    Raises:
+        CompileError: the compiled step does not compute what PyTorch computes.
+        PocketuneError: nothing in the network is trained, an argument is out of range, or an
+            operator of the network has no lowering.
+    """
+    network = copy.deepcopy(network)
+    if not hasattr(network, "normalization"):
+        network.normalization = Normalization.IMAGENET  # type: ignore[assignment]
+    names = _class_names(network, classes)
+    _check_arguments(network, batch, size, label_smoothing)
+    noise = supply_noise(network, batch, size)
+    graphs = build_graphs(
+        network,
+        batch=batch,
+        size=size,
+        label_smoothing=label_smoothing,
+        noise=[spec.name for spec in noise],
+        output_layer=anatomy(network).classifier[-1],
+    )
+    manifest = _manifest(network, graphs, noise, names, batch, size, label_smoothing)
+    with tempfile.TemporaryDirectory(prefix="pocketune-") as scratch:
+        files = _write_files(graphs, network, Path(scratch))
+        kit = write_kit(Path(scratch) / "kit", manifest, files)
+        check_engine(
+            OnnxEngine(kit, kit.state()),
+            network,
+            batch=batch,
+            size=size,
+            classes=len(names),
+            label_smoothing=label_smoothing,
+            noise=noise,
+        )
+        return write_kit(out, manifest, files)
+
+
+def _class_names(network: nn.Module, classes: Sequence[str] | None) -> tuple[str, ...]:
+    count = network.get_submodule(anatomy(network).classifier[-1]).out_features
+    names = tuple(classes) if classes is not None else tuple(str(i) for i in range(count))
+    if len(names) != count:
+        raise PocketuneError(
+            f"classes has {len(names)} names and the network's classifier {count} outputs; create "
+            f"the network with classes={len(names)}"
+        )
+    return names
+
+
+def _check_arguments(network: nn.Module, batch: int, size: int, label_smoothing: float) -> None:
+    if not trained_parameters(network):
+        raise PocketuneError("nothing in this network is trained; adapt it with a method first")
+    if batch < 1 or size < 1:
+        raise PocketuneError(f"batch={batch} and size={size} must both be at least 1")
+    if not 0 <= label_smoothing < 1:
+        raise PocketuneError(f"label_smoothing={label_smoothing} must lie in [0, 1)")
+
+
+def _manifest(
+    network: nn.Module,
+    graphs: Graphs,
+    noise: tuple[NoiseSpec, ...],
+    classes: tuple[str, ...],
+    batch: int,
+    size: int,
+    label_smoothing: float,
+) -> Manifest:
+    models = {"features": graphs.features, "step": graphs.step, "predict": graphs.predict}
+    memory, flops = {}, {}
+    for name, model in models.items():
+        if model is not None:
+            sizes = {"N": 1 if name == "features" else batch, "classes": len(classes)}
+            memory[name] = order_for_memory(model, sizes)
+            flops[name] = graph_flops(model, sizes)
+    output_layer = anatomy(network).classifier[-1]
+    described: Any = network
+    return Manifest(
+        version=pocketune.__version__,
+        network=_network_description(described),
+        method=_method_description(described),
+        classes=classes,
+        size=size,
+        mean=described.normalization.mean,
+        std=described.normalization.std,
+        batch=batch,
+        label_smoothing=label_smoothing,
+        features=graphs.features_shape,
+        parameters=_specs(trained_parameters(network)),
+        statistics=_specs(running_statistics(network)),
+        noise=noise,
+        classifier=ClassifierSpec(f"{output_layer}.weight", f"{output_layer}.bias"),
+        memory=memory,
+        flops=flops,
+    )
+
+
+def _network_description(network: Any) -> dict[str, Any]:
+    """A network of ours can be built again from it; of a foreign one it is the name alone."""
+    config = getattr(network, "config", None)
+    return config.to_dict() if config is not None else {"name": type(network).__name__}
+
+
+def _method_description(network: Any) -> dict[str, Any]:
+    method = getattr(network, "method", None)
+    return method_to_dict(method) if method is not None else {"name": "custom"}
+
+
+def _specs(tensors: Mapping[str, Tensor]) -> tuple[TensorSpec, ...]:
+    return tuple(TensorSpec(name, tuple(tensor.shape)) for name, tensor in tensors.items())
+
+
+def _write_files(graphs: Graphs, network: nn.Module, folder: Path) -> dict[str, bytes | Path]:
+    """Put the kit's files into a folder; returns their places by name."""
+    models = {FEATURES: graphs.features, STEP: graphs.step, PREDICT: graphs.predict}
+    for name, model in models.items():
+        if model is not None:
+            onnx.save(model, folder / name)
+    tensors = {**trained_parameters(network), **running_statistics(network)}
+    safetensors.numpy.save_file(
+        {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in tensors.items()},
+        folder / PARAMETERS,
+    )
+    return {file.name: file for file in folder.iterdir()}

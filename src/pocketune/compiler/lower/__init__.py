@@ -1,0 +1,40 @@
+"""Lower a traced graph of ATen operators to ONNX."""
+
+from collections.abc import Iterable, Mapping
+
+from torch import fx
+
+from pocketune.compiler.builder import GraphBuilder
+from pocketune.compiler.lower import activation, conv, elementwise, norm, pool, shape  # noqa: F401
+from pocketune.compiler.lower.context import Context, lowers
+from pocketune.compiler.lower.value import Value
+
+__all__ = ["Context", "Value", "lower", "lowers"]
+
+
+def lower(
+    builder: GraphBuilder,
+    given: Mapping[fx.Node, Value],
+    wanted: Iterable[fx.Node],
+    *,
+    rows_max_pixels: int,
+) -> Context:
+    """Add to `builder` what computes the `wanted` nodes from the `given` ones."""
+    context = Context(builder, rows_max_pixels=rows_max_pixels)
+    context.values.update(given)
+    for node in _needed(wanted, given):
+        context.lower(node)
+    return context
+
+
+def _needed(wanted: Iterable[fx.Node], given: Mapping[fx.Node, Value]) -> list[fx.Node]:
+    """The nodes between, in traced order."""
+    wanted = list(wanted)
+    needed, stack = set(), list(wanted)
+    while stack:
+        node = stack.pop()
+        if node not in given and node not in needed:
+            needed.add(node)
+            stack.extend(node.all_input_nodes)
+    graph = wanted[0].graph
+    return [node for node in graph.nodes if node in needed]

@@ -1,0 +1,153 @@
+"""Walk a traced graph and let the rule of each ATen operator add its ONNX nodes."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from pocketune.compiler.builder import GraphBuilder
+from pocketune.compiler.lower.value import Value
+from pocketune.errors import PocketuneError
+
+Rule = Callable[..., "Value | tuple[Value | None, ...]"]
+RULES: dict[Any, Rule] = {}
+
+# Maps of at most so many pixels are kept as rows: there 1x1 convolutions as matrix products win
+# over `Conv` by a third and channel sums are nearly free. On larger maps the transposes around
+# depthwise convolutions cost more than that.
+ROWS_MAX_PIXELS = 14 * 14
+
+
+def lowers(*targets: Any) -> Callable[[Rule], Rule]:
+    """Register the rule of some ATen operators: `rule(context, node, *args, **kwargs)`."""
+
+    def register(rule: Rule) -> Rule:
+        for target in targets:
+            RULES[target] = rule
+        return rule
+
+    return register
+
+
+class Context:
+    """The state of one lowering: the graph built so far and what each traced node became."""
+
+    def __init__(self, builder: GraphBuilder, *, rows_max_pixels: int = ROWS_MAX_PIXELS) -> None:
+        self.builder = builder
+        self.rows_max_pixels = rows_max_pixels
+        self.values: dict[fx.Node, Any] = {}
+        self.statistics: dict[fx.Node, str] = {}
+
+    # ---- reading the traced graph
+
+    def lower(self, node: fx.Node) -> None:
+        """Lower one node whose inputs have been lowered."""
+        if node.target is operator.getitem:
+            source, index = node.args
+            self.values[node] = self.values[source][index]  # type: ignore[index]
+            return
+        constants = self._constant_arguments(node)
+        if constants is not None:
+            args, kwargs = constants
+            result = node.target(*args, **kwargs)  # type: ignore[operator]
+            self.values[node] = _constant_value(result)
+            return
+        rule = RULES.get(node.target)
+        if rule is None:
+            raise PocketuneError(
+                f"no ONNX lowering for the operator {node.target}; register one with "
+                "pocketune.compiler.lower.lowers, or write the layer with other operators"
+            )
+        args = fx.map_arg(node.args, self.value)
+        kwargs = fx.map_arg(node.kwargs, self.value)
+        self.values[node] = rule(self, node, *args, **kwargs)
+
+    def value(self, node: fx.Node) -> Any:
+        """What a traced node became."""
+        return self.values[node]
+
+    def _constant_arguments(self, node: fx.Node) -> tuple[Any, Any] | None:
+        inputs = [self.values[n] for n in node.all_input_nodes]
+        if not all(isinstance(v, Value) and v.constant is not None for v in inputs):
+            return None
+        take = lambda n: self.values[n].constant  # noqa: E731
+        return fx.map_arg(node.args, take), fx.map_arg(node.kwargs, take)
+
+    # ---- layouts
+
+    def plain(self, value: Value) -> str:
+        """The ONNX tensor of the value's own shape."""
+        if value.plain is None:
+            value.plain = self._make_plain(value)
+        return value.plain
+
+    def _make_plain(self, value: Value) -> str:
+        b = self.builder
+        if value.constant is not None:
+            return b.constant(value.constant.detach().cpu().numpy())
+        if value.expanded is not None:
+            shape = b.constant(torch.tensor(value.shape).numpy())
+            return b.add("Expand", self.plain(value.expanded), shape)
+        if value.transposed is not None:
+            return b.add("Transpose", self.plain(value.transposed), perm=[1, 0])
+        if value.vector is not None:
+            return self.reshape(value.vector, *value.shape)
+        assert value.rows is not None
+        if value.pixels == 1:
+            return self.reshape(value.rows, -1, value.shape[1], 1, 1)
+        return b.add("Transpose", self.nhwc(value), perm=[0, 3, 1, 2], hint="nchw")
+
+    def rows(self, value: Value) -> str:
+        """A map as the matrix (N*H*W, C)."""
+        if value.rows is None:
+            channels = value.shape[1]
+            if value.constant is not None:
+                matrix = value.constant.permute(0, 2, 3, 1).reshape(-1, channels)
+                value.rows = self.builder.constant(matrix.cpu().numpy())
+            elif value.vector is not None:
+                value.rows = value.vector
+            elif value.pixels == 1:
+                value.rows = self.reshape(self.plain(value), -1, channels)
+            else:
+                nhwc = self.builder.add("Transpose", self.plain(value), perm=[0, 2, 3, 1])
+                value.rows = self.reshape(nhwc, -1, channels)
+        return value.rows
+
+    def nhwc(self, value: Value) -> str:
+        """A map as (N, H, W, C), from its rows."""
+        _, channels, height, width = value.shape
+        return self.reshape(self.rows(value), -1, height, width, channels)
+
+    def prefers_rows(self, value: Value) -> bool:
+        """Whether work on this map should be done on rows."""
+        return value.is_map and value.pixels <= self.rows_max_pixels
+
+    def in_rows(self, value: Value) -> bool:
+        """Whether a map is at hand as rows and not in PyTorch's layout."""
+        return value.is_map and value.rows is not None and value.plain is None
+
+    # ---- small helpers of the rules
+
+    def reshape(self, name: str, *shape: int) -> str:
+        """Reshape an ONNX tensor; at most one entry is -1."""
+        return self.builder.add("Reshape", name, self.builder.constant(torch.tensor(shape).numpy()))
+
+    def node_value(self, node: fx.Node, plain: str) -> Value:
+        """A value with the shape of a traced node."""
+        return Value(shape_of(node), plain=plain)
+
+
+def shape_of(node: fx.Node) -> tuple[int, ...]:
+    """Shape of a traced node's tensor."""
+    value = node.meta["val"]
+    return tuple(int(d) for d in value.shape)
+
+
+def _constant_value(result: Any) -> Any:
+    if isinstance(result, Tensor):
+        return Value(tuple(result.shape), constant=result.detach())
+    return tuple(_constant_value(item) for item in result)

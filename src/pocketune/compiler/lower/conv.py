@@ -1,0 +1,257 @@
+"""Convolution and its gradients, each written as what the runtime does fastest for its shape."""
+
+import numpy as np
+import torch
+from torch import fx
+
+from pocketune.compiler.lower.context import Context, lowers, shape_of
+from pocketune.compiler.lower.fold import Scaled, fold_scale
+from pocketune.compiler.lower.geometry import Geometry, convolve, geometry, kernel_matrix
+from pocketune.compiler.lower.shape import column_sum
+from pocketune.compiler.lower.value import Value
+
+aten = torch.ops.aten
+
+# On larger maps the gradient of a depthwise kernel is a product of image rows (see
+# `_depthwise_kernel_gradient_by_rows`); on smaller ones shifted products are faster.
+SHIFTS_MAX_PIXELS = 14 * 14
+
+
+@lowers(aten.convolution.default)
+def _convolution(
+    context: Context,
+    node: fx.Node,
+    x: Value,
+    w: Value,
+    bias: Value | None,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    transposed: bool,
+    output_padding: list[int],
+    groups: int,
+) -> Value:
+    geo = geometry(x, w, stride, padding, dilation, transposed, groups)
+    return convolve(context, geo, x, w, bias, shape_of(node))
+
+
+@lowers(aten.convolution_backward.default)
+def _convolution_backward(
+    context: Context,
+    node: fx.Node,
+    g: Value,
+    x: Value,
+    w: Value,
+    bias_sizes: list[int] | None,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    transposed: bool,
+    output_padding: list[int],
+    groups: int,
+    needed: list[bool],
+) -> tuple[Value | None, Value | None, Value | None]:
+    geo = geometry(x, w, stride, padding, dilation, transposed, groups)
+    if isinstance(g.made_by, Scaled) and w.constant is not None and not any(needed[1:]):
+        g, w = fold_scale(g.made_by, w)
+    return (
+        _input_gradient(context, geo, g, x, w) if needed[0] else None,
+        _kernel_gradient(context, geo, g, x, w) if needed[1] else None,
+        _channel_sum(context, g) if needed[2] else None,
+    )
+
+
+# ---- gradient of the input
+
+
+def _input_gradient(context: Context, geo: Geometry, g: Value, x: Value, w: Value) -> Value:
+    if geo.pointwise and context.prefers_rows(x):
+        rows = context.builder.add("Gemm", context.rows(g), kernel_matrix(context, w))
+        return Value(x.shape, rows=rows)
+    if geo.pointwise:
+        transposed = _transposed_pointwise(context, w)
+        name = context.builder.add("Conv", context.plain(g), transposed, kernel_shape=[1, 1])
+    elif geo.depthwise and geo.stride == (1, 1):
+        name = _correlate_flipped(context, geo, g, w)
+    else:
+        name = _transposed_convolution(context, geo, g, x, w)
+    return Value(x.shape, plain=name)
+
+
+def _transposed_pointwise(context: Context, w: Value) -> str:
+    if w.constant is not None:
+        return context.builder.constant(w.constant.transpose(0, 1).contiguous().numpy())
+    return context.builder.add("Transpose", context.plain(w), perm=[1, 0, 2, 3])
+
+
+def _correlate_flipped(context: Context, geo: Geometry, g: Value, w: Value) -> str:
+    """Depthwise, stride 1: an ordinary convolution with the kernel turned by 180 degrees."""
+    (kh, kw), (dh, dw) = geo.kernel, geo.dilation
+    if w.constant is not None:
+        flipped = context.builder.constant(w.constant.flip(2, 3).contiguous().numpy())
+    else:
+        taps = context.reshape(context.plain(w), geo.channels_out, kh * kw)
+        order = context.builder.constant(np.arange(kh * kw, dtype=np.int64)[::-1].copy())
+        taps = context.builder.add("Gather", taps, order, axis=1)
+        flipped = context.reshape(taps, geo.channels_out, 1, kh, kw)
+    top, left, bottom, right = geo.pads
+    vertical, horizontal = (kh - 1) * dh, (kw - 1) * dw
+    pads = [vertical - top, horizontal - left, vertical - bottom, horizontal - right]
+    attributes = {**geo.attributes, "pads": pads}
+    return context.builder.add("Conv", context.plain(g), flipped, **attributes)
+
+
+def _transposed_convolution(context: Context, geo: Geometry, g: Value, x: Value, w: Value) -> str:
+    (kh, kw), (sh, sw), (dh, dw) = geo.kernel, geo.stride, geo.dilation
+    top, left, bottom, right = geo.pads
+    height = (g.shape[2] - 1) * sh + (kh - 1) * dh + 1 - top - bottom
+    width = (g.shape[3] - 1) * sw + (kw - 1) * dw + 1 - left - right
+    attributes = {
+        **geo.attributes,
+        "output_padding": [x.shape[2] - height, x.shape[3] - width],
+    }
+    return context.builder.add("ConvTranspose", context.plain(g), context.plain(w), **attributes)
+
+
+# ---- gradient of the kernel
+
+
+def _kernel_gradient(context: Context, geo: Geometry, g: Value, x: Value, w: Value) -> Value:
+    if geo.pointwise:
+        rows = _pointwise_kernel_gradient(context, g, x)
+        return Value(w.shape, plain=context.reshape(rows, *w.shape))
+    if geo.depthwise and x.pixels > SHIFTS_MAX_PIXELS and geo.dilation == (1, 1):
+        name = _depthwise_kernel_gradient_by_rows(context, geo, g, x)
+    else:
+        name = _kernel_gradient_by_taps(context, geo, g, x)
+    return Value(w.shape, plain=context.reshape(name, *w.shape))
+
+
+def _pointwise_kernel_gradient(context: Context, g: Value, x: Value) -> str:
+    if context.prefers_rows(x):
+        return context.builder.add("Gemm", context.rows(g), context.rows(x), transA=1)
+    # image by image: G (O, HW) times X transposed (HW, I), then the sum over the images
+    flat_g = context.reshape(context.plain(g), -1, g.shape[1], g.pixels)
+    flat_x = context.reshape(context.plain(x), -1, x.shape[1], x.pixels)
+    columns = context.builder.add("Transpose", flat_x, perm=[0, 2, 1])
+    products = context.builder.add("MatMul", flat_g, columns)
+    return _sum_leading(context, products)
+
+
+def _kernel_gradient_by_taps(context: Context, geo: Geometry, g: Value, x: Value) -> str:
+    """Tap by tap: the input shifted by the tap, contracted with the output's gradient.
+
+    Returns (out, in / groups, taps).
+    """
+    (kh, kw), (sh, sw), (dh, dw) = geo.kernel, geo.stride, geo.dilation
+    height, width = g.shape[2], g.shape[3]
+    padded = _padded_nhwc(context, geo, x)
+    taps = []
+    for i in range(kh):
+        for j in range(kw):
+            top, left = i * dh, j * dw
+            bottom, right = top + (height - 1) * sh + 1, left + (width - 1) * sw + 1
+            shifted = _window(context, padded, (top, left), (bottom, right), (sh, sw))
+            shifted = context.reshape(shifted, -1, geo.channels_in)
+            taps.append(_contract_tap(context, geo, g, shifted))
+    return context.builder.add("Concat", *taps, axis=2)
+
+
+def _contract_tap(context: Context, geo: Geometry, g: Value, shifted: str) -> str:
+    """One tap of the kernel's gradient, (out, in / groups, 1)."""
+    b, rows = context.builder, context.rows(g)
+    if geo.depthwise:
+        product = b.add("Mul", rows, shifted)
+        total = column_sum(context, product, g.shape[0] * g.pixels)
+        return context.reshape(total, geo.channels_out, 1, 1)
+    if geo.groups == 1:
+        tap = b.add("Gemm", rows, shifted, transA=1)
+        return context.reshape(tap, geo.channels_out, geo.channels_in, 1)
+    outputs, inputs = geo.channels_out // geo.groups, geo.channels_in // geo.groups
+    left = b.add("Transpose", context.reshape(rows, -1, geo.groups, outputs), perm=[1, 2, 0])
+    right = b.add("Transpose", context.reshape(shifted, -1, geo.groups, inputs), perm=[1, 0, 2])
+    return context.reshape(b.add("MatMul", left, right), geo.channels_out, inputs, 1)
+
+
+def _padded_nhwc(context: Context, geo: Geometry, x: Value) -> str:
+    top, left, bottom, right = geo.pads
+    nhwc = context.nhwc(x)
+    if not any(geo.pads):
+        return nhwc
+    pads = context.builder.constant(np.array([0, top, left, 0, 0, bottom, right, 0]))
+    return context.builder.add("Pad", nhwc, pads)
+
+
+def _window(
+    context: Context,
+    tensor: str,
+    start: tuple[int, int],
+    end: tuple[int, int],
+    step: tuple[int, int],
+    axes: tuple[int, int] = (1, 2),
+) -> str:
+    arguments = [context.builder.constant(np.array(v)) for v in (start, end, axes, step)]
+    return context.builder.add("Slice", tensor, *arguments)
+
+
+def _depthwise_kernel_gradient_by_rows(
+    context: Context, geo: Geometry, g: Value, x: Value
+) -> str:
+    """Depthwise gradient on large maps, as one matrix product for each row of the kernel.
+
+    For kernel row i and every channel, `G^T X_i` over all images and image rows has at
+    (w, w * stride + j) the terms of tap j: the wanted sums lie on its diagonals. That computes
+    far more than is needed, in the one operation that runs at the processor's full rate.
+    Returns (channels, 1, taps).
+    """
+    b = context.builder
+    (kh, kw), (sh, sw) = geo.kernel, geo.stride
+    channels, height, width = g.shape[1], g.shape[2], g.shape[3]
+    top, left, bottom, right = geo.pads
+    padded_width = x.shape[3] + left + right
+    pads = b.constant(np.array([0, 0, top, left, 0, 0, bottom, right]))
+    padded = b.add("Pad", context.plain(x), pads) if any(geo.pads) else context.plain(x)
+    columns = b.add("Transpose", context.plain(g), perm=[1, 3, 0, 2])
+    columns = context.reshape(columns, channels, width, -1)
+    diagonals = b.constant(_diagonals(width, padded_width, kw, sw))
+    rows = []
+    for i in range(kh):
+        x_rows = _slice_axis(context, padded, 2, i, i + (height - 1) * sh + 1, sh)
+        x_rows = b.add("Transpose", x_rows, perm=[1, 0, 2, 3])
+        x_rows = context.reshape(x_rows, channels, -1, padded_width)
+        product = context.reshape(b.add("MatMul", columns, x_rows), channels, -1)
+        taps = b.add("Gather", product, diagonals, axis=1)
+        rows.append(b.add("ReduceSum", taps, b.constant(np.array([2])), keepdims=0))
+    gradient = b.add("Concat", *rows, axis=1)
+    return context.reshape(gradient, channels, 1, kh * kw)
+
+
+def _slice_axis(context: Context, name: str, axis: int, start: int, end: int, step: int) -> str:
+    arguments = [context.builder.constant(np.array([v])) for v in (start, end, axis, step)]
+    return context.builder.add("Slice", name, *arguments)
+
+
+def _diagonals(width: int, padded_width: int, taps: int, stride: int) -> np.ndarray:
+    """Flat indices (taps, width) of the elements (w, w * stride + tap) of a matrix."""
+    w = np.arange(width)
+    return np.stack([w * padded_width + w * stride + tap for tap in range(taps)]).astype(np.int64)
+
+
+# ---- gradient of the bias
+
+
+def _channel_sum(context: Context, g: Value) -> Value:
+    channels = g.shape[1]
+    if context.in_rows(g) or context.prefers_rows(g):
+        total = column_sum(context, context.rows(g), g.shape[0] * g.pixels)
+        return Value((channels,), plain=context.reshape(total, channels))
+    axes = context.builder.constant(np.array([0, 2, 3]))
+    return Value(
+        (channels,), plain=context.builder.add("ReduceSum", context.plain(g), axes, keepdims=0)
+    )
+
+
+def _sum_leading(context: Context, name: str) -> str:
+    return context.builder.add(
+        "ReduceSum", name, context.builder.constant(np.array([0])), keepdims=0
+    )

@@ -1,0 +1,111 @@
+"""The numbers of a convolution, and its forward pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pocketune.compiler.lower.context import Context
+from pocketune.compiler.lower.value import Value
+from pocketune.errors import PocketuneError
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Numbers of one convolution; pads are (top, left, bottom, right)."""
+
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    pads: tuple[int, int, int, int]
+    dilation: tuple[int, int]
+    groups: int
+    channels_in: int
+    channels_out: int
+
+    @property
+    def pointwise(self) -> bool:
+        """A matrix product over channels."""
+        return (
+            self.kernel == (1, 1)
+            and self.stride == (1, 1)
+            and self.groups == 1
+            and not any(self.pads)
+        )
+
+    @property
+    def depthwise(self) -> bool:
+        return self.groups == self.channels_in == self.channels_out
+
+    @property
+    def attributes(self) -> dict[str, object]:
+        """As the ONNX operators Conv and ConvTranspose take them."""
+        return {
+            "kernel_shape": list(self.kernel),
+            "strides": list(self.stride),
+            "pads": list(self.pads),
+            "dilations": list(self.dilation),
+            "group": self.groups,
+        }
+
+
+def _pair(values: list[int]) -> tuple[int, int]:
+    return (values[0], values[-1])
+
+
+def geometry(
+    x: Value,
+    w: Value,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    transposed: bool,
+    groups: int,
+) -> Geometry:
+    """Read the arguments of `aten.convolution`."""
+    if transposed or len(w.shape) != 4:
+        raise PocketuneError("only 2-d convolutions that are not transposed can be compiled")
+    vertical, horizontal = _pair(padding)
+    return Geometry(
+        kernel=(w.shape[2], w.shape[3]),
+        stride=_pair(stride),
+        pads=(vertical, horizontal, vertical, horizontal),
+        dilation=_pair(dilation),
+        groups=groups,
+        channels_in=x.shape[1],
+        channels_out=w.shape[0],
+    )
+
+
+@dataclass(frozen=True)
+class Convolved:
+    """How a convolution's output was made, for a scale or a shift that follows it."""
+
+    geo: Geometry
+    x: Value
+    w: Value
+    bias: Value | None
+
+
+def convolve(
+    context: Context,
+    geo: Geometry,
+    x: Value,
+    w: Value,
+    bias: Value | None,
+    shape: tuple[int, ...],
+) -> Value:
+    """The convolution's output, of this shape."""
+    biases = [context.plain(bias)] if bias is not None else []
+    made_by = Convolved(geo, x, w, bias)
+    if geo.pointwise and context.prefers_rows(x):
+        matrix = kernel_matrix(context, w)
+        rows = context.builder.add("Gemm", context.rows(x), matrix, *biases, transB=1)
+        return Value(shape, rows=rows, made_by=made_by)
+    name = context.builder.add("Conv", context.plain(x), context.plain(w), *biases, **geo.attributes)
+    return Value(shape, plain=name, made_by=made_by)
+
+
+def kernel_matrix(context: Context, w: Value) -> str:
+    """The kernel of a 1x1 convolution as (out, in)."""
+    if w.constant is not None:
+        return context.builder.constant(w.constant.flatten(1).numpy())
+    return context.reshape(context.plain(w), *w.shape[:2])

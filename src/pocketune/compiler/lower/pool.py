@@ -1,0 +1,85 @@
+"""Max and average pooling with their gradients."""
+
+import numpy as np
+import torch
+from torch import fx
+
+from pocketune.compiler.lower.context import Context, lowers, shape_of
+from pocketune.compiler.lower.value import Value
+
+aten = torch.ops.aten
+
+
+def _attributes(
+    kernel: list[int], stride: list[int], padding: list[int]
+) -> dict[str, list[int]]:
+    pads = [padding[0], padding[-1]] * 2
+    stride = stride or kernel
+    return {
+        "kernel_shape": [kernel[0], kernel[-1]],
+        "strides": [stride[0], stride[-1]],
+        "pads": pads,
+    }
+
+
+@lowers(aten.max_pool2d_with_indices.default)
+def _max_pool(
+    context: Context,
+    node: fx.Node,
+    x: Value,
+    kernel: list[int],
+    stride: list[int] = [],  # noqa: B006 - as the operator's schema has it
+    padding: list[int] = [0],  # noqa: B006
+    dilation: list[int] = [1],  # noqa: B006
+    ceil_mode: bool = False,
+) -> tuple[Value, Value]:
+    shape = tuple(node.meta["val"][0].shape)
+    attributes = {
+        **_attributes(kernel, stride, padding),
+        "dilations": [dilation[0], dilation[-1]],
+        "ceil_mode": int(ceil_mode),
+    }
+    y, indices = context.builder.add_many("MaxPool", [context.plain(x)], 2, **attributes)
+    return Value(shape, plain=y), Value(shape, plain=indices)
+
+
+@lowers(aten.max_pool2d_with_indices_backward.default)
+def _max_pool_backward(
+    context: Context, node: fx.Node, g: Value, x: Value, *args: object
+) -> Value:
+    """Add every gradient to where its maximum was: windows overlap, so an element may get several.
+
+    ONNX numbers the positions over the whole tensor.
+    """
+    b, indices = context.builder, args[-1]
+    assert isinstance(indices, Value)
+    size = int(np.prod(x.shape))
+    zeros = b.add("Expand", b.constant(0.0), b.constant(np.array([size])))
+    flat_indices = context.reshape(context.plain(indices), -1)
+    flat_g = context.reshape(context.plain(g), -1)
+    flat = b.add("ScatterElements", zeros, flat_indices, flat_g, axis=0, reduction="add")
+    return Value(shape_of(node), plain=context.reshape(flat, *x.shape))
+
+
+@lowers(aten.avg_pool2d.default)
+def _average_pool(
+    context: Context,
+    node: fx.Node,
+    x: Value,
+    kernel: list[int],
+    stride: list[int] = [],  # noqa: B006
+    padding: list[int] = [0],  # noqa: B006
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Value:
+    attributes = _attributes(kernel, stride, padding)
+    name = context.builder.add(
+        "AveragePool",
+        context.plain(x),
+        ceil_mode=int(ceil_mode),
+        count_include_pad=int(count_include_pad),
+        **attributes,
+    )
+    return Value(shape_of(node), plain=name)
+

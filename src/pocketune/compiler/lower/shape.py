@@ -1,0 +1,188 @@
+"""Operators that move, select or sum elements, matrix products and the loss."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from onnx import TensorProto
+from torch import fx
+
+import pocketune.compiler.loss  # noqa: F401 - registers the operator
+from pocketune.compiler.lower.context import Context, lowers, shape_of
+from pocketune.compiler.lower.elementwise import elementwise
+from pocketune.compiler.lower.value import Value
+
+aten = torch.ops.aten
+
+
+@lowers(aten.detach.default, aten.alias.default, aten.clone.default, aten.contiguous.default)
+def _same(context: Context, node: fx.Node, x: Value, **kwargs: Any) -> Value:
+    return x
+
+
+@lowers(
+    aten.view.default,
+    aten._unsafe_view.default,
+    aten.reshape.default,
+    aten.unsqueeze.default,
+    aten.squeeze.dim,
+    aten.squeeze.dims,
+)
+def _view(context: Context, node: fx.Node, x: Value, *args: Any) -> Value:
+    shape = shape_of(node)
+    if shape == x.shape:
+        return x
+    if len(x.shape) == 1 and shape == (1, x.shape[0], 1, 1):
+        return Value(shape, vector=context.plain(x))
+    if _is_flat(shape) and _is_flat(x.shape) and shape[:2] == x.shape[:2]:
+        # (N, C) and (N, C, 1, 1) are the same rows
+        rows = context.rows(x) if x.is_map else context.plain(x)
+        return Value(shape, **{"rows" if len(shape) == 4 else "plain": rows})
+    # the leading dimension is the batch or the number of classes, which the kit leaves open
+    return Value(shape, plain=context.reshape(context.plain(x), -1, *shape[1:]))
+
+
+def _is_flat(shape: tuple[int, ...]) -> bool:
+    return len(shape) in (2, 4) and all(d == 1 for d in shape[2:])
+
+
+@lowers(aten.expand.default)
+def _expand(context: Context, node: fx.Node, x: Value, size: Sequence[int], **_: Any) -> Value:
+    shape = shape_of(node)
+    return x if shape == x.shape else Value(shape, expanded=x)
+
+
+@lowers(aten.permute.default)
+def _permute(context: Context, node: fx.Node, x: Value, dims: list[int]) -> Value:
+    name = context.builder.add("Transpose", context.plain(x), perm=dims)
+    return Value(shape_of(node), plain=name)
+
+
+@lowers(aten.t.default)
+def _t(context: Context, node: fx.Node, x: Value) -> Value:
+    return x.transposed if x.transposed is not None else Value(shape_of(node), transposed=x)
+
+
+@lowers(aten.mm.default)
+def _mm(context: Context, node: fx.Node, a: Value, b: Value) -> Value:
+    return Value(shape_of(node), plain=_gemm(context, a, b))
+
+
+@lowers(aten.addmm.default)
+def _addmm(context: Context, node: fx.Node, bias: Value, a: Value, b: Value) -> Value:
+    return Value(shape_of(node), plain=_gemm(context, a, b, context.plain(bias)))
+
+
+def _gemm(context: Context, a: Value, b: Value, *bias: str) -> str:
+    return context.builder.add(
+        "Gemm",
+        context.plain(a.transposed or a),
+        context.plain(b.transposed or b),
+        *bias,
+        transA=int(a.transposed is not None),
+        transB=int(b.transposed is not None),
+    )
+
+
+@lowers(aten.cat.default)
+def _cat(context: Context, node: fx.Node, values: list[Value], dim: int = 0) -> Value:
+    names = [context.plain(v) for v in values]
+    return Value(shape_of(node), plain=context.builder.add("Concat", *names, axis=dim))
+
+
+@lowers(aten.slice.Tensor)
+def _slice(
+    context: Context,
+    node: fx.Node,
+    x: Value,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
+) -> Value:
+    end = torch.iinfo(torch.int64).max if end is None else end
+    bounds = [context.builder.constant(torch.tensor([v]).numpy()) for v in (start or 0, end, dim)]
+    step_name = context.builder.constant(torch.tensor([step]).numpy())
+    name = context.builder.add("Slice", context.plain(x), *bounds, step_name)
+    return Value(shape_of(node), plain=name)
+
+
+@lowers(aten.constant_pad_nd.default)
+def _pad(context: Context, node: fx.Node, x: Value, pad: list[int], value: float = 0) -> Value:
+    rank = len(x.shape)
+    before, after = [0] * rank, [0] * rank
+    for i in range(len(pad) // 2):
+        before[rank - 1 - i], after[rank - 1 - i] = pad[2 * i], pad[2 * i + 1]
+    pads = context.builder.constant(torch.tensor(before + after).numpy())
+    fill = context.builder.constant(float(value))
+    name = context.builder.add("Pad", context.plain(x), pads, fill)
+    return Value(shape_of(node), plain=name)
+
+
+@lowers(aten.mean.dim)
+def _mean(
+    context: Context, node: fx.Node, x: Value, dims: list[int], keepdim: bool = False, **_: Any
+) -> Value:
+    return _reduce(context, node, "ReduceMean", x, dims, keepdim)
+
+
+@lowers(aten.sum.dim_IntList)
+def _sum(
+    context: Context, node: fx.Node, x: Value, dims: list[int], keepdim: bool = False, **_: Any
+) -> Value:
+    return _reduce(context, node, "ReduceSum", x, dims, keepdim)
+
+
+def _reduce(
+    context: Context, node: fx.Node, op: str, x: Value, dims: list[int], keepdim: bool
+) -> Value:
+    dims = sorted(d % len(x.shape) for d in dims)
+    shape = shape_of(node)
+    if dims == [2, 3] and context.in_rows(x) and x.pixels > 1:
+        stack = context.reshape(context.rows(x), -1, x.pixels, x.shape[1])
+        axis = context.builder.constant(torch.tensor([1]).numpy())
+        rows = context.builder.add(op, stack, axis, keepdims=0)
+        return Value(shape, **{"rows" if keepdim else "plain": rows})
+    if dims == [0, 2, 3] and context.in_rows(x):
+        total = column_sum(context, context.rows(x), x.shape[0] * x.pixels)
+        if op == "ReduceMean":
+            total = context.builder.add(
+                "Mul", total, context.builder.constant(1 / (x.shape[0] * x.pixels))
+            )
+        return Value(shape, plain=context.reshape(total, *shape))
+    axes = context.builder.constant(torch.tensor(dims).numpy())
+    name = context.builder.add(op, context.plain(x), axes, keepdims=int(keepdim))
+    return Value(shape, plain=name)
+
+
+def column_sum(context: Context, rows: str, count: int) -> str:
+    """Sum over the rows of a matrix (count, C), as (1, C): a product with ones."""
+    ones = context.builder.constant(torch.ones(1, count).numpy(), hint="ones")
+    return context.builder.add("MatMul", ones, rows)
+
+
+@lowers(torch.ops.pocketune.cross_entropy.default)
+def _cross_entropy(
+    context: Context, node: fx.Node, logits: Value, labels: Value, label_smoothing: float
+) -> tuple[Value, ...]:
+    b, batch = context.builder, logits.shape[0]
+    scores, labels_name = context.plain(logits), context.plain(labels)
+    depth = b.add("Shape", scores, start=1, end=2, hint="classes")
+    low = b.add("Div", b.constant([label_smoothing]), b.add("Cast", depth, to=TensorProto.FLOAT))
+    high = b.add("Add", low, b.constant([1 - label_smoothing]))
+    target = b.add(
+        "OneHot", labels_name, depth, b.add("Concat", low, high, axis=0), axis=1, hint="target"
+    )
+    log_probability = b.add("LogSoftmax", scores, axis=1)
+    total = b.add("ReduceSum", b.add("Mul", target, log_probability), keepdims=0)
+    loss = b.add("Mul", total, b.constant(-1 / batch), hint="loss_value")
+    hit = b.add("Equal", b.add("ArgMax", scores, axis=1, keepdims=0), labels_name)
+    correct = b.add("ReduceSum", b.add("Cast", hit, to=TensorProto.INT64), keepdims=0)
+    difference = b.add("Sub", b.add("Exp", log_probability), target)
+    gradient = b.add("Mul", difference, b.constant(1 / batch))
+    return Value((), plain=loss), Value((), plain=correct), Value(logits.shape, plain=gradient)
+
+
+@lowers(aten.where.self)
+def _where(context: Context, node: fx.Node, mask: Value, a: Value, b: Value) -> Value:
+    return elementwise(context, "Where", [mask, a, b], shape_of(node))

@@ -1,0 +1,162 @@
+"""Capture a training step, forward and backward, as one graph of ATen operators.
+
+`make_fx` traces an explicit function - forward, loss, `torch.autograd.grad` - so that whatever a
+layer's backward does is what the graph does. The module exports of `torch.export` and AOTAutograd
+differentiate the forward themselves and silently drop a custom `autograd.Function`'s backward.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.func import functional_call
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.overrides import TorchFunctionMode
+
+from pocketune.compiler.loss import cross_entropy
+from pocketune.errors import PocketuneError
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A graph of ATen operators whose placeholders and outputs have names.
+
+    Every tensor of the network is a placeholder named by its state-dict name; `constants` holds
+    the values of those that nothing trains. `outputs` are (name, node) in the kit's order.
+    """
+
+    graph: fx.Graph
+    placeholders: dict[str, fx.Node]
+    outputs: list[tuple[str, fx.Node]]
+    constants: dict[str, Tensor]
+
+
+def trained_parameters(network: nn.Module) -> dict[str, nn.Parameter]:
+    """Parameters that a training step returns gradients for, by name."""
+    return {name: p for name, p in network.named_parameters() if p.requires_grad}
+
+
+def running_statistics(network: nn.Module) -> dict[str, Tensor]:
+    """Running means and variances that a training step updates, by name."""
+    return {
+        f"{module_name}.{statistic}": getattr(module, statistic)
+        for module_name, module in network.named_modules()
+        if isinstance(module, nn.BatchNorm2d)
+        for statistic in ("running_mean", "running_var")
+    }
+
+
+def normalize(images: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> Tensor:
+    """uint8 (N, H, W, 3) to normalised float32 (N, 3, H, W)."""
+    scale = torch.tensor([1 / (255 * s) for s in std]).view(1, 3, 1, 1)
+    shift = torch.tensor([-m / s for m, s in zip(mean, std, strict=True)]).view(1, 3, 1, 1)
+    return images.permute(0, 3, 1, 2).float() * scale + shift
+
+
+def trace_step(
+    network: nn.Module, *, batch: int, size: int, label_smoothing: float, noise: list[str]
+) -> Traced:
+    """Trace loss, correct count, gradients and new statistics of one training step.
+
+    `network` is an adapted network; `noise` names the buffers that the device draws anew for
+    every step (dropout masks).
+    """
+    trained = trained_parameters(network)
+    statistics = running_statistics(network)
+
+    def step(tensors: dict[str, Tensor], images: Tensor, labels: Tensor) -> list[Tensor]:
+        logits = functional_call(network, tensors, (_input(network, images),))
+        loss, correct, gradient = cross_entropy(logits.detach(), labels, label_smoothing)
+        parameters = [tensors[name] for name in trained]
+        return [loss, correct, *torch.autograd.grad(logits, parameters, gradient)]
+
+    names = ["loss", "correct", *(f"grad.{name}" for name in trained)]
+    images = torch.zeros(batch, size, size, 3, dtype=torch.uint8)
+    labels = torch.zeros(batch, dtype=torch.int64)
+    inputs = {"images": images, "labels": labels}
+    dynamic = {*trained, *statistics, *noise}
+    return _trace(network, step, inputs, names, dynamic, training=True)
+
+
+def trace_predict(network: nn.Module, *, batch: int, size: int) -> Traced:
+    """Trace the logits of a batch, every norm on its running statistics."""
+    dynamic = {*trained_parameters(network), *running_statistics(network)}
+
+    def predict(tensors: dict[str, Tensor], images: Tensor) -> list[Tensor]:
+        return [functional_call(network, tensors, (_input(network, images),))]
+
+    images = torch.zeros(batch, size, size, 3, dtype=torch.uint8)
+    return _trace(network, predict, {"images": images}, ["logits"], dynamic, training=False)
+
+
+def _input(network: nn.Module, images: Tensor) -> Tensor:
+    norm: Any = network.normalization
+    return normalize(images, norm.mean, norm.std)
+
+
+def _trace(
+    network: nn.Module,
+    function: Callable[..., list[Tensor]],
+    inputs: dict[str, Tensor],
+    output_names: list[str],
+    dynamic: set[str],
+    *,
+    training: bool,
+) -> Traced:
+    tensors = _network_tensors(network)
+    with _plain_pooling(), _training_mode(network, training):
+        try:
+            module = make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)(
+                tensors, *inputs.values()
+            )
+        except (RuntimeError, NotImplementedError) as error:
+            raise PocketuneError(
+                f"{type(network).__name__} cannot be traced at {tuple(inputs['images'].shape)}: "
+                f"{str(error).splitlines()[0]}"
+            ) from error
+    graph = module.graph
+    for node in graph.nodes:
+        if node.op == "get_attr":
+            node.meta["constant"] = getattr(module, node.target)
+    nodes = [node for node in graph.nodes if node.op == "placeholder"]
+    placeholders = dict(zip([*tensors, *inputs], nodes, strict=True))
+    (returned,) = next(node for node in reversed(graph.nodes) if node.op == "output").args
+    outputs = list(zip(output_names, returned, strict=True))
+    constants = {name: t.detach() for name, t in tensors.items() if name not in dynamic}
+    return Traced(graph, placeholders, outputs, constants)
+
+
+def _network_tensors(network: nn.Module) -> dict[str, Tensor]:
+    parameters = {
+        name: p.detach().requires_grad_(p.requires_grad) for name, p in network.named_parameters()
+    }
+    return {**parameters, **dict(network.named_buffers())}
+
+
+@contextmanager
+def _training_mode(network: nn.Module, training: bool) -> Iterator[None]:
+    """Train or evaluate for a while, then put every module's flag back as it was."""
+    modes = [(module, module.training) for module in network.modules()]
+    network.train(training)
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+class _plain_pooling(TorchFunctionMode):
+    """Trace global average pooling as a mean; PyTorch's own tracing of it ends in `as_strided`."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is nn.functional.adaptive_avg_pool2d and _is_one(args[1]):
+            return args[0].mean((2, 3), keepdim=True)
+        return func(*args, **kwargs)
+
+
+def _is_one(output_size: Any) -> bool:
+    return output_size in (1, (1, 1), [1, 1], (1,))

@@ -1,0 +1,76 @@
+"""Images inside a .zip, read in place: nothing is ever extracted to disk."""
+
+from __future__ import annotations
+
+import threading
+import zipfile
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import IO, TYPE_CHECKING
+
+from ..errors import PocketuneError
+from .skipped import shown
+from .sources import is_hidden
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ENCRYPTED = 0x1  # bit of a member's flags
+
+
+class ZipSource:
+    """The files of a .zip archive.
+
+    Raises:
+        PocketuneError: if the file is no zip archive, is encrypted, or holds a path that leads out
+            of it.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        try:
+            self._archive = zipfile.ZipFile(root)
+        except (zipfile.BadZipFile, OSError) as error:
+            raise PocketuneError(
+                f"{shown(str(root))} cannot be opened as a zip archive ({error}); pack it again"
+            ) from error
+        # ZipFile counts its open members without a lock, so opening and closing take turns here.
+        self._turn = threading.Lock()
+        for member in self._archive.infolist():
+            self._check(member)
+
+    def names(self) -> list[str]:
+        """Visible files of the archive, sorted."""
+        files = {info.filename for info in self._archive.infolist() if not info.is_dir()}
+        return sorted(name for name in files if not is_hidden(name))
+
+    @contextmanager
+    def open(self, name: str) -> Iterator[IO[bytes]]:
+        """The member ``name``, decompressed as it is read."""
+        with self._turn:
+            try:
+                file = self._archive.open(name)
+            except KeyError as error:
+                raise FileNotFoundError(name) from error
+        try:
+            yield file
+        finally:
+            with self._turn:
+                file.close()
+
+    def _check(self, member: zipfile.ZipInfo) -> None:
+        archive, name = shown(str(self.root)), shown(member.filename)
+        if not is_inside(member.filename):
+            raise PocketuneError(
+                f"{archive} holds {name!r}, a path that leads out of the archive; pack it again "
+                "from inside the folder"
+            )
+        if member.flag_bits & ENCRYPTED:
+            raise PocketuneError(f"{archive} is encrypted; pack it again without a password")
+
+
+def is_inside(name: str) -> bool:
+    """Whether an archive member's name stays below the archive, on every operating system."""
+    windows = PureWindowsPath(name)
+    rooted = bool(windows.drive or windows.root) or PurePosixPath(name).is_absolute()
+    return not rooted and ".." not in windows.parts

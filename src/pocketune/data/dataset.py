@@ -1,0 +1,62 @@
+"""Labelled images by name; pixels are read when they are wanted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from .sources import FolderSource, Source
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+
+
+@dataclass(frozen=True, eq=False)
+class ImageDataset:
+    """Images of a folder or archive with a label each.
+
+    Attributes:
+        source: where the files lie.
+        classes: names of the classes, in the order of the labels.
+        names: files, relative to the root.
+        labels: int64 (n,), an index into ``classes``; -1 where it is unknown.
+    """
+
+    source: Source
+    classes: tuple[str, ...]
+    names: tuple[str, ...]
+    labels: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def root(self) -> Path:
+        """The folder or archive that the names are relative to."""
+        return self.source.root
+
+    def open(self, index: int) -> AbstractContextManager[IO[bytes]]:
+        """The image's file, to be used in a ``with`` block; raises OSError if it is gone."""
+        return self.source.open(self.names[index])
+
+    def read(self, index: int) -> bytes:
+        """The whole of the image's file; raises OSError if it is gone."""
+        with self.open(index) as file:
+            return file.read()
+
+    def subset(self, indices: Sequence[int] | npt.NDArray[np.int64]) -> ImageDataset:
+        """The images at ``indices``, in that order."""
+        chosen = np.asarray(indices, dtype=np.int64)
+        names = tuple(self.names[i] for i in chosen)
+        return replace(self, names=names, labels=self.labels[chosen])
+
+
+def unlabelled(names: Sequence[str]) -> ImageDataset:
+    """A dataset of image paths without labels, for prediction."""
+    labels = np.full(len(names), -1, dtype=np.int64)
+    return ImageDataset(FolderSource(Path()), (), tuple(names), labels)

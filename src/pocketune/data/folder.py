@@ -1,0 +1,42 @@
+"""Labels from class folders: ``cats/1.jpg``, or ``train/cats/1.jpg`` and ``val/cats/2.jpg``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .example import PARTS, TRAIN, Example, as_label, one_validation
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def read_folders(names: Sequence[str]) -> list[Example]:
+    """The examples among ``names``: every file in a class folder, at any depth.
+
+    ``val``, ``valid``, ``validation`` and ``test`` are parts only beside a ``train``: there may
+    well be a class "valid".
+
+    Args:
+        names: files with forward slashes, relative to the root.
+    """
+    prefix = wrapper(names)
+    paths = [name[len(prefix) :].split("/") for name in names]
+    divided = any(path[0].casefold() == TRAIN and len(path) > 1 for path in paths)
+    examples = []
+    for name, path in zip(names, paths, strict=True):
+        part = path.pop(0).casefold() if divided else None
+        if len(path) > 1 and (part is None or part in PARTS):
+            examples.append(Example(name, as_label(path[0]), part))
+    return one_validation(examples)
+
+
+def wrapper(names: Sequence[str]) -> str:
+    """The path of the folder around everything, as archives often have one, with its slash.
+
+    Empty where the root holds more than that folder, or the folder itself is the only class.
+    """
+    tops = {name.partition("/")[0] for name in names}
+    if len(tops) != 1 or not any(name.count("/") > 1 for name in names):
+        return ""
+    top = tops.pop() + "/"
+    return top + wrapper([name[len(top) :] for name in names])

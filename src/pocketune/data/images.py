@@ -1,0 +1,124 @@
+"""One image file, of any kind that people have, to 8-bit red, green and blue.
+
+Memory is what this module saves. A 12-megapixel JPEG takes 48 MB decoded in full; JPEG can be
+decoded at a half, a quarter or an eighth of its size, so a crop is decided on from the header and
+only what it needs is decoded. The rare image that cannot be decoded small waits for its turn, so
+that two of them never lie in memory at once, and beyond a limit it is refused.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import threading
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import IO
+
+from PIL import Image, TiffImagePlugin, UnidentifiedImageError, WebPImagePlugin
+
+from .modes import to_rgb
+from .orientation import orientation, upright
+from .unreadable import reading
+
+try:
+    from PIL import AvifImagePlugin
+except ImportError:  # Pillow before 11.2
+    AvifImagePlugin = None  # type: ignore[assignment]
+
+# A fixed list: with any other, Pillow imports all of its plugins (megabytes) at the first file
+# that is no image, and some of those start other programs.
+_PLUGINS = (WebPImagePlugin, TiffImagePlugin, AvifImagePlugin)  # imported to be registered
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM") + (("AVIF",) * bool(AvifImagePlugin))
+
+MAX_WORKING_BYTES = 128 << 20  # an image that takes more than this to decode is refused
+HEAVY_BYTES = 16 << 20  # above this, one image at a time
+_heavy = threading.Lock()
+
+
+def open_image(file: IO[bytes]) -> Image.Image:
+    """Read an image's header; no pixel is decoded yet.
+
+    Args:
+        file: a seekable binary file, which has to stay open until the image is decoded.
+
+    Raises:
+        OSError, ValueError and others: if it is no image, or too large; see ``reading``.
+    """
+    try:
+        image = Image.open(file, formats=FORMATS)
+    except UnidentifiedImageError:
+        raise ValueError(_unknown_format(file)) from None
+    needed = _working_bytes(image)
+    if needed > MAX_WORKING_BYTES:
+        raise ValueError(
+            f"its {image.width} x {image.height} pixels take {needed >> 20} MB to decode, more "
+            f"than the {MAX_WORKING_BYTES >> 20} MB allowed; make it smaller"
+        )
+    return image
+
+
+def load_image(data: bytes | str | Path) -> Image.Image:
+    """Decode a whole image, upright, in mode RGB.
+
+    Args:
+        data: the bytes of an image file, or its path.
+
+    Raises:
+        UnreadableImage: for a file that is missing, damaged, too large or no image.
+    """
+    name = "the image" if isinstance(data, bytes) else os.fspath(data)
+    with reading(name), _binary(data) as file:
+        return decode(open_image(file))
+
+
+def decode(image: Image.Image, scale: float = 1.0) -> Image.Image:
+    """Decode an image upright in mode RGB, the first frame of an animation.
+
+    Args:
+        image: from ``open_image``, or any image of Pillow's.
+        scale: the caller will shrink the image by up to this factor, so a JPEG is decoded smaller
+            by a power of two, where that still leaves as much.
+    """
+    turn = orientation(image)  # decoding may forget it
+    if scale < 1:
+        image.draft(None, (math.ceil(image.width * scale), math.ceil(image.height * scale)))
+    image.load()
+    return upright(to_rgb(image), turn)
+
+
+def turn_for(image: Image.Image) -> AbstractContextManager[object]:
+    """To be held while an image's pixels are in memory: heavy ones take turns."""
+    return _heavy if _working_bytes(image) > HEAVY_BYTES else nullcontext()
+
+
+def _binary(data: bytes | str | Path) -> IO[bytes]:
+    return io.BytesIO(data) if isinstance(data, bytes) else Path(data).open("rb")
+
+
+def _working_bytes(image: Image.Image) -> int:
+    """Bytes that decoding takes at its peak, from the header.
+
+    Pillow holds RGB in four bytes a pixel, and another mode's own pixels beside them while they
+    are converted. A large JPEG is decoded at a quarter of its size or less, but a progressive one
+    keeps two bytes for every coefficient at full size until its last scan.
+    """
+    pixels = image.width * image.height
+    if image.format not in ("JPEG", "MPO"):
+        return pixels * (4 if image.mode == "RGB" else 8)
+    coefficients = 0
+    if image.info.get("progressive"):
+        areas = [across * down for _, across, down, *_ in getattr(image, "layer", ())]
+        coefficients = 2 * pixels * sum(areas) // max(areas)
+    return pixels * 4 // 16 + coefficients
+
+
+def _unknown_format(file: IO[bytes]) -> str:
+    file.seek(0)
+    head = file.read(16)
+    if not head:
+        return "the file is empty"
+    if head[4:8] == b"ftyp" and head[8:12] in (b"heic", b"heix", b"mif1", b"msf1"):
+        return "HEIC photos are not supported; export it as JPEG"
+    return "not an image in a known format"

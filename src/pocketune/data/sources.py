@@ -1,0 +1,96 @@
+"""Where image files lie: a folder on disk, behind the interface that archives share."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path, PurePosixPath
+from typing import IO, TYPE_CHECKING, Protocol
+
+from ..errors import PocketuneError
+from .skipped import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Source(Protocol):
+    """A tree of files that can be listed and read, by many threads at once."""
+
+    @property
+    def root(self) -> Path:
+        """The folder or archive, for messages."""
+        ...
+
+    def names(self) -> list[str]:
+        """Visible files, relative to the root, with forward slashes, sorted."""
+        ...
+
+    def open(self, name: str) -> AbstractContextManager[IO[bytes]]:
+        """A seekable binary file, closed on leaving the ``with`` block.
+
+        Raises:
+            OSError: if the file is missing or may not be read.
+        """
+        ...
+
+
+class FolderSource:
+    """The files under a folder; links to files and folders are followed."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def names(self) -> list[str]:
+        """Visible files under the root, sorted.
+
+        Raises:
+            PocketuneError: if a folder may not be listed.
+        """
+        found: list[str] = []
+        for folder, folders, files in os.walk(self.root, onerror=_refuse, followlinks=True):
+            here = Path(folder)
+            folders[:] = [name for name in folders if not _is_loop(here / name)]
+            found.extend((here / file).relative_to(self.root).as_posix() for file in files)
+        return sorted(name for name in found if not is_hidden(name))
+
+    @contextmanager
+    def open(self, name: str) -> Iterator[IO[bytes]]:
+        """The file ``name``; an absolute name, as a CSV may give, is taken as it is."""
+        if not _is_text(name):
+            raise OSError("its name is not valid UTF-8; rename it")
+        path = self.root / name
+        if path.exists() and not path.is_file():  # opening a pipe would wait for ever
+            raise OSError("not a regular file")
+        with path.open("rb") as file:
+            yield file
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a file is the system's own: dot files, and what macOS puts into archives."""
+    return any(part.startswith(".") or part == "__MACOSX" for part in PurePosixPath(name).parts)
+
+
+def _is_text(name: str) -> bool:
+    """Whether a file name is valid Unicode; one that is not could be neither printed nor saved."""
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _is_loop(folder: Path) -> bool:
+    """Whether ``folder`` is a link to a folder that it lies in."""
+    if not folder.is_symlink():
+        return False
+    parent = folder.parent.resolve()
+    return folder.resolve() in (parent, *parent.parents)
+
+
+def _refuse(error: OSError) -> None:
+    where = shown(str(error.filename))
+    why = error.strerror or str(error)
+    raise PocketuneError(
+        f"the folder {where} cannot be opened ({why}); give yourself the right to read it"
+    ) from error

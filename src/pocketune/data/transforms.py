@@ -1,0 +1,93 @@
+"""From an image to the square of pixels that a network sees.
+
+A crop is first chosen as a box from the image's size, which the header tells, and then cut: decoded
+no larger than the box needs, and resized once, straight from the box, with antialiasing.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from .images import decode, turn_for
+from .orientation import oriented_size
+
+AREA = (0.22, 1.0)  # of the image; as in TinyTL (arXiv 2007.11622) and MobileTL (arXiv 2212.11246)
+ASPECT = (3 / 4, 4 / 3)  # width to height
+ATTEMPTS = 10
+CENTRE = 0.875  # of the shorter side
+
+Pixels = npt.NDArray[np.uint8]
+
+
+class Box(NamedTuple):
+    """A part of an upright image, in its pixels."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+
+
+def random_box(width: int, height: int, rng: np.random.Generator) -> Box:
+    """A part of random area and aspect, somewhere in the image.
+
+    The rule of Inception and torchvision: ten draws, and if none fits into the image, the largest
+    centred part whose aspect is allowed.
+    """
+    for _ in range(ATTEMPTS):
+        area = width * height * rng.uniform(*AREA)
+        aspect = math.exp(rng.uniform(math.log(ASPECT[0]), math.log(ASPECT[1])))
+        across, down = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+        if 0 < across <= width and 0 < down <= height:
+            left, top = rng.integers(width - across + 1), rng.integers(height - down + 1)
+            return Box(int(left), int(top), across, down)
+    aspect = min(max(width / height, ASPECT[0]), ASPECT[1])
+    return _centred(width, height, min(width, height * aspect), min(height, width / aspect))
+
+
+def center_box(width: int, height: int, size: int) -> Box:
+    """The centred square which a resize of the shorter side to ``ceil(size / 0.875)`` keeps."""
+    side = min(width, height) * size / math.ceil(size / CENTRE)
+    return _centred(width, height, side, side)
+
+
+def crop(image: Image.Image, box: Box, size: int) -> Pixels:
+    """Cut ``box`` out of an image and resize it.
+
+    Args:
+        image: from ``open_image``, not decoded yet, or any image of Pillow's.
+        box: in pixels of the upright image.
+        size: sides of the result, in pixels.
+
+    Returns:
+        uint8 (size, size, 3), red, green, blue.
+    """
+    width, height = oriented_size(image)
+    with turn_for(image):
+        rgb = decode(image, scale=size / min(box.width, box.height))
+        across, down = rgb.width / width, rgb.height / height
+        # Rounding could push an edge out of the image by a millionth of a pixel: Pillow refuses.
+        right = min((box.left + box.width) * across, rgb.width)
+        bottom = min((box.top + box.height) * down, rgb.height)
+        part = (box.left * across, box.top * down, right, bottom)
+        return np.asarray(rgb.resize((size, size), Image.Resampling.BILINEAR, box=part))
+
+
+def random_resized_crop(image: Image.Image, size: int, rng: np.random.Generator) -> Pixels:
+    """A random part of the image, mirrored half of the time: uint8 (size, size, 3)."""
+    pixels = crop(image, random_box(*oriented_size(image), rng), size)
+    return pixels[:, ::-1] if rng.random() < 0.5 else pixels
+
+
+def center_crop(image: Image.Image, size: int) -> Pixels:
+    """The middle of the image: uint8 (size, size, 3)."""
+    return crop(image, center_box(*oriented_size(image), size), size)
+
+
+def _centred(width: int, height: int, across: float, down: float) -> Box:
+    return Box((width - across) / 2, (height - down) / 2, across, down)

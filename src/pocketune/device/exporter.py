@@ -1,0 +1,99 @@
+"""One ordinary ONNX file of a trained network, for every runtime that reads ONNX."""
+
+import json
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from pocketune.device import runtime
+from pocketune.device.engine import EngineFactory
+from pocketune.device.manifest import FEATURES, PREDICT
+from pocketune.device.model import Model, StrPath, as_model
+from pocketune.device.onnx_engine import OnnxEngine
+from pocketune.device.onnx_merge import merge
+from pocketune.errors import PocketuneError
+
+TOLERANCE = 1e-4
+"""Largest difference from :meth:`Engine.predict`, relative to the largest logit."""
+
+_CHECKED_IMAGES = 3
+
+
+def export(
+    model: Model | StrPath, out: StrPath = "model.onnx", *, engine: EngineFactory = OnnxEngine
+) -> Path:
+    """Write ``images`` (N, S, S, 3) uint8 to ``logits`` (N, classes) float32 as one ONNX file.
+
+    The trained values are constants of the graph, and the normalisation of pixels is part of it.
+    The names of the classes are in the file's metadata, as a JSON list under ``classes``. The
+    file is run on random images and compared with the model before it gets its name.
+
+    Args:
+        model: The folder of a run, or a kit.
+        out: The file to write or replace.
+        engine: What the file is compared with.
+
+    Returns:
+        The file's path.
+
+    Raises:
+        PocketuneError: The model cannot be used, the file cannot be written, or it does not
+            compute what the model computes.
+    """
+    model, out = as_model(model), Path(out)
+    content = _merged(model)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as scratch:
+            file = Path(scratch) / "model.onnx"
+            with file.open("wb") as stream:
+                stream.write(content)
+                stream.flush()
+                os.fsync(stream.fileno())
+            _check(file, model, engine)
+            file.replace(out)
+    except OSError as error:
+        raise PocketuneError(f"{out} cannot be written: {error.strerror or error}") from error
+    return out
+
+
+def _merged(model: Model) -> bytes:
+    kit, manifest = model.kit, model.kit.manifest
+    properties = {
+        "classes": json.dumps(model.classes, ensure_ascii=False),
+        "network": json.dumps(manifest.network),
+        "pocketune": manifest.version,
+    }
+    try:
+        return merge(
+            None if manifest.features is None else kit.read(FEATURES),
+            kit.read(PREDICT),
+            values=model.state,
+            size=manifest.size,
+            classes=len(model.classes),
+            properties=properties,
+        )
+    except ValueError as error:
+        raise PocketuneError(f"the kit {kit.path} cannot be exported: {error}") from error
+
+
+def _check(file: Path, model: Model, engine: EngineFactory) -> None:
+    side = model.kit.manifest.size
+    shape = (_CHECKED_IMAGES, side, side, 3)
+    images = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+    expected = engine(model.kit, model.state).predict(images)
+    try:
+        (logits,) = runtime.open_session(file).run(["logits"], {"images": images})
+    except Exception as error:  # the runtime's own types, which have no base in common
+        raise PocketuneError(
+            f"the kit {model.kit.path} cannot be exported: the runtime refuses the result "
+            f"({str(error).splitlines()[0]})"
+        ) from error
+    difference = float(np.abs(logits - expected).max() / max(1.0, float(np.abs(expected).max())))
+    if not difference <= TOLERANCE:  # a nan is a difference too
+        raise PocketuneError(
+            f"the kit {model.kit.path} cannot be exported: the file's logits are off by "
+            f"{difference:.1e} of the largest, more than {TOLERANCE:.0e}"
+        )

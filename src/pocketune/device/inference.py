@@ -1,0 +1,94 @@
+"""What is on these photos?"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pocketune.data import Loader, Skipped, open_images, unlabelled
+from pocketune.device.engine import Engine, EngineFactory, FloatArray
+from pocketune.device.model import Model, StrPath, as_model
+from pocketune.device.onnx_engine import OnnxEngine
+from pocketune.errors import PocketuneError
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A class and its probability, between 0 and 1."""
+
+    label: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The likeliest classes of one image, the likeliest first."""
+
+    name: str
+    guesses: tuple[Guess, ...]
+
+
+def predict(
+    model: Model | StrPath,
+    paths: Iterable[StrPath],
+    *,
+    top: int = 5,
+    engine: EngineFactory = OnnxEngine,
+) -> Iterator[Prediction | Skipped]:
+    """Classify images, a batch at a time.
+
+    Example:
+        >>> for result in predict("runs/flowers", ["photos/"]):  # doctest: +SKIP
+        ...     print(result)
+        Prediction(name='photos/1.jpg', guesses=(Guess(label='rose', probability=0.98),))
+        Skipped(name='photos/notes.txt', reason='not an image in a known format')
+
+    Args:
+        model: The folder of a run, or a kit.
+        paths: Image files, and folders of them.
+        top: How many classes to name for each image, at most all of them.
+        engine: What computes.
+
+    Returns:
+        A result for each image, in the order of the paths, computed while it is iterated over;
+        what cannot be read comes as a ``Skipped`` after its batch.
+
+    Raises:
+        PocketuneError: The model or a path cannot be used, or ``top`` is below 1.
+    """
+    if top < 1:
+        raise PocketuneError(f"top={top} is too small; give 1 or more")
+    model = as_model(model)
+    images = unlabelled(open_images(map(Path, paths)))
+    manifest = model.kit.manifest
+    loader = Loader(images, size=manifest.size, batch=manifest.batch, train=False)
+    return _results(engine(model.kit, model.state), loader, model.classes, top)
+
+
+def probabilities(logits: FloatArray) -> NDArray[np.float64]:
+    """Softmax (N, classes) of logits, in float64 and safe against overflow."""
+    shifted = logits.astype(np.float64)
+    powers = np.exp(shifted - shifted.max(axis=1, keepdims=True))
+    result: NDArray[np.float64] = powers / powers.sum(axis=1, keepdims=True)
+    return result
+
+
+def _results(
+    engine: Engine, loader: Loader, classes: tuple[str, ...], top: int
+) -> Iterator[Prediction | Skipped]:
+    told: set[Skipped] = set()
+    for batch in loader.epoch(0):
+        for name, row in zip(batch.names, probabilities(engine.predict(batch.images)), strict=True):
+            best = np.argsort(-row, kind="stable")[:top]
+            yield Prediction(name, tuple(Guess(classes[i], float(row[i])) for i in best))
+        yield from _new(loader, told)
+    yield from _new(loader, told)
+
+
+def _new(loader: Loader, told: set[Skipped]) -> Iterator[Skipped]:
+    for skipped in loader.skipped:
+        if skipped not in told:
+            told.add(skipped)
+            yield skipped

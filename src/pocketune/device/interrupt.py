@@ -1,0 +1,73 @@
+"""Stopping between two steps when the user or the system asks to."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import threading
+from typing import TYPE_CHECKING, Any
+
+from pocketune.errors import PocketuneError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import FrameType, TracebackType
+
+
+class Interrupted(PocketuneError):  # noqa: N818 - it reads as what happened
+    """The run was stopped from outside, and saved.
+
+    Attributes:
+        run: The run folder.
+        command: The command that goes on from there.
+    """
+
+    def __init__(self, message: str, *, run: str, command: str) -> None:
+        super().__init__(message)
+        self.run = run
+        self.command = command
+
+
+def interrupted(folder: Path, what: str) -> Interrupted:
+    """The exception for the run in ``folder``, with the command that goes on from there."""
+    command = f"pocketune train --resume {shlex.quote(str(folder))}"
+    return Interrupted(f"{what}; go on with: {command}", run=str(folder), command=command)
+
+
+class StopRequest:
+    """Turns the first Ctrl-C (or SIGTERM) into a flag, for as long as the context lasts.
+
+    A ``KeyboardInterrupt`` may strike in the middle of an update, when half of the parameters
+    are a step ahead of the others; a flag that is read between steps cannot. A second Ctrl-C
+    interrupts at once, as usual.
+    """
+
+    _signals = (signal.SIGINT, signal.SIGTERM)
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._previous: dict[int, Any] = {}
+
+    def __enter__(self) -> StopRequest:
+        # Only the main thread may set handlers; in another one the caller's stay in force.
+        if threading.current_thread() is threading.main_thread():
+            for number in self._signals:
+                self._previous[number] = signal.signal(number, self._request)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._restore()
+
+    def _request(self, _number: int, _frame: FrameType | None) -> None:
+        self.requested = True
+        self._restore()
+
+    def _restore(self) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        self._previous.clear()

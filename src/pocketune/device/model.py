@@ -1,0 +1,63 @@
+"""A network that can predict: a kit, and the values that a run has trained for it."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from pocketune.device.checkpoint import LAST, Checkpoint
+from pocketune.device.engine import State
+from pocketune.device.kit import Kit, checked_state
+from pocketune.device.manifest import KitError
+from pocketune.device.trained import BEST, TrainedNetwork
+
+StrPath = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A kit with the values to compute with.
+
+    Attributes:
+        kit: The kit.
+        classes: Names of the classes, in the order of the logits.
+        state: Parameters and statistics by name.
+    """
+
+    kit: Kit
+    classes: tuple[str, ...]
+    state: State
+
+    @classmethod
+    def open(cls, path: StrPath) -> "Model":
+        """Open what a run or a compilation has left.
+
+        Args:
+            path: The folder of a run, of which the best values are taken, or the last where it
+                has not come to an evaluation; or a kit, with the values that it starts from.
+
+        Raises:
+            PocketuneError: There is neither, or a file of it is damaged or of another kit.
+        """
+        kit = Kit.open(path)
+        best, last = Path(path) / BEST, Path(path) / LAST
+        if best.is_file():
+            return cls._trained(kit, best)
+        if last.is_file():
+            checkpoint = Checkpoint.load(last)
+            checkpoint.require_fits(kit, last)
+            state = {**checkpoint.parameters, **checkpoint.statistics}
+            return cls(kit, checkpoint.identity.classes, state)
+        return cls(kit, kit.manifest.classes, kit.state())
+
+    @classmethod
+    def _trained(cls, kit: Kit, file: Path) -> "Model":
+        trained = TrainedNetwork.load(file)
+        if trained.kit != kit.identity:
+            raise KitError(f"{file} was trained with another kit than the one beside it")
+        shapes = kit.manifest.shapes(len(trained.classes))
+        return cls(kit, trained.classes, checked_state(trained.state, shapes, str(file)))
+
+
+def as_model(model: Model | StrPath) -> Model:
+    """The model itself, or the one at a path; see :meth:`Model.open`."""
+    return model if isinstance(model, Model) else Model.open(model)

@@ -1,0 +1,146 @@
+"""Reading and writing ONNX files at the level of protobuf's wire format.
+
+A device that only joins two graphs and adds constants needs neither the onnx package nor a
+schema: a message is a sequence of numbered fields, and what is not looked into is carried over
+byte by byte. Field numbers are those of onnx.proto3 (github.com/onnx/onnx), the encoding is at
+protobuf.dev/programming-guides/encoding.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+
+FLOAT32, UINT8 = 1, 2
+"""Element types of a tensor."""
+
+Buffer = bytes | memoryview
+
+
+class ProtobufError(ValueError):
+    """The bytes are not a protobuf message."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of a message: an integer for a varint, else its bytes."""
+
+    number: int
+    wire: int
+    value: int | Buffer
+
+    @property
+    def text(self) -> str:
+        """The value of a string."""
+        return bytes(self.buffer).decode()
+
+    @property
+    def buffer(self) -> Buffer:
+        """The value of a string, a message or a fixed-width number."""
+        if isinstance(self.value, int):
+            raise ProtobufError(f"field {self.number} is a number, not bytes")
+        return self.value
+
+
+def parse(message: Buffer) -> Iterator[Field]:
+    """The fields of a message in their order; values are views into it.
+
+    Raises:
+        ProtobufError: The message is cut off or malformed.
+    """
+    data = memoryview(message)
+    position = 0
+    while position < len(data):
+        key, position = _varint(data, position)
+        number, wire = key >> 3, key & 7
+        if wire == VARINT:
+            value, position = _varint(data, position)
+            yield Field(number, wire, value)
+            continue
+        if wire == BYTES:
+            length, position = _varint(data, position)
+        elif wire in (FIXED32, FIXED64):
+            length = 4 if wire == FIXED32 else 8
+        else:
+            raise ProtobufError(f"unknown wire type {wire}")
+        if position + length > len(data):
+            raise ProtobufError("cut off in the middle of a field")
+        yield Field(number, wire, data[position : position + length])
+        position += length
+
+
+def serialize(fields: Iterable[Field]) -> bytes:
+    """The message made of these fields."""
+    parts: list[Buffer] = []
+    for field in fields:
+        parts.append(_encode(field.number << 3 | field.wire))
+        if isinstance(field.value, int):
+            parts.append(_encode(field.value))
+            continue
+        if field.wire == BYTES:
+            parts.append(_encode(len(field.value)))
+        parts.append(field.value)
+    return b"".join(parts)
+
+
+def number(field: int, value: int) -> Field:
+    """An integer field, not negative."""
+    return Field(field, VARINT, value)
+
+
+def text(field: int, value: str) -> Field:
+    """A string field."""
+    return Field(field, BYTES, value.encode())
+
+
+def message(field: int, *fields: Field) -> Field:
+    """A field that is itself a message."""
+    return Field(field, BYTES, serialize(fields))
+
+
+def tensor(field: int, name: str, values: NDArray[np.float32]) -> Field:
+    """A TensorProto of float32 values."""
+    raw = np.asarray(values, dtype="<f4").tobytes()
+    dims = (number(1, size) for size in values.shape)
+    return message(field, *dims, number(2, FLOAT32), text(8, name), Field(9, BYTES, raw))
+
+
+def value_info(field: int, name: str, element: int, shape: Iterable[int | str]) -> Field:
+    """A ValueInfoProto: name, element type and shape of a graph's input or output.
+
+    Sizes that are texts are symbols for what is only known when the graph runs.
+    """
+    dims = (message(1, number(1, n) if isinstance(n, int) else text(2, n)) for n in shape)
+    tensor_type = message(1, number(1, element), message(2, *dims))
+    return message(field, text(1, name), message(2, tensor_type))
+
+
+def metadata(field: int, entries: Mapping[str, str]) -> Iterator[Field]:
+    """A map of strings, as one StringStringEntryProto for each of them."""
+    for key, value in entries.items():
+        yield message(field, text(1, key), text(2, value))
+
+
+def _varint(data: memoryview, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        if position >= len(data) or shift > 63:
+            raise ProtobufError("cut off in the middle of a number")
+        byte = data[position]
+        value |= (byte & 0x7F) << shift
+        position += 1
+        if byte < 0x80:
+            return value, position
+        shift += 7
+
+
+def _encode(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)

@@ -1,0 +1,78 @@
+"""The photos of a run: divided, in the order of the kit's classes, and recognised again."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pocketune.data import Loader, Skipped, Splits, load_splits
+
+if TYPE_CHECKING:
+    from pocketune.device.kit import Kit
+    from pocketune.device.settings import TrainSettings
+
+
+@dataclass(frozen=True)
+class Photos:
+    """Photos to train on and to validate with.
+
+    Attributes:
+        splits: The photos by name.
+        training: Those to train on, in batches of the kit's size.
+        validation: Those to validate with; None where there are none.
+    """
+
+    splits: Splits
+    training: Loader
+    validation: Loader | None
+
+    @classmethod
+    def open(
+        cls, settings: TrainSettings, kit: Kit, classes: tuple[str, ...] | None = None
+    ) -> Photos:
+        """Find and divide the photos that the settings name; none is decoded yet.
+
+        Args:
+            settings: Of the run.
+            kit: Gives the size of photos and batches.
+            classes: The order of the classes. Where it is not given and the classes are the
+                kit's, it is the kit's order, so that its output layer stays of use.
+
+        Raises:
+            PocketuneError: They cannot be used, or are fewer than a batch.
+        """
+        splits = _load(settings, classes)
+        known = kit.manifest.classes
+        if splits.classes != known and set(splits.classes) == set(known):
+            splits = _load(settings, known)
+        size, batch, seed = kit.manifest.size, kit.manifest.batch, settings.seed
+        training = Loader(splits.train, size=size, batch=batch, train=True, seed=seed)
+        validation = Loader(splits.val, size=size, batch=batch, train=False)
+        return cls(splits, training, validation if len(splits.val) else None)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes, in the order of the labels."""
+        return self.splits.classes
+
+    @property
+    def skipped(self) -> tuple[Skipped, ...]:
+        """Files that were left out so far, with the reason."""
+        later = self.validation.skipped if self.validation else ()
+        return (*self.splits.skipped, *self.training.skipped, *later)
+
+    def fingerprint(self) -> str:
+        """SHA-256 of names and labels in order, which a resumed run needs to find unchanged."""
+        digest = hashlib.sha256()
+        for part in (self.splits.train, self.splits.val):
+            for name in part.names:
+                digest.update(name.encode("utf-8", "surrogatepass") + b"\0")
+            digest.update(part.labels.tobytes())
+        return digest.hexdigest()
+
+
+def _load(settings: TrainSettings, classes: tuple[str, ...] | None) -> Splits:
+    return load_splits(
+        settings.photos, val_fraction=settings.val_fraction, seed=settings.seed, classes=classes
+    )

@@ -1,0 +1,104 @@
+"""How much memory a run will take, from the manifest of its kit."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+from pocketune.data.loader import AHEAD
+from pocketune.device.size import format_size
+
+if TYPE_CHECKING:
+    from pocketune.device.kit import Kit
+
+
+RUNTIME = 12_000_000
+"""Bytes, measured with ONNX Runtime 1.31 on graphs of next to no size: mostly its own code, whose
+pages come in when they are first run."""
+
+
+@dataclass(frozen=True)
+class MemoryPrediction:
+    """Bytes that a run will take, by what takes them.
+
+    Attributes:
+        process: Python, numpy, the runtime and whatever else is resident already.
+        runtime: What the runtime takes once, with the first graph that it opens and runs.
+        graphs: Frozen weights and the graphs themselves, as the runtime holds them.
+        activations: Live tensors of the graphs at their peaks. They add up: each graph keeps
+            the memory of its own peak for the next call.
+        parameters: What is trained, and the running statistics.
+        gradients: One for each parameter.
+        optimizer: What the optimizer keeps for each parameter.
+        photos: Photos being decoded and batches waiting for the step.
+    """
+
+    process: int
+    runtime: int
+    graphs: int
+    activations: int
+    parameters: int
+    gradients: int
+    optimizer: int
+    photos: int
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return sum(getattr(self, field.name) for field in fields(self))
+
+    def __str__(self) -> str:
+        parts = ((field.name, getattr(self, field.name)) for field in fields(self))
+        return ", ".join(f"{name} {format_size(size)}" for name, size in parts)
+
+
+def predict_memory(
+    kit: Kit, *, process: int, classes: int, slots: int, batch: int | None = None
+) -> MemoryPrediction:
+    """Peak resident memory of a training run.
+
+    Args:
+        kit: The kit to train.
+        process: Resident bytes before the graphs are loaded.
+        classes: Number of classes of the photos.
+        slots: Tensors that the optimizer keeps for each parameter.
+        batch: Images of a step; the kit's own where it is None.
+    """
+    manifest = kit.manifest
+    batch = batch or manifest.batch
+    shapes = manifest.shapes(classes)
+    trained = sum(_bytes(shapes[spec.name]) for spec in manifest.parameters)
+    statistics = sum(_bytes(shapes[spec.name]) for spec in manifest.statistics)
+    # The frozen part runs an image at a time, the others a batch at a time.
+    whole = (manifest.memory.get("step", 0) + manifest.memory.get("predict", 0)) * batch
+    return MemoryPrediction(
+        process=process,
+        runtime=RUNTIME,
+        graphs=sum(_graph_bytes(kit, name) for name in manifest.files if name.endswith(".onnx")),
+        activations=manifest.memory.get("features", 0) + whole // manifest.batch,
+        parameters=trained + statistics,
+        gradients=trained,
+        optimizer=slots * trained,
+        photos=photo_bytes(manifest.size, batch),
+    )
+
+
+def photo_bytes(size: int, batch: int, workers: int = 2, waiting: int = AHEAD + 2) -> int:
+    """Bytes of decoded photos: in each worker one being decoded, and the batches ahead of the
+    step, being handed over and in the step.
+
+    A JPEG is decoded at the smallest scale that is at least the size asked for, so at less than
+    twice its side, for a photo of 4:3; the crop of it is one more image.
+    """
+    pixels = 3 * size * size
+    return waiting * batch * pixels + workers * (4 * pixels * 4 // 3 + pixels)
+
+
+def _graph_bytes(kit: Kit, name: str) -> int:
+    graph = kit.source(name)
+    return len(graph) if isinstance(graph, bytes) else graph.stat().st_size
+
+
+def _bytes(shape: tuple[int, ...]) -> int:
+    return 4 * math.prod(shape)

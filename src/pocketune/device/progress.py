@@ -1,0 +1,190 @@
+"""What a run says while it trains.
+
+Plain text and carriage returns: a drawing library would add 3 MB to the very process whose
+memory is counted.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from dataclasses import dataclass
+from typing import Protocol, TextIO
+
+_REFRESH = 0.1
+_PLAIN = 10.0
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """A step that was just made.
+
+    Attributes:
+        step: Steps done, of ``steps``.
+        epoch: The epoch in progress, from 1, of ``epochs``.
+        loss: Mean training loss of this epoch so far.
+        accuracy: Share of this epoch's images classified correctly while training.
+        rate: Images a second, decoding and waiting included.
+        seconds_left: Expected time until the last step.
+        memory: Peak resident bytes of the process.
+        budget: Bytes that it may take; None where there is no limit.
+    """
+
+    step: int
+    steps: int
+    epoch: int
+    epochs: int
+    loss: float
+    accuracy: float
+    rate: float
+    seconds_left: float
+    memory: int
+    budget: int | None
+
+
+@dataclass(frozen=True)
+class EpochReport:
+    """An epoch that was just validated.
+
+    Attributes:
+        epoch: The epoch, from 1, of ``epochs``.
+        loss: Its mean training loss.
+        validation_loss: Mean cross-entropy on the validation photos; None without any.
+        validation_accuracy: Top-1 share on them; None without any.
+        best: Whether it is the best so far.
+    """
+
+    epoch: int
+    epochs: int
+    loss: float
+    validation_loss: float | None
+    validation_accuracy: float | None
+    best: bool
+
+
+class Progress(Protocol):
+    """Is told about each step and each epoch."""
+
+    def step(self, report: StepReport) -> None:
+        """A step was made."""
+        ...
+
+    def epoch(self, report: EpochReport) -> None:
+        """An epoch was validated."""
+        ...
+
+    def close(self) -> None:
+        """The run is over, or was stopped."""
+        ...
+
+
+class Silent:
+    """Says nothing."""
+
+    def step(self, report: StepReport) -> None:
+        """Nothing."""
+
+    def epoch(self, report: EpochReport) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+class PlainLines:
+    """A line every ten seconds and one an epoch, for logs and pipes."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._next = time.monotonic() + _PLAIN
+
+    def step(self, report: StepReport) -> None:
+        """Print the step where the last line is long enough ago."""
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + _PLAIN
+            self._print(format_step(report))
+
+    def epoch(self, report: EpochReport) -> None:
+        """Print the epoch."""
+        self._print(format_epoch(report))
+
+    def close(self) -> None:
+        """Nothing is left open."""
+
+    def _print(self, text: str) -> None:
+        print(text, file=self._stream, flush=True)
+
+
+class LiveLine:
+    """One line that is written over at each step; epochs stay above it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._next = 0.0
+        self._shown = 0
+
+    def step(self, report: StepReport) -> None:
+        """Write the line anew, at most ten times a second."""
+        if time.monotonic() >= self._next or report.step == report.steps:
+            self._next = time.monotonic() + _REFRESH
+            self._write(format_step(report))
+
+    def epoch(self, report: EpochReport) -> None:
+        """Leave the epoch's line standing and begin a new one."""
+        self._write(format_epoch(report))
+        self.close()
+
+    def close(self) -> None:
+        """End the line."""
+        if self._shown:
+            self._stream.write("\n")
+            self._stream.flush()
+            self._shown = 0
+
+    def _write(self, text: str) -> None:
+        # A line wider than the terminal would wrap, and a carriage return not undo it.
+        text = text[: shutil.get_terminal_size().columns - 1]
+        self._stream.write("\r" + text.ljust(self._shown))
+        self._stream.flush()
+        self._shown = len(text)
+
+
+def console(stream: TextIO | None = None) -> Progress:
+    """A live line on a terminal, plain lines elsewhere; standard output where none is named."""
+    stream = stream or sys.stdout
+    return LiveLine(stream) if stream.isatty() else PlainLines(stream)
+
+
+def format_step(report: StepReport) -> str:
+    """One line for a step."""
+    memory = f"{report.memory / 1e6:.0f}"
+    if report.budget is not None:
+        memory += f"/{report.budget / 1e6:.0f}"
+    return (
+        f"epoch {report.epoch}/{report.epochs}  step {report.step}/{report.steps}  "
+        f"loss {report.loss:.3f}  accuracy {report.accuracy:.1%}  "
+        f"{report.rate:.0f} images/s  {memory} MB  {format_time(report.seconds_left)} left"
+    )
+
+
+def format_epoch(report: EpochReport) -> str:
+    """One line for an epoch."""
+    text = f"epoch {report.epoch}/{report.epochs}  loss {report.loss:.3f}"
+    if report.validation_accuracy is not None:
+        text += (
+            f"  validation loss {report.validation_loss:.3f}"
+            f"  accuracy {report.validation_accuracy:.1%}"
+        )
+    return text + ("  (best)" if report.best else "")
+
+
+def format_time(seconds: float) -> str:
+    """Minutes and seconds, with hours where there are any.
+
+    >>> format_time(75), format_time(3675)
+    ('1:15', '1:01:15')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,271 @@
+"""A training run from a kit and photos to a run folder, and on from where one was stopped."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pocketune.device.budget import check_budget
+from pocketune.device.checkpoint import LAST, Checkpoint, Counters, RunIdentity
+from pocketune.device.classifier import with_new_classifier
+from pocketune.device.interrupt import StopRequest, interrupted
+from pocketune.device.kit import Kit
+from pocketune.device.loop import Loop
+from pocketune.device.memory import process_memory
+from pocketune.device.metrics import METRICS, MetricsFile
+from pocketune.device.optimizer import Optimizer, create_optimizer
+from pocketune.device.photos import Photos
+from pocketune.device.progress import Progress, console
+from pocketune.device.recorder import Recorder
+from pocketune.device.run_folder import begin_run_folder, open_run_folder
+from pocketune.device.settings import EPOCHS, LEARNING_RATES, TrainSettings
+from pocketune.device.size import parse_size
+from pocketune.errors import PocketuneError
+
+if TYPE_CHECKING:
+    from pocketune.data import Skipped
+    from pocketune.device.engine import Engine, EngineFactory, State
+
+StrPath = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """How a run ended.
+
+    Attributes:
+        run: The run folder, which ``predict``, ``evaluate`` and ``export`` take.
+        classes: Class names in the order of the logits.
+        steps: Optimizer steps made.
+        reason: ``steps`` when all were made, ``patience`` when it stopped early.
+        best_step: The step of the values in ``best.safetensors``.
+        best_accuracy: Their top-1 share on the validation photos; None where there were none.
+        best_loss: Their mean cross-entropy on them.
+        peak_memory: Peak resident bytes of this process.
+        skipped: Files that were left out, each with the reason.
+    """
+
+    run: Path
+    classes: tuple[str, ...]
+    steps: int
+    reason: str
+    best_step: int
+    best_accuracy: float | None
+    best_loss: float | None
+    peak_memory: int
+    skipped: tuple[Skipped, ...]
+
+
+def train(
+    kit: Kit | StrPath,
+    photos: StrPath,
+    *,
+    out: StrPath,
+    epochs: int | None = None,
+    steps: int | None = None,
+    lr: float | None = None,
+    optimizer: str = "adam",
+    momentum: float = 0.9,
+    weight_decay: float = 0.0,
+    warmup: int = 0,
+    clip: float | None = None,
+    budget: str | int | None = None,
+    seed: int = 0,
+    patience: int | None = None,
+    val_fraction: float = 0.2,
+    checkpoint_steps: int | None = None,
+    checkpoint_seconds: float | None = 120.0,
+    engine: EngineFactory | None = None,
+    progress: Progress | None = None,
+) -> TrainResult:
+    """Fine-tune a kit on labelled photos.
+
+    Nothing is written outside ``out``. Where the photos' classes are not the kit's, training
+    starts from a new output layer.
+
+    Example:
+        >>> train("kit/", "photos/", out="runs/flowers", budget="96MB")  # doctest: +SKIP
+
+    Args:
+        kit: A kit, or the path of one.
+        photos: A folder of class folders, a CSV of file and label, or a .zip of either.
+        out: The run folder to make.
+        epochs: Passes over the photos; 20 where neither this nor ``steps`` is given.
+        steps: Optimizer steps, instead of ``epochs``.
+        lr: Highest learning rate; 3e-4 for Adam and AdamW and 1e-2 for SGD where not given.
+        optimizer: ``adam``, ``adamw`` or ``sgd``.
+        momentum: SGD's; 0 keeps no optimizer state.
+        weight_decay: Decay of the weights.
+        warmup: Steps of linear warm-up before the cosine.
+        clip: Largest L2 norm of all gradients together.
+        budget: Peak resident memory of the whole process, such as ``"96MB"``.
+        seed: Of everything that is drawn; the same seed gives the same run.
+        patience: Epochs without a better validation after which to stop.
+        val_fraction: Share to validate on where the photos come without a split.
+        checkpoint_steps: Save after so many steps.
+        checkpoint_seconds: Save after so many seconds. The end of an epoch always saves.
+        engine: What computes gradients; ONNX Runtime where not given.
+        progress: What shows the run; standard output where not given.
+
+    Raises:
+        Interrupted: Ctrl-C; the run is saved and the exception tells how to go on.
+        BudgetExceeded: The run would not fit, or took more than it may.
+        Diverged: The loss or a gradient is no longer finite.
+        PocketuneError: Anything else about the kit, the photos, the settings or the disk.
+    """
+    settings = TrainSettings(
+        photos=str(Path(photos).absolute()),
+        epochs=EPOCHS if epochs is None and steps is None else epochs,
+        steps=steps,
+        lr=LEARNING_RATES.get(optimizer, 0.0) if lr is None else lr,
+        optimizer=optimizer,
+        momentum=momentum,
+        weight_decay=weight_decay,
+        warmup=warmup,
+        clip=clip,
+        budget=None if budget is None else parse_size(budget),
+        seed=seed,
+        patience=patience,
+        val_fraction=val_fraction,
+        checkpoint_steps=checkpoint_steps,
+        checkpoint_seconds=checkpoint_seconds,
+    )
+    kit = kit if isinstance(kit, Kit) else Kit.open(kit)
+    return _begin(kit, settings, Path(out), engine or _onnx_engine(), progress)
+
+
+def resume(
+    run: StrPath,
+    *,
+    budget: str | int | None = None,
+    engine: EngineFactory | None = None,
+    progress: Progress | None = None,
+) -> TrainResult:
+    """Go on with a run from its last checkpoint; it ends as if it had never been stopped.
+
+    Args:
+        run: The run folder.
+        budget: Peak resident memory from now on; as before where not given.
+        engine: The same kind of engine as before; ONNX Runtime where not given.
+        progress: What shows the run; standard output where not given.
+
+    Raises:
+        PocketuneError: The folder is no run, the run is complete, or the kit or the photos are
+            not those that it was begun with. And all that :func:`train` raises.
+    """
+    folder = Path(run)
+    kit = open_run_folder(folder)
+    factory = engine or _onnx_engine()
+    before = process_memory()
+    checkpoint = Checkpoint.load(folder / LAST)
+    checkpoint.require_fits(kit, folder / LAST)
+    if checkpoint.counters.finished:
+        raise PocketuneError(
+            f"the run in {folder} is complete after {checkpoint.counters.step} steps: there is "
+            "nothing to resume"
+        )
+    settings = checkpoint.settings
+    if budget is not None:
+        settings = replace(settings, budget=parse_size(budget))
+    photos = Photos.open(settings, kit, checkpoint.identity.classes)
+    if photos.fingerprint() != checkpoint.identity.photos:
+        raise PocketuneError(
+            f"the photos in {settings.photos} are not those that the run in {folder} was begun "
+            "with: bring them back, or train anew"
+        )
+    check_budget(kit, settings, classes=len(photos.classes), before=before)
+    live, optimizer = _restore(checkpoint, kit, factory)
+    identity, counters = checkpoint.identity, checkpoint.counters
+    return _run(folder, settings, identity, photos, live, optimizer, counters, progress)
+
+
+def _begin(
+    kit: Kit,
+    settings: TrainSettings,
+    folder: Path,
+    factory: EngineFactory,
+    progress: Progress | None,
+) -> TrainResult:
+    photos = Photos.open(settings, kit)
+    check_budget(kit, settings, classes=len(photos.classes), before=process_memory())
+    begin_run_folder(folder)
+    kit = kit.copy_to(folder)
+    engine = factory(kit, _starting_state(kit, photos.classes, settings.seed))
+    optimizer = _create_optimizer(settings, engine)
+    identity = RunIdentity(kit.identity, photos.fingerprint(), photos.classes)
+    return _run(folder, settings, identity, photos, engine, optimizer, Counters(), progress)
+
+
+def _run(
+    folder: Path,
+    settings: TrainSettings,
+    identity: RunIdentity,
+    photos: Photos,
+    engine: Engine,
+    optimizer: Optimizer,
+    counters: Counters,
+    progress: Progress | None,
+) -> TrainResult:
+    metrics = MetricsFile(folder / METRICS, keep=counters.metrics_bytes)
+    shown = progress or console()
+    with closing(metrics), closing(shown), StopRequest() as stop:
+        recorder = Recorder(
+            folder, settings, identity, metrics, shown, photos.training.batch, len(photos.training)
+        )
+        loop = Loop(engine, optimizer, photos.training, photos.validation, counters, recorder, stop)
+        try:
+            loop.run()
+        except KeyboardInterrupt:  # the second Ctrl-C: an update may be half made, so do not save
+            raise interrupted(folder, "stopped at once; the last checkpoint stands") from None
+    return TrainResult(
+        run=folder,
+        classes=identity.classes,
+        steps=counters.step,
+        reason=counters.finished or "",
+        best_step=counters.best_step,
+        best_accuracy=counters.best_accuracy,
+        best_loss=counters.best_loss,
+        peak_memory=process_memory().peak,
+        skipped=photos.skipped,
+    )
+
+
+def _onnx_engine() -> EngineFactory:
+    # Imported here, for runs on another engine do not need the runtime; and before the memory
+    # is looked at, for the runtime is part of it.
+    from pocketune.device.onnx_engine import OnnxEngine
+
+    return OnnxEngine
+
+
+def _starting_state(kit: Kit, classes: tuple[str, ...], seed: int) -> State:
+    state = kit.state()
+    if classes == kit.manifest.classes:
+        return state
+    return with_new_classifier(state, kit.manifest.classifier, len(classes), seed)
+
+
+def _create_optimizer(settings: TrainSettings, engine: Engine) -> Optimizer:
+    return create_optimizer(
+        settings.optimizer,
+        engine.parameters,
+        momentum=settings.momentum,
+        weight_decay=settings.weight_decay,
+    )
+
+
+def _restore(checkpoint: Checkpoint, kit: Kit, factory: EngineFactory) -> tuple[Engine, Optimizer]:
+    """Engine and optimizer of a checkpoint, which is emptied on the way to save its memory."""
+    engine = factory(kit, {**checkpoint.parameters, **checkpoint.statistics})
+    checkpoint.parameters.clear()
+    checkpoint.statistics.clear()
+    optimizer = _create_optimizer(checkpoint.settings, engine)
+    try:
+        optimizer.load(checkpoint.optimizer, steps=checkpoint.counters.step)
+    except ValueError as error:
+        raise PocketuneError(f"the checkpoint does not fit its own settings: {error}") from error
+    checkpoint.optimizer.clear()
+    return engine, optimizer

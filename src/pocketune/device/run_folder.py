@@ -1,0 +1,65 @@
+"""The folder of a run: a copy of its kit, and what the run adds to it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pocketune.device.checkpoint import LAST
+from pocketune.device.kit import Kit
+from pocketune.device.manifest import KIT_FILES
+from pocketune.device.metrics import METRICS
+from pocketune.device.storage import MANIFEST
+from pocketune.device.trained import BEST
+from pocketune.errors import PocketuneError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_OURS = frozenset((*KIT_FILES, MANIFEST, METRICS, LAST, BEST))
+
+
+def begin_run_folder(folder: Path) -> None:
+    """Make the folder of a new run, or take over one whose run never got to its first checkpoint.
+
+    The empty metrics file comes first and marks the folder as a run's.
+
+    Raises:
+        PocketuneError: The folder holds a run, or anything else, or cannot be made.
+    """
+    try:
+        if folder.exists():
+            _refuse_to_overwrite(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / METRICS).write_bytes(b"")
+    except OSError as error:
+        reason = error.strerror or error
+        raise PocketuneError(f"cannot make the run folder {folder}: {reason}") from error
+
+
+def open_run_folder(folder: Path) -> Kit:
+    """The kit of the run in a folder.
+
+    Raises:
+        PocketuneError: There is no run with a checkpoint in the folder, or its kit is damaged.
+    """
+    if not (folder / LAST).is_file():
+        raise PocketuneError(f"there is no run to resume in {folder}: it has no {LAST}")
+    return Kit.open(folder)
+
+
+def _refuse_to_overwrite(folder: Path) -> None:
+    if not folder.is_dir():
+        raise PocketuneError(f"{folder} is a file: name a folder for the run")
+    if (folder / LAST).exists():
+        raise PocketuneError(
+            f"{folder} already holds a run: resume it, or name another folder for a new one"
+        )
+    names = {entry.name for entry in folder.iterdir()}
+    left_over = METRICS in names and all(_is_ours(name) for name in names)
+    if names and not left_over:
+        raise PocketuneError(f"{folder} is not empty: name a new folder for the run")
+
+
+def _is_ours(name: str) -> bool:
+    """Whether a run makes a file of this name, were it only for a moment."""
+    return name.removesuffix(".tmp") in _OURS or name.removesuffix(".partial")[1:] in _OURS

@@ -1,0 +1,96 @@
+"""How a run trains, as data."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from pocketune.device.optimizer import OPTIMIZERS
+from pocketune.errors import PocketuneError
+
+EPOCHS = 20
+LEARNING_RATES = {"adam": 3e-4, "adamw": 3e-4, "sgd": 1e-2}
+"""Where none is named; those of published transfer recipes at batch 8 lie around them."""
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    """Everything about a run but its kit; kept in each checkpoint, so that a run can be resumed.
+
+    Args:
+        photos: Absolute path of the photos: a folder, a CSV or a .zip.
+        epochs: Passes over the photos; exactly one of ``epochs`` and ``steps`` is set.
+        steps: Optimizer steps of the whole run.
+        lr: Learning rate at the top of the cosine.
+        optimizer: ``adam``, ``adamw`` or ``sgd``.
+        momentum: SGD's; 0 keeps no optimizer state at all.
+        weight_decay: Decay of the weights (not of biases and norms).
+        warmup: Steps of linear warm-up.
+        clip: Largest L2 norm of all gradients together; None never clips.
+        budget: Peak resident bytes that the process may take; None does not limit it.
+        seed: Of the split, the order, the crops, the noise and a new classifier.
+        patience: Epochs without a better validation after which to stop; None never stops early.
+        val_fraction: Share of the photos to validate on, where they come without a split.
+        checkpoint_steps: Save every so many steps; None leaves it to the time.
+        checkpoint_seconds: Save after so many seconds; None leaves it to the steps. The end of
+            an epoch always saves.
+
+    Raises:
+        PocketuneError: A value makes no sense; the message names it.
+    """
+
+    photos: str
+    epochs: int | None
+    steps: int | None
+    lr: float
+    optimizer: str
+    momentum: float
+    weight_decay: float
+    warmup: int
+    clip: float | None
+    budget: int | None
+    seed: int
+    patience: int | None
+    val_fraction: float
+    checkpoint_steps: int | None
+    checkpoint_seconds: float | None
+
+    def __post_init__(self) -> None:
+        if (self.epochs is None) == (self.steps is None):
+            raise PocketuneError("give either epochs or steps, not both")
+        if self.optimizer not in OPTIMIZERS:
+            raise PocketuneError(
+                f"unknown optimizer {self.optimizer!r}: choose one of {', '.join(OPTIMIZERS)}"
+            )
+        for name in ("epochs", "steps", "patience", "checkpoint_steps"):
+            self._require(name, "at least 1", lambda value: value >= 1)
+        for name in ("lr", "clip", "checkpoint_seconds"):
+            self._require(name, "above 0", lambda value: 0 < value < float("inf"))
+        for name in ("weight_decay", "warmup", "seed"):
+            self._require(name, "0 or more", lambda value: 0 <= value < float("inf"))
+        for name in ("momentum", "val_fraction"):
+            self._require(name, "from 0 up to, but not including, 1", lambda v: 0 <= v < 1)
+
+    def _require(self, name: str, rule: str, holds: Any) -> None:
+        value = getattr(self, name)
+        if value is not None and not holds(value):
+            raise PocketuneError(f"{name} must be {rule}, not {value}")
+
+    def total_steps(self, steps_per_epoch: int) -> int:
+        """Optimizer steps of the whole run."""
+        return self.steps if self.steps is not None else (self.epochs or 0) * steps_per_epoch
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON value."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> TrainSettings:
+        """The settings of :meth:`to_dict`.
+
+        Raises:
+            PocketuneError: A field is missing or unknown.
+        """
+        if values.keys() != {field.name for field in fields(cls)}:
+            raise PocketuneError("the settings were stored by another version of Pocketune")
+        return cls(**values)

@@ -1,0 +1,47 @@
+"""Sizes in bytes as people write them."""
+
+from __future__ import annotations
+
+import re
+
+from pocketune.errors import PocketuneError
+
+_UNITS = {
+    "": 1,
+    "b": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+}
+
+
+def parse_size(text: str | int) -> int:
+    """Bytes of a size such as ``96MB``, ``1.5 GiB`` or ``100000000``; units are not case-sensitive.
+
+    >>> parse_size("96MB"), parse_size("128 MiB"), parse_size(4096)
+    (96000000, 134217728, 4096)
+
+    Raises:
+        PocketuneError: It is not a size, or not above 0.
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", str(text))
+    unit = _UNITS.get(match[2].lower()) if match else None
+    if match is None or unit is None:
+        raise PocketuneError(f"{text!r} is not a size: write for example 96MB, 128MiB or 1GB")
+    size = int(float(match[1]) * unit)
+    if size < 1:
+        raise PocketuneError(f"a memory budget of {text} is nothing: write for example 96MB")
+    return size
+
+
+def format_size(size: float) -> str:
+    """A size in MB (10^6 bytes), to a tenth where it is small.
+
+    >>> format_size(96_000_000), format_size(1_234_567)
+    ('96 MB', '1.2 MB')
+    """
+    megabytes = size / 1e6
+    return f"{megabytes:.0f} MB" if megabytes >= 10 else f"{megabytes:.1f} MB"

@@ -1,0 +1,69 @@
+"""What a run is for: the trained values, for everything that uses or passes on the network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pocketune.device.tensorfile import read_tensors, write_tensors
+from pocketune.errors import PocketuneError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pocketune.device.engine import State
+
+BEST = "best.safetensors"
+
+
+@dataclass(frozen=True)
+class TrainedNetwork:
+    """The values of the best epoch, under their state-dict names.
+
+    Attributes:
+        state: Parameters and statistics by state-dict name.
+        classes: Class names in the order of the logits.
+        kit: Hash of the manifest of the kit they belong to.
+        step: Optimizer steps done.
+        accuracy: Top-1 share on the validation photos; None where there were none.
+        loss: Mean cross-entropy on them.
+    """
+
+    state: State
+    classes: tuple[str, ...]
+    kit: str
+    step: int
+    accuracy: float | None
+    loss: float | None
+
+    def save(self, path: Path) -> None:
+        """Replace ``path``, atomically.
+
+        Raises:
+            PocketuneError: It cannot be written; the file before it is as it was.
+        """
+        metadata = {
+            "classes": self.classes,
+            "kit": self.kit,
+            "step": self.step,
+            "accuracy": self.accuracy,
+            "loss": self.loss,
+        }
+        write_tensors(path, self.state, kind="trained network", metadata=metadata)
+
+    @classmethod
+    def load(cls, path: Path) -> TrainedNetwork:
+        """Read trained values.
+
+        Raises:
+            PocketuneError: The file is missing, truncated, or holds something else.
+        """
+        state, metadata = read_tensors(path, kind="trained network")
+        try:
+            return cls(
+                state=state,
+                classes=tuple(metadata["classes"]),
+                **{key: metadata[key] for key in ("kit", "step", "accuracy", "loss")},
+            )
+        except (KeyError, TypeError) as error:
+            raise PocketuneError(f"{path} lacks parts of a trained network ({error})") from error

@@ -1,0 +1,5 @@
+"""Memory-lean layers, each stating what it keeps for the backward pass."""
+
+from pocketune.layers.norm import FrozenBatchNorm2d
+
+__all__ = ["FrozenBatchNorm2d"]

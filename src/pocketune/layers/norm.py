@@ -1,0 +1,79 @@
+"""Batch norm on fixed statistics."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pocketune.errors import PocketuneError
+
+
+class FrozenBatchNorm2d(nn.Module):
+    """Batch norm that always uses its running statistics and never changes them.
+
+    Computes `x * s + b` with `s = weight / sqrt(running_var + eps)` and
+    `b = bias - running_mean * s`, in training as in evaluation; `train()` changes nothing.
+
+    Kept for the backward pass: 0 bits an element while the scale (`weight`) is frozen, whether or
+    not the shift (`bias`) is trained; 32 bits an element (the input) if the scale is trained.
+    PyTorch's own evaluation-mode batch norm keeps its input in every case.
+
+    The state dict is that of `nn.BatchNorm2d` without `num_batches_tracked`, which is ignored
+    when it is loaded.
+
+    Args:
+        features: number of channels.
+        eps: added to the variance.
+    """
+
+    running_mean: Tensor
+    running_var: Tensor
+
+    def __init__(self, features: int, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(features))
+        self.bias = nn.Parameter(torch.zeros(features))
+        self.register_buffer("running_mean", torch.zeros(features))
+        self.register_buffer("running_var", torch.ones(features))
+
+    @classmethod
+    def from_batch_norm(cls, norm: nn.BatchNorm2d) -> "FrozenBatchNorm2d":
+        """Take over the tensors of a batch norm (the same objects, not copies).
+
+        Modules inside `norm` (timm's `BatchNormAct2d` has a dropout and an activation) keep their
+        names and run after it, in their order.
+
+        Raises:
+            PocketuneError: if `norm` has no scale and shift, or no running statistics.
+        """
+        if not norm.affine or norm.running_mean is None or norm.running_var is None:
+            raise PocketuneError(
+                f"{norm} cannot be frozen: it needs a scale, a shift and running statistics "
+                "(affine=True, track_running_stats=True)"
+            )
+        frozen = cls(0, norm.eps)
+        frozen.weight, frozen.bias = norm.weight, norm.bias
+        frozen.running_mean, frozen.running_var = norm.running_mean, norm.running_var
+        for name, module in norm.named_children():
+            frozen.add_module(name, module)
+        return frozen.train(norm.training)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, features, H, W) -> (N, features, H, W)."""
+        scale = self.weight * (self.running_var + self.eps).rsqrt()
+        shift = self.bias - self.running_mean * scale
+        x = x * scale.view(1, -1, 1, 1) + shift.view(1, -1, 1, 1)
+        for module in self.children():
+            x = module(x)
+        return x
+
+    def extra_repr(self) -> str:
+        """Features and eps, for `repr`."""
+        return f"{len(self.weight)}, eps={self.eps}"
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any
+    ) -> None:
+        state_dict.pop(f"{prefix}num_batches_tracked", None)
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)

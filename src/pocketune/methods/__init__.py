@@ -1,0 +1,41 @@
+"""Fine-tuning methods: what is trained, what is replaced, what is added."""
+
+from pocketune.methods.baselines import (
+    BiasAndLast,
+    FullFineTune,
+    LastLayer,
+    NormAndLast,
+    TopBlocks,
+)
+from pocketune.methods.method import Method, Sum, adapt
+from pocketune.methods.plan import MethodConflict, Plan
+from pocketune.methods.registry import (
+    create_method,
+    describe_method,
+    list_methods,
+    method_from_dict,
+    method_to_dict,
+    register_method,
+)
+from pocketune.methods.report import TrainableCount, trainable
+
+__all__ = [
+    "BiasAndLast",
+    "FullFineTune",
+    "LastLayer",
+    "Method",
+    "MethodConflict",
+    "NormAndLast",
+    "Plan",
+    "Sum",
+    "TopBlocks",
+    "TrainableCount",
+    "adapt",
+    "create_method",
+    "describe_method",
+    "list_methods",
+    "method_from_dict",
+    "method_to_dict",
+    "register_method",
+    "trainable",
+]

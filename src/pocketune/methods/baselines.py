@@ -1,0 +1,92 @@
+"""The baselines that every method is compared with."""
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from pocketune.errors import PocketuneError
+from pocketune.methods.method import Method
+from pocketune.methods.plan import Plan
+from pocketune.methods.registry import register_method
+from pocketune.networks import anatomy
+from pocketune.surgery import batch_norms, parameters_under
+
+
+@register_method("full")
+@dataclass(frozen=True)
+class FullFineTune(Method):
+    """Train every parameter of the network."""
+
+    def plan(self, network: nn.Module) -> Plan:
+        """All parameters."""
+        return Plan.training(network, (name for name, _ in network.named_parameters()))
+
+
+@register_method("last")
+@dataclass(frozen=True)
+class LastLayer(Method):
+    """Train the classifier only."""
+
+    def plan(self, network: nn.Module) -> Plan:
+        """The classifier's parameters."""
+        return Plan.training(network, _classifier(network))
+
+
+@register_method("norm")
+@dataclass(frozen=True)
+class NormAndLast(Method):
+    """Train scale and shift of every batch norm, and the classifier."""
+
+    def plan(self, network: nn.Module) -> Plan:
+        """Scales, shifts and the classifier."""
+        norms = parameters_under(network, batch_norms(network))
+        return Plan.training(network, norms | _classifier(network))
+
+
+@register_method("bias")
+@dataclass(frozen=True)
+class BiasAndLast(Method):
+    """Train every bias, the shifts of batch norms among them, and the classifier."""
+
+    def plan(self, network: nn.Module) -> Plan:
+        """Biases and the classifier."""
+        names = (name for name, _ in network.named_parameters())
+        biases = frozenset(name for name in names if name.split(".")[-1] == "bias")
+        return Plan.training(network, biases | _classifier(network))
+
+
+@register_method("blocks")
+@dataclass(frozen=True)
+class TopBlocks(Method):
+    """Train the last blocks, the head after them and the classifier.
+
+    The head is the convolution between the last block and pooling ("feature fusion"), where the
+    network has one. Called FT-3BLKs in MobileTL (Chiang et al., AAAI 2023) for three blocks.
+
+    Attributes:
+        blocks: how many blocks, counted from the classifier.
+    """
+
+    blocks: int = 3
+
+    def plan(self, network: nn.Module) -> Plan:
+        """Blocks, head and classifier.
+
+        Raises:
+            PocketuneError: if the network has not that many blocks, naming how many it has.
+        """
+        parts = anatomy(network)
+        count = len(parts.blocks)
+        if not isinstance(self.blocks, int) or not 1 <= self.blocks <= count:
+            raise PocketuneError(
+                f"blocks={self.blocks!r} does not fit a network of {count} blocks; "
+                f"give a whole number from 1 to {count}"
+            )
+        head = (name for layer in parts.head for name in (layer.conv, layer.norm) if name)
+        top = (block.name for block in parts.blocks[-self.blocks :])
+        trained = parameters_under(network, (*top, *head))
+        return Plan.training(network, trained | _classifier(network))
+
+
+def _classifier(network: nn.Module) -> frozenset[str]:
+    return parameters_under(network, anatomy(network).classifier)

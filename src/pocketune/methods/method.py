@@ -1,0 +1,115 @@
+"""The contract of a fine-tuning method."""
+
+import copy
+import itertools
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import nn
+
+from pocketune.errors import PocketuneError
+from pocketune.methods.plan import MethodConflict, Plan
+from pocketune.surgery import Factory
+
+
+class Method(ABC):
+    """Which parts of a network are trained, and how: a frozen dataclass of the method's knobs.
+
+    Methods add up: `BiasAndLast() + TopBlocks(blocks=1)` trains what either trains.
+    """
+
+    name: ClassVar[str]
+    """Under which `create_method` knows it; set by `@register_method`."""
+
+    @abstractmethod
+    def plan(self, network: nn.Module) -> Plan:
+        """What this method does to `network`, which stays as it is.
+
+        Raises:
+            PocketuneError: if the method does not fit the network.
+        """
+
+    def adapt(self, network: nn.Module) -> nn.Module:
+        """See `adapt`."""
+        return adapt(network, self)
+
+    def __add__(self, other: "Method") -> "Sum":
+        if not isinstance(other, Method):
+            return NotImplemented
+        return Sum((self, other))
+
+
+@dataclass(frozen=True)
+class Sum(Method):
+    """Several methods at once: what `a + b + c` makes. Sums within it are dissolved."""
+
+    name: ClassVar[str] = "sum"
+    methods: tuple[Method, ...]
+
+    def __post_init__(self) -> None:
+        if not self.methods:
+            raise PocketuneError("a sum of methods needs at least one method")
+        terms = [m.methods if isinstance(m, Sum) else (m,) for m in self.methods]
+        object.__setattr__(self, "methods", tuple(itertools.chain(*terms)))
+
+    def plan(self, network: nn.Module) -> Plan:
+        """Everything that any of the methods trains or replaces.
+
+        Raises:
+            MethodConflict: if two of them replace the same layer, or one replaces a layer inside
+                another's.
+        """
+        plans = [method.plan(network) for method in self.methods]
+        return Plan(
+            trained=frozenset().union(*(plan.trained for plan in plans)),
+            batch_norms=frozenset().union(*(plan.batch_norms for plan in plans)),
+            replaced=_merge_replaced(self.methods, plans),
+        )
+
+    def __str__(self) -> str:
+        return " + ".join(map(str, self.methods))
+
+
+def adapt(network: nn.Module, method: Method) -> nn.Module:
+    """A copy of `network` ready to be fine-tuned by `method`; `network` stays as it is.
+
+    The copy has `method` as an attribute besides those that `network` has. Parameters that are
+    not trained have `requires_grad=False`, batch norms that are not trained are
+    `FrozenBatchNorm2d`, and activations do not work in place.
+
+    Raises:
+        PocketuneError: if the method does not fit the network, or the network is adapted already.
+        MethodConflict: if two methods of a sum want different things of one layer.
+    """
+    earlier = getattr(network, "method", None)
+    if earlier is not None:
+        raise PocketuneError(
+            f"the network is adapted to {earlier} already; adapt the original network, "
+            f"to both with {earlier} + {method}"
+        )
+    adapted = copy.deepcopy(network)
+    method.plan(network).apply(adapted)
+    adapted.method = method  # type: ignore[assignment]
+    return adapted
+
+
+def _merge_replaced(methods: tuple[Method, ...], plans: list[Plan]) -> dict[str, Factory]:
+    replaced: dict[str, Factory] = {}
+    owners: dict[str, Method] = {}
+    for method, plan in zip(methods, plans, strict=True):
+        for layer in plan.replaced:
+            for taken, owner in owners.items():
+                if _nested(layer, taken):
+                    raise MethodConflict(
+                        f"{owner} and {method} both replace layer {max(layer, taken, key=len)}; "
+                        "use one of them"
+                    )
+        replaced.update(plan.replaced)
+        owners.update(dict.fromkeys(plan.replaced, method))
+    return replaced
+
+
+def _nested(a: str, b: str) -> bool:
+    """Whether one module's name is the other's or lies inside it."""
+    return f"{a}.".startswith(f"{b}.") or f"{b}.".startswith(f"{a}.")

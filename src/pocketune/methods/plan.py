@@ -1,0 +1,65 @@
+"""What a method does to a network, as data."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from torch import nn
+
+from pocketune.errors import PocketuneError
+from pocketune.surgery import (
+    Factory,
+    batch_norms,
+    disable_inplace,
+    freeze_batch_norms,
+    swap,
+    train_only,
+)
+
+
+class MethodConflict(PocketuneError):  # noqa: N818 (it is the user's word for it)
+    """Two methods want different things of one layer; the message names the layer."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is trained and what is replaced, by the names of the network's own modules.
+
+    Attributes:
+        trained: names of the parameters that are trained, as they are after `replaced`.
+        batch_norms: names of the batch norms that normalise with the batch's statistics and
+            update the running ones; every other batch norm becomes a `FrozenBatchNorm2d`.
+        replaced: for each replaced module the factory of the one that takes its place.
+    """
+
+    trained: frozenset[str]
+    batch_norms: frozenset[str]
+    replaced: Mapping[str, Factory] = field(default_factory=dict)
+
+    @classmethod
+    def training(cls, network: nn.Module, trained: Iterable[str]) -> "Plan":
+        """Train these parameters and replace nothing.
+
+        A batch norm whose scale is trained uses the batch's statistics; all others are frozen,
+        though their shift may be trained.
+        """
+        trained = frozenset(trained)
+        norms = (name for name in batch_norms(network) if f"{name}.weight" in trained)
+        return cls(trained, frozenset(norms))
+
+    def apply(self, network: nn.Module) -> None:
+        """Carry the plan out, in place.
+
+        Raises:
+            MethodConflict: if a parameter to train is not there once layers are replaced.
+        """
+        swap(network, self.replaced)
+        missing = self.trained.difference(name for name, _ in network.named_parameters())
+        if missing:
+            layer, _, parameter = min(missing).rpartition(".")
+            raise MethodConflict(
+                f"layer {layer} has no parameter {parameter} to train, after one method replaced "
+                "it for another; use the methods one at a time"
+            )
+        train_only(network, self.trained)
+        freeze_batch_norms(network, keep=self.batch_norms)
+        disable_inplace(network)

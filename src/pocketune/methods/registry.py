@@ -1,0 +1,93 @@
+"""Methods by name, for commands and for kits."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any, TypeVar
+
+from pocketune.errors import PocketuneError
+from pocketune.methods.method import Method, Sum
+
+_methods: dict[str, type[Method]] = {}
+
+M = TypeVar("M", bound=type[Method])
+
+
+def register_method(name: str) -> Callable[[M], M]:
+    """Class decorator that makes a method known under `name`."""
+
+    def register(method: M) -> M:
+        if name in _methods or name == Sum.name:
+            raise ValueError(f"two methods are called {name}")
+        method.name = name
+        _methods[name] = method
+        return method
+
+    return register
+
+
+def list_methods() -> list[str]:
+    """Names that `create_method` knows, in the order in which they were registered."""
+    return list(_methods)
+
+
+def describe_method(name: str) -> str:
+    """The method's own first line of documentation.
+
+    Raises:
+        PocketuneError: if there is no such method.
+    """
+    return (_method_class(name).__doc__ or "").partition("\n")[0]
+
+
+def create_method(name: str, **options: Any) -> Method:
+    """The method called `name`, its knobs set by `options`.
+
+    >>> create_method("blocks", blocks=3)
+    TopBlocks(blocks=3)
+
+    Raises:
+        PocketuneError: if there is no such method, or it has no such option.
+    """
+    method = _method_class(name)
+    known = [field.name for field in fields(method)]  # type: ignore[arg-type]
+    unknown = [option for option in options if option not in known]
+    if unknown:
+        has = f"it has {', '.join(known)}" if known else "it has none"
+        raise PocketuneError(f"method {name} has no option {unknown[0]}; {has}")
+    return method(**options)
+
+
+def method_to_dict(method: Method) -> dict[str, Any]:
+    """Plain values, ready for JSON.
+
+    >>> method_to_dict(create_method("blocks", blocks=3))
+    {'name': 'blocks', 'blocks': 3}
+    """
+    if isinstance(method, Sum):
+        return {"name": Sum.name, "methods": [method_to_dict(term) for term in method.methods]}
+    options = fields(method)  # type: ignore[arg-type]
+    return {"name": method.name, **{field.name: getattr(method, field.name) for field in options}}
+
+
+def method_from_dict(values: Mapping[str, Any]) -> Method:
+    """The inverse of `method_to_dict`.
+
+    Raises:
+        PocketuneError: if the values describe no method.
+    """
+    options = dict(values) if isinstance(values, Mapping) else {}
+    name = options.pop("name", None)
+    if not isinstance(name, str):
+        raise PocketuneError(f"a method's description has no name: {values}")
+    if name != Sum.name:
+        return create_method(name, **options)
+    terms = options.pop("methods", None)
+    if not isinstance(terms, list) or options:
+        raise PocketuneError(f"a sum has 'methods', a list, and nothing else: {values}")
+    return Sum(tuple(method_from_dict(term) for term in terms))
+
+
+def _method_class(name: str) -> type[Method]:
+    if name not in _methods:
+        raise PocketuneError(f"there is no method {name!r}; choose from {', '.join(_methods)}")
+    return _methods[name]

@@ -1,0 +1,68 @@
+"""What a network is, as data: enough to build it again on another day or machine."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+from pocketune.errors import PocketuneError
+
+PADDINGS = ("symmetric", "same")
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """Everything that determines a network's layers, and nothing about its weights.
+
+    Attributes:
+        name: registered name, one of `list_networks()`.
+        classes: outputs of the last linear layer.
+        width: multiplier of every layer's channels.
+        padding: `"symmetric"` (k // 2 zeros on every side, as PyTorch's own networks) or
+            `"same"` (TensorFlow's rule: a strided convolution pads right and bottom first).
+        head: keep the feature-fusion layer, the 1x1 convolution before pooling.
+
+    Raises:
+        PocketuneError: for a value that no network can have.
+    """
+
+    name: str
+    classes: int = 1000
+    width: float = 1.0
+    padding: str = "symmetric"
+    head: bool = True
+
+    def __post_init__(self) -> None:
+        if self.classes < 1:
+            raise PocketuneError(f"a network needs at least one class, not classes={self.classes}")
+        if not 0 < self.width <= 10:
+            raise PocketuneError(f"width={self.width} is no channel multiplier; give 0.1 to 10")
+        if self.padding not in PADDINGS:
+            raise PocketuneError(f"padding={self.padding!r} is unknown; choose from {PADDINGS}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "NetworkConfig":
+        """The inverse of `to_dict`; unknown keys are an error."""
+        unknown = sorted(set(values) - set(cls.__dataclass_fields__))
+        if unknown or "name" not in values:
+            wrong = f"unknown {', '.join(unknown)}" if unknown else "no name"
+            raise PocketuneError(f"a network's description is not understood: {wrong}")
+        return cls(**values)
+
+
+@dataclass(frozen=True)
+class Normalization:
+    """Pixels in [0, 1] become `(pixel - mean) / std`, channel by channel (red, green, blue)."""
+
+    mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
+    std: tuple[float, float, float] = (0.229, 0.224, 0.225)
+
+    IMAGENET: ClassVar["Normalization"]
+    HALF: ClassVar["Normalization"]
+
+
+Normalization.IMAGENET = Normalization()
+Normalization.HALF = Normalization((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))

@@ -1,0 +1,86 @@
+"""The one way to get a network, with or without pretrained weights."""
+
+from os import PathLike
+from pathlib import Path
+
+from torch import nn
+
+from pocketune.networks.anatomy import anatomy
+from pocketune.networks.config import NetworkConfig, Normalization
+from pocketune.networks.files import read_state
+from pocketune.networks.folded import is_folded, load_folded
+from pocketune.networks.foreign import load_module
+from pocketune.networks.published import download
+from pocketune.networks.registry import build
+from pocketune.networks.state import load_state
+
+Weights = str | PathLike[str] | nn.Module | None
+
+
+def create_network(
+    name: str,
+    *,
+    weights: Weights = None,
+    classes: int = 1000,
+    width: float = 1.0,
+    padding: str = "symmetric",
+    head: bool = True,
+    normalization: Normalization | None = None,
+) -> nn.Module:
+    """Build a network, ready for images (N, 3, H, W) normalised as `network.normalization` says.
+
+    Where `weights` are of another number of classes, the output layer starts anew: uniform in
+    +-1 / sqrt(fan in), bias 0.
+
+    Args:
+        name: one of `list_networks()`.
+        weights: None for random ones; `"imagenet"` to download the published ones; a file,
+            `.safetensors` or `.pth`; or a model of timm or torchvision, of the same shape.
+            A file whose batch norm was folded away gets norms that are the identity: follow with
+            `restore_batch_norm` before a norm is trained.
+        classes: outputs of the network.
+        width: multiplier of every layer's channels.
+        padding: `"symmetric"`, or `"same"` for weights that come from TensorFlow.
+        head: False leaves out the feature-fusion layer before pooling.
+        normalization: what the weights were trained with, where it is not ImageNet's. Folded
+            files tell it in the `.arch.json` beside them.
+
+    Returns:
+        The network in training mode, with `network.config` and `network.normalization`.
+
+    Raises:
+        PocketuneError: for an unknown name or option, and for weights that cannot be had or do
+            not fit; it names the first layer that does not.
+
+    Example:
+        >>> network = create_network("mobilenet_v2", width=0.35, classes=10)
+        >>> network.config.to_dict()["width"], network.normalization.std[0]
+        (0.35, 0.229)
+    """
+    config = NetworkConfig(name, classes, width, padding, head)
+    network = build(config)
+    known = None if weights is None else _load(network, config, weights, normalization)
+    vars(network)["config"] = config
+    vars(network)["normalization"] = normalization or known or Normalization()
+    return network
+
+
+def _load(
+    network: nn.Module,
+    config: NetworkConfig,
+    weights: str | PathLike[str] | nn.Module,
+    normalization: Normalization | None,
+) -> Normalization | None:
+    """Fill `network`; returns the normalization where the weights tell it."""
+    output = anatomy(network).classifier[-1]
+    if isinstance(weights, nn.Module):
+        return load_module(network, weights, output=output)
+    if weights == "imagenet":
+        load_state(network, download(config), output=output, source=f"{config.name} of ImageNet")
+        return None
+    path = Path(weights)
+    state = read_state(path)
+    if is_folded(state):
+        return load_folded(network, config, state, path, normalization)
+    load_state(network, state, output=output, source=path.name)
+    return None

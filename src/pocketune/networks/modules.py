@@ -1,0 +1,88 @@
+"""What kind of layer a module is, told by what it has and not by its name alone.
+
+Networks of other packages, and our own memory-lean layers, bring classes of their own for
+convolutions, norms and activations; these rules see through them.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeGuard
+
+from torch import nn
+
+ACTIVATIONS = (
+    nn.ReLU,
+    nn.ReLU6,
+    nn.Hardtanh,
+    nn.LeakyReLU,
+    nn.PReLU,
+    nn.ELU,
+    nn.GELU,
+    nn.SiLU,
+    nn.Mish,
+    nn.Hardswish,
+    nn.Hardsigmoid,
+    nn.Sigmoid,
+    nn.Tanh,
+)
+ACTIVATION_WORDS = ("relu", "swish", "silu", "gelu", "mish", "sigmoid", "tanh", "activation")
+
+
+def is_convolution(module: nn.Module) -> TypeGuard[nn.Conv2d]:
+    """A two-dimensional convolution, or what has the fields of one."""
+    return isinstance(module, nn.Conv2d) or (
+        all(hasattr(module, name) for name in ("in_channels", "out_channels", "groups", "stride"))
+        and len(getattr(module, "kernel_size", ())) == 2
+    )
+
+
+def is_norm(module: nn.Module) -> bool:
+    """A norm over channels: with running statistics, or group norm."""
+    return isinstance(module, nn.GroupNorm) or hasattr(module, "running_mean")
+
+
+def is_activation(module: nn.Module) -> bool:
+    """An elementwise nonlinearity: one of PyTorch's, or a childless module called like one."""
+    if isinstance(module, ACTIVATIONS):
+        return True
+    name = type(module).__name__.lower()
+    leaf = next(module.children(), None) is None
+    return leaf and not is_norm(module) and any(word in name for word in ACTIVATION_WORDS)
+
+
+def is_pointwise(conv: nn.Conv2d) -> bool:
+    """1x1 and dense."""
+    return tuple(conv.kernel_size) == (1, 1) and conv.groups == 1
+
+
+def is_depthwise(conv: nn.Conv2d) -> bool:
+    """One filter a channel."""
+    return conv.groups == conv.in_channels == conv.out_channels > 1
+
+
+def is_spatial(conv: nn.Conv2d) -> bool:
+    """Larger than 1x1, and not depthwise; it may be grouped."""
+    return max(conv.kernel_size) > 1 and not is_depthwise(conv)
+
+
+@dataclass
+class ConvLayer:
+    """A convolution and the paths of the norm and the activation registered behind it."""
+
+    path: str
+    conv: nn.Conv2d
+    norm: str | None = None
+    activation: str | None = None
+
+
+def conv_layers(modules: Iterable[tuple[str, nn.Module]]) -> list[ConvLayer]:
+    """Group modules, in their order, into convolutions with what follows each of them."""
+    layers: list[ConvLayer] = []
+    for path, module in modules:
+        if is_convolution(module):
+            layers.append(ConvLayer(path, module))
+        elif layers and is_norm(module) and layers[-1].norm is None:
+            layers[-1].norm = path
+        elif layers and is_activation(module) and layers[-1].activation is None:
+            layers[-1].activation = path
+    return layers

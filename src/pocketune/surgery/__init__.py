@@ -1,0 +1,20 @@
+"""What methods are made of: small changes to a network, in place, by the names of its modules."""
+
+from pocketune.surgery.freeze import (
+    batch_norms,
+    disable_inplace,
+    freeze_batch_norms,
+    parameters_under,
+    train_only,
+)
+from pocketune.surgery.swap import Factory, swap
+
+__all__ = [
+    "Factory",
+    "batch_norms",
+    "disable_inplace",
+    "freeze_batch_norms",
+    "parameters_under",
+    "swap",
+    "train_only",
+]

@@ -1,0 +1,55 @@
+"""Freeze parameters and statistics."""
+
+from collections.abc import Collection, Iterable
+
+from torch import nn
+
+from pocketune.layers import FrozenBatchNorm2d
+from pocketune.surgery.swap import swap
+
+
+def batch_norms(network: nn.Module) -> dict[str, nn.BatchNorm2d]:
+    """The batch norms of a network by name, frozen ones left out."""
+    return {name: m for name, m in network.named_modules() if isinstance(m, nn.BatchNorm2d)}
+
+
+def parameters_under(network: nn.Module, modules: Iterable[str]) -> frozenset[str]:
+    """Names of all parameters of the modules so named.
+
+    Raises:
+        AttributeError: if there is no module of that name.
+    """
+    return frozenset(
+        f"{module}.{parameter}"
+        for module in modules
+        for parameter, _ in network.get_submodule(module).named_parameters()
+    )
+
+
+def train_only(network: nn.Module, trained: Collection[str]) -> None:
+    """Let exactly these parameters require a gradient, in place."""
+    for name, parameter in network.named_parameters():
+        parameter.requires_grad_(name in trained)
+
+
+def freeze_batch_norms(network: nn.Module, keep: Collection[str]) -> None:
+    """Make a `FrozenBatchNorm2d` of every batch norm not in `keep`, in place."""
+    frozen = [name for name in batch_norms(network) if name not in keep]
+    swap(network, dict.fromkeys(frozen, _freeze))
+
+
+def disable_inplace(network: nn.Module) -> None:
+    """Make every activation return a new tensor, in place.
+
+    An activation that writes over its input turns the traced step into a graph with mutations,
+    which ONNX cannot express, and forbids the layer before it to keep its own output for the
+    backward pass.
+    """
+    for module in network.modules():
+        if getattr(module, "inplace", False) is True:
+            module.inplace = False  # type: ignore[assignment]
+
+
+def _freeze(norm: nn.Module) -> nn.Module:
+    assert isinstance(norm, nn.BatchNorm2d)
+    return FrozenBatchNorm2d.from_batch_norm(norm)

@@ -1,0 +1,244 @@
+"""Folders, tables and archives give the same data sets, whatever their layout."""
+
+import numpy as np
+import pytest
+
+from pocketune.data import Loader, load_splits, open_images, unlabelled
+
+
+def pairs(dataset) -> dict[str, str]:
+    return {
+        name: dataset.classes[label]
+        for name, label in zip(dataset.names, dataset.labels, strict=True)
+    }
+
+
+class TestFolder:
+    def test_class_folders(self, photos):
+        splits = load_splits(photos(cats=10, dogs=5), val_fraction=0.2)
+        assert splits.classes == splits.val.classes == ("cats", "dogs")
+        assert (len(splits.train), len(splits.val)) == (12, 3)
+        both = {**pairs(splits.train), **pairs(splits.val)}
+        assert len(both) == 15
+        assert all(name.startswith(label + "/") for name, label in both.items())
+        assert splits.skipped == ()
+        assert splits.train.labels.dtype == np.int64
+
+    def test_same_seed_same_split(self, photos):
+        folder = photos(cats=10, dogs=10)
+        names = [load_splits(folder, seed=seed).val.names for seed in (1, 1, 2)]
+        assert names[0] == names[1] != names[2]
+
+    @pytest.mark.parametrize("val", ["val", "valid", "Validation", "test"])
+    def test_divided_by_the_user(self, tree, val):
+        splits = load_splits(
+            tree({"train/a/1.png": 1, "train/b/1.png": 2, f"{val}/a/2.png": 3, f"{val}/b/2.png": 4})
+        )
+        assert pairs(splits.train) == {"train/a/1.png": "a", "train/b/1.png": "b"}
+        assert pairs(splits.val) == {f"{val}/a/2.png": "a", f"{val}/b/2.png": "b"}
+
+    def test_test_is_left_alone_beside_val(self, tree):
+        parts = ("train/a", "train/b", "val/a", "test/a", "test/b")
+        splits = load_splits(tree({f"{part}/{i}.png": i for i, part in enumerate(parts)}))
+        assert splits.val.names == ("val/a/2.png",)
+        assert len(splits.train) == 2
+
+    def test_train_alone_is_divided(self, tree):
+        splits = load_splits(tree({f"train/{c}/{i}.png": i for c in "ab" for i in range(5)}))
+        assert (len(splits.train), len(splits.val)) == (8, 2)
+
+    def test_valid_may_be_a_class(self, photos):
+        assert load_splits(photos(valid=2, invalid=2)).classes == ("invalid", "valid")
+
+    def test_nested_folders_belong_to_their_class(self, tree):
+        splits = load_splits(
+            tree({"a/2023/may/1.png": 1, "a/2.png": 2, "b/1.png": 3, "b/x/2.png": 4})
+        )
+        assert splits.classes == ("a", "b")
+
+    def test_numbers_are_ordered_as_numbers(self, tree):
+        folder = tree({f"{c}/{i}.png": i for c in (10, 9, 100) for i in range(2)})
+        assert load_splits(folder).classes == ("9", "10", "100")
+
+    def test_hidden_files_do_not_count(self, photos, tree):
+        photos(cats=2, dogs=2)
+        folder = tree({".DS_Store": "x", "cats/._00.png": "x", "__MACOSX/cats/00.png": "x"})
+        splits = load_splits(folder)
+        assert splits.classes == ("cats", "dogs")
+        assert splits.skipped == ()
+
+    def test_images_beside_the_classes_are_listed(self, photos, tree):
+        photos(cats=2, dogs=2)
+        splits = load_splits(tree({"stray.png": 1, "README.txt": "hello"}))
+        assert splits.skipped == (("stray.png", "it lies outside the class folders"),)
+
+    def test_links_are_followed_but_not_in_circles(self, photos, tmp_path):
+        folder = photos(cats=2, dogs=2)
+        (folder / "cats" / "loop").symlink_to(folder)
+        (folder / "birds").symlink_to(folder / "dogs")
+        (folder / "cats" / "gone.png").symlink_to(tmp_path / "nowhere.png")
+        splits = load_splits(folder, val_fraction=0)
+        assert splits.classes == ("birds", "cats", "dogs")
+        assert splits.skipped == (("cats/gone.png", "no such file"),)
+
+    @pytest.mark.parametrize("fraction", [0, 1])
+    def test_one_side_only(self, photos, fraction):
+        splits = load_splits(photos(cats=1, dogs=2), val_fraction=fraction)
+        assert (len(splits.train), len(splits.val)) == (3 * (1 - fraction), 3 * fraction)
+
+    def test_given_classes_set_the_order(self, photos):
+        splits = load_splits(photos(cats=2), classes=("dogs", "cats"), val_fraction=1)
+        assert splits.classes == ("dogs", "cats")
+        assert splits.val.labels.tolist() == [1, 1]
+
+    def test_names_in_many_scripts(self, tree):
+        labels = ("猫", "Kätzchen", "emoji 🐈")
+        splits = load_splits(
+            tree({f"{label}/Füße {i}.png": i for label in labels for i in range(2)})
+        )
+        assert set(splits.classes) == set(labels)
+        assert sum(len(batch.names) for batch in eval_batches(splits.val)) == 3
+
+    def test_decomposed_accents_are_the_same_class(self, tree):
+        folder = tree(
+            {f"{label}/{i}.png": i for label in ("Ka\u0308tzchen", "b") for i in range(2)}
+        )
+        assert load_splits(folder, classes=("K\u00e4tzchen", "b")).classes == ("K\u00e4tzchen", "b")
+
+    def test_very_long_names(self, tree):
+        long = "x" * 240
+        splits = load_splits(
+            tree({f"{long}/{long}{i}.png": i for i in range(2)} | {"b/1.png": 8, "b/2.png": 9})
+        )
+        assert long in splits.classes
+
+
+def eval_batches(dataset):
+    return list(Loader(dataset, size=8, batch=4, train=False).epoch(0))
+
+
+class TestTable:
+    rows = (("img/1.png", "cat"), ("img/2.png", "cat"), ("img/3.png", "dog"), ("img/4.png", "dog"))
+
+    @pytest.fixture
+    def images(self, tree):
+        return tree({name: seed for seed, (name, _) in enumerate(self.rows)})
+
+    @pytest.mark.parametrize("separator", [",", ";", "\t"])
+    @pytest.mark.parametrize("header", [None, ("file", "label"), ("Filename", "CLASS")])
+    @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+    def test_dialects(self, images, separator, header, encoding):
+        lines = [*([header] if header else []), *self.rows]
+        text = "\r\n".join(separator.join(line) for line in lines) + "\r\n\r\n"
+        (images / "labels.csv").write_bytes(text.encode(encoding))
+        splits = load_splits(images / "labels.csv", val_fraction=0.5)
+        assert {**pairs(splits.train), **pairs(splits.val)} == dict(self.rows)
+        assert eval_batches(splits.val)
+
+    def test_found_in_the_folder(self, images):
+        (images / "labels.csv").write_text("\n".join(map(",".join, self.rows)))
+        assert load_splits(images).classes == ("cat", "dog")
+
+    def test_other_columns_and_order(self, images):
+        lines = ["width,label,file", *(f"9,{label},{name}" for name, label in self.rows)]
+        (images / "labels.csv").write_text("\n".join(lines))
+        assert load_splits(images).classes == ("cat", "dog")
+
+    def test_split_column(self, images):
+        parts = ("train", "VAL", "train", "test")
+        lines = ["file,label,split"]
+        lines += [
+            f"{name},{label},{part}" for (name, label), part in zip(self.rows, parts, strict=True)
+        ]
+        (images / "labels.csv").write_text("\n".join(lines))
+        splits = load_splits(images)
+        assert splits.train.names == ("img/1.png", "img/3.png")
+        assert splits.val.names == ("img/2.png",)
+
+    def test_other_ways_to_name_a_file(self, images):
+        names = [str(images / "img/1.png"), "img\\2.png", "./img/3.png", "img/../img/4.png"]
+        lines = [f"{name},{label}" for name, (_, label) in zip(names, self.rows, strict=True)]
+        (images / "labels.csv").write_text("\n".join(lines))
+        splits = load_splits(images, val_fraction=1)
+        assert len(splits.val) == 4
+        assert sum(len(batch.names) for batch in eval_batches(splits.val)) == 4
+
+    def test_missing_files_are_listed(self, images):
+        rows = [*self.rows, ("img/gone.png", "dog")]
+        (images / "labels.csv").write_text("\n".join(map(",".join, rows)))
+        assert load_splits(images).skipped == (("img/gone.png", "no such file"),)
+
+    def test_repeated_lines_count_once(self, images):
+        (images / "labels.csv").write_text("\n".join(map(",".join, [*self.rows, self.rows[0]])))
+        assert len(load_splits(images, val_fraction=1).val) == 4
+
+
+class TestZip:
+    @pytest.mark.parametrize("prefix", ["", "photos/", "a/b/"])
+    @pytest.mark.parametrize("method", [0, 8])
+    def test_same_as_the_folder(self, photos, pack, prefix, method):
+        folder = photos(cats=6, dogs=5)
+        from_folder, from_zip = load_splits(folder), load_splits(pack(folder, prefix, method))
+        assert from_zip.classes == from_folder.classes
+        for one, other in ((from_zip.train, from_folder.train), (from_zip.val, from_folder.val)):
+            assert one.names == tuple(prefix + name for name in other.names)
+            np.testing.assert_array_equal(one.labels, other.labels)
+            assert [one.read(i) for i in range(len(one))] == [
+                other.read(i) for i in range(len(other))
+            ]
+
+    @pytest.mark.parametrize("prefix", ["", "photos/"])
+    def test_with_a_table(self, tree, pack, prefix):
+        folder = tree({f"img/{i}.png": i for i in range(4)})
+        (folder / "labels.csv").write_text("".join(f"img/{i}.png,{i % 2}\n" for i in range(4)))
+        splits = load_splits(pack(folder, prefix), val_fraction=0.5)
+        assert splits.classes == ("0", "1")
+        assert eval_batches(splits.val)
+
+    def test_class_folders_come_before_a_table(self, photos, pack):
+        folder = photos(cats=2, dogs=2)
+        (folder / "labels.csv").write_text("file,label\ncats/00.png,0\n")
+        assert load_splits(pack(folder)).classes == ("cats", "dogs")
+
+
+class TestDataset:
+    def test_subset(self, photos):
+        dataset = load_splits(photos(cats=3, dogs=3), val_fraction=1).val
+        part = dataset.subset([4, 0])
+        assert part.names == (dataset.names[4], dataset.names[0])
+        assert part.labels.tolist() == [1, 0]
+        assert part.read(0) == dataset.read(4)
+        assert part.root == dataset.root
+
+
+class TestOpenImages:
+    def test_files_and_folders(self, photos):
+        folder = photos(cats=2, dogs=1)
+        names = open_images([folder / "dogs" / "00.png", folder])
+        assert names == [
+            str(folder / name) for name in ("dogs/00.png", "cats/00.png", "cats/01.png")
+        ]
+
+    def test_through_the_loader(self, photos, tree):
+        photos(cats=3)
+        folder = tree({"cats/notes.txt": "no image"})
+        loader = Loader(unlabelled(open_images([folder])), size=8, batch=2, train=False)
+        batches = list(loader.epoch(0))
+        assert [len(batch.names) for batch in batches] == [2, 1]
+        assert {int(label) for batch in batches for label in batch.labels} == {-1}
+        assert loader.skipped == (
+            (str(folder / "cats/notes.txt"), "not an image in a known format"),
+        )
+
+
+@pytest.mark.parametrize(
+    ("archive", "classes", "train", "val"),
+    [("oxford_flowers_12cls_224", 12, 719, 240), ("flower_photos_5cls_160", 5, 2000, 500)],
+)
+def test_real_photos(shared_data, archive, classes, train, val):
+    splits = load_splits(shared_data / "classification" / f"{archive}.zip")
+    assert (len(splits.classes), len(splits.train), len(splits.val)) == (classes, train, val)
+    assert splits.skipped == ()
+    batch = next(iter(Loader(splits.train, size=64, batch=8, train=True).epoch(0)))
+    assert batch.images.shape == (8, 64, 64, 3)
+    assert batch.images.std() > 20

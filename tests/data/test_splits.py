@@ -1,0 +1,74 @@
+"""A split is complete, disjoint, stratified, and the same for the same seed."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pocketune.data import stratify
+from pocketune.errors import PocketuneError
+
+counts = st.lists(st.integers(1, 40), min_size=1, max_size=8)
+fractions = st.floats(0, 1)
+seeds = st.integers(0, 2**63)
+
+
+def labels_of(counts: list[int], shuffle: int = 0) -> np.ndarray:
+    labels = np.repeat(np.arange(len(counts)), counts)
+    return np.random.default_rng(shuffle).permutation(labels)
+
+
+@given(counts, fractions, seeds)
+def test_complete_and_disjoint(counts, fraction, seed):
+    labels = labels_of(counts)
+    train, val = stratify(labels, val_fraction=fraction, seed=seed)
+    assert sorted([*train, *val]) == list(range(len(labels)))
+
+
+@given(counts, st.floats(0.01, 0.99), seeds)
+def test_stratified(counts, fraction, seed):
+    labels = labels_of(counts)
+    train, val = stratify(labels, val_fraction=fraction, seed=seed)
+    trained = np.bincount(labels[train], minlength=len(counts))
+    validated = np.bincount(labels[val], minlength=len(counts))
+    for count, trains, validates in zip(counts, trained, validated, strict=True):
+        assert trains >= 1
+        assert validates >= min(1, count - 1)
+        assert abs(validates - count * fraction) <= 1
+
+
+@given(counts, fractions, seeds)
+def test_same_seed_same_split(counts, fraction, seed):
+    labels = labels_of(counts)
+    first, again = (stratify(labels, val_fraction=fraction, seed=seed) for _ in range(2))
+    for one, other in zip(first, again, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_another_seed_another_split():
+    labels = labels_of([50, 50])
+    splits = {stratify(labels, val_fraction=0.2, seed=seed)[1].tobytes() for seed in range(10)}
+    assert len(splits) == 10
+
+
+def test_growing_one_class_leaves_the_others():
+    before = stratify(np.repeat([0, 1], [20, 30]), val_fraction=0.3, seed=5)[1]
+    after = stratify(np.repeat([0, 1], [20, 44]), val_fraction=0.3, seed=5)[1]
+    np.testing.assert_array_equal(before[before < 20], after[after < 20])
+
+
+@pytest.mark.parametrize(("fraction", "validates"), [(0, 0), (1, 5)])
+def test_all_or_nothing(fraction, validates):
+    train, val = stratify(labels_of([1, 4]), val_fraction=fraction, seed=0)
+    assert (len(train), len(val)) == (5 - validates, validates)
+
+
+@pytest.mark.parametrize("fraction", [-0.1, 1.5, float("nan")])
+def test_impossible_fraction(fraction):
+    with pytest.raises(PocketuneError, match="val_fraction"):
+        stratify(labels_of([3, 3]), val_fraction=fraction, seed=0)
+
+
+def test_negative_seed():
+    with pytest.raises(PocketuneError, match="seed=-1"):
+        stratify(labels_of([3, 3]), val_fraction=0.5, seed=-1)

@@ -1,0 +1,126 @@
+"""Crops lie inside the image, in the allowed shapes, and give the pixels they promise."""
+
+import io
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from pocketune.data import Box, center_crop, crop, open_image, random_resized_crop
+from pocketune.data.images import decode
+from pocketune.data.transforms import AREA, ASPECT, center_box, random_box
+
+sides = st.integers(1, 5000)
+seeds = st.integers(0, 2**32 - 1)
+
+
+def inside(box: Box, width: int, height: int) -> bool:
+    slack = 1e-6 * max(width, height)
+    return (
+        box.width > 0
+        and box.height > 0
+        and box.left >= -slack
+        and box.top >= -slack
+        and box.left + box.width <= width + slack
+        and box.top + box.height <= height + slack
+    )
+
+
+class TestRandomBox:
+    @given(width=sides, height=sides, seed=seeds)
+    def test_inside(self, width, height, seed):
+        assert inside(random_box(width, height, np.random.default_rng(seed)), width, height)
+
+    @given(width=st.integers(200, 4000), height=st.integers(200, 4000), seed=seeds)
+    def test_area_and_aspect(self, width, height, seed):
+        box = random_box(width, height, np.random.default_rng(seed))
+        rounding = 1 / 50  # half a pixel of the shortest box
+        assert ASPECT[0] * (1 - rounding) <= box.width / box.height <= ASPECT[1] * (1 + rounding)
+        if ASPECT[0] <= width / height <= ASPECT[1]:
+            share = box.width * box.height / (width * height)
+            assert AREA[0] * (1 - rounding) <= share <= AREA[1] * (1 + rounding)
+
+    @pytest.mark.parametrize(("width", "height"), [(1, 1), (5000, 1), (1, 5000)])
+    def test_extreme_shapes_are_centred(self, width, height):
+        box = random_box(width, height, np.random.default_rng(0))
+        assert inside(box, width, height)
+        assert box.left + box.width / 2 == pytest.approx(width / 2)
+        assert box.top + box.height / 2 == pytest.approx(height / 2)
+
+    def test_covers_the_image(self):
+        rng = np.random.default_rng(0)
+        covered = np.zeros((60, 80), dtype=int)
+        for _ in range(300):
+            left, top, width, height = (int(value) for value in random_box(80, 60, rng))
+            covered[top : top + height, left : left + width] += 1
+        assert covered.min() > 0
+
+
+class TestCenterBox:
+    @given(width=sides, height=sides, size=st.integers(1, 512))
+    def test_square_in_the_centre(self, width, height, size):
+        box = center_box(width, height, size)
+        assert inside(box, width, height)
+        assert box.width == box.height
+        assert box.left == pytest.approx(width - box.left - box.width)
+        assert box.top == pytest.approx(height - box.top - box.height)
+
+    @given(size=st.integers(1, 512), longer=st.integers(0, 300))
+    def test_equals_resizing_the_shorter_side_first(self, size, longer):
+        """At the size ``ceil(size / 0.875)`` nothing is scaled."""
+        side = math.ceil(size / 0.875)
+        assert center_box(side, side + longer, size).width == pytest.approx(size)
+
+
+class TestCrop:
+    @settings(deadline=None, max_examples=60)
+    @given(
+        width=st.integers(1, 300), height=st.integers(1, 300), size=st.integers(1, 64), seed=seeds
+    )
+    def test_any_image_gives_a_square(self, width, height, size, seed):
+        image = Image.new("RGB", (width, height), (10, 200, 30))
+        for pixels in (
+            random_resized_crop(image, size, np.random.default_rng(seed)),
+            center_crop(image, size),
+        ):
+            assert pixels.shape == (size, size, 3)
+            assert pixels.dtype == np.uint8
+            assert (pixels == (10, 200, 30)).all()
+
+    def test_box_of_the_same_size_copies_pixels(self, noise):
+        image = noise(0, 40, 30)
+        pixels = crop(image, Box(5, 7, 16, 16), 16)
+        np.testing.assert_array_equal(pixels, np.asarray(image)[7:23, 5:21])
+
+    def test_same_stream_same_crop(self, noise):
+        image = noise(0, 64, 48)
+        first, again = (random_resized_crop(image, 24, np.random.default_rng(3)) for _ in range(2))
+        np.testing.assert_array_equal(first, again)
+
+    def test_mirrored_half_of_the_time(self):
+        ramp = np.arange(0, 256, 8, dtype=np.uint8)
+        image = Image.fromarray(np.tile(ramp[None, :, None], (32, 1, 3)))
+        mirrored = 0
+        for seed in range(200):
+            pixels = random_resized_crop(image, 8, np.random.default_rng(seed))
+            mirrored += int(pixels[0, 0, 0] > pixels[0, -1, 0])
+        assert 70 < mirrored < 130
+
+    @pytest.mark.parametrize("orientation", [1, 3, 6, 8])
+    def test_decoded_small_is_the_same_picture(self, encoded, orientation):
+        """A JPEG decoded at an eighth, and turned, gives the crop of the whole photo."""
+        y, x = np.mgrid[0:1200, 0:1600]
+        waves = np.stack([x % 256, y % 256, (x + y) % 256], axis=-1)
+        smooth = Image.fromarray(waves.astype(np.uint8)).resize((40, 30)).resize((1600, 1200), 3)
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        data = encoded(smooth, "JPEG", exif=exif, quality=95)
+        for seed in range(4):
+            with open_image(io.BytesIO(data)) as lazy:
+                small = random_resized_crop(lazy, 48, np.random.default_rng(seed))
+            with open_image(io.BytesIO(data)) as whole:
+                full = random_resized_crop(decode(whole), 48, np.random.default_rng(seed))
+            assert np.abs(small.astype(int) - full).mean() < 2

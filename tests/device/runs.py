@@ -1,0 +1,79 @@
+"""Photos and finished runs of tiny kits, for what uses trained networks."""
+
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from pocketune.device.checkpoint import LAST, Checkpoint, Counters, RunIdentity
+from pocketune.device.kit import Kit
+from pocketune.device.settings import TrainSettings
+from pocketune.device.trained import BEST, TrainedNetwork
+
+from .tiny_kit import TinyKit
+
+State = dict[str, np.ndarray]
+
+
+def write_photo(path: Path, seed: int) -> Path:
+    """A photo of noise, stored without loss."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.random.default_rng(seed).integers(0, 256, (12, 16, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(path)
+    return path
+
+
+def write_photos(folder: Path, classes: tuple[str, ...], each: int) -> Path:
+    """Class folders of photos."""
+    for label, name in enumerate(classes):
+        for index in range(each):
+            write_photo(folder / name / f"{index}.png", 100 * label + index)
+    return folder
+
+
+def trained_state(tiny: TinyKit, seed: int = 7) -> State:
+    """Values that are not the kit's."""
+    rng = np.random.default_rng(seed)
+    shapes = tiny.manifest().shapes(len(tiny.classes))
+    return {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def write_best(folder: Path, kit: Kit, state: State, classes: tuple[str, ...]) -> None:
+    """The best values of a run."""
+    trained = TrainedNetwork(
+        state=state, classes=classes, kit=kit.identity, step=5, accuracy=0.5, loss=1.0
+    )
+    trained.save(folder / BEST)
+
+
+def write_last(
+    folder: Path, kit: Kit, state: State, classes: tuple[str, ...], photos: Path
+) -> None:
+    """The last checkpoint of a run."""
+    settings = TrainSettings(
+        photos=str(photos),
+        epochs=1,
+        steps=None,
+        lr=0.01,
+        optimizer="sgd",
+        momentum=0.0,
+        weight_decay=0.0,
+        warmup=0,
+        clip=None,
+        budget=None,
+        seed=3,
+        patience=None,
+        val_fraction=0.25,
+        checkpoint_steps=None,
+        checkpoint_seconds=None,
+    )
+    statistics = {spec.name for spec in kit.manifest.statistics}
+    checkpoint = Checkpoint(
+        parameters={name: value for name, value in state.items() if name not in statistics},
+        statistics={name: value for name, value in state.items() if name in statistics},
+        optimizer={},
+        counters=Counters(),
+        settings=settings,
+        identity=RunIdentity(kit.identity, "photos", classes),
+    )
+    checkpoint.save(folder / LAST)

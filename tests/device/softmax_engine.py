@@ -1,0 +1,128 @@
+"""A training engine in pure numpy, and a kit and photos for it.
+
+Softmax regression on down-sampled pixels with everything that a real engine has: two parameters,
+a running statistic that training updates and prediction uses, and noise drawn for each step. Loop,
+checkpoint and resume are tested with it in milliseconds, without any runtime.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import safetensors.numpy
+from PIL import Image
+
+from pocketune.device.engine import FloatArray, Gradients, State
+from pocketune.device.kit_writer import write_kit
+from pocketune.device.manifest import ClassifierSpec, Manifest, TensorSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from pocketune.device.kit import Kit
+
+SIZE = 16
+GRID = 4
+FEATURES = GRID * GRID * 3
+BATCH = 4
+CLASSES = ("blue", "green", "red")
+COLOURS = {"blue": (40, 60, 190), "green": (50, 180, 60), "red": (200, 50, 40)}
+
+
+class SoftmaxEngine:
+    """``logits = (pooled pixels - running mean) @ weight.T + bias``, with dropout."""
+
+    def __init__(self, kit: Kit, state: Mapping[str, FloatArray]) -> None:
+        self.parameters: State = {k: state[k].copy() for k in ("fc.weight", "fc.bias")}
+        self.statistics: State = {"mean": state["mean"].copy()}
+
+    def gradients(
+        self, images: NDArray[np.uint8], labels: NDArray[np.int64], rng: np.random.Generator
+    ) -> Gradients:
+        pooled = self._pool(images)
+        mean = self.statistics["mean"]
+        mean += np.float32(0.1) * (pooled.mean(axis=0) - mean)
+        inputs = (pooled - mean) * (rng.random(pooled.shape, np.float32) < 0.9)
+        logits = self._logits(inputs)
+        shares = np.exp(logits - logits.max(axis=1, keepdims=True))
+        shares /= shares.sum(axis=1, keepdims=True)
+        rows = np.arange(len(labels))
+        loss = -float(np.log(shares[rows, labels]).mean())
+        correct = int((shares.argmax(axis=1) == labels).sum())
+        shares[rows, labels] -= 1
+        shares /= np.float32(len(labels))
+        # einsum without BLAS: the same bits in every process
+        values = {
+            "fc.weight": np.einsum("nc,nf->cf", shares, inputs),
+            "fc.bias": shares.sum(axis=0),
+        }
+        return Gradients(loss, correct, values)
+
+    def predict(self, images: NDArray[np.uint8]) -> FloatArray:
+        return self._logits(self._pool(images) - self.statistics["mean"])
+
+    def state(self) -> State:
+        return {k: v.copy() for k, v in {**self.parameters, **self.statistics}.items()}
+
+    def load(self, state: Mapping[str, FloatArray]) -> None:
+        for name, array in {**self.parameters, **self.statistics}.items():
+            array[...] = state[name]
+
+    def _pool(self, images: NDArray[np.uint8]) -> FloatArray:
+        cell = SIZE // GRID
+        cells = images.reshape(len(images), GRID, cell, GRID, cell, 3) / np.float32(255)
+        return cells.mean(axis=(2, 4), dtype=np.float32).reshape(len(images), FEATURES)
+
+    def _logits(self, inputs: FloatArray) -> FloatArray:
+        weight, bias = self.parameters["fc.weight"], self.parameters["fc.bias"]
+        return np.einsum("nf,cf->nc", inputs, weight) + bias
+
+
+def write_softmax_kit(path: Path, *, classes: tuple[str, ...] = CLASSES, batch: int = BATCH) -> Kit:
+    """A kit for :class:`SoftmaxEngine`; its graphs are placeholders that nothing opens."""
+    rng = np.random.default_rng(0)
+    state = {
+        "fc.weight": rng.standard_normal((len(classes), FEATURES), np.float32) / 10,
+        "fc.bias": np.zeros(len(classes), np.float32),
+        "mean": np.full(FEATURES, 0.5, np.float32),
+    }
+    manifest = Manifest(
+        version="0.1.0",
+        network={"name": "softmax"},
+        method={"name": "full"},
+        classes=classes,
+        size=SIZE,
+        mean=(0.0, 0.0, 0.0),
+        std=(1.0, 1.0, 1.0),
+        batch=batch,
+        label_smoothing=0.0,
+        features=None,
+        parameters=tuple(TensorSpec(k, state[k].shape) for k in ("fc.weight", "fc.bias")),
+        statistics=(TensorSpec("mean", (FEATURES,)),),
+        noise=(),
+        classifier=ClassifierSpec("fc.weight", "fc.bias"),
+        memory={"step": 8_000_000, "predict": 4_000_000},
+        flops={"step": 0, "predict": 0},
+    )
+    files = {
+        "step.onnx": b"step",
+        "predict.onnx": b"predict",
+        "parameters.safetensors": safetensors.numpy.save(state),
+    }
+    return write_kit(path, manifest, files)
+
+
+def write_photos(folder: Path, *, each: int = 10, classes: tuple[str, ...] = CLASSES) -> Path:
+    """Noisy photos of one colour a class."""
+    rng = np.random.default_rng(1)
+    for label, name in enumerate(classes):
+        (folder / name).mkdir(parents=True)
+        colour = COLOURS.get(name, (60 * label, 90, 255 - 60 * label))
+        for index in range(each):
+            pixels = rng.normal(colour, 60, (20, 24, 3)).clip(0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(folder / name / f"{index}.png")
+    return folder

@@ -1,0 +1,160 @@
+"""Sizes, the prediction, and runs that would not fit."""
+
+import doctest
+from pathlib import Path
+
+import pytest
+
+from pocketune.device import size
+from pocketune.device.budget import BudgetExceeded, check_budget
+from pocketune.device.kit import Kit
+from pocketune.device.memory import ProcessMemory
+from pocketune.device.prediction import RUNTIME, MemoryPrediction, photo_bytes, predict_memory
+from pocketune.device.size import format_size, parse_size
+from pocketune.errors import PocketuneError
+
+from .softmax_engine import FEATURES, SIZE, write_softmax_kit
+from .train_settings import make_settings
+
+BEFORE = ProcessMemory(current=50_000_000, peak=52_000_000)
+
+
+@pytest.fixture(scope="module")
+def kit(tmp_path_factory: pytest.TempPathFactory) -> Kit:
+    return write_softmax_kit(tmp_path_factory.mktemp("budget") / "kit", batch=8)
+
+
+def refusal(kit: Kit, budget: int, optimizer: str = "adam", momentum: float = 0.9) -> str:
+    with pytest.raises(BudgetExceeded) as error:
+        check(kit, budget, optimizer, momentum)
+    return str(error.value)
+
+
+def check(kit: Kit, budget: int | None, optimizer: str = "adam", momentum: float = 0.9) -> None:
+    settings = make_settings(budget=budget, optimizer=optimizer, momentum=momentum)
+    check_budget(kit, settings, classes=3, before=BEFORE)
+
+
+def test_docstrings() -> None:
+    assert doctest.testmod(size).failed == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("96MB", 96_000_000),
+        ("96 mb", 96_000_000),
+        (" 128MiB ", 2**27),
+        ("1GB", 10**9),
+        ("0.5GiB", 2**29),
+        ("1.5kb", 1500),
+        ("100B", 100),
+        ("123456", 123456),
+        (123456, 123456),
+    ],
+)
+def test_parse_size(text: str | int, expected: int) -> None:
+    assert parse_size(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", "MB", "96 apples", "-5MB", "1e3MB", "96MB MB", "nan", "1.MB", "0.5"]
+)
+def test_no_size(text: str) -> None:
+    with pytest.raises(PocketuneError, match=r"is not a size|is nothing"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize("text", ["0", "0MB", 0])
+def test_nothing_is_no_budget(text: str | int) -> None:
+    with pytest.raises(PocketuneError, match="a memory budget of 0"):
+        parse_size(text)
+
+
+def test_format_size() -> None:
+    assert [format_size(n) for n in (0, 950_000, 9_960_000, 10_400_000, 1_234_000_000)] == [
+        "0.0 MB",
+        "0.9 MB",
+        "10.0 MB",
+        "10 MB",
+        "1234 MB",
+    ]
+
+
+def test_prediction_adds_up(kit: Kit) -> None:
+    prediction = predict_memory(kit, process=1000, classes=5, slots=2)
+    trained = 4 * (5 * FEATURES + 5)
+    assert prediction == MemoryPrediction(
+        process=1000,
+        runtime=RUNTIME,
+        graphs=len(b"step") + len(b"predict"),
+        activations=12_000_000,
+        parameters=trained + 4 * FEATURES,
+        gradients=trained,
+        optimizer=2 * trained,
+        photos=photo_bytes(SIZE, 8),
+    )
+    assert prediction.total == sum(vars(prediction).values())
+
+
+def test_prediction_of_a_zip_is_the_same(tmp_path: Path) -> None:
+    folder, archive = (write_softmax_kit(tmp_path / name) for name in ("kit", "kit.zip"))
+    assert predict_memory(folder, process=0, classes=3, slots=1) == predict_memory(
+        archive, process=0, classes=3, slots=1
+    )
+
+
+def test_prediction_scales_with_the_batch(kit: Kit) -> None:
+    half = predict_memory(kit, process=0, classes=3, slots=0, batch=4)
+    assert half.activations == 6_000_000
+    assert half.photos < photo_bytes(SIZE, 8)
+
+
+def test_without_a_budget_all_is_well(kit: Kit) -> None:
+    check(kit, None)
+
+
+def test_enough(kit: Kit) -> None:
+    total = predict_memory(kit, process=BEFORE.current, classes=3, slots=2).total
+    check(kit, total)
+    refusal(kit, total - 1)
+
+
+def test_smaller_than_the_runtime_itself(kit: Kit) -> None:
+    assert refusal(kit, 20_000_000) == (
+        "the budget of 20 MB is smaller than the 52 MB that this process took before training "
+        "began (Python, numpy and the runtime)"
+    )
+
+
+def test_refusal_names_shortfall_parts_and_what_would_fit(kit: Kit) -> None:
+    message = refusal(kit, 68_400_000)
+    assert message.startswith("the budget of 68 MB is 5.6 MB short: training needs about 74 MB (")
+    assert "(process 50 MB, runtime 12 MB, graphs 0.0 MB, activations 12 MB, parameters " in message
+    assert message.endswith("; it would fit with a kit of batch 4")
+
+
+def test_remedy_of_another_optimizer(kit: Kit) -> None:
+    one, none = (
+        predict_memory(kit, process=BEFORE.current, classes=3, slots=slots).total
+        for slots in (1, 0)
+    )
+    assert refusal(kit, one).endswith("a kit of batch 7 or with the optimizer sgd")
+    assert refusal(kit, none).endswith("batch 7 or with the optimizer sgd and momentum 0")
+    assert refusal(kit, none, "sgd").endswith("with the optimizer sgd and momentum 0")
+
+
+def test_remedy_of_both(tmp_path: Path) -> None:
+    kit = write_softmax_kit(tmp_path / "kit", classes=tuple(map(str, range(9000))), batch=8)
+    settings = make_settings(budget=68_000_000, optimizer="adam")
+    with pytest.raises(
+        BudgetExceeded, match=r"a kit of batch 1, the optimizer sgd and momentum 0$"
+    ):
+        check_budget(kit, settings, classes=9000, before=BEFORE)
+
+
+def test_no_remedy(kit: Kit) -> None:
+    settings = make_settings(budget=69_000_000)
+    before = ProcessMemory(current=56_000_000, peak=56_000_000)
+    with pytest.raises(BudgetExceeded, match=r"; use a smaller kit$"):
+        check_budget(kit, settings, classes=3, before=before)

@@ -1,0 +1,576 @@
+"""Whole runs on the numpy engine: what they leave behind, when they stop, what they refuse."""
+
+import errno
+import math
+import os
+import signal
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pocketune.device import loop as loop_module
+from pocketune.device import run as run_module
+from pocketune.device.budget import BudgetExceeded
+from pocketune.device.checkpoint import LAST, Checkpoint
+from pocketune.device.engine import FloatArray, Gradients
+from pocketune.device.interrupt import Interrupted
+from pocketune.device.kit import Kit
+from pocketune.device.loop import Diverged
+from pocketune.device.memory import ProcessMemory
+from pocketune.device.metrics import METRICS
+from pocketune.device.progress import EpochReport, Silent, StepReport
+from pocketune.device.run import TrainResult, resume, train
+from pocketune.device.trained import BEST, TrainedNetwork
+from pocketune.errors import PocketuneError
+
+from .run_folders import assert_same_end, lines
+from .softmax_engine import BATCH, CLASSES, SoftmaxEngine, write_photos, write_softmax_kit
+
+# 10 photos a class, 2 of them to validate: 24 to train on, 6 batches of 4
+PER_EPOCH = 6
+
+
+@pytest.fixture(scope="module")
+def kit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_softmax_kit(tmp_path_factory.mktemp("kits") / "kit").path
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_photos(tmp_path_factory.mktemp("data") / "photos")
+
+
+Run = Callable[..., TrainResult]
+
+
+@pytest.fixture
+def run(kit: Path, photos: Path, tmp_path: Path) -> Run:
+    """``train`` with everything given that a test does not care about."""
+
+    def call(**changes: Any) -> TrainResult:
+        arguments: dict[str, Any] = {
+            "kit": kit,
+            "photos": photos,
+            "out": tmp_path / "run",
+            "epochs": 3,
+            "lr": 0.05,
+            "engine": SoftmaxEngine,
+            "progress": Silent(),
+        }
+        return train(**{**arguments, **changes})
+
+    return call
+
+
+def failing(method: str, at: int, action: Callable[[Any], Any]) -> type[SoftmaxEngine]:
+    """An engine whose ``at``-th call of a method goes through ``action``."""
+    calls = 0
+
+    def call(self: SoftmaxEngine, *arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        result = getattr(SoftmaxEngine, method)(self, *arguments)
+        return action(result) if calls == at else result
+
+    return type("Failing", (SoftmaxEngine,), {method: call})
+
+
+def test_learns_and_leaves_a_run_folder(run: Run, tmp_path: Path) -> None:
+    result = run(epochs=5)
+    assert result.run == tmp_path / "run"
+    assert result.classes == CLASSES
+    assert (result.steps, result.reason) == (5 * PER_EPOCH, "steps")
+    assert result.best_accuracy == 1.0
+    assert result.peak_memory > 10_000_000
+    assert result.skipped == ()
+    assert {entry.name for entry in result.run.iterdir()} == {
+        "manifest.json",
+        "step.onnx",
+        "predict.onnx",
+        "parameters.safetensors",
+        LAST,
+        BEST,
+        METRICS,
+    }
+    assert [entry.name for entry in tmp_path.iterdir()] == ["run"]
+
+
+def test_metrics_tell_everything_once(run: Run) -> None:
+    folder = run(epochs=2, warmup=3).run
+    steps, epochs, ends = (lines(folder, kind) for kind in ("step", "epoch", "end"))
+    assert len(lines(folder)) == 2 * PER_EPOCH + 2 + 1
+    assert [line["step"] for line in steps] == list(range(1, 13))
+    assert [line["epoch"] for line in steps] == [1] * 6 + [2] * 6
+    assert [(line["epoch"], line["step"]) for line in epochs] == [(1, 6), (2, 12)]
+    assert steps[0]["lr"] == pytest.approx(0.05 / 3)
+    assert all(line["memory"] > 10_000_000 and line["gradient_norm"] > 0 for line in steps)
+    losses = [line["loss"] for line in steps]
+    assert epochs[0]["loss"] == pytest.approx(sum(losses[:6]) / 6)
+    accuracies = [line["accuracy"] for line in steps]
+    assert epochs[1]["accuracy"] == pytest.approx(sum(accuracies[6:]) / 6)
+    assert ends[0]["reason"] == "steps"
+
+
+def test_best_is_the_epoch_with_the_best_validation(run: Run) -> None:
+    result = run(epochs=6, lr=0.3)
+    epochs = lines(result.run, "epoch")
+    best = max(epochs, key=lambda e: (e["validation_accuracy"], -e["validation_loss"]))
+    trained = TrainedNetwork.load(result.run / BEST)
+    assert trained.step == result.best_step == best["step"]
+    assert trained.accuracy == result.best_accuracy == best["validation_accuracy"]
+    assert trained.loss == result.best_loss == best["validation_loss"]
+    assert trained.classes == CLASSES
+    assert trained.kit == Kit.open(result.run).identity
+    assert trained.state.keys() == {"fc.weight", "fc.bias", "mean"}
+    assert [e["best"] for e in epochs][epochs.index(best)]
+
+
+def test_the_same_seed_gives_the_same_run_and_another_does_not(run: Run, tmp_path: Path) -> None:
+    results = [run(out=tmp_path / name, seed=seed) for name, seed in (("a", 1), ("b", 1), ("c", 2))]
+    first, second, third = (TrainedNetwork.load(r.run / BEST).state for r in results)
+    assert all(np.array_equal(first[name], second[name]) for name in first)
+    assert not np.array_equal(first["fc.weight"], third["fc.weight"])
+
+
+def test_steps_may_end_within_an_epoch(run: Run) -> None:
+    result = run(epochs=None, steps=8)
+    assert result.steps == 8
+    epochs = lines(result.run, "epoch")
+    assert [line["step"] for line in epochs] == [6, 8]
+    losses = [line["loss"] for line in lines(result.run, "step")]
+    assert epochs[1]["loss"] == pytest.approx((losses[6] + losses[7]) / 2)
+
+
+def test_patience(run: Run) -> None:
+    worse = iter(range(100))
+
+    class Worsening(SoftmaxEngine):
+        def predict(self, images: np.ndarray) -> FloatArray:
+            logits = super().predict(images)
+            logits[:, 0] += np.float32(5 * next(worse))
+            return logits
+
+    result = run(epochs=50, patience=2, engine=Worsening, lr=1e-4)
+    assert result.reason == "patience"
+    assert lines(result.run, "end")[0]["reason"] == "patience"
+    epochs = lines(result.run, "epoch")
+    assert [line["best"] for line in epochs[-3:]] == [True, False, False]
+    assert result.best_step == epochs[-3]["step"]
+
+
+def test_without_validation_the_last_is_the_best(run: Run) -> None:
+    result = run(val_fraction=0.0)
+    assert (result.best_accuracy, result.best_loss) == (None, None)
+    trained = TrainedNetwork.load(result.run / BEST)
+    last = Checkpoint.load(result.run / LAST)
+    assert trained.step == result.steps
+    np.testing.assert_array_equal(trained.state["fc.weight"], last.parameters["fc.weight"])
+    assert lines(result.run, "epoch")[0]["validation_loss"] is None
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
+def test_clipping_and_decay_change_the_run(optimizer: str, run: Run, tmp_path: Path) -> None:
+    states = []
+    for number, changes in enumerate(({}, {"weight_decay": 0.5}, {"clip": 1e-3})):
+        result = run(out=tmp_path / str(number), optimizer=optimizer, epochs=1, **changes)
+        states.append(Checkpoint.load(result.run / LAST).parameters["fc.weight"])
+    assert not np.array_equal(states[0], states[1])
+    assert not np.array_equal(states[0], states[2])
+
+
+def test_default_learning_rate_and_length(run: Run) -> None:
+    result = run(lr=None, epochs=None, optimizer="sgd")
+    settings = Checkpoint.load(result.run / LAST).settings
+    assert settings.lr == 0.01
+    assert settings.epochs == 20
+
+
+class Collector(Silent):
+    def __init__(self) -> None:
+        self.steps: list[StepReport] = []
+        self.epochs: list[EpochReport] = []
+        self.closed = False
+
+    def step(self, report: StepReport) -> None:
+        self.steps.append(report)
+
+    def epoch(self, report: EpochReport) -> None:
+        self.epochs.append(report)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_progress_is_told(run: Run) -> None:
+    told = Collector()
+    run(epochs=2, progress=told, budget="4GB")
+    assert [(r.step, r.steps, r.epoch, r.epochs) for r in told.steps][5:7] == [
+        (6, 12, 1, 2),
+        (7, 12, 2, 2),
+    ]
+    last = told.steps[-1]
+    assert last.seconds_left == 0.0
+    assert last.rate > 0
+    assert last.budget == 4 * 10**9
+    assert 0 <= last.accuracy <= 1
+    assert [r.epoch for r in told.epochs] == [1, 2]
+    assert told.closed
+
+
+def test_prints_to_standard_output_by_default(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    run(epochs=1, progress=None)
+    assert capsys.readouterr().out.startswith("epoch 1/1  loss ")
+
+
+# --- classes ---------------------------------------------------------------------------------
+
+
+def test_other_classes_get_a_new_classifier(run: Run, tmp_path: Path) -> None:
+    other = write_photos(tmp_path / "photos", classes=("cyan", "pink"))
+    start: dict[str, Mapping[str, FloatArray]] = {}
+
+    def spying(kit: Kit, state: Mapping[str, FloatArray]) -> SoftmaxEngine:
+        start["state"] = state
+        return SoftmaxEngine(kit, state)
+
+    result = run(photos=other, engine=spying, epochs=1)
+    assert result.classes == ("cyan", "pink")
+    weight, bias = start["state"]["fc.weight"], start["state"]["fc.bias"]
+    assert weight.shape == (2, 48)
+    assert np.abs(weight).max() <= 1 / math.sqrt(48)
+    assert weight.std() == pytest.approx(1 / math.sqrt(48 * 3), rel=0.2)
+    np.testing.assert_array_equal(bias, [0, 0])
+    assert TrainedNetwork.load(result.run / BEST).state["fc.weight"].shape == (2, 48)
+
+
+def test_the_kits_classes_keep_their_order_and_classifier(
+    run: Run, photos: Path, tmp_path: Path
+) -> None:
+    kit = write_softmax_kit(tmp_path / "kit", classes=("red", "blue", "green"))
+    start: dict[str, FloatArray] = {}
+
+    def spying(kit: Kit, state: Mapping[str, FloatArray]) -> SoftmaxEngine:
+        start.update(state)
+        return SoftmaxEngine(kit, state)
+
+    result = run(kit=kit, engine=spying, epochs=5)
+    assert result.classes == ("red", "blue", "green")
+    np.testing.assert_array_equal(start["fc.weight"], kit.state()["fc.weight"])
+    assert result.best_accuracy == 1.0
+
+
+# --- data ------------------------------------------------------------------------------------
+
+
+def test_a_batch_larger_than_the_data(run: Run, tmp_path: Path) -> None:
+    kit = write_softmax_kit(tmp_path / "kit", batch=64)
+    with pytest.raises(PocketuneError, match="a batch of 64 is larger than the data"):
+        run(kit=kit)
+    assert not (tmp_path / "run").exists()
+
+
+def test_unreadable_files_are_listed(run: Run, tmp_path: Path) -> None:
+    photos = write_photos(tmp_path / "photos")
+    (photos / "red" / "notes.png").write_text("not an image")
+    whole = (photos / "red" / "0.png").read_bytes()
+    (photos / "red" / "0.png").write_bytes(whole[: len(whole) // 2])
+    result = run(photos=photos)
+    assert {skipped.name for skipped in result.skipped} == {"red/notes.png", "red/0.png"}
+
+
+def test_a_missing_folder_leaves_no_run(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(PocketuneError, match="does not exist"):
+        run(photos=tmp_path / "nowhere")
+    assert not (tmp_path / "run").exists()
+
+
+# --- the run folder --------------------------------------------------------------------------
+
+
+def test_a_finished_run_is_not_overwritten(run: Run) -> None:
+    run(epochs=1)
+    with pytest.raises(PocketuneError, match="already holds a run: resume it, or name another"):
+        run(epochs=1)
+
+
+def test_a_folder_with_other_things_is_left_alone(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "diary.txt").write_text("dear")
+    with pytest.raises(PocketuneError, match="run is not empty: name a new folder"):
+        run()
+    assert [entry.name for entry in (tmp_path / "run").iterdir()] == ["diary.txt"]
+
+
+def test_a_kit_is_not_turned_into_a_run(run: Run, tmp_path: Path) -> None:
+    kit = write_softmax_kit(tmp_path / "kit")
+    with pytest.raises(PocketuneError, match="kit is not empty"):
+        run(kit=kit, out=tmp_path / "kit")
+
+
+def test_a_file_is_no_folder(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("")
+    with pytest.raises(PocketuneError, match="run is a file: name a folder"):
+        run()
+
+
+def test_a_folder_that_cannot_be_made(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PocketuneError, match=r"cannot make the run folder .*Not a directory"):
+        run(out=tmp_path / "file" / "run")
+
+
+def test_an_empty_folder_and_what_a_killed_start_left_are_taken(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / METRICS).write_text('{"kind": "step"}\n')
+    for name in (".step.onnx.partial", "last.safetensors.tmp", "parameters.safetensors"):
+        (tmp_path / "run" / name).write_text("half")
+    result = run(epochs=1)
+    assert lines(result.run, "step")[0]["step"] == 1
+
+
+def test_a_zipped_kit(run: Run, tmp_path: Path) -> None:
+    kit = write_softmax_kit(tmp_path / "kit.zip")
+    assert run(kit=kit.path, epochs=1).steps == PER_EPOCH
+
+
+# --- stopping --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_saves_and_says_how_to_go_on(
+    number: signal.Signals, run: Run, tmp_path: Path
+) -> None:
+    def interrupt(result: Gradients) -> Gradients:
+        signal.raise_signal(number)
+        return result
+
+    before = signal.getsignal(number)
+    told = Collector()
+    with pytest.raises(Interrupted) as caught:
+        run(engine=failing("gradients", 5, interrupt), progress=told)
+    folder = tmp_path / "run"
+    assert caught.value.command == f"pocketune train --resume {folder}"
+    assert str(caught.value) == (
+        f"stopped and saved at step 5 of 18; go on with: {caught.value.command}"
+    )
+    assert caught.value.run == str(folder)
+    assert Checkpoint.load(folder / LAST).counters.step == 5
+    assert signal.getsignal(number) == before
+    assert told.closed
+    assert resume(folder, engine=SoftmaxEngine, progress=Silent()).steps == 18
+
+
+def test_ctrl_c_while_validating(run: Run, tmp_path: Path) -> None:
+    def interrupt(logits: FloatArray) -> FloatArray:
+        signal.raise_signal(signal.SIGINT)
+        return logits
+
+    with pytest.raises(Interrupted, match="at step 12 of 18"):
+        run(engine=failing("predict", 3, interrupt))
+    resume(tmp_path / "run", engine=SoftmaxEngine, progress=Silent())
+    whole = run(out=tmp_path / "whole")
+    assert_same_end(tmp_path / "run", whole.run)
+
+
+def test_a_second_ctrl_c_stops_at_once(run: Run, tmp_path: Path) -> None:
+    def interrupt(result: Gradients) -> Gradients:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        return result
+
+    with pytest.raises(Interrupted, match="stopped at once; the last checkpoint stands; go on"):
+        run(engine=failing("gradients", 5, interrupt), checkpoint_steps=3)
+    assert Checkpoint.load(tmp_path / "run" / LAST).counters.step == 3
+
+
+def test_trains_in_another_thread(run: Run) -> None:
+    results: list[TrainResult] = []
+    thread = threading.Thread(target=lambda: results.append(run(epochs=1)))
+    thread.start()
+    thread.join()
+    assert results[0].steps == PER_EPOCH
+
+
+def spoilt(values: Gradients) -> Gradients:
+    values.values["fc.bias"][0] = np.inf
+    return values
+
+
+@pytest.mark.parametrize(
+    ("action", "what"),
+    [
+        (lambda g: Gradients(math.nan, g.correct, g.values), "the loss"),
+        (lambda g: Gradients(math.inf, g.correct, g.values), "the loss"),
+        (spoilt, "a gradient"),
+    ],
+)
+def test_numbers_that_are_none_stop_the_run(
+    action: Callable[[Gradients], Gradients], what: str, run: Run, tmp_path: Path
+) -> None:
+    with pytest.raises(Diverged) as caught:
+        run(engine=failing("gradients", 5, action), checkpoint_steps=2)
+    assert str(caught.value) == (
+        f"{what} is not a finite number at step 5: train anew with a learning rate lower than "
+        f"0.05, such as 0.005, or set clip to 1; the last good state is kept in {tmp_path / 'run'}"
+    )
+    kept = Checkpoint.load(tmp_path / "run" / LAST)
+    assert kept.counters.step == 4
+    assert all(np.isfinite(array).all() for array in (kept.parameters | kept.statistics).values())
+
+
+def test_predictions_that_are_no_numbers_stop_the_run(run: Run, tmp_path: Path) -> None:
+    def spoil(logits: FloatArray) -> FloatArray:
+        return logits * np.float32(np.nan)
+
+    with pytest.raises(Diverged, match="the validation loss is not a finite number"):
+        run(engine=failing("predict", 1, spoil), clip=1.0)
+    assert not (tmp_path / "run" / BEST).exists()
+
+
+# --- the budget ------------------------------------------------------------------------------
+
+
+def test_a_budget_below_the_runtime_leaves_no_run(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(BudgetExceeded, match=r"the budget of 5.0 MB is smaller than the"):
+        run(budget="5MB")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_budget_below_the_prediction_leaves_no_run(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_module, "process_memory", lambda: ProcessMemory(50_000_000, 50_000_000))
+    with pytest.raises(BudgetExceeded, match=r"the budget of 70 MB is .* short: .* a kit of batch"):
+        run(budget="70MB")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("after", [1, 9])
+def test_a_run_over_its_budget_is_saved_and_stops(
+    after: int, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peaks = iter([100] * (after - 1) + [3_000_000_000])
+    monkeypatch.setattr(
+        loop_module, "process_memory", lambda: ProcessMemory(100, next(peaks, 3_000_000_000))
+    )
+    with pytest.raises(BudgetExceeded, match=r"the process took 3000 MB by step .*resume it with"):
+        run(budget="2GB")
+    assert Checkpoint.load(tmp_path / "run" / LAST).counters.step == min(after, 6)
+    result = resume(tmp_path / "run", engine=SoftmaxEngine, progress=Silent(), budget="4GB")
+    assert result.steps == 18
+    assert Checkpoint.load(result.run / LAST).settings.budget == 4 * 10**9
+
+
+# --- resuming --------------------------------------------------------------------------------
+
+
+class StopError(Exception):
+    """Ends a run as a fault of the program would."""
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+@pytest.mark.parametrize("at", [1, 4, 6, 7, 11, 18])
+def test_resumed_runs_end_with_the_same_bits(
+    at: int, optimizer: str, run: Run, tmp_path: Path
+) -> None:
+    def stop(_: Gradients) -> Gradients:
+        raise StopError
+
+    whole = run(out=tmp_path / "whole", optimizer=optimizer)
+    with pytest.raises(StopError):
+        run(engine=failing("gradients", at, stop), optimizer=optimizer, checkpoint_steps=2)
+    resume(tmp_path / "run", engine=SoftmaxEngine, progress=Silent())
+    one = Checkpoint.load(tmp_path / "run" / LAST)
+    assert one.settings.checkpoint_steps == 2
+    assert_same_end(tmp_path / "run", whole.run)
+
+
+def test_checkpoints_by_time(run: Run, tmp_path: Path) -> None:
+    def stop(_: Gradients) -> Gradients:
+        raise StopError
+
+    with pytest.raises(StopError):
+        run(engine=failing("gradients", 5, stop), checkpoint_seconds=1e-9)
+    assert Checkpoint.load(tmp_path / "run" / LAST).counters.step == 4
+    with pytest.raises(StopError):
+        run(engine=failing("gradients", 5, stop), out=tmp_path / "slow")
+    assert Checkpoint.load(tmp_path / "slow" / LAST).counters.step == 0
+
+
+def test_a_complete_run_is_not_resumed(run: Run) -> None:
+    folder = run(epochs=1).run
+    with pytest.raises(PocketuneError, match="is complete after 6 steps: there is nothing"):
+        resume(folder, engine=SoftmaxEngine)
+
+
+def test_no_run_to_resume(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(PocketuneError, match=r"no run to resume in .*: it has no last.safe"):
+            resume(folder, engine=SoftmaxEngine)
+
+
+@pytest.fixture
+def stopped(run: Run, photos: Path, tmp_path: Path) -> Path:
+    """A run that stopped at step 4, on photos of its own."""
+
+    def stop(_: Gradients) -> Gradients:
+        raise StopError
+
+    write_photos(tmp_path / "own")
+    with pytest.raises(StopError):
+        run(engine=failing("gradients", 5, stop), checkpoint_steps=4, photos=tmp_path / "own")
+    return tmp_path / "run"
+
+
+def test_a_damaged_checkpoint(stopped: Path) -> None:
+    data = (stopped / LAST).read_bytes()
+    (stopped / LAST).write_bytes(data[:-100])
+    with pytest.raises(PocketuneError, match=r"last.safetensors is truncated, damaged or not"):
+        resume(stopped, engine=SoftmaxEngine)
+
+
+def test_a_trained_network_is_no_checkpoint(run: Run, stopped: Path, tmp_path: Path) -> None:
+    other = run(out=tmp_path / "other", epochs=1)
+    (stopped / LAST).write_bytes((other.run / BEST).read_bytes())
+    with pytest.raises(PocketuneError, match="but not a checkpoint of Pocketune's"):
+        resume(stopped, engine=SoftmaxEngine)
+
+
+def test_a_checkpoint_of_another_kit(run: Run, stopped: Path, tmp_path: Path) -> None:
+    kit = write_softmax_kit(tmp_path / "kit", batch=BATCH + 1)
+    other = run(kit=kit, out=tmp_path / "other", epochs=1)
+    (stopped / LAST).write_bytes((other.run / LAST).read_bytes())
+    with pytest.raises(PocketuneError, match="is a checkpoint of another kit than"):
+        resume(stopped, engine=SoftmaxEngine)
+
+
+def test_photos_that_changed(stopped: Path, tmp_path: Path) -> None:
+    Image.new("RGB", (20, 20)).save(tmp_path / "own" / "red" / "new.png")
+    with pytest.raises(
+        PocketuneError, match=r"own are not those that the run in .* was begun with"
+    ):
+        resume(stopped, engine=SoftmaxEngine)
+
+
+def test_full_disk(stopped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, left = os.fsync, 1
+
+    def fsync(descriptor: int) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(descriptor)
+
+    before = (stopped / LAST).read_bytes()
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(PocketuneError, match="No space left on device; the one saved before is"):
+        resume(stopped, engine=SoftmaxEngine, progress=Silent())
+    monkeypatch.undo()
+    assert (stopped / LAST).read_bytes() == before
+    assert resume(stopped, engine=SoftmaxEngine, progress=Silent()).steps == 18

@@ -1,0 +1,34 @@
+"""A run in a process of its own, to be killed: ``train_process.py KIT PHOTOS RUN``."""
+
+import sys
+from pathlib import Path
+
+from softmax_engine import SoftmaxEngine  # this file's folder is the first place to look
+
+from pocketune.device.checkpoint import LAST
+from pocketune.device.progress import Silent
+from pocketune.device.run import resume, train
+
+EPOCHS = 40
+CHECKPOINT_STEPS = 2
+
+
+def main(kit: str, photos: str, run: str) -> None:
+    print("ready", flush=True)
+    if (Path(run) / LAST).exists():
+        resume(run, engine=SoftmaxEngine, progress=Silent())
+        return
+    train(
+        kit,
+        photos,
+        out=run,
+        epochs=EPOCHS,
+        lr=0.01,
+        checkpoint_steps=CHECKPOINT_STEPS,
+        engine=SoftmaxEngine,
+        progress=Silent(),
+    )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

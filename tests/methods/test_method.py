@@ -1,0 +1,154 @@
+"""Methods as such: adapting leaves the original alone, methods add up, conflicts have a name."""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import nn
+
+from pocketune.errors import PocketuneError
+from pocketune.methods import (
+    BiasAndLast,
+    FullFineTune,
+    LastLayer,
+    Method,
+    MethodConflict,
+    NormAndLast,
+    Plan,
+    Sum,
+    TopBlocks,
+    adapt,
+)
+from pocketune.networks import create_network
+from pocketune.surgery import batch_norms
+
+
+@pytest.fixture(scope="module")
+def network() -> nn.Module:
+    return create_network("mcunet_5fps", classes=3)
+
+
+@dataclass(frozen=True)
+class Replace(Method):
+    """Replace one layer by an identity and train some parameters."""
+
+    layer: str
+    trained: tuple[str, ...] = ()
+
+    def plan(self, network: nn.Module) -> Plan:
+        replaced = {self.layer: lambda _: nn.Identity()}
+        return Plan(frozenset(self.trained), frozenset(), replaced)
+
+
+def tiny() -> nn.Sequential:
+    return nn.Sequential(
+        nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.ReLU(inplace=True)),
+        nn.Flatten(),
+        nn.Linear(16, 2),
+    )
+
+
+def test_adapt_leaves_the_original_as_it_is(network: nn.Module) -> None:
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    modules = [type(module) for module in network.modules()]
+    adapted = adapt(network, LastLayer())
+    with torch.no_grad():
+        for parameter in adapted.parameters():
+            parameter.zero_()
+    assert [type(module) for module in network.modules()] == modules
+    assert all(parameter.requires_grad for parameter in network.parameters())
+    for name, tensor in network.state_dict().items():
+        assert torch.equal(tensor, before[name]), name
+
+
+def test_adapted_network_knows_where_it_comes_from(network: nn.Module) -> None:
+    method = TopBlocks(blocks=2)
+    adapted = method.adapt(network)
+    assert adapted.method is method
+    assert adapted.config == network.config
+    assert adapted.normalization == network.normalization
+    assert not hasattr(network, "method")
+
+
+def test_adapting_twice_is_an_error(network: nn.Module) -> None:
+    with pytest.raises(PocketuneError, match=r"LastLayer\(\) already.*LastLayer\(\) \+ Norm"):
+        adapt(adapt(network, LastLayer()), NormAndLast())
+
+
+def test_activations_do_not_work_in_place() -> None:
+    adapted = adapt(tiny(), Replace("1", trained=("2.weight",)))
+    assert not adapted[0][2].inplace
+
+
+def test_a_norm_with_a_trained_scale_uses_batch_statistics() -> None:
+    network = tiny()
+    assert Plan.training(network, {"0.1.weight"}).batch_norms == {"0.1"}
+    assert Plan.training(network, {"0.1.bias", "0.0.weight"}).batch_norms == frozenset()
+
+
+def test_dropout_stays() -> None:
+    network = nn.Sequential(nn.Dropout(0.5), nn.Linear(2, 2))
+    Plan.training(network, {"1.weight"}).apply(network)
+    assert network[0].p == 0.5
+
+
+def test_sum_trains_what_either_trains(network: nn.Module) -> None:
+    both = BiasAndLast() + TopBlocks(blocks=1)
+    bias, top = BiasAndLast().plan(network), TopBlocks(blocks=1).plan(network)
+    plan = both.plan(network)
+    assert plan.trained == bias.trained | top.trained
+    assert plan.batch_norms == top.batch_norms
+    adapted = adapt(network, both)
+    assert {n for n, p in adapted.named_parameters() if p.requires_grad} == plan.trained
+    assert set(batch_norms(adapted)) == top.batch_norms
+
+
+def test_sum_is_flat() -> None:
+    a, b, c = LastLayer(), NormAndLast(), TopBlocks(2)
+    assert (a + b) + c == a + (b + c) == Sum((a, b, c))
+    assert str(a + b + c) == "LastLayer() + NormAndLast() + TopBlocks(blocks=2)"
+
+
+def test_a_sum_of_nothing_is_an_error() -> None:
+    with pytest.raises(PocketuneError, match="at least one"):
+        Sum(())
+
+
+def test_only_methods_add_up() -> None:
+    with pytest.raises(TypeError):
+        LastLayer() + 1  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "named"), [("0.1", "0.1", "0.1"), ("0", "0.1", "0.1"), ("0.1", "0", "0.1")]
+)
+def test_two_methods_replacing_one_layer_are_a_conflict(
+    first: str, second: str, named: str
+) -> None:
+    both = Replace(first) + LastLayer() + Replace(second)
+    with pytest.raises(MethodConflict, match=rf"both replace layer {named};") as error:
+        Sum((both.methods[0], both.methods[2])).plan(tiny())
+    assert str(both.methods[0]) in str(error.value)
+    assert str(both.methods[2]) in str(error.value)
+
+
+def test_replacing_different_layers_is_no_conflict() -> None:
+    network = adapt(tiny(), Replace("0.1") + Replace("0.2"))
+    assert isinstance(network[0][1], nn.Identity)
+    assert isinstance(network[0][2], nn.Identity)
+
+
+def test_layers_with_a_common_beginning_of_their_names_are_different() -> None:
+    layers = nn.Sequential(*(nn.ReLU() for _ in range(12)))
+    (Replace("1") + Replace("11")).plan(layers)
+
+
+def test_training_what_another_method_replaced_is_a_conflict() -> None:
+    method = Replace("0.1", trained=("0.1.weight",))
+    with pytest.raises(MethodConflict, match=r"layer 0\.1 has no parameter weight"):
+        adapt(tiny(), method)
+
+
+def test_methods_are_values() -> None:
+    assert TopBlocks(blocks=3) == TopBlocks()
+    assert len({FullFineTune(), FullFineTune(), TopBlocks(2), TopBlocks(3)}) == 3

@@ -1,0 +1,80 @@
+"""Methods by name and as plain data."""
+
+import json
+from typing import Any
+
+import pytest
+
+from pocketune.errors import PocketuneError
+from pocketune.methods import (
+    BiasAndLast,
+    LastLayer,
+    Method,
+    TopBlocks,
+    create_method,
+    describe_method,
+    list_methods,
+    method_from_dict,
+    method_to_dict,
+    register_method,
+)
+
+METHODS = [create_method(name) for name in list_methods()]
+
+
+def test_names() -> None:
+    assert list_methods()[:5] == ["full", "last", "norm", "bias", "blocks"]
+
+
+@pytest.mark.parametrize("name", list_methods())
+def test_a_method_knows_its_name(name: str) -> None:
+    assert create_method(name).name == name
+
+
+@pytest.mark.parametrize("name", list_methods())
+def test_a_method_describes_itself_in_a_sentence(name: str) -> None:
+    assert describe_method(name).endswith(".")
+
+
+def test_options() -> None:
+    assert create_method("blocks", blocks=5) == TopBlocks(blocks=5)
+
+
+@pytest.mark.parametrize("method", [*METHODS, TopBlocks(7), LastLayer() + TopBlocks(2)], ids=str)
+def test_json_round_trip(method: Method) -> None:
+    assert method_from_dict(json.loads(json.dumps(method_to_dict(method)))) == method
+
+
+def test_data() -> None:
+    assert method_to_dict(TopBlocks(3)) == {"name": "blocks", "blocks": 3}
+    assert method_to_dict(BiasAndLast() + TopBlocks(1)) == {
+        "name": "sum",
+        "methods": [{"name": "bias"}, {"name": "blocks", "blocks": 1}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"name": "magic"}, "no method 'magic'; choose from full, last"),
+        ({"name": "blocks", "layers": 3}, "blocks has no option layers; it has blocks"),
+        ({"name": "last", "blocks": 3}, "last has no option blocks; it has none"),
+        ({}, "has no name"),
+        ({"name": ["last"]}, "has no name"),
+        ({"name": "sum"}, "has 'methods'"),
+        ({"name": "sum", "methods": []}, "at least one method"),
+        ({"name": "sum", "methods": "last"}, "has 'methods'"),
+        ({"name": "sum", "methods": ["last"]}, "has no name"),
+        ({"name": "sum", "methods": [{"name": "last"}], "blocks": 3}, "nothing else"),
+    ],
+    ids=str,
+)
+def test_bad_data_is_an_error(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(PocketuneError, match=message):
+        method_from_dict(values)
+
+
+@pytest.mark.parametrize("name", ["last", "sum"])
+def test_a_name_is_given_once(name: str) -> None:
+    with pytest.raises(ValueError, match=f"two methods are called {name}"):
+        register_method(name)(LastLayer)

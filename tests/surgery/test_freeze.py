@@ -1,0 +1,82 @@
+"""Freezing parameters and statistics."""
+
+import torch
+from torch import nn
+
+from pocketune.layers import FrozenBatchNorm2d
+from pocketune.surgery import (
+    batch_norms,
+    disable_inplace,
+    freeze_batch_norms,
+    parameters_under,
+    train_only,
+)
+
+
+def network() -> nn.Sequential:
+    block = nn.Sequential(nn.Conv2d(4, 4, 1, bias=False), nn.BatchNorm2d(4), nn.ReLU(inplace=True))
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Hardswish(inplace=True), block, nn.Flatten()
+    )
+
+
+def test_batch_norms_by_name() -> None:
+    net = network()
+    assert batch_norms(net) == {"1": net[1], "3.1": net[3][1]}
+
+
+def test_frozen_norms_are_no_batch_norms() -> None:
+    net = network()
+    freeze_batch_norms(net, keep={"3.1"})
+    assert list(batch_norms(net)) == ["3.1"]
+    assert isinstance(net[1], FrozenBatchNorm2d)
+
+
+def test_freezing_norms_keeps_order_and_names() -> None:
+    net = network()
+    before = list(net.state_dict())
+    freeze_batch_norms(net, keep=())
+    assert list(net.state_dict()) == [n for n in before if not n.endswith("num_batches_tracked")]
+    assert [type(m) for m in net[3]] == [nn.Conv2d, FrozenBatchNorm2d, nn.ReLU]
+
+
+def test_freezing_norms_keeps_the_function_of_evaluation() -> None:
+    net = network().eval()
+    x = torch.randn(2, 3, 6, 6)
+    with torch.no_grad():
+        expected = net(x)
+        freeze_batch_norms(net, keep=())
+        torch.testing.assert_close(net(x), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_freezing_norms_keeps_training_mode() -> None:
+    net = network()
+    net[1].eval()
+    freeze_batch_norms(net, keep=())
+    assert not net[1].training
+    assert net[3][1].training
+
+
+def test_parameters_under_a_module_at_any_depth() -> None:
+    net = network()
+    assert parameters_under(net, ["3"]) == {"3.0.weight", "3.1.weight", "3.1.bias"}
+    assert parameters_under(net, ["0", "3.1"]) == {"0.weight", "0.bias", "3.1.weight", "3.1.bias"}
+    assert parameters_under(net, ["4"]) == frozenset()
+
+
+def test_train_only_freezes_and_thaws() -> None:
+    net = network()
+    net[0].requires_grad_(False)
+    train_only(net, {"0.bias", "3.1.weight"})
+    assert {n for n, p in net.named_parameters() if p.requires_grad} == {"0.bias", "3.1.weight"}
+
+
+def test_disable_inplace() -> None:
+    net = network()
+    disable_inplace(net)
+    assert not net[2].inplace
+    assert not net[3][2].inplace
+    x = torch.randn(1, 4, 2, 2)
+    kept = x.clone()
+    net[2](x)
+    assert torch.equal(x, kept)

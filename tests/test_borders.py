@@ -1,0 +1,132 @@
+"""The device half knows no torch, and imports between folders run one way."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import pocketune
+
+SOURCE = Path(pocketune.__file__).parent
+
+# Folders and single modules, floor by floor; what a floor holds may import from the floors below.
+FLOORS = (
+    {"errors", "_author"},
+    {"networks", "layers", "data"},
+    {"surgery", "accounting", "device"},
+    {"methods", "compiler"},
+    {"planner", "demo"},
+    {"cli", "__main__"},
+)
+FLOOR = {room: number for number, floor in enumerate(FLOORS) for room in floor}
+DEVICE_HALF = {"errors", "data", "device", "demo"}
+AUTHOR_HALF = {"networks", "layers", "surgery", "accounting", "methods", "compiler", "planner"}
+AUTHOR_PACKAGES = {"torch", "onnx", "torchvision", "timm", "functorch", "huggingface_hub"}
+
+
+def room_of(path: Path) -> str:
+    """``device/loop.py`` -> ``device``, ``errors.py`` -> ``errors``."""
+    return path.relative_to(SOURCE).with_suffix("").parts[0]
+
+
+def imports(path: Path, source: str | None = None) -> Iterator[tuple[str, ...]]:
+    """Absolute dotted names that a file imports anywhere in it, as tuples of their parts."""
+    package = ("pocketune", *path.relative_to(SOURCE).parent.parts)
+    for node in ast.walk(ast.parse(source or path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (tuple(alias.name.split(".")) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) + 1 - node.level] if node.level else ()
+            module = tuple(node.module.split(".")) if node.module else ()
+            yield from ((*base, *module, alias.name) for alias in node.names)
+
+
+def rooms_imported(path: Path, source: str | None = None) -> set[str]:
+    names = {name[:2] for name in imports(path, source) if name[0] == "pocketune"}
+    return {name[1] for name in names if len(name) > 1} - {room_of(path)}
+
+
+def upward(path: Path, source: str | None = None) -> set[str]:
+    """Rooms on its own floor or a higher one that a file imports; ``__init__`` may export all."""
+    floor = FLOOR[room_of(path)]
+    return {room for room in rooms_imported(path, source) if FLOOR.get(room, -1) >= floor}
+
+
+FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(SOURCE).as_posix()
+
+
+@pytest.mark.parametrize("path", FILES, ids=relative)
+def test_imports_run_one_way(path):
+    assert room_of(path) in FLOOR, "a new folder or module needs its floor in FLOORS above"
+    assert not upward(path)
+
+
+@pytest.mark.parametrize("path", [f for f in FILES if room_of(f) in DEVICE_HALF], ids=relative)
+def test_the_device_half_names_nothing_of_the_author_half(path):
+    assert not {name[0] for name in imports(path)} & AUTHOR_PACKAGES
+    assert not rooms_imported(path) & AUTHOR_HALF
+
+
+@pytest.mark.parametrize(
+    ("file", "source", "rooms"),
+    [
+        ("device/loop.py", "from ..compiler import trace", {"compiler"}),
+        ("device/loop.py", "from .. import cli", {"cli"}),
+        ("device/loop.py", "def f():\n    import pocketune.planner.search", {"planner"}),
+        ("device/loop.py", "from ..data.loader import Loader\nfrom .state import State", set()),
+        ("surgery/swap.py", "from ..device.engine import Engine", {"device"}),
+        ("compiler/kit.py", "from ..device.manifest import Manifest", set()),
+    ],
+)
+def test_the_check_sees_each_spelling_of_an_import(file, source, rooms):
+    assert upward(SOURCE / file, source) == rooms
+
+
+BLOCKED = f"""
+import importlib, pkgutil, sys
+
+BLOCKED = {sorted(AUTHOR_PACKAGES)!r}
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in BLOCKED:
+            raise ImportError(f"{{name}} was imported by the device half")
+
+sys.meta_path.insert(0, Blocker())
+
+def import_all(name):
+    package = importlib.import_module(name)
+    for module in pkgutil.walk_packages(getattr(package, "__path__", ()), name + "."):
+        importlib.import_module(module.name)
+
+for name in sys.argv[1:]:
+    import_all(name)
+loaded = {{name.partition(".")[0] for name in sys.modules}}
+assert not loaded.intersection(BLOCKED), loaded.intersection(BLOCKED)
+"""
+
+
+def run_python(code: str, *arguments: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("module", ["data", "device", "demo", "cli"])
+def test_the_device_half_is_imported_where_the_author_half_is_not_installed(module):
+    run_python(BLOCKED, f"pocketune.{module}")
+
+
+def test_importing_the_package_loads_no_runtime():
+    loaded = "import sys, pocketune; assert not {'torch', 'onnxruntime'} & set(sys.modules)"
+    run_python(loaded)
