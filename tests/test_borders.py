@@ -16,15 +16,17 @@ SOURCE = Path(pocketune.__file__).parent
 
 # Folders and single modules, floor by floor; what a floor holds may import from the floors below.
 FLOORS = (
-    {"errors", "_author"},
-    {"networks", "layers", "data"},
+    {"errors"},
+    {"networks", "layers", "data", "kits"},
     {"surgery", "accounting", "device"},
-    {"methods", "compiler"},
+    {"methods"},
+    {"compiler"},
     {"planner", "demo"},
-    {"cli", "__main__"},
+    {"cli"},
+    {"__main__"},
 )
 FLOOR = {room: number for number, floor in enumerate(FLOORS) for room in floor}
-DEVICE_HALF = {"errors", "data", "device", "demo"}
+DEVICE_HALF = {"errors", "kits", "data", "device", "demo"}
 AUTHOR_HALF = {"networks", "layers", "surgery", "accounting", "methods", "compiler", "planner"}
 AUTHOR_PACKAGES = {"torch", "onnx", "torchvision", "timm", "functorch", "huggingface_hub"}
 
@@ -122,7 +124,7 @@ def run_python(code: str, *arguments: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("module", ["data", "device", "demo", "cli"])
+@pytest.mark.parametrize("module", ["kits", "data", "device", "demo", "cli"])
 def test_the_device_half_is_imported_where_the_author_half_is_not_installed(module):
     run_python(BLOCKED, f"pocketune.{module}")
 

@@ -11,7 +11,8 @@ came out.
 
 Every core trains a replica with one thread on its share of the batch, and the replicas are averaged
 every few steps (local SGD, Stich 2019): on a busy machine about twice as fast as threads that wait
-for each other in every layer. On Linux, PyTorch is another 1.5 times faster with an allocator that keeps its memory::
+for each other in every layer. On Linux, PyTorch is another 1.5 times faster with an allocator that
+keeps its memory::
 
     MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=100000000000 MALLOC_TOP_PAD_=67108864 python ...
 """
@@ -237,7 +238,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--stages", type=stage, nargs="+", default=[(48, 16), (64, 6)])
+    parser.add_argument("--stages", type=stage, nargs="+", default=[(48, 18), (64, 7)])
     parser.add_argument("--batch", type=int, default=96, help="images a replica")
     parser.add_argument("--lr", type=float, default=0.15)
     parser.add_argument("--weight-decay", type=float, default=3e-4)

@@ -1,6 +1,7 @@
 """Build an ONNX graph node by node."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -9,6 +10,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 OPSET = 18
 IR_VERSION = 10
+
+FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
+UINT8, BOOL = TensorProto.UINT8, TensorProto.BOOL
+
+_MOVES = {"Slice", "Pad", "Transpose", "Expand", "Gather", "Concat"}
 
 
 class GraphBuilder:
@@ -21,6 +27,9 @@ class GraphBuilder:
         self.outputs: list[onnx.ValueInfoProto] = []
         self._constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self._taken: set[str] = set()
+        self._done: dict[tuple[str, tuple[str, ...], str], str] = {}
+        self._made: set[str] = set()
+        self._renamed: dict[str, str] = {}
 
     def fresh(self, hint: str) -> str:
         """A tensor name that nothing has yet, starting with `hint`."""
@@ -30,9 +39,16 @@ class GraphBuilder:
         self._taken.add(name)
         return name
 
-    def add(self, op: str, *inputs: str, hint: str | None = None, **attributes: object) -> str:
-        """Append a node with one output and return the output's name."""
-        return self.add_many(op, inputs, 1, hint=hint, **attributes)[0]
+    def add(self, op: str, *inputs: str, hint: str | None = None, **attributes: Any) -> str:
+        """Append a node with one output and return the output's name.
+
+        The same operator on the same inputs is appended once. What only moves elements is not
+        shared: forward and backward pass would keep large copies alive between them.
+        """
+        key = (op, inputs, repr(sorted(attributes.items())))
+        if op in _MOVES or key not in self._done:
+            self._done[key] = self.add_many(op, inputs, 1, hint=hint, **attributes)[0]
+        return self._done[key]
 
     def add_many(
         self,
@@ -40,23 +56,29 @@ class GraphBuilder:
         inputs: Sequence[str],
         outputs: int,
         hint: str | None = None,
-        **attributes: object,
+        **attributes: Any,
     ) -> list[str]:
         """Append a node with several outputs and return their names."""
         names = [self.fresh(hint or op.lower()) for _ in range(outputs)]
+        self._made.update(names)
         self.nodes.append(helper.make_node(op, list(inputs), names, name=names[0], **attributes))
         return names
 
-    def rename_output(self, old: str, new: str) -> None:
-        """Call a node's output `new`, here and wherever it is read."""
-        self._taken.add(new)
-        for node in self.nodes:
-            for names in (node.input, node.output):
-                for i, name in enumerate(names):
-                    if name == old:
-                        names[i] = new
+    def emit(self, tensor: str, name: str, dtype: int, shape: Sequence[int | str]) -> None:
+        """Make a tensor the graph output `name`, when all nodes are there.
 
-    def constant(self, value: NDArray[np.generic] | Sequence[int] | float, hint: str = "c") -> str:
+        What a node makes is called `name` in the model. Inputs, initializers and tensors that
+        have become an output before get a copy.
+        """
+        if tensor not in self._made or tensor in self._renamed:
+            (tensor,) = self.add_many("Identity", [tensor], 1)
+        self._renamed[tensor] = name
+        self._taken.add(name)
+        self.outputs.append(helper.make_tensor_value_info(name, dtype, shape))
+
+    def constant(
+        self, value: NDArray[np.generic] | Sequence[float] | float, hint: str = "c"
+    ) -> str:
         """Name of an initializer of this value; equal values share one."""
         array = np.asarray(value)
         if array.dtype == np.float64:
@@ -74,16 +96,9 @@ class GraphBuilder:
         self.inputs.append(helper.make_tensor_value_info(name, dtype, shape))
         return name
 
-    def output(self, name: str, dtype: int, shape: Sequence[int | str]) -> None:
-        """Declare a graph output."""
-        self.outputs.append(helper.make_tensor_value_info(name, dtype, shape))
-
-    def produces(self, name: str) -> bool:
-        """Whether a node, and not an input or an initializer, makes this tensor."""
-        return any(name in node.output for node in self.nodes)
-
     def model(self, name: str) -> onnx.ModelProto:
         """The checked model, with what nothing reads left out."""
+        self._rename()
         nodes = live_nodes(self.nodes, {output.name for output in self.outputs})
         read = {tensor for node in nodes for tensor in node.input}
         graph = helper.make_graph(
@@ -106,6 +121,11 @@ class GraphBuilder:
         onnx.checker.check_model(model)
         return model
 
+    def _rename(self) -> None:
+        for node in self.nodes:
+            for names in (node.input, node.output):
+                names[:] = [self._renamed.get(name, name) for name in names]
+
 
 def live_nodes(nodes: Sequence[onnx.NodeProto], outputs: set[str]) -> list[onnx.NodeProto]:
     """The nodes that the outputs depend on, in order."""
@@ -115,6 +135,3 @@ def live_nodes(nodes: Sequence[onnx.NodeProto], outputs: set[str]) -> list[onnx.
             needed.update(node.input)
             live.append(node)
     return live[::-1]
-
-
-FLOAT, INT64, UINT8, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.UINT8, TensorProto.BOOL

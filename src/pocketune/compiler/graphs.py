@@ -43,9 +43,7 @@ def build_graphs(
 ) -> Graphs:
     """Trace and lower `network`, whose class scores come from the linear layer `output_layer`."""
     open_classes = {f"{output_layer}.weight", f"{output_layer}.bias"}
-    step = trace_step(
-        network, batch=batch, size=size, label_smoothing=label_smoothing, noise=noise
-    )
+    step = trace_step(network, batch=batch, size=size, label_smoothing=label_smoothing, noise=noise)
     predict = trace_predict(network, batch=2, size=size)
     step_cut, predict_cut = features_node(step, size), features_node(predict, size)
     assert (step_cut is None) == (predict_cut is None)
@@ -83,7 +81,7 @@ def _step(
     for name, node in traced.placeholders.items():
         if node in context.statistics:
             shape = list(node.meta["val"].shape)
-            _emit(builder, f"new.{name}", context.statistics[node], FLOAT, shape)
+            builder.emit(context.statistics[node], f"new.{name}", FLOAT, shape)
     return builder.model("step")
 
 
@@ -171,15 +169,4 @@ def _emit_outputs(
             shape[0] = CLASSES
         if classes:
             shape[1] = CLASSES
-        _emit(builder, name, tensor, _DTYPES[node.meta["val"].dtype], shape)
-
-
-def _emit(
-    builder: GraphBuilder, name: str, tensor: str, dtype: int, shape: list[int | str]
-) -> None:
-    if builder.produces(tensor) and tensor not in {o.name for o in builder.outputs}:
-        builder.rename_output(tensor, name)
-    else:
-        identity = builder.add("Identity", tensor)
-        builder.rename_output(identity, name)
-    builder.output(name, dtype, shape)
+        builder.emit(tensor, name, _DTYPES[node.meta["val"].dtype], shape)

@@ -56,7 +56,8 @@ def compile(
         network: as `pocketune.adapt` returns it; it is left as it is. Where it has no
             `normalization`, images are normalised as ImageNet's usually are.
         out: folder of the kit, or a file whose name ends in .zip. A kit there is replaced.
-        batch: images of a training step, at least 2 where a norm uses batch statistics.
+        batch: images of a training step; at least 2 where a norm uses batch statistics and
+            its maps have one pixel.
         size: height and width of the images, in pixels.
         label_smoothing: share of the target that is spread over all classes, in [0, 1).
         classes: their names; "0", "1", ... where none are given. The device trains for other
@@ -67,24 +68,27 @@ def compile(
 
     Raises:
         CompileError: the compiled step does not compute what PyTorch computes.
-        PocketuneError: nothing in the network is trained, an argument is out of range, or an
-            operator of the network has no lowering.
+        PocketuneError: nothing in the network is trained or its output layer is not, an
+            argument is out of range, the forward pass cannot be traced, or an operator of the
+            network has no lowering.
     """
-    network = copy.deepcopy(network)
+    network = copy.deepcopy(network).cpu()
     if not hasattr(network, "normalization"):
         network.normalization = Normalization.IMAGENET  # type: ignore[assignment]
-    names = _class_names(network, classes)
     _check_arguments(network, batch, size, label_smoothing)
+    output_layer, count = _output_layer(network)
+    names = _class_names(classes, count)
     noise = supply_noise(network, batch, size)
     graphs = build_graphs(
         network,
         batch=batch,
         size=size,
-        label_smoothing=label_smoothing,
+        label_smoothing=float(label_smoothing),
         noise=[spec.name for spec in noise],
-        output_layer=anatomy(network).classifier[-1],
+        output_layer=output_layer,
     )
-    manifest = _manifest(network, graphs, noise, names, batch, size, label_smoothing)
+    classifier = ClassifierSpec(f"{output_layer}.weight", f"{output_layer}.bias")
+    manifest = _manifest(network, graphs, noise, names, classifier, batch, size, label_smoothing)
     with tempfile.TemporaryDirectory(prefix="pocketune-") as scratch:
         files = _write_files(graphs, network, Path(scratch))
         kit = write_kit(Path(scratch) / "kit", manifest, files)
@@ -100,8 +104,31 @@ def compile(
         return write_kit(out, manifest, files)
 
 
-def _class_names(network: nn.Module, classes: Sequence[str] | None) -> tuple[str, ...]:
-    count = network.get_submodule(anatomy(network).classifier[-1]).out_features
+def _check_arguments(network: nn.Module, batch: int, size: int, label_smoothing: float) -> None:
+    if not trained_parameters(network):
+        raise PocketuneError("nothing in this network is trained; adapt it with a method first")
+    for name, value in (("batch", batch), ("size", size)):
+        if not isinstance(value, int) or value < 1:
+            raise PocketuneError(f"{name}={value!r} must be a whole number of at least 1")
+    if not 0 <= label_smoothing < 1:
+        raise PocketuneError(f"label_smoothing={label_smoothing} must lie in [0, 1)")
+
+
+def _output_layer(network: nn.Module) -> tuple[str, int]:
+    """Path of the layer that gives the class scores, and their number."""
+    path = anatomy(network).classifier[-1]
+    layer = network.get_submodule(path)
+    if not isinstance(layer, nn.Linear) or {f"{path}.weight", f"{path}.bias"} - {
+        *trained_parameters(network)
+    }:
+        raise PocketuneError(
+            f"the output layer {path} must be linear with a bias, and trained: the device begins "
+            "it anew for other classes"
+        )
+    return path, layer.out_features
+
+
+def _class_names(classes: Sequence[str] | None, count: int) -> tuple[str, ...]:
     names = tuple(classes) if classes is not None else tuple(str(i) for i in range(count))
     if len(names) != count:
         raise PocketuneError(
@@ -111,20 +138,12 @@ def _class_names(network: nn.Module, classes: Sequence[str] | None) -> tuple[str
     return names
 
 
-def _check_arguments(network: nn.Module, batch: int, size: int, label_smoothing: float) -> None:
-    if not trained_parameters(network):
-        raise PocketuneError("nothing in this network is trained; adapt it with a method first")
-    if batch < 1 or size < 1:
-        raise PocketuneError(f"batch={batch} and size={size} must both be at least 1")
-    if not 0 <= label_smoothing < 1:
-        raise PocketuneError(f"label_smoothing={label_smoothing} must lie in [0, 1)")
-
-
 def _manifest(
     network: nn.Module,
     graphs: Graphs,
     noise: tuple[NoiseSpec, ...],
     classes: tuple[str, ...],
+    classifier: ClassifierSpec,
     batch: int,
     size: int,
     label_smoothing: float,
@@ -136,7 +155,6 @@ def _manifest(
             sizes = {"N": 1 if name == "features" else batch, "classes": len(classes)}
             memory[name] = order_for_memory(model, sizes)
             flops[name] = graph_flops(model, sizes)
-    output_layer = anatomy(network).classifier[-1]
     described: Any = network
     return Manifest(
         version=pocketune.__version__,
@@ -152,7 +170,7 @@ def _manifest(
         parameters=_specs(trained_parameters(network)),
         statistics=_specs(running_statistics(network)),
         noise=noise,
-        classifier=ClassifierSpec(f"{output_layer}.weight", f"{output_layer}.bias"),
+        classifier=classifier,
         memory=memory,
         flops=flops,
     )

@@ -194,19 +194,19 @@ def _list_schedule(
         )
         return made - freed
 
-    ready = {i for i, count in enumerate(waiting) if count == 0}
+    costs = {i: growth(i) for i, count in enumerate(waiting) if count == 0}  # of the ready nodes
     order = []
-    while ready:
-        first = min(ready)
-        costs = {i: growth(i) for i in ready}
-        best = min(ready, key=lambda i: (costs[i], i))
-        chosen = best if greedy or costs[best] <= 0 else first
-        ready.remove(chosen)
+    while costs:
+        best = min(costs, key=lambda i: (costs[i], i))
+        chosen = best if greedy or costs[best] <= 0 else min(costs)
+        del costs[chosen]
         order.append(nodes[chosen])
-        for name in nodes[chosen].input:
-            readers[root.get(name, name)].discard(chosen)
+        for name in {root.get(name, name) for name in nodes[chosen].input}:
+            readers[name].discard(chosen)
+            if len(readers[name]) == 1:  # this one now frees it
+                costs.update((i, growth(i)) for i in readers[name] if i in costs)
         for c in consumers[chosen]:
             waiting[c] -= 1
             if waiting[c] == 0:
-                ready.add(c)
+                costs[c] = growth(c)
     return order

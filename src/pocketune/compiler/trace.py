@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch._subclasses.fake_tensor import DataDependentOutputException
 from torch.func import functional_call
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.overrides import TorchFunctionMode
@@ -107,15 +108,20 @@ def _trace(
     training: bool,
 ) -> Traced:
     tensors = _network_tensors(network)
-    with _plain_pooling(), _training_mode(network, training):
+    with _PlainPooling(), _training_mode(network, training):
         try:
             module = make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)(
                 tensors, *inputs.values()
             )
-        except (RuntimeError, NotImplementedError) as error:
+        except DataDependentOutputException as error:
             raise PocketuneError(
-                f"{type(network).__name__} cannot be traced at {tuple(inputs['images'].shape)}: "
-                f"{str(error).splitlines()[0]}"
+                f"{type(network).__name__} cannot be compiled: its forward pass decides by the "
+                f"values of a tensor ({error}), which a graph of fixed operators cannot"
+            ) from error
+        except (RuntimeError, NotImplementedError, ValueError) as error:
+            raise PocketuneError(
+                f"{type(network).__name__} cannot be traced with images of shape "
+                f"{tuple(inputs['images'].shape)}: {str(error).splitlines()[0]}"
             ) from error
     graph = module.graph
     for node in graph.nodes:
@@ -148,15 +154,13 @@ def _training_mode(network: nn.Module, training: bool) -> Iterator[None]:
             module.training = training
 
 
-class _plain_pooling(TorchFunctionMode):
+class _PlainPooling(TorchFunctionMode):
     """Trace global average pooling as a mean; PyTorch's own tracing of it ends in `as_strided`."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func is nn.functional.adaptive_avg_pool2d and _is_one(args[1]):
-            return args[0].mean((2, 3), keepdim=True)
+        if func is nn.functional.adaptive_avg_pool2d:
+            x, output_size = (*args, *kwargs.values())
+            if output_size in (1, (1, 1), [1, 1]):
+                return x.mean((2, 3), keepdim=True)
         return func(*args, **kwargs)
-
-
-def _is_one(output_size: Any) -> bool:
-    return output_size in (1, (1, 1), [1, 1], (1,))

@@ -1,1 +1,60 @@
-"""From a kit to a trained model, on a machine with neither torch nor onnx."""
+"""From a kit to a trained model, on a machine with neither torch nor onnx.
+
+The names below are looked up when they are first used: whoever only opens a kit never pays for
+ONNX Runtime.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pocketune.device.budget import BudgetExceeded as BudgetExceeded
+    from pocketune.device.evaluation import ClassResult as ClassResult
+    from pocketune.device.evaluation import Evaluation as Evaluation
+    from pocketune.device.evaluation import evaluate as evaluate
+    from pocketune.device.exporter import export as export
+    from pocketune.device.inference import Guess as Guess
+    from pocketune.device.inference import Prediction as Prediction
+    from pocketune.device.inference import predict as predict
+    from pocketune.device.interrupt import Interrupted as Interrupted
+    from pocketune.device.kit import Kit as Kit
+    from pocketune.device.loop import Diverged as Diverged
+    from pocketune.device.manifest import KitError as KitError
+    from pocketune.device.manifest import Manifest as Manifest
+    from pocketune.device.model import Model as Model
+    from pocketune.device.progress import EpochReport as EpochReport
+    from pocketune.device.progress import Progress as Progress
+    from pocketune.device.progress import Silent as Silent
+    from pocketune.device.progress import StepReport as StepReport
+    from pocketune.device.run import TrainResult as TrainResult
+    from pocketune.device.run import resume as resume
+    from pocketune.device.run import train as train
+
+_HOMES = {
+    "budget": ["BudgetExceeded"],
+    "evaluation": ["ClassResult", "Evaluation", "evaluate"],
+    "exporter": ["export"],
+    "inference": ["Guess", "Prediction", "predict"],
+    "interrupt": ["Interrupted"],
+    "kit": ["Kit"],
+    "loop": ["Diverged"],
+    "manifest": ["KitError", "Manifest"],
+    "model": ["Model"],
+    "progress": ["EpochReport", "Progress", "Silent", "StepReport"],
+    "run": ["TrainResult", "resume", "train"],
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [*_HOME]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'pocketune.device' has no attribute {name!r}")
+    value = getattr(import_module(f"pocketune.device.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from pocketune.device import runtime
 from pocketune.device.kit import Kit
-from pocketune.device.manifest import KitError
+from pocketune.device.manifest import STEP, KitError
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -35,7 +35,7 @@ class Graph:
         where = f"{name} of the kit {kit.path}"
         model = kit.source(name)
         try:
-            self._session = runtime.open_session(model)
+            self._session = runtime.open_session(model, as_written=name == STEP)
         except Exception as error:  # the runtime's own types, which have no base in common
             raise KitError(
                 f"{where} cannot be opened: it is damaged, or made for a newer runtime "

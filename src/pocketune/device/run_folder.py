@@ -15,7 +15,10 @@ from pocketune.errors import PocketuneError
 if TYPE_CHECKING:
     from pathlib import Path
 
-_OURS = frozenset((*KIT_FILES, MANIFEST, METRICS, LAST, BEST))
+NETWORK = "network.safetensors"
+"""All values of the network, which a run on another engine than ONNX Runtime builds it from."""
+
+_OURS = frozenset((*KIT_FILES, MANIFEST, METRICS, LAST, BEST, NETWORK))
 
 
 def begin_run_folder(folder: Path) -> None:

@@ -5,7 +5,15 @@ from collections.abc import Iterable, Mapping
 from torch import fx
 
 from pocketune.compiler.builder import GraphBuilder
-from pocketune.compiler.lower import activation, conv, elementwise, norm, pool, shape  # noqa: F401
+from pocketune.compiler.lower import (  # noqa: F401 - their rules register themselves
+    activation,
+    compare,
+    conv,
+    elementwise,
+    norm,
+    pool,
+    shape,
+)
 from pocketune.compiler.lower.context import Context, lowers
 from pocketune.compiler.lower.value import Value
 

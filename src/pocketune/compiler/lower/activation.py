@@ -1,6 +1,7 @@
 """ReLU, ReLU6, h-swish, h-sigmoid, SiLU and their derivatives."""
 
 import torch
+from onnx import TensorProto
 from torch import fx
 
 from pocketune.compiler.lower.context import Context, lowers
@@ -15,7 +16,10 @@ def _relu(context: Context, node: fx.Node, x: Value) -> Value:
     return elementwise(context, "Relu", [x], x.shape)
 
 
-@lowers(aten.hardtanh.default, aten.hardtanh_.default)
+_HARDTANH = (aten.hardtanh.default, aten.hardtanh_.default)
+
+
+@lowers(*_HARDTANH)
 def _hardtanh(context: Context, node: fx.Node, x: Value, low: float = -1, high: float = 1) -> Value:
     return elementwise(context, "Clip", [x, low, high], x.shape)
 
@@ -23,7 +27,7 @@ def _hardtanh(context: Context, node: fx.Node, x: Value, low: float = -1, high: 
 @lowers(aten.threshold_backward.default)
 def _relu_backward(context: Context, node: fx.Node, g: Value, y: Value, low: float) -> Value:
     mask = elementwise(context, "Greater", [y, low], y.shape)
-    return elementwise(context, "Where", [mask, g, 0.0], y.shape)
+    return _masked(context, g, mask)
 
 
 @lowers(aten.hardtanh_backward.default)
@@ -31,19 +35,30 @@ def _hardtanh_backward(
     context: Context, node: fx.Node, g: Value, x: Value, low: float, high: float
 ) -> Value:
     # The output says the same as the input, and the next convolution keeps it anyway.
-    y = _output_of(context, node.args[1], aten.hardtanh.default, aten.hardtanh_.default) or x
+    y = _clipped(context, node.args[1], low, high) or x
     inside = [
         elementwise(context, "Greater", [y, low], y.shape),
         elementwise(context, "Less", [y, high], y.shape),
     ]
-    mask = elementwise(context, "And", inside, y.shape)
-    return elementwise(context, "Where", [mask, g, 0.0], y.shape)
+    return _masked(context, g, elementwise(context, "And", inside, y.shape))
 
 
-def _output_of(context: Context, argument: object, *targets: object) -> Value | None:
+def _masked(context: Context, g: Value, mask: Value) -> Value:
+    """`g` where `mask` is true: a product is twice as fast as Where."""
+    factor = elementwise(context, "Cast", [mask], mask.shape, to=TensorProto.FLOAT)
+    return elementwise(context, "Mul", [g, factor], mask.shape)
+
+
+def _clipped(context: Context, argument: object, low: float, high: float) -> Value | None:
+    """What became of a tensor when it was clipped to these limits, if it was."""
     assert isinstance(argument, fx.Node)
-    users = [user for user in argument.users if user.target in targets]
-    return context.values[users[0]] if users else None
+    for user in argument.users:
+        if user.target in _HARDTANH and user in context.values:
+            limits = (*user.args[1:], *(-1, 1)[len(user.args) - 1 :])
+            if limits == (low, high):
+                clipped: Value = context.value(user)
+                return clipped
+    return None
 
 
 @lowers(aten.hardswish.default, aten.hardswish_.default)
@@ -56,8 +71,8 @@ def _hardswish(context: Context, node: fx.Node, x: Value) -> Value:
 def _hardswish_backward(context: Context, node: fx.Node, g: Value, x: Value) -> Value:
     slope = elementwise(context, "Mul", [x, 1 / 3], x.shape)
     slope = elementwise(context, "Add", [slope, 0.5], x.shape)
-    above = elementwise(context, "Greater", [x, 3.0], x.shape)
-    below = elementwise(context, "Less", [x, -3.0], x.shape)
+    above = elementwise(context, "GreaterOrEqual", [x, 3.0], x.shape)
+    below = elementwise(context, "LessOrEqual", [x, -3.0], x.shape)
     slope = elementwise(context, "Where", [above, 1.0, slope], x.shape)
     slope = elementwise(context, "Where", [below, 0.0, slope], x.shape)
     return elementwise(context, "Mul", [g, slope], x.shape)
@@ -74,9 +89,8 @@ def _hardsigmoid_backward(context: Context, node: fx.Node, g: Value, x: Value) -
         elementwise(context, "Greater", [x, -3.0], x.shape),
         elementwise(context, "Less", [x, 3.0], x.shape),
     ]
-    mask = elementwise(context, "And", inside, x.shape)
     slope = elementwise(context, "Mul", [g, 1 / 6], x.shape)
-    return elementwise(context, "Where", [mask, slope, 0.0], x.shape)
+    return _masked(context, slope, elementwise(context, "And", inside, x.shape))
 
 
 def _hard_gate(context: Context, x: Value) -> Value:

@@ -6,6 +6,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, fx
 
@@ -50,6 +51,11 @@ class Context:
             source, index = node.args
             self.values[node] = self.values[source][index]  # type: ignore[index]
             return
+        if torch.Tag.nondeterministic_seeded in node.target.tags:  # type: ignore[union-attr]
+            raise PocketuneError(
+                f"{node.target} draws random numbers, which a kit's graphs cannot do; use "
+                "nn.Dropout, whose mask the device draws"
+            )
         constants = self._constant_arguments(node)
         if constants is not None:
             args, kwargs = constants
@@ -90,8 +96,7 @@ class Context:
         if value.constant is not None:
             return b.constant(value.constant.detach().cpu().numpy())
         if value.expanded is not None:
-            shape = b.constant(torch.tensor(value.shape).numpy())
-            return b.add("Expand", self.plain(value.expanded), shape)
+            return b.add("Expand", self.plain(value.expanded), self._growth(value))
         if value.transposed is not None:
             return b.add("Transpose", self.plain(value.transposed), perm=[1, 0])
         if value.vector is not None:
@@ -100,6 +105,14 @@ class Context:
         if value.pixels == 1:
             return self.reshape(value.rows, -1, value.shape[1], 1, 1)
         return b.add("Transpose", self.nhwc(value), perm=[0, 3, 1, 2], hint="nchw")
+
+    def _growth(self, value: Value) -> str:
+        """Target of `Expand`: 1 where the size stays, as the batch does, which may be open."""
+        assert value.expanded is not None
+        small = value.expanded.shape
+        before = (1,) * (len(value.shape) - len(small)) + small
+        sizes = [1 if d == old else d for d, old in zip(value.shape, before, strict=True)]
+        return self.builder.constant(np.array(sizes, np.int64))
 
     def rows(self, value: Value) -> str:
         """A map as the matrix (N*H*W, C)."""

@@ -12,8 +12,8 @@ from pocketune.compiler.lower.value import Value
 
 aten = torch.ops.aten
 
-# On larger maps the gradient of a depthwise kernel is a product of image rows (see
-# `_depthwise_kernel_gradient_by_rows`); on smaller ones shifted products are faster.
+# On larger maps the gradient of a depthwise kernel is a matrix product a plane (see
+# `_depthwise_kernel_gradient_by_planes`); on smaller ones shifted products are faster.
 SHIFTS_MAX_PIXELS = 14 * 14
 
 
@@ -71,7 +71,7 @@ def _input_gradient(context: Context, geo: Geometry, g: Value, x: Value, w: Valu
     if geo.pointwise:
         transposed = _transposed_pointwise(context, w)
         name = context.builder.add("Conv", context.plain(g), transposed, kernel_shape=[1, 1])
-    elif geo.depthwise and geo.stride == (1, 1):
+    elif geo.depthwise and geo.stride == (1, 1) and geo.padded_by_less_than_kernel:
         name = _correlate_flipped(context, geo, g, w)
     else:
         name = _transposed_convolution(context, geo, g, x, w)
@@ -121,7 +121,7 @@ def _kernel_gradient(context: Context, geo: Geometry, g: Value, x: Value, w: Val
         rows = _pointwise_kernel_gradient(context, g, x)
         return Value(w.shape, plain=context.reshape(rows, *w.shape))
     if geo.depthwise and x.pixels > SHIFTS_MAX_PIXELS and geo.dilation == (1, 1):
-        name = _depthwise_kernel_gradient_by_rows(context, geo, g, x)
+        name = _depthwise_kernel_gradient_by_planes(context, geo, g, x)
     else:
         name = _kernel_gradient_by_taps(context, geo, g, x)
     return Value(w.shape, plain=context.reshape(name, *w.shape))
@@ -130,12 +130,19 @@ def _kernel_gradient(context: Context, geo: Geometry, g: Value, x: Value, w: Val
 def _pointwise_kernel_gradient(context: Context, g: Value, x: Value) -> str:
     if context.prefers_rows(x):
         return context.builder.add("Gemm", context.rows(g), context.rows(x), transA=1)
-    # image by image: G (O, HW) times X transposed (HW, I), then the sum over the images
+    # Image by image G (O, HW) times X^T (HW, I), then the sum over the images. The operand with
+    # fewer channels is the one to transpose.
     flat_g = context.reshape(context.plain(g), -1, g.shape[1], g.pixels)
     flat_x = context.reshape(context.plain(x), -1, x.shape[1], x.pixels)
-    columns = context.builder.add("Transpose", flat_x, perm=[0, 2, 1])
-    products = context.builder.add("MatMul", flat_g, columns)
-    return _sum_leading(context, products)
+    if x.shape[1] <= g.shape[1]:
+        return _sum_leading(context, _times_transposed(context, flat_g, flat_x))
+    total = _sum_leading(context, _times_transposed(context, flat_x, flat_g))
+    return context.builder.add("Transpose", total, perm=[1, 0])
+
+
+def _times_transposed(context: Context, a: str, b: str) -> str:
+    """A B^T of every matrix in a batch."""
+    return context.builder.add("MatMul", a, context.builder.add("Transpose", b, perm=[0, 2, 1]))
 
 
 def _kernel_gradient_by_taps(context: Context, geo: Geometry, g: Value, x: Value) -> str:
@@ -194,36 +201,34 @@ def _window(
     return context.builder.add("Slice", tensor, *arguments)
 
 
-def _depthwise_kernel_gradient_by_rows(
+def _depthwise_kernel_gradient_by_planes(
     context: Context, geo: Geometry, g: Value, x: Value
 ) -> str:
-    """Depthwise gradient on large maps, as one matrix product for each row of the kernel.
+    """Depthwise gradient on large maps, as one matrix product a plane for each kernel column.
 
-    For kernel row i and every channel, `G^T X_i` over all images and image rows has at
-    (w, w * stride + j) the terms of tap j: the wanted sums lie on its diagonals. That computes
-    far more than is needed, in the one operation that runs at the processor's full rate.
+    For column j, `G X_j^T` of a plane, with X_j the input's columns under that tap, has at
+    (h, h * stride + i) the terms of tap (i, j): the wanted sums lie on its diagonals. That
+    computes far more than is needed, in the one operation that runs at the processor's full rate.
     Returns (channels, 1, taps).
     """
     b = context.builder
     (kh, kw), (sh, sw) = geo.kernel, geo.stride
     channels, height, width = g.shape[1], g.shape[2], g.shape[3]
     top, left, bottom, right = geo.pads
-    padded_width = x.shape[3] + left + right
+    padded_height = x.shape[2] + top + bottom
     pads = b.constant(np.array([0, 0, top, left, 0, 0, bottom, right]))
     padded = b.add("Pad", context.plain(x), pads) if any(geo.pads) else context.plain(x)
-    columns = b.add("Transpose", context.plain(g), perm=[1, 3, 0, 2])
-    columns = context.reshape(columns, channels, width, -1)
-    diagonals = b.constant(_diagonals(width, padded_width, kw, sw))
-    rows = []
-    for i in range(kh):
-        x_rows = _slice_axis(context, padded, 2, i, i + (height - 1) * sh + 1, sh)
-        x_rows = b.add("Transpose", x_rows, perm=[1, 0, 2, 3])
-        x_rows = context.reshape(x_rows, channels, -1, padded_width)
-        product = context.reshape(b.add("MatMul", columns, x_rows), channels, -1)
-        taps = b.add("Gather", product, diagonals, axis=1)
-        rows.append(b.add("ReduceSum", taps, b.constant(np.array([2])), keepdims=0))
-    gradient = b.add("Concat", *rows, axis=1)
-    return context.reshape(gradient, channels, 1, kh * kw)
+    turned = b.add("Transpose", padded, perm=[0, 1, 3, 2])
+    diagonals = b.constant(_diagonals(height, padded_height, kh, sh))
+    columns = []
+    for j in range(kw):
+        under = _slice_axis(context, turned, 2, j, j + (width - 1) * sw + 1, sw)
+        product = b.add("MatMul", context.plain(g), under)
+        taps = b.add("Gather", context.reshape(product, -1, height * padded_height), diagonals, axis=1)
+        total = b.add("ReduceSum", taps, b.constant(np.array([2])), keepdims=0)
+        total = _sum_leading(context, context.reshape(total, -1, channels, kh))
+        columns.append(context.reshape(total, channels, kh, 1))
+    return context.reshape(b.add("Concat", *columns, axis=2), channels, 1, kh * kw)
 
 
 def _slice_axis(context: Context, name: str, axis: int, start: int, end: int, step: int) -> str:
@@ -231,10 +236,10 @@ def _slice_axis(context: Context, name: str, axis: int, start: int, end: int, st
     return context.builder.add("Slice", name, *arguments)
 
 
-def _diagonals(width: int, padded_width: int, taps: int, stride: int) -> np.ndarray:
-    """Flat indices (taps, width) of the elements (w, w * stride + tap) of a matrix."""
-    w = np.arange(width)
-    return np.stack([w * padded_width + w * stride + tap for tap in range(taps)]).astype(np.int64)
+def _diagonals(rows: int, columns: int, taps: int, stride: int) -> np.ndarray:
+    """Flat indices (taps, rows) of the elements (r, r * stride + tap) of a matrix."""
+    r = np.arange(rows)
+    return np.stack([r * columns + r * stride + tap for tap in range(taps)]).astype(np.int64)
 
 
 # ---- gradient of the bias

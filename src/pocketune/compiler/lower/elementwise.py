@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from onnx import TensorProto
 from torch import fx
@@ -10,24 +11,40 @@ from torch import fx
 from pocketune.compiler.lower.context import Context, lowers, shape_of
 from pocketune.compiler.lower.fold import Scaled, fold_into_convolution
 from pocketune.compiler.lower.value import Value
+from pocketune.errors import PocketuneError
 
 aten = torch.ops.aten
 
 
 def elementwise(
-    context: Context, op: str, operands: Sequence[Value | float], shape: tuple[int, ...]
+    context: Context,
+    op: str,
+    operands: Sequence[Value | float],
+    shape: tuple[int, ...],
+    **attributes: Any,
 ) -> Value:
     """One ONNX operator over broadcast operands, in the layout that the full-size operand has."""
     small = [v.expanded or v for v in operands if isinstance(v, Value)]
-    covered = tuple(torch.broadcast_shapes(*(v.shape for v in small)))
+    covered = tuple(np.broadcast_shapes(*(v.shape for v in small)))
     if covered != shape:
-        inner = elementwise(context, op, [_unexpand(v) for v in operands], covered)
+        inner = elementwise(context, op, [_unexpand(v) for v in operands], covered, **attributes)
         return Value(shape, expanded=inner)
-    full = [v for v in small if v.shape == shape]
-    if len(shape) == 4 and full and any(context.in_rows(v) for v in full):
-        return _on_rows(context, op, operands, shape)
-    names = [_plain_operand(context, v, len(shape)) for v in operands]
-    return Value(shape, plain=context.builder.add(op, *names))
+    if _rows_at_hand(context, small, shape):
+        return _on_rows(context, op, operands, shape, **attributes)
+    names = [_plain_operand(context, v) for v in operands]
+    return Value(shape, plain=context.builder.add(op, *names, **attributes))
+
+
+def _rows_at_hand(context: Context, operands: list[Value], shape: tuple[int, ...]) -> bool:
+    """Whether a full-size operand is in rows, and all the others can be broadcast there."""
+    if not any(context.in_rows(v) and v.shape == shape for v in operands):
+        return False
+    pixels = shape[2] * shape[3]
+    return all(v.pixels in (1, pixels) if v.is_map else _is_scalar(v) for v in operands)
+
+
+def _is_scalar(value: Value) -> bool:
+    return all(d == 1 for d in value.shape)
 
 
 def _unexpand(operand: Value | float) -> Value | float:
@@ -36,7 +53,7 @@ def _unexpand(operand: Value | float) -> Value | float:
     return operand
 
 
-def _plain_operand(context: Context, operand: Value | float, rank: int) -> str:
+def _plain_operand(context: Context, operand: Value | float) -> str:
     operand = _unexpand(operand)
     if not isinstance(operand, Value):
         return context.builder.constant(float(operand))
@@ -44,41 +61,36 @@ def _plain_operand(context: Context, operand: Value | float, rank: int) -> str:
 
 
 def _on_rows(
-    context: Context, op: str, operands: Sequence[Value | float], shape: tuple[int, ...]
+    context: Context,
+    op: str,
+    operands: Sequence[Value | float],
+    shape: tuple[int, ...],
+    **attributes: Any,
 ) -> Value:
-    """Rows (N*H*W, C); an operand that has one value an image makes it (N, H*W, C) meanwhile."""
-    channels, pixels = shape[1], shape[2] * shape[3]
+    """Rows (N*H*W, C); an operand of one value an image or a pixel makes it (N, H*W, C) meanwhile.
+
+    An operand (1, C, 1, 1) fits both.
+    """
     operands = [_unexpand(v) for v in operands]
-    per_image = any(
-        isinstance(v, Value) and v.is_map and v.shape != shape and v.shape[0] != 1 for v in operands
+    by_image = any(
+        isinstance(v, Value) and v.is_map and v.shape != shape and (v.shape[0] != 1 or v.pixels > 1)
+        for v in operands
     )
-    names = []
-    for operand in operands:
-        if not isinstance(operand, Value):
-            names.append(context.builder.constant(float(operand)))
-        elif operand.shape == shape:
-            rows = context.rows(operand)
-            names.append(context.reshape(rows, -1, pixels, channels) if per_image else rows)
-        elif not operand.is_map:
-            names.append(_trailing(context, operand, channels))
-        elif per_image and operand.shape[0] != 1:
-            names.append(context.reshape(context.rows(operand), -1, 1, operand.shape[1]))
-        else:
-            names.append(context.rows(operand))
-    result = context.builder.add(op, *names)
-    if per_image:
-        result = context.reshape(result, -1, channels)
-    return Value(shape, rows=result)
+    names = [_rows_operand(context, v, by_image) for v in operands]
+    result = context.builder.add(op, *names, **attributes)
+    return Value(shape, rows=context.reshape(result, -1, shape[1]) if by_image else result)
 
 
-def _trailing(context: Context, operand: Value, channels: int) -> str:
-    """An operand of lower rank: only a scalar means the same on rows."""
-    if all(d == 1 for d in operand.shape):
-        return context.plain(operand)
-    raise AssertionError(f"operand of shape {operand.shape} against a map of {channels} channels")
+def _rows_operand(context: Context, operand: Value | float, by_image: bool) -> str:
+    if not isinstance(operand, Value) or not operand.is_map:
+        return _plain_operand(context, operand)
+    rows = context.rows(operand)
+    if not by_image or operand.shape[0] * operand.pixels == 1:
+        return rows
+    return context.reshape(rows, -1, operand.pixels, operand.shape[1])
 
 
-_BINARY = {
+_BINARY: dict[Any, str] = {
     aten.add.Tensor: "Add",
     aten.add_.Tensor: "Add",
     aten.sub.Tensor: "Sub",
@@ -98,6 +110,7 @@ _BINARY = {
 def _binary(
     context: Context, node: fx.Node, a: Value | float, b: Value | float, alpha: float = 1
 ) -> Value:
+    a, b = (_as_number(context, *pair) for pair in zip(node.args[:2], (a, b), strict=True))
     if alpha != 1:
         b = elementwise(context, "Mul", [b, alpha], b.shape if isinstance(b, Value) else ())
     op = _BINARY[node.target]
@@ -105,18 +118,33 @@ def _binary(
     if folded is not None:
         return folded
     result = elementwise(context, op, [a, b], shape_of(node))
-    if op == "Mul" and isinstance(b, Value) and b.constant is not None:
+    if op == "Mul" and isinstance(b, Value) and _is_constant_scale(b, result):
+        assert b.constant is not None
         result.made_by = Scaled(a, b.constant)
     return result
 
 
-_UNARY = {
+def _is_constant_scale(b: Value, result: Value) -> bool:
+    """Whether `b` is a known factor for every channel of a map."""
+    return b.constant is not None and result.is_map and b.shape == (1, result.shape[1], 1, 1)
+
+
+def _as_number(context: Context, argument: Any, value: Value | float) -> Value | float:
+    """A mask as zeros and ones: PyTorch lets masks take part in arithmetic, ONNX does not."""
+    if isinstance(value, Value) and argument.meta["val"].dtype == torch.bool:
+        return elementwise(context, "Cast", [value], value.shape, to=TensorProto.FLOAT)
+    return value
+
+
+_UNARY: dict[Any, str] = {
     aten.neg.default: "Neg",
     aten.exp.default: "Exp",
     aten.log.default: "Log",
     aten.sqrt.default: "Sqrt",
     aten.reciprocal.default: "Reciprocal",
     aten.abs.default: "Abs",
+    aten.sign.default: "Sign",
+    aten.sgn.default: "Sign",
     aten.sigmoid.default: "Sigmoid",
     aten.tanh.default: "Tanh",
 }
@@ -142,8 +170,11 @@ def _power(context: Context, node: fx.Node, x: Value, exponent: float) -> Value:
 
 
 @lowers(aten._to_copy.default)
-def _cast(context: Context, node: fx.Node, x: Value, **kwargs: Any) -> Value:
-    if kwargs.get("dtype") is torch.float32:
-        name = context.builder.add("Cast", context.plain(x), to=TensorProto.FLOAT)
-        return Value(x.shape, plain=name)
+def _cast(
+    context: Context, node: fx.Node, x: Value, dtype: torch.dtype | None = None, **_: Any
+) -> Value:
+    if dtype == torch.float32:
+        return elementwise(context, "Cast", [x], x.shape, to=TensorProto.FLOAT)
+    if dtype is not None and dtype != node.all_input_nodes[0].meta["val"].dtype:
+        raise PocketuneError(f"a conversion to {dtype} cannot be compiled; compute in float32")
     return x

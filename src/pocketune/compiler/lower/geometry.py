@@ -33,7 +33,14 @@ class Geometry:
 
     @property
     def depthwise(self) -> bool:
+        """A kernel of its own for every channel."""
         return self.groups == self.channels_in == self.channels_out
+
+    @property
+    def padded_by_less_than_kernel(self) -> bool:
+        """Whether every window holds an element of the input."""
+        extents = [(k - 1) * d for k, d in zip(self.kernel, self.dilation, strict=True)]
+        return all(pad <= extent for pad, extent in zip(self.pads, extents * 2, strict=True))
 
     @property
     def attributes(self) -> dict[str, object]:
@@ -100,7 +107,9 @@ def convolve(
         matrix = kernel_matrix(context, w)
         rows = context.builder.add("Gemm", context.rows(x), matrix, *biases, transB=1)
         return Value(shape, rows=rows, made_by=made_by)
-    name = context.builder.add("Conv", context.plain(x), context.plain(w), *biases, **geo.attributes)
+    name = context.builder.add(
+        "Conv", context.plain(x), context.plain(w), *biases, **geo.attributes
+    )
     return Value(shape, plain=name, made_by=made_by)
 
 

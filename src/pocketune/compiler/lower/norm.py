@@ -63,18 +63,13 @@ def _batch_norm_backward(
     input_gradient = elementwise(context, "Mul", [g, scale], x.shape)
     if training:
         # dx = scale * (g - sum(g) / n - (x - mean) * inverse^2 * sum(g (x - mean)) / n)
-        along = elementwise(context, "Mul", [cross, -1 / count], small)
+        slope = elementwise(context, "Mul", [cross, -1 / count], small)
         for factor in (inverse, inverse, scale):
-            along = elementwise(context, "Mul", [along, factor], small)
+            slope = elementwise(context, "Mul", [slope, factor], small)
         offset = elementwise(context, "Mul", [total, -1 / count], small)
         offset = elementwise(context, "Mul", [offset, scale], small)
-        input_gradient = elementwise(
-            context,
-            "Add",
-            [input_gradient, elementwise(context, "Mul", [centred, along], x.shape)],
-            x.shape,
-        )
-        input_gradient = elementwise(context, "Add", [input_gradient, offset], x.shape)
+        through_statistics = _affine(context, centred, slope, offset)
+        input_gradient = elementwise(context, "Add", [input_gradient, through_statistics], x.shape)
     weight_gradient = elementwise(context, "Mul", [cross, inverse], small)
     return (
         input_gradient if needed[0] else None,
@@ -92,6 +87,11 @@ def _per_channel(context: Context, value: Value) -> Value:
 
 
 def _flat(context: Context, value: Value, channels: int) -> Value:
+    """The inverse of `_per_channel`."""
+    if value.constant is not None:
+        return Value((channels,), constant=value.constant.flatten())
+    if value.vector is not None:
+        return Value((channels,), plain=value.vector)
     name = context.rows(value) if context.in_rows(value) else context.plain(value)
     return Value((channels,), plain=context.reshape(name, channels))
 
@@ -107,13 +107,31 @@ def _moments(context: Context, x: Value) -> tuple[Value, Value]:
 
 
 def _channel_total(context: Context, x: Value) -> Value:
-    small = (1, x.shape[1], 1, 1)
+    """Sum of every channel, (1, C, 1, 1): products with ones, three times as fast as ReduceSum."""
+    channels, small = x.shape[1], (1, x.shape[1], 1, 1)
     if x.expanded is not None and x.expanded.shape == (*x.shape[:2], 1, 1):
         return elementwise(context, "Mul", [_channel_total(context, x.expanded), x.pixels], small)
     if context.in_rows(x):
         return Value(small, rows=column_sum(context, context.rows(x), x.shape[0] * x.pixels))
-    axes = context.builder.constant(np.array([0, 2, 3]))
-    return Value(small, plain=context.builder.add("ReduceSum", context.plain(x), axes, keepdims=1))
+    planes = context.reshape(context.plain(x), -1, x.pixels)
+    ones = context.builder.constant(np.ones((x.pixels, 1), np.float32), hint="ones")
+    totals = context.reshape(context.builder.add("MatMul", planes, ones), -1, channels)
+    return Value(small, rows=column_sum(context, totals, x.shape[0]))
+
+
+def _affine(context: Context, x: Value, scale: Value, offset: Value) -> Value:
+    """`x * scale + offset` per channel, in one pass over a map that is not in rows."""
+    if context.in_rows(x) or x.expanded is not None:
+        scaled = elementwise(context, "Mul", [x, scale], x.shape)
+        return elementwise(context, "Add", [scaled, offset], x.shape)
+    channels = x.shape[1]
+    factors = [context.plain(_flat(context, value, channels)) for value in (scale, offset)]
+    zeros = context.builder.constant(np.zeros(channels, np.float32))
+    ones = context.builder.constant(np.ones(channels, np.float32))
+    name = context.builder.add(
+        "BatchNormalization", context.plain(x), *factors, zeros, ones, epsilon=0.0
+    )
+    return Value(x.shape, plain=name)
 
 
 def _inverse_root(context: Context, variance: Value, eps: float) -> Value:
@@ -128,8 +146,7 @@ def _normalize(
 ) -> Value:
     scale = elementwise(context, "Mul", [inverse, _per_channel(context, weight)], mean.shape)
     centred = elementwise(context, "Sub", [x, mean], x.shape)
-    scaled = elementwise(context, "Mul", [centred, scale], x.shape)
-    return elementwise(context, "Add", [scaled, _per_channel(context, bias)], x.shape)
+    return _affine(context, centred, scale, _per_channel(context, bias))
 
 
 def _update(
@@ -143,6 +160,8 @@ def _update(
     """Remember the new running statistic: PyTorch's uses the unbiased variance."""
     assert isinstance(node, fx.Node)
     channels = running.shape[0]
+    if node in context.statistics:  # the norm is called more than once in a step
+        running = Value(running.shape, plain=context.statistics[node])
     fresh = elementwise(context, "Mul", [batch, momentum * correction], batch.shape)
     kept = elementwise(context, "Mul", [running, 1 - momentum], running.shape)
     new = elementwise(context, "Add", [kept, _flat(context, fresh, channels)], running.shape)

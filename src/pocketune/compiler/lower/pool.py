@@ -1,4 +1,4 @@
-"""Max and average pooling with their gradients."""
+"""Max pooling with its gradient, and average pooling."""
 
 import numpy as np
 import torch
@@ -6,13 +6,12 @@ from torch import fx
 
 from pocketune.compiler.lower.context import Context, lowers, shape_of
 from pocketune.compiler.lower.value import Value
+from pocketune.errors import PocketuneError
 
 aten = torch.ops.aten
 
 
-def _attributes(
-    kernel: list[int], stride: list[int], padding: list[int]
-) -> dict[str, list[int]]:
+def _attributes(kernel: list[int], stride: list[int], padding: list[int]) -> dict[str, list[int]]:
     pads = [padding[0], padding[-1]] * 2
     stride = stride or kernel
     return {
@@ -44,9 +43,7 @@ def _max_pool(
 
 
 @lowers(aten.max_pool2d_with_indices_backward.default)
-def _max_pool_backward(
-    context: Context, node: fx.Node, g: Value, x: Value, *args: object
-) -> Value:
+def _max_pool_backward(context: Context, node: fx.Node, g: Value, x: Value, *args: object) -> Value:
     """Add every gradient to where its maximum was: windows overlap, so an element may get several.
 
     ONNX numbers the positions over the whole tensor.
@@ -73,6 +70,8 @@ def _average_pool(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Value:
+    if divisor_override is not None:
+        raise PocketuneError("an average pool with a divisor of its own cannot be compiled")
     attributes = _attributes(kernel, stride, padding)
     name = context.builder.add(
         "AveragePool",
@@ -82,4 +81,3 @@ def _average_pool(
         **attributes,
     )
     return Value(shape_of(node), plain=name)
-

@@ -181,8 +181,3 @@ def _cross_entropy(
     difference = b.add("Sub", b.add("Exp", log_probability), target)
     gradient = b.add("Mul", difference, b.constant(1 / batch))
     return Value((), plain=loss), Value((), plain=correct), Value(logits.shape, plain=gradient)
-
-
-@lowers(aten.where.self)
-def _where(context: Context, node: fx.Node, mask: Value, a: Value, b: Value) -> Value:
-    return elementwise(context, "Where", [mask, a, b], shape_of(node))

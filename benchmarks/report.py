@@ -1,0 +1,39 @@
+"""Writing down what was measured, where and with what."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Sequence
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+
+RESULTS = Path(__file__).parent / "results"
+PACKAGES = ("pocketune", "torch", "onnxruntime", "numpy", "pillow")
+
+
+def machine() -> str:
+    """Processor, cores, Python and package versions in one line."""
+    cpu = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        names = [line.split(":")[1].strip() for line in info.read_text().splitlines()
+                 if line.startswith("model name")]
+        cpu = names[0] if names else cpu
+    packages = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
+    return f"{cpu}, {os.cpu_count()} cores, Python {platform.python_version()}, {packages}"
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A table in Markdown."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
+
+
+def write(name: str, title: str, text: str) -> None:
+    """Print a result and keep it under ``benchmarks/results``."""
+    content = f"# {title}\n\n{machine()}; {date.today()}.\n\n{text}\n"
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.md").write_text(content)
+    print(content)

@@ -1,0 +1,67 @@
+"""The author half from the commands: asked for when it is needed, and never in ``train`` itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from pocketune.errors import PocketuneError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_PACKAGES = ("torch", "onnx")
+
+
+@contextmanager
+def author_half(purpose: str) -> Iterator[None]:
+    """Say how to install the author half, where an import in the context misses it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _PACKAGES:
+            raise
+        raise PocketuneError(
+            f"{purpose} needs {error.name}, which is not installed here; install the author half "
+            'with: pip install "pocketune[author]"'
+        ) from error
+
+
+@contextmanager
+def built_kit(options: Mapping[str, object], run: Path) -> Iterator[tuple[Path, Path]]:
+    """A kit that ``pocketune kit build`` makes in another process, until the context ends.
+
+    In another process since PyTorch would stay in the memory of this one, which a budget counts.
+
+    Args:
+        options: Of ``kit build``, by name; those that are None are left to it.
+        run: The folder of the run that copies the kit; the kit lies beside it for so long.
+
+    Yields:
+        The kit, and all values of its network as a ``.safetensors`` file.
+
+    Raises:
+        PocketuneError: There is no room for the kit.
+        typer.Exit: The command failed and has said why; with its exit code.
+    """
+    try:
+        run.parent.mkdir(parents=True, exist_ok=True)
+        scratch = tempfile.TemporaryDirectory(prefix=f".{run.name}.", dir=run.parent)
+    except OSError as error:
+        raise PocketuneError(f"cannot write beside {run}: {error.strerror or error}") from error
+    with scratch as folder:
+        kit, values = Path(folder) / "kit", Path(folder) / "network.safetensors"
+        command = [sys.executable, "-m", "pocketune", "kit", "build"]
+        for name, value in {**options, "out": kit, "save-network": values}.items():
+            if value is not None:
+                command += [f"--{name}", str(value)]
+        code = subprocess.run(command, check=False).returncode
+        if code:
+            raise typer.Exit(code if code > 0 else 1)
+        yield kit, values

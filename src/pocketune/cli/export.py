@@ -1,0 +1,30 @@
+"""``pocketune export``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pocketune.cli.kits import kit_path
+from pocketune.cli.options import Run
+
+
+def export(
+    run: Run,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The file to write.")] = Path(
+        "model.onnx"
+    ),
+) -> None:
+    """Write one ordinary model.onnx, with the trained values in it, for any ONNX runtime."""
+    from pocketune.device import Model
+    from pocketune.device import export as export_model
+    from pocketune.device.size import format_size
+
+    model = Model.open(kit_path(run))
+    file, side = export_model(model, out), model.kit.manifest.size
+    print(
+        f"wrote {file} ({format_size(file.stat().st_size)}): images uint8 (N, {side}, {side}, 3) "
+        f"-> logits float32 (N, {len(model.classes)})"
+    )

@@ -1,0 +1,90 @@
+"""``pocketune kit build``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pocketune.cli.author import author_half
+from pocketune.cli.group import tell
+from pocketune.cli.options import (
+    Batch,
+    Blocks,
+    Method,
+    Padded,
+    Padding,
+    Size,
+    Smoothing,
+    Weights,
+    Width,
+)
+
+PHOTOS_HELP = (
+    "Photos to take the classes from: a folder of class folders, a CSV or a .zip. Weights whose "
+    "batch norms were folded away are measured on them."
+)
+
+
+def build(
+    network: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="See [bold]pocketune networks[/bold].",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[
+        Path,
+        typer.Option(
+            metavar="KIT", help="The kit to write: a folder, or a .zip.", show_default=False
+        ),
+    ],
+    photos: Annotated[
+        str | None,
+        typer.Option(metavar="PHOTOS", help=PHOTOS_HELP, show_default="1,000 numbered classes"),
+    ] = None,
+    save_network: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Also write all values of the network, as .safetensors, to train it by PyTorch.",
+            show_default=False,
+        ),
+    ] = None,
+    width: Width = 1.0,
+    weights: Weights = None,
+    padding: Padded = Padding.symmetric,
+    method: Method = "blocks",
+    blocks: Blocks = None,
+    size: Size = 224,
+    batch: Batch = 8,
+    label_smoothing: Smoothing = 0.0,
+) -> None:
+    """Compile a network's training step into a kit, for devices without PyTorch."""
+    from pocketune.data import load_splits
+
+    dataset = None if photos is None else load_splits(photos).train
+    if weights is None:
+        tell(f"warning: {network} starts from random values; name pretrained ones with --weights")
+    with author_half("making a kit"):
+        from pocketune.compiler.build import build_kit
+        from pocketune.methods import create_method
+
+    knobs = {} if blocks is None else {"blocks": blocks}
+    build_kit(
+        out,
+        network=network,
+        method=create_method(method, **knobs),
+        weights=weights,
+        width=width,
+        padding=padding.value,
+        size=size,
+        batch=batch,
+        label_smoothing=label_smoothing,
+        photos=dataset,
+        save_network=save_network,
+    )
+    print(f"made a kit of {network}: {size} px, batch {batch}, method {method}", flush=True)

@@ -1,0 +1,88 @@
+"""``pocketune kit show``."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pocketune.cli.kits import kit_path
+from pocketune.cli.options import Json
+
+if TYPE_CHECKING:
+    from pocketune.device import Kit
+
+_OPTIMIZERS = {"adam": 0.9, "sgd": 0.9}
+"""What a run's memory is predicted for, with the momentum."""
+
+
+def show(
+    kit: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIT",
+            help="A folder, a .zip or a run; or the name of a bundled kit: blocks or last.",
+            show_default=False,
+        ),
+    ],
+    as_json: Json = False,
+) -> None:
+    """Tell what a kit trains, for which images, and how much memory that will take.
+
+    With --json: one object, the kit's manifest with "path", "trained_parameters" and
+    "training_memory" (bytes of the whole process by optimizer) added.
+    """
+    from pocketune.device import Kit
+
+    opened = Kit.open(kit_path(kit))
+    facts = {
+        "path": str(opened.path),
+        "trained_parameters": sum(math.prod(p.shape) for p in opened.manifest.parameters),
+        "training_memory": _training_memory(opened),
+        **asdict(opened.manifest),
+    }
+    print(json.dumps(facts) if as_json else "\n".join(_lines(facts)))
+
+
+def _training_memory(kit: Kit) -> dict[str, int]:
+    # What a run has imported by the time that it looks at its own memory.
+    from pocketune.device import onnx_engine, run  # noqa: F401
+    from pocketune.device.memory import process_memory
+    from pocketune.device.optimizer import state_slots
+    from pocketune.device.prediction import predict_memory
+
+    process, classes = process_memory().current, len(kit.manifest.classes)
+    return {
+        name: predict_memory(
+            kit, process=process, classes=classes, slots=state_slots(name, momentum)
+        ).total
+        for name, momentum in _OPTIMIZERS.items()
+    }
+
+
+def _lines(facts: dict[str, Any]) -> list[str]:
+    from pocketune.device.size import format_size
+
+    classes, memory = facts["classes"], facts["training_memory"]
+    rows = {
+        "kit": facts["path"],
+        "network": _described(facts["network"]),
+        "method": _described(facts["method"]),
+        "trains": f"{facts['trained_parameters']:,} parameters",
+        "frozen part": "features.onnx" if facts["features"] else "none",
+        "images": f"{facts['size']} x {facts['size']} pixels, {facts['batch']} in a step",
+        "classes": f"{len(classes)}: {', '.join(classes[:10])}" + ", ..." * (len(classes) > 10),
+        "memory": ", ".join(f"{format_size(size)} with {name}" for name, size in memory.items())
+        + " (predicted, the whole process)",
+        "made by": f"pocketune {facts['version']}",
+    }
+    return [f"{name:<12} {value}" for name, value in rows.items()]
+
+
+def _described(values: dict[str, Any]) -> str:
+    """``{"name": "blocks", "blocks": 3}`` as ``blocks, blocks 3``."""
+    rest = [f"{key} {value}" for key, value in values.items() if key not in ("name", "classes")]
+    return ", ".join([str(values.get("name")), *rest])

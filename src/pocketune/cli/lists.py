@@ -1,0 +1,29 @@
+"""``pocketune networks`` and ``pocketune methods``."""
+
+from __future__ import annotations
+
+from pocketune.cli.author import author_half
+
+
+def networks() -> None:
+    """List the networks that kits are made of, with their number of parameters."""
+    with author_half("listing networks"):
+        import torch
+
+        from pocketune.networks import create_network, list_networks
+
+    with torch.device("meta"):  # shapes alone
+        for name in list_networks():
+            count = sum(p.numel() for p in create_network(name).parameters())
+            print(f"{name:<20} {count / 1e6:5.1f} M parameters for 1,000 classes")
+
+
+def methods() -> None:
+    """List the methods that networks are fine-tuned by, with their options."""
+    with author_half("listing methods"):
+        from pocketune.methods import create_method, describe_method, list_methods, method_to_dict
+
+    for name in list_methods():
+        knobs = method_to_dict(create_method(name)).items()
+        options = "".join(f"  --{key} {value}" for key, value in knobs if key != "name")
+        print(f"{name:<8} {describe_method(name)}{options}")

@@ -1,0 +1,57 @@
+"""Combinations of options that make no sense."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from pocketune.cli.options import KIT_PANEL
+
+_ON_RESUME = {"resume", "budget", "engine", "device"}
+
+
+def check_train_usage(context: typer.Context) -> None:
+    """Refuse what ``train`` cannot mean.
+
+    Raises:
+        typer.BadParameter: Two options exclude each other, or one needs another; exit code 2.
+    """
+    given = {parameter.name: parameter for parameter in _given(context)}
+    made = [parameter for parameter in given.values() if _panel(parameter) == KIT_PANEL]
+    if "resume" in given:
+        for name, parameter in given.items():
+            if name not in _ON_RESUME:
+                raise typer.BadParameter(
+                    "a run goes on as it was begun; beside --resume only --budget, --engine and "
+                    "--device may be given",
+                    param_hint=_option(parameter),
+                )
+    elif "photos" not in given:
+        raise typer.BadParameter("name the photos to train on", param_hint="PHOTOS")
+    elif "kit" in given and made:
+        raise typer.BadParameter(
+            "it is of no use with --kit, which is made already", param_hint=_option(made[0])
+        )
+    elif made and "network" not in given:
+        raise typer.BadParameter("it needs a --network", param_hint=_option(made[0]))
+    if "device" in given and context.params["engine"] in (None, "onnx") and "resume" not in given:
+        raise typer.BadParameter("it needs --engine torch", param_hint="--device")
+
+
+def _given(context: typer.Context) -> list[Any]:
+    def is_given(parameter: Any) -> bool:
+        source = context.get_parameter_source(parameter.name)
+        return source is not None and source.name == "COMMANDLINE"
+
+    return [parameter for parameter in context.command.params if is_given(parameter)]
+
+
+def _panel(parameter: Any) -> str | None:
+    panel: str | None = getattr(parameter, "rich_help_panel", None)
+    return panel
+
+
+def _option(parameter: Any) -> str:
+    name: str = parameter.opts[0]
+    return name if name.startswith("-") else parameter.name.upper()

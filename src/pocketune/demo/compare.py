@@ -1,0 +1,121 @@
+"""The same pretrained network, trained twice on the same images: last layer, then top blocks."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from pocketune.device.kit import Kit
+from pocketune.device.metrics import METRICS
+from pocketune.errors import PocketuneError
+from pocketune.kits import bundled_kit
+
+from .digits import NAMES, unpack_digits
+
+EPOCHS = 8
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A bundled kit and how to train it.
+
+    Attributes:
+        kit: Its name.
+        trains: What it trains, for the table.
+        lr: Learning rate of Adam: the best of 1e-3, 3e-3 and 1e-2 for this kit on these images.
+    """
+
+    kit: str
+    trains: str
+    lr: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one training came to.
+
+    Attributes:
+        parameters: Number of values that are trained.
+        accuracy: Top-1 share on the validation images, of the best epoch.
+        seconds: Of the whole process, its start included.
+        memory: Peak resident bytes of the process.
+    """
+
+    parameters: int
+    accuracy: float
+    seconds: float
+    memory: int
+
+
+CONTENDERS = (
+    Contender("last", "last layer", 1e-2),
+    Contender("blocks", "top blocks", 3e-3),
+)
+
+
+def run_demo() -> None:
+    """Train both contenders, each in a process of its own, and print how they compare.
+
+    Everything is written to a temporary folder, which is removed at the end.
+
+    Raises:
+        PocketuneError: A training failed; it has told why on its own.
+    """
+    console = Console(highlight=False)
+    with tempfile.TemporaryDirectory(prefix="pocketune-demo-") as name:
+        folder = Path(name)
+        count = unpack_digits(folder / "digits")
+        console.print(
+            f"{count} real images of handwritten digits in {len(NAMES)} classes, a network that "
+            "was pretrained on photographs (CIFAR-10), and no PyTorch in any process."
+        )
+        outcomes = []
+        for contender in CONTENDERS:
+            console.print(f"\n[bold]Training the {contender.trains}[/bold]")
+            outcomes.append(train(contender, folder / "digits", folder / contender.kit))
+    console.print(table(outcomes))
+
+
+def train(contender: Contender, photos: Path, out: Path) -> Outcome:
+    """Run ``pocketune train`` and read off what it measured.
+
+    Raises:
+        PocketuneError: The command failed.
+    """
+    kit = bundled_kit(contender.kit)
+    command = [sys.executable, "-m", "pocketune", "train", str(photos), "--kit", str(kit)]
+    command += ["--out", str(out), "--epochs", str(EPOCHS), "--lr", str(contender.lr)]
+    start = time.perf_counter()
+    code = subprocess.run(command, check=False).returncode
+    seconds = time.perf_counter() - start
+    if code:
+        raise PocketuneError(f"training the {contender.trains} failed with exit code {code}")
+    end = json.loads((out / METRICS).read_text().splitlines()[-1])
+    parameters = sum(math.prod(spec.shape) for spec in Kit.open(kit).manifest.parameters)
+    return Outcome(parameters, end["best_accuracy"], seconds, end["memory"])
+
+
+def table(outcomes: list[Outcome]) -> Table:
+    """One row for each contender, in order."""
+    result = Table(title="\nFine-tuning on the device", title_justify="left")
+    result.add_column("trained")
+    for heading in ("parameters", "accuracy", "seconds", "peak memory of the process"):
+        result.add_column(heading, justify="right")
+    for contender, outcome in zip(CONTENDERS, outcomes, strict=True):
+        result.add_row(
+            contender.trains,
+            f"{outcome.parameters:,}",
+            f"{outcome.accuracy:.1%}",
+            f"{outcome.seconds:.0f}",
+            f"{outcome.memory / 1e6:.0f} MB",
+        )
+    return result

@@ -1,0 +1,32 @@
+"""The kits that come with the package: one pretrained network, ready for two methods.
+
+MobileNetV2 of width 0.35 for images of 64 pixels, pretrained on CIFAR-10; docs/model_card.md of
+the project tells how it was made. ``last`` trains the output layer, ``blocks`` the top blocks, the
+feature fusion layer and the output layer.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pocketune.errors import PocketuneError
+
+_FOLDER = Path(__file__).parent
+
+
+def list_kits() -> tuple[str, ...]:
+    """Names of the bundled kits, in alphabetical order."""
+    return tuple(sorted(path.stem for path in _FOLDER.glob("*.zip")))
+
+
+def bundled_kit(name: str) -> Path:
+    """Where a bundled kit lies; every command that takes a kit takes this path.
+
+    Raises:
+        PocketuneError: There is no bundled kit of that name.
+    """
+    if name not in list_kits():
+        raise PocketuneError(
+            f"no kit called {name!r} comes with Pocketune; choose one of {', '.join(list_kits())}"
+        )
+    return _FOLDER / f"{name}.zip"

@@ -1,0 +1,68 @@
+"""Photos, a kit, and two ways to run a command: in this process, and as users do."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from pocketune.cli import app
+
+from ..device.softmax_engine import CLASSES, write_photos
+from ..device.tiny_kit import TinyKit
+
+Run = Callable[..., Result]
+Process = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="session")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """30 noisy photos in three classes, each of one colour."""
+    return write_photos(tmp_path_factory.mktemp("data") / "photos")
+
+
+@pytest.fixture(scope="session")
+def kit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A kit for these classes, which a few steps train."""
+    return (
+        TinyKit(classes=CLASSES, size=16).write(tmp_path_factory.mktemp("kits") / "tiny.zip").path
+    )
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """``run("predict", ...)`` in this process, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    return lambda *arguments: CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "pocketune", *map(str, arguments)]
+
+
+def environment() -> dict[str, str]:
+    """One thread, for the tests share their machine; the same bits in every run."""
+    return {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", "COLUMNS": "100"}
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Process:
+    """``process("predict", ...)`` in a process of its own."""
+
+    def call(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command(*arguments),
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+            env=environment(),
+            **options,
+        )
+
+    return call

@@ -1,0 +1,268 @@
+"""Each thing that a user can get wrong, through the command: one sentence, exit code 1."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from pocketune.device.checkpoint import LAST, Checkpoint
+
+from ..device.softmax_engine import CLASSES, write_photos
+from ..device.tiny_kit import TinyKit
+from .conftest import Run
+
+BATCH = 4
+
+
+def write_kit(folder: Path, **changes: int) -> Path:
+    return TinyKit(classes=CLASSES, size=16, **changes).write(folder).path
+
+
+def refusal(run: Run, *arguments: object) -> str:
+    """The one line that the command says; nothing else, and no traceback."""
+    result = run(*arguments)
+    assert result.exit_code == 1, result.output
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+    assert len(result.stderr) < 600
+    return result.stderr
+
+
+def clear(folder: Path) -> None:
+    for file in folder.iterdir():
+        file.unlink()
+
+
+PHOTOS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "missing": (shutil.rmtree, "does not exist; check the path"),
+    "empty": (lambda p: [shutil.rmtree(p / c) for c in CLASSES], "is empty; put a folder"),
+    "one class only": (
+        lambda p: [shutil.rmtree(p / c) for c in CLASSES[1:]],
+        "has training images of one class only, 'blue'; add at least one other class",
+    ),
+    "a class with a single image": (
+        lambda p: [(p / "red" / f"{i}.png").unlink() for i in range(1, 10)],
+        "the class 'red' has a single readable image, red/0.png",
+    ),
+    "a class without an image": (
+        lambda p: [file.write_text("no") for file in (p / "red").iterdir()],
+        "the class 'red' in",
+    ),
+    "no readable image": (
+        lambda p: [file.write_text("no") for file in p.rglob("*.png")],
+        "has no readable image among its 30 files; the first, blue/0.png: not an image",
+    ),
+    "no class folders": (
+        lambda p: (
+            [shutil.move(f, p / f"{f.parent.name}{f.name}") for f in p.rglob("*.png")]
+            and [(p / c).rmdir() for c in CLASSES]
+        ),
+        "has no class folders; put each class's images into a folder of its name",
+    ),
+    "fewer than a batch": (
+        lambda p: [f.unlink() for c in CLASSES for f in sorted((p / c).iterdir())[2:]],
+        "a batch of 4 is larger than the data, 3 training images",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", PHOTOS)
+def test_photos(case: str, run: Run, tmp_path: Path) -> None:
+    spoil, said = PHOTOS[case]
+    photos, kit = write_photos(tmp_path / "photos"), write_kit(tmp_path / "kit")
+    spoil(photos)
+    assert said in refusal(run, "train", photos, "--kit", kit)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_photos_that_may_not_be_read(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photos, kit = write_photos(tmp_path / "photos"), write_kit(tmp_path / "kit")
+    scan = os.scandir
+
+    def refuse(path: str) -> object:
+        if os.fspath(path).endswith("red"):
+            raise PermissionError(13, "Permission denied", os.fspath(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)  # root may read everything
+    assert "Permission denied" in refusal(run, "train", photos, "--kit", kit)
+
+
+def write_huge(path: Path) -> None:
+    """A PNG that says it has 20,000 x 20,000 pixels."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        body = kind + data
+        return struct.pack(">I", len(data)) + body + struct.pack(">I", zlib.crc32(body))
+
+    header = struct.pack(">IIBBBBB", 20_000, 20_000, 8, 2, 0, 0, 0)
+    start = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header)
+    path.write_bytes(start + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b""))
+
+
+def write_truncated(path: Path) -> None:
+    Image.effect_noise((64, 64), 50).save(path)
+    path.write_bytes(path.read_bytes()[:2000])
+
+
+@pytest.mark.parametrize(
+    ("name", "write", "reason"),
+    [
+        ("notes.txt", lambda path: path.write_text("hello"), "not an image in a known format"),
+        ("empty.jpg", lambda path: path.touch(), "the file is empty"),
+        ("huge.png", write_huge, "make it smaller"),
+        ("cut.png", write_truncated, "truncated"),
+    ],
+)
+def test_a_bad_file_among_good_ones_is_listed(
+    name: str, write: Callable[[Path], object], reason: str, run: Run, tmp_path: Path
+) -> None:
+    photos, kit = write_photos(tmp_path / "photos"), write_kit(tmp_path / "kit")
+    write(photos / "red" / name)
+    result = run("train", photos, "--kit", kit, "--epochs", 2)
+    assert result.exit_code == 0, result.output
+    assert "1 file left out:" in result.stdout
+    assert f"  red/{name}: " in result.stdout
+    assert reason in result.stdout
+
+
+def test_names_of_all_kinds(run: Run, tmp_path: Path) -> None:
+    photos, kit = write_photos(tmp_path / "fotos ñ 花"), write_kit(tmp_path / "kit")
+    (photos / "red").rename(photos / "ばら 🌹")
+    (photos / "blue" / "0.png").rename(photos / "blue" / ("long " * 49 + "name.png"))
+    (photos / "blue" / "1.png").rename(photos / "blue" / os.fsdecode(b"\xff\xfe.png"))
+    (photos / "blue" / os.fsdecode(b"\xff.txt")).touch()
+    result = run("train", photos, "--kit", kit, "--epochs", 1, "--out", "run ñ")
+    assert result.exit_code == 0, result.output
+    assert "predict 'run ñ' PHOTO" in result.stdout
+    result = run("predict", "run ñ", photos / "ばら 🌹", "--json")
+    assert len(result.stdout.splitlines()) == 10
+    assert {c["class"] for c in json.loads(result.stdout.splitlines()[0])["classes"]} == {
+        "blue",
+        "green",
+        "ばら 🌹",
+    }
+
+
+def rewrite_manifest(kit: Path, **changes: object) -> None:
+    values = json.loads((kit / "manifest.json").read_text())
+    (kit / "manifest.json").write_text(json.dumps({**values, **changes}))
+
+
+def truncate_graph(kit: Path) -> None:
+    """With the hash that the shorter file has: only the runtime can tell."""
+    content = (kit / "step.onnx").read_bytes()
+    (kit / "step.onnx").write_bytes(content[: len(content) // 2])
+    files = json.loads((kit / "manifest.json").read_text())["files"]
+    files["step.onnx"] = hashlib.sha256(content[: len(content) // 2]).hexdigest()
+    rewrite_manifest(kit, files=files)
+
+
+KITS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "missing": (shutil.rmtree, "there is no kit at"),
+    "a missing file": (lambda k: (k / "step.onnx").unlink(), "step.onnx of the kit"),
+    "a wrong hash": (
+        lambda k: (k / "predict.onnx").write_bytes(b"changed"),
+        "(wrong SHA-256): it is damaged or was changed; copy the kit afresh",
+    ),
+    "a newer schema": (
+        lambda k: rewrite_manifest(k, schema=99),
+        "needs a newer pocketune (its schema is 99",
+    ),
+    "a truncated graph": (truncate_graph, "step.onnx of the kit"),
+    "no manifest": (lambda k: (k / "manifest.json").unlink(), "is not a kit"),
+}
+
+
+@pytest.mark.parametrize("case", KITS)
+def test_kit(case: str, run: Run, tmp_path: Path, photos: Path) -> None:
+    spoil, said = KITS[case]
+    kit = write_kit(tmp_path / "kit")
+    spoil(kit)
+    assert said in refusal(run, "train", photos, "--kit", kit)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--budget", "1MB"], "the budget of 1.0 MB is smaller than the "),
+        (["--budget", "much"], "'much' is not a size: write for example 96MB"),
+        (["--lr", "0"], "lr must be above 0"),
+        (["--epochs", "1", "--steps", "1"], "give either epochs or steps, not both"),
+        (["--val-fraction", "1"], "val_fraction must be"),
+        (
+            ["--lr", "1e30", "--optimizer", "sgd", "--epochs", "5"],
+            "train anew with a learning rate",
+        ),
+    ],
+)
+def test_settings(options: list[str], said: str, run: Run, photos: Path, kit: Path) -> None:
+    assert said in refusal(run, "train", photos, "--kit", kit, *options)
+
+
+def test_a_loss_that_is_no_number_keeps_the_last_good_state(
+    run: Run, photos: Path, kit: Path
+) -> None:
+    text = refusal(
+        *(run, "train", photos, "--kit", kit, "--out", "run"),
+        *("--lr", "1e30", "--optimizer", "sgd", "--epochs", "5"),
+    )
+    assert "is not a finite number at step" in text
+    assert "the last good state is kept in run" in text
+    assert run("predict", "run", photos / "red").exit_code == 0
+
+
+def test_a_budget_that_the_kit_does_not_fit(run: Run, tmp_path: Path, photos: Path) -> None:
+    # Another process's memory is not known here; a prediction is made to be over any budget.
+    kit = write_kit(tmp_path / "kit")
+    rewrite_manifest(kit, memory={"step": 10**12, "predict": 1000})
+    text = refusal(run, "train", photos, "--kit", kit, "--budget", "20GB")
+    assert "short: training needs about" in text
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_is_not_written_over(run: Run, photos: Path, kit: Path) -> None:
+    arguments = ("train", photos, "--kit", kit, "--out", "run", "--epochs", 1)
+    assert run(*arguments).exit_code == 0
+    assert "already holds a run" in refusal(run, *arguments)
+
+
+def test_nothing_to_resume(run: Run, tmp_path: Path) -> None:
+    assert "there is no run to resume in" in refusal(run, "train", "--resume", tmp_path)
+
+
+def test_a_checkpoint_of_another_kit(run: Run, tmp_path: Path, photos: Path, kit: Path) -> None:
+    other = write_kit(tmp_path / "other", batch=BATCH + 1)
+    for name, its in (("one", kit), ("two", other)):
+        assert run("train", photos, "--kit", its, "--out", name, "--epochs", 1).exit_code == 0
+    shutil.copy(Path("two") / LAST, Path("one") / LAST)
+    assert "is a checkpoint of another kit than one" in refusal(run, "train", "--resume", "one")
+
+
+def test_a_full_disk_leaves_the_checkpoint_before_it(
+    run: Run, photos: Path, kit: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.fsync
+    arguments = ("train", photos, "--kit", kit, "--out", "run", "--checkpoint-every", 2)
+
+    def fsync(descriptor: int) -> None:
+        if (Path("run") / LAST).exists() and Checkpoint.load(Path("run") / LAST).counters.step == 4:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(descriptor)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", fsync)
+        assert "No space left on device" in refusal(run, *arguments)
+    assert Checkpoint.load(Path("run") / LAST).counters.step == 4

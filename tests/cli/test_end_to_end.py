@@ -1,0 +1,281 @@
+"""The commands as users run them, each in a process of its own."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pocketune.data import center_crop, load_image
+from pocketune.device.checkpoint import LAST, Checkpoint
+from pocketune.device.run_folder import NETWORK
+
+from ..device.run_folders import assert_same_end, lines
+from ..device.softmax_engine import CLASSES, write_photos
+from .conftest import Process, command, environment
+
+SIZE, EPOCHS = 32, 8
+NETWORK_OPTIONS = [
+    *("--network", "mobilenet_v2", "--width", "0.1", "--method", "full"),
+    *("--size", SIZE, "--batch", "4"),
+]
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with photos and a run on them, of a network that the command itself has compiled."""
+    folder = tmp_path_factory.mktemp("work")
+    write_photos(folder / "photos")
+    done = subprocess.run(
+        command(
+            *("train", "photos", *NETWORK_OPTIONS, "--epochs", EPOCHS, "--lr", "0.01"),
+            *("--out", "run", "--engine", "torch"),
+        ),
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        env=environment(),
+    )
+    assert done.returncode == 0, done.stderr
+    assert "made a kit of mobilenet_v2: 32 px, batch 4, method full" in done.stdout
+    assert done.stderr == (
+        "warning: mobilenet_v2 starts from random values; name pretrained ones with --weights\n"
+    )
+    assert {entry.name for entry in folder.iterdir()} == {"photos", "run"}
+    return folder
+
+
+def call(workplace: Path, *arguments: object) -> str:
+    """A command that has to succeed, in the folder of the run."""
+    done = subprocess.run(
+        command(*arguments),
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=workplace,
+        env=environment(),
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_network_learns_the_photos(workplace: Path) -> None:
+    losses = [line["loss"] for line in lines(workplace / "run", "epoch")]
+    assert losses[-1] < 0.8 * losses[0]
+    told = json.loads(call(workplace, "evaluate", "run", "photos", "--json"))
+    assert told["images"] == 30
+
+
+def test_evaluation_and_prediction_agree(workplace: Path) -> None:
+    call(workplace, "evaluate", "run", "photos", "--confusion", "confusion.csv")
+    told = call(workplace, "predict", "run", "photos", "--json", "--top", "1")
+    confusion = np.zeros((3, 3), int)
+    for line in map(json.loads, told.splitlines()):
+        label = Path(line["image"]).parent.name
+        confusion[CLASSES.index(label), CLASSES.index(line["classes"][0]["class"])] += 1
+    rows = list(csv.reader((workplace / "confusion.csv").read_text().splitlines()))[1:]
+    assert [[int(cell) for cell in row[1:]] for row in rows] == confusion.tolist()
+
+
+RUN_EXPORTED = """
+import sys, numpy, onnxruntime
+session = onnxruntime.InferenceSession(sys.argv[1])
+print(session.get_modelmeta().custom_metadata_map["classes"])
+(logits,) = session.run(["logits"], {"images": numpy.load(sys.argv[2])})
+powers = numpy.exp(logits - logits.max(1, keepdims=True))
+print((powers / powers.sum(1, keepdims=True)).tolist())
+"""
+
+
+def test_an_exported_model_runs_anywhere_and_predicts_the_same(workplace: Path) -> None:
+    call(workplace, "export", "run", "--out", "out.onnx")
+    files = sorted((workplace / "photos" / "red").iterdir())
+    images = np.stack([np.asarray(center_crop(load_image(file), SIZE)) for file in files])
+    np.save(workplace / "images.npy", images)
+    done = subprocess.run(
+        [sys.executable, "-c", RUN_EXPORTED, "out.onnx", "images.npy"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=workplace,
+    )
+    classes, shares = map(json.loads, done.stdout.splitlines())
+    assert tuple(classes) == CLASSES
+    told = call(workplace, "predict", "run", *files, "--json", "--top", "3")
+    for line, row in zip(map(json.loads, told.splitlines()), shares, strict=True):
+        expected = {guess["class"]: guess["probability"] for guess in line["classes"]}
+        for name, share in zip(classes, row, strict=True):
+            assert share == pytest.approx(expected[name], abs=1e-4)
+
+
+def test_a_run_of_pytorch_keeps_its_network_and_is_a_kit_for_devices(workplace: Path) -> None:
+    assert (workplace / "run" / NETWORK).exists()
+    call(workplace, "train", "photos", "--kit", "run", "--epochs", "1", "--out", "on-onnx")
+    assert not (workplace / "on-onnx" / NETWORK).exists()
+
+
+# Interrupted runs: on a tiny kit, with enough epochs to be stopped in.
+
+
+def begin(folder: Path, photos: Path, kit: Path, *more: object) -> subprocess.Popen[str]:
+    """A run that has come to its second epoch."""
+    process = subprocess.Popen(
+        command(
+            *("train", photos, "--kit", kit, "--out", "run", "--epochs", 60, "--lr", 0.05),
+            *("--checkpoint-every", 4, *more),
+        ),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+        env=environment(),
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("epoch 1/60")
+    assert process.stdout.readline().startswith("epoch 2/60")
+    return process
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, photos: Path, kit: Path) -> Path:
+    """The run that nothing has interrupted."""
+    folder = tmp_path_factory.mktemp("whole")
+    call(
+        folder,
+        *("train", photos, "--kit", kit, "--out", "run", "--epochs", 60, "--lr", 0.05),
+        *("--checkpoint-every", 4),
+    )
+    return folder / "run"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals as POSIX has them")
+class TestStopped:
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_ctrl_c_saves_and_tells_the_command_that_goes_on(
+        self, number: int, tmp_path: Path, photos: Path, kit: Path, whole: Path
+    ) -> None:
+        process = begin(tmp_path, photos, kit)
+        process.send_signal(number)
+        _, error = process.communicate()
+        assert process.returncode == 130
+        told, advice = error.rstrip("\n").split("; go on with: ")
+        step = Checkpoint.load(tmp_path / "run" / LAST).counters.step
+        assert told == f"stopped and saved at step {step} of 360"
+        words = shlex.split(advice)
+        assert words[0] == "pocketune"
+        call(tmp_path, *words[1:])
+        assert_same_end(tmp_path / "run", whole)
+
+    def test_killed(
+        self, tmp_path: Path, photos: Path, kit: Path, whole: Path, process: Process
+    ) -> None:
+        running = begin(tmp_path, photos, kit)
+        time.sleep(0.05)
+        running.kill()
+        running.communicate()
+        done = process("train", "--resume", "run")
+        assert done.returncode == 0, done.stderr
+        assert_same_end(tmp_path / "run", whole)
+
+    def test_ctrl_c_before_the_run_has_begun(self, tmp_path: Path, photos: Path, kit: Path) -> None:
+        # A named pipe in place of the kit holds the command up where no run exists yet.
+        os.mkfifo(tmp_path / "pipe")
+        (tmp_path / "kit").mkdir()
+        (tmp_path / "kit" / "manifest.json").symlink_to(tmp_path / "pipe")
+        process = subprocess.Popen(
+            command("train", photos, "--kit", "kit"),
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+            env=environment(),
+        )
+        time.sleep(1.5)
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate()
+        assert (process.returncode, error) == (130, "stopped\n")
+
+
+def test_a_reader_that_goes_away_is_no_error_of_ours(
+    tmp_path: Path, photos: Path, kit: Path
+) -> None:
+    process = subprocess.Popen(
+        command("predict", kit, photos),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env=environment(),
+    )
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    process.wait()
+
+
+def test_a_budget_is_held_or_refused(
+    process: Process, tmp_path: Path, photos: Path, kit: Path
+) -> None:
+    arguments = ("train", photos, "--kit", kit, "--epochs", 1)
+    done = process(*arguments, "--budget", "30MB")
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: the budget of 30 MB is smaller than the ")
+    assert not (tmp_path / "runs").exists()
+    assert process(*arguments, "--budget", "400MB").returncode == 0
+    peak = lines(tmp_path / "runs" / "photos", "end")[0]["memory"]
+    assert peak < 400_000_000
+
+
+def test_warnings_of_the_image_library_are_not_the_users(process: Process, tmp_path: Path) -> None:
+    from PIL import Image
+
+    photos = write_photos(tmp_path / "photos")
+    image = Image.open(photos / "red" / "0.png").convert("P")
+    image.save(photos / "red" / "0.png", transparency=bytes(range(100)))
+    done = process("predict", make_kit(tmp_path), photos / "red")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def make_kit(folder: Path) -> Path:
+    from ..device.tiny_kit import TinyKit
+
+    return TinyKit(size=16).write(folder / "kit").path
+
+
+IMPORTED = """
+import atexit, sys
+sys.argv = ["pocketune", *sys.argv[1:]]
+atexit.register(lambda: print(*sys.modules, file=open("modules.txt", "w")))
+from pocketune.cli import main
+main()
+"""
+
+
+def test_a_run_imports_nothing_that_it_does_not_need(
+    tmp_path: Path, photos: Path, kit: Path
+) -> None:
+    arguments = ["train", str(photos), "--kit", str(kit), "--epochs", "1"]
+    subprocess.run(
+        [sys.executable, "-c", IMPORTED, *arguments], cwd=tmp_path, env=environment(), check=True
+    )
+    modules = set((tmp_path / "modules.txt").read_text().split())
+    assert {"numpy", "onnxruntime", "typer"} <= modules
+    assert not modules & {"torch", "onnx", "rich", "pydantic", "pocketune.compiler", "unittest"}
+
+
+def test_the_commands_themselves_are_light() -> None:
+    code = (
+        "import sys, pocketune.cli\n"
+        "heavy = {'numpy', 'PIL', 'onnxruntime', 'safetensors', 'torch', 'rich', 'pydantic'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,92 @@
+"""What the commands say about themselves, and how they refuse what they do not understand."""
+
+import pytest
+
+import pocketune
+from pocketune.cli.train import Optimizer
+from pocketune.device.optimizer import OPTIMIZERS
+from pocketune.device.settings import EPOCHS, LEARNING_RATES
+
+COMMANDS = ["train", "predict", "evaluate", "export", "demo", "networks", "methods"]
+
+
+def test_version(run):
+    result = run("--version")
+    assert result.exit_code == 0
+    assert result.stdout == f"pocketune {pocketune.__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["-h"], []])
+def test_help_names_every_command_and_a_way_to_start(run, arguments):
+    result = run(*arguments)
+    assert result.exit_code == (0 if arguments else 2)
+    for name in [*COMMANDS, "kit"]:
+        assert f" {name} " in result.output
+    assert "pocketune demo" in result.output
+
+
+@pytest.mark.parametrize("name", [*COMMANDS, "kit", "kit build", "kit show"])
+def test_each_command_explains_itself(run, name):
+    result = run(*name.split(), "--help")
+    assert result.exit_code == 0
+    assert f"Usage: pocketune {name}" in result.output.replace("root", "pocketune")
+
+
+def test_train_groups_its_options(run):
+    text = run("train", "--help").output
+    panels = ["The run", "How it trains", "Make a kit from a network", "What computes", "Examples"]
+    places = [text.index(panel) for panel in panels]
+    assert places == sorted(places)
+
+
+def test_help_tells_the_defaults_that_the_library_has(run):
+    text = run("train", "--help").output
+    assert f"({EPOCHS})" in text
+    assert f"({LEARNING_RATES['adam']}, sgd {LEARNING_RATES['sgd']})" in text
+    assert {choice.value for choice in Optimizer} == set(OPTIMIZERS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("", "name the photos to train on"),
+        ("photos --size 64", "--size: it needs a --network"),
+        ("photos --method last", "--method: it needs a --network"),
+        ("photos --kit a --network resnet18", "it is of no use with --kit"),
+        ("photos --device cuda", "--device: it needs --engine torch"),
+        ("photos --device cuda --engine onnx", "--device: it needs --engine torch"),
+        ("photos --resume runs/a", "PHOTOS: a run goes on as it was begun"),
+        ("--resume runs/a --lr 1", "--lr: a run goes on as it was begun"),
+        ("photos --epochs many", "'many' is not a valid int"),
+        ("photos --optimizer lion", "'adam', 'adamw', 'sgd'"),
+        ("photos --nonsense", "--nonsense"),
+    ],
+)
+def test_what_train_cannot_mean_is_a_usage_error(run, arguments, said):
+    result = run("train", *arguments.split())
+    assert result.exit_code == 2
+    assert said in " ".join(result.stderr.replace("│", " ").split())
+
+
+@pytest.mark.parametrize("arguments", ["predict", "predict run", "evaluate", "export", "kit show"])
+def test_missing_arguments_are_usage_errors(run, arguments):
+    result = run(*arguments.split())
+    assert result.exit_code == 2
+    assert "Missing argument" in result.stderr
+
+
+def test_unknown_command(run):
+    assert run("fly").exit_code == 2
+
+
+def test_networks(run):
+    result = run("networks")
+    assert result.exit_code == 0
+    assert len(result.stdout.splitlines()) == len(pocketune.list_networks())
+    assert "mobilenet_v2           3.5 M parameters" in result.stdout
+
+
+def test_methods(run):
+    lines = run("methods").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == pocketune.list_methods()
+    assert lines[-1].startswith("blocks") and lines[-1].endswith("--blocks 3")

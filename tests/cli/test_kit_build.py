@@ -1,0 +1,75 @@
+"""``pocketune kit build`` in this process, on the smallest networks."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from safetensors.numpy import load_file
+
+from pocketune.device import Kit
+
+from ..device.softmax_engine import CLASSES
+
+SMALL = ["--network", "mobilenet_v2", "--width", 0.1, "--size", 32, "--batch", 2]
+
+
+def test_build(run, photos):
+    result = run(
+        *("kit", "build", *SMALL, "--out", "kit.zip", "--photos", photos, "--method", "last"),
+        *("--save-network", "network.safetensors", "--label-smoothing", 0.1),
+    )
+    assert result.exit_code == 0, result.output
+    assert result.stdout == "made a kit of mobilenet_v2: 32 px, batch 2, method last\n"
+    assert "starts from random values" in result.stderr
+    manifest = Kit.open("kit.zip").manifest
+    assert manifest.classes == CLASSES
+    assert (manifest.size, manifest.batch, manifest.label_smoothing) == (32, 2, 0.1)
+    assert manifest.method == {"name": "last"}
+    assert manifest.network["width"] == 0.1
+    values = load_file("network.safetensors")
+    assert values["classifier.1.weight"].shape == (3, 1280)
+    assert "features.0.0.weight" in values  # frozen, and there all the same
+    assert json.loads(run("kit", "show", "kit.zip", "--json").stdout)["method"]["name"] == "last"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--network", "vgg16"], "there is no network 'vgg16'; choose from"),
+        ([*SMALL, "--method", "magic"], "there is no method 'magic'; choose from"),
+        ([*SMALL, "--method", "last", "--blocks", 3], "method last has no option blocks"),
+        ([*SMALL, "--blocks", 99], "blocks=99 does not fit a network of 17 blocks"),
+        ([*SMALL, "--weights", "no.pth"], "there is no weights file no.pth"),
+        ([*SMALL, "--photos", "nowhere"], "nowhere does not exist"),
+        ([*SMALL, "--batch", 0], "batch=0"),
+        ([*SMALL, "--label-smoothing", 2], "label_smoothing=2.0 must lie in [0, 1)"),
+        (["--network", "resnet18", "--width", -1], "width=-1.0 is no channel multiplier"),
+    ],
+)
+def test_refusals(run, options, said):
+    result = run("kit", "build", "--out", "kit", *options)
+    assert result.exit_code == 1
+    error = result.stderr.splitlines()[-1]
+    assert error.startswith("error: ")
+    assert said in error
+    assert not Path("kit").exists()
+
+
+def test_without_the_author_half(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    for name in [name for name in sys.modules if name.startswith("pocketune.compiler")]:
+        monkeypatch.delitem(sys.modules, name)
+    result = run("kit", "build", *SMALL, "--out", "kit")
+    assert result.exit_code == 1
+    assert 'pip install "pocketune[author]"' in result.stderr
+
+
+@pytest.mark.parametrize("name", ["networks", "methods"])
+def test_lists_without_the_author_half(run, monkeypatch, name):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    for module in [m for m in sys.modules if m.startswith(("pocketune.net", "pocketune.meth"))]:
+        monkeypatch.delitem(sys.modules, module)
+    result = run(name)
+    assert result.exit_code == 1
+    assert f"error: listing {name} needs torch, which is not installed here" in result.stderr

@@ -1,0 +1,259 @@
+"""``pocketune train`` in this process: what becomes of its options, and what it says."""
+
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from pocketune import device, kits
+from pocketune.cli.out import next_run
+from pocketune.device import Kit, TrainResult
+from pocketune.device.checkpoint import LAST, Checkpoint
+from pocketune.device.run_folder import NETWORK
+from pocketune.errors import PocketuneError
+
+from ..device.run_folders import lines
+from ..device.softmax_engine import write_photos
+
+
+def settings_of(folder: Path):
+    return Checkpoint.load(folder / LAST).settings
+
+
+def test_says_how_it_went_and_how_to_go_on(run, photos, kit):
+    result = run("train", photos, "--kit", kit, "--epochs", 2, "--lr", 0.05)
+    assert result.exit_code == 0, result.output
+    told = result.stdout.splitlines()
+    assert told[0].startswith("epoch 1/2  loss ")
+    assert told[2].startswith("12 steps, best after ")
+    assert told[3].startswith("peak memory ")
+    run_folder = Path("runs") / "photos"
+    assert told[4] == f"saved in {run_folder}; try: pocketune predict {run_folder} PHOTO"
+    assert result.stderr == ""
+
+
+def test_every_option_reaches_the_run(run, photos, kit):
+    result = run(
+        *("train", photos, "--kit", kit, "--out", "run", "--steps", 3, "--lr", 0.5),
+        *("--optimizer", "sgd", "--momentum", 0.5, "--weight-decay", 0.1, "--warmup", 2),
+        *("--clip", 0.25, "--patience", 4, "--budget", "4GB", "--seed", 7),
+        *("--val-fraction", 0.4, "--checkpoint-every", 5),
+    )
+    assert result.exit_code == 0, result.output
+    settings = settings_of(Path("run"))
+    assert settings.to_dict() == {
+        "photos": str(photos),
+        "epochs": None,
+        "steps": 3,
+        "lr": 0.5,
+        "optimizer": "sgd",
+        "momentum": 0.5,
+        "weight_decay": 0.1,
+        "warmup": 2,
+        "clip": 0.25,
+        "budget": 4_000_000_000,
+        "seed": 7,
+        "patience": 4,
+        "val_fraction": 0.4,
+        "checkpoint_steps": 5,
+        "checkpoint_seconds": 120.0,
+    }
+
+
+def test_stopping_early_is_told(run, photos, kit):
+    result = run(
+        *("train", photos, "--kit", kit, "--out", "run", "--epochs", 30, "--patience", 1),
+        *("--lr", 1e-9),
+    )
+    assert "steps (stopped early), best after 6, accuracy" in result.stdout
+
+
+def test_files_left_out_are_counted_and_listed(run, tmp_path, kit):
+    photos = write_photos(tmp_path / "mixed")
+    (photos / "red" / "notes.txt").write_text("hello")
+    (photos / "list.txt").write_text("hello")
+    result = run("train", photos, "--kit", kit, "--epochs", 1)
+    assert result.exit_code == 0, result.output
+    assert "1 file left out:\n  red/notes.txt: not an image in a known format\n" in result.stdout
+
+
+def test_a_long_list_of_files_left_out_is_cut(run, tmp_path, kit):
+    photos = write_photos(tmp_path / "mixed")
+    for number in range(30):
+        (photos / "red" / f"{number:02}.txt").write_text("hello")
+    told = run("train", photos, "--kit", kit, "--epochs", 1).stdout
+    assert "30 files left out:" in told
+    assert told.count("not an image") == 20
+    assert "  and 10 more\n" in told
+
+
+@pytest.mark.parametrize(
+    ("photos", "taken", "name"),
+    [
+        ("flowers", [], "flowers"),
+        ("some/flowers.zip", [], "flowers"),
+        ("flowers/", ["flowers"], "flowers-2"),
+        ("flowers.csv", ["flowers", "flowers-2"], "flowers-3"),
+        ("/", [], "photos"),
+    ],
+)
+def test_where_a_run_goes_when_nobody_says(photos, taken, name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder in taken:
+        (tmp_path / "runs" / folder).mkdir(parents=True)
+    assert next_run(photos) == Path("runs") / name
+
+
+@pytest.fixture
+def bundled(kit, tmp_path, monkeypatch):
+    """The bundled kits, with others in their place."""
+    folder = tmp_path / "bundled"
+    folder.mkdir()
+    for name in ("blocks", "last"):
+        (folder / f"{name}.zip").write_bytes(kit.read_bytes())
+    monkeypatch.setattr(kits, "_FOLDER", folder)
+
+
+def test_without_a_kit_the_bundled_one_is_trained_and_said(run, photos, bundled):
+    result = run("train", photos, "--epochs", 1)
+    assert result.exit_code == 0, result.output
+    first = "training the network that comes with Pocketune (the kit 'blocks'); see --kit"
+    assert result.stdout.splitlines()[0] == first
+
+
+def test_a_bundled_kit_by_its_name(run, photos, bundled, tmp_path):
+    assert run("train", photos, "--kit", "last", "--epochs", 1).exit_code == 0
+    assert (
+        f"kit          {tmp_path / 'bundled' / 'last.zip'}\n" in run("kit", "show", "last").stdout
+    )
+    assert run("predict", "blocks", photos, "--json").exit_code == 0
+
+
+def test_a_path_comes_before_a_bundled_name(run, photos, bundled, kit):
+    Path("last").write_text("not a kit")
+    result = run("train", photos, "--kit", "last")
+    assert result.exit_code == 1
+    assert "last is not a kit" in result.stderr
+
+
+class TestEngine:
+    """Which engine a run gets; the engines themselves have tests of their own."""
+
+    @pytest.fixture
+    def called(self, monkeypatch):
+        calls = {}
+
+        def record(*arguments, engine=None, **options):
+            calls.update(options, arguments=arguments, engine=engine)
+            return TrainResult(Path("run"), ("a", "b"), 1, "steps", 1, None, None, 1, ())
+
+        monkeypatch.setattr(device, "train", record, raising=False)
+        monkeypatch.setattr(device, "resume", record, raising=False)
+        return calls
+
+    def test_onnx_by_default(self, run, photos, kit, called):
+        run("train", photos, "--kit", kit)
+        assert called["engine"] is None
+
+    def test_torch(self, run, photos, kit, called):
+        run("train", photos, "--kit", kit, "--engine", "torch", "--device", "cuda")
+        assert type(called["engine"]).__name__ == "TorchEngines"
+        assert called["engine"]._device == "cuda"
+
+    @pytest.mark.parametrize(
+        ("file", "options", "torch"),
+        [
+            (None, [], False),
+            (NETWORK, [], True),
+            (NETWORK, ["--engine", "onnx"], False),
+            (None, ["--engine", "torch"], True),
+        ],
+    )
+    def test_a_resumed_run_keeps_its_engine(self, run, called, tmp_path, file, options, torch):
+        (tmp_path / "old").mkdir()
+        if file:
+            (tmp_path / "old" / file).touch()
+        run("train", "--resume", "old", "--budget", "1GB", *options)
+        assert called["arguments"] == (Path("old"),)
+        assert called["budget"] == "1GB"
+        assert (called["engine"] is not None) == torch
+
+    def test_without_the_author_half(self, run, photos, kit, monkeypatch):
+        monkeypatch.setitem(sys.modules, "torch", None)
+        for name in [name for name in sys.modules if name.startswith("pocketune.compiler")]:
+            monkeypatch.delitem(sys.modules, name)
+        result = run("train", photos, "--kit", kit, "--engine", "torch")
+        assert result.exit_code == 1
+        assert result.stderr == (
+            "error: the engine torch needs torch, which is not installed here; install the author "
+            'half with: pip install "pocketune[author]"\n'
+        )
+
+
+class TestNetwork:
+    """A kit is made in another process first."""
+
+    def test_its_options_are_those_given(self, run, photos, kit, monkeypatch):
+        asked = []
+
+        def build(command, check):
+            asked.extend(command)
+            Kit.open(kit).copy_to(Path(command[command.index("--out") + 1]))
+            return SimpleNamespace(returncode=0)
+
+        monkeypatch.setattr(subprocess, "run", build)
+        result = run(
+            *("train", photos, "--network", "resnet18", "--width", 0.5, "--weights", "w.pth"),
+            *("--padding", "same", "--method", "bias", "--size", 64, "--batch", 4),
+            *("--label-smoothing", 0.1, "--epochs", 1, "--out", "run"),
+        )
+        assert result.exit_code == 0, result.output
+        assert asked[1:5] == ["-m", "pocketune", "kit", "build"]
+        given = dict(zip(asked[5::2], asked[6::2], strict=True))
+        given.pop("--out")
+        given.pop("--save-network")
+        assert given == {
+            "--photos": str(photos),
+            "--network": "resnet18",
+            "--width": "0.5",
+            "--weights": "w.pth",
+            "--padding": "same",
+            "--method": "bias",
+            "--size": "64",
+            "--batch": "4",
+            "--label-smoothing": "0.1",
+        }
+        assert {file.name for file in Path().iterdir()} == {"run"}  # nothing is left beside it
+        assert lines(Path("run"), "end")
+
+    @pytest.mark.parametrize(("code", "expected"), [(1, 1), (2, 2), (130, 130), (-9, 1)])
+    def test_its_failure_is_ours(self, run, photos, monkeypatch, code, expected):
+        failed = SimpleNamespace(returncode=code)
+        monkeypatch.setattr(subprocess, "run", lambda *_, **__: failed)
+        result = run("train", photos, "--network", "resnet18", "--out", "deep/run")
+        assert result.exit_code == expected
+        assert not list(Path("deep").iterdir())
+
+    def test_nowhere_to_write(self, run, photos):
+        Path("file").touch()
+        result = run("train", photos, "--network", "resnet18", "--out", "file/run")
+        assert result.exit_code == 1
+        assert result.stderr.startswith("error: cannot write beside file/run: ")
+
+
+def test_errors_of_ours_are_one_line_and_bugs_show_themselves(run, photos, kit, monkeypatch):
+    def fail(error):
+        def train(*_, **__):
+            raise error
+
+        monkeypatch.setattr(device, "train", train, raising=False)
+        return run("train", photos, "--kit", kit)
+
+    result = fail(PocketuneError("it went wrong"))
+    assert (result.exit_code, result.stderr) == (1, "error: it went wrong\n")
+    result = fail(KeyboardInterrupt())
+    assert (result.exit_code, result.stderr) == (130, "stopped\n")
+    result = fail(ValueError("a bug"))
+    assert isinstance(result.exception, ValueError)

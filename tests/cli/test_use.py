@@ -1,0 +1,159 @@
+"""``predict``, ``evaluate``, ``export`` and ``kit show`` in this process."""
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ..device.softmax_engine import CLASSES
+
+
+@pytest.fixture
+def trained(run, photos, kit) -> str:
+    result = run("train", photos, "--kit", kit, "--epochs", 4, "--lr", 0.05, "--out", "trained")
+    assert result.exit_code == 0, result.output
+    return "trained"
+
+
+def test_predict(run, photos, trained):
+    result = run("predict", trained, photos / "red", photos / "blue" / "0.png", "--top", 2)
+    assert result.exit_code == 0
+    told = result.stdout.splitlines()
+    assert len(told) == 11
+    name, guesses = told[-1].split(": ")
+    assert name == str(photos / "blue" / "0.png")
+    first, second = guesses.split(", ")
+    assert first.split()[0] in CLASSES
+    assert float(first.split()[1][:-1]) >= float(second.split()[1][:-1])
+
+
+def test_predict_json_is_an_object_a_line(run, photos, trained):
+    Path("notes.txt").write_text("hello")
+    result = run("predict", trained, photos / "red", "notes.txt", "--json")
+    assert result.exit_code == 0
+    told = [json.loads(line) for line in result.stdout.splitlines()]
+    assert len(told) == 11
+    good = [line for line in told if "error" not in line]
+    for line in good:
+        assert set(line) == {"image", "classes"}
+        assert [set(c) for c in line["classes"]] == [{"class", "probability"}] * 3
+        assert sum(c["probability"] for c in line["classes"]) == pytest.approx(1)
+    bad = [line for line in told if "error" in line]
+    assert bad == [{"image": "notes.txt", "error": "not an image in a known format"}]
+
+
+def test_predict_names_what_it_skips_and_fails_where_nothing_is_left(run, photos, trained):
+    Path("notes.txt").write_text("hello")
+    result = run("predict", trained, "notes.txt", photos / "red" / "0.png")
+    assert result.exit_code == 0
+    assert result.stderr == "skipped notes.txt: not an image in a known format\n"
+    result = run("predict", trained, "notes.txt")
+    assert result.exit_code == 1
+    assert "error: none of the files is an image that can be read\n" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["trained", "nowhere.jpg"], "nowhere.jpg does not exist"),
+        (["nowhere", "photo.jpg"], "there is no kit at nowhere"),
+        (["trained", ".", "--top", "0"], "top=0 is too small"),
+    ],
+)
+def test_predict_refuses(run, trained, arguments, said):
+    result = run("predict", *arguments)
+    assert result.exit_code == 1
+    assert said in result.stderr
+
+
+def test_evaluate(run, photos, trained):
+    result = run("evaluate", trained)
+    assert result.exit_code == 0
+    assert result.stdout.startswith("top-1 ") and result.stdout.endswith(" of 6 photos\n")
+    assert "of 30 photos" in run("evaluate", trained, photos).stdout
+
+
+def test_evaluate_writes_tables(run, photos, trained):
+    result = run("evaluate", trained, photos, "--confusion", "c.csv", "--per-class", "p.csv")
+    assert result.exit_code == 0
+    confusion = list(csv.reader(Path("c.csv").read_text().splitlines()))
+    assert confusion[0] == ["class", *CLASSES]
+    assert sum(int(cell) for row in confusion[1:] for cell in row[1:]) == 30
+    assert [row["class"] for row in csv.DictReader(Path("p.csv").read_text().splitlines())] == list(CLASSES)
+
+
+def test_evaluate_json(run, photos, trained):
+    told = json.loads(run("evaluate", trained, photos, "--json").stdout)
+    assert set(told) == {"images", "top1", "top5", "classes", "confusion", "skipped"}
+    assert told["images"] == np.sum(told["confusion"]) == 30
+    assert told["top1"] > 0.6  # it has learned
+    assert told["top1"] == np.trace(told["confusion"]) / 30
+    assert [c["class"] for c in told["classes"]] == list(CLASSES)
+
+
+def test_evaluate_json_has_no_nan(run, kit, tmp_path, photos):
+    for name in ("red", "blue"):
+        shutil.copytree(photos / name, tmp_path / "two" / name)
+    text = run("evaluate", kit, "two", "--json").stdout
+    assert "NaN" not in text
+    assert [c["recall"] is None for c in json.loads(text)["classes"]] == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nowhere"], "there is no kit at nowhere"),
+        (["trained", "nowhere"], "nowhere does not exist"),
+        (["trained", "--confusion", "no/such/folder.csv"], "cannot be written"),
+    ],
+)
+def test_evaluate_refuses(run, trained, arguments, said):
+    result = run("evaluate", *arguments)
+    assert result.exit_code == 1
+    assert said in result.stderr
+
+
+def test_a_kit_has_no_photos_of_its_own(run, kit):
+    result = run("evaluate", kit)
+    assert result.exit_code == 1
+    assert "name the photos to evaluate it on" in result.stderr
+
+
+def test_export(run, trained):
+    result = run("export", trained, "--out", "deep/flowers.onnx")
+    assert result.exit_code == 0, result.output
+    assert "images uint8 (N, 16, 16, 3) -> logits float32 (N, 3)" in result.stdout
+    assert Path("deep/flowers.onnx").stat().st_size > 1000
+
+
+def test_export_to_model_onnx_by_default(run, kit):
+    assert run("export", kit).stdout.startswith("wrote model.onnx (")
+    assert Path("model.onnx").exists()
+
+
+def test_kit_show(run, kit):
+    result = run("kit", "show", kit)
+    assert result.exit_code == 0
+    told = dict(line.split(maxsplit=1) for line in result.stdout.splitlines())
+    assert told["kit"] == str(kit)
+    assert told["trains"] == "22 parameters"
+    assert told["images"] == "16 x 16 pixels, 4 in a step"
+    assert told["classes"] == "3: blue, green, red"
+    assert " MB with adam, " in told["memory"]
+
+
+def test_kit_show_json_is_the_manifest_and_more(run, kit):
+    told = json.loads(run("kit", "show", kit, "--json").stdout)
+    assert told["classes"] == list(CLASSES)
+    assert told["trained_parameters"] == 22
+    assert told["training_memory"]["adam"] >= told["training_memory"]["sgd"] > 10_000_000
+    assert told["schema"] == 1
+
+
+def test_kit_show_refuses(run, tmp_path):
+    result = run("kit", "show", tmp_path)
+    assert result.exit_code == 1
+    assert "is not a kit" in result.stderr

@@ -1,0 +1,93 @@
+"""ONNX Runtime and PyTorch train the same network to the same values."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from pocketune.compiler import compile
+from pocketune.compiler.torch_engine import TorchEngine
+from pocketune.compiler.trace import normalize
+from pocketune.device.onnx_engine import OnnxEngine
+from pocketune.device.optimizer import create_optimizer
+from pocketune.methods import BiasAndLast, TopBlocks, adapt
+from pocketune.networks import create_network
+
+BATCH, SIZE, CLASSES, STEPS = 8, 32, 4, 50
+TOLERANCE = 1e-3
+
+
+def batch(step: int) -> tuple[np.ndarray, np.ndarray]:
+    """Images (BATCH, SIZE, SIZE, 3) whose brightest channel or half tells their class."""
+    rng = np.random.default_rng([7, 100 + step])
+    labels = rng.integers(0, CLASSES, BATCH)
+    images = rng.integers(0, 156, (BATCH, SIZE, SIZE, 3), dtype=np.uint8)
+    for image, label in zip(images, labels, strict=True):
+        image[:, (label // 2) * SIZE // 2 :, label % 2] += 99
+    return images, labels
+
+
+@pytest.fixture(scope="module")
+def network() -> nn.Module:
+    """Random weights whose norms know their inputs, as a pretrained network's do.
+
+    Without that, signals vanish on the way, the first gradients are in the tens, and any two
+    orders of addition train to different networks.
+    """
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    network = create_network("mobilenet_v2", width=0.1, classes=CLASSES)
+    images = torch.from_numpy(np.concatenate([batch(-step)[0] for step in range(1, 9)]))
+    norms = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
+    for norm in norms:
+        norm.momentum = 1.0  # take the batch's statistics as they are
+    with torch.no_grad():
+        network.train()(normalize(images, network.normalization.mean, network.normalization.std))
+    for norm in norms:
+        norm.momentum = 0.1
+    return network
+
+
+@pytest.mark.parametrize(
+    ("method", "optimizer", "lr"),
+    [
+        (TopBlocks(blocks=2), "sgd", 0.0003),
+        (BiasAndLast(), "adam", 0.0003),
+    ],
+    ids=str,
+)
+def test_the_same_values_after_fifty_steps(network, method, optimizer, lr, tmp_path):
+    adapted = adapt(network, method)
+    kit = compile(adapted, tmp_path / "kit", batch=BATCH, size=SIZE, label_smoothing=0.1)
+    assert kit.manifest.noise  # dropout takes part
+    engines = [
+        OnnxEngine(kit, kit.state()),
+        TorchEngine(adapted, batch=BATCH, size=SIZE, label_smoothing=0.1),
+    ]
+    losses = [train(engine, optimizer, lr) for engine in engines]
+    np.testing.assert_allclose(losses[0], losses[1], rtol=TOLERANCE, atol=TOLERANCE)
+    one, other = (engine.state() for engine in engines)
+    assert one.keys() == other.keys()
+    moved = np.abs(one["classifier.1.weight"] - kit.state()["classifier.1.weight"])
+    assert moved.max() > 5 * TOLERANCE  # else there would be nothing to agree on
+    for name, values in one.items():
+        largest = float(np.abs(other[name]).max())
+        np.testing.assert_allclose(
+            values, other[name], rtol=0, atol=TOLERANCE * max(largest, 1.0), err_msg=name
+        )
+    images, _ = batch(STEPS)
+    logits = [engine.predict(images) for engine in engines]
+    np.testing.assert_allclose(
+        logits[0], logits[1], rtol=0, atol=TOLERANCE * max(1.0, float(np.abs(logits[1]).max()))
+    )
+
+
+def train(engine, optimizer: str, lr: float) -> list[float]:
+    """The loss of each step."""
+    update = create_optimizer(optimizer, engine.parameters, momentum=0.9, weight_decay=1e-4)
+    losses = []
+    for step in range(STEPS):
+        result = engine.gradients(*batch(step), np.random.default_rng([0, step]))
+        update.step(result.values, lr=lr, scale=1.0)
+        losses.append(result.loss)
+    return losses

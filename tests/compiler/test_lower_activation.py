@@ -1,0 +1,87 @@
+"""Activations and their derivatives, exactly on their kinks as well as off them."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from .lowering import ALWAYS_ROWS, NEVER_ROWS, check_function, leaf, lower_function, run_model
+
+Activation = Callable[[Tensor], Tensor]
+ACTIVATIONS: dict[str, Activation] = {
+    "relu": F.relu,
+    "relu6": F.relu6,
+    "hardtanh": F.hardtanh,
+    "hardswish": F.hardswish,
+    "hardsigmoid": F.hardsigmoid,
+    "silu": F.silu,
+    "sigmoid": torch.sigmoid,
+}
+LAYOUTS = pytest.mark.parametrize("rows_max_pixels", [ALWAYS_ROWS, NEVER_ROWS])
+EACH = pytest.mark.parametrize("name", ACTIVATIONS)
+
+TIES = [-6.0, -3.0, -1.0, -0.0, 0.0, 1.0, 3.0, 6.0]
+NEAR_TIES = [t + s * 1e-6 for t in TIES for s in (-1, 1)]
+
+
+def step_of(activation: Activation) -> Callable[[Tensor, Tensor], list[Tensor]]:
+    def step(x: Tensor, g: Tensor) -> list[Tensor]:
+        y = activation(x)
+        return [y, *torch.autograd.grad(y, [x], g)]
+
+    return step
+
+
+@EACH
+def test_value_and_derivative(name: str) -> None:
+    x = (leaf(4, 5, 6, 7).detach() * 5).requires_grad_()
+    check_function(step_of(ACTIVATIONS[name]), [x, leaf(4, 5, 6, 7, seed=1, grad=False)])
+
+
+@EACH
+def test_on_its_kinks_it_is_pytorchs(name: str) -> None:
+    x = torch.tensor([*TIES, *NEAR_TIES]).view(1, 2, 3, 4).requires_grad_()
+    g = torch.full_like(x, 2.0, requires_grad=False)
+    step = step_of(ACTIVATIONS[name])
+    ours = run_model(lower_function(step, [x, g]), [x, g])
+    for found, expected in zip(ours, step(x, g), strict=True):  # in float32: rounding decides
+        torch.testing.assert_close(torch.from_numpy(found), expected, rtol=1e-6, atol=1e-6)
+
+
+@EACH
+@LAYOUTS
+def test_between_two_convolutions(name: str, rows_max_pixels: int) -> None:
+    """Here a map may be in rows, forward and backward."""
+
+    def step(x: Tensor, a: Tensor, b: Tensor, g: Tensor) -> list[Tensor]:
+        y = F.conv2d(ACTIVATIONS[name](F.conv2d(x, a) * 3), b)
+        return [y, *torch.autograd.grad(y, [x, a, b], g)]
+
+    a, b = leaf(4, 3, 1, 1, seed=1), leaf(5, 4, 1, 1, seed=2)
+    g = leaf(2, 5, 4, 3, seed=3, grad=False)
+    check_function(step, [leaf(2, 3, 4, 3), a, b, g], (), rows_max_pixels)
+
+
+@pytest.mark.parametrize("name", ["silu", "sigmoid", "hardswish"])
+def test_far_from_zero_it_is_finite(name: str) -> None:
+    x = torch.tensor([-1e4, -200.0, 200.0, 1e4]).view(1, 1, 2, 2).requires_grad_()
+    check_function(step_of(ACTIVATIONS[name]), [x, torch.ones(1, 1, 2, 2)])
+
+
+def test_two_clips_of_one_tensor_keep_their_own_limits() -> None:
+    def step(x: Tensor, g: Tensor) -> list[Tensor]:
+        y = F.relu6(x) + F.hardtanh(x)
+        return [y, *torch.autograd.grad(y, [x], g)]
+
+    x = (leaf(2, 3, 4, 4).detach() * 5).requires_grad_()
+    check_function(step, [x, leaf(2, 3, 4, 4, seed=1, grad=False)])
+
+
+def test_a_clip_whose_output_nothing_needs() -> None:
+    def step(x: Tensor, g: Tensor) -> list[Tensor]:
+        return list(torch.autograd.grad(F.relu6(x), [x], g))
+
+    x = (leaf(2, 3, 4, 4).detach() * 5).requires_grad_()
+    check_function(step, [x, leaf(2, 3, 4, 4, seed=1, grad=False)])

@@ -1,0 +1,167 @@
+"""Convolutions and their three gradients, in every shape and layout, against float64."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional as F
+
+from pocketune.compiler.lower import conv as conv_rules
+from pocketune.errors import PocketuneError
+
+from .lowering import (
+    ALWAYS_ROWS,
+    NEVER_ROWS,
+    check_function,
+    leaf,
+    lower_function,
+    operators,
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A convolution; its output has at least one pixel."""
+
+    batch: int
+    size: tuple[int, int]
+    groups: int
+    inputs: int
+    outputs: int
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    dilation: tuple[int, int]
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        return {
+            "stride": self.stride,
+            "padding": self.padding,
+            "dilation": self.dilation,
+            "groups": self.groups,
+        }
+
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Input, kernel, bias and the output's gradient."""
+        x = leaf(self.batch, self.inputs, *self.size, seed=1)
+        w = leaf(self.outputs, self.inputs // self.groups, *self.kernel, seed=2)
+        b = leaf(self.outputs, seed=3)
+        with torch.no_grad():
+            shape = F.conv2d(x, w, b, **self.arguments).shape
+        return x, w, b, leaf(*shape, seed=4, grad=False)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    kernel = draw(st.sampled_from([1, 2, 3, 5, 7]))
+    kernels = draw(st.sampled_from([(kernel, kernel), (kernel, 1), (1, kernel), (kernel, 3)]))
+    stride = draw(st.sampled_from([(1, 1), (2, 2), (3, 3), (2, 1), (1, 2)]))
+    dilation = draw(st.sampled_from([(1, 1), (2, 2), (1, 3)]))
+    padding = (draw(st.integers(0, 3)), draw(st.integers(0, 3)))
+    least = [max((k - 1) * d + 1 - 2 * p, 1) for k, d, p in zip(kernels, dilation, padding)]
+    size = (least[0] + draw(st.integers(0, 7)), least[1] + draw(st.integers(0, 7)))
+    groups, inputs, outputs = draw(
+        st.sampled_from(
+            [
+                (1, 3, 5),  # dense
+                (1, 4, 1),
+                (4, 4, 4),  # depthwise
+                (1, 1, 1),
+                (3, 3, 6),  # depthwise with a multiplier
+                (2, 4, 6),  # grouped
+                (2, 6, 4),
+            ]
+        )
+    )
+    batch = draw(st.integers(1, 4))
+    return Case(batch, size, groups, inputs, outputs, kernels, stride, padding, dilation)
+
+
+rows_limits = st.sampled_from([ALWAYS_ROWS, NEVER_ROWS])
+shift_limits = st.sampled_from([1 << 30, 0])
+
+
+@settings(max_examples=100, deadline=None)
+@given(case=cases(), rows_max_pixels=rows_limits, shifts_max_pixels=shift_limits)
+def test_forward_and_all_gradients(
+    case: Case, rows_max_pixels: int, shifts_max_pixels: int
+) -> None:
+    def step(x: Tensor, w: Tensor, b: Tensor, g: Tensor) -> list[Tensor]:
+        y = F.conv2d(x, w, b, **case.arguments)
+        return [y, *torch.autograd.grad(y, [x, w, b], g)]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(conv_rules, "SHIFTS_MAX_PIXELS", shifts_max_pixels)
+        check_function(step, case.tensors(), rows_max_pixels=rows_max_pixels)
+
+
+@settings(max_examples=50, deadline=None)
+@given(case=cases(), rows_max_pixels=rows_limits)
+def test_gradient_through_a_frozen_kernel(case: Case, rows_max_pixels: int) -> None:
+    def step(x: Tensor, g: Tensor, w: Tensor) -> list[Tensor]:
+        y = F.conv2d(x, w, **case.arguments)
+        return [y, *torch.autograd.grad(y, [x], g)]
+
+    x, w, _, g = case.tensors()
+    model = check_function(step, [x, g], [w.detach()], rows_max_pixels=rows_max_pixels)
+    # what depends on the kernel alone was computed here
+    made = {name for node in model.graph.node for name in node.output}
+    constants = {tensor.name for tensor in model.graph.initializer}
+    for node in model.graph.node:
+        if node.op_type in ("Conv", "ConvTranspose"):
+            assert node.input[1] in constants - made
+
+
+@pytest.mark.parametrize("rows_max_pixels", [ALWAYS_ROWS, NEVER_ROWS])
+@pytest.mark.parametrize("stride", [2, 3])
+@pytest.mark.parametrize("groups", [1, 4])
+def test_tensorflow_padding(stride: int, groups: int, rows_max_pixels: int) -> None:
+    """Asymmetric zeros are a pad of their own before a convolution without any."""
+
+    def step(x: Tensor, w: Tensor, g: Tensor) -> list[Tensor]:
+        y = F.conv2d(F.pad(x, (0, 1, 0, 1)), w, stride=stride, groups=groups)
+        return [y, *torch.autograd.grad(y, [x, w], g)]
+
+    x, w = leaf(2, 4, 8, 11), leaf(4, 4 // groups, 3, 3, seed=1)
+    shape = F.conv2d(F.pad(x, (0, 1, 0, 1)), w, stride=stride, groups=groups).shape
+    check_function(step, [x, w, leaf(*shape, seed=2, grad=False)], (), rows_max_pixels)
+
+
+@pytest.mark.parametrize("rows_max_pixels", [35, 34])
+def test_maps_up_to_the_limit_are_matrix_products(rows_max_pixels: int) -> None:
+    def step(x: Tensor, w: Tensor, b: Tensor, g: Tensor) -> list[Tensor]:
+        y = F.conv2d(x, w, b)
+        return [y, *torch.autograd.grad(y, [x, w, b], g)]
+
+    x, w, b = leaf(2, 3, 5, 7), leaf(4, 3, 1, 1, seed=1), leaf(4, seed=2)
+    g = leaf(2, 4, 5, 7, seed=3, grad=False)
+    model = check_function(step, [x, w, b, g], (), rows_max_pixels)
+    assert ("Gemm" in operators(model)) == (rows_max_pixels == 35)
+    assert ("Conv" in operators(model)) == (rows_max_pixels == 34)
+
+
+def test_gradients_that_nothing_needs_are_not_computed() -> None:
+    def step(x: Tensor, w: Tensor, g: Tensor) -> list[Tensor]:
+        return list(torch.autograd.grad(F.conv2d(x, w, padding=1), [w], g))
+
+    g = leaf(2, 4, 6, 6, seed=2, grad=False)
+    model = lower_function(step, [leaf(2, 3, 6, 6, grad=False), leaf(4, 3, 3, 3), g])
+    assert not {"Conv", "ConvTranspose"} & set(operators(model))
+
+
+def test_transposed_convolutions_are_refused() -> None:
+    def step(x: Tensor, w: Tensor) -> list[Tensor]:
+        return [F.conv_transpose2d(x, w)]
+
+    with pytest.raises(PocketuneError, match="not transposed"):
+        lower_function(step, [leaf(1, 2, 4, 4), leaf(2, 2, 3, 3)])
+
+
+def test_1d_convolutions_are_refused() -> None:
+    with pytest.raises(PocketuneError, match="2-d"):
+        lower_function(lambda x, w: [F.conv1d(x, w)], [leaf(1, 2, 4), leaf(2, 2, 3)])

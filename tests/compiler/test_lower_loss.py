@@ -1,0 +1,77 @@
+"""The loss of a step: one graph for any number of classes."""
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn import functional as F
+
+from pocketune.compiler.builder import FLOAT, INT64, GraphBuilder
+from pocketune.compiler.loss import cross_entropy
+from pocketune.compiler.lower import Value, lower
+
+from .lowering import assert_close, run_model
+
+BATCH = 5
+
+
+def loss_model(label_smoothing: float) -> onnx.ModelProto:
+    """Loss, correct count and gradient by the logits, traced with three classes."""
+    logits, labels = torch.zeros(BATCH, 3), torch.zeros(BATCH, dtype=torch.int64)
+
+    def step(logits: Tensor, labels: Tensor) -> list[Tensor]:
+        return list(cross_entropy(logits, labels, label_smoothing))
+
+    graph = make_fx(step, tracing_mode="fake")(logits, labels).graph
+    first, second = (node for node in graph.nodes if node.op == "placeholder")
+    (returned,) = next(node for node in graph.nodes if node.op == "output").args
+    builder = GraphBuilder()
+    given = {
+        first: Value((BATCH, 3), plain=builder.input("input0", FLOAT, [BATCH, "classes"])),
+        second: Value((BATCH,), plain=builder.input("input1", INT64, [BATCH])),
+    }
+    context = lower(builder, given, returned, rows_max_pixels=0)
+    kinds = [(FLOAT, []), (INT64, []), (FLOAT, [BATCH, "classes"])]
+    for i, (node, (dtype, shape)) in enumerate(zip(returned, kinds, strict=True)):
+        builder.emit(context.plain(context.value(node)), str(i), dtype, shape)
+    return builder.model("loss")
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1, 0.9])
+def test_one_graph_for_every_number_of_classes(label_smoothing: float) -> None:
+    model = loss_model(label_smoothing)
+    for classes in range(2, 8):
+        generator = torch.Generator().manual_seed(classes)
+        logits = torch.randn(BATCH, classes, generator=generator) * 4
+        labels = torch.randint(0, classes, (BATCH,), generator=generator)
+        loss, correct, gradient = run_model(model, [logits, labels])
+        exact = logits.double().requires_grad_()
+        expected = F.cross_entropy(exact, labels, label_smoothing=label_smoothing)
+        expected.backward()
+        assert exact.grad is not None
+        assert loss.shape == () and correct.shape == () and correct.dtype == np.int64
+        assert loss == pytest.approx(expected.item(), rel=1e-5)
+        assert correct == (logits.argmax(1) == labels).sum()
+        assert_close(gradient, exact.grad.numpy())
+
+
+def test_large_logits_are_finite() -> None:
+    logits = torch.tensor([[1e4, -1e4, 0.0]] * BATCH)
+    labels = torch.tensor([0, 1, 2, 0, 1])
+    loss, correct, gradient = run_model(loss_model(0.0), [logits, labels])
+    assert loss == pytest.approx(F.cross_entropy(logits, labels).item())
+    assert correct == 2
+    assert np.isfinite(gradient).all()
+
+
+def test_the_operator_is_pytorchs_cross_entropy() -> None:
+    logits = torch.randn(BATCH, 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    labels = torch.arange(BATCH) % 4
+    loss, correct, gradient = cross_entropy(logits.detach(), labels, 0.2)
+    expected = F.cross_entropy(logits, labels, label_smoothing=0.2)
+    expected.backward()
+    torch.testing.assert_close(loss, expected.detach())
+    torch.testing.assert_close(gradient, logits.grad)
+    assert correct == (logits.argmax(1) == labels).sum()

@@ -1,0 +1,79 @@
+"""Where the frozen part of a network ends."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from pocketune.compiler.noise import supply_noise
+from pocketune.compiler.partition import features_node
+from pocketune.compiler.trace import trace_predict, trace_step
+from pocketune.methods import create_method, adapt
+from pocketune.networks import Normalization, create_network
+
+from .networks import BATCH, SIZE, tiny
+
+
+def features_shapes(network: nn.Module, method: Any, size: int = SIZE) -> tuple[Any, Any]:
+    """Shape of an image's features in the training step, and in prediction."""
+    network = adapt(network, method)
+    if not hasattr(network, "normalization"):
+        network.normalization = Normalization.IMAGENET  # type: ignore[assignment]
+    noise = [spec.name for spec in supply_noise(network, BATCH, size)]
+    step = trace_step(network, batch=BATCH, size=size, label_smoothing=0.0, noise=noise)
+    predict = trace_predict(network, batch=2, size=size)
+    nodes = [features_node(step, size), features_node(predict, size)]
+    step_shape, predict_shape = (
+        None if node is None else tuple(node.meta["val"].shape[1:]) for node in nodes
+    )
+    return step_shape, predict_shape
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [("last", (4,)), ("blocks", (4, 8, 8)), ("full", None), ("bias", (4, 8, 8))],
+)
+def test_a_foreign_network(method: str, expected: tuple[int, ...] | None) -> None:
+    knobs = {"blocks": 1} if method == "blocks" else {}
+    shapes = features_shapes(tiny(dropout=0.3), create_method(method, **knobs))
+    assert shapes == (expected, expected)
+
+
+@pytest.mark.parametrize("name", ["mobilenet_v2", "resnet18"])
+@pytest.mark.parametrize("method", ["last", "blocks", "full", "bias", "norm"])
+def test_registered_networks(name: str, method: str) -> None:
+    torch.manual_seed(0)
+    network = create_network(name, classes=3, width=0.25)
+    width = {"mobilenet_v2": 1280, "resnet18": 128}[name]
+    expected = {
+        "last": (width,),
+        "blocks": {"mobilenet_v2": (40, 2, 2), "resnet18": (32, 8, 8)}[name],
+        "full": None,  # trains from the first layer on
+        # the stem's convolution is frozen, and makes more numbers than it reads
+        "bias": None,
+        "norm": None,
+    }[method]
+    assert features_shapes(network, create_method(method), 64) == (expected, expected)
+
+
+class _Shortcut(nn.Module):
+    """The trained part reads two tensors of the frozen one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = tiny()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        stem = self.network.stem(x)
+        y = self.network.blocks[1](self.network.blocks[0](stem)) + stem
+        return self.network.classifier(self.network.pool(y).flatten(1))
+
+
+def test_two_tensors_into_the_trained_part_are_no_features() -> None:
+    network = _Shortcut()
+    for name, parameter in network.named_parameters():
+        parameter.requires_grad_(name.startswith(("network.blocks.1", "network.classifier")))
+    network.normalization = Normalization.IMAGENET  # type: ignore[assignment]
+    step = trace_step(network, batch=BATCH, size=SIZE, label_smoothing=0.0, noise=[])
+    assert features_node(step, SIZE) is None
