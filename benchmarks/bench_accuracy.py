@@ -21,11 +21,11 @@ from statistics import mean, stdev
 import numpy as np
 import torch
 from PIL import Image
-from report import table, write
 
 import pocketune
 from pocketune.data import center_crop, load_splits
 from pocketune.device.progress import Silent
+from report import table, write
 
 SIZE, BATCH = 160, 8
 METHODS = ("last", "norm", "bias", "blocks", "full")
@@ -39,11 +39,14 @@ def pretrained(data: Path) -> torch.nn.Module:
     network = pocketune.create_network("mobilenet_v2", weights=weights, padding="same")
     norm = network.normalization
     with zipfile.ZipFile(data / "imagenet" / "imagenette10_160.zip") as archive:
-        names = sorted(n for n in archive.namelist() if "train" in n and n.endswith((".jpg", ".JPEG")))
+        files = sorted(name for name in archive.namelist() if "train" in name)
+        names = [name for name in files if name.lower().endswith((".jpg", ".jpeg"))]
         pictures = [Image.open(io.BytesIO(archive.read(n))).convert("RGB") for n in names[::3]]
     pixels = np.stack([np.asarray(center_crop(picture, SIZE)) for picture in pictures])
-    images = (torch.from_numpy(pixels).permute(0, 3, 1, 2) / 255 - torch.tensor(norm.mean).view(
-        1, 3, 1, 1)) / torch.tensor(norm.std).view(1, 3, 1, 1)
+    images = (
+        torch.from_numpy(pixels).permute(0, 3, 1, 2) / 255
+        - torch.tensor(norm.mean).view(1, 3, 1, 1)
+    ) / torch.tensor(norm.std).view(1, 3, 1, 1)
     pocketune.restore_batch_norm(network, images.split(32))
     return network
 
@@ -51,7 +54,10 @@ def pretrained(data: Path) -> torch.nn.Module:
 def kit_for(network: torch.nn.Module, method: str, classes: tuple[str, ...], out: Path) -> None:
     """A kit of the network with a new classifier."""
     fresh = pocketune.create_network(
-        "mobilenet_v2", weights=network, padding="same", classes=len(classes),
+        "mobilenet_v2",
+        weights=network,
+        padding="same",
+        classes=len(classes),
         normalization=network.normalization,
     )
     adapted = pocketune.adapt(fresh, pocketune.create_method(method))
@@ -78,13 +84,20 @@ def main() -> None:
                 for seed in range(options.seeds):
                     start = time.perf_counter()
                     result = pocketune.train(
-                        kit, photos, out=Path(scratch) / f"run{seed}", epochs=epochs, seed=seed,
-                        lr=RATES[method], checkpoint_seconds=None, progress=Silent(),
+                        kit,
+                        photos,
+                        out=Path(scratch) / f"run{seed}",
+                        epochs=epochs,
+                        seed=seed,
+                        lr=RATES[method],
+                        checkpoint_seconds=None,
+                        progress=Silent(),
                     )
                     seconds.append(time.perf_counter() - start)
                     results.append(100 * pocketune.evaluate(result.run, photos).top1)
             spread = stdev(results) if len(results) > 1 else 0.0
-            rows.append([name, method, f"{mean(results):.1f} ± {spread:.1f}", f"{mean(seconds):.0f}"])
+            accuracy = f"{mean(results):.1f} ± {spread:.1f}"
+            rows.append([name, method, accuracy, f"{mean(seconds):.0f}"])
             print(rows[-1], flush=True)
     header = ["photos", "method", "top-1 %, mean ± standard deviation", "seconds a run"]
     note = (

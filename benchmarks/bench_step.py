@@ -22,6 +22,7 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
+
 from report import table, write
 
 CLASSES = 10
@@ -83,7 +84,8 @@ def eager_step(method: str, channels_last: bool) -> Callable[[np.ndarray, np.nda
 
     def step(images: np.ndarray, labels: np.ndarray) -> None:
         pixels = normalize(torch.from_numpy(images), norm.mean, norm.std)
-        loss = cross_entropy(network(pixels.contiguous(memory_format=layout)), torch.from_numpy(labels))
+        logits = network(pixels.contiguous(memory_format=layout))
+        loss = cross_entropy(logits, torch.from_numpy(labels))
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
@@ -111,24 +113,35 @@ def work(method: str, how: str, kit: str, batch: int, size: int) -> None:
 class Worker:
     """A process that makes steps of one configuration when it is asked to."""
 
-    def __init__(self, method: str, how: str, kit: Path, options: argparse.Namespace,
-                 environment: dict[str, str]) -> None:
+    def __init__(
+        self,
+        method: str,
+        how: str,
+        kit: Path,
+        options: argparse.Namespace,
+        environment: dict[str, str],
+    ) -> None:
         sizes = [str(options.batch), str(options.size)]
         command = [sys.executable, __file__, "--worker", method, how, str(kit), *sizes]
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
             env={**os.environ, "OMP_WAIT_POLICY": "passive", **environment},
         )
 
     def step(self) -> tuple[float, float]:
         """Milliseconds of a step, and the peak megabytes of the process so far."""
-        assert self.process.stdin is not None and self.process.stdout is not None
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
         self.process.stdin.write("\n")
         self.process.stdin.flush()
         milliseconds, megabytes = self.process.stdout.readline().split()
         return float(milliseconds), float(megabytes)
 
     def close(self) -> None:
+        """Let the process end."""
         self.process.communicate("")
 
 
@@ -148,8 +161,15 @@ def measure(kits: dict[str, Path], options: argparse.Namespace) -> list[list[obj
         worker = Worker(method, how, kits[method], options, {})
         megabytes = max(worker.step()[1] for _ in range(5))
         worker.close()
-        rows.append([method, how, f"{median(times[method, how]):.0f}",
-                     f"{min(times[method, how]):.0f}", f"{megabytes:.0f}"])
+        rows.append(
+            [
+                method,
+                how,
+                f"{median(times[method, how]):.0f}",
+                f"{min(times[method, how]):.0f}",
+                f"{megabytes:.0f}",
+            ]
+        )
     return rows
 
 

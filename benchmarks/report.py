@@ -18,8 +18,11 @@ def machine() -> str:
     cpu = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():
-        names = [line.split(":")[1].strip() for line in info.read_text().splitlines()
-                 if line.startswith("model name")]
+        names = [
+            line.split(":")[1].strip()
+            for line in info.read_text().splitlines()
+            if line.startswith("model name")
+        ]
         cpu = names[0] if names else cpu
     packages = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
     return f"{cpu}, {os.cpu_count()} cores, Python {platform.python_version()}, {packages}"

@@ -24,7 +24,7 @@ _HOMES = {
         "trainable",
     ],
     "compiler": ["compile"],
-    "device": ["Kit", "evaluate", "export", "predict", "train"],
+    "device": ["Kit", "evaluate", "export", "predict", "resume", "train"],
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

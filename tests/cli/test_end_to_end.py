@@ -23,7 +23,7 @@ from ..device.run_folders import assert_same_end, lines
 from ..device.softmax_engine import CLASSES, write_photos
 from .conftest import Process, command, environment
 
-SIZE, EPOCHS = 32, 8
+SIZE, EPOCHS = 64, 8
 NETWORK_OPTIONS = [
     *("--network", "mobilenet_v2", "--width", "0.1", "--method", "full"),
     *("--size", SIZE, "--batch", "4"),
@@ -47,7 +47,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
         env=environment(),
     )
     assert done.returncode == 0, done.stderr
-    assert "made a kit of mobilenet_v2: 32 px, batch 4, method full" in done.stdout
+    assert "made a kit of mobilenet_v2: 64 px, batch 4, method full" in done.stdout
     assert done.stderr == (
         "warning: mobilenet_v2 starts from random values; name pretrained ones with --weights\n"
     )

@@ -82,7 +82,9 @@ def test_evaluate_writes_tables(run, photos, trained):
     confusion = list(csv.reader(Path("c.csv").read_text().splitlines()))
     assert confusion[0] == ["class", *CLASSES]
     assert sum(int(cell) for row in confusion[1:] for cell in row[1:]) == 30
-    assert [row["class"] for row in csv.DictReader(Path("p.csv").read_text().splitlines())] == list(CLASSES)
+    assert [row["class"] for row in csv.DictReader(Path("p.csv").read_text().splitlines())] == list(
+        CLASSES
+    )
 
 
 def test_evaluate_json(run, photos, trained):

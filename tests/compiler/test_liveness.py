@@ -12,7 +12,7 @@ from pocketune.compiler.builder import FLOAT, OPSET
 from pocketune.compiler.graphs import build_graphs
 from pocketune.compiler.liveness import Liveness, order_for_memory, tensor_bytes, tensor_shapes
 from pocketune.device.runtime import open_session
-from pocketune.methods import create_method, adapt
+from pocketune.methods import adapt, create_method
 from pocketune.networks import Normalization
 
 from .networks import BATCH, CLASSES, SIZE, tiny

@@ -63,7 +63,8 @@ def cases(draw: st.DrawFn) -> Case:
     stride = draw(st.sampled_from([(1, 1), (2, 2), (3, 3), (2, 1), (1, 2)]))
     dilation = draw(st.sampled_from([(1, 1), (2, 2), (1, 3)]))
     padding = (draw(st.integers(0, 3)), draw(st.integers(0, 3)))
-    least = [max((k - 1) * d + 1 - 2 * p, 1) for k, d, p in zip(kernels, dilation, padding)]
+    sides = zip(kernels, dilation, padding, strict=True)
+    least = [max((k - 1) * d + 1 - 2 * p, 1) for k, d, p in sides]
     size = (least[0] + draw(st.integers(0, 7)), least[1] + draw(st.integers(0, 7)))
     groups, inputs, outputs = draw(
         st.sampled_from(

@@ -42,15 +42,15 @@ def step_of(network: nn.Module, **options: Any) -> Traced:
 def run(traced: Traced, network: nn.Module, **inputs: Tensor) -> dict[str, Tensor]:
     """Execute the traced graph with the network's own tensors."""
     tensors = {**dict(network.named_parameters()), **dict(network.named_buffers()), **inputs}
-    module = fx.GraphModule(_Constants(traced), traced.graph)
-    values = module(*(tensors[name].detach().clone() for name in traced.placeholders))
+    module = fx.GraphModule(_constants(traced), traced.graph)
+    arguments = [tensors[name].detach().clone() for name in traced.placeholders]
+    values = fx.Interpreter(module).run(*arguments, enable_io_processing=False)
     return dict(zip((name for name, _ in traced.outputs), values, strict=True))
 
 
-def _Constants(traced: Traced) -> dict[str, Tensor]:  # noqa: N802 - stands for a root module
-    return {
-        node.target: node.meta["constant"] for node in traced.graph.nodes if node.op == "get_attr"
-    }
+def _constants(traced: Traced) -> dict[str, Tensor]:
+    nodes = [node for node in traced.graph.nodes if node.op == "get_attr"]
+    return {node.target: node.meta["constant"] for node in nodes}
 
 
 def eager_gradients(network: Any) -> dict[str, Tensor]:
@@ -136,8 +136,9 @@ def test_tracing_leaves_the_network_as_it_was() -> None:
 
 
 def test_the_modes_come_back_after_an_error() -> None:
-    network = adapt(tiny(), FullFineTune()).eval()
+    network = adapt(tiny(), FullFineTune())
     network.pool = _Fails()
+    network.eval()
     with pytest.raises(PocketuneError):
         step_of(network)
     assert not any(module.training for module in network.modules())
@@ -203,17 +204,10 @@ class _Calls(nn.Module):
         return self.function(x)
 
 
-@pytest.mark.parametrize(
-    "decide",
-    [
-        lambda x: x if x.sum() > 0 else -x,
-        lambda x: x * x.mean().item(),
-    ],
-)
-def test_decisions_by_the_data_are_refused(decide: Callable[[Tensor], Tensor]) -> None:
+def test_decisions_by_the_data_are_refused() -> None:
     network = adapt(tiny(), BiasAndLast())
-    network.pool = nn.Sequential(_Calls(decide), network.pool)
-    with pytest.raises(PocketuneError, match="TinyNetwork.*values of a tensor"):
+    network.pool = nn.Sequential(_Calls(lambda x: x if x.sum() > 0 else -x), network.pool)
+    with pytest.raises(PocketuneError, match=r"TinyNetwork.*values of a tensor"):
         step_of(network)
 
 

@@ -29,7 +29,9 @@ def images(n: int) -> np.ndarray:
 
 
 def run_file(file: Path, n: int = 5) -> np.ndarray:
-    result: np.ndarray = open_session(file, as_written=False).run(["logits"], {"images": images(n)})[0]
+    result: np.ndarray = open_session(file, as_written=False).run(
+        ["logits"], {"images": images(n)}
+    )[0]
     return result
 
 

@@ -63,6 +63,7 @@ def build_kit(
         PocketuneError: An argument does not fit, weights cannot be had, or norms that are to be
             trained were folded away and there are no photos to measure them on.
     """
+    torch.manual_seed(0)  # the same command makes the same kit
     names = tuple(map(str, range(_CLASSES))) if photos is None else photos.classes
     created = create_network(
         network, weights=weights, classes=len(names), width=width, padding=padding

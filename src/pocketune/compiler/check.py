@@ -128,7 +128,12 @@ def check_engine(
     Args:
         engine: what is checked; it starts from its own state.
         network: the adapted network, its dropouts replaced by `SuppliedDropout`.
+        batch: images of a step.
+        size: height and width of the images, in pixels.
+        classes: number of outputs.
+        label_smoothing: as in the engine.
         noise: the masks that the engine draws.
+        steps: how many are compared.
 
     Returns:
         The tensor that came nearest to its bound.
@@ -192,9 +197,10 @@ def _smooth_images(rng: np.random.Generator, batch: int, size: int) -> Images:
     coarse = rng.random((batch, 5, 5, 3), dtype=np.float32)
     maps = torch.from_numpy(coarse).permute(0, 3, 1, 2)
     smooth = functional.interpolate(maps, size=(size, size), mode="bicubic", align_corners=False)
-    pixels = smooth.permute(0, 2, 3, 1).numpy() * 255
-    return np.clip(pixels, 0, 255).astype(np.uint8)
+    images: Images = (smooth.permute(0, 2, 3, 1) * 255).clamp(0, 255).byte().numpy()
+    return images
 
 
 def _to_numpy(tensor: torch.Tensor) -> NDArray[np.float64]:
-    return tensor.detach().double().numpy().copy()
+    values: NDArray[np.float64] = tensor.detach().double().numpy().copy()
+    return values

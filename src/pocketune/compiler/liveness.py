@@ -33,6 +33,9 @@ def tensor_shapes(model: onnx.ModelProto, sizes: Mapping[str, int]) -> dict[str,
     for value in (*graph.input, *graph.output, *graph.value_info):
         dims = value.type.tensor_type.shape.dim
         shapes[value.name] = tuple(d.dim_value for d in dims)
+    for node in graph.node:
+        if node.op_type == "OneHot":  # inference does not follow an open number of classes here
+            shapes[node.output[0]] = (*shapes[node.input[0]], sizes["classes"])
     return shapes
 
 
@@ -62,6 +65,7 @@ class Liveness:
 
     @classmethod
     def of(cls, model: onnx.ModelProto, sizes: Mapping[str, int]) -> "Liveness":
+        """Of a model whose open dimensions have these `sizes`."""
         alias: dict[str, str] = {}
         for node in model.graph.node:
             if node.op_type in _VIEWS:

@@ -12,13 +12,23 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
-from torch._subclasses.fake_tensor import DataDependentOutputException
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+)
 from torch.func import functional_call
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.overrides import TorchFunctionMode
 
 from pocketune.compiler.loss import cross_entropy
 from pocketune.errors import PocketuneError
+
+_DATA_DEPENDENT = (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    GuardOnDataDependentSymNode,
+)
 
 
 @dataclass(frozen=True)
@@ -113,10 +123,10 @@ def _trace(
             module = make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)(
                 tensors, *inputs.values()
             )
-        except DataDependentOutputException as error:
+        except _DATA_DEPENDENT as error:
             raise PocketuneError(
                 f"{type(network).__name__} cannot be compiled: its forward pass decides by the "
-                f"values of a tensor ({error}), which a graph of fixed operators cannot"
+                "values of a tensor, which a graph of fixed operators cannot"
             ) from error
         except (RuntimeError, NotImplementedError, ValueError) as error:
             raise PocketuneError(
@@ -160,7 +170,7 @@ class _PlainPooling(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is nn.functional.adaptive_avg_pool2d:
-            x, output_size = (*args, *kwargs.values())
+            x, output_size = [*args, *kwargs.values()]
             if output_size in (1, (1, 1), [1, 1]):
                 return x.mean((2, 3), keepdim=True)
         return func(*args, **kwargs)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
+import torch
 from torch import fx
 
 from pocketune.compiler.builder import GraphBuilder
@@ -16,6 +17,7 @@ from pocketune.compiler.lower import (  # noqa: F401 - their rules register them
 )
 from pocketune.compiler.lower.context import Context, lowers
 from pocketune.compiler.lower.value import Value
+from pocketune.errors import PocketuneError
 
 __all__ = ["Context", "Value", "lower", "lowers"]
 
@@ -27,12 +29,30 @@ def lower(
     *,
     rows_max_pixels: int,
 ) -> Context:
-    """Add to `builder` what computes the `wanted` nodes from the `given` ones."""
+    """Add to `builder` what computes the `wanted` nodes from the `given` ones.
+
+    Maps of up to `rows_max_pixels` pixels are kept as rows where that helps; see `Value`.
+
+    Raises:
+        PocketuneError: an operator has no rule, or draws random numbers.
+    """
     context = Context(builder, rows_max_pixels=rows_max_pixels)
     context.values.update(given)
-    for node in _needed(wanted, given):
+    needed = _needed(wanted, given)
+    _refuse_random_numbers(needed)
+    for node in needed:
         context.lower(node)
     return context
+
+
+def _refuse_random_numbers(nodes: Iterable[fx.Node]) -> None:
+    """They would be drawn once, while compiling, and stay the same in every step."""
+    for node in nodes:
+        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+            raise PocketuneError(
+                f"{node.target} draws random numbers, which a kit's graphs cannot do; use "
+                "nn.Dropout, whose mask the device draws"
+            )
 
 
 def _needed(wanted: Iterable[fx.Node], given: Mapping[fx.Node, Value]) -> list[fx.Node]:

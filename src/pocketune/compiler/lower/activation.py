@@ -94,10 +94,7 @@ def _hardsigmoid_backward(context: Context, node: fx.Node, g: Value, x: Value) -
 
 
 def _hard_gate(context: Context, x: Value) -> Value:
-    layout = {"rows": context.rows(x)} if context.in_rows(x) else {"plain": context.plain(x)}
-    ((name, tensor),) = layout.items()
-    gate = context.builder.add("HardSigmoid", tensor, alpha=1 / 6, beta=0.5)
-    return Value(x.shape, **{name: gate})
+    return elementwise(context, "HardSigmoid", [x], x.shape, alpha=1 / 6, beta=0.5)
 
 
 @lowers(aten.silu.default, aten.silu_.default)

@@ -20,6 +20,8 @@ _COMPARISONS: dict[Any, str] = {
     aten.lt.Tensor: "Less",
     aten.le.Scalar: "LessOrEqual",
     aten.le.Tensor: "LessOrEqual",
+    aten.eq.Scalar: "Equal",
+    aten.eq.Tensor: "Equal",
     aten.logical_and.default: "And",
     aten.bitwise_and.Tensor: "And",
     aten.logical_or.default: "Or",

@@ -51,11 +51,6 @@ class Context:
             source, index = node.args
             self.values[node] = self.values[source][index]  # type: ignore[index]
             return
-        if torch.Tag.nondeterministic_seeded in node.target.tags:  # type: ignore[union-attr]
-            raise PocketuneError(
-                f"{node.target} draws random numbers, which a kit's graphs cannot do; use "
-                "nn.Dropout, whose mask the device draws"
-            )
         constants = self._constant_arguments(node)
         if constants is not None:
             args, kwargs = constants

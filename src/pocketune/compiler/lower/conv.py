@@ -224,7 +224,8 @@ def _depthwise_kernel_gradient_by_planes(
     for j in range(kw):
         under = _slice_axis(context, turned, 2, j, j + (width - 1) * sw + 1, sw)
         product = b.add("MatMul", context.plain(g), under)
-        taps = b.add("Gather", context.reshape(product, -1, height * padded_height), diagonals, axis=1)
+        product = context.reshape(product, -1, height * padded_height)
+        taps = b.add("Gather", product, diagonals, axis=1)
         total = b.add("ReduceSum", taps, b.constant(np.array([2])), keepdims=0)
         total = _sum_leading(context, context.reshape(total, -1, channels, kh))
         columns.append(context.reshape(total, channels, kh, 1))

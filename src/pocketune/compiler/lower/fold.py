@@ -51,7 +51,8 @@ def fold_into_convolution(
 
 def fold_scale(scaled: Scaled, w: Value) -> tuple[Value, Value]:
     """The gradient before its scale, and the kernel with the scale in it."""
-    assert isinstance(scaled.value, Value) and w.constant is not None
+    assert isinstance(scaled.value, Value)
+    assert w.constant is not None
     return scaled.value, _scaled_kernel(w.constant, scaled.scale)
 
 

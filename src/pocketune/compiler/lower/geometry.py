@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from pocketune.compiler.lower.context import Context
 from pocketune.compiler.lower.value import Value
@@ -43,7 +44,7 @@ class Geometry:
         return all(pad <= extent for pad, extent in zip(self.pads, extents * 2, strict=True))
 
     @property
-    def attributes(self) -> dict[str, object]:
+    def attributes(self) -> dict[str, Any]:
         """As the ONNX operators Conv and ConvTranspose take them."""
         return {
             "kernel_shape": list(self.kernel),

@@ -29,7 +29,10 @@ def _batch_norm(
     eps: float,
 ) -> tuple[Value, Value, Value]:
     if not training:
-        mean, deviation = _per_channel(context, running_mean), _inverse_root(context, running_var, eps)
+        mean, deviation = (
+            _per_channel(context, running_mean),
+            _inverse_root(context, running_var, eps),
+        )
         return _normalize(context, x, weight, bias, mean, deviation), mean, deviation
     count = x.shape[0] * x.pixels
     mean, variance = _moments(context, x)

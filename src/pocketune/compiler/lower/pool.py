@@ -1,5 +1,7 @@
 """Max pooling with its gradient, and average pooling."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import fx
@@ -11,7 +13,7 @@ from pocketune.errors import PocketuneError
 aten = torch.ops.aten
 
 
-def _attributes(kernel: list[int], stride: list[int], padding: list[int]) -> dict[str, list[int]]:
+def _attributes(kernel: list[int], stride: list[int], padding: list[int]) -> dict[str, Any]:
     pads = [padding[0], padding[-1]] * 2
     stride = stride or kernel
     return {

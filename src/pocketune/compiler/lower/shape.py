@@ -9,7 +9,6 @@ from torch import fx
 
 import pocketune.compiler.loss  # noqa: F401 - registers the operator
 from pocketune.compiler.lower.context import Context, lowers, shape_of
-from pocketune.compiler.lower.elementwise import elementwise
 from pocketune.compiler.lower.value import Value
 
 aten = torch.ops.aten
@@ -37,7 +36,7 @@ def _view(context: Context, node: fx.Node, x: Value, *args: Any) -> Value:
     if _is_flat(shape) and _is_flat(x.shape) and shape[:2] == x.shape[:2]:
         # (N, C) and (N, C, 1, 1) are the same rows
         rows = context.rows(x) if x.is_map else context.plain(x)
-        return Value(shape, **{"rows" if len(shape) == 4 else "plain": rows})
+        return Value(shape, rows=rows) if len(shape) == 4 else Value(shape, plain=rows)
     # the leading dimension is the batch or the number of classes, which the kit leaves open
     return Value(shape, plain=context.reshape(context.plain(x), -1, *shape[1:]))
 
@@ -142,7 +141,7 @@ def _reduce(
         stack = context.reshape(context.rows(x), -1, x.pixels, x.shape[1])
         axis = context.builder.constant(torch.tensor([1]).numpy())
         rows = context.builder.add(op, stack, axis, keepdims=0)
-        return Value(shape, **{"rows" if keepdim else "plain": rows})
+        return Value(shape, rows=rows) if keepdim else Value(shape, plain=rows)
     if dims == [0, 2, 3] and context.in_rows(x):
         total = column_sum(context, context.rows(x), x.shape[0] * x.pixels)
         if op == "ReduceMean":

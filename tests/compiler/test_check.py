@@ -1,0 +1,122 @@
+"""A compiled step that is wrong is found, one that is right is not."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import numpy_helper
+from torch import nn
+
+from pocketune.compiler import CompileError, compile
+from pocketune.compiler import kit as kit_module
+from pocketune.compiler.check import check_engine
+from pocketune.compiler.graphs import Graphs, build_graphs
+from pocketune.compiler.noise import supply_noise
+from pocketune.compiler.torch_engine import TorchEngine
+from pocketune.device.engine import Gradients
+from pocketune.methods import BiasAndLast, FullFineTune, TopBlocks, adapt
+from pocketune.networks import Normalization
+
+from .networks import BATCH, CLASSES, SIZE, tiny
+
+SETTINGS: Any = {"batch": BATCH, "size": SIZE, "label_smoothing": 0.1}
+
+
+@pytest.fixture
+def network() -> nn.Module:
+    network = adapt(tiny(dropout=0.3), FullFineTune())
+    network.normalization = Normalization.IMAGENET  # type: ignore[assignment]
+    return network
+
+
+class Wrong(TorchEngine):
+    """An engine with one number changed."""
+
+    def __init__(self, network: nn.Module, tensor: str, factor: float) -> None:
+        super().__init__(copy.deepcopy(network), **SETTINGS)
+        self._wrong, self._factor = tensor, factor
+
+    def gradients(self, *args: Any) -> Gradients:
+        result = super().gradients(*args)
+        values = {name: value.copy() for name, value in result.values.items()}
+        if self._wrong in values:
+            values[self._wrong].flat[0] += self._factor * np.abs(values[self._wrong]).max()
+        if self._wrong in self.statistics:
+            self.statistics[self._wrong][0] *= 1 + self._factor
+        loss = result.loss * (1 + self._factor) if self._wrong == "loss" else result.loss
+        return Gradients(loss, result.correct, values)
+
+    def predict(self, images: Any) -> Any:
+        logits = super().predict(images)
+        return logits * (1 + self._factor) if self._wrong == "predictions" else logits
+
+
+def check(network: nn.Module, tensor: str, factor: float) -> None:
+    noise = supply_noise(network, BATCH, SIZE)
+    engine = Wrong(network, tensor, factor)
+    check_engine(engine, network, classes=CLASSES, noise=noise, steps=2, **SETTINGS)
+
+
+def test_pytorch_agrees_with_itself(network: nn.Module) -> None:
+    noise = supply_noise(network, BATCH, SIZE)
+    engine = TorchEngine(copy.deepcopy(network), **SETTINGS)
+    worst = check_engine(engine, network, classes=CLASSES, noise=noise, steps=2, **SETTINGS)
+    assert 0 < worst.share <= 1
+
+
+@pytest.mark.parametrize(
+    ("tensor", "named"),
+    [
+        ("loss", "loss"),
+        ("classifier.bias", "gradient of classifier.bias"),
+        ("blocks.0.depthwise.0.weight", "gradient of blocks.0.depthwise.0.weight"),
+        ("stem.1.running_var", "new stem.1.running_var"),
+        ("predictions", "predictions"),
+    ],
+)
+def test_a_hundredth_too_much_is_found_and_named(
+    network: nn.Module, tensor: str, named: str
+) -> None:
+    with pytest.raises(CompileError, match=rf"in step 1: {named} is off by .*no kit was written"):
+        check(network, tensor, 0.01)
+
+
+def test_what_is_not_a_number_is_found(network: nn.Module) -> None:
+    with pytest.raises(CompileError, match="loss"):
+        check(network, "loss", float("nan"))
+
+
+def test_the_networks_own_values_stay(network: nn.Module) -> None:
+    noise = supply_noise(network, BATCH, SIZE)
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    engine = TorchEngine(copy.deepcopy(network), **SETTINGS)
+    check_engine(engine, network, classes=CLASSES, noise=noise, steps=1, **SETTINGS)
+    for name, tensor in network.state_dict().items():
+        assert torch.equal(tensor, before[name])
+
+
+def corrupt(model: onnx.ModelProto) -> None:
+    """Change the largest constant of a graph by one per cent."""
+    constants = [t for t in model.graph.initializer if t.data_type == onnx.TensorProto.FLOAT]
+    chosen = max(constants, key=lambda t: np.prod(t.dims))
+    chosen.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(chosen) * 1.01, chosen.name))
+
+
+@pytest.mark.parametrize("graph", ["features", "step", "predict"])
+def test_a_corrupted_graph_is_not_written(
+    graph: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def build(*args: Any, **kwargs: Any) -> Graphs:
+        graphs = build_graphs(*args, **kwargs)
+        corrupt(getattr(graphs, graph))
+        return graphs
+
+    monkeypatch.setattr(kit_module, "build_graphs", build)
+    method = TopBlocks(blocks=1) if graph == "features" else BiasAndLast()
+    with pytest.raises(CompileError, match="is off by"):
+        compile(adapt(tiny(), method), tmp_path / "kit", **SETTINGS)
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,280 @@
+"""From an adapted network to a kit."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import numpy_helper
+from torch import Tensor, nn
+
+import pocketune
+from pocketune.compiler import compile
+from pocketune.compiler.trace import running_statistics, trained_parameters
+from pocketune.device.kit import Kit
+from pocketune.device.manifest import FEATURES, PARAMETERS, PREDICT, STEP
+from pocketune.device.onnx_engine import OnnxEngine
+from pocketune.errors import PocketuneError
+from pocketune.methods import (
+    FullFineTune,
+    LastLayer,
+    TopBlocks,
+    adapt,
+    create_method,
+    list_methods,
+)
+from pocketune.networks import create_network, list_networks
+
+from .networks import BATCH, CLASSES, SIZE, tiny
+
+SETTINGS: Any = {"batch": BATCH, "size": SIZE}
+
+
+def images(count: int, size: int = SIZE) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    return rng.integers(0, 256, (count, size, size, 3), dtype=np.uint8)
+
+
+@pytest.fixture(scope="module")
+def network() -> nn.Module:
+    return adapt(tiny(dropout=0.2), TopBlocks(blocks=1))
+
+
+@pytest.fixture(scope="module")
+def kit(network: nn.Module, tmp_path_factory: pytest.TempPathFactory) -> Kit:
+    out = tmp_path_factory.mktemp("kits") / "kit"
+    return compile(network, out, label_smoothing=0.1, classes=["a", "b", "ü"], **SETTINGS)
+
+
+def models(kit: Kit) -> Iterator[tuple[str, onnx.ModelProto]]:
+    for name in (FEATURES, STEP, PREDICT):
+        if (kit.path / name).exists():
+            yield name, onnx.load(kit.path / name)
+
+
+def test_the_folder(kit: Kit) -> None:
+    names = {file.name for file in kit.path.iterdir()}
+    assert names == {"manifest.json", FEATURES, STEP, PREDICT, PARAMETERS}
+    assert Kit.open(kit.path).manifest == kit.manifest
+
+
+def test_the_manifest(kit: Kit, network: Any) -> None:
+    manifest = kit.manifest
+    assert manifest.version == pocketune.__version__
+    assert manifest.network == {"name": "TinyNetwork"}
+    assert manifest.method == {"name": "blocks", "blocks": 1}
+    assert (manifest.classes, manifest.size, manifest.batch) == (("a", "b", "ü"), SIZE, BATCH)
+    assert manifest.label_smoothing == 0.1
+    assert manifest.features == (4, 8, 8)
+    assert [spec.name for spec in manifest.parameters] == list(trained_parameters(network))
+    assert [spec.name for spec in manifest.statistics] == list(running_statistics(network))
+    assert [(spec.name, spec.shape) for spec in manifest.noise] == [("dropout.mask", (BATCH, 4))]
+    assert manifest.classifier.weight == "classifier.weight"
+    assert manifest.memory.keys() == manifest.flops.keys() == {"features", "step", "predict"}
+    assert all(value > 0 for value in (*manifest.memory.values(), *manifest.flops.values()))
+
+
+def test_the_starting_values_are_the_networks(kit: Kit, network: nn.Module) -> None:
+    state = kit.state()
+    expected = {**trained_parameters(network), **running_statistics(network)}
+    assert state.keys() == expected.keys()
+    for name, tensor in expected.items():
+        np.testing.assert_array_equal(state[name], tensor.detach().numpy())
+
+
+def test_a_zip_holds_the_same(kit: Kit, network: nn.Module, tmp_path: Path) -> None:
+    path = tmp_path / "kit.zip"
+    packed = compile(network, path, label_smoothing=0.1, classes=["a", "b", "ü"], **SETTINGS)
+    assert [file.name for file in tmp_path.iterdir()] == ["kit.zip"]
+    assert packed.manifest == kit.manifest  # with every file's hash: compiling is reproducible
+
+
+def test_the_network_is_left_untouched(tmp_path: Path) -> None:
+    network = adapt(tiny(dropout=0.2), FullFineTune()).train()
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    compile(network, tmp_path / "kit", **SETTINGS)
+    assert not hasattr(network, "normalization")
+    assert isinstance(network.dropout, nn.Dropout)
+    assert all(module.training for module in network.modules() if not _frozen(module))
+    assert network.state_dict().keys() == before.keys()
+    for name, tensor in network.state_dict().items():
+        assert torch.equal(tensor, before[name])
+    assert all(p.grad is None and p.requires_grad for p in network.parameters())
+
+
+def _frozen(module: nn.Module) -> bool:
+    return type(module).__name__ == "FrozenBatchNorm2d"
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 7])
+def test_any_number_of_images_is_predicted(kit: Kit, network: Any, count: int) -> None:
+    engine = OnnxEngine(kit, kit.state())
+    logits = engine.predict(images(count))
+    assert logits.shape == (count, CLASSES)
+    pixels = torch.from_numpy(images(count)).permute(0, 3, 1, 2) / 255
+    mean, std = (torch.tensor(v).view(3, 1, 1) for v in (kit.manifest.mean, kit.manifest.std))
+    with torch.no_grad():
+        expected = network.eval()((pixels - mean) / std).numpy()
+    np.testing.assert_allclose(logits, expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("classes", [2, 7])
+def test_other_classes_than_it_was_made_for(kit: Kit, classes: int) -> None:
+    state = kit.state()
+    state["classifier.weight"] = np.ones((classes, 4), np.float32) / 9
+    state["classifier.bias"] = np.zeros(classes, np.float32)
+    engine = OnnxEngine(kit, state)
+    result = engine.gradients(images(BATCH), np.arange(BATCH) % classes, np.random.default_rng(0))
+    assert result.values["classifier.weight"].shape == (classes, 4)
+    assert result.loss == pytest.approx(np.log(classes), rel=1e-4)
+    assert engine.predict(images(2)).shape == (2, classes)
+
+
+def test_graphs_are_standard_onnx_without_trained_values(kit: Kit, network: nn.Module) -> None:
+    trained = [p.detach().numpy() for p in trained_parameters(network).values()]
+    for name, model in models(kit):
+        assert {o.domain for o in model.opset_import} == {""}, name
+        assert {node.domain for node in model.graph.node} == {""}, name
+        constants = [numpy_helper.to_array(t) for t in model.graph.initializer]
+        assert not any(
+            c.size == p.size and p.size > 4 and np.array_equal(c.ravel(), p.ravel())
+            for c in constants
+            for p in trained
+        )
+        declared = {t.name for t in model.graph.input}
+        assert not declared & {t.name for t in model.graph.initializer}
+
+
+class _BackwardTimesTen(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Tensor:  # type: ignore[override]
+        (x,) = ctx.saved_tensors
+        return g * 10 * (x == x)
+
+
+class _Tenfold(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return _BackwardTimesTen.apply(x)
+
+
+def test_a_backward_that_is_not_the_derivative_reaches_the_device(tmp_path: Path) -> None:
+    results = []
+    for layer in (nn.Identity(), _Tenfold()):
+        network = adapt(tiny(), FullFineTune())
+        network.pool = nn.Sequential(layer, network.pool)
+        kit = compile(network, tmp_path / type(layer).__name__, **SETTINGS)
+        engine = OnnxEngine(kit, kit.state())
+        labels = np.arange(BATCH) % CLASSES
+        results.append(engine.gradients(images(BATCH), labels, np.random.default_rng(0)))
+    plain, custom = results
+    assert custom.loss == pytest.approx(plain.loss)
+    for name, gradient in plain.values.items():
+        factor = 1 if name.startswith("classifier") else 10
+        atol = 1e-4 * np.abs(gradient).max() * factor + 1e-5
+        np.testing.assert_allclose(custom.values[name], gradient * factor, atol=atol)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"batch": 0}, "batch=0"),
+        ({"batch": 2.5}, "batch=2.5"),
+        ({"size": -1}, "size=-1"),
+        ({"size": "64"}, "size='64'"),
+        ({"label_smoothing": 1.0}, "label_smoothing=1.0"),
+        ({"label_smoothing": -0.1}, "label_smoothing=-0.1"),
+        ({"label_smoothing": float("nan")}, "label_smoothing=nan"),
+        ({"classes": ["a"]}, "1 names.*3 outputs.*classes=1"),
+        ({"classes": ["a", "b", "a"]}, "a"),
+    ],
+)
+def test_bad_arguments(
+    network: nn.Module, tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(PocketuneError, match=message):
+        compile(network, tmp_path / "kit", **{**SETTINGS, **change})
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_network_of_which_nothing_is_trained(tmp_path: Path) -> None:
+    with pytest.raises(PocketuneError, match="nothing in this network is trained"):
+        compile(tiny().requires_grad_(False), tmp_path / "kit", **SETTINGS)
+
+
+def test_a_network_whose_classifier_is_frozen(tmp_path: Path) -> None:
+    network = adapt(tiny(), TopBlocks(blocks=1))
+    network.classifier.requires_grad_(False)
+    with pytest.raises(PocketuneError, match="output layer classifier must be linear"):
+        compile(network, tmp_path / "kit", **SETTINGS)
+
+
+def test_an_operator_without_a_lowering_is_named(tmp_path: Path) -> None:
+    network = adapt(tiny(), FullFineTune())
+    network.pool = nn.Sequential(nn.Softplus(), network.pool)
+    with pytest.raises(PocketuneError, match=r"aten\.softplus"):
+        compile(network, tmp_path / "kit", **SETTINGS)
+    assert not list(tmp_path.iterdir())
+
+
+def test_random_layers_other_than_dropout_are_refused(tmp_path: Path) -> None:
+    network = adapt(tiny(), FullFineTune())
+    network.pool = nn.Sequential(nn.Dropout2d(0.5), network.pool)
+    with pytest.raises(PocketuneError, match="random numbers"):
+        compile(network, tmp_path / "kit", **SETTINGS)
+
+
+def test_whole_numbers_for_label_smoothing(tmp_path: Path) -> None:
+    kit = compile(adapt(tiny(), LastLayer()), tmp_path / "kit", label_smoothing=0, **SETTINGS)
+    assert kit.manifest.label_smoothing == 0.0
+
+
+def test_no_scratch_files_stay(
+    network: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
+    compile(network, tmp_path / "kit", **SETTINGS)
+    assert not list(scratch.iterdir())
+
+
+# Every network, every method, and the methods that compute most with a network of each kind;
+# which costs seconds each, for Python walks graphs of thousands of nodes.
+WIDTHS = {"mobilenet_v2": 0.1, "mobilenet_v3_small": 0.35, "mcunet_5fps": 1.0}
+COMBINATIONS = [
+    ("resnet18", "full"),
+    ("resnet18", "norm"),
+    ("resnet18", "bias"),
+    ("resnet34", "last"),
+    ("resnet50", "blocks"),
+    ("mobilenet_v2", "bias"),
+    ("mobilenet_v2", "blocks"),
+    ("mobilenet_v3_small", "full"),
+    ("mobilenet_v3_large", "last"),
+    ("proxylessnas_mobile", "blocks"),
+    ("mcunet_5fps", "norm"),
+]
+
+
+@pytest.mark.parametrize(("name", "method"), COMBINATIONS)
+def test_networks_and_methods(name: str, method: str, tmp_path: Path) -> None:
+    """`compile` itself compares every tensor with PyTorch for five steps."""
+    torch.manual_seed(0)
+    network = create_network(name, classes=CLASSES, width=WIDTHS.get(name, 0.25))
+    kit = compile(adapt(network, create_method(method)), tmp_path / "kit", batch=2, size=64)
+    assert kit.manifest.network["name"] == name
+    assert kit.manifest.method["name"] == method
+
+
+def test_every_network_and_method_is_among_them() -> None:
+    names, methods = zip(*COMBINATIONS, strict=True)
+    assert set(names) == set(list_networks())
+    assert set(methods) == set(list_methods())
