@@ -31,7 +31,7 @@ def norm_step(training: bool, pointwise: bool) -> Function:
     ) -> list[Tensor]:
         y = F.conv2d(x, w) if pointwise else x + w
         y = F.batch_norm(y, mean, var, weight, bias, training, MOMENTUM, EPS)
-        return [y, *torch.autograd.grad(y, [x, w, weight, bias], g)]
+        return [y, *torch.autograd.grad(y, [x, weight, bias], g)]
 
     return step
 

@@ -167,10 +167,12 @@ def _training_mode(network: nn.Module, training: bool) -> Iterator[None]:
 class _PlainPooling(TorchFunctionMode):
     """Trace global average pooling as a mean; PyTorch's own tracing of it ends in `as_strided`."""
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
         kwargs = kwargs or {}
         if func is nn.functional.adaptive_avg_pool2d:
-            x, output_size = [*args, *kwargs.values()]
+            output_size = kwargs.get("output_size", args[-1])
             if output_size in (1, (1, 1), [1, 1]):
-                return x.mean((2, 3), keepdim=True)
+                return args[0].mean((2, 3), keepdim=True)
         return func(*args, **kwargs)
