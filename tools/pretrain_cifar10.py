@@ -238,7 +238,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--stages", type=stage, nargs="+", default=[(48, 18), (64, 7)])
+    parser.add_argument("--stages", type=stage, nargs="+", default=[(48, 16), (64, 12)])
     parser.add_argument("--batch", type=int, default=96, help="images a replica")
     parser.add_argument("--lr", type=float, default=0.15)
     parser.add_argument("--weight-decay", type=float, default=3e-4)

@@ -1,13 +1,13 @@
 """Images from folders, tables and archives, as batches of pixels. Numpy and Pillow only."""
 
-from .dataset import ImageDataset, unlabelled
-from .images import load_image, open_image
-from .load import load_splits, open_images
-from .loader import Batch, Loader
-from .skipped import Skipped
-from .splits import Splits, stratify
-from .transforms import Box, center_crop, crop, random_resized_crop
-from .unreadable import UnreadableImage
+from pocketune.data.dataset import ImageDataset, unlabelled
+from pocketune.data.images import load_image, open_image
+from pocketune.data.load import load_splits, open_images
+from pocketune.data.loader import Batch, Loader
+from pocketune.data.skipped import Skipped
+from pocketune.data.splits import Splits, stratify
+from pocketune.data.transforms import Box, center_crop, crop, random_resized_crop
+from pocketune.data.unreadable import UnreadableImage
 
 __all__ = [
     "Batch",

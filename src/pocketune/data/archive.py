@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO, TYPE_CHECKING
 
-from ..errors import PocketuneError
-from .skipped import shown
-from .sources import is_hidden
+from pocketune.data.skipped import shown
+from pocketune.data.sources import is_hidden
+from pocketune.errors import PocketuneError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..errors import PocketuneError
-from .skipped import Skipped, shown
+from pocketune.data.skipped import Skipped, shown
+from pocketune.errors import PocketuneError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from .dataset import ImageDataset
-    from .example import Example
+    from pocketune.data.dataset import ImageDataset
+    from pocketune.data.example import Example
 
 
 def check_exists(path: Path) -> None:

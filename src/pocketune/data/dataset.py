@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from .sources import FolderSource, Source
+from pocketune.data.sources import FolderSource, Source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .example import PARTS, TRAIN, Example, as_label, one_validation
+from pocketune.data.example import PARTS, TRAIN, Example, as_label, one_validation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

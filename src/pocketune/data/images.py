@@ -18,9 +18,9 @@ from typing import IO
 
 from PIL import Image, TiffImagePlugin, UnidentifiedImageError, WebPImagePlugin
 
-from .modes import to_rgb
-from .orientation import orientation, upright
-from .unreadable import reading
+from pocketune.data.modes import to_rgb
+from pocketune.data.orientation import orientation, upright
+from pocketune.data.unreadable import reading
 
 try:
     from PIL import AvifImagePlugin

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..errors import PocketuneError
-from .archive import ZipSource
-from .check import (
+from pocketune.data.archive import ZipSource
+from pocketune.data.check import (
     check_any,
     check_classes,
     check_complete,
@@ -18,15 +17,16 @@ from .check import (
     check_singles,
     check_trainable,
 )
-from .dataset import ImageDataset
-from .example import VALIDATION, Example
-from .folder import read_folders, wrapper
-from .images import open_image
-from .skipped import Skipped, printable, shown
-from .sources import FolderSource, Source
-from .splits import Splits, stratify
-from .table import read_table
-from .unreadable import UnreadableImage, reading
+from pocketune.data.dataset import ImageDataset
+from pocketune.data.example import VALIDATION, Example
+from pocketune.data.folder import read_folders, wrapper
+from pocketune.data.images import open_image
+from pocketune.data.skipped import Skipped, printable, shown
+from pocketune.data.sources import FolderSource, Source
+from pocketune.data.splits import Splits, stratify
+from pocketune.data.table import read_table
+from pocketune.data.unreadable import UnreadableImage, reading
+from pocketune.errors import PocketuneError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import PocketuneError
-from .images import open_image
-from .skipped import Skipped, printable
-from .transforms import Pixels, center_crop, random_resized_crop
-from .unreadable import UnreadableImage, reading
+from pocketune.data.images import open_image
+from pocketune.data.skipped import Skipped, printable
+from pocketune.data.transforms import Pixels, center_crop, random_resized_crop
+from pocketune.data.unreadable import UnreadableImage, reading
+from pocketune.errors import PocketuneError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .dataset import ImageDataset
+    from pocketune.data.dataset import ImageDataset
 
 AHEAD = 2  # batches being prepared; more would only cost memory
 

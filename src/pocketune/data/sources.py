@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Protocol
 
-from ..errors import PocketuneError
-from .skipped import shown
+from pocketune.data.skipped import shown
+from pocketune.errors import PocketuneError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import PocketuneError
+from pocketune.errors import PocketuneError
 
 if TYPE_CHECKING:
-    from .dataset import ImageDataset
-    from .skipped import Skipped
+    from pocketune.data.dataset import ImageDataset
+    from pocketune.data.skipped import Skipped
 
 Indices = npt.NDArray[np.int64]
 

@@ -7,9 +7,9 @@ import io
 import posixpath
 from typing import TYPE_CHECKING
 
-from ..errors import PocketuneError
-from .example import PARTS, Example, as_label, one_validation
-from .skipped import shown
+from pocketune.data.example import PARTS, Example, as_label, one_validation
+from pocketune.data.skipped import shown
+from pocketune.errors import PocketuneError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

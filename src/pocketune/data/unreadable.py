@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from PIL import Image
 
-from ..errors import PocketuneError
-from .skipped import shown
+from pocketune.data.skipped import shown
+from pocketune.errors import PocketuneError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
