@@ -64,6 +64,17 @@ def kit_for(network: torch.nn.Module, method: str, classes: tuple[str, ...], out
     pocketune.compile(adapted, out, batch=BATCH, size=SIZE, classes=classes)
 
 
+def publish(rows: list[list[str]], seeds: int) -> None:
+    """Write the table as far as it has come: a row takes minutes."""
+    header = ["photos", "method", "top-1 %, mean ± standard deviation", "seconds a run"]
+    note = (
+        f"{SIZE} px, batch {BATCH}, Adam, cosine to 0, learning rates {RATES}, epochs {SETS}; "
+        f"{seeds} seeds (order, crops, dropout). Top-1 on each set's own test split, "
+        "of the best epoch on that split: a comparison of methods, not an unbiased estimate."
+    )
+    write("accuracy", "The baseline methods on real photos", f"{note}\n\n{table(header, rows)}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=Path(__file__).parents[2] / "shared" / "data")
@@ -74,7 +85,7 @@ def main() -> None:
     if not options.data.is_dir():
         sys.exit(f"skipped: no images and weights at {options.data}; name their folder with --data")
     network = pretrained(options.data)
-    rows = []
+    rows: list[list[str]] = []
     for name in options.photos:
         epochs = SETS[name]
         photos = options.data / "classification" / f"{name}.zip"
@@ -101,14 +112,7 @@ def main() -> None:
             spread = stdev(results) if len(results) > 1 else 0.0
             accuracy = f"{mean(results):.1f} ± {spread:.1f}"
             rows.append([name, method, accuracy, f"{mean(seconds):.0f}"])
-            print(rows[-1], flush=True)
-    header = ["photos", "method", "top-1 %, mean ± standard deviation", "seconds a run"]
-    note = (
-        f"{SIZE} px, batch {BATCH}, Adam, cosine to 0, learning rates {RATES}, epochs {SETS}; "
-        f"{options.seeds} seeds (classifier, order, crops). Top-1 on each set's own test split, "
-        "of the best epoch on that split: a comparison of methods, not an unbiased estimate."
-    )
-    write("accuracy", "The baseline methods on real photos", f"{note}\n\n{table(header, rows)}")
+            publish(rows, options.seeds)
 
 
 if __name__ == "__main__":
