@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from pocketune.device.kit import Kit
 
 
-# Measured with ONNX Runtime 1.31 on the five baseline methods for MobileNetV2 at 224 px, where
-# they predict the peak of a process to within 5 %.
+# Fitted with ONNX Runtime 1.31 to the peaks of processes that made steps of the five baseline
+# methods for MobileNetV2 at 224 px; they reproduce those to within 5 %.
 RUNTIME = 22_000_000
 """Bytes that the runtime takes once: mostly its own code, whose pages come in when first run."""
 GRAPH_COPIES = 2
