@@ -1,13 +1,15 @@
-"""Pretrain the network that ships with Pocketune: MobileNetV2 of width 0.35 on CIFAR-10.
+r"""Pretrain the network that ships with Pocketune: MobileNetV2 of width 0.35 on CIFAR-10.
 
-    python tools/pretrain_cifar10.py CIFAR10_FOLDER runs/cifar10
+    python tools/pretrain_cifar10.py CIFAR10_FOLDER runs/small
+    python tools/pretrain_cifar10.py CIFAR10_FOLDER runs/large --stages 96x12 --lr 0.08 --start \
+        runs/small/network.safetensors
 
 CIFAR10_FOLDER holds ``cifar10_train.parquet`` and ``cifar10_test.parquet`` with the columns
 ``image`` (JPEG or PNG bytes) and ``label``. The images of 32 px are enlarged for the network, whose
-five strides of 2 would leave too little of them: most epochs at 48 px, where they are cheaper, the
-last ones at 64 px. The result is ``network.safetensors`` in the output folder, written
-after every epoch; a run that was stopped goes on where it was. ``docs/model_card.md`` tells what
-came out.
+five strides of 2 would leave too little of them: a first cycle at 48 and 64 px, where an epoch is
+cheaper, and a second one at 96 px. The result is ``network.safetensors`` in the output folder,
+written after every epoch; a run that was stopped goes on where it was. ``docs/model_card.md`` tells
+what came out.
 
 Every core trains a replica with one thread on its share of the batch, and the replicas are averaged
 every few steps (local SGD, Stich 2019): on a busy machine about twice as fast as threads that wait
@@ -31,7 +33,7 @@ import numpy as np
 import pyarrow.parquet as parquet
 import torch
 from PIL import Image
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, multiprocessing, nn
 from torch.nn import functional as F
 
@@ -49,7 +51,6 @@ CLASSES = (
     "ship",
     "truck",
 )
-SIZE = 64  # pixels, the size that the network is finished and judged at
 
 
 def load(path: Path) -> tuple[Tensor, Tensor]:
@@ -150,12 +151,12 @@ def learning_rate(progress: float, peak: float, warmup: float) -> float:
 
 
 @torch.no_grad()
-def accuracy(network: nn.Module, images: Tensor, labels: Tensor) -> float:
-    """Share of images whose most likely class is the right one, in evaluation mode."""
+def accuracy(network: nn.Module, images: Tensor, labels: Tensor, size: int) -> float:
+    """Share of images, enlarged to ``size``, whose most likely class is the right one."""
     network.eval()
     correct = 0
     for part, truth in zip(images.split(250), labels.split(250), strict=True):
-        logits = network(enlarge(part.float(), SIZE, network))
+        logits = network(enlarge(part.float(), size, network))
         correct += int((logits.argmax(1) == truth).sum())
     return correct / len(labels)
 
@@ -176,6 +177,8 @@ class Trainer:
     def __init__(self, arguments: argparse.Namespace, rank: int, average: Average) -> None:
         self.arguments, self.rank, self.average = arguments, rank, average
         self.network = build_network(arguments.seed)
+        if arguments.start is not None:
+            self.network.load_state_dict(load_file(arguments.start))
         self.optimizer = optimizer_for(self.network, arguments.weight_decay)
         self.sizes = [size for size, epochs in arguments.stages for _ in range(epochs)]
         self.epoch = 0
@@ -234,11 +237,12 @@ def stage(text: str) -> tuple[int, int]:
 
 
 def parse_arguments() -> argparse.Namespace:
-    """The command line; its defaults are how the shipped network was made."""
+    """The command line; its defaults are the first cycle of the shipped network."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--stages", type=stage, nargs="+", default=[(48, 16), (64, 12)])
+    parser.add_argument("--start", type=Path, help="network.safetensors of an earlier cycle")
     parser.add_argument("--batch", type=int, default=96, help="images a replica")
     parser.add_argument("--lr", type=float, default=0.15)
     parser.add_argument("--weight-decay", type=float, default=3e-4)
@@ -270,7 +274,7 @@ def train(
             continue
         last = trainer.epoch == len(trainer.sizes)
         count = len(test[1]) if last else len(test[1]) // 5
-        correct = accuracy(trainer.network, test[0][:count], test[1][:count])
+        correct = accuracy(trainer.network, test[0][:count], test[1][:count], size)
         facts = {"epoch": trainer.epoch, "accuracy": correct, "images": count}
         save(trainer.network, arguments.out / "network.safetensors", facts)
         trainer.save_checkpoint(arguments.out / "checkpoint.pt")

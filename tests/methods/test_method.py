@@ -40,6 +40,19 @@ class Replace(Method):
         return Plan(frozenset(self.trained), frozenset(), replaced)
 
 
+@dataclass(frozen=True)
+class AddBranch(Method):
+    """Train a 1x1 convolution beside a block, and store what is frozen in some bits."""
+
+    block: str
+    bits: int = 32
+
+    def plan(self, network: nn.Module) -> Plan:
+        names = frozenset(f"{self.block}.branch.{name}" for name in ("weight", "bias"))
+        branches = {self.block: lambda block: nn.Conv2d(8, 16, 1)}
+        return Plan(names, frozenset(), branches=branches, frozen_bits=self.bits)
+
+
 def tiny() -> nn.Sequential:
     return nn.Sequential(
         nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.ReLU(inplace=True)),
@@ -152,3 +165,22 @@ def test_training_what_another_method_replaced_is_a_conflict() -> None:
 def test_methods_are_values() -> None:
     assert TopBlocks(blocks=3) == TopBlocks()
     assert len({FullFineTune(), FullFineTune(), TopBlocks(2), TopBlocks(3)}) == 3
+
+
+def test_a_branch_is_trained_beside_what_another_method_trains(network: nn.Module) -> None:
+    method = AddBranch("features.1") + LastLayer()
+    adapted = adapt(network, method)
+    trained = {name for name, p in adapted.named_parameters() if p.requires_grad}
+    last = {name for name, p in adapt(network, LastLayer()).named_parameters() if p.requires_grad}
+    assert trained == last | {"features.1.branch.weight", "features.1.branch.bias"}
+
+
+def test_two_branches_on_one_block_are_a_conflict(network: nn.Module) -> None:
+    with pytest.raises(MethodConflict, match=r"both add a branch to block features\.1;"):
+        adapt(network, AddBranch("features.1") + AddBranch("features.1"))
+    assert len((AddBranch("features.1") + AddBranch("features.2")).plan(network).branches) == 2
+
+
+def test_a_sum_stores_frozen_weights_in_the_fewest_bits_asked_for(network: nn.Module) -> None:
+    method = AddBranch("features.1", bits=8) + AddBranch("features.2")
+    assert method.plan(network).frozen_bits == 8

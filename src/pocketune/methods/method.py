@@ -54,17 +54,19 @@ class Sum(Method):
         object.__setattr__(self, "methods", tuple(itertools.chain(*terms)))
 
     def plan(self, network: nn.Module) -> Plan:
-        """Everything that any of the methods trains or replaces.
+        """Everything that any of the methods trains, replaces or adds.
 
         Raises:
             MethodConflict: if two of them replace the same layer, or one replaces a layer inside
-                another's.
+                another's, or two of them add a branch to the same block.
         """
         plans = [method.plan(network) for method in self.methods]
         return Plan(
             trained=frozenset().union(*(plan.trained for plan in plans)),
             batch_norms=frozenset().union(*(plan.batch_norms for plan in plans)),
             replaced=_merge_replaced(self.methods, plans),
+            branches=_merge_branches(self.methods, plans),
+            frozen_bits=min(plan.frozen_bits for plan in plans),
         )
 
     def __str__(self) -> str:
@@ -108,6 +110,21 @@ def _merge_replaced(methods: tuple[Method, ...], plans: list[Plan]) -> dict[str,
         replaced.update(plan.replaced)
         owners.update(dict.fromkeys(plan.replaced, method))
     return replaced
+
+
+def _merge_branches(methods: tuple[Method, ...], plans: list[Plan]) -> dict[str, Factory]:
+    branches: dict[str, Factory] = {}
+    owners: dict[str, Method] = {}
+    for method, plan in zip(methods, plans, strict=True):
+        for block in plan.branches:
+            if block in owners:
+                raise MethodConflict(
+                    f"{owners[block]} and {method} both add a branch to block {block}; "
+                    "use one of them"
+                )
+        branches.update(plan.branches)
+        owners.update(dict.fromkeys(plan.branches, method))
+    return branches
 
 
 def _nested(a: str, b: str) -> bool:

@@ -8,6 +8,7 @@ from torch import nn
 from pocketune.errors import PocketuneError
 from pocketune.surgery import (
     Factory,
+    add_branches,
     batch_norms,
     disable_inplace,
     freeze_batch_norms,
@@ -22,18 +23,24 @@ class MethodConflict(PocketuneError):  # noqa: N818 (it is the user's word for i
 
 @dataclass(frozen=True)
 class Plan:
-    """What is trained and what is replaced, by the names of the network's own modules.
+    """What is trained, replaced and added, by the names of the network's own modules.
 
     Attributes:
-        trained: names of the parameters that are trained, as they are after `replaced`.
+        trained: names of the parameters that are trained, as they are after `replaced` and
+            `branches`.
         batch_norms: names of the batch norms that normalise with the batch's statistics and
             update the running ones; every other batch norm becomes a `FrozenBatchNorm2d`.
         replaced: for each replaced module the factory of the one that takes its place.
+        branches: for each block that gets a side branch the factory that makes it; its
+            parameters are called `<block>.branch.<name>`.
+        frozen_bits: bits in which frozen weights are stored, 32 or 8.
     """
 
     trained: frozenset[str]
     batch_norms: frozenset[str]
     replaced: Mapping[str, Factory] = field(default_factory=dict)
+    branches: Mapping[str, Factory] = field(default_factory=dict)
+    frozen_bits: int = 32
 
     @classmethod
     def training(cls, network: nn.Module, trained: Iterable[str]) -> "Plan":
@@ -52,6 +59,7 @@ class Plan:
         Raises:
             MethodConflict: if a parameter to train is not there once layers are replaced.
         """
+        add_branches(network, self.branches)
         swap(network, self.replaced)
         missing = self.trained.difference(name for name, _ in network.named_parameters())
         if missing:

@@ -18,7 +18,7 @@ from torch import nn
 
 from pocketune.errors import PocketuneError
 from pocketune.networks.blocks import Block, Layer, make_layer, read_block
-from pocketune.networks.modules import conv_layers, is_convolution
+from pocketune.networks.modules import conv_layers, is_convolution, main_modules
 
 CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
@@ -79,7 +79,7 @@ def anatomy(network: nn.Module) -> Anatomy:
 def _blocks(network: nn.Module) -> Iterator[Block]:
     """Outermost modules built like a block; containers are not blocks but what holds them."""
     inside: Block | None = None
-    for path, module in network.named_modules():
+    for path, module in main_modules(network):
         if module is network or isinstance(module, CONTAINERS) or _within(path, inside):
             continue
         if block := read_block(path, module):
@@ -91,7 +91,7 @@ def _around(
     network: nn.Module, blocks: tuple[Block, ...]
 ) -> tuple[list[tuple[str, nn.Module]], list[tuple[str, nn.Module]]]:
     """Modules registered before the first block, and behind the last one."""
-    modules = list(network.named_modules())
+    modules = list(main_modules(network))
     paths = [path for path, _ in modules]
     first = paths.index(blocks[0].name)
     last = max(place for place, path in enumerate(paths) if _within(path, blocks[-1]))
@@ -103,11 +103,11 @@ def _refuse_unknown_blocks(network: nn.Module, blocks: tuple[Block, ...]) -> Non
     known = {block.name for block in blocks}
     before, after = _around(network, blocks)
     outside = {path for path, _ in before + after}
-    for path, module in network.named_modules():
+    for path, module in main_modules(network):
         if any(_within(path, block) for block in blocks):
             continue
         holds_blocks = any(name.startswith(f"{path}.") for name in known) or path == ""
-        several = sum(is_convolution(part) for part in module.modules()) > 1
+        several = sum(is_convolution(part) for _, part in main_modules(module)) > 1
         lost = is_convolution(module) and path not in outside
         if lost or (several and not holds_blocks and not isinstance(module, CONTAINERS)):
             raise PocketuneError(

@@ -14,6 +14,7 @@ from pocketune.networks.modules import (
     is_norm,
     is_pointwise,
     is_spatial,
+    main_modules,
 )
 
 PATTERNS = (  # kind, then role and test of each convolution in the order in which they run
@@ -82,7 +83,7 @@ def read_block(name: str, module: nn.Module) -> Block | None:
     squeeze_excite = _squeeze_excite(name, module)
     found = conv_layers(
         (path, part)
-        for path, part in module.named_modules(prefix=name)
+        for path, part in main_modules(module, prefix=name)
         if squeeze_excite is None or not f"{path}.".startswith(f"{squeeze_excite}.")
     )
     shortcut = [layer for layer in found if _in_shortcut(layer.path, name)]
@@ -133,7 +134,7 @@ def _residual(kind: str, module: nn.Module, main: list[ConvLayer]) -> bool:
 
 def _squeeze_excite(name: str, block: nn.Module) -> str | None:
     """Path of the outermost module made of two 1x1 layers, C -> squeezed -> C, and no norm."""
-    for path, module in block.named_modules(prefix=name):
+    for path, module in main_modules(block, prefix=name):
         if module is block or any(is_norm(part) for part in module.modules()):
             continue
         sizes = [_sizes(part) for part in module.modules() if _sizes(part)]

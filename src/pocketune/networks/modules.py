@@ -4,7 +4,7 @@ Networks of other packages, and our own memory-lean layers, bring classes of the
 convolutions, norms and activations; these rules see through them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeGuard
 
@@ -26,6 +26,19 @@ ACTIVATIONS = (
     nn.Tanh,
 )
 ACTIVATION_WORDS = ("relu", "swish", "silu", "gelu", "mish", "sigmoid", "tanh", "activation")
+
+
+def main_modules(network: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
+    """`network.named_modules()` without what methods have added beside its blocks.
+
+    A side branch says of itself `is_side_branch = True`.
+    """
+    branches: list[str] = []
+    for path, module in network.named_modules(prefix=prefix):
+        if getattr(module, "is_side_branch", False):
+            branches.append(f"{path}.")
+        if not f"{path}.".startswith(tuple(branches)):
+            yield path, module
 
 
 def is_convolution(module: nn.Module) -> TypeGuard[nn.Conv2d]:

@@ -1,5 +1,6 @@
 """What methods are made of: small changes to a network, in place, by the names of its modules."""
 
+from pocketune.surgery.branch import BRANCH, add_branches
 from pocketune.surgery.freeze import (
     batch_norms,
     disable_inplace,
@@ -10,7 +11,9 @@ from pocketune.surgery.freeze import (
 from pocketune.surgery.swap import Factory, swap
 
 __all__ = [
+    "BRANCH",
     "Factory",
+    "add_branches",
     "batch_norms",
     "disable_inplace",
     "freeze_batch_norms",

@@ -1,0 +1,42 @@
+"""Let another module run beside a block."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from pocketune.surgery.swap import Factory
+
+BRANCH = "branch"
+"""Name of the branch inside its block, and so in the state dict."""
+
+
+def add_branches(network: nn.Module, factories: Mapping[str, Factory]) -> None:
+    """Add side branches to blocks of `network`, in place.
+
+    A block then computes `block(x) + block.branch(x)`; what was there keeps its names, and
+    `anatomy` does not see the branch.
+
+    Args:
+        network: any module.
+        factories: by the name of the block; each makes the branch from its block. The branch is
+            in training or evaluation mode as the block is.
+
+    Raises:
+        AttributeError: if there is no module of that name.
+        KeyError: if a block has a branch already.
+    """
+    for name, factory in factories.items():
+        block = network.get_submodule(name)
+        if hasattr(block, BRANCH):
+            raise KeyError(f"{name} has a {BRANCH} already")
+        branch = factory(block).train(block.training)
+        branch.is_side_branch = True  # type: ignore[assignment]
+        block.add_module(BRANCH, branch)
+        block.register_forward_hook(_add_branch)
+
+
+def _add_branch(block: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
+    branch: nn.Module = block.get_submodule(BRANCH)
+    added: Tensor = output + branch(inputs[0])
+    return added

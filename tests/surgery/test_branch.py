@@ -1,0 +1,68 @@
+"""Letting another module run beside a block."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from pocketune.networks import anatomy, create_network
+from pocketune.surgery import add_branches
+
+
+@pytest.fixture
+def network() -> nn.Module:
+    return create_network("mobilenet_v2", width=0.35, classes=3).eval()
+
+
+def pointwise(block: nn.Module) -> nn.Module:
+    first, last = block.conv[0][0], block.conv[-2]
+    return nn.Conv2d(first.in_channels, last.out_channels, 1)
+
+
+def test_branch_is_added_to_the_output_of_its_block(network: nn.Module) -> None:
+    x = torch.randn(2, 3, 32, 32)
+    inside = network.features[:3](x)
+    before = network.features[3](inside)
+    add_branches(network, {"features.3": pointwise})
+    expected = before + network.features[3].branch(inside)
+    torch.testing.assert_close(network.features[3](inside), expected)
+
+
+def test_the_network_keeps_its_names_and_gains_the_branch(network: nn.Module) -> None:
+    before = set(network.state_dict())
+    add_branches(network, {"features.3": pointwise})
+    added = {"features.3.branch.weight", "features.3.branch.bias"}
+    assert set(network.state_dict()) == before | added
+
+
+def test_anatomy_does_not_see_the_branch(network: nn.Module) -> None:
+    before = anatomy(network)
+    add_branches(network, dict.fromkeys(("features.2", "features.3"), pointwise))
+    assert anatomy(network) == before
+
+
+def test_a_copy_has_a_branch_of_its_own(network: nn.Module) -> None:
+    add_branches(network, {"features.3": pointwise})
+    twin, x = copy.deepcopy(network), torch.randn(1, 3, 32, 32)
+    before = twin(x)
+    nn.init.zeros_(network.features[3].branch.weight)
+    assert torch.equal(twin(x), before)
+    assert not torch.equal(network(x), before)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_branch_is_in_the_mode_of_its_block(network: nn.Module, training: bool) -> None:
+    add_branches(network.train(training), {"features.3": pointwise})
+    assert network.features[3].branch.training is training
+
+
+def test_a_second_branch_on_a_block_is_an_error(network: nn.Module) -> None:
+    add_branches(network, {"features.3": pointwise})
+    with pytest.raises(KeyError, match="branch"):
+        add_branches(network, {"features.3": pointwise})
+
+
+def test_unknown_block_is_an_error(network: nn.Module) -> None:
+    with pytest.raises(AttributeError):
+        add_branches(network, {"nothing": pointwise})
