@@ -61,7 +61,7 @@ class GradientFilterMemory:
 class GradientFilterFlops:
     """Gradient Filtering's convention for FLOPs."""
 
-    name: ClassVar[str] = "gradfilter-flops"
+    name: ClassVar[str] = "gradfilter"
 
     def count(self, walk: Walk, batch: int = 1) -> PublishedFlops:
         """FLOPs of the backward pass of `batch` samples."""

@@ -47,7 +47,7 @@ class MobileTLFlops:
             paper's MobileNetV3 needs (1, 1); its ProxylessNAS (2, 4), which may be a slip.
     """
 
-    name: ClassVar[str] = "mobiletl-flops"
+    name: ClassVar[str] = "mobiletl"
     addition: tuple[int, int] = (1, 1)
 
     def count(self, walk: Walk, batch: int = 8) -> PublishedFlops:
