@@ -9,7 +9,8 @@ form takes least memory there (`pocketune.compiler.lower.mask`). Their plain ref
 `unpackbits` are several times as fast as the same written in PyTorch's operators.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -18,6 +19,21 @@ from torch import Tensor
 
 _NUMPY_TYPES = (torch.float16, torch.float32, torch.float64)
 _PLACES = 1 << np.arange(8, dtype=np.uint8)  # of element i of eight: the lowest bit first
+
+F = TypeVar("F", bound=Callable[..., Tensor])
+
+
+def _operator(schema: str) -> Callable[[F], F]:
+    """Make an operator of a function; `torch.library.custom_op` costs 0.1 ms more a call."""
+
+    def register(function: F) -> F:
+        name = f"pocketune::{function.__name__}"
+        torch.library.define(name, schema)
+        torch.library.impl(name, "default", function)
+        operator: F = getattr(torch.ops.pocketune, function.__name__).default
+        return operator
+
+    return register
 
 
 def pack_bits(mask: Tensor) -> Tensor:
@@ -38,7 +54,7 @@ def unpack_bits(packed: Tensor, shape: tuple[int, ...]) -> Tensor:
     return bits[: torch.Size(shape).numel()].view(shape)
 
 
-@torch.library.custom_op("pocketune::pack_nonnegative", mutates_args=())
+@_operator("(Tensor x, bool channels_last) -> Tensor")
 def pack_nonnegative(x: Tensor, channels_last: bool) -> Tensor:
     """Packed `x >= 0`; zero counts, whatever its sign.
 
@@ -55,7 +71,7 @@ def pack_nonnegative(x: Tensor, channels_last: bool) -> Tensor:
     return pack_bits(flat >= 0)
 
 
-@torch.library.custom_op("pocketune::pack_between", mutates_args=())
+@_operator("(Tensor x, float low, float high, bool channels_last) -> Tensor")
 def pack_between(x: Tensor, low: float, high: float, channels_last: bool) -> Tensor:
     """Packed `low < x < high`; `high` may be infinite. Otherwise as `pack_nonnegative`."""
     flat = _flat(x, channels_last)
@@ -68,7 +84,7 @@ def pack_between(x: Tensor, low: float, high: float, channels_last: bool) -> Ten
     return pack_bits((flat > low) & (flat < high))
 
 
-@torch.library.custom_op("pocketune::mask_gradient", mutates_args=())
+@_operator("(Tensor gradient, Tensor packed, bool channels_last) -> Tensor")
 def mask_gradient(gradient: Tensor, packed: Tensor, channels_last: bool) -> Tensor:
     """`gradient` where its bit is set, zero elsewhere.
 
@@ -92,16 +108,18 @@ def mask_gradient(gradient: Tensor, packed: Tensor, channels_last: bool) -> Tens
     return masked.view(batch, height, width, channels).permute(0, 3, 1, 2)
 
 
-@pack_nonnegative.register_fake
-@pack_between.register_fake
-def _(x: Tensor, *_: object) -> Tensor:
+def _packed_shape(x: Tensor, *_: object) -> Tensor:
     return x.new_empty((x.numel() + 7) // 8, dtype=torch.uint8)
 
 
-@mask_gradient.register_fake
-def _(gradient: Tensor, _: Tensor, channels_last: bool) -> Tensor:
+def _masked_shape(gradient: Tensor, _: Tensor, channels_last: bool) -> Tensor:
     order = torch.channels_last if channels_last else torch.contiguous_format
     return torch.empty_like(gradient, memory_format=order)
+
+
+torch.library.register_fake("pocketune::pack_nonnegative", _packed_shape)
+torch.library.register_fake("pocketune::pack_between", _packed_shape)
+torch.library.register_fake("pocketune::mask_gradient", _masked_shape)
 
 
 def is_channels_last(x: Tensor) -> bool:
@@ -114,6 +132,7 @@ def is_channels_last(x: Tensor) -> bool:
 
 
 def _flat(x: Tensor, channels_last: bool) -> Tensor:
+    x = x.detach()
     return (x.permute(0, 2, 3, 1) if channels_last else x).reshape(-1)
 
 
