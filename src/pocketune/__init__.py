@@ -17,6 +17,7 @@ _HOMES = {
         "FullFineTune",
         "LastLayer",
         "NormAndLast",
+        "TinyTL",
         "TopBlocks",
         "adapt",
         "create_method",
