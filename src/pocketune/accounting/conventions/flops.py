@@ -46,9 +46,7 @@ class PublishedFlops:
     layers: tuple[LayerFlops, ...]
 
 
-def total(
-    convention: str, costs: Iterable[tuple[Call, Flops]], *, batch: int
-) -> PublishedFlops:
+def total(convention: str, costs: Iterable[tuple[Call, Flops]], *, batch: int) -> PublishedFlops:
     """Add up what the layers do."""
     layers = tuple(
         LayerFlops(call.path, type(call.module).__name__, call.block, *flops)
