@@ -24,6 +24,7 @@ _HOMES = {
         "FullFineTune",
         "LastLayer",
         "NormAndLast",
+        "TinyTL",
         "TopBlocks",
         "adapt",
         "create_method",

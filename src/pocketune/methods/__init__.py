@@ -18,6 +18,7 @@ from pocketune.methods.registry import (
     register_method,
 )
 from pocketune.methods.report import TrainableCount, trainable
+from pocketune.methods.tinytl import TinyTL
 
 __all__ = [
     "BiasAndLast",
@@ -28,6 +29,7 @@ __all__ = [
     "NormAndLast",
     "Plan",
     "Sum",
+    "TinyTL",
     "TopBlocks",
     "TrainableCount",
     "adapt",
