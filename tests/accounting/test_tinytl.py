@@ -169,7 +169,7 @@ def test_the_definition_on_a_small_network():
     ]  # fmt: skip
     assert [layer.cumulative_bytes for layer in memory.layers][-1] == memory.saved_bytes == 1264
     assert memory.parameter_bytes == 4 * (24 + 16 + 18) + 72
-    assert memory.peak_layer == "7" and memory.activation_bytes == 2 * (1232 + 40)
+    assert memory.peak_layer == "3" and memory.activation_bytes == 2 * (720 + 576)
     assert memory.total_bytes == memory.parameter_bytes + memory.activation_bytes
 
 
