@@ -25,6 +25,7 @@ _HOMES = {
         "LastLayer",
         "NormAndLast",
         "TinyTL",
+        "RepNet",
         "TopBlocks",
         "adapt",
         "create_method",
