@@ -11,6 +11,7 @@ from pocketune.layers.filtered_conv import FilteredConv2d
 from pocketune.layers.group_norm import GroupNorm
 from pocketune.layers.lite_residual import LiteResidual
 from pocketune.layers.norm import FrozenBatchNorm2d
+from pocketune.layers.program import ProgramModule
 from pocketune.layers.weight_standardization import StandardizedConv2d, standardized
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "LiteResidual",
     "MaskedReLU",
     "MaskedReLU6",
+    "ProgramModule",
     "SignedHardswish",
     "SignedReLU",
     "SignedReLU6",

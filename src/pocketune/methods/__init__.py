@@ -17,6 +17,7 @@ from pocketune.methods.registry import (
     method_to_dict,
     register_method,
 )
+from pocketune.methods.repnet import RepNet
 from pocketune.methods.report import TrainableCount, trainable
 from pocketune.methods.tinytl import TinyTL
 
@@ -28,6 +29,7 @@ __all__ = [
     "MethodConflict",
     "NormAndLast",
     "Plan",
+    "RepNet",
     "Sum",
     "TinyTL",
     "TopBlocks",
