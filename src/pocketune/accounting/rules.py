@@ -49,7 +49,9 @@ class Rules(Generic[P, Cost]):
     def __init__(self, convention: str, base: "Rules[P, Cost] | None" = None) -> None:
         self.convention = convention
         own: dict[type[nn.Module], Callable[P, Cost]] = {}
-        self._rules = ChainMap(own, *(base._rules.maps if base else ()))
+        self._rules: ChainMap[type[nn.Module], Callable[P, Cost]] = ChainMap(
+            own, *(base._rules.maps if base else ())
+        )
 
     def rule(self, *layers: type[nn.Module]) -> Callable[[Callable[P, Cost]], Callable[P, Cost]]:
         """Decorator: the function is the rule for these classes and their subclasses."""
