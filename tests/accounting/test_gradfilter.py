@@ -9,29 +9,13 @@ from torch import nn
 
 from pocketune.accounting import Walk, walk
 from pocketune.accounting.conventions.gradfilter import (
-    FLOPS,
-    MEMORY,
     GradientFilterFlops,
     GradientFilterMemory,
-    filtered_flops,
-    filtered_memory,
 )
+from pocketune.layers import FilteredConv2d
 from pocketune.networks import anatomy
 
 from .networks import on_meta
-
-
-class Filtered(nn.Conv2d):
-    """Stands for a convolution with filtered gradients; its shapes are those of any other."""
-
-
-@pytest.fixture(autouse=True)
-def rules(monkeypatch):
-    """Rules for the stand-in, in patches of two by two."""
-    for rules in (MEMORY, FLOPS):
-        monkeypatch.setattr(rules, "_rules", rules._rules.new_child())
-    MEMORY.rule(Filtered)(lambda call: filtered_memory(call, 2))
-    FLOPS.rule(Filtered)(lambda call, batch: filtered_flops(call, batch, 2))
 
 
 @cache
@@ -43,7 +27,7 @@ def last_convolutions(name: str, count: int, *, filtered: bool) -> Walk:
         conv = network.get_submodule(layer.conv)
         conv.weight.requires_grad_(True)
         if filtered:
-            conv.__class__ = Filtered
+            network.set_submodule(layer.conv, FilteredConv2d.from_conv(conv, patch=2))
     for path in anatomy(network).classifier:
         network.get_submodule(path).requires_grad_(True)
     return walk(network)
@@ -167,7 +151,7 @@ def test_the_formulas_on_a_small_network():
     twice = 12 * (50 + 50 - 1) + 4 * (9 * 50 + 50 - 1) + 2 * 4 * 9 * 50
     assert GradientFilterFlops().count(seen, 2).total == twice
     assert GradientFilterMemory().measure(seen, 2).total_bytes == 2 * 4 * (3 + 4) * 25
-    network[2].__class__ = Filtered
+    network[2] = FilteredConv2d.from_conv(network[2], patch=2)
     seen = walk(network, (3, 5, 5))
     assert GradientFilterFlops().count(seen).total == first + 4 * (2 * 9 - 1) + 4 * (2 * 9 + 8)
     assert GradientFilterMemory().measure(seen).total_bytes == 4 * (3 * 25 + 4 * 9)
