@@ -7,7 +7,7 @@ from pocketune.cli.train import Optimizer
 from pocketune.device.optimizer import OPTIMIZERS
 from pocketune.device.settings import EPOCHS, LEARNING_RATES
 
-COMMANDS = ["train", "predict", "evaluate", "export", "demo", "networks", "methods"]
+COMMANDS = ["train", "predict", "evaluate", "export", "demo", "networks", "methods", "tables"]
 
 
 def test_version(run):
