@@ -9,7 +9,7 @@ of input, output and weight:
 | --- | --- | --- |
 | output | max(x, y) + w | w |
 | gradient of the input | max(x, y) + w | w |
-| the same with a dense kernel and a stride | x + y + w | w |
+| the same with a dense kernel and a stride | max(2 x, x + w, y + w) | w |
 | gradient of the weight | max(x + y, w) | 2 w |
 | gradient of a depthwise weight larger than 3 x 3 | w | max(x, y) + w |
 
@@ -20,9 +20,9 @@ input.
 
 Read off PyTorch 2.13 on an AVX-512 processor with a counting `malloc`, for dense, grouped and
 depthwise convolutions of 3 to 960 channels on maps of 7 to 224 pixels, batches of 1 and 8, one and
-two threads. Most are met to a few per cent, first layers and strided input gradients to 40 %. Not
-modelled: channels that are no multiple of 8 or 16 are padded to one; in channels-last, oneDNN takes many times more for weight gradients of depthwise
-convolutions on maps of a few pixels.
+two threads. Most are met to a few per cent, first layers to 40 %. Not modelled: channels that are
+no multiple of 8 or 16 are padded to one; in channels-last, oneDNN takes many times more for weight
+gradients of depthwise convolutions on maps of a few pixels.
 """
 
 from __future__ import annotations
@@ -81,8 +81,11 @@ def _as_forward(x: Tensor, weight: Tensor, y: Tensor, layout: torch.memory_forma
 
 
 def _input_gradient(x: Tensor, weight: Tensor, y: Tensor, layout: torch.memory_format) -> int:
-    both = weight.shape[1] > 1 and x.shape[2:] != y.shape[2:] and layout is not torch.channels_last
-    return _as_forward(x, weight, y, layout) + (min(x.nbytes, y.nbytes) if both else 0)
+    needed = _as_forward(x, weight, y, layout)
+    strided = weight.shape[1] > 1 and x.shape[2] > y.shape[2]
+    if strided and layout is not torch.channels_last:
+        needed = max(needed, 2 * x.nbytes)
+    return needed
 
 
 def _weight_gradient(x: Tensor, weight: Tensor, y: Tensor, layout: torch.memory_format) -> int:
