@@ -91,9 +91,7 @@ def work(kit: str, photos: str, out: str) -> None:
         classes=CLASSES,
         slots=state_slots(OPTIMIZER, 0.9),
     )
-    result = pocketune.train(
-        kit, photos, out=out, epochs=1, optimizer=OPTIMIZER, progress=Silent()
-    )
+    result = pocketune.train(kit, photos, out=out, epochs=1, optimizer=OPTIMIZER, progress=Silent())
     parts = {name: getattr(predicted, name) for name in type(predicted).__dataclass_fields__}
     print(json.dumps({"parts": parts, "peak": result.peak_memory}))
 

@@ -69,7 +69,7 @@ class Account:
     """Memory and FLOPs of one training step of a PyTorch module; `print` it to see a table.
 
     Attributes:
-        network: class of the network.
+        network: its name, or its class where it is none of ours.
         batch: images of the step.
         size: side of the images in pixels.
         optimizer: name of the optimizer.

@@ -77,7 +77,7 @@ def operator_flops(func: Any, args: tuple[Any, ...], result: Any) -> Flops:
     if rule is not None:
         return rule(args, result)
     results = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
-    if func.is_view or not any(t.is_floating_point() for t in results):
+    if func.is_view or not any(t.is_floating_point() or t.is_complex() for t in results):
         return Flops(0, 0)
     if torch.Tag.pointwise in func.tags:
         return _elementwise(results[0])

@@ -61,7 +61,7 @@ def account(
     moments.append(_optimizer_moment(moments[-1]))
     layers = layer_costs(step, moments, network, flops_an_element)
     return Account(
-        network=type(network).__name__,
+        network=_name(network),
         batch=batch,
         size=size,
         optimizer=optimizer,
@@ -69,6 +69,11 @@ def account(
         layers=layers,
         blocks=block_costs(layers, network),
     )
+
+
+def _name(network: nn.Module) -> str:
+    config = getattr(network, "config", None)
+    return str(getattr(config, "name", type(network).__name__))
 
 
 def _check(network: nn.Module, batch: int, size: int, optimizer: str) -> None:

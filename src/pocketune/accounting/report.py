@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import io
+import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from itertools import pairwise
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from pocketune.accounting.conventions.memory import LayerMemory, PublishedMemory
 from pocketune.accounting.costs import Account, Cost
 
 LABELS = {
@@ -26,17 +28,33 @@ LABELS = {
 }
 """The categories of `Memory` in words."""
 
-_BAR = 24
+_BAR, _SHORT = 24, 14
 _SPARKS = "▁▂▃▄▅▆▇█"
 _LINE = 72
 
 
 def render(account: Account, *, by: str = "block", width: int = 100) -> str:
     """The account as text, without colours."""
-    console = Console(file=io.StringIO(), width=width)
-    console.print(report(account, by=by))
-    text = console.file.getvalue()  # type: ignore[attr-defined]
-    return str(text).rstrip()
+    console = Console(width=width)
+    with console.capture() as captured:
+        console.print(report(account, by=by))
+    return captured.get().rstrip()
+
+
+def print_account(account: Account, *, by: str, as_json: bool) -> None:
+    """Print an account to the terminal, as tables or as one JSON object."""
+    if as_json:
+        print(json.dumps(account.to_dict()))
+    else:
+        Console().print(report(account, by=by))
+
+
+def print_published(memory: PublishedMemory, *, by: str, as_json: bool) -> None:
+    """Print a paper's count to the terminal, as a table or as one JSON object."""
+    if as_json:
+        print(json.dumps(asdict(memory)))
+    else:
+        Console().print(published_report(memory, by=by))
 
 
 def report(account: Account, *, by: str = "block") -> RenderableType:
@@ -45,6 +63,36 @@ def report(account: Account, *, by: str = "block") -> RenderableType:
     return Group(
         _categories(account), Text(), *_course(account), Text(), _costs(rows, by), _work(account)
     )
+
+
+def published_report(memory: PublishedMemory, *, by: str = "block") -> RenderableType:
+    """What a paper counts: of a sample by `block` or `layer`, and in total."""
+    table = Table(title=f"As {memory.convention} counts: a step of {memory.batch}")
+    table.add_column(by)
+    for header in ("kept, a sample", "so far", "temporary", "peak"):
+        table.add_column(header, justify="right")
+    table.add_column("", width=_BAR)
+    groups: dict[str, list[LayerMemory]] = {}
+    for layer in memory.layers:
+        groups.setdefault((layer.block if by == "block" else None) or layer.path, []).append(layer)
+    highest = max(layer.peak_bytes for layer in memory.layers)
+    for name, layers in groups.items():
+        peak = max(layer.peak_bytes for layer in layers)
+        table.add_row(
+            _place(name),
+            megabytes(sum(layer.saved_bytes for layer in layers)),
+            megabytes(layers[-1].cumulative_bytes),
+            megabytes(max(layer.temporary_bytes for layer in layers)),
+            megabytes(peak),
+            _bar(peak, highest),
+            style="bold" if peak == highest else None,
+        )
+    total = Text.assemble(
+        f"parameters {megabytes(memory.parameter_bytes)}, "
+        f"activations {megabytes(memory.activation_bytes)}, total ",
+        (megabytes(memory.total_bytes), "bold"),
+    )
+    return Group(table, total)
 
 
 def _categories(account: Account) -> Table:
@@ -80,10 +128,10 @@ def _course(account: Account) -> list[Text]:
 
 def _costs(costs: Sequence[Cost], by: str) -> Table:
     table = Table()
-    table.add_column(by)
+    table.add_column(by, no_wrap=True)
     for header in ("parameters", "kept", "so far", "temporary", "peak"):
         table.add_column(header, justify="right")
-    table.add_column("", width=_BAR)
+    table.add_column("", width=_SHORT)
     table.add_column("MFLOP", justify="right")
     highest = max(cost.peak_bytes for cost in costs)
     for cost in costs:
@@ -94,7 +142,7 @@ def _costs(costs: Sequence[Cost], by: str) -> Table:
             megabytes(cost.cumulative_kept_bytes),
             megabytes(cost.temporary_bytes),
             megabytes(cost.peak_bytes),
-            _bar(cost.peak_bytes, highest),
+            _bar(cost.peak_bytes, highest, _SHORT),
             f"{cost.work.total / 1e6:,.1f}",
             style="bold" if cost.peak_bytes == highest else None,
         )
@@ -129,9 +177,9 @@ def sparkline(values: Sequence[int], width: int) -> str:
     return "".join(_SPARKS[round(max(part) / highest * (len(_SPARKS) - 1))] for part in parts)
 
 
-def _bar(size: int, whole: int) -> str:
-    return "█" * round(size / max(1, whole) * _BAR)
+def _bar(size: int, whole: int, width: int = _BAR) -> str:
+    return "█" * round(size / max(1, whole) * width)
 
 
 def _place(path: str) -> str:
-    return path or "(the network itself)"
+    return path or "(network)"
