@@ -32,6 +32,7 @@ _HOMES = {
         "list_methods",
         "trainable",
     ],
+    "accounting": ["account", "register_flops"],
     "compiler": ["compile"],
     "device": ["Kit", "evaluate", "export", "predict", "resume", "train"],
 }
