@@ -18,8 +18,10 @@ from pocketune.methods.registry import (
     method_to_dict,
     register_method,
 )
+from pocketune.methods.repnet import RepNet
 from pocketune.methods.report import TrainableCount, trainable
 from pocketune.methods.signed_backward import SignedBackward
+from pocketune.methods.tinytl import TinyTL
 
 __all__ = [
     "BiasAndLast",
@@ -30,8 +32,10 @@ __all__ = [
     "MobileTL",
     "NormAndLast",
     "Plan",
+    "RepNet",
     "SignedBackward",
     "Sum",
+    "TinyTL",
     "TopBlocks",
     "TrainableCount",
     "adapt",

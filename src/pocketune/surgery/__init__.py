@@ -10,6 +10,7 @@ from pocketune.surgery.freeze import (
     parameters_under,
     train_only,
 )
+from pocketune.surgery.prune import prune
 from pocketune.surgery.swap import Factory, swap
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "freeze_convolutions",
     "masked_activations",
     "parameters_under",
+    "prune",
     "signed_activations",
     "swap",
     "train_only",

@@ -11,9 +11,11 @@ from pocketune.compiler.lower import (  # noqa: F401 - their rules register them
     compare,
     conv,
     elementwise,
+    group_norm,
     mask,
     norm,
     pool,
+    resample,
     shape,
 )
 from pocketune.compiler.lower.context import Context, lowers
