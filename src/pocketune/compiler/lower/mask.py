@@ -31,6 +31,11 @@ class Mask:
     packed: str | None = None
 
 
+def has_masks(graph: fx.Graph) -> bool:
+    """Whether a traced graph keeps masks for its backward pass."""
+    return any(node.target is ops.mask_gradient.default for node in graph.nodes)
+
+
 @lowers(ops.pack_nonnegative.default)
 def _pack_nonnegative(context: Context, node: fx.Node, x: Value, channels_last: bool) -> Value:
     return _keep(context, node, elementwise(context, "GreaterOrEqual", [x, 0.0], x.shape))
