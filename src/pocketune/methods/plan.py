@@ -12,6 +12,7 @@ from pocketune.surgery import (
     batch_norms,
     disable_inplace,
     freeze_batch_norms,
+    freeze_convolutions,
     swap,
     train_only,
 )
@@ -70,4 +71,5 @@ class Plan:
             )
         train_only(network, self.trained)
         freeze_batch_norms(network, keep=self.batch_norms)
+        freeze_convolutions(network)
         disable_inplace(network)
