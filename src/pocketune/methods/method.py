@@ -67,6 +67,7 @@ class Sum(Method):
             replaced=_merge_replaced(self.methods, plans),
             branches=_merge_branches(self.methods, plans),
             frozen_bits=min(plan.frozen_bits for plan in plans),
+            lean=any(plan.lean for plan in plans),
         )
 
     def __str__(self) -> str:

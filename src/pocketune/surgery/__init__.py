@@ -8,6 +8,7 @@ from pocketune.surgery.freeze import (
     parameters_under,
     train_only,
 )
+from pocketune.surgery.lean import use_lean_layers
 from pocketune.surgery.swap import Factory, swap
 
 __all__ = [
@@ -20,4 +21,5 @@ __all__ = [
     "parameters_under",
     "swap",
     "train_only",
+    "use_lean_layers",
 ]
