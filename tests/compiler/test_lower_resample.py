@@ -73,4 +73,6 @@ def test_bilinear_resizing(
 @pytest.mark.parametrize("scale", [2, (1.5, 2.25)])
 @pytest.mark.parametrize("rows", [NEVER_ROWS, ALWAYS_ROWS])
 def test_bilinear_resizing_by_a_factor(scale: float, rows: int) -> None:
-    check_map(lambda x: F.interpolate(x, scale_factor=scale, mode="bilinear"), leaf(2, 3, 5, 6), rows)
+    check_map(
+        lambda x: F.interpolate(x, scale_factor=scale, mode="bilinear"), leaf(2, 3, 5, 6), rows
+    )

@@ -16,7 +16,7 @@ from pocketune.compiler.trace import normalize
 from pocketune.data import ImageDataset, Loader
 from pocketune.device.kit import Kit
 from pocketune.errors import PocketuneError
-from pocketune.methods import Method, adapt
+from pocketune.methods import Method, adapt, complete_plan
 from pocketune.networks import create_network, restore_batch_norm
 from pocketune.networks.files import read_state
 from pocketune.networks.folded import is_folded
@@ -68,7 +68,7 @@ def build_kit(
     created = create_network(
         network, weights=weights, classes=len(names), width=width, padding=padding
     )
-    if method.plan(created).batch_norms and _is_folded(weights):
+    if complete_plan(method, created).batch_norms and _is_folded(weights):
         if photos is None:
             raise PocketuneError(
                 f"the batch norms in {weights} were folded away and {method} trains them: name "

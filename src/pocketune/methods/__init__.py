@@ -7,7 +7,8 @@ from pocketune.methods.baselines import (
     NormAndLast,
     TopBlocks,
 )
-from pocketune.methods.method import Method, Sum, adapt
+from pocketune.methods.method import Method, Sum, adapt, complete_plan
+from pocketune.methods.mobiletl import MobileTL
 from pocketune.methods.plan import MethodConflict, Plan
 from pocketune.methods.registry import (
     create_method,
@@ -18,6 +19,7 @@ from pocketune.methods.registry import (
     register_method,
 )
 from pocketune.methods.report import TrainableCount, trainable
+from pocketune.methods.signed_backward import SignedBackward
 from pocketune.methods.tinytl import TinyTL
 
 __all__ = [
@@ -26,13 +28,16 @@ __all__ = [
     "LastLayer",
     "Method",
     "MethodConflict",
+    "MobileTL",
     "NormAndLast",
     "Plan",
+    "SignedBackward",
     "Sum",
     "TinyTL",
     "TopBlocks",
     "TrainableCount",
     "adapt",
+    "complete_plan",
     "create_method",
     "describe_method",
     "list_methods",

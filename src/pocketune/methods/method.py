@@ -30,6 +30,17 @@ class Method(ABC):
             PocketuneError: if the method does not fit the network.
         """
 
+    def refine(self, plan: Plan, network: nn.Module) -> Plan:  # noqa: ARG002 (for overriding)
+        """Add to the whole `plan` what depends on what is trained, by this method or another.
+
+        Called once all methods of a sum have planned, in their order; `plan` is everything that
+        they train, replace and add so far.
+
+        Raises:
+            PocketuneError: if the method has nothing to do with such a plan.
+        """
+        return plan
+
     def adapt(self, network: nn.Module) -> nn.Module:
         """See `adapt`."""
         return adapt(network, self)
@@ -70,8 +81,24 @@ class Sum(Method):
             lean=any(plan.lean for plan in plans),
         )
 
+    def refine(self, plan: Plan, network: nn.Module) -> Plan:
+        """What every method of the sum makes of the whole plan, one after the other."""
+        for method in self.methods:
+            plan = method.refine(plan, network)
+        return plan
+
     def __str__(self) -> str:
         return " + ".join(map(str, self.methods))
+
+
+def complete_plan(method: Method, network: nn.Module) -> Plan:
+    """Everything that `method` does to `network`: its plan, refined.
+
+    Raises:
+        PocketuneError: if the method does not fit the network.
+        MethodConflict: if two methods of a sum want different things of one layer.
+    """
+    return method.refine(method.plan(network), network)
 
 
 def adapt(network: nn.Module, method: Method) -> nn.Module:
@@ -92,7 +119,7 @@ def adapt(network: nn.Module, method: Method) -> nn.Module:
             f"to both with {earlier} + {method}"
         )
     adapted = copy.deepcopy(network)
-    method.plan(network).apply(adapted)
+    complete_plan(method, network).apply(adapted)
     adapted.method = method  # type: ignore[assignment]
     return adapted
 

@@ -1,5 +1,6 @@
 """What methods are made of: small changes to a network, in place, by the names of its modules."""
 
+from pocketune.surgery.activation import masked_activations, signed_activations
 from pocketune.surgery.branch import BRANCH, add_branches
 from pocketune.surgery.freeze import (
     batch_norms,
@@ -18,7 +19,9 @@ __all__ = [
     "batch_norms",
     "disable_inplace",
     "freeze_batch_norms",
+    "masked_activations",
     "parameters_under",
+    "signed_activations",
     "swap",
     "train_only",
     "use_lean_layers",

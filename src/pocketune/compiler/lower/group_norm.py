@@ -53,7 +53,7 @@ def _group_norm_backward(
     groups: int,
     needed: list[bool],
 ) -> tuple[Value | None, Value | None, Value | None]:
-    """Of a group of n elements, with r the inverse deviation and the sums over the group:
+    """The gradients, each sum over a group of n elements whose inverse deviation is r.
 
     dx = r w g - r / n sum(w g) - (x - mean) r^3 / n sum(w g (x - mean))
     """

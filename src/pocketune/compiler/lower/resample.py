@@ -74,6 +74,8 @@ def _interpolation(
 
     def weights(old: int, new: int, scale: float | None) -> Tensor:
         image = torch.eye(old).view(old, 1, old, 1)
-        return aten.upsample_bilinear2d(image, [new, 1], align_corners, scale, None).view(old, new).T
+        return (
+            aten.upsample_bilinear2d(image, [new, 1], align_corners, scale, None).view(old, new).T
+        )
 
     return weights(shape[2], size[0], vertical), weights(shape[3], size[1], horizontal)
