@@ -11,7 +11,14 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "errors": ["PocketuneError"],
-    "networks": ["anatomy", "create_network", "list_networks", "restore_batch_norm"],
+    "networks": [
+        "anatomy",
+        "create_network",
+        "list_networks",
+        "restore_batch_norm",
+        "save_network",
+    ],
+    "surgery": ["prune"],
     "methods": [
         "BiasAndLast",
         "FullFineTune",
@@ -20,6 +27,7 @@ _HOMES = {
         "NormAndLast",
         "TinyTL",
         "SignedBackward",
+        "RepNet",
         "TopBlocks",
         "adapt",
         "create_method",

@@ -82,7 +82,12 @@ def _lines(facts: dict[str, Any]) -> list[str]:
     return [f"{name:<12} {value}" for name, value in rows.items()]
 
 
+_NOT_SHOWN = ("name", "classes", "hidden")
+
+
 def _described(values: dict[str, Any]) -> str:
     """``{"name": "blocks", "blocks": 3}`` as ``blocks, blocks 3``."""
-    rest = [f"{key} {value}" for key, value in values.items() if key not in ("name", "classes")]
+    rest = [f"{key} {value}" for key, value in values.items() if key not in _NOT_SHOWN]
+    if values.get("hidden"):
+        rest.append(f"pruned in {len(values['hidden'])} blocks")
     return ", ".join([str(values.get("name")), *rest])

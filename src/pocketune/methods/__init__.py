@@ -18,6 +18,7 @@ from pocketune.methods.registry import (
     method_to_dict,
     register_method,
 )
+from pocketune.methods.repnet import RepNet
 from pocketune.methods.report import TrainableCount, trainable
 from pocketune.methods.signed_backward import SignedBackward
 from pocketune.methods.tinytl import TinyTL
@@ -31,6 +32,7 @@ __all__ = [
     "MobileTL",
     "NormAndLast",
     "Plan",
+    "RepNet",
     "SignedBackward",
     "Sum",
     "TinyTL",

@@ -10,6 +10,7 @@ from pocketune.surgery.freeze import (
     train_only,
 )
 from pocketune.surgery.lean import use_lean_layers
+from pocketune.surgery.prune import prune
 from pocketune.surgery.swap import Factory, swap
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "freeze_batch_norms",
     "masked_activations",
     "parameters_under",
+    "prune",
     "signed_activations",
     "swap",
     "train_only",

@@ -53,7 +53,7 @@ def _group_norm_backward(
     groups: int,
     needed: list[bool],
 ) -> tuple[Value | None, Value | None, Value | None]:
-    """The gradients, each sum over a group of n elements whose inverse deviation is r.
+    """The gradients of a group of n elements; r is its inverse deviation, sums are over it.
 
     dx = r w g - r / n sum(w g) - (x - mean) r^3 / n sum(w g (x - mean))
     """
