@@ -8,6 +8,7 @@ from pocketune.layers.activation import (
     SignedReLU6,
 )
 from pocketune.layers.filtered_conv import FilteredConv2d
+from pocketune.layers.frozen_conv import FrozenConv2d
 from pocketune.layers.group_norm import GroupNorm
 from pocketune.layers.lite_residual import LiteResidual
 from pocketune.layers.norm import FrozenBatchNorm2d
@@ -17,6 +18,7 @@ from pocketune.layers.weight_standardization import StandardizedConv2d, standard
 __all__ = [
     "FilteredConv2d",
     "FrozenBatchNorm2d",
+    "FrozenConv2d",
     "GroupNorm",
     "LiteResidual",
     "MaskedReLU",

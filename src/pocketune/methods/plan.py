@@ -12,6 +12,7 @@ from pocketune.surgery import (
     batch_norms,
     disable_inplace,
     freeze_batch_norms,
+    freeze_convolutions,
     swap,
     train_only,
     use_lean_layers,
@@ -76,4 +77,5 @@ class Plan:
         freeze_batch_norms(network, keep=self.batch_norms)
         if self.lean:
             use_lean_layers(network)
+        freeze_convolutions(network)
         disable_inplace(network)

@@ -6,6 +6,7 @@ from pocketune.surgery.freeze import (
     batch_norms,
     disable_inplace,
     freeze_batch_norms,
+    freeze_convolutions,
     parameters_under,
     train_only,
 )
@@ -20,6 +21,7 @@ __all__ = [
     "batch_norms",
     "disable_inplace",
     "freeze_batch_norms",
+    "freeze_convolutions",
     "masked_activations",
     "parameters_under",
     "prune",
