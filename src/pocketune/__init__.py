@@ -27,6 +27,7 @@ _HOMES = {
         "NormAndLast",
         "SignedBackward",
         "TinyTL",
+        "SignedBackward",
         "RepNet",
         "TopBlocks",
         "adapt",

@@ -172,6 +172,15 @@ def train(
             rich_help_panel=HOW_PANEL,
         ),
     ] = None,
+    accumulate: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="Batches to one step: the update of a batch N times as large, in little more "
+            "than the memory of one.",
+            rich_help_panel=HOW_PANEL,
+        ),
+    ] = 1,
     patience: Annotated[
         int | None,
         typer.Option(
@@ -252,6 +261,7 @@ def train(
         "patience": patience,
         "val_fraction": val_fraction,
         "checkpoint_steps": checkpoint_every,
+        "accumulate": accumulate,
     }
     if network is None:
         path = kit_path(kit) if kit else default_kit()

@@ -57,7 +57,13 @@ class MemoryPrediction:
 
 
 def predict_memory(
-    kit: Kit, *, process: int, classes: int, slots: int, batch: int | None = None
+    kit: Kit,
+    *,
+    process: int,
+    classes: int,
+    slots: int,
+    batch: int | None = None,
+    accumulate: int = 1,
 ) -> MemoryPrediction:
     """Peak resident memory of a training run.
 
@@ -66,7 +72,9 @@ def predict_memory(
         process: Resident bytes before the graphs are loaded.
         classes: Number of classes of the photos.
         slots: Tensors that the optimizer keeps for each parameter.
-        batch: Images of a step; the kit's own where it is None.
+        batch: Images that the graphs take at once; the kit's own where it is None.
+        accumulate: Such batches of a step; for more than one, their gradients are added up in a
+            place of their own.
     """
     manifest = kit.manifest
     batch = batch or manifest.batch
@@ -84,9 +92,9 @@ def predict_memory(
         graphs=GRAPH_COPIES
         * sum(_graph_bytes(kit, name) for name in manifest.files if name.endswith(".onnx")),
         activations=round(ARENA_OVERHEAD * max(peaks.values())),
-        parameters=trained + statistics,
+        parameters=trained * (2 if accumulate > 1 else 1) + statistics,
         optimizer=slots * trained,
-        photos=photo_bytes(manifest.size, batch),
+        photos=photo_bytes(manifest.size, batch * accumulate),
     )
 
 

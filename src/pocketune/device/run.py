@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pocketune.device.accumulation import accumulating, check_accumulation
 from pocketune.device.budget import check_budget
 from pocketune.device.checkpoint import LAST, Checkpoint, Counters, RunIdentity
 from pocketune.device.classifier import with_new_classifier
@@ -78,6 +79,7 @@ def train(
     val_fraction: float = 0.2,
     checkpoint_steps: int | None = None,
     checkpoint_seconds: float | None = 120.0,
+    accumulate: int = 1,
     engine: EngineFactory | None = None,
     progress: Progress | None = None,
 ) -> TrainResult:
@@ -107,6 +109,8 @@ def train(
         val_fraction: Share to validate on where the photos come without a split.
         checkpoint_steps: Save after so many steps.
         checkpoint_seconds: Save after so many seconds. The end of an epoch always saves.
+        accumulate: Batches of the kit whose gradients make one step: the update of a batch so
+            many times as large, in little more than the memory of one.
         engine: What computes gradients; ONNX Runtime where not given.
         progress: What shows the run; standard output where not given.
 
@@ -132,6 +136,7 @@ def train(
         val_fraction=val_fraction,
         checkpoint_steps=checkpoint_steps,
         checkpoint_seconds=checkpoint_seconds,
+        accumulate=accumulate,
     )
     kit = kit if isinstance(kit, Kit) else Kit.open(kit)
     return _begin(kit, settings, Path(out), engine or _onnx_engine(), progress)
@@ -189,11 +194,13 @@ def _begin(
     factory: EngineFactory,
     progress: Progress | None,
 ) -> TrainResult:
+    check_accumulation(kit, settings.accumulate)
     photos = Photos.open(settings, kit)
     check_budget(kit, settings, classes=len(photos.classes), before=process_memory())
     begin_run_folder(folder)
     kit = kit.copy_to(folder)
-    engine = factory(kit, _starting_state(kit, photos.classes, settings.seed))
+    state = _starting_state(kit, photos.classes, settings.seed)
+    engine = accumulating(factory, settings.accumulate)(kit, state)
     optimizer = _create_optimizer(settings, engine)
     identity = RunIdentity(kit.identity, photos.fingerprint(), photos.classes)
     return _run(folder, settings, identity, photos, engine, optimizer, Counters(), progress)
@@ -259,7 +266,8 @@ def _create_optimizer(settings: TrainSettings, engine: Engine) -> Optimizer:
 
 def _restore(checkpoint: Checkpoint, kit: Kit, factory: EngineFactory) -> tuple[Engine, Optimizer]:
     """Engine and optimizer of a checkpoint, which is emptied on the way to save its memory."""
-    engine = factory(kit, {**checkpoint.parameters, **checkpoint.statistics})
+    make = accumulating(factory, checkpoint.settings.accumulate)
+    engine = make(kit, {**checkpoint.parameters, **checkpoint.statistics})
     checkpoint.parameters.clear()
     checkpoint.statistics.clear()
     optimizer = _create_optimizer(checkpoint.settings, engine)

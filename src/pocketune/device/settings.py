@@ -34,6 +34,7 @@ class TrainSettings:
         checkpoint_steps: Save every so many steps; None leaves it to the time.
         checkpoint_seconds: Save after so many seconds; None leaves it to the steps. The end of
             an epoch always saves.
+        accumulate: Batches of the kit whose gradients make one step.
 
     Raises:
         PocketuneError: A value makes no sense; the message names it.
@@ -54,6 +55,7 @@ class TrainSettings:
     val_fraction: float
     checkpoint_steps: int | None
     checkpoint_seconds: float | None
+    accumulate: int = 1
 
     def __post_init__(self) -> None:
         if (self.epochs is None) == (self.steps is None):
@@ -62,7 +64,7 @@ class TrainSettings:
             raise PocketuneError(
                 f"unknown optimizer {self.optimizer!r}: choose one of {', '.join(OPTIMIZERS)}"
             )
-        for name in ("epochs", "steps", "patience", "checkpoint_steps"):
+        for name in ("epochs", "steps", "patience", "checkpoint_steps", "accumulate"):
             self._require(name, "at least 1", lambda value: value >= 1)
         for name in ("lr", "clip", "checkpoint_seconds"):
             self._require(name, "above 0", lambda value: 0 < value < float("inf"))

@@ -78,6 +78,7 @@ class Sum(Method):
             replaced=_merge_replaced(self.methods, plans),
             branches=_merge_branches(self.methods, plans),
             frozen_bits=min(plan.frozen_bits for plan in plans),
+            lean=any(plan.lean for plan in plans),
         )
 
     def refine(self, plan: Plan, network: nn.Module) -> Plan:

@@ -10,6 +10,7 @@ from pocketune.surgery.freeze import (
     parameters_under,
     train_only,
 )
+from pocketune.surgery.lean import use_lean_layers
 from pocketune.surgery.prune import prune
 from pocketune.surgery.swap import Factory, swap
 
@@ -27,4 +28,5 @@ __all__ = [
     "signed_activations",
     "swap",
     "train_only",
+    "use_lean_layers",
 ]
