@@ -17,6 +17,7 @@ A module that calls others and has no parameters of its own needs no rule (its a
 like are then free); every other module needs one. Subclasses inherit rules.
 """
 
+from collections import ChainMap
 from collections.abc import Callable
 from typing import Generic, ParamSpec, TypeVar
 
@@ -47,8 +48,8 @@ class Rules(Generic[P, Cost]):
 
     def __init__(self, convention: str, base: "Rules[P, Cost] | None" = None) -> None:
         self.convention = convention
-        self._base = base
-        self._rules: dict[type[nn.Module], Callable[P, Cost]] = {}
+        inherited = base._rules.maps if base else []
+        self._rules: ChainMap[type[nn.Module], Callable[P, Cost]] = ChainMap({}, *inherited)
 
     def rule(self, *layers: type[nn.Module]) -> Callable[[Callable[P, Cost]], Callable[P, Cost]]:
         """Decorator: the function is the rule for these classes and their subclasses."""
@@ -65,8 +66,7 @@ class Rules(Generic[P, Cost]):
         Raises:
             PocketuneError: naming the layer that has no rule and needs one.
         """
-        empty = isinstance(call.module, nn.Sequential) and not len(call.module)
-        found = self._find(nn.Identity if empty else type(call.module))
+        found = self._find(call.kind)
         parameters = next(call.module.parameters(recurse=False), None)
         if found is None and (call.is_leaf or parameters is not None):
             raise PocketuneError(
@@ -79,8 +79,6 @@ class Rules(Generic[P, Cost]):
         for kind in layer.__mro__:
             if kind in self._rules:
                 return self._rules[kind]
-            if self._base is not None and kind in self._base._rules:
-                return self._base._rules[kind]
             if kind in _ALIASES:
                 return self._find(_ALIASES[kind])
         return None

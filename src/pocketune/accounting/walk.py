@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 from pocketune.errors import PocketuneError
 from pocketune.networks import Anatomy, anatomy
+from pocketune.networks.squeeze_excite import SqueezeExcite
 
 Shape = tuple[int, ...]
 
@@ -31,6 +32,8 @@ class Call:
     Attributes:
         path: name of the module, as in `network.named_modules()`.
         module: the module itself.
+        kind: the class whose rules hold for it: its own, but `SqueezeExcite` for whatever does
+            that in a block, and `nn.Identity` for an empty `nn.Sequential`.
         inputs: shapes of the tensors that it was given.
         outputs: shapes of the tensors that it returned.
         block: path of the block in which it runs, the block itself included; None outside.
@@ -45,6 +48,7 @@ class Call:
 
     path: str
     module: nn.Module
+    kind: type[nn.Module]
     inputs: tuple[Shape, ...]
     outputs: tuple[Shape, ...]
     block: str | None
@@ -103,13 +107,16 @@ class Walk:
         return sum(p.numel() for p in self.network.parameters() if p.requires_grad is trained)
 
 
-def walk(network: nn.Module, shape: tuple[int, ...] = (3, 224, 224)) -> Walk:
+def walk(
+    network: nn.Module, shape: tuple[int, ...] = (3, 224, 224), *, input_gradient: bool = False
+) -> Walk:
     """Run `network` on one sample of the meta device; it stays as it is.
 
     Args:
         network: adapted, or any other module that takes one tensor. `requires_grad` tells what
             is trained.
         shape: of the sample, without the batch.
+        input_gradient: the sample needs a gradient too, as what enters a block of a network.
 
     Raises:
         PocketuneError: if the network has lazy modules, if it cannot take such a sample, or if
@@ -129,7 +136,8 @@ def walk(network: nn.Module, shape: tuple[int, ...] = (3, 224, 224)) -> Walk:
         stack.enter_context(torch.enable_grad())
         stack.enter_context(torch.device("meta"))
         try:
-            functional_call(network, _on_meta(network), (torch.empty(1, *shape),))
+            sample = torch.empty(1, *shape, requires_grad=input_gradient)
+            functional_call(network, _on_meta(network), (sample,))
         except (RuntimeError, NotImplementedError, ValueError, TypeError) as error:
             raise PocketuneError(
                 f"{type(network).__name__} cannot be followed with a sample of shape {shape}: "
@@ -186,6 +194,7 @@ class _Recorder:
             Call(
                 path=frame.path,
                 module=module,
+                kind=self._kind(frame.path, module),
                 inputs=tuple(tuple(t.shape) for t in frame.inputs),
                 outputs=tuple(tuple(t.shape) for t in outputs),
                 block=block,
@@ -199,6 +208,13 @@ class _Recorder:
                 is_leaf=frame.calls == 0,
             )
         )
+
+    def _kind(self, path: str, module: nn.Module) -> type[nn.Module]:
+        blocks = self.anatomy.blocks if self.anatomy else ()
+        if any(block.squeeze_excite == path for block in blocks):
+            return SqueezeExcite
+        empty = isinstance(module, nn.Sequential) and not len(module)
+        return nn.Identity if empty else type(module)
 
     def _block(self) -> tuple[str | None, Shape | None]:
         """Path of the running block, and the shape that it holds for its shortcut."""

@@ -33,8 +33,8 @@ class GroupNorm(nn.GroupNorm):
     Every image is normalised by itself, so that a batch may hold one.
 
     Kept for the backward pass: 32 bits an element (the input), whether or not scale and shift are
-    trained: an image's own mean and variance change with every element. A `FrozenBatchNorm2d`
-    keeps nothing.
+    trained: an image's own mean and variance change with every element. A `FrozenBatchNorm2d` of
+    frozen scale keeps nothing.
 
     Args:
         channels: of the input.
@@ -66,7 +66,9 @@ class GroupNorm(nn.GroupNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, channels, H, W) -> (N, channels, H, W)."""
-        x = super().forward(x)
+        # PyTorch 2.13 ends the process on the way back through a channels-last group norm of which
+        # the shift alone is trained
+        x = super().forward(x.contiguous())
         for module in self.children():
             x = module(x)
         return x

@@ -59,7 +59,8 @@ class StandardizedConv2d(nn.Conv2d):
     """
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        return super()._conv_forward(input, standardize(weight), bias)
+        output: Tensor = super()._conv_forward(input, standardize(weight), bias)
+        return output
 
 
 def standardized(conv: nn.Conv2d) -> nn.Conv2d:

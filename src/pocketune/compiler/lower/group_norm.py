@@ -53,7 +53,7 @@ def _group_norm_backward(
     groups: int,
     needed: list[bool],
 ) -> tuple[Value | None, Value | None, Value | None]:
-    """Of a group of n elements, with r the inverse deviation and the sums over the group:
+    """The gradients of a group of n elements; r is its inverse deviation, sums are over it.
 
     dx = r w g - r / n sum(w g) - (x - mean) r^3 / n sum(w g (x - mean))
     """

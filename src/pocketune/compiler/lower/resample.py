@@ -23,17 +23,11 @@ def resample(
         matrix = b.constant(np.kron(vertical.numpy(), horizontal.numpy()))
         stack = context.reshape(context.rows(x), -1, x.pixels, x.shape[1])
         return Value(shape, rows=context.reshape(b.add("MatMul", matrix, stack), -1, shape[1]))
-    # the smaller result first
-    steps = [
-        lambda name: b.add("MatMul", b.constant(vertical.numpy()), name),
-        lambda name: b.add("MatMul", name, b.constant(horizontal.T.numpy())),
-    ]
-    if vertical.shape[0] > vertical.shape[1]:
-        steps.reverse()
     name = context.plain(x)
-    for step in steps:
-        name = step(name)
-    return Value(shape, plain=name)
+    above, beside = b.constant(vertical.numpy()), b.constant(horizontal.T.numpy())
+    if vertical.shape[0] > vertical.shape[1]:  # the smaller result first
+        return Value(shape, plain=b.add("MatMul", above, b.add("MatMul", name, beside)))
+    return Value(shape, plain=b.add("MatMul", b.add("MatMul", above, name), beside))
 
 
 @lowers(aten.upsample_bilinear2d.default)
@@ -74,8 +68,7 @@ def _interpolation(
 
     def weights(old: int, new: int, scale: float | None) -> Tensor:
         image = torch.eye(old).view(old, 1, old, 1)
-        return (
-            aten.upsample_bilinear2d(image, [new, 1], align_corners, scale, None).view(old, new).T
-        )
+        resized: Tensor = aten.upsample_bilinear2d(image, [new, 1], align_corners, scale, None)
+        return resized.view(old, new).T
 
     return weights(shape[2], size[0], vertical), weights(shape[3], size[1], horizontal)
