@@ -258,8 +258,8 @@ def _check_side_lr(kit: Kit, settings: TrainSettings) -> None:
     if settings.side_lr is not None and not settings.rates(names):
         method = kit.manifest.method.get("name")
         raise PocketuneError(
-            f"side_lr={settings.side_lr:g} is of no use: the kit's method, {method}, trains no side "
-            "branches; leave it out, or train a kit of repnet or tinytl"
+            f"side_lr={settings.side_lr:g} is of no use: the kit's method, {method}, trains no "
+            "side branches; leave it out, or train a kit of repnet or tinytl"
         )
 
 

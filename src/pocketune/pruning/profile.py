@@ -35,6 +35,10 @@ class MemoryProfile:
         """The block of that path."""
         return next(block for block in self.blocks if block.path == path)
 
+    def above(self, target_bytes: float) -> tuple[str, ...]:
+        """Paths of the blocks at which more than the target is held."""
+        return tuple(b.path for b in self.blocks if b.peak_bytes > target_bytes)
+
     def sensitive(self, target_bytes: float) -> tuple[str, ...]:
         """Paths of the blocks whose temporary memory alone is above the target."""
         return tuple(b.path for b in self.blocks if b.temporary_bytes > target_bytes)

@@ -2,7 +2,8 @@
 
 import copy
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from math import ceil
 
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 from pocketune.accounting import published_memory
 from pocketune.accounting.conventions.memory import PublishedMemory
-from pocketune.device.size import format_size, parse_size
+from pocketune.device.size import parse_size
 from pocketune.errors import PocketuneError
 from pocketune.methods import Method, RepNet, adapt
 from pocketune.networks.hidden import FEWEST, hidden_channels, narrow
@@ -73,7 +74,7 @@ def prune_for_memory(
         >>> from pocketune.networks import create_network
         >>> network = create_network("mobilenet_v2", classes=10)
         >>> prune_for_memory(network, 2_000_000, importance="weight").config.hidden
-        {'features.1': 23, 'features.2': 22, 'features.3': 87, 'features.4': 120}
+        {'features.1': 22, 'features.2': 22, 'features.3': 86, 'features.4': 110}
     """
     plan = plan_pruning(network, target, size=size, method=method)
     return prune(network, plan.ratios, importance=importance, images=images)
@@ -88,9 +89,11 @@ def plan_pruning(
 ) -> PruningPlan:
     """Find the sensitive blocks, and for each the smallest ratio that suffices.
 
-    A block is sensitive if its temporary memory alone is above the target. As many of its hidden
-    channels stay as keep its peak - temporary memory, what earlier blocks have kept for the
-    backward pass, and the input that its own shortcut holds - within the target.
+    As many hidden channels of a block stay as keep its peak - temporary memory, what earlier
+    blocks have kept for the backward pass, and the input that its own shortcut holds - within the
+    target. With a target in bytes, every block whose peak is above it is sensitive, so that no
+    block takes more in the end. With `"cumulative"` it is, as in the paper, every block whose
+    temporary memory alone is above that.
 
     Args:
         network: a network that is not adapted yet; it stays as it is.
@@ -108,30 +111,70 @@ def plan_pruning(
     shapes = copy.deepcopy(network).to("meta")
     full = _measure(shapes, {}, method, size)
     before = MemoryProfile.of(full)
-    limit = _bytes(target, before)
-    sensitive = before.sensitive(limit)
-    counts = {block: _count(shapes, block, before, limit) for block in sensitive}
-    least = _measure(shapes, dict.fromkeys(sensitive, FEWEST), method, size)
-    model = PeakModel(full, least, counts, _owners(shapes, sensitive))
-    left = dict(counts)
-    for block, count in counts.items():
-        fitting = range(FEWEST, count + 1)
-
-        def peak(channels: int, block: str = block) -> float:
-            return model.peak(block, {**left, block: channels})
-
-        place = bisect_right(fitting, limit, key=peak)
-        if place == 0:
-            how = f"with {FEWEST} hidden channels left"
-            raise _out_of_reach(limit, block, ceil(peak(FEWEST)), how)
-        left[block] = fitting[place - 1]
+    counts = _hidden_counts(shapes, (block.path for block in before.blocks))
+    least = _measure(shapes, dict.fromkeys(counts, FEWEST), method, size)
+    model = PeakModel(full, least, counts, _owners(shapes, counts))
+    if target == CUMULATIVE:
+        limit = before.cumulative_bytes
+        sensitive = before.sensitive(limit)
+    else:
+        limit = parse_size(target)
+        sensitive = before.above(limit)
+    left, failed = _fit(model, sensitive, counts, limit)
+    if failed is not None:
+        raise _out_of_reach(model, before, counts, limit)
     after = MemoryProfile.of(_measure(shapes, left, method, size))
-    channels = {block: (counts[block], left[block]) for block in counts}
-    return PruningPlan(limit, channels, before, after)
+    return PruningPlan(limit, {b: (counts[b], n) for b, n in left.items()}, before, after)
 
 
-def _bytes(target: str | int, before: MemoryProfile) -> int:
-    return before.cumulative_bytes if target == CUMULATIVE else parse_size(target)
+def _fit(
+    model: PeakModel, sensitive: Iterable[str], counts: Mapping[str, int], limit: int
+) -> tuple[dict[str, int], str | None]:
+    """Most hidden channels with which each sensitive block stays within the limit.
+
+    From front to back, for what a block keeps counts in all blocks behind it. Returns the blocks
+    that lose channels, with what is left to them, and the first block for which nothing helps.
+    """
+    left: dict[str, int] = {}
+    for block in sensitive:
+        everything = counts.get(block, FEWEST)
+
+        def peak(channels: int, block: str = block) -> int:
+            return ceil(model.peak(block, {**counts, **left, block: channels}))
+
+        candidates = range(FEWEST, everything + 1)
+        fitting = bisect_right(candidates, limit, key=peak)
+        if fitting == 0:
+            return left, block
+        if fitting < len(candidates):
+            left[block] = candidates[fitting - 1]
+    return left, None
+
+
+def _out_of_reach(
+    model: PeakModel, before: MemoryProfile, counts: Mapping[str, int], limit: int
+) -> PocketuneError:
+    """Find the smallest target in bytes that can be reached, and what stops there."""
+    low, high = 0, before.peak.peak_bytes  # out of reach, within reach
+    block = before.peak.path
+    while high - low > 1:
+        middle = (low + high) // 2
+        _, failed = _fit(model, before.above(middle), counts, middle)
+        low, high, block = (middle, high, failed) if failed else (low, middle, block)
+    how = "" if block in counts else ", which cannot be pruned"
+    return PocketuneError(
+        f"the target of {limit:,} bytes an image cannot be reached by pruning: the floor is "
+        f"{high:,} bytes, set by block {block}{how}; give that or more"
+    )
+
+
+def _hidden_counts(shapes: nn.Module, blocks: Iterable[str]) -> dict[str, int]:
+    """How many hidden channels those of the blocks have that can be pruned."""
+    counts = {}
+    for block in blocks:
+        with suppress(PocketuneError):
+            counts[block] = hidden_channels(shapes, block)[0].count(shapes)
+    return counts
 
 
 def _measure(
@@ -152,19 +195,3 @@ def _owners(shapes: nn.Module, blocks: Iterable[str]) -> dict[str, str]:
         for path in (producer.conv, producer.norm, producer.activation)
         if path is not None and not path.startswith(f"{block}.")
     }
-
-
-def _count(shapes: nn.Module, block: str, before: MemoryProfile, limit: int) -> int:
-    """Hidden channels of a block, or the reason why the target cannot be reached."""
-    try:
-        return hidden_channels(shapes, block)[0].count(shapes)
-    except PocketuneError as error:
-        memory = before.block(block).peak_bytes
-        raise _out_of_reach(limit, block, memory, f"as it is, and {error}") from error
-
-
-def _out_of_reach(limit: int, block: str, floor: int, how: str) -> PocketuneError:
-    return PocketuneError(
-        f"the target of {format_size(limit)} an image cannot be reached: block {block} takes "
-        f"{format_size(floor)} {how}; give a target of {floor:,} bytes or more"
-    )
