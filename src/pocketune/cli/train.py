@@ -145,6 +145,16 @@ def train(
             rich_help_panel=HOW_PANEL,
         ),
     ] = None,
+    side_lr: Annotated[
+        float | None,
+        typer.Option(
+            metavar="RATE",
+            help="Highest learning rate of side branches, where the method adds some: repnet, "
+            "tinytl.",
+            show_default="that of --lr",
+            rich_help_panel=HOW_PANEL,
+        ),
+    ] = None,
     momentum: Annotated[
         float,
         typer.Option(
@@ -251,6 +261,7 @@ def train(
         "epochs": epochs,
         "steps": steps,
         "lr": lr,
+        "side_lr": side_lr,
         "optimizer": optimizer.value,
         "momentum": momentum,
         "weight_decay": weight_decay,

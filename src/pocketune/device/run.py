@@ -68,6 +68,7 @@ def train(
     epochs: int | None = None,
     steps: int | None = None,
     lr: float | None = None,
+    side_lr: float | None = None,
     optimizer: str = "adam",
     momentum: float = 0.9,
     weight_decay: float = 0.0,
@@ -98,6 +99,8 @@ def train(
         epochs: Passes over the photos; 20 where neither this nor ``steps`` is given.
         steps: Optimizer steps, instead of ``epochs``.
         lr: Highest learning rate; 3e-4 for Adam and AdamW and 1e-2 for SGD where not given.
+        side_lr: Highest learning rate of the side branches that a method has added, Rep-Net's and
+            TinyTL's; that of everything else where not given.
         optimizer: ``adam``, ``adamw`` or ``sgd``.
         momentum: SGD's; 0 keeps no optimizer state.
         weight_decay: Decay of the weights.
@@ -125,6 +128,7 @@ def train(
         epochs=EPOCHS if epochs is None and steps is None else epochs,
         steps=steps,
         lr=LEARNING_RATES.get(optimizer, 0.0) if lr is None else lr,
+        side_lr=side_lr,
         optimizer=optimizer,
         momentum=momentum,
         weight_decay=weight_decay,
@@ -195,6 +199,7 @@ def _begin(
     progress: Progress | None,
 ) -> TrainResult:
     check_accumulation(kit, settings.accumulate)
+    _check_side_lr(kit, settings)
     photos = Photos.open(settings, kit)
     check_budget(kit, settings, classes=len(photos.classes), before=process_memory())
     begin_run_folder(folder)
@@ -255,12 +260,23 @@ def _starting_state(kit: Kit, classes: tuple[str, ...], seed: int) -> State:
     return with_new_classifier(state, kit.manifest.classifier, len(classes), seed)
 
 
+def _check_side_lr(kit: Kit, settings: TrainSettings) -> None:
+    names = [spec.name for spec in kit.manifest.parameters]
+    if settings.side_lr is not None and not settings.rates(names):
+        method = kit.manifest.method.get("name")
+        raise PocketuneError(
+            f"side_lr={settings.side_lr:g} is of no use: the kit's method, {method}, trains no "
+            "side branches; leave it out, or train a kit of repnet or tinytl"
+        )
+
+
 def _create_optimizer(settings: TrainSettings, engine: Engine) -> Optimizer:
     return create_optimizer(
         settings.optimizer,
         engine.parameters,
         momentum=settings.momentum,
         weight_decay=settings.weight_decay,
+        rates=settings.rates(engine.parameters),
     )
 
 
