@@ -23,7 +23,7 @@ _HOMES = {
         "list_methods",
         "trainable",
     ],
-    "compiler": ["compile"],
+    "compiler": ["Calibration", "compile"],
     "device": ["Kit", "evaluate", "export", "predict", "resume", "train"],
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

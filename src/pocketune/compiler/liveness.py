@@ -95,6 +95,36 @@ class Liveness:
         return max(self.timeline(nodes), default=0)
 
 
+def fused_peak(model: onnx.ModelProto, sizes: Mapping[str, int]) -> int:
+    """Peak in bytes of a quantised graph, in the order it is in, where the runtime fuses it.
+
+    An operator between DequantizeLinear and QuantizeLinear is then one integer operator: what is
+    in float between them is never made.
+    """
+    nodes = list(model.graph.node)
+    readers: dict[str, list[onnx.NodeProto]] = {}
+    for node in nodes:
+        for name in node.input:
+            readers.setdefault(name, []).append(node)
+    dequantised = {n.output[0] for n in nodes if n.op_type == "DequantizeLinear"}
+
+    def integer(node: onnx.NodeProto) -> bool:
+        read = readers.get(node.output[0], [])
+        requantised = read and all(reader.op_type == "QuantizeLinear" for reader in read)
+        return bool(requantised) and dequantised.issuperset(node.input)
+
+    plain = Liveness.of(model, sizes)
+    made, alias = dict(plain.bytes), dict(plain.alias)
+    for node in nodes:
+        (output, *_), read = node.output, readers.get(node.output[0], [])
+        if integer(node):
+            made[output] = made[read[0].output[0]]
+            alias.update((reader.output[0], output) for reader in read)
+        elif read and output in dequantised and all(map(integer, read)):
+            alias[output] = alias.get(node.input[0], node.input[0])
+    return Liveness(made, plain.outputs, alias).peak(nodes)
+
+
 def order_for_memory(model: onnx.ModelProto, sizes: Mapping[str, int]) -> int:
     """Reorder the model's nodes in place for the lowest peak found; returns that peak in bytes."""
     liveness = Liveness.of(model, sizes)

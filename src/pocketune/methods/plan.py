@@ -71,3 +71,4 @@ class Plan:
         train_only(network, self.trained)
         freeze_batch_norms(network, keep=self.batch_norms)
         disable_inplace(network)
+        network.frozen_bits = self.frozen_bits  # type: ignore[assignment]
