@@ -11,12 +11,21 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "errors": ["PocketuneError"],
-    "networks": ["anatomy", "create_network", "list_networks", "restore_batch_norm"],
+    "networks": [
+        "anatomy",
+        "create_network",
+        "list_networks",
+        "restore_batch_norm",
+        "save_network",
+    ],
+    "surgery": ["prune"],
     "methods": [
         "BiasAndLast",
         "FullFineTune",
         "LastLayer",
         "NormAndLast",
+        "TinyTL",
+        "RepNet",
         "TopBlocks",
         "adapt",
         "create_method",

@@ -26,6 +26,7 @@ def lower_function(
     constants: Sequence[Tensor] = (),
     rows_max_pixels: int = NEVER_ROWS,
     statistics: Sequence[int] = (),
+    packs_masks: bool = False,
 ) -> onnx.ModelProto:
     """The model of `function(*inputs, *constants)`, whose outputs are "0", "1", ...
 
@@ -50,7 +51,9 @@ def lower_function(
             tensor = getattr(module, node.target)
             given[node] = Value(tuple(tensor.shape), constant=tensor)
     (returned,) = nodes[-1].args
-    context = lower(builder, given, returned, rows_max_pixels=rows_max_pixels)
+    context = lower(
+        builder, given, returned, rows_max_pixels=rows_max_pixels, packs_masks=packs_masks
+    )
     updated = [placeholders[i] for i in statistics]
     names = [context.plain(context.value(node)) for node in returned]
     names += [context.statistics[node] for node in updated]
@@ -75,9 +78,10 @@ def check_function(
     rows_max_pixels: int = NEVER_ROWS,
     tolerance: float = 2e-5,
     statistics: Sequence[int] = (),
+    packs_masks: bool = False,
 ) -> onnx.ModelProto:
     """Compare every output with the function in float64, relative to its largest magnitude."""
-    model = lower_function(function, inputs, constants, rows_max_pixels, statistics)
+    model = lower_function(function, inputs, constants, rows_max_pixels, statistics, packs_masks)
     found = run_model(model, inputs)
     exact_inputs = [double(tensor) for tensor in (*inputs, *constants)]
     expected = [*function(*exact_inputs), *(exact_inputs[i] for i in statistics)]

@@ -1,15 +1,17 @@
 """Where the frozen part of a network ends."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+from pocketune.compiler import compile
 from pocketune.compiler.noise import supply_noise
-from pocketune.compiler.partition import features_node
+from pocketune.compiler.partition import features_nodes
 from pocketune.compiler.trace import trace_predict, trace_step
-from pocketune.methods import TopBlocks, adapt, create_method
+from pocketune.methods import RepNet, TopBlocks, adapt, create_method
 from pocketune.networks import Normalization, create_network
 
 from .networks import BATCH, SIZE, tiny
@@ -23,11 +25,10 @@ def features_shapes(network: nn.Module, method: Any, size: int = SIZE) -> tuple[
     noise = [spec.name for spec in supply_noise(network, BATCH, size)]
     step = trace_step(network, batch=BATCH, size=size, label_smoothing=0.0, noise=noise)
     predict = trace_predict(network, batch=2, size=size)
-    nodes = [features_node(step, size), features_node(predict, size)]
-    step_shape, predict_shape = (
-        None if node is None else tuple(node.meta["val"].shape[1:]) for node in nodes
+    return tuple(
+        next((tuple(node.meta["val"].shape[1:]) for node in features_nodes(traced, size)), None)
+        for traced in (step, predict)
     )
-    return step_shape, predict_shape
 
 
 @pytest.mark.parametrize(
@@ -70,8 +71,17 @@ class _Shortcut(nn.Module):
         return logits
 
 
-def test_two_tensors_into_the_trained_part_are_no_features() -> None:
+def test_two_tensors_into_the_trained_part() -> None:
     network = _Shortcut(adapt(tiny(), TopBlocks(blocks=1)))
     network.normalization = Normalization.IMAGENET  # type: ignore[assignment]
     step = trace_step(network, batch=BATCH, size=SIZE, label_smoothing=0.0, noise=[])
-    assert features_node(step, SIZE) is None
+    shapes = [tuple(node.meta["val"].shape) for node in features_nodes(step, SIZE)]
+    assert shapes == [(BATCH, 4, 8, 8), (BATCH, 4, 8, 8)]
+
+
+def test_a_kit_with_two_tensors_of_features(tmp_path: Path) -> None:
+    """They go from graph to graph as one vector; `compile` checks the step against PyTorch."""
+    network = adapt(create_network("mobilenet_v2", classes=3, width=0.1), RepNet())
+    kit = compile(network, tmp_path / "kit", batch=2, size=64)
+    pooled_image, block = 3 * 8 * 8, 8 * 16 * 16
+    assert kit.manifest.features == (pooled_image + block,)

@@ -66,3 +66,30 @@ def test_a_second_branch_on_a_block_is_an_error(network: nn.Module) -> None:
 def test_unknown_block_is_an_error(network: nn.Module) -> None:
     with pytest.raises(AttributeError):
         add_branches(network, {"nothing": pointwise})
+
+
+class ReadsImage(nn.Module):
+    reads_image = True
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, channels, 1)
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        return self.conv(image[:, :, ::4, ::4])
+
+
+def test_branches_may_read_the_image(network: nn.Module) -> None:
+    images = torch.randn(2, 3, 32, 32)
+    inside = network.features[:3](images)
+    places = dict.fromkeys(("features.2", "features.3"), lambda _: ReadsImage(inside.shape[1]))
+    add_branches(network, places)
+    seen = []
+    handle = network.features[3].register_forward_hook(lambda _, inputs, y: seen.append(y))
+    network(images)
+    handle.remove()
+    first, second = (network.features[i].branch.conv(images[:, :, ::4, ::4]) for i in (2, 3))
+    block = network.features[3]
+    changed = inside + first
+    expected = changed + block.conv(changed) + second
+    torch.testing.assert_close(seen[0], expected)

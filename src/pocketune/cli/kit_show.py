@@ -89,7 +89,12 @@ def _frozen_part(manifest: Manifest) -> str:
     return f"features.onnx, {manifest.quantisation or 'float32'}"
 
 
+_NOT_SHOWN = ("name", "classes", "hidden")
+
+
 def _described(values: dict[str, Any]) -> str:
     """``{"name": "blocks", "blocks": 3}`` as ``blocks, blocks 3``."""
-    rest = [f"{key} {value}" for key, value in values.items() if key not in ("name", "classes")]
+    rest = [f"{key} {value}" for key, value in values.items() if key not in _NOT_SHOWN]
+    if values.get("hidden"):
+        rest.append(f"pruned in {len(values['hidden'])} blocks")
     return ", ".join([str(values.get("name")), *rest])

@@ -1,7 +1,10 @@
 """The three ONNX graphs of a kit, from an adapted network."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
+import numpy as np
 import onnx
 import torch
 from torch import fx, nn
@@ -9,7 +12,7 @@ from torch import fx, nn
 from pocketune.compiler.builder import BOOL, FLOAT, INT64, UINT8, GraphBuilder
 from pocketune.compiler.lower import Value, lower
 from pocketune.compiler.lower.context import ROWS_MAX_PIXELS, Context
-from pocketune.compiler.partition import features_node
+from pocketune.compiler.partition import features_nodes, tensor_shape
 from pocketune.compiler.trace import (
     Traced,
     running_statistics,
@@ -45,30 +48,41 @@ def build_graphs(
     open_classes = {f"{output_layer}.weight", f"{output_layer}.bias"}
     step = trace_step(network, batch=batch, size=size, label_smoothing=label_smoothing, noise=noise)
     predict = trace_predict(network, batch=2, size=size)
-    step_cut, predict_cut = features_node(step, size), features_node(predict, size)
-    assert (step_cut is None) == (predict_cut is None)
+    step_cut, predict_cut = features_nodes(step, size), features_nodes(predict, size)
+    shapes = [tensor_shape(node) for node in step_cut]
+    assert shapes == [tensor_shape(node) for node in predict_cut]
     parameters = [*trained_parameters(network), *running_statistics(network)]
-    features = None if predict_cut is None else _features(predict, predict_cut)
+    features = _features(predict, predict_cut) if predict_cut else None
     return Graphs(
         features=features,
         step=_step(step, step_cut, [*parameters, *noise], open_classes),
         predict=_predict(predict, predict_cut, parameters, open_classes),
-        features_shape=None if step_cut is None else tuple(step_cut.meta["val"].shape[1:]),
+        features_shape=_features_shape(shapes) if shapes else None,
     )
 
 
-def _features(traced: Traced, cut: fx.Node) -> onnx.ModelProto:
+def _features_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """One tensor goes as it is; several go end to end, as one vector."""
+    return shapes[0] if len(shapes) == 1 else (sum(map(prod, shapes)),)
+
+
+def _features(traced: Traced, cut: tuple[fx.Node, ...]) -> onnx.ModelProto:
     builder = GraphBuilder()
     given = _constants(traced)
     _declare_images(builder, given, traced, "N")
     # the runtime has blocked layouts of its own for convolutions with constant kernels
-    context = lower(builder, given, [cut], rows_max_pixels=0)
-    _emit_outputs(context, [("features", cut)], set(), batch="N")
+    context = lower(builder, given, cut, rows_max_pixels=0)
+    parts = [context.plain(context.value(node)) for node in cut]
+    shapes = [tensor_shape(node) for node in cut]
+    if len(parts) > 1:
+        flat = [context.reshape(p, -1, prod(s)) for p, s in zip(parts, shapes, strict=True)]
+        parts = [builder.add("Concat", *flat, axis=1)]
+    builder.emit(parts[0], "features", FLOAT, ["N", *_features_shape(shapes)])
     return builder.model("features")
 
 
 def _step(
-    traced: Traced, cut: fx.Node | None, inputs: list[str], open_classes: set[str]
+    traced: Traced, cut: tuple[fx.Node, ...], inputs: list[str], open_classes: set[str]
 ) -> onnx.ModelProto:
     builder = GraphBuilder()
     given = _constants(traced)
@@ -86,7 +100,7 @@ def _step(
 
 
 def _predict(
-    traced: Traced, cut: fx.Node | None, inputs: list[str], open_classes: set[str]
+    traced: Traced, cut: tuple[fx.Node, ...], inputs: list[str], open_classes: set[str]
 ) -> onnx.ModelProto:
     builder = GraphBuilder()
     given = _constants(traced)
@@ -114,15 +128,22 @@ def _declare_source(
     builder: GraphBuilder,
     given: dict[fx.Node, Value],
     traced: Traced,
-    cut: fx.Node | None,
+    cut: tuple[fx.Node, ...],
     batch: int | str,
 ) -> None:
     """The graph starts from the features, or from the images where there are none."""
-    if cut is None:
+    if not cut:
         _declare_images(builder, given, traced, batch)
         return
-    shape = tuple(cut.meta["val"].shape)
-    given[cut] = Value(shape, plain=builder.input("features", FLOAT, [batch, *shape[1:]]))
+    shapes = [tensor_shape(node) for node in cut]
+    parts = [builder.input("features", FLOAT, [batch, *_features_shape(shapes)])]
+    if len(cut) > 1:
+        sizes = builder.constant(np.array([prod(shape) for shape in shapes]))
+        parts = builder.add_many("Split", [parts[0], sizes], len(cut), axis=1)
+        context = Context(builder)
+        parts = [context.reshape(p, -1, *s) for p, s in zip(parts, shapes, strict=True)]
+    for node, part in zip(cut, parts, strict=True):
+        given[node] = Value(tuple(node.meta["val"].shape), plain=part)
 
 
 def _declare_images(

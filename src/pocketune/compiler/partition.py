@@ -8,26 +8,27 @@ from torch import fx
 from pocketune.compiler.trace import Traced
 
 
-def features_node(traced: Traced, size: int) -> fx.Node | None:
-    """The one tensor that carries everything from the frozen part into the trained part.
+def features_nodes(traced: Traced, size: int) -> tuple[fx.Node, ...]:
+    """The tensors that carry everything from the frozen part into the trained part, in order.
 
-    None where there is no such tensor, and where it has no fewer elements than the image it is
-    made from: then nothing is gained by running the frozen part by itself.
+    Most methods have one. With a side branch that reads the image there is the pooled image
+    besides. Empty where the trained part reads the images themselves, and where the tensors have
+    no fewer elements than the image they are made from: then nothing is gained by running the
+    frozen part by itself.
     """
     images = traced.placeholders["images"]
     frozen = _frozen_nodes(traced, images)
     needed = _ancestors(node for _, node in traced.outputs)
-    frontier = {
-        source
-        for node in needed - frozen
-        for source in node.all_input_nodes
-        if source in frozen and source is not images
-    }
-    reads_images = any(images in node.all_input_nodes for node in needed - frozen)
-    if len(frontier) != 1 or reads_images:
-        return None
-    (node,) = frontier
-    return node if prod(node.meta["val"].shape[1:]) < 3 * size * size else None
+    frontier = {source for node in needed - frozen for source in node.all_input_nodes} & frozen
+    shapes = [tensor_shape(node) for node in frontier]
+    if images in frontier or sum(map(prod, shapes)) >= 3 * size * size:
+        return ()
+    return tuple(node for node in traced.graph.nodes if node in frontier)
+
+
+def tensor_shape(node: fx.Node) -> tuple[int, ...]:
+    """Shape of a node's tensor for one image."""
+    return tuple(node.meta["val"].shape[1:])
 
 
 def _frozen_nodes(traced: Traced, images: fx.Node) -> set[fx.Node]:

@@ -1,5 +1,30 @@
 """Memory-lean layers, each stating what it keeps for the backward pass."""
 
+from pocketune.layers.activation import (
+    MaskedReLU,
+    MaskedReLU6,
+    SignedHardswish,
+    SignedReLU,
+    SignedReLU6,
+)
+from pocketune.layers.filtered_conv import FilteredConv2d
+from pocketune.layers.group_norm import GroupNorm
+from pocketune.layers.lite_residual import LiteResidual
 from pocketune.layers.norm import FrozenBatchNorm2d
+from pocketune.layers.program import ProgramModule
+from pocketune.layers.weight_standardization import StandardizedConv2d, standardized
 
-__all__ = ["FrozenBatchNorm2d"]
+__all__ = [
+    "FilteredConv2d",
+    "FrozenBatchNorm2d",
+    "GroupNorm",
+    "LiteResidual",
+    "MaskedReLU",
+    "MaskedReLU6",
+    "ProgramModule",
+    "SignedHardswish",
+    "SignedReLU",
+    "SignedReLU6",
+    "StandardizedConv2d",
+    "standardized",
+]

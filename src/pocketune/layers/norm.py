@@ -63,7 +63,8 @@ class FrozenBatchNorm2d(nn.Module):
         """(N, features, H, W) -> (N, features, H, W)."""
         scale = self.weight * (self.running_var + self.eps).rsqrt()
         shift = self.bias - self.running_mean * scale
-        x = x * scale.view(1, -1, 1, 1) + shift.view(1, -1, 1, 1)
+        # one pass, and autograd keeps x for the scale's gradient only
+        x = torch.addcmul(shift.view(1, -1, 1, 1), x, scale.view(1, -1, 1, 1))
         for module in self.children():
             x = module(x)
         return x

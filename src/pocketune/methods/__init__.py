@@ -17,7 +17,9 @@ from pocketune.methods.registry import (
     method_to_dict,
     register_method,
 )
+from pocketune.methods.repnet import RepNet
 from pocketune.methods.report import TrainableCount, trainable
+from pocketune.methods.tinytl import TinyTL
 
 __all__ = [
     "BiasAndLast",
@@ -27,7 +29,9 @@ __all__ = [
     "MethodConflict",
     "NormAndLast",
     "Plan",
+    "RepNet",
     "Sum",
+    "TinyTL",
     "TopBlocks",
     "TrainableCount",
     "adapt",

@@ -11,6 +11,7 @@ from pocketune.networks.batch_norm import restore_batch_norm
 from pocketune.networks.blocks import Block, Layer
 from pocketune.networks.config import NetworkConfig, Normalization
 from pocketune.networks.create import create_network
+from pocketune.networks.recorded import save_network
 from pocketune.networks.registry import list_networks, register_network
 
 __all__ = [
@@ -24,4 +25,5 @@ __all__ = [
     "list_networks",
     "register_network",
     "restore_batch_norm",
+    "save_network",
 ]

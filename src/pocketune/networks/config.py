@@ -1,7 +1,7 @@
 """What a network is, as data: enough to build it again on another day or machine."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
 from pocketune.errors import PocketuneError
@@ -20,6 +20,8 @@ class NetworkConfig:
         padding: `"symmetric"` (k // 2 zeros on every side, as PyTorch's own networks) or
             `"same"` (TensorFlow's rule: a strided convolution pads right and bottom first).
         head: keep the feature-fusion layer, the 1x1 convolution before pooling.
+        hidden: for each block that was pruned, by its module path, how many hidden channels it
+            has left.
 
     Raises:
         PocketuneError: for a value that no network can have.
@@ -30,6 +32,7 @@ class NetworkConfig:
     width: float = 1.0
     padding: str = "symmetric"
     head: bool = True
+    hidden: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.classes < 1:
@@ -38,10 +41,15 @@ class NetworkConfig:
             raise PocketuneError(f"width={self.width} is no channel multiplier; give 0.1 to 10")
         if self.padding not in PADDINGS:
             raise PocketuneError(f"padding={self.padding!r} is unknown; choose from {PADDINGS}")
+        if not isinstance(self.hidden, Mapping) or not all(
+            isinstance(count, int) for count in self.hidden.values()
+        ):
+            raise PocketuneError(f"hidden={self.hidden!r} must give a whole number for each block")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return asdict(self)
+        """Plain values, ready for JSON; `hidden` only where blocks were pruned."""
+        values = asdict(self)
+        return values if self.hidden else {k: v for k, v in values.items() if k != "hidden"}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "NetworkConfig":

@@ -1,5 +1,7 @@
 """The one way to get a network, with or without pretrained weights."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from pocketune.networks.files import read_state
 from pocketune.networks.folded import is_folded, load_folded
 from pocketune.networks.foreign import load_module
 from pocketune.networks.published import download
+from pocketune.networks.recorded import read_description, require_same
 from pocketune.networks.registry import build
 from pocketune.networks.state import load_state
 
@@ -25,6 +28,7 @@ def create_network(
     width: float = 1.0,
     padding: str = "symmetric",
     head: bool = True,
+    hidden: Mapping[str, int] | None = None,
     normalization: Normalization | None = None,
 ) -> nn.Module:
     """Build a network, ready for images (N, 3, H, W) normalised as `network.normalization` says.
@@ -36,14 +40,17 @@ def create_network(
         name: one of `list_networks()`.
         weights: None for random ones; `"imagenet"` to download the published ones; a file,
             `.safetensors` or `.pth`; or a model of timm or torchvision, of the same shape.
+            A file of `save_network` tells of pruned blocks itself.
             A file whose batch norm was folded away gets norms that are the identity: follow with
             `restore_batch_norm` before a norm is trained.
         classes: outputs of the network.
         width: multiplier of every layer's channels.
         padding: `"symmetric"`, or `"same"` for weights that come from TensorFlow.
         head: False leaves out the feature-fusion layer before pooling.
+        hidden: hidden channels of blocks that were pruned, as in `NetworkConfig`; where the
+            weights tell it, it need not be given.
         normalization: what the weights were trained with, where it is not ImageNet's. Folded
-            files tell it in the `.arch.json` beside them.
+            files tell it in the `.arch.json` beside them, files of `save_network` themselves.
 
     Returns:
         The network in training mode, with `network.config` and `network.normalization`.
@@ -57,7 +64,11 @@ def create_network(
         >>> network.config.to_dict()["width"], network.normalization.std[0]
         (0.35, 0.229)
     """
-    config = NetworkConfig(name, classes, width, padding, head)
+    config = NetworkConfig(name, classes, width, padding, head, hidden or {})
+    if isinstance(weights, (str, PathLike)) and (recorded := read_description(Path(weights))):
+        require_same(config, recorded[0], Path(weights))
+        config = replace(config, hidden=hidden or recorded[0].hidden)
+        normalization = normalization or recorded[1]
     network = build(config)
     known = None if weights is None else _load(network, config, weights, normalization)
     vars(network)["config"] = config

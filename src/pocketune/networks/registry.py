@@ -6,6 +6,8 @@ from torch import nn
 
 from pocketune.errors import PocketuneError
 from pocketune.networks.config import NetworkConfig
+from pocketune.networks.hidden import narrow
+from pocketune.networks.init import initialise
 
 Builder = Callable[[NetworkConfig], nn.Module]
 
@@ -33,9 +35,14 @@ def build(config: NetworkConfig) -> nn.Module:
     """The network that `config` describes, randomly initialised.
 
     Raises:
-        PocketuneError: for an unknown name, or an option which this network does not have.
+        PocketuneError: for an unknown name, an option which this network does not have, or
+            `hidden` channels which its blocks cannot have.
     """
     if config.name not in _builders:
         known = ", ".join(list_networks())
         raise PocketuneError(f"there is no network {config.name!r}; choose from {known}")
-    return _builders[config.name](config)
+    network = _builders[config.name](config)
+    if config.hidden:
+        narrow(network, config.hidden)
+        initialise(network)
+    return network

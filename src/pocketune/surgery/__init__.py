@@ -8,6 +8,7 @@ from pocketune.surgery.freeze import (
     parameters_under,
     train_only,
 )
+from pocketune.surgery.prune import prune
 from pocketune.surgery.swap import Factory, swap
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "disable_inplace",
     "freeze_batch_norms",
     "parameters_under",
+    "prune",
     "swap",
     "train_only",
 ]

@@ -10,12 +10,15 @@ from pocketune.surgery.swap import Factory
 BRANCH = "branch"
 """Name of the branch inside its block, and so in the state dict."""
 
+_IMAGE = "image_to_read"
+
 
 def add_branches(network: nn.Module, factories: Mapping[str, Factory]) -> None:
     """Add side branches to blocks of `network`, in place.
 
     A block then computes `block(x) + block.branch(x)`; what was there keeps its names, and
-    `anatomy` does not see the branch.
+    `anatomy` does not see the branch. A branch that says `reads_image = True` is given what
+    `network` itself is given, instead of the block's input.
 
     Args:
         network: any module.
@@ -34,9 +37,27 @@ def add_branches(network: nn.Module, factories: Mapping[str, Factory]) -> None:
         branch.is_side_branch = True  # type: ignore[assignment]
         block.add_module(BRANCH, branch)
         block.register_forward_hook(_add_branch)
+        if _reads_image(branch):
+            network.register_forward_pre_hook(_show_image)
 
 
 def _add_branch(block: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
     branch: nn.Module = block.get_submodule(BRANCH)
-    added: Tensor = output + branch(inputs[0])
+    read = vars(branch).pop(_IMAGE) if _reads_image(branch) else inputs[0]
+    added: Tensor = output + branch(read)
     return added
+
+
+def _show_image(network: nn.Module, inputs: tuple[Any, ...]) -> None:
+    """Lay the image where the branches that read it will take it.
+
+    Hooks are found by what they belong to and hold no module, so that a copy of the network has
+    branches that read its own images.
+    """
+    for module in network.modules():
+        if _reads_image(module):
+            vars(module)[_IMAGE] = inputs[0]
+
+
+def _reads_image(branch: nn.Module) -> bool:
+    return getattr(branch, "reads_image", False) is True

@@ -11,8 +11,11 @@ from pocketune.compiler.lower import (  # noqa: F401 - their rules register them
     compare,
     conv,
     elementwise,
+    group_norm,
+    mask,
     norm,
     pool,
+    resample,
     shape,
 )
 from pocketune.compiler.lower.context import Context, lowers
@@ -28,15 +31,17 @@ def lower(
     wanted: Iterable[fx.Node],
     *,
     rows_max_pixels: int,
+    packs_masks: bool = False,
 ) -> Context:
     """Add to `builder` what computes the `wanted` nodes from the `given` ones.
 
-    Maps of up to `rows_max_pixels` pixels are kept as rows where that helps; see `Value`.
+    Maps of up to `rows_max_pixels` pixels are kept as rows where that helps; see `Value`. Masks
+    are kept as bits if `packs_masks`, else as bytes.
 
     Raises:
         PocketuneError: an operator has no rule, or draws random numbers.
     """
-    context = Context(builder, rows_max_pixels=rows_max_pixels)
+    context = Context(builder, rows_max_pixels=rows_max_pixels, packs_masks=packs_masks)
     context.values.update(given)
     needed = _needed(wanted, given)
     _refuse_random_numbers(needed)

@@ -37,9 +37,16 @@ def lowers(*targets: Any) -> Callable[[Rule], Rule]:
 class Context:
     """The state of one lowering: the graph built so far and what each traced node became."""
 
-    def __init__(self, builder: GraphBuilder, *, rows_max_pixels: int = ROWS_MAX_PIXELS) -> None:
+    def __init__(
+        self,
+        builder: GraphBuilder,
+        *,
+        rows_max_pixels: int = ROWS_MAX_PIXELS,
+        packs_masks: bool = False,
+    ) -> None:
         self.builder = builder
         self.rows_max_pixels = rows_max_pixels
+        self.packs_masks = packs_masks
         self.values: dict[fx.Node, Any] = {}
         self.statistics: dict[fx.Node, str] = {}
 

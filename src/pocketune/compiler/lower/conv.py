@@ -1,5 +1,7 @@
 """Convolution and its gradients, each written as what the runtime does fastest for its shape."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 from torch import fx
@@ -122,6 +124,8 @@ def _kernel_gradient(context: Context, geo: Geometry, g: Value, x: Value, w: Val
         return Value(w.shape, plain=context.reshape(rows, *w.shape))
     if geo.depthwise and x.pixels > SHIFTS_MAX_PIXELS and geo.dilation == (1, 1):
         name = _depthwise_kernel_gradient_by_planes(context, geo, g, x)
+    elif geo.groups > 1 and not geo.depthwise:
+        name = _grouped_kernel_gradient(context, geo, g, x)
     else:
         name = _kernel_gradient_by_taps(context, geo, g, x)
     return Value(w.shape, plain=context.reshape(name, *w.shape))
@@ -150,18 +154,43 @@ def _kernel_gradient_by_taps(context: Context, geo: Geometry, g: Value, x: Value
 
     Returns (out, in / groups, taps).
     """
-    (kh, kw), (sh, sw), (dh, dw) = geo.kernel, geo.stride, geo.dilation
-    height, width = g.shape[2], g.shape[3]
     padded = _padded_nhwc(context, geo, x)
     taps = []
-    for i in range(kh):
-        for j in range(kw):
-            top, left = i * dh, j * dw
-            bottom, right = top + (height - 1) * sh + 1, left + (width - 1) * sw + 1
-            shifted = _window(context, padded, (top, left), (bottom, right), (sh, sw))
-            shifted = context.reshape(shifted, -1, geo.channels_in)
-            taps.append(_contract_tap(context, geo, g, shifted))
+    for start, end in _taps(geo, g):
+        shifted = _window(context, padded, start, end, geo.stride)
+        shifted = context.reshape(shifted, -1, geo.channels_in)
+        taps.append(_contract_tap(context, geo, g, shifted))
     return context.builder.add("Concat", *taps, axis=2)
+
+
+def _taps(geo: Geometry, g: Value) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+    """For each tap, first and last corner of what it sees of the padded input."""
+    (kh, kw), (sh, sw), (dh, dw) = geo.kernel, geo.stride, geo.dilation
+    down, across = (g.shape[2] - 1) * sh + 1, (g.shape[3] - 1) * sw + 1
+    for top in range(0, kh * dh, dh):
+        for left in range(0, kw * dw, dw):
+            yield (top, left), (top + down, left + across)
+
+
+def _grouped_kernel_gradient(context: Context, geo: Geometry, g: Value, x: Value) -> str:
+    """As by taps, group by group: with the groups in front, each tap is one batch of products.
+
+    Returns (out, in / groups, taps).
+    """
+    b, groups = context.builder, geo.groups
+    outputs, inputs = geo.channels_out // groups, geo.channels_in // groups
+    padded = _padded_nhwc(context, geo, x)
+    height, width = (x.shape[i] + geo.pads[i - 2] + geo.pads[i] for i in (2, 3))
+    padded = context.reshape(padded, -1, height, width, groups, inputs)
+    padded = b.add("Transpose", padded, perm=[3, 0, 1, 2, 4])
+    rows = context.reshape(context.rows(g), -1, groups, outputs)
+    rows = b.add("Transpose", rows, perm=[1, 2, 0])
+    taps = []
+    for start, end in _taps(geo, g):
+        shifted = _window(context, padded, start, end, geo.stride, axes=(2, 3))
+        product = b.add("MatMul", rows, context.reshape(shifted, groups, -1, inputs))
+        taps.append(context.reshape(product, geo.channels_out, inputs, 1))
+    return b.add("Concat", *taps, axis=2)
 
 
 def _contract_tap(context: Context, geo: Geometry, g: Value, shifted: str) -> str:
@@ -171,13 +200,8 @@ def _contract_tap(context: Context, geo: Geometry, g: Value, shifted: str) -> st
         product = b.add("Mul", rows, shifted)
         total = column_sum(context, product, g.shape[0] * g.pixels)
         return context.reshape(total, geo.channels_out, 1, 1)
-    if geo.groups == 1:
-        tap = b.add("Gemm", rows, shifted, transA=1)
-        return context.reshape(tap, geo.channels_out, geo.channels_in, 1)
-    outputs, inputs = geo.channels_out // geo.groups, geo.channels_in // geo.groups
-    left = b.add("Transpose", context.reshape(rows, -1, geo.groups, outputs), perm=[1, 2, 0])
-    right = b.add("Transpose", context.reshape(shifted, -1, geo.groups, inputs), perm=[1, 0, 2])
-    return context.reshape(b.add("MatMul", left, right), geo.channels_out, inputs, 1)
+    tap = b.add("Gemm", rows, shifted, transA=1)
+    return context.reshape(tap, geo.channels_out, geo.channels_in, 1)
 
 
 def _padded_nhwc(context: Context, geo: Geometry, x: Value) -> str:

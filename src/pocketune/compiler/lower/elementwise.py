@@ -113,11 +113,28 @@ def _binary(
     a, b = (_as_number(context, *pair) for pair in zip(node.args[:2], (a, b), strict=True))
     if alpha != 1:
         b = elementwise(context, "Mul", [b, alpha], b.shape if isinstance(b, Value) else ())
-    op = _BINARY[node.target]
+    return _arithmetic(context, _BINARY[node.target], a, b, shape_of(node))
+
+
+@lowers(aten.addcmul.default)
+def _addcmul(
+    context: Context, node: fx.Node, a: Value, b: Value, c: Value, value: float = 1
+) -> Value:
+    """`a + value * b * c`, as `FrozenBatchNorm2d` has it."""
+    product = _arithmetic(context, "Mul", b, c, tuple(np.broadcast_shapes(b.shape, c.shape)))
+    if value != 1:
+        product = _arithmetic(context, "Mul", product, value, product.shape)
+    return _arithmetic(context, "Add", product, a, shape_of(node))
+
+
+def _arithmetic(
+    context: Context, op: str, a: Value | float, b: Value | float, shape: tuple[int, ...]
+) -> Value:
+    """Elementwise, or folded into the convolution that made `a`."""
     folded = fold_into_convolution(context, op, a, b)
     if folded is not None:
         return folded
-    result = elementwise(context, op, [a, b], shape_of(node))
+    result = elementwise(context, op, [a, b], shape)
     if op == "Mul" and isinstance(b, Value) and _is_constant_scale(b, result):
         assert b.constant is not None
         result.made_by = Scaled(a, b.constant)

@@ -1,12 +1,14 @@
-"""Max pooling with its gradient, and average pooling."""
+"""Max and average pooling and their gradients."""
 
 from typing import Any
 
 import numpy as np
 import torch
-from torch import fx
+from torch import Tensor, fx
+from torch.nn import functional
 
 from pocketune.compiler.lower.context import Context, lowers, shape_of
+from pocketune.compiler.lower.resample import resample
 from pocketune.compiler.lower.value import Value
 from pocketune.errors import PocketuneError
 
@@ -61,25 +63,41 @@ def _max_pool_backward(context: Context, node: fx.Node, g: Value, x: Value, *arg
 
 
 @lowers(aten.avg_pool2d.default)
-def _average_pool(
-    context: Context,
-    node: fx.Node,
-    x: Value,
+def _average_pool(context: Context, node: fx.Node, x: Value, *window: Any) -> Value:
+    size = (x.shape[2], x.shape[3])
+    return resample(context, x, *_averages(size, *window), shape_of(node))
+
+
+@lowers(aten.avg_pool2d_backward.default)
+def _average_pool_backward(
+    context: Context, node: fx.Node, g: Value, x: Value, *window: Any
+) -> Value:
+    vertical, horizontal = _averages((x.shape[2], x.shape[3]), *window)
+    return resample(context, g, vertical.T, horizontal.T, x.shape)
+
+
+def _averages(
+    size: tuple[int, int],
     kernel: list[int],
     stride: list[int] = [],  # noqa: B006
     padding: list[int] = [0],  # noqa: B006
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     divisor_override: int | None = None,
-) -> Value:
+) -> tuple[Tensor, Tensor]:
+    """The means along each side as a matrix: PyTorch's own of an image of the identity."""
     if divisor_override is not None:
         raise PocketuneError("an average pool with a divisor of its own cannot be compiled")
-    attributes = _attributes(kernel, stride, padding)
-    name = context.builder.add(
-        "AveragePool",
-        context.plain(x),
-        ceil_mode=int(ceil_mode),
-        count_include_pad=int(count_include_pad),
-        **attributes,
-    )
-    return Value(shape_of(node), plain=name)
+    stride = stride or kernel
+
+    def means(axis: int) -> Tensor:
+        return functional.avg_pool2d(
+            torch.eye(size[axis]).view(size[axis], 1, -1, 1),
+            (kernel[axis % len(kernel)], 1),
+            (stride[axis % len(stride)], 1),
+            (padding[axis % len(padding)], 0),
+            ceil_mode,
+            count_include_pad,
+        ).flatten(1)
+
+    return means(0).T, means(1).T

@@ -1,0 +1,1 @@
+"""The papers' own ways to count, one file each."""

@@ -1,0 +1,106 @@
+"""Activations that keep one bit an element for the backward pass.
+
+`Masked...` are exact. `Signed...` have the approximate backward pass of MobileTL (Chiang et al.,
+AAAI 2023): the gradient passes where the input was not negative, so that h-swish needs one bit an
+element instead of its whole input, and ReLU6 one comparison instead of two.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from pocketune.layers.bits import is_channels_last, mask_gradient, pack_between, pack_nonnegative
+
+
+class SignedReLU(nn.Module):
+    """`max(x, 0)`; the gradient passes where `x >= 0`, also at zero itself.
+
+    Kept for the backward pass: 1 bit an element.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Any shape -> the same shape and memory format."""
+        return _signed(x, functional.relu)
+
+
+class SignedReLU6(nn.Module):
+    """`min(max(x, 0), 6)`; the gradient passes where `x >= 0`, also at zero and above six.
+
+    Kept for the backward pass: 1 bit an element.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Any shape -> the same shape and memory format."""
+        return _signed(x, functional.relu6)
+
+
+class SignedHardswish(nn.Module):
+    """`x * relu6(x + 3) / 6`; the gradient passes where `x >= 0`.
+
+    Kept for the backward pass: 1 bit an element.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Any shape -> the same shape and memory format."""
+        return _signed(x, functional.hardswish)
+
+
+class MaskedReLU(nn.Module):
+    """`max(x, 0)` with its exact gradient, as `nn.ReLU`.
+
+    Kept for the backward pass: 1 bit an element; `nn.ReLU` keeps its output.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Any shape -> the same shape and memory format."""
+        y: Tensor = _Masked.apply(x, float("inf"))  # type: ignore[no-untyped-call]
+        return y
+
+
+class MaskedReLU6(nn.Module):
+    """`min(max(x, 0), 6)` with its exact gradient, as `nn.ReLU6`.
+
+    Kept for the backward pass: 1 bit an element; `nn.ReLU6` keeps its input.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Any shape -> the same shape and memory format."""
+        y: Tensor = _Masked.apply(x, 6.0)  # type: ignore[no-untyped-call]
+        return y
+
+
+def _signed(x: Tensor, activation: Any) -> Tensor:
+    y: Tensor = _Signed.apply(x, activation)  # type: ignore[no-untyped-call]
+    return y
+
+
+class _Signed(torch.autograd.Function):
+    """`activation(x)`, differentiated as `max(x, 0)` is, with slope 1 at zero."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, activation: Any) -> Any:
+        ctx.channels_last = is_channels_last(x)
+        ctx.save_for_backward(pack_nonnegative(x, ctx.channels_last))
+        return activation(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        (packed,) = ctx.saved_tensors
+        return mask_gradient(gradient, packed, ctx.channels_last), None
+
+
+class _Masked(torch.autograd.Function):
+    """`min(max(x, 0), high)`; no gradient at the ends, as in PyTorch."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, high: float) -> Any:
+        ctx.channels_last = is_channels_last(x)
+        ctx.save_for_backward(pack_between(x, 0.0, high, ctx.channels_last))
+        return functional.relu(x) if high == float("inf") else functional.hardtanh(x, 0.0, high)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        (packed,) = ctx.saved_tensors
+        return mask_gradient(gradient, packed, ctx.channels_last), None

@@ -1,0 +1,74 @@
+"""Group norm in a batch norm's place."""
+
+from torch import Tensor, nn
+
+from pocketune.errors import PocketuneError
+
+GROUP = 8
+"""Channels of a group, where the number of channels allows (TinyTL, section 4.1)."""
+
+
+def group_size(channels: int, largest: int = GROUP) -> int:
+    """Largest number up to `largest` that divides `channels`.
+
+    >>> group_size(96), group_size(42)
+    (8, 7)
+
+    Raises:
+        PocketuneError: if only 1 does. A norm over single channels would make the same map of
+            every image where a map has one pixel.
+    """
+    size = next(size for size in range(min(largest, channels), 0, -1) if channels % size == 0)
+    if size == 1:
+        raise PocketuneError(
+            f"{channels} channels cannot be divided into groups of 2 to {largest}; use frozen "
+            'batch norms, norm="batch"'
+        )
+    return size
+
+
+class GroupNorm(nn.GroupNorm):
+    """Group norm over groups of at most 8 channels (Wu and He, 2018; TinyTL, section 4.1).
+
+    Every image is normalised by itself, so that a batch may hold one.
+
+    Kept for the backward pass: 32 bits an element (the input), whether or not scale and shift are
+    trained: an image's own mean and variance change with every element. A `FrozenBatchNorm2d` of
+    frozen scale keeps nothing.
+
+    Args:
+        channels: of the input.
+        eps: added to the variance.
+
+    Raises:
+        PocketuneError: if no number from 2 to 8 divides `channels`.
+    """
+
+    def __init__(self, channels: int, eps: float = 1e-3) -> None:
+        super().__init__(channels // group_size(channels), channels, eps)
+
+    @classmethod
+    def from_batch_norm(cls, norm: nn.BatchNorm2d) -> "GroupNorm":
+        """Take over the scale and the shift of a batch norm (the same objects), and its eps.
+
+        Modules inside `norm` (timm's `BatchNormAct2d` has an activation) run after it.
+
+        Raises:
+            PocketuneError: if `norm` has no scale and shift, or no groups of channels.
+        """
+        if not norm.affine:
+            raise PocketuneError(f"{norm} has no scale and shift to take over (affine=False)")
+        grouped = cls(norm.num_features, norm.eps)
+        grouped.weight, grouped.bias = norm.weight, norm.bias
+        for name, module in norm.named_children():
+            grouped.add_module(name, module)
+        return grouped.train(norm.training)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, channels, H, W) -> (N, channels, H, W)."""
+        # PyTorch 2.13 ends the process on the way back through a channels-last group norm of which
+        # the shift alone is trained
+        x = super().forward(x.contiguous())
+        for module in self.children():
+            x = module(x)
+        return x

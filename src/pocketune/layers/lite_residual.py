@@ -1,0 +1,99 @@
+"""The lite residual module of TinyTL."""
+
+import math
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from pocketune.errors import PocketuneError
+from pocketune.layers.group_norm import GroupNorm
+from pocketune.layers.weight_standardization import StandardizedConv2d
+
+
+class LiteResidual(nn.Module):
+    """A small trained branch beside a frozen block, on a quarter of its pixels.
+
+    2x2 average pooling, a grouped k x k convolution, norm, ReLU, a 1x1 convolution, norm, and
+    bilinear upsampling to the size of the block's output (Cai et al., TinyTL, NeurIPS 2020,
+    section 3.2). Norms are group norms and filters are standardised, so that a batch may hold
+    one image. The last norm's scale starts at 0: at first the branch changes nothing.
+
+    Kept for the backward pass, in elements of the pooled input p, the middle m and the output o
+    (a quarter of the block's pixels each): 32 bits for each of p (input of `conv1`) and m (input
+    of `norm1`), 32 for m again (input of `conv2`) with 1 for its sign, and 32 for o (input of
+    `norm2`). Pooling and upsampling keep nothing.
+
+    Args:
+        inputs: channels of the block's input; the middle has as many, to the next multiple of 8.
+        outputs: channels of the block's output.
+        kernel: side of the first convolution, odd.
+        stride: of the block.
+        groups: of the first convolution.
+
+    Raises:
+        PocketuneError: if `groups` does not divide `inputs`, or the norms find no groups.
+    """
+
+    PARAMETERS = (
+        "conv1.weight",
+        "norm1.weight",
+        "norm1.bias",
+        "conv2.weight",
+        "norm2.weight",
+        "norm2.bias",
+    )
+    LAST_SHIFT = "norm2.bias"
+    """Does what the last shift of the block beside it does."""
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        *,
+        kernel: int = 5,
+        stride: int = 1,
+        groups: int = 2,
+    ) -> None:
+        super().__init__()
+        middle = math.ceil(inputs / 8) * 8
+        if inputs % groups or middle % groups:
+            raise PocketuneError(
+                f"groups={groups} does not divide the channels of a lite residual module, "
+                f"{inputs} -> {middle}; use groups=1"
+            )
+        self.stride = stride
+        self.conv1 = StandardizedConv2d(
+            inputs,
+            middle,
+            kernel,
+            stride=stride,
+            padding=kernel // 2,
+            groups=groups,
+            bias=False,
+        )
+        self.norm1 = GroupNorm(middle)
+        self.activation = nn.ReLU()
+        self.conv2 = StandardizedConv2d(middle, outputs, 1, bias=False)
+        self.norm2 = GroupNorm(outputs)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Convolutions normal with variance 2 / (k^2 out); norms the identity, the last scale 0."""
+        for conv in (self.conv1, self.conv2):
+            fan_out = conv.kernel_size[0] * conv.kernel_size[1] * conv.out_channels
+            nn.init.normal_(conv.weight, std=math.sqrt(2 / fan_out))
+        self.norm1.reset_parameters()
+        self.norm2.reset_parameters()
+        nn.init.zeros_(self.norm2.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, inputs, H, W) -> (N, outputs, ceil(H / stride), ceil(W / stride))."""
+        height, width = (-(-side // self.stride) for side in x.shape[2:])
+        y = self.norm1(self.conv1(_pool(x)))
+        y = self.norm2(self.conv2(self.activation(y)))
+        return F.interpolate(y, (height, width), mode="bilinear")
+
+
+def _pool(x: Tensor) -> Tensor:
+    """Means of 2x2 pixels; a side of one pixel stays."""
+    return F.avg_pool2d(x, [min(side, 2) for side in x.shape[2:]])

@@ -1,0 +1,71 @@
+"""Convolutions whose filters are standardised before use."""
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+EPS = 1e-5
+
+
+class _Standardize(torch.autograd.Function):
+    """`(w - mean) / (std + eps)` of each filter; keeps `w`, which is there anyway."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(weight)
+        centred, deviation = _moments(weight)
+        return centred / (deviation + EPS)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        (gradient,) = gradients
+        centred, deviation = _moments(ctx.saved_tensors[0])
+        scale = 1 / (deviation + EPS)
+        # the deviation depends on every weight of the filter; where it is 0, so is `centred`
+        cross = (gradient * centred).sum((1, 2, 3), keepdim=True)
+        freedom = max(centred[0].numel() - 1, 1)
+        slope = cross * scale * scale / (deviation + _TINY) / freedom
+        result = gradient * scale - centred * slope
+        return result - result.mean((1, 2, 3), keepdim=True)
+
+
+_TINY = 1e-20
+
+
+def _moments(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Filters less their means, and their standard deviations with Bessel's correction."""
+    centred = weight - weight.mean((1, 2, 3), keepdim=True)
+    freedom = max(weight[0].numel() - 1, 1)
+    return centred, ((centred * centred).sum((1, 2, 3), keepdim=True) / freedom).sqrt()
+
+
+def standardize(weight: Tensor) -> Tensor:
+    """Filters (out, in / groups, kh, kw), each of mean 0 and standard deviation 1.
+
+    `(w - mean) / (std + 1e-5)` with the unbiased standard deviation over a filter's weights
+    (Qiao et al., Micro-Batch Training with Batch-Channel Normalization and Weight
+    Standardization, 2019, section 4.2). A filter of equal weights becomes 0.
+    """
+    result: Tensor = _Standardize.apply(weight)  # type: ignore[no-untyped-call]
+    return result
+
+
+class StandardizedConv2d(nn.Conv2d):
+    """A convolution with standardised filters; it trains the filters as they are before that.
+
+    Kept for the backward pass: what `nn.Conv2d` keeps. Standardising keeps nothing of its own.
+    """
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        output: Tensor = super()._conv_forward(input, standardize(weight), bias)
+        return output
+
+
+def standardized(conv: nn.Conv2d) -> nn.Conv2d:
+    """A copy of `conv` whose filters have been standardised once, for one that stays frozen."""
+    twin = copy.deepcopy(conv)
+    with torch.no_grad():
+        twin.weight.copy_(standardize(conv.weight))
+    return twin

@@ -1,0 +1,167 @@
+"""TinyTL: frozen weights, trained biases and small branches beside the blocks."""
+
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+
+from torch import nn
+
+from pocketune.errors import PocketuneError
+from pocketune.layers import GroupNorm, LiteResidual, standardized
+from pocketune.methods.method import Method
+from pocketune.methods.plan import Plan
+from pocketune.methods.registry import register_method
+from pocketune.networks import anatomy
+from pocketune.networks.blocks import Block
+from pocketune.networks.modules import is_convolution, main_modules
+from pocketune.surgery import BRANCH, Factory, parameters_under
+
+NORMS = ("batch", "group")
+
+RESOLUTION = 128
+"""Side of the maps at the first block in the published table, whatever the images' own side."""
+
+
+@register_method("tinytl")
+@dataclass(frozen=True)
+class TinyTL(Method):
+    """Train biases and lite residual modules beside the blocks; weights stay frozen.
+
+    TinyTL: Reduce Memory, Not Parameters for Efficient On-Device Learning (Cai, Gan, Zhu and
+    Han, NeurIPS 2020): TinyTL-B is `TinyTL(lite_residual=False)`, TinyTL-L
+    `TinyTL(bias=False)`, TinyTL-L+B `TinyTL()`. The classifier is trained in each.
+
+    A frozen layer needs its input for nothing, so that little but one bit an activation is kept
+    for the backward pass. Every image is normalised by itself, so that a batch may hold one.
+
+    Attributes:
+        bias: train every bias, the shifts of norms among them.
+        lite_residual: put a `LiteResidual` beside every block but the first, and train it. In
+            L+B the shift of its last norm is frozen: the block's own last shift does the same.
+            Modules that the network has already stay as they are.
+        norm: `"batch"`, on frozen statistics, or `"group"`: the paper's group norm with
+            standardised weights, made for a network that was pretrained that way. Group norm
+            keeps its input for the backward pass, frozen batch norm keeps nothing.
+        kernel: largest kernel of the lite residual modules, odd.
+        groups: of their first convolution.
+    """
+
+    bias: bool = True
+    lite_residual: bool = True
+    norm: str = "batch"
+    kernel: int = 5
+    groups: int = 2
+
+    def __post_init__(self) -> None:
+        if not (self.bias or self.lite_residual):
+            raise PocketuneError(
+                "TinyTL(bias=False, lite_residual=False) trains the classifier alone; use "
+                "LastLayer() for that"
+            )
+        if self.norm not in NORMS:
+            raise PocketuneError(f"norm={self.norm!r} is unknown; choose from {NORMS}")
+        if not isinstance(self.kernel, int) or self.kernel < 1 or self.kernel % 2 == 0:
+            raise PocketuneError(f"kernel={self.kernel!r} must be an odd whole number")
+        if not isinstance(self.groups, int) or self.groups < 1:
+            raise PocketuneError(f"groups={self.groups!r} must be a whole number of at least 1")
+
+    def plan(self, network: nn.Module) -> Plan:
+        """The classifier, and biases, lite residual modules or both.
+
+        Raises:
+            PocketuneError: if there are no blocks for lite residual modules, or bottleneck ones,
+                beside whose many channels the modules would be larger than the network.
+        """
+        trained = set(parameters_under(network, anatomy(network).classifier))
+        if self.bias:
+            names = (name for name, _ in network.named_parameters())
+            trained |= {name for name in names if name.split(".")[-1] == "bias"}
+        branches = self._branches(network) if self.lite_residual else {}
+        for block in branches:
+            branch = f"{block}.{BRANCH}"
+            trained |= {f"{branch}.{name}" for name in LiteResidual.PARAMETERS}
+            if self.bias:
+                trained.discard(f"{branch}.{LiteResidual.LAST_SHIFT}")
+        new = {block: make for block, make in branches.items() if not _has_branch(network, block)}
+        replaced = _group_norms(network) if self.norm == "group" else {}
+        return Plan(frozenset(trained), frozenset(), replaced=replaced, branches=new)
+
+    def _branches(self, network: nn.Module) -> dict[str, Factory]:
+        """By the block's name, what makes the module beside it.
+
+        Kernels shrink until they fit the pooled map, as in TinyTL's code. Its table of maps is
+        that of ProxylessNAS-Mobile; here the blocks' own strides give the same one.
+        """
+        first, *blocks = anatomy(network).blocks
+        if not blocks:
+            raise PocketuneError(
+                "lite residual modules go beside every block but the first, and the network has "
+                "one block; use TinyTL(lite_residual=False)"
+            )
+        if any(block.kind == "bottleneck" for block in blocks):
+            raise PocketuneError(
+                "lite residual modules beside bottleneck blocks would be larger than the network "
+                "itself; use TinyTL(lite_residual=False)"
+            )
+        branches: dict[str, Factory] = {}
+        side = RESOLUTION // _stride(network, first)
+        for block in blocks:
+            kernel = self.kernel
+            while kernel > max(side // 2, 1):
+                kernel -= 2
+            branches[block.name] = partial(self._lite_residual, network, block, kernel)
+            side //= _stride(network, block)
+        return branches
+
+    def _lite_residual(
+        self, network: nn.Module, block: Block, kernel: int, _: nn.Module
+    ) -> LiteResidual:
+        layers = [layer for layer in block.layers if layer.role != "downsample"]
+        first, last = (network.get_submodule(layers[i].conv) for i in (0, -1))
+        assert is_convolution(first)
+        assert is_convolution(last)
+        return LiteResidual(
+            first.in_channels,
+            last.out_channels,
+            kernel=kernel,
+            stride=_stride(network, block),
+            groups=self.groups,
+        )
+
+
+def _stride(network: nn.Module, block: Block) -> int:
+    """How many times smaller the block's output is than its input, along one side."""
+    convolutions = [network.get_submodule(layer.conv) for layer in block.layers]
+    return prod(
+        int(conv.stride[0])
+        for conv, layer in zip(convolutions, block.layers, strict=True)
+        if is_convolution(conv) and layer.role != "downsample"
+    )
+
+
+def _has_branch(network: nn.Module, block: str) -> bool:
+    return hasattr(network.get_submodule(block), BRANCH)
+
+
+def _group_norms(network: nn.Module) -> dict[str, Factory]:
+    """What makes group norms of all batch norms, and standardises the filters.
+
+    Scale and shift stay the batch norm's. Convolutions with a bias are left as they are.
+    """
+    replaced: dict[str, Factory] = {}
+    for name, module in main_modules(network):
+        if isinstance(module, nn.BatchNorm2d):
+            replaced[name] = _group_norm
+        elif is_convolution(module) and module.bias is None:
+            replaced[name] = _standardized
+    return replaced
+
+
+def _group_norm(norm: nn.Module) -> nn.Module:
+    assert isinstance(norm, nn.BatchNorm2d)
+    return GroupNorm.from_batch_norm(norm)
+
+
+def _standardized(conv: nn.Module) -> nn.Module:
+    assert isinstance(conv, nn.Conv2d)
+    return standardized(conv)

@@ -1,0 +1,81 @@
+"""How much each hidden channel of a block matters."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from pocketune.errors import PocketuneError
+from pocketune.networks.hidden import Hidden
+
+RANKINGS = ("l2", "weight")
+
+
+def rank_channels(
+    network: nn.Module,
+    sets: Sequence[Hidden],
+    importance: str,
+    images: Iterable[Tensor] | None = None,
+) -> list[Tensor]:
+    """Importance of every channel of each set, (C,) float64; more is more important.
+
+    Args:
+        network: left as it is.
+        sets: the hidden channels to rank.
+        importance: `"l2"`, the L2 norm of what arrives of the channel at the convolution that
+            reads it, over all images and pixels; or `"weight"`, the L2 norm of the weights by
+            which that convolution reads it. (The weights that produce a channel say nothing
+            where a batch norm follows, which undoes their scale.)
+        images: batches of normalised images (N, 3, H, W), for `"l2"`.
+
+    Raises:
+        PocketuneError: for an unknown importance, or `"l2"` without images.
+    """
+    if importance not in RANKINGS:
+        raise PocketuneError(f"importance={importance!r} is unknown; choose from {RANKINGS}")
+    if importance == "weight":
+        return [_weight_norms(network, hidden) for hidden in sets]
+    return _activation_norms(network, sets, () if images is None else images)
+
+
+def _weight_norms(network: nn.Module, hidden: Hidden) -> Tensor:
+    """Norm of a convolution's weights (O, C, k, k) by input channel."""
+    weight = network.get_submodule(hidden.consumer.conv).get_parameter("weight")
+    return weight.detach().double().square().sum((0, 2, 3)).sqrt()
+
+
+def _activation_norms(
+    network: nn.Module, sets: Sequence[Hidden], images: Iterable[Tensor]
+) -> list[Tensor]:
+    """Run the network as it predicts, and watch what goes into each consumer."""
+    sums = [torch.zeros(hidden.count(network), dtype=torch.float64) for hidden in sets]
+
+    def watch(total: Tensor) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+        def add(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+            total.add_(inputs[0].detach().square().sum((0, 2, 3), dtype=torch.float64).cpu())
+
+        return add
+
+    hooks = [
+        network.get_submodule(hidden.consumer.conv).register_forward_pre_hook(watch(total))
+        for hidden, total in zip(sets, sums, strict=True)
+    ]
+    modes = {module: module.training for module in network.modules()}
+    network.eval()
+    seen = 0
+    try:
+        with torch.no_grad():
+            for batch in images:
+                network(batch)
+                seen += len(batch)
+    finally:
+        for module, training in modes.items():
+            module.training = training
+        for hook in hooks:
+            hook.remove()
+    if seen == 0:
+        raise PocketuneError(
+            "importance='l2' ranks channels by what photos make of them, and there are none: give "
+            "a few hundred, or importance='weight'"
+        )
+    return [total.sqrt() for total in sums]

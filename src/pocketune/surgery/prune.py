@@ -1,0 +1,90 @@
+"""Remove hidden channels from blocks: the network becomes a smaller ordinary one."""
+
+import copy
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from torch import Tensor, nn
+
+from pocketune.errors import PocketuneError
+from pocketune.networks import NetworkConfig
+from pocketune.networks.hidden import FEWEST, hidden_channels, keep_channels
+from pocketune.surgery.importance import rank_channels
+
+
+def prune(
+    network: nn.Module,
+    ratios: Mapping[str, float],
+    *,
+    importance: str = "l2",
+    images: Iterable[Tensor] | None = None,
+) -> nn.Module:
+    """A copy of `network` whose blocks have lost the least important of their hidden channels.
+
+    What is left of each channel keeps its values. The numbers of channels are recorded in
+    `config.hidden` of the copy, from which `create_network` builds the same shapes again.
+
+    Args:
+        network: a network that is not adapted to a method yet; it stays as it is.
+        ratios: share of the hidden channels to remove, in [0, 1), by the name of the block, as
+            in `anatomy(network).blocks`. Of C channels `round(C * (1 - ratio))` stay, at least 2.
+            In bottleneck blocks the ratio is that of both inner convolutions.
+        importance: `"l2"` or `"weight"`; see `rank_channels`.
+        images: batches of normalised images (N, 3, H, W) to rank by, for `"l2"`.
+
+    Raises:
+        PocketuneError: for a ratio out of range; for a block that is not there, that shares its
+            channels or has grouped convolutions; for a network that is pruned or adapted already.
+
+    Example:
+        >>> from pocketune.networks import create_network
+        >>> network = create_network("mobilenet_v2")
+        >>> prune(network, {"features.2": 0.78}, importance="weight").config.hidden
+        {'features.2': 21}
+    """
+    _check(network, ratios)
+    pruned = copy.deepcopy(network)
+    sets = [hidden for block in ratios for hidden in hidden_channels(pruned, block)]
+    losing = {}
+    for hidden in sets:
+        channels = hidden.count(pruned)
+        if (left := channels_left(channels, ratios[hidden.block])) < channels:
+            losing[hidden] = left
+    scores = rank_channels(pruned, list(losing), importance, images) if losing else []
+    for (hidden, count), score in zip(losing.items(), scores, strict=True):
+        best = score.argsort(descending=True, stable=True)[:count]
+        keep_channels(pruned, hidden, best.sort().values)
+    config = getattr(network, "config", None)
+    if isinstance(config, NetworkConfig):
+        counts = {hidden.block: count for hidden, count in losing.items()}
+        vars(pruned)["config"] = replace(config, hidden=counts)
+    return pruned
+
+
+def channels_left(channels: int, ratio: float) -> int:
+    """How many of so many channels stay."""
+    return max(FEWEST, round(channels * (1 - ratio)))
+
+
+def _check(network: nn.Module, ratios: Mapping[str, float]) -> None:
+    for block, ratio in ratios.items():
+        if not 0 <= ratio < 1:
+            raise PocketuneError(f"the ratio of block {block} must lie in [0, 1), not {ratio}")
+    method = getattr(network, "method", None)
+    if method is not None:
+        raise PocketuneError(f"the network is adapted to {method}; prune it before it is adapted")
+    require_unpruned(network)
+
+
+def require_unpruned(network: nn.Module) -> None:
+    """Refuse a network that has lost channels before.
+
+    Raises:
+        PocketuneError: naming what was pruned.
+    """
+    hidden = getattr(getattr(network, "config", None), "hidden", None)
+    if hidden:
+        raise PocketuneError(
+            f"the network is pruned already, in {', '.join(hidden)}; prune the original one, "
+            "with all ratios at once"
+        )

@@ -1,0 +1,27 @@
+"""Networks on the meta device: shapes are all that the papers' conventions need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+
+from pocketune.methods import Method, adapt
+from pocketune.networks import create_network
+
+
+def on_meta(name: str, **options) -> nn.Module:
+    with torch.device("meta"):
+        return create_network(name, **options)
+
+
+def adapted(name: str, method: Method, **options) -> nn.Module:
+    return adapt(on_meta(name, **options), method)
+
+
+def train_only(network: nn.Module, trained: Iterable[str]) -> nn.Module:
+    chosen = set(trained)
+    for name, parameter in network.named_parameters():
+        parameter.requires_grad_(name in chosen)
+    return network

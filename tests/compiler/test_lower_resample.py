@@ -1,0 +1,78 @@
+"""Average pooling and bilinear upsampling with their gradients, in both layouts."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional as F
+
+from .lowering import ALWAYS_ROWS, NEVER_ROWS, check_function, leaf
+
+
+def check_map(function, x: Tensor, rows_max_pixels: int) -> None:
+    """Value and gradient, behind a 1x1 convolution that leaves rows where they are wanted."""
+    kernel = leaf(x.shape[1], x.shape[1], 1, 1, seed=1)
+    g = leaf(*function(x).shape, seed=2, grad=False)
+
+    def step(x: Tensor, kernel: Tensor, g: Tensor) -> list[Tensor]:
+        y = function(F.conv2d(x, kernel))
+        return [y, *torch.autograd.grad(y, [x, kernel], g)]
+
+    check_function(step, [x, kernel, g], (), rows_max_pixels)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    size=st.tuples(st.integers(3, 9), st.integers(3, 9)),
+    kernel=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    stride=st.integers(1, 3),
+    padding=st.sampled_from([0, 1]),
+    ceil_mode=st.booleans(),
+    count_include_pad=st.booleans(),
+    rows=st.sampled_from([NEVER_ROWS, ALWAYS_ROWS]),
+)
+def test_average_pool(
+    size: tuple[int, int],
+    kernel: tuple[int, int],
+    stride: int,
+    padding: int,
+    ceil_mode: bool,
+    count_include_pad: bool,
+    rows: int,
+) -> None:
+    if min(kernel) == 1:
+        padding = 0
+
+    def pool(x: Tensor) -> Tensor:
+        return F.avg_pool2d(x, kernel, stride, padding, ceil_mode, count_include_pad)
+
+    check_map(pool, leaf(2, 3, *size), rows)
+
+
+def test_average_pool_without_a_stride() -> None:
+    check_map(lambda x: F.avg_pool2d(x, 3), leaf(2, 3, 9, 7), NEVER_ROWS)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    old=st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    new=st.tuples(st.integers(1, 14), st.integers(1, 14)),
+    align_corners=st.booleans(),
+    rows=st.sampled_from([NEVER_ROWS, ALWAYS_ROWS]),
+)
+def test_bilinear_resizing(
+    old: tuple[int, int], new: tuple[int, int], align_corners: bool, rows: int
+) -> None:
+    def resize(x: Tensor) -> Tensor:
+        return F.interpolate(x, new, mode="bilinear", align_corners=align_corners)
+
+    check_map(resize, leaf(2, 3, *old), rows)
+
+
+@pytest.mark.parametrize("scale", [2, (1.5, 2.25)])
+@pytest.mark.parametrize("rows", [NEVER_ROWS, ALWAYS_ROWS])
+def test_bilinear_resizing_by_a_factor(scale: float, rows: int) -> None:
+    check_map(
+        lambda x: F.interpolate(x, scale_factor=scale, mode="bilinear"), leaf(2, 3, 5, 6), rows
+    )

@@ -1,0 +1,124 @@
+"""Rep-Net: the published layouts, and what is trained."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from pocketune.layers import ProgramModule
+from pocketune.methods import BiasAndLast, MethodConflict, RepNet, TinyTL, adapt
+from pocketune.networks import anatomy, create_network, list_networks
+from pocketune.surgery import BRANCH
+
+from ..networks.timm_like import MobileNetV2 as TimmLike
+
+# Counts of the published code's layouts: 380,072 and 415,464 are golden, the others worked out by
+# hand from its tables of channels.
+PUBLISHED = {
+    "mobilenet_v2": ([2, 4, 7, 11, 14, 17], [5, 5, 5, 5, 5, 3], 380_072),
+    "proxylessnas_mobile": ([2, 4, 8, 12, 16, 20], [5, 5, 5, 5, 3, 3], 415_464),
+    "mobilenet_v3_large": ([2, 4, 7, 11, 13, 15], [5, 5, 5, 5, 3, 3], 338_280),
+}
+
+
+def meta(name: str, **options: object) -> nn.Module:
+    with torch.device("meta"):
+        return create_network(name, **options)
+
+
+def sides(network: nn.Module) -> dict[str, ProgramModule]:
+    modules = network.named_modules()
+    return {name: module for name, module in modules if isinstance(module, ProgramModule)}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_layout(name: str) -> None:
+    blocks, kernels, parameters = PUBLISHED[name]
+    modules = sides(adapt(meta(name), RepNet()))
+    assert list(modules) == [f"features.{block}.{BRANCH}" for block in blocks]
+    assert [module.conv1.kernel_size[0] for module in modules.values()] == kernels
+    assert sum(p.numel() for m in modules.values() for p in m.parameters()) == parameters
+    assert [m.reads_image for m in modules.values()] == [True, *[False] * 5]
+    assert [m.conv1.groups for m in modules.values()] == [1, *[2] * 5]
+
+
+def test_published_layout_of_resnet50() -> None:
+    """A quarter of the channels between, and the first module beside the max pooling."""
+    modules = sides(adapt(meta("resnet50"), RepNet()))
+    places = ["maxpool", "layer1.0", "layer2.0", "layer3.0", "layer4.0", "layer4.2"]
+    assert list(modules) == [f"{place}.{BRANCH}" for place in places]
+    assert [m.conv1.out_channels for m in modules.values()] == [64, 16, 64, 128, 256, 512]
+    assert [m.conv1.kernel_size[0] for m in modules.values()] == [5, 5, 5, 5, 3, 3]
+    assert sum(p.numel() for m in modules.values() for p in m.parameters()) == 8_698_720
+
+
+def test_a_foreign_network_gets_the_layout_of_its_blocks() -> None:
+    network = adapt(TimmLike(), RepNet())
+    assert len(sides(network)) == 6
+    assert network(torch.randn(2, 3, 64, 64)).shape == (2, 10)
+
+
+@pytest.mark.parametrize("name", list_networks())
+@pytest.mark.parametrize("size", [32, 65])
+def test_side_modules_fit_their_blocks(name: str, size: int) -> None:
+    options = {} if name == "mcunet_5fps" else {"width": 0.35}
+    network = adapt(create_network(name, classes=3, **options), RepNet()).eval()
+    before = create_network(name, classes=3, **options).eval()
+    before.load_state_dict(network.state_dict(), strict=False)
+    images = torch.randn(2, 3, size, size)
+    # their last scale is 0: nothing changes
+    torch.testing.assert_close(network(images), before(images), rtol=1e-4, atol=1e-4)
+    assert anatomy(network) == anatomy(before)
+
+
+def test_every_module_reads_what_the_modules_below_have_changed() -> None:
+    network = adapt(create_network("mobilenet_v2", width=0.35, classes=3), RepNet()).eval()
+    first, second, *_ = sides(network).values()
+    seen: list[torch.Tensor] = []
+    second.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    images = torch.randn(1, 3, 64, 64)
+    with torch.no_grad():
+        network(images)
+        nn.init.ones_(first.norm2.weight)
+        network(images)
+    assert not torch.allclose(seen[0], seen[1])
+
+
+def test_bias_knob() -> None:
+    network = meta("mobilenet_v2", classes=10)
+    plain, biased = RepNet().plan(network), RepNet(bias=True).plan(network)
+    backbone = biased.trained - plain.trained
+    assert backbone == {n for n, _ in network.named_parameters() if n.endswith(".bias")} - {
+        "classifier.1.bias"
+    }
+    assert plain.trained < biased.trained
+    assert plain.batch_norms == biased.batch_norms
+
+
+def test_composition() -> None:
+    network = create_network("mobilenet_v2", width=0.35, classes=3)
+    both = adapt(network, RepNet() + BiasAndLast())
+    assert {n for n, p in both.named_parameters() if p.requires_grad} == RepNet(True).plan(
+        network
+    ).trained
+    with pytest.raises(MethodConflict, match=r"both add a branch to block features\.2"):
+        adapt(network, RepNet() + TinyTL())
+
+
+def test_a_copy_reads_its_own_images() -> None:
+    network = adapt(create_network("mobilenet_v2", width=0.35, classes=3), RepNet()).eval()
+    for module in sides(network).values():
+        nn.init.ones_(module.norm2.weight)
+    twin = copy.deepcopy(network)
+    images = torch.randn(2, 1, 3, 64, 64)
+    expected = network(images[1])
+    network(images[0])
+    assert torch.equal(twin(images[1]), expected)
+
+
+def test_no_image_is_kept_after_the_forward_pass() -> None:
+    network = adapt(create_network("mobilenet_v2", width=0.35, classes=3), RepNet()).eval()
+    network(torch.randn(1, 3, 32, 32))
+    for module in sides(network).values():
+        assert not any(isinstance(value, torch.Tensor) for value in vars(module).values())

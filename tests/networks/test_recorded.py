@@ -1,0 +1,111 @@
+"""Networks in files that tell how to build them."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from pocketune.errors import PocketuneError
+from pocketune.networks import NetworkConfig, Normalization, create_network, save_network
+from pocketune.networks.recorded import HEADER, read_description
+from pocketune.networks.registry import build
+
+HIDDEN = {"features.1": 8, "features.2": 10, "features.4": 30}
+
+
+@pytest.fixture
+def network() -> nn.Module:
+    return create_network(
+        "mobilenet_v2", width=0.35, classes=4, hidden=HIDDEN, normalization=Normalization.HALF
+    ).eval()
+
+
+def test_file_builds_the_pruned_network_again(network, tmp_path):
+    path = tmp_path / "pruned.safetensors"
+    save_network(network, path)
+    again = create_network("mobilenet_v2", width=0.35, classes=4, weights=path).eval()
+    assert again.config == network.config
+    assert again.normalization == Normalization.HALF
+    images = torch.randn(2, 3, 32, 32)
+    assert torch.equal(again(images), network(images))
+    other = create_network("mobilenet_v2", width=0.35, classes=9, weights=path)
+    assert other.config.hidden == HIDDEN
+    assert other.classifier[1].out_features == 9
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"name": "mobilenet_v2"}, r"network with width=0.35, not 1.0"),
+        ({"name": "mcunet_5fps"}, "network with name='mobilenet_v2', not 'mcunet_5fps'"),
+        ({"name": "mobilenet_v2", "width": 0.35, "padding": "same"}, "padding='symmetric'"),
+        ({"name": "mobilenet_v2", "width": 0.35, "hidden": {"features.1": 7}}, "has shape"),
+    ],
+)
+def test_another_network_is_refused(network, tmp_path, options, message):
+    path = tmp_path / "pruned.safetensors"
+    save_network(network, path)
+    with pytest.raises(PocketuneError, match=message):
+        create_network(**options, classes=4, weights=path)
+
+
+def test_fresh_values_suit_the_narrow_layers():
+    network = build(NetworkConfig("mobilenet_v2", hidden={"features.2": 20}))
+    depthwise = network.features[2].conv[1][0]
+    assert depthwise.weight.shape == (20, 1, 3, 3)
+    assert network.features[2].conv[1][1].num_features == 20
+
+
+@pytest.mark.parametrize(
+    ("hidden", "message"),
+    [
+        ({"features.2": 97}, "has 96 hidden channels and cannot be left with 97"),
+        ({"features.2": 1}, "cannot be left with 1; give 2 to 96"),
+        ({"features.77": 9}, "there is no block 'features.77'"),
+        ({"features.2": "ten"}, "must give a whole number for each block"),
+        (["features.2"], "must give a whole number for each block"),
+    ],
+)
+def test_hidden_channels_that_cannot_be(hidden, message):
+    with pytest.raises(PocketuneError, match=message):
+        create_network("mobilenet_v2", hidden=hidden)
+
+
+def test_whole_networks_do_not_mention_hidden_channels():
+    assert "hidden" not in NetworkConfig("mobilenet_v2").to_dict()
+
+
+def test_files_that_cannot_be_written(network, tmp_path):
+    with pytest.raises(PocketuneError, match=r"must be called \.safetensors"):
+        save_network(network, tmp_path / "pruned.pth")
+    with pytest.raises(PocketuneError, match="cannot be written"):
+        save_network(network, tmp_path / "nowhere" / "pruned.safetensors")
+    with pytest.raises(PocketuneError, match="Linear has no config"):
+        save_network(nn.Linear(1, 1), tmp_path / "pruned.safetensors")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no json",
+        "{}",
+        json.dumps({"config": {"name": "x"}, "normalization": {"mean": 3, "std": [1]}}),
+    ],
+)
+def test_descriptions_that_are_not_understood(tmp_path, text):
+    path = tmp_path / "network.safetensors"
+    save_file({"a": torch.zeros(1)}, path, metadata={HEADER: text})
+    with pytest.raises(PocketuneError, match="is not understood"):
+        read_description(path)
+
+
+def test_other_files_have_no_description(tmp_path):
+    path = tmp_path / "plain.safetensors"
+    save_file({"a": torch.zeros(1)}, path)
+    assert read_description(path) is None
+    assert read_description(tmp_path / "missing.safetensors") is None
+    path.write_bytes(b"torn")
+    with pytest.raises(PocketuneError, match="no readable safetensors file"):
+        read_description(path)
