@@ -115,7 +115,7 @@ def test_rounded_weights_alone_are_nearly_exact(kits: dict[str, Kit]) -> None:
 
 def test_temporaries_shrink(kits: dict[str, Kit]) -> None:
     memory = {name: kit.manifest.memory["features"] for name, kit in kits.items()}
-    assert memory["weights"] == memory["float"]
+    assert memory["float"] <= memory["weights"] < 1.1 * memory["float"]  # a kernel at a time
     assert memory["integer"] < memory["float"]
     model = features(kits["integer"])
     assert fused_peak(model, {"N": 1}) == memory["integer"]

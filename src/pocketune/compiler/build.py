@@ -18,10 +18,11 @@ from pocketune.compiler.trace import normalize
 from pocketune.data import Batch, ImageDataset, Loader
 from pocketune.device.kit import Kit
 from pocketune.errors import PocketuneError
-from pocketune.methods import Method, adapt
+from pocketune.methods import Method, adapt, complete_plan
 from pocketune.networks import create_network, restore_batch_norm
 from pocketune.networks.files import read_state
 from pocketune.networks.folded import is_folded
+from pocketune.surgery import quantise_frozen
 
 _CLASSES = 1000
 """ImageNet's, of the published weights."""
@@ -76,14 +77,17 @@ def build_kit(
     created = create_network(
         network, weights=weights, classes=len(names), width=width, padding=padding
     )
-    if method.plan(created).batch_norms and _is_folded(weights):
+    plan = complete_plan(method, created)
+    bits = frozen_bits or plan.frozen_bits
+    if plan.batch_norms and _is_folded(weights):
         if photos is None:
             raise PocketuneError(
                 f"the batch norms in {weights} were folded away and {method} trains them: name "
                 "photos to measure them on"
             )
         restore_batch_norm(created, _batches(created, photos, size))
-    adapted = adapt(created, method)
+    # in float32 first, which the error of the kit's frozen part is measured against
+    adapted = adapt(created, method, frozen_bits=32)
     kit = compile(
         adapted,
         out,
@@ -91,10 +95,12 @@ def build_kit(
         size=size,
         label_smoothing=label_smoothing,
         classes=names,
-        frozen_bits=frozen_bits,
-        calibration=None if photos is None else _calibration(photos, size),
+        frozen_bits=bits,
+        calibration=_calibration(photos, size) if bits == 8 and photos is not None else None,
     )
     if save_network is not None:
+        if plan.frozen_bits == 8:  # as PyTorch builds the network again from the method
+            quantise_frozen(adapted)
         save_file(adapted.state_dict(), save_network)
     return kit
 

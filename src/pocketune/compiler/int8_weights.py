@@ -13,21 +13,19 @@ _READERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 _FEWEST = 256
 """Elements of a weight that is worth it; smaller ones are biases and the like."""
 
-LOSSLESS = 1e-5
+_LOSSLESS = 1e-6
 """Error, as a share of the largest weight, up to which a weight counts as rounded already."""
 
 
-def store_as_int8(model: onnx.ModelProto, *, only_rounded: bool) -> None:
-    """Store constant weights as int8, in place.
+def store_as_int8(model: onnx.ModelProto) -> int:
+    """Store those constant weights as int8 that `QuantisedConv2d` has rounded, in place.
 
-    Each reader gets a DequantizeLinear of its own right before it, so that no float copy lives
-    longer than its reader.
+    They are recognised by their values: whatever scale per channel was folded into them since,
+    they are whole multiples of a scale, and nothing is lost. Each reader gets a DequantizeLinear
+    of its own right before it, so that no float copy lives longer than its reader.
 
-    Args:
-        model: any graph; its weights are initializers in float32.
-        only_rounded: leave weights as they are unless they have been rounded to 8 bits per
-            channel before. Whatever scale per channel was folded into them since, they still
-            are whole multiples of a scale, and nothing is lost.
+    Returns:
+        the number of these readers.
     """
     graph = model.graph
     weights = {t.name: numpy_helper.to_array(t) for t in graph.initializer}
@@ -35,10 +33,11 @@ def store_as_int8(model: onnx.ModelProto, *, only_rounded: bool) -> None:
     nodes: list[onnx.NodeProto] = []
     for node in graph.node:
         for place, name in _weights(node, weights):
-            rounded = round_per_channel(weights[name], lossless=only_rounded)
+            rounded = as_int8(weights[name])
             if rounded is not None:
                 nodes.append(stored.add(node, place, rounded))
         nodes.append(node)
+    found = len(nodes) - len(graph.node)
     del graph.node[:]
     graph.node.extend(nodes)
     read = {name for node in nodes for name in node.input}
@@ -46,25 +45,24 @@ def store_as_int8(model: onnx.ModelProto, *, only_rounded: bool) -> None:
     del graph.initializer[:]
     graph.initializer.extend([*kept, *stored.initializers()])
     onnx.checker.check_model(model)
+    return found
 
 
 Rounded = tuple[NDArray[np.int8], NDArray[np.float32], int]
 """Whole numbers, the scale of each channel, and the axis of the channels."""
 
 
-def round_per_channel(weight: NDArray[np.float32], *, lossless: bool) -> Rounded | None:
-    """`weight` as int8 in [-127, 127] times a scale for each output channel, along axis 0.
+def as_int8(weight: NDArray[np.float32]) -> Rounded | None:
+    """`weight` as int8 in [-127, 127] times a scale per channel, where that is what it is.
 
-    With `lossless` a weight that this would change by more than `LOSSLESS` is tried along axis 1,
-    where a transposed kernel has its channels, and then given up.
+    The channels lie along axis 0, or along axis 1 in a transposed kernel.
     """
-    error, rounded = _round(weight, 0)
-    if not lossless:
-        return rounded
-    bound = LOSSLESS * float(np.abs(weight).max(initial=0))
-    if error > bound:
-        error, rounded = _round(weight, 1)
-    return rounded if error <= bound else None
+    bound = _LOSSLESS * float(np.abs(weight).max(initial=0))
+    for axis in (0, 1):
+        error, rounded = _round(weight, axis)
+        if error <= bound:
+            return rounded
+    return None
 
 
 def _round(weight: NDArray[np.float32], axis: int) -> tuple[float, Rounded]:
@@ -113,5 +111,5 @@ def _weights(
         value = constants.get(name)
         if value is None or value.dtype != np.float32 or value.ndim < 2:
             continue
-        if value.size >= _FEWEST:
+        if value.size >= _FEWEST and value.size > max(value.shape):  # no column of ones
             yield place, name

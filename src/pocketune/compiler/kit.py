@@ -18,7 +18,7 @@ import pocketune
 from pocketune.compiler.calibration import Calibration
 from pocketune.compiler.check import check_engine
 from pocketune.compiler.cost import graph_flops
-from pocketune.compiler.graphs import Graphs, build_graphs
+from pocketune.compiler.graphs import Graphs, build_features, build_graphs
 from pocketune.compiler.int8_weights import store_as_int8
 from pocketune.compiler.liveness import fused_peak, order_for_memory
 from pocketune.compiler.noise import supply_noise
@@ -41,6 +41,7 @@ from pocketune.device.quantisation import Quantisation
 from pocketune.errors import PocketuneError
 from pocketune.methods import method_to_dict
 from pocketune.networks import Normalization, anatomy
+from pocketune.surgery import quantise_frozen
 
 
 def compile(
@@ -69,11 +70,11 @@ def compile(
         label_smoothing: share of the target that is spread over all classes, in [0, 1).
         classes: their names; "0", "1", ... where none are given. The device trains for other
             classes too, with a new classifier.
-        frozen_bits: 8 or 32 for the frozen part, from images to features; as the network's
-            method says where it is None.
+        frozen_bits: 8 or 32 for the kernels of frozen convolutions; as `adapt` left them where
+            it is None.
         calibration: images of the kind that the kit will see, of `size`. With them a frozen part
-            of 8 bits computes in integers, about three times as fast; without them its weights
-            are rounded and it computes in float32. The manifest's `quantisation` tells the error.
+            of 8 bits computes in integers, faster and with smaller temporaries; without them
+            only its weights are rounded. The manifest's `quantisation` tells the error.
 
     Returns:
         The kit, opened.
@@ -89,6 +90,10 @@ def compile(
         network.normalization = Normalization.IMAGENET  # type: ignore[assignment]
     _check_arguments(network, batch, size, label_smoothing)
     bits = _frozen_bits(network, frozen_bits, calibration, size)
+    exact = None
+    if bits == 8:
+        exact = build_features(network, size) if calibration is not None else None
+        quantise_frozen(network)
     output_layer, count = _output_layer(network)
     names = _class_names(classes, count)
     noise = supply_noise(network, batch, size)
@@ -100,8 +105,11 @@ def compile(
         noise=[spec.name for spec in noise],
         output_layer=output_layer,
     )
+    rounded = bits == 8 and _store_weights(graphs, calibrated=calibration is not None)
     classifier = ClassifierSpec(f"{output_layer}.weight", f"{output_layer}.bias")
     manifest = _manifest(network, graphs, noise, names, classifier, batch, size, label_smoothing)
+    if rounded:
+        manifest = replace(manifest, quantisation=Quantisation(activations=32))
     with tempfile.TemporaryDirectory(prefix="pocketune-") as scratch:
         files = _write_files(graphs, network, Path(scratch))
         kit = write_kit(Path(scratch) / "kit", manifest, files)
@@ -114,8 +122,8 @@ def compile(
             label_smoothing=label_smoothing,
             noise=noise,
         )
-        if bits == 8 and graphs.features is not None:
-            manifest = _quantise(graphs.features, calibration, manifest)
+        if bits == 8 and graphs.features is not None and calibration is not None:
+            manifest = _quantise(graphs.features, calibration, exact, manifest)
             onnx.save(graphs.features, Path(scratch) / FEATURES)
         return write_kit(out, manifest, files)
 
@@ -207,14 +215,25 @@ def _manifest(
     )
 
 
+def _store_weights(graphs: Graphs, *, calibrated: bool) -> bool:
+    """Store the graphs' rounded weights in 8 bits; whether there are any.
+
+    Those of a frozen part that is calibrated too are stored together with its activations.
+    """
+    models = [graphs.step, graphs.predict]
+    if graphs.features is not None and not calibrated:
+        models.append(graphs.features)
+    return sum(store_as_int8(model) for model in models) > 0
+
+
 def _quantise(
-    features: onnx.ModelProto, calibration: Calibration | None, manifest: Manifest
+    features: onnx.ModelProto,
+    calibration: Calibration,
+    exact: onnx.ModelProto | None,
+    manifest: Manifest,
 ) -> Manifest:
     """Quantise the frozen part in place; returns the manifest that goes with it."""
-    if calibration is None:
-        store_as_int8(features, only_rounded=False)
-        return replace(manifest, quantisation=Quantisation(activations=32))
-    quantised, cost = quantise_features(features, calibration)
+    quantised, cost = quantise_features(features, calibration, exact)
     features.CopyFrom(quantised)
     memory = {**manifest.memory, "features": fused_peak(features, {"N": 1})}
     return replace(manifest, memory=memory, quantisation=cost)

@@ -36,18 +36,19 @@ class _Attempt:
 
 
 def quantise_features(
-    model: onnx.ModelProto, calibration: Calibration
+    model: onnx.ModelProto, calibration: Calibration, exact: onnx.ModelProto | None = None
 ) -> tuple[onnx.ModelProto, Quantisation]:
     """Quantise weights per channel and calibrated activations.
 
     Args:
         model: the frozen part in float32: `images` uint8 -> `features` float32.
         calibration: images of the user's own.
+        exact: what errors are measured against, where `model` has rounded weights already.
 
     Returns:
         The model with the same input and output, within the bounds above, and what it costs.
     """
-    judge, images = Judge(model, calibration), calibration.ranges
+    judge, images = Judge(exact or model, calibration), calibration.ranges
     quantiser = StaticQuantiser(model, images, MinMax)
     best = _attempt(quantiser, judge, [])
     if not _within_bounds(best.result, calibration):

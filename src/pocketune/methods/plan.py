@@ -12,6 +12,8 @@ from pocketune.surgery import (
     batch_norms,
     disable_inplace,
     freeze_batch_norms,
+    freeze_convolutions,
+    quantise_frozen,
     swap,
     train_only,
 )
@@ -33,7 +35,7 @@ class Plan:
         replaced: for each replaced module the factory of the one that takes its place.
         branches: for each block that gets a side branch the factory that makes it; its
             parameters are called `<block>.branch.<name>`.
-        frozen_bits: bits in which frozen weights are stored, 32 or 8.
+        frozen_bits: bits in which the kernels of frozen convolutions are stored, 32 or 8.
     """
 
     trained: frozenset[str]
@@ -70,5 +72,8 @@ class Plan:
             )
         train_only(network, self.trained)
         freeze_batch_norms(network, keep=self.batch_norms)
+        freeze_convolutions(network)
         disable_inplace(network)
+        if self.frozen_bits == 8:
+            quantise_frozen(network)
         network.frozen_bits = self.frozen_bits  # type: ignore[assignment]

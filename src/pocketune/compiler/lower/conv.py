@@ -11,6 +11,7 @@ from pocketune.compiler.lower.fold import Scaled, fold_scale
 from pocketune.compiler.lower.geometry import Geometry, convolve, geometry, kernel_matrix
 from pocketune.compiler.lower.shape import column_sum
 from pocketune.compiler.lower.value import Value
+from pocketune.errors import PocketuneError
 
 aten = torch.ops.aten
 
@@ -33,8 +34,31 @@ def _convolution(
     output_padding: list[int],
     groups: int,
 ) -> Value:
-    geo = geometry(x, w, stride, padding, dilation, transposed, groups)
+    if transposed:
+        return _transposed(context, node, x, w, bias, stride, padding, dilation, groups)
+    geo = geometry(x.shape[1], w, stride, padding, dilation, groups)
     return convolve(context, geo, x, w, bias, shape_of(node))
+
+
+def _transposed(
+    context: Context,
+    node: fx.Node,
+    g: Value,
+    w: Value,
+    bias: Value | None,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    groups: int,
+) -> Value:
+    """A transposed convolution is the gradient of a convolution's input: `FrozenConv2d`'s."""
+    if bias is not None:
+        raise PocketuneError("a transposed convolution with a bias cannot be compiled")
+    shape = shape_of(node)
+    geo = geometry(shape[1], w, stride, padding, dilation, groups)
+    if isinstance(g.made_by, Scaled) and w.constant is not None:
+        g, w = fold_scale(g.made_by, w)
+    return _input_gradient(context, geo, g, Value(shape), w)
 
 
 @lowers(aten.convolution_backward.default)
@@ -53,7 +77,7 @@ def _convolution_backward(
     groups: int,
     needed: list[bool],
 ) -> tuple[Value | None, Value | None, Value | None]:
-    geo = geometry(x, w, stride, padding, dilation, transposed, groups)
+    geo = geometry(x.shape[1], w, stride, padding, dilation, groups)
     if isinstance(g.made_by, Scaled) and w.constant is not None and not any(needed[1:]):
         g, w = fold_scale(g.made_by, w)
     return (

@@ -60,17 +60,16 @@ def _pair(values: list[int]) -> tuple[int, int]:
 
 
 def geometry(
-    x: Value,
+    channels_in: int,
     w: Value,
     stride: list[int],
     padding: list[int],
     dilation: list[int],
-    transposed: bool,
     groups: int,
 ) -> Geometry:
     """Read the arguments of `aten.convolution`."""
-    if transposed or len(w.shape) != 4:
-        raise PocketuneError("only 2-d convolutions that are not transposed can be compiled")
+    if len(w.shape) != 4:
+        raise PocketuneError("only convolutions of two dimensions can be compiled")
     vertical, horizontal = _pair(padding)
     return Geometry(
         kernel=(w.shape[2], w.shape[3]),
@@ -78,7 +77,7 @@ def geometry(
         pads=(vertical, horizontal, vertical, horizontal),
         dilation=_pair(dilation),
         groups=groups,
-        channels_in=x.shape[1],
+        channels_in=channels_in,
         channels_out=w.shape[0],
     )
 
