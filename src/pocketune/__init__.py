@@ -37,6 +37,7 @@ _HOMES = {
     ],
     "accounting": ["account", "register_flops"],
     "compiler": ["compile"],
+    "compiler": ["Calibration", "compile"],
     "device": ["Kit", "evaluate", "export", "predict", "resume", "train"],
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

@@ -16,6 +16,7 @@ from pocketune.cli.options import (
     KIT_PANEL,
     Batch,
     Blocks,
+    FrozenBits,
     Method,
     Padded,
     Padding,
@@ -233,6 +234,7 @@ def train(
     size: Size = 224,
     batch: Batch = 8,
     label_smoothing: Smoothing = 0.0,
+    frozen_bits: FrozenBits = None,
     engine: Annotated[
         Engine | None,
         typer.Option(
@@ -289,6 +291,7 @@ def train(
         "size": size,
         "batch": batch,
         "label-smoothing": label_smoothing,
+        "frozen-bits": frozen_bits,
     }
     with built_kit(made, out) as (path, values):
         _tell(_train(path, photos, out, how, _engines(engine, device, values)))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from pocketune.data.loader import AHEAD
+from pocketune.device.manifest import FEATURES, STEP
 from pocketune.device.size import format_size
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def predict_memory(
         process=process,
         runtime=RUNTIME,
         graphs=GRAPH_COPIES
-        * sum(_graph_bytes(kit, name) for name in manifest.files if name.endswith(".onnx")),
+        * sum(_held_bytes(kit, name) for name in manifest.files if name.endswith(".onnx")),
         activations=round(ARENA_OVERHEAD * max(peaks.values())),
         parameters=trained * (2 if accumulate > 1 else 1) + statistics,
         optimizer=slots * trained,
@@ -107,6 +108,16 @@ def photo_bytes(size: int, batch: int, workers: int = 2, waiting: int = AHEAD + 
     """
     pixels = 3 * size * size
     return waiting * batch * pixels + workers * (4 * pixels * 4 // 3 + pixels)
+
+
+def _held_bytes(kit: Kit, name: str) -> int:
+    """A graph as the runtime holds it: weights in 8 bits are brought to float32 when it is opened,
+    unless the graph computes with integers or is executed as it is written.
+    """
+    quantisation = kit.manifest.quantisation
+    integers = name == FEATURES and quantisation is not None and quantisation.activations == 8
+    unpacked = quantisation is not None and name != STEP and not integers
+    return _graph_bytes(kit, name) * (4 if unpacked else 1)
 
 
 def _graph_bytes(kit: Kit, name: str) -> int:

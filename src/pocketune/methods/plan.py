@@ -13,6 +13,7 @@ from pocketune.surgery import (
     disable_inplace,
     freeze_batch_norms,
     freeze_convolutions,
+    quantise_frozen,
     swap,
     train_only,
     use_lean_layers,
@@ -35,7 +36,7 @@ class Plan:
         replaced: for each replaced module the factory of the one that takes its place.
         branches: for each block that gets a side branch the factory that makes it; its
             parameters are called `<block>.branch.<name>`.
-        frozen_bits: bits in which frozen weights are stored, 32 or 8.
+        frozen_bits: bits in which the kernels of frozen convolutions are stored, 32 or 8.
         lean: whether exact layers that keep less take the place of PyTorch's own, wherever no
             method has put another one.
     """
@@ -79,3 +80,6 @@ class Plan:
             use_lean_layers(network)
         freeze_convolutions(network)
         disable_inplace(network)
+        if self.frozen_bits == 8:
+            quantise_frozen(network)
+        network.frozen_bits = self.frozen_bits  # type: ignore[assignment]

@@ -12,6 +12,7 @@ from pocketune.surgery.freeze import (
 )
 from pocketune.surgery.lean import use_lean_layers
 from pocketune.surgery.prune import prune
+from pocketune.surgery.quantise import quantise_frozen
 from pocketune.surgery.swap import Factory, swap
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "masked_activations",
     "parameters_under",
     "prune",
+    "quantise_frozen",
     "signed_activations",
     "swap",
     "train_only",
