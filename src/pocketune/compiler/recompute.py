@@ -41,7 +41,8 @@ def recompute_from_parameters(
         node.output[0] = node.name = f"{name}_again_{count}"
         node.input[:] = [own_copy(n) if n in sources else n for n in node.input]
         nodes.append(node)
-        return node.output[0]
+        output: str = node.output[0]
+        return output
 
     for node in model.graph.node:
         fixed = not moving.intersection(node.input)
