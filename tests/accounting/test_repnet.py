@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from functools import cache
+
+import pytest
 
 from pocketune.accounting import Walk, by_block, walk
 from pocketune.accounting.conventions.repnet import RepNetMemory
