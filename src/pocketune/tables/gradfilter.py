@@ -47,8 +47,8 @@ TABLE_2 = (
         "Gradient Filtering, table 2: ImageNet, 1000 classes, batch 1, 224 px",
         (MEMORY, FLOPS),
         (
-            "KB are 1024 bytes; where all are trained, the paper prints MB. FLOPs are those of the "
-            "backward pass.",
+            "KB are 1024 bytes; where all are trained, the paper prints MB.",
+            "FLOPs are those of the backward pass.",
             "All convolutions of MobileNetV2 and MCUNet: the paper charges the first depthwise "
             "one a single channel.",
             "ResNet-34, 4 filtered: the paper leaves the classifier out.",
