@@ -178,6 +178,23 @@ def kept_bytes(network: nn.Module, x: Tensor) -> int:
     return sum(kept.values())
 
 
+def test_biases_keep_one_bit_an_activation() -> None:
+    network, x = adapt(small(), B).train(), images(2, 64)
+    elements = 0
+
+    def count(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        nonlocal elements
+        elements += output.numel()
+
+    for layer in anatomy(network).layers:
+        if layer.activation:
+            network.get_submodule(layer.activation).register_forward_hook(count)
+    kept = kept_bytes(network, x)
+    small_tensors = 64_000  # scales of norms, the dropout's mask, the classifier's input
+    assert elements / 8 <= kept <= elements / 8 + small_tensors
+    assert kept < kept_bytes(small().train(), x) / 20
+
+
 def test_a_round_trip_as_plain_values() -> None:
     method = TinyTL(bias=False, norm="group", kernel=3, groups=4)
     assert method_from_dict(method_to_dict(method)) == method

@@ -23,6 +23,7 @@ from pocketune.compiler.int8_weights import store_as_int8
 from pocketune.compiler.liveness import fused_peak, order_for_memory
 from pocketune.compiler.noise import supply_noise
 from pocketune.compiler.quantise import quantise_features
+from pocketune.compiler.recompute import recompute_from_parameters
 from pocketune.compiler.trace import running_statistics, trained_parameters
 from pocketune.device.kit import Kit
 from pocketune.device.kit_writer import write_kit
@@ -192,6 +193,9 @@ def _manifest(
     for name, model in models.items():
         if model is not None:
             sizes = {"N": 1 if name == "features" else batch, "classes": len(classes)}
+            if name == "step":
+                given = {"images", "features", "labels", *(spec.name for spec in noise)}
+                recompute_from_parameters(model, sizes, frozenset(given))
             memory[name] = order_for_memory(model, sizes)
             flops[name] = graph_flops(model, sizes)
     described: Any = network

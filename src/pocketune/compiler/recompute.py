@@ -38,11 +38,11 @@ def recompute_from_parameters(
         node = onnx.NodeProto()
         node.CopyFrom(sources[name])
         count += 1
-        node.output[0] = node.name = f"{name}_again_{count}"
+        copied = f"{name}_again_{count}"
+        node.output[0] = node.name = copied
         node.input[:] = [own_copy(n) if n in sources else n for n in node.input]
         nodes.append(node)
-        output: str = node.output[0]
-        return output
+        return copied
 
     for node in model.graph.node:
         fixed = not moving.intersection(node.input)
@@ -53,9 +53,9 @@ def recompute_from_parameters(
             if size.get(name, 0) >= _LEAST:
                 sources[name] = node
                 continue
-        copied = onnx.NodeProto()
-        copied.CopyFrom(node)
-        copied.input[:] = [own_copy(n) if n in sources else n for n in node.input]
-        nodes.append(copied)
+        kept = onnx.NodeProto()
+        kept.CopyFrom(node)
+        kept.input[:] = [own_copy(n) if n in sources else n for n in node.input]
+        nodes.append(kept)
     del model.graph.node[:]
     model.graph.node.extend(nodes)
