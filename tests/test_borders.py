@@ -20,14 +20,26 @@ FLOORS = (
     {"networks", "layers", "data", "kits"},
     {"surgery", "accounting", "device"},
     {"methods"},
-    {"compiler"},
+    {"compiler", "tables"},
     {"planner", "demo"},
+    {"compiler"},
+    {"planner", "pruning", "demo"},
     {"cli"},
     {"__main__"},
 )
 FLOOR = {room: number for number, floor in enumerate(FLOORS) for room in floor}
 DEVICE_HALF = {"errors", "kits", "data", "device", "demo"}
-AUTHOR_HALF = {"networks", "layers", "surgery", "accounting", "methods", "compiler", "planner"}
+AUTHOR_HALF = {
+    "networks",
+    "layers",
+    "surgery",
+    "accounting",
+    "methods",
+    "compiler",
+    "planner",
+    "tables",
+    "pruning",
+}
 AUTHOR_PACKAGES = {"torch", "onnx", "torchvision", "timm", "functorch", "huggingface_hub"}
 
 

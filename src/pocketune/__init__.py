@@ -27,6 +27,7 @@ _HOMES = {
         "NormAndLast",
         "SignedBackward",
         "TinyTL",
+        "SignedBackward",
         "RepNet",
         "TopBlocks",
         "adapt",
@@ -34,7 +35,9 @@ _HOMES = {
         "list_methods",
         "trainable",
     ],
+    "accounting": ["account", "register_flops"],
     "compiler": ["compile"],
+    "compiler": ["Calibration", "compile"],
     "device": ["Kit", "evaluate", "export", "predict", "resume", "train"],
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

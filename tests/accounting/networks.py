@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 
 import torch
 from torch import nn
 
+from pocketune.accounting import Walk, walk
 from pocketune.methods import Method, adapt
 from pocketune.networks import create_network
 
@@ -18,6 +20,12 @@ def on_meta(name: str, **options) -> nn.Module:
 
 def adapted(name: str, method: Method, **options) -> nn.Module:
     return adapt(on_meta(name, **options), method)
+
+
+@cache
+def adapted_walk(name: str, method: Method, classes: int) -> Walk:
+    """Of an adapted network at 224 px; made once for all conventions."""
+    return walk(adapted(name, method, classes=classes))
 
 
 def train_only(network: nn.Module, trained: Iterable[str]) -> nn.Module:

@@ -2,39 +2,24 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 from torch import nn
 
-from pocketune.accounting import walk
+from pocketune.accounting import Walk, walk
 from pocketune.accounting.conventions.gradfilter import (
-    FLOPS,
-    MEMORY,
     GradientFilterFlops,
     GradientFilterMemory,
-    filtered_flops,
-    filtered_memory,
 )
+from pocketune.layers import FilteredConv2d
 from pocketune.networks import anatomy
 
 from .networks import on_meta
 
-NETWORKS = ("mobilenet_v2", "resnet18", "resnet34", "mcunet_5fps")
 
-
-class Filtered(nn.Conv2d):
-    """Stands for a convolution with filtered gradients; its shapes are those of any other."""
-
-
-@pytest.fixture(autouse=True)
-def rules(monkeypatch):
-    """Rules for the stand-in, in patches of two by two."""
-    for rules in (MEMORY, FLOPS):
-        monkeypatch.setattr(rules, "_rules", rules._rules.new_child())
-    MEMORY.rule(Filtered)(lambda call: filtered_memory(call, 2))
-    FLOPS.rule(Filtered)(lambda call, batch: filtered_flops(call, batch, 2))
-
-
-def last_convolutions(name: str, count: int, *, filtered: bool) -> nn.Module:
+@cache
+def last_convolutions(name: str, count: int, *, filtered: bool) -> Walk:
     """Train the last `count` convolutions and the classifier; a shortcut's own are left out."""
     network = on_meta(name, classes=1000).requires_grad_(False)
     layers = [layer for layer in anatomy(network).layers if layer.role != "downsample"]
@@ -42,10 +27,15 @@ def last_convolutions(name: str, count: int, *, filtered: bool) -> nn.Module:
         conv = network.get_submodule(layer.conv)
         conv.weight.requires_grad_(True)
         if filtered:
-            conv.__class__ = Filtered
+            network.set_submodule(layer.conv, FilteredConv2d.from_conv(conv, patch=2))
     for path in anatomy(network).classifier:
         network.get_submodule(path).requires_grad_(True)
-    return network
+    return walk(network)
+
+
+@cache
+def all_convolutions(name: str) -> Walk:
+    return walk(on_meta(name))
 
 
 @pytest.mark.parametrize(
@@ -65,8 +55,8 @@ def test_memory_of_the_last_convolutions(name, vanilla_2, vanilla_4, ours_2, our
         (2, True, ours_2),
         (4, True, ours_4),
     ):
-        network = last_convolutions(name, count, filtered=filtered)
-        memory = GradientFilterMemory().measure(walk(network))
+        seen = last_convolutions(name, count, filtered=filtered)
+        memory = GradientFilterMemory().measure(seen)
         assert memory.total_bytes / 1024 == expected
         assert memory.activation_bytes == memory.total_bytes and memory.peak_layer is None
 
@@ -83,14 +73,14 @@ def test_memory_of_the_last_convolutions(name, vanilla_2, vanilla_4, ours_2, our
 def test_memory_of_all_convolutions(name, computed, printed):
     """MB of 1024^2 bytes, every convolution counted. Exact for ResNets. The paper's 24.33 and
     9.17 for the other two charge the first depthwise convolution one channel instead of all."""
-    memory = GradientFilterMemory().measure(walk(on_meta(name)))
+    memory = GradientFilterMemory().measure(all_convolutions(name))
     assert round(memory.total_bytes / 1024**2, 3) == computed
     assert printed in (None, round(memory.total_bytes / 1024**2, 2))
 
 
 @pytest.mark.parametrize(("name", "slip"), [("mobilenet_v2", 24.327), ("mcunet_5fps", 9.173)])
 def test_the_slip_in_the_paper_is_one_depthwise_convolution(name, slip):
-    memory = GradientFilterMemory().measure(walk(on_meta(name)))
+    memory = GradientFilterMemory().measure(all_convolutions(name))
     first = next(layer for layer in memory.layers if layer.path == "features.1.conv.0.0")
     channels = first.saved_bytes // (4 * 112 * 112)
     assert round((memory.total_bytes - (channels - 1) * 4 * 112 * 112) / 1024**2, 3) == slip
@@ -121,7 +111,7 @@ def test_flops_of_the_last_convolutions(name, count, filtered, computed, paper, 
     """Millions. Quirks: a weight's gradient counts additions as a 1x1 kernel's; the classifier
     counts 3 operations a weight. Within 0.6 %, but ResNet-34's last row: the paper's lacks the
     classifier (2.2 %)."""
-    flops = GradientFilterFlops().count(walk(last_convolutions(name, count, filtered=filtered)))
+    flops = GradientFilterFlops().count(last_convolutions(name, count, filtered=filtered))
     assert flops.forward == 0 and flops.total == flops.backward
     assert flops.total / 1e6 == pytest.approx(computed, rel=2e-4, abs=0.006)
     assert flops.total / 1e6 == pytest.approx(paper, rel=tolerance)
@@ -130,7 +120,7 @@ def test_flops_of_the_last_convolutions(name, count, filtered, computed, paper, 
 def test_the_convolutions_formulas_are_exact_where_the_rest_cancels():
     """MobileNetV2, four layers less two: 46.32 in the paper."""
     two, four = (
-        GradientFilterFlops().count(walk(last_convolutions("mobilenet_v2", n, filtered=False)))
+        GradientFilterFlops().count(last_convolutions("mobilenet_v2", n, filtered=False))
         for n in (2, 4)
     )
     assert round((four.total - two.total) / 1e6, 2) == 46.32
@@ -147,7 +137,7 @@ def test_the_convolutions_formulas_are_exact_where_the_rest_cancels():
 )
 def test_flops_of_all_convolutions(name, computed, paper, tolerance):
     """Millions, with what is left unexplained: 1.8 % for MobileNetV2 and 7.3 % for MCUNet."""
-    flops = GradientFilterFlops().count(walk(on_meta(name)))
+    flops = GradientFilterFlops().count(all_convolutions(name))
     assert flops.total / 1e6 == pytest.approx(computed, abs=0.6 if computed > 1000 else 0.06)
     assert flops.total / 1e6 == pytest.approx(paper, rel=tolerance)
 
@@ -161,7 +151,7 @@ def test_the_formulas_on_a_small_network():
     twice = 12 * (50 + 50 - 1) + 4 * (9 * 50 + 50 - 1) + 2 * 4 * 9 * 50
     assert GradientFilterFlops().count(seen, 2).total == twice
     assert GradientFilterMemory().measure(seen, 2).total_bytes == 2 * 4 * (3 + 4) * 25
-    network[2].__class__ = Filtered
+    network[2] = FilteredConv2d.from_conv(network[2], patch=2)
     seen = walk(network, (3, 5, 5))
     assert GradientFilterFlops().count(seen).total == first + 4 * (2 * 9 - 1) + 4 * (2 * 9 + 8)
     assert GradientFilterMemory().measure(seen).total_bytes == 4 * (3 * 25 + 4 * 9)

@@ -189,7 +189,7 @@ def test_bad_input():
         published_memory(network, batch=0)
     with pytest.raises(PocketuneError, match="size=0 makes no step"):
         published_memory(network, size=0)
-    with pytest.raises(PocketuneError, match="no paper's memory is called 'papers'; choose from"):
+    with pytest.raises(PocketuneError, match="no published convention 'papers' here; choose from"):
         published_memory(network, "papers")
     network.features[0][2] = nn.PReLU()
     with pytest.raises(PocketuneError, match=r"tinytl has no rule for PReLU at features\.0\.2"):

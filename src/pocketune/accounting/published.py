@@ -1,10 +1,17 @@
-"""A network's memory by the papers' own conventions."""
+"""A network's memory and FLOPs by the papers' own conventions."""
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Protocol, TypeVar
 
 from torch import nn
 
+from pocketune.accounting.conventions.flops import PublishedFlops
+from pocketune.accounting.conventions.gradfilter import GradientFilterFlops, GradientFilterMemory
 from pocketune.accounting.conventions.memory import PublishedMemory
+from pocketune.accounting.conventions.mobiletl_flops import MobileTLFlops
+from pocketune.accounting.conventions.mobiletl_memory import MobileTLMemory
+from pocketune.accounting.conventions.mobiletl_stored import MobileTLStored
+from pocketune.accounting.conventions.repnet import RepNetMemory
 from pocketune.accounting.conventions.tinytl import TinyTLMemory
 from pocketune.accounting.walk import Walk, walk
 from pocketune.errors import PocketuneError
@@ -17,10 +24,31 @@ class MemoryConvention(Protocol):
         """Memory of a step of `batch` samples."""
 
 
+class FlopsConvention(Protocol):
+    """A way to count FLOPs: a frozen dataclass of its knobs."""
+
+    def count(self, walk: Walk, batch: int) -> PublishedFlops:
+        """FLOPs of a step of `batch` samples."""
+
+
 MEMORY: dict[str, MemoryConvention] = {
-    convention.name: convention for convention in (TinyTLMemory(),)
+    convention.name: convention
+    for convention in (
+        TinyTLMemory(),
+        MobileTLMemory(),
+        MobileTLStored(),
+        RepNetMemory(),
+        GradientFilterMemory(),
+    )
 }
-"""Each convention as its paper has it."""
+"""Each paper's memory, as it has it."""
+
+FLOPS: dict[str, FlopsConvention] = {
+    convention.name: convention for convention in (MobileTLFlops(), GradientFilterFlops())
+}
+"""Each paper's FLOPs, as it has them."""
+
+Convention = TypeVar("Convention")
 
 
 def published_memory(
@@ -32,11 +60,10 @@ def published_memory(
 ) -> PublishedMemory:
     """Memory of a fine-tuning step as a paper counts it, to compare with its tables.
 
-    For what a step really takes, see `pocketune.account`.
-
     Args:
         network: adapted; `requires_grad` tells what is trained.
-        convention: one of `MEMORY`, or a convention with knobs of your own.
+        convention: `"tinytl"`, `"mobiletl"`, `"mobiletl-stored"`, `"repnet"`, `"gradfilter"`, or
+            one of their classes with knobs of your own.
         batch: samples of a step.
         size: side of the images in pixels.
 
@@ -52,16 +79,52 @@ def published_memory(
         >>> round(published_memory(adapted).total_bytes / 1e6, 1)  # TinyTL, table 3: 644 MB
         644.2
     """
-    if isinstance(convention, str):
-        if convention not in MEMORY:
-            known = ", ".join(MEMORY)
-            raise PocketuneError(f"no paper's memory is called {convention!r}; choose from {known}")
-        convention = MEMORY[convention]
-    return convention.measure(follow(network, batch=batch, size=size), batch)
+    chosen = _choose(convention, MEMORY)
+    return chosen.measure(_follow(network, batch=batch, size=size), batch)
 
 
-def follow(network: nn.Module, *, batch: int, size: int) -> Walk:
-    """Walk over a network of square images, after a look at the numbers."""
+def published_flops(
+    network: nn.Module,
+    convention: str | FlopsConvention = "mobiletl",
+    *,
+    batch: int = 8,
+    size: int = 224,
+) -> PublishedFlops:
+    """FLOPs of a fine-tuning step as a paper counts them, to compare with its tables.
+
+    Args:
+        network: adapted; `requires_grad` tells what is trained.
+        convention: `"mobiletl"`, or `"gradfilter"` for the backward pass alone, or one of their
+            classes with knobs of your own.
+        batch: samples of a step.
+        size: side of the images in pixels.
+
+    Raises:
+        PocketuneError: as `published_memory`.
+
+    Example:
+        >>> import pocketune
+        >>> from pocketune.accounting import published_flops
+        >>> network = pocketune.create_network("mobilenet_v3_small", classes=100)
+        >>> flops = published_flops(pocketune.adapt(network, pocketune.FullFineTune()))
+        >>> round(flops.forward / 1e6, 1)  # MobileTL: 1000.6 million
+        1000.6
+    """
+    chosen = _choose(convention, FLOPS)
+    return chosen.count(_follow(network, batch=batch, size=size), batch)
+
+
+def _choose(convention: str | Convention, known: Mapping[str, Convention]) -> Convention:
+    if not isinstance(convention, str):
+        return convention
+    if convention not in known:
+        raise PocketuneError(
+            f"there is no published convention {convention!r} here; choose from {', '.join(known)}"
+        )
+    return known[convention]
+
+
+def _follow(network: nn.Module, *, batch: int, size: int) -> Walk:
     for name, value in {"batch": batch, "size": size}.items():
         if value < 1:
             raise PocketuneError(f"{name}={value} makes no step; give a whole number from 1 on")

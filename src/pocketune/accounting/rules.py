@@ -25,7 +25,14 @@ from torch import nn
 
 from pocketune.accounting.walk import Call
 from pocketune.errors import PocketuneError
-from pocketune.layers import FrozenBatchNorm2d
+from pocketune.layers import (
+    FrozenBatchNorm2d,
+    MaskedReLU,
+    MaskedReLU6,
+    SignedHardswish,
+    SignedReLU,
+    SignedReLU6,
+)
 
 P = ParamSpec("P")  # a call, and what else the convention gives its rules
 Cost = TypeVar("Cost")
@@ -48,10 +55,8 @@ class Rules(Generic[P, Cost]):
 
     def __init__(self, convention: str, base: "Rules[P, Cost] | None" = None) -> None:
         self.convention = convention
-        own: dict[type[nn.Module], Callable[P, Cost]] = {}
-        self._rules: ChainMap[type[nn.Module], Callable[P, Cost]] = ChainMap(
-            own, *(base._rules.maps if base else ())
-        )
+        inherited = base._rules.maps if base else []
+        self._rules: ChainMap[type[nn.Module], Callable[P, Cost]] = ChainMap({}, *inherited)
 
     def rule(self, *layers: type[nn.Module]) -> Callable[[Callable[P, Cost]], Callable[P, Cost]]:
         """Decorator: the function is the rule for these classes and their subclasses."""
@@ -100,3 +105,7 @@ for _passive in (
     counts_as(_passive, nn.Identity)
 counts_as(nn.LeakyReLU, nn.ReLU)
 counts_as(FrozenBatchNorm2d, nn.BatchNorm2d)
+counts_as(MaskedReLU, nn.ReLU)
+counts_as(MaskedReLU6, nn.ReLU6)
+for _signed in (SignedReLU, SignedReLU6, SignedHardswish):
+    counts_as(_signed, nn.ReLU)

@@ -63,6 +63,13 @@ def build_graphs(
     )
 
 
+def build_features(network: nn.Module, size: int) -> onnx.ModelProto | None:
+    """The frozen part alone, as `build_graphs` makes it."""
+    traced = trace_predict(network, batch=2, size=size)
+    cut = features_nodes(traced, size)
+    return _features(traced, cut) if cut else None
+
+
 def _features_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     """One tensor goes as it is; several go end to end, as one vector."""
     return shapes[0] if len(shapes) == 1 else (sum(map(prod, shapes)),)

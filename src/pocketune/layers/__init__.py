@@ -13,6 +13,7 @@ from pocketune.layers.group_norm import GroupNorm
 from pocketune.layers.lite_residual import LiteResidual
 from pocketune.layers.norm import FrozenBatchNorm2d
 from pocketune.layers.program import ProgramModule
+from pocketune.layers.quantised_conv import QuantisedConv2d, round_to_int8
 from pocketune.layers.weight_standardization import StandardizedConv2d, standardized
 
 __all__ = [
@@ -24,9 +25,11 @@ __all__ = [
     "MaskedReLU",
     "MaskedReLU6",
     "ProgramModule",
+    "QuantisedConv2d",
     "SignedHardswish",
     "SignedReLU",
     "SignedReLU6",
     "StandardizedConv2d",
+    "round_to_int8",
     "standardized",
 ]

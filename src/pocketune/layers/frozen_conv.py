@@ -1,5 +1,6 @@
 """Convolution whose kernel is not trained."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -64,19 +65,34 @@ class _FrozenConvolution(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
         (weight,) = ctx.saved_tensors
-        stride, padding, dilation, groups = ctx.numbers
-        input_gradient = bias_gradient = None
+        x_gradient = bias_gradient = None
         if ctx.needs_input_grad[0]:
-            reached = [  # by the windows; a stride may leave rows and columns over at the end
-                (outputs - 1) * s - 2 * p + d * (k - 1) + 1
-                for outputs, s, p, d, k in zip(
-                    gradient.shape[2:], stride, padding, dilation, weight.shape[2:], strict=True
-                )
-            ]
-            left = [size - covered for size, covered in zip(ctx.size, reached, strict=True)]
-            input_gradient = functional.conv_transpose2d(
-                gradient, weight, None, stride, padding, left, groups, dilation
-            )
+            x_gradient = input_gradient(gradient, weight, ctx.size, *ctx.numbers)
         if ctx.needs_input_grad[2]:
             bias_gradient = gradient.sum((0, 2, 3))
-        return input_gradient, None, bias_gradient, None, None, None, None
+        return x_gradient, None, bias_gradient, None, None, None, None
+
+
+def input_gradient(
+    gradient: Tensor,
+    weight: Tensor,
+    size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> Tensor:
+    """The gradient of a convolution's input from its output's, as a transposed convolution.
+
+    `size` is the height and width of the input, which itself is not needed.
+    """
+    reached = [  # by the windows; a stride may leave rows and columns over at the end
+        (outputs - 1) * s - 2 * p + d * (k - 1) + 1
+        for outputs, s, p, d, k in zip(
+            gradient.shape[2:], stride, padding, dilation, weight.shape[2:], strict=True
+        )
+    ]
+    left = [whole - covered for whole, covered in zip(size, reached, strict=True)]
+    return functional.conv_transpose2d(
+        gradient, weight, None, stride, padding, left, groups, dilation
+    )

@@ -10,7 +10,9 @@ from pocketune.surgery.freeze import (
     parameters_under,
     train_only,
 )
+from pocketune.surgery.lean import use_lean_layers
 from pocketune.surgery.prune import prune
+from pocketune.surgery.quantise import quantise_frozen
 from pocketune.surgery.swap import Factory, swap
 
 __all__ = [
@@ -24,7 +26,9 @@ __all__ = [
     "masked_activations",
     "parameters_under",
     "prune",
+    "quantise_frozen",
     "signed_activations",
     "swap",
     "train_only",
+    "use_lean_layers",
 ]

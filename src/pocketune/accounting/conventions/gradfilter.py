@@ -25,6 +25,7 @@ from pocketune.accounting.conventions.memory import (
 )
 from pocketune.accounting.rules import Rules
 from pocketune.accounting.walk import Call, Walk
+from pocketune.layers import FilteredConv2d
 
 MEMORY: Rules[[Call], Memory] = Rules("gradfilter")
 """`rule(call)`: bytes for one sample, of which the saved ones count."""
@@ -61,7 +62,7 @@ class GradientFilterMemory:
 class GradientFilterFlops:
     """Gradient Filtering's convention for FLOPs."""
 
-    name: ClassVar[str] = "gradfilter-flops"
+    name: ClassVar[str] = "gradfilter"
 
     def count(self, walk: Walk, batch: int = 1) -> PublishedFlops:
         """FLOPs of the backward pass of `batch` samples."""
@@ -103,20 +104,19 @@ def _no_flops(call: Call, batch: int) -> Flops:
     return Flops(0, 0)
 
 
-def filtered_memory(call: Call, patch: int) -> Memory:
-    """A convolution that keeps one sum for each input channel and patch of the output."""
-    assert isinstance(call.module, nn.Conv2d)
-    kept = 4 * call.module.in_channels * _patches(call, patch)
+@MEMORY.rule(FilteredConv2d)
+def _filtered_memory(call: Call) -> Memory:
+    """One sum is kept for each input channel and patch of the output."""
+    assert isinstance(call.module, FilteredConv2d)
+    kept = 4 * call.module.in_channels * _patches(call)
     return Memory(kept if call.weight_trained else 0, 0)
 
 
-def filtered_flops(call: Call, batch: int, patch: int) -> Flops:
-    """A convolution whose gradients are those of a 1x1 kernel on patches.
-
-    For its input's gradient the taps of the kernel are added up first.
-    """
+@FLOPS.rule(FilteredConv2d)
+def _filtered_flops(call: Call, batch: int) -> Flops:
+    """Gradients of a 1x1 kernel on patches; for the input's, the taps are added up first."""
     pairs, taps = _kernel(call)
-    patches = batch * _patches(call, patch)
+    patches = batch * _patches(call)
     weight = pairs * (2 * patches - 1) if call.weight_trained else 0
     return Flops(0, weight + (pairs * (2 * patches + taps - 1) if call.gradient_in else 0))
 
@@ -128,5 +128,6 @@ def _kernel(call: Call) -> tuple[int, int]:
     return call.module.weight.numel() // taps, taps
 
 
-def _patches(call: Call, patch: int) -> int:
-    return elements(tuple(-(-side // patch) for side in call.output[2:]))
+def _patches(call: Call) -> int:
+    assert isinstance(call.module, FilteredConv2d)
+    return elements(tuple(-(-side // call.module.patch) for side in call.output[2:]))

@@ -14,6 +14,7 @@ norm, of the batch     7N        shift N, scale 3N, input 11N
 ReLU                   N         N
 ReLU6                  N         2N
 h-swish                4N        10N
+MobileTL's h-swish     4N        N
 h-sigmoid              3N        5N
 squeeze-excite         N         5N; for its product, its layers come on top
 =====================  ========  ==============================================================
@@ -31,7 +32,7 @@ from pocketune.accounting.conventions.flops import Flops, PublishedFlops, total
 from pocketune.accounting.conventions.memory import elements
 from pocketune.accounting.rules import Rules
 from pocketune.accounting.walk import Call, Walk
-from pocketune.layers import FrozenBatchNorm2d
+from pocketune.layers import FrozenBatchNorm2d, SignedHardswish
 from pocketune.networks.squeeze_excite import SqueezeExcite
 
 RULES: Rules[[Call, int], Flops] = Rules("mobiletl-flops")
@@ -47,7 +48,7 @@ class MobileTLFlops:
             paper's MobileNetV3 needs (1, 1); its ProxylessNAS (2, 4), which may be a slip.
     """
 
-    name: ClassVar[str] = "mobiletl-flops"
+    name: ClassVar[str] = "mobiletl"
     addition: tuple[int, int] = (1, 1)
 
     def count(self, walk: Walk, batch: int = 8) -> PublishedFlops:
@@ -122,6 +123,11 @@ def _relu6(call: Call, batch: int) -> Flops:
 @RULES.rule(nn.Hardswish)
 def _hardswish(call: Call, batch: int) -> Flops:
     return per_element(call, batch, forward=4, backward=10)
+
+
+@RULES.rule(SignedHardswish)
+def _signed_hardswish(call: Call, batch: int) -> Flops:
+    return per_element(call, batch, forward=4, backward=1)
 
 
 @RULES.rule(nn.Hardsigmoid)

@@ -197,24 +197,30 @@ def _taps(geo: Geometry, g: Value) -> Iterator[tuple[tuple[int, int], tuple[int,
 
 
 def _grouped_kernel_gradient(context: Context, geo: Geometry, g: Value, x: Value) -> str:
-    """As by taps, group by group: with the groups in front, each tap is one batch of products.
+    """One convolution, of the input's channels as its images and the images as its channels.
 
-    Returns (out, in / groups, taps).
+    Its kernel is the output's gradient. In contrast to the product by taps it is a handful of
+    nodes, each of which the runtime would need memory for. Returns (out, in / groups, kh, kw).
     """
     b, groups = context.builder, geo.groups
-    outputs, inputs = geo.channels_out // groups, geo.channels_in // groups
-    padded = _padded_nhwc(context, geo, x)
-    height, width = (x.shape[i] + geo.pads[i - 2] + geo.pads[i] for i in (2, 3))
-    padded = context.reshape(padded, -1, height, width, groups, inputs)
-    padded = b.add("Transpose", padded, perm=[3, 0, 1, 2, 4])
-    rows = context.reshape(context.rows(g), -1, groups, outputs)
-    rows = b.add("Transpose", rows, perm=[1, 2, 0])
-    taps = []
-    for start, end in _taps(geo, g):
-        shifted = _window(context, padded, start, end, geo.stride, axes=(2, 3))
-        product = b.add("MatMul", rows, context.reshape(shifted, groups, -1, inputs))
-        taps.append(context.reshape(product, geo.channels_out, inputs, 1))
-    return b.add("Concat", *taps, axis=2)
+    inputs = geo.channels_in // groups
+    images = context.reshape(context.plain(x), -1, groups, inputs, *x.shape[2:])
+    images = b.add("Transpose", images, perm=[2, 1, 0, 3, 4])
+    images = context.reshape(images, inputs, -1, *x.shape[2:])
+    kernel = b.add("Transpose", context.plain(g), perm=[1, 0, 2, 3])
+    found = b.add(
+        "Conv",
+        images,
+        kernel,
+        kernel_shape=list(g.shape[2:]),
+        strides=list(geo.dilation),
+        dilations=list(geo.stride),
+        pads=list(geo.pads),
+        group=groups,
+    )
+    # a stride may leave rows and columns over at the end
+    found = _window(context, found, (0, 0), geo.kernel, (1, 1), axes=(2, 3))
+    return b.add("Transpose", found, perm=[1, 0, 2, 3])
 
 
 def _contract_tap(context: Context, geo: Geometry, g: Value, shifted: str) -> str:

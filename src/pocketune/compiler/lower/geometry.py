@@ -83,6 +83,14 @@ def geometry(
 
 
 @dataclass(frozen=True)
+class Padded:
+    """How a map was made that has zeros around another: (top, left, bottom, right)."""
+
+    x: Value
+    pads: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Convolved:
     """How a convolution's output was made, for a scale or a shift that follows it."""
 
@@ -107,9 +115,11 @@ def convolve(
         matrix = kernel_matrix(context, w)
         rows = context.builder.add("Gemm", context.rows(x), matrix, *biases, transB=1)
         return Value(shape, rows=rows, made_by=made_by)
-    name = context.builder.add(
-        "Conv", context.plain(x), context.plain(w), *biases, **geo.attributes
-    )
+    attributes = geo.attributes
+    if isinstance(x.made_by, Padded):
+        pads = zip(geo.pads, x.made_by.pads, strict=True)
+        attributes, x = {**attributes, "pads": [a + b for a, b in pads]}, x.made_by.x
+    name = context.builder.add("Conv", context.plain(x), context.plain(w), *biases, **attributes)
     return Value(shape, plain=name, made_by=made_by)
 
 

@@ -23,6 +23,11 @@ _PLACES = (1 << np.arange(8)).astype(np.uint8)  # of element i of eight: the low
 _UNPACKED = (np.arange(256)[:, None] & _PLACES > 0).astype(np.float32)
 
 
+_SHARE_AT_PEAK = 0.5
+"""Share of the largest tensor from which on memory counts for more than time: a product with the
+mask as floats is twice as fast as a selection by it."""
+
+
 @dataclass(frozen=True)
 class Mask:
     """How a mask is kept: `value` holds it as it is, or `packed` its bits."""
@@ -57,6 +62,9 @@ def _mask_gradient(
     context: Context, node: fx.Node, g: Value, packed: Value, channels_last: bool
 ) -> Value:
     mask: Mask = packed.made_by
+    if mask.packed is None and prod(g.shape) >= _SHARE_AT_PEAK * context.largest:
+        # a product takes the mask as floats, one more tensor of that size where it hurts most
+        return elementwise(context, "Where", [mask.value, g, 0.0], g.shape)
     if mask.packed is None:
         factor = elementwise(context, "Cast", [mask.value], g.shape, to=TensorProto.FLOAT)
     else:

@@ -1,0 +1,91 @@
+"""``pocketune tables``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pocketune.cli.author import author_half
+from pocketune.cli.options import Json
+
+if TYPE_CHECKING:
+    from pocketune.tables import Cell, Table
+
+
+def tables(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME",
+            help="Such as mobiletl-3.",
+            show_default="list all tables",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Compute the papers' tables anew, each figure beside the printed one.
+
+    With --json: one object, {"name", "source", "columns", "notes", "rows": [{"label", "cells":
+    {column: {"paper", "ours", "difference"}}}, ...]}, or a list of such objects without rows.
+    """
+    with author_half("computing a table"):
+        from pocketune.tables import list_tables, published_table
+    if name is not None:
+        table = published_table(name)
+        print(json.dumps(_values(table))) if as_json else _show(table)
+    elif as_json:
+        print(json.dumps([asdict(about) for about in list_tables()]))
+    else:
+        for about in list_tables():
+            print(f"{about.name:<13} {about.source}")
+
+
+def _values(table: Table) -> dict[str, Any]:
+    rows = [
+        {
+            "label": row.label,
+            "cells": {
+                column: {**asdict(cell), "difference": cell.difference}
+                for column, cell in row.cells.items()
+            },
+        }
+        for row in table.rows
+    ]
+    return {**asdict(table.about), "rows": rows}
+
+
+def _show(table: Table) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table as Grid
+
+    console = Console(highlight=False)
+    grid = Grid(box=box.SIMPLE_HEAD)
+    grid.add_column()
+    for column in table.about.columns:
+        for title in (f"{column}\npaper", "\nours", "\ndifference"):
+            grid.add_column(title, justify="right")
+    digits = {column: _digits(table, column) for column in table.about.columns}
+    for row in table.rows:
+        grid.add_row(row.label, *(t for c, d in digits.items() for t in _texts(row.cells[c], d)))
+    console.print(table.about.source, soft_wrap=True)
+    console.print(grid)
+    for note in table.about.notes:
+        console.print(note, soft_wrap=True)
+
+
+def _digits(table: Table, column: str) -> tuple[int, int]:
+    """Behind the point: as many as the paper prints, and one more for ours unless both count."""
+    cells = [row.cells[column] for row in table.rows]
+    if all(isinstance(cell.paper, int) and isinstance(cell.ours, int) for cell in cells):
+        return 0, 0
+    printed = max(len(f"{cell.paper:.3f}".rstrip("0").partition(".")[2]) for cell in cells)
+    return printed, printed + 1
+
+
+def _texts(cell: Cell, digits: tuple[int, int]) -> tuple[str, str, str]:
+    difference = f"{cell.difference:+.2%}".replace("-0.00%", "0.00%").replace("+0.00%", "0.00%")
+    return f"{cell.paper:,.{digits[0]}f}", f"{cell.ours:,.{digits[1]}f}", difference

@@ -1,0 +1,41 @@
+"""``pocketune tables``."""
+
+from __future__ import annotations
+
+import json
+
+from pocketune.tables import list_tables
+
+
+def test_they_are_listed(run):
+    lines = run("tables").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == [about.name for about in list_tables()]
+    listed = json.loads(run("tables", "--json").stdout)
+    assert [about["name"] for about in listed] == [about.name for about in list_tables()]
+
+
+def test_a_table_shows_each_figure_beside_the_papers(run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "140")
+    text = run("tables", "mobiletl-1").stdout
+    assert text.startswith("MobileTL, table 1")
+    (row,) = (line.split() for line in text.splitlines() if " MBV2 " in line)
+    assert row == [
+        "MBV2", "21,408", "21,408", "0.00%", "51.56", "51.563", "+0.01%", "0.913", "0.9126",
+        "-0.05%",
+    ]  # fmt: skip
+    assert "fitted" in text
+
+
+def test_as_json(run):
+    table = json.loads(run("tables", "mobiletl-1", "--json").stdout)
+    assert table["name"] == "mobiletl-1"
+    first = table["rows"][0]
+    assert first["label"] == "Conv"
+    assert first["cells"]["parameters"] == {"paper": 230592, "ours": 230592, "difference": 0}
+    assert set(first["cells"]) == set(table["columns"])
+
+
+def test_an_unknown_one(run):
+    result = run("tables", "mobiletl-9")
+    assert result.exit_code == 1
+    assert "error: there is no table 'mobiletl-9'; choose from" in result.stderr
