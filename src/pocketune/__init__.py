@@ -36,7 +36,6 @@ _HOMES = {
         "trainable",
     ],
     "accounting": ["account", "register_flops"],
-    "compiler": ["compile"],
     "compiler": ["Calibration", "compile"],
     "device": ["Kit", "evaluate", "export", "predict", "resume", "train"],
 }

@@ -46,10 +46,13 @@ def batch(step: int) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize(
     ("name", "method"),
     [
-        ("mobilenet_v2", MobileTL(blocks=2)),
-        ("mobilenet_v3_small", MobileTL(blocks=2)),
-        ("mobilenet_v3_small", MobileTL(blocks=2, squeeze_excite=False, norm="all")),
-        ("resnet18", MobileTL(blocks=1)),
+        ("mobilenet_v2", MobileTL(blocks=2, frozen_bits=32)),
+        ("mobilenet_v3_small", MobileTL(blocks=2, frozen_bits=32)),
+        (
+            "mobilenet_v3_small",
+            MobileTL(blocks=2, squeeze_excite=False, norm="all", frozen_bits=32),
+        ),
+        ("resnet18", MobileTL(blocks=1, frozen_bits=32)),
         ("proxylessnas_mobile", TopBlocks(blocks=2) + SignedBackward()),
     ],
     ids=str,
@@ -63,7 +66,7 @@ def test_the_same_losses_for_twenty_steps(name, method, tmp_path):
     ]
     losses = [train(engine) for engine in engines]
     np.testing.assert_allclose(losses[0], losses[1], rtol=TOLERANCE)
-    assert losses[0][-1] < losses[0][0]
+    assert losses[0][-2] < losses[0][0]  # of the same images
 
 
 def train(engine) -> list[float]:
@@ -72,6 +75,6 @@ def train(engine) -> list[float]:
     losses = []
     for step in range(STEPS):
         result = engine.gradients(*batch(step % 2), np.random.default_rng([0, step]))
-        update.step(result.values, lr=0.0003)
+        update.step(result.values, lr=0.0001)
         losses.append(result.loss)
     return losses
