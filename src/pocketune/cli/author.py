@@ -40,7 +40,8 @@ def built_kit(options: Mapping[str, object], run: Path) -> Iterator[tuple[Path, 
     In another process since PyTorch would stay in the memory of this one, which a budget counts.
 
     Args:
-        options: Of ``kit build``, by name; those that are None are left to it.
+        options: Of ``kit build``, by name; those that are None are left to it, and each of a list
+            is given.
         run: The folder of the run that copies the kit; the kit lies beside it for so long.
 
     Yields:
@@ -59,8 +60,9 @@ def built_kit(options: Mapping[str, object], run: Path) -> Iterator[tuple[Path, 
         kit, values = Path(folder) / "kit", Path(folder) / "network.safetensors"
         command = [sys.executable, "-m", "pocketune", "kit", "build"]
         for name, value in {**options, "out": kit, "save-network": values}.items():
-            if value is not None:
-                command += [f"--{name}", str(value)]
+            for each in value if isinstance(value, list) else [value]:
+                if each is not None:
+                    command += [f"--{name}", str(each)]
         code = subprocess.run(command, check=False).returncode
         if code:
             raise typer.Exit(code if code > 0 else 1)

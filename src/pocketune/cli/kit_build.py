@@ -9,11 +9,13 @@ import typer
 
 from pocketune.cli.author import author_half
 from pocketune.cli.group import tell
+from pocketune.cli.method import parse_method
 from pocketune.cli.options import (
     Batch,
     Blocks,
     FrozenBits,
     Method,
+    MethodOptions,
     Padded,
     Padding,
     Size,
@@ -60,6 +62,7 @@ def build(
     padding: Padded = Padding.symmetric,
     method: Method = "blocks",
     blocks: Blocks = None,
+    method_option: MethodOptions = None,
     size: Size = 224,
     batch: Batch = 8,
     label_smoothing: Smoothing = 0.0,
@@ -73,13 +76,11 @@ def build(
         tell(f"warning: {network} starts from random values; name pretrained ones with --weights")
     with author_half("making a kit"):
         from pocketune.compiler.build import build_kit
-        from pocketune.methods import create_method
 
-    knobs = {} if blocks is None else {"blocks": blocks}
     build_kit(
         out,
         network=network,
-        method=create_method(method, **knobs),
+        method=parse_method(method, blocks, method_option),
         weights=weights,
         width=width,
         padding=padding.value,

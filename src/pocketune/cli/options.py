@@ -50,7 +50,7 @@ Method = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="What is trained: see [bold]pocketune methods[/bold].",
+        help="What is trained: see [bold]pocketune methods[/bold]. Several: a+b.",
         rich_help_panel=KIT_PANEL,
     ),
 ]
@@ -58,8 +58,18 @@ Blocks = Annotated[
     int | None,
     typer.Option(
         metavar="K",
-        help="For the method blocks: how many, from the last one.",
+        help="For methods that train blocks: how many, from the last one.",
         show_default="3",
+        rich_help_panel=KIT_PANEL,
+    ),
+]
+MethodOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--method-option",
+        metavar="NAME=VALUE",
+        help="An option of the method; may be given several times.",
+        show_default=False,
         rich_help_panel=KIT_PANEL,
     ),
 ]

@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from pocketune.cli.author import author_half
-from pocketune.cli.options import Batch, Blocks, Json, Method, Size, Width
+from pocketune.cli.method import parse_method
+from pocketune.cli.options import Batch, Blocks, Json, Method, MethodOptions, Size, Width
 
 
 class Optimizer(str, Enum):
@@ -47,6 +48,7 @@ def profile(
     classes: Annotated[int, typer.Option(metavar="N", help="Outputs of the network.")] = 1000,
     method: Method = "blocks",
     blocks: Blocks = None,
+    method_option: MethodOptions = None,
     batch: Batch = 8,
     size: Size = 224,
     optimizer: Annotated[Optimizer, typer.Option(help="What updates the parameters.")] = (
@@ -81,12 +83,11 @@ def profile(
         from pocketune.accounting import account, published_memory
         from pocketune.accounting.plot import save_figure
         from pocketune.accounting.report import print_account, print_published
-        from pocketune.methods import adapt, create_method
+        from pocketune.methods import adapt
         from pocketune.networks import create_network
 
-    knobs = {} if blocks is None else {"blocks": blocks}
     created = create_network(network, width=width, classes=classes)
-    adapted = adapt(created, create_method(method, **knobs))
+    adapted = adapt(created, parse_method(method, blocks, method_option))
     if published is not None:
         counted = published_memory(adapted, published.value, batch=batch, size=size)
         print_published(counted, by=by.value, as_json=as_json)

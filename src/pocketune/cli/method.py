@@ -1,0 +1,55 @@
+"""The method that a command line names, with its options."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from pocketune.cli.author import author_half
+from pocketune.errors import PocketuneError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pocketune.methods import Method
+
+
+def parse_method(names: str, blocks: int | None, options: Iterable[str] | None) -> Method:
+    """One method, or the sum of several.
+
+    Args:
+        names: a method's name, or several with ``+`` between them.
+        blocks: short for the option ``blocks=...``.
+        options: each ``NAME=VALUE``; in a sum, for all methods that have an option of that name.
+
+    Raises:
+        PocketuneError: there is no such method, or none of them has such an option.
+    """
+    with author_half("a method"):
+        from pocketune.methods import Sum, create_method, method_to_dict
+
+    knobs = dict(_parse_option(option) for option in options or ())
+    if blocks is not None:
+        knobs["blocks"] = blocks
+    first, *others = names.split("+")
+    if not others:
+        return create_method(first, **knobs)
+    terms, unknown = [], set(knobs)
+    for name in (first, *others):
+        known = method_to_dict(create_method(name)).keys()
+        terms.append(create_method(name, **{k: v for k, v in knobs.items() if k in known}))
+        unknown -= known
+    if unknown:
+        raise PocketuneError(f"none of the methods {names} has the option {min(unknown)}")
+    return Sum(tuple(terms))
+
+
+def _parse_option(text: str) -> tuple[str, Any]:
+    """``blocks=3``, ``signed=false`` and ``norm=shift`` are a number, a truth value, a word."""
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise PocketuneError(f"--method-option {text!r} is not of the form NAME=VALUE")
+    try:
+        return name, json.loads(value.lower() if value.lower() in ("true", "false") else value)
+    except ValueError:
+        return name, value

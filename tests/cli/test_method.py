@@ -1,0 +1,39 @@
+"""Methods as command lines name them."""
+
+import pytest
+
+from pocketune.cli.method import parse_method
+from pocketune.errors import PocketuneError
+from pocketune.methods import BiasAndLast, MobileTL, SignedBackward, TopBlocks
+
+
+@pytest.mark.parametrize(
+    ("names", "blocks", "options", "method"),
+    [
+        ("bias", None, None, BiasAndLast()),
+        ("blocks", 2, [], TopBlocks(blocks=2)),
+        ("blocks", None, ["blocks=2"], TopBlocks(blocks=2)),
+        ("mobiletl", 1, ["norm=shift", "signed=False"], MobileTL(1, norm="shift", signed=False)),
+        ("blocks+signed", 2, None, TopBlocks(blocks=2) + SignedBackward()),
+        ("bias+mobiletl", 1, ["norm=all"], BiasAndLast() + MobileTL(1, norm="all")),
+    ],
+)
+def test_names_and_options(names, blocks, options, method):
+    assert parse_method(names, blocks, options) == method
+
+
+@pytest.mark.parametrize(
+    ("names", "options", "message"),
+    [
+        ("nothing", [], "there is no method 'nothing'"),
+        ("bias+nothing", [], "there is no method 'nothing'"),
+        ("bias", ["norm=all"], "method bias has no option norm"),
+        ("bias+last", ["norm=all"], r"none of the methods bias\+last has the option norm"),
+        ("mobiletl", ["norm"], "'norm' is not of the form NAME=VALUE"),
+        ("mobiletl", ["=all"], "'=all' is not of the form NAME=VALUE"),
+        ("mobiletl", ["norm=inner"], "norm='inner' is unknown"),
+    ],
+)
+def test_what_makes_no_method(names, options, message):
+    with pytest.raises(PocketuneError, match=message):
+        parse_method(names, None, options)
