@@ -68,13 +68,11 @@ def build_kit(
     created = create_network(
         network, weights=weights, classes=len(names), width=width, padding=padding
     )
-    if method.plan(created).batch_norms and _is_folded(weights):
-        if photos is None:
-            raise PocketuneError(
-                f"the batch norms in {weights} were folded away and {method} trains them: name "
-                "photos to measure them on"
-            )
-        restore_batch_norm(created, _batches(created, photos, size))
+    own = {name for name, _ in created.named_modules()}
+    if method.plan(created).batch_norms & own and _is_folded(weights):
+        _measure_norms(
+            created, photos, size, f"{weights} were folded away and {method} trains them"
+        )
     adapted = adapt(created, method)
     kit = compile(
         adapted, out, batch=batch, size=size, label_smoothing=label_smoothing, classes=names
@@ -84,11 +82,35 @@ def build_kit(
     return kit
 
 
+def create_measured(
+    network: str,
+    *,
+    weights: str | None,
+    width: float,
+    padding: str,
+    size: int,
+    photos: ImageDataset | None,
+) -> nn.Module:
+    """A network of ImageNet's classes; batch norms that were folded away are measured on photos."""
+    created = create_network(
+        network, weights=weights, classes=_CLASSES, width=width, padding=padding
+    )
+    if _is_folded(weights):
+        _measure_norms(created, photos, size, f"{weights} were folded away")
+    return created
+
+
+def _measure_norms(network: nn.Module, photos: ImageDataset | None, size: int, which: str) -> None:
+    if photos is None:
+        raise PocketuneError(f"the batch norms in {which}: name photos to measure them on")
+    restore_batch_norm(network, spread_batches(network, photos, size))
+
+
 def _is_folded(weights: str | None) -> bool:
     return weights not in (None, "imagenet") and is_folded(read_state(Path(str(weights))))
 
 
-def _batches(network: nn.Module, photos: ImageDataset, size: int) -> Iterator[Tensor]:
+def spread_batches(network: nn.Module, photos: ImageDataset, size: int) -> Iterator[Tensor]:
     """Some of the photos, spread over all of them, as the network takes them."""
     spread = range(0, len(photos), max(1, len(photos) // _MEASURED))
     loader = Loader(photos.subset(list(spread)), size=size, batch=8, train=False)
