@@ -52,8 +52,8 @@ def retrain(
     dataset = load_splits(photos).train
     with author_half("retraining"):
         from pocketune.networks import create_network, load_network
-        from pocketune.pruning.retrain import Recipe
-        from pocketune.pruning.retrain import retrain as retrain_network
+        from pocketune.pruning.retraining import Recipe
+        from pocketune.pruning.retraining import retrain as retrain_network
 
     pruned = load_network(network)
     unpruned = None

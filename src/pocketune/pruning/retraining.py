@@ -117,6 +117,8 @@ def retrain(
     losses = []
     for epoch in range(first, recipe.epochs):
         model.train()
+        # of dropout: an epoch draws the same whether the run was stopped before it or not
+        torch.manual_seed(hash((recipe.seed, epoch, fabric.global_rank)))
         total = 0.0
         for step, (images, labels) in enumerate(_batches(network, loader, epoch, fabric)):
             for group in wrapped.param_groups:

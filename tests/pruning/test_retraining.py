@@ -8,9 +8,9 @@ from PIL import Image
 from pocketune.data import load_splits
 from pocketune.errors import PocketuneError
 from pocketune.networks import create_network, load_network, save_network
-from pocketune.pruning.retrain import Recipe, retrain
+from pocketune.pruning.retraining import Recipe, retrain
 
-SHORT = Recipe(epochs=2, lr=0.05, batch=4, size=32)
+SHORT = Recipe(epochs=2, lr=0.01, batch=4, size=64)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def test_without_the_package_says_what_to_install(photos, tmp_path, monkeypatch)
 def test_learns_and_writes_the_network(photos, tmp_path):
     pytest.importorskip("lightning_fabric")
     out, pruned = tmp_path / "out.safetensors", network()
-    recipe = Recipe(epochs=6, lr=0.05, batch=4, size=32)
+    recipe = Recipe(epochs=8, lr=0.01, batch=4, size=64)
     losses = retrain(pruned, photos, out, recipe=recipe, accelerator="cpu")
     assert losses[-1] < losses[0]
     again = load_network(out)
@@ -58,7 +58,7 @@ def test_goes_on_as_if_it_had_not_been_stopped(photos, tmp_path, monkeypatch):
         save_network(*args)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pocketune.pruning.retrain.save_network", stop)
+    monkeypatch.setattr("pocketune.pruning.retraining.save_network", stop)
     out = tmp_path / "b.safetensors"
     with pytest.raises(KeyboardInterrupt):
         retrain(stopped, photos, out, recipe=SHORT, accelerator="cpu")
@@ -77,7 +77,7 @@ def test_follows_a_teacher_where_labels_mean_nothing(photos, tmp_path):
         network(7),
         photos,
         tmp_path / "out.safetensors",
-        recipe=Recipe(epochs=4, lr=0.02, batch=4, size=32),
+        recipe=Recipe(epochs=4, lr=0.02, batch=4, size=64),
         teacher=teacher,
         accelerator="cpu",
     )
