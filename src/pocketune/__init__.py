@@ -15,10 +15,12 @@ _HOMES = {
         "anatomy",
         "create_network",
         "list_networks",
+        "load_network",
         "restore_batch_norm",
         "save_network",
     ],
     "surgery": ["prune"],
+    "pruning": ["plan_pruning", "profile_memory", "prune_for_memory", "retrain"],
     "methods": [
         "BiasAndLast",
         "FullFineTune",

@@ -25,6 +25,8 @@ from pocketune.cli.kit_show import show
 from pocketune.cli.lists import methods, networks
 from pocketune.cli.predict import predict
 from pocketune.cli.profile import profile
+from pocketune.cli.prune import prune
+from pocketune.cli.retrain import retrain
 from pocketune.cli.tables import tables
 from pocketune.cli.train import train
 
@@ -73,6 +75,21 @@ app.command(
     rich_help_panel=USE, epilog=examples("pocketune export runs/flowers --out flowers.onnx")
 )(export)
 app.command(rich_help_panel=USE)(demo)
+app.command(
+    rich_help_panel=AUTHOR,
+    epilog=examples(
+        "pocketune prune mobilenet_v2 --weights imagenet --photos photos/ --out pruned.safetensors",
+        "pocketune train photos/ --network mobilenet_v2 --weights pruned.safetensors \\",
+        "    --method repnet",
+    ),
+)(prune)
+app.command(
+    rich_help_panel=AUTHOR,
+    epilog=examples(
+        "pocketune retrain pruned.safetensors --photos imagenette/ --teacher imagenet \\",
+        "    --out retrained.safetensors",
+    ),
+)(retrain)
 app.add_typer(kit, name="kit", rich_help_panel=AUTHOR, help="Make kits, and look into them.")
 app.command(
     rich_help_panel=AUTHOR,

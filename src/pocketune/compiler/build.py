@@ -79,13 +79,11 @@ def build_kit(
     )
     plan = complete_plan(method, created)
     bits = frozen_bits or plan.frozen_bits
-    if plan.batch_norms and _is_folded(weights):
-        if photos is None:
-            raise PocketuneError(
-                f"the batch norms in {weights} were folded away and {method} trains them: name "
-                "photos to measure them on"
-            )
-        restore_batch_norm(created, _batches(created, photos, size))
+    own = {name for name, _ in created.named_modules()}
+    if plan.batch_norms & own and _is_folded(weights):
+        _measure_norms(
+            created, photos, size, f"{weights} were folded away and {method} trains them"
+        )
     # in float32 first, which the error of the kit's frozen part is measured against
     adapted = adapt(created, method, frozen_bits=32)
     kit = compile(
@@ -105,6 +103,30 @@ def build_kit(
     return kit
 
 
+def create_measured(
+    network: str,
+    *,
+    weights: str | None,
+    width: float,
+    padding: str,
+    size: int,
+    photos: ImageDataset | None,
+) -> nn.Module:
+    """A network of ImageNet's classes; batch norms that were folded away are measured on photos."""
+    created = create_network(
+        network, weights=weights, classes=_CLASSES, width=width, padding=padding
+    )
+    if _is_folded(weights):
+        _measure_norms(created, photos, size, f"{weights} were folded away")
+    return created
+
+
+def _measure_norms(network: nn.Module, photos: ImageDataset | None, size: int, which: str) -> None:
+    if photos is None:
+        raise PocketuneError(f"the batch norms in {which}: name photos to measure them on")
+    restore_batch_norm(network, spread_batches(network, photos, size))
+
+
 def _is_folded(weights: str | None) -> bool:
     return weights not in (None, "imagenet") and is_folded(read_state(Path(str(weights))))
 
@@ -118,8 +140,8 @@ def _calibration(photos: ImageDataset, size: int) -> Calibration | None:
     return Calibration(images, np.concatenate([batch.labels for batch in batches]))
 
 
-def _batches(network: nn.Module, photos: ImageDataset, size: int) -> Iterator[Tensor]:
-    """Some of the photos as the network takes them."""
+def spread_batches(network: nn.Module, photos: ImageDataset, size: int) -> Iterator[Tensor]:
+    """Some of the photos, spread over all of them, as the network takes them."""
     norm: Any = network.normalization
     for batch in _some(photos, size, _MEASURED):
         yield normalize(torch.from_numpy(batch.images), norm.mean, norm.std)

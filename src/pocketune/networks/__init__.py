@@ -10,7 +10,7 @@ from pocketune.networks.anatomy import Anatomy, anatomy
 from pocketune.networks.batch_norm import restore_batch_norm
 from pocketune.networks.blocks import Block, Layer
 from pocketune.networks.config import NetworkConfig, Normalization
-from pocketune.networks.create import create_network
+from pocketune.networks.create import create_network, load_network
 from pocketune.networks.recorded import save_network
 from pocketune.networks.registry import list_networks, register_network
 
@@ -23,6 +23,7 @@ __all__ = [
     "anatomy",
     "create_network",
     "list_networks",
+    "load_network",
     "register_network",
     "restore_batch_norm",
     "save_network",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from torch import nn
 
+from pocketune.errors import PocketuneError
 from pocketune.networks.anatomy import anatomy
 from pocketune.networks.config import NetworkConfig, Normalization
 from pocketune.networks.files import read_state
@@ -95,3 +96,25 @@ def _load(
         return load_folded(network, config, state, path, normalization)
     load_state(network, state, output=output, source=path.name)
     return None
+
+
+def load_network(path: str | PathLike[str]) -> nn.Module:
+    """The network in a file of `save_network`, as it was saved.
+
+    Raises:
+        PocketuneError: if the file is missing or damaged, or does not tell what it holds.
+    """
+    path = Path(path)
+    state = read_state(path)
+    recorded = read_description(path)
+    if recorded is None:
+        raise PocketuneError(
+            f"{path} does not tell which network it holds; give a file that save_network, "
+            "pocketune prune or pocketune retrain has written"
+        )
+    config, normalization = recorded
+    network = build(config)
+    load_state(network, state, output="", source=path.name)
+    vars(network)["config"] = config
+    vars(network)["normalization"] = normalization
+    return network

@@ -28,13 +28,14 @@ class PeakModel:
         owners: Mapping[str, str],
     ) -> None:
         self._layers = list(zip(full.layers, least.layers, strict=True))
+        self._end = {layer.block: place + 1 for place, layer in enumerate(full.layers)}
         self._counts = counts
         self._owners = owners
 
     def peak(self, block: str, channels: Mapping[str, int]) -> float:
         """Peak bytes of one block, with so many hidden channels in it and in those before it."""
         peak = kept = 0.0
-        for full, least in self._layers:
+        for full, least in self._layers[: self._end[block]]:
             owner = self._owners.get(full.path, full.block)
             share = self._share(owner, channels)
             if full.block == block:

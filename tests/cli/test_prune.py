@@ -1,0 +1,53 @@
+"""``pocketune prune`` and what its file is good for."""
+
+from pathlib import Path
+
+import pytest
+
+from pocketune.device import Kit
+from pocketune.networks import create_network, load_network, save_network
+
+MCUNET = ["mcunet_5fps", "--size", 64]
+
+
+def test_prune_then_make_kits(run, photos):
+    result = run("prune", *MCUNET, "--photos", photos, "--out", "small.safetensors")
+    assert result.exit_code == 0, result.output
+    assert "features.2 " in result.stdout
+    assert "peak for one image" in result.stdout
+    hidden = load_network("small.safetensors").config.hidden
+    assert set(hidden) == {"features.1", "features.2"}
+    for method in ("repnet", "last"):
+        made = run(
+            *("kit", "build", "--network", "mcunet_5fps", "--weights", "small.safetensors"),
+            *("--size", 32, "--batch", 2, "--method", method, "--out", method),
+        )
+        assert made.exit_code == 0, made.output
+        assert Kit.open(method).manifest.network["hidden"] == hidden
+    assert "pruned in 2 blocks" in run("kit", "show", "last").stdout
+
+
+def test_by_weights_without_photos(run):
+    result = run("prune", *MCUNET, "--importance", "weight", "--out", "small.safetensors")
+    assert result.exit_code == 0, result.output
+    assert load_network("small.safetensors").config.hidden
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([*MCUNET], "--importance l2 needs --photos"),
+        ([*MCUNET, "--importance", "weight", "--target", "10kB"], "the floor is"),
+        ([*MCUNET, "--importance", "weight", "--target", "lots"], "'lots' is not a size"),
+        ([*MCUNET, "--photos", "empty"], "empty"),
+        (["vgg16", "--importance", "weight"], "there is no network 'vgg16'"),
+        ([*MCUNET, "--importance", "weight", "--weights", "pruned.safetensors"], "pruned already"),
+    ],
+)
+def test_refusals(run, options, said):
+    Path("empty").mkdir()
+    save_network(create_network("mcunet_5fps", hidden={"features.2": 9}), "pruned.safetensors")
+    result = run("prune", *options, "--out", "small.safetensors")
+    assert result.exit_code == 1
+    assert said in result.stderr
+    assert not Path("small.safetensors").exists()
