@@ -22,6 +22,8 @@ FLOORS = (
     {"methods"},
     {"compiler", "tables"},
     {"planner", "demo"},
+    {"compiler"},
+    {"planner", "pruning", "demo"},
     {"cli"},
     {"__main__"},
 )
@@ -36,6 +38,7 @@ AUTHOR_HALF = {
     "compiler",
     "planner",
     "tables",
+    "pruning",
 }
 AUTHOR_PACKAGES = {"torch", "onnx", "torchvision", "timm", "functorch", "huggingface_hub"}
 

@@ -23,8 +23,11 @@ _HOMES = {
         "BiasAndLast",
         "FullFineTune",
         "LastLayer",
+        "MobileTL",
         "NormAndLast",
+        "SignedBackward",
         "TinyTL",
+        "SignedBackward",
         "RepNet",
         "TopBlocks",
         "adapt",
@@ -32,7 +35,8 @@ _HOMES = {
         "list_methods",
         "trainable",
     ],
-    "compiler": ["compile"],
+    "accounting": ["account", "register_flops"],
+    "compiler": ["Calibration", "compile"],
     "device": ["Kit", "evaluate", "export", "predict", "resume", "train"],
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

@@ -89,4 +89,5 @@ def test_networks(run):
 def test_methods(run):
     lines = run("methods").stdout.splitlines()
     assert [line.split()[0] for line in lines] == pocketune.list_methods()
-    assert lines[-1].startswith("blocks") and lines[-1].endswith("--blocks 3")
+    (blocks,) = (line for line in lines if line.split()[0] == "blocks")
+    assert blocks.endswith("--blocks 3")

@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pocketune.device.manifest import SCHEMA
+
 from ..device.softmax_engine import CLASSES
 
 
@@ -152,7 +154,7 @@ def test_kit_show_json_is_the_manifest_and_more(run, kit):
     assert told["classes"] == list(CLASSES)
     assert told["trained_parameters"] == 22
     assert told["training_memory"]["adam"] >= told["training_memory"]["sgd"] > 10_000_000
-    assert told["schema"] == 1
+    assert told["schema"] == SCHEMA
 
 
 def test_kit_show_refuses(run, tmp_path):

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from pocketune.compiler.lower import conv as conv_rules
 from pocketune.errors import PocketuneError
+from pocketune.layers import FrozenConv2d
 
 from .lowering import (
     ALWAYS_ROWS,
@@ -155,14 +156,35 @@ def test_gradients_that_nothing_needs_are_not_computed() -> None:
     assert not {"Conv", "ConvTranspose"} & set(operators(model))
 
 
-def test_transposed_convolutions_are_refused() -> None:
-    def step(x: Tensor, w: Tensor) -> list[Tensor]:
-        return [F.conv_transpose2d(x, w)]
+@given(case=cases(), rows_max_pixels=st.sampled_from([ALWAYS_ROWS, NEVER_ROWS]))
+@settings(max_examples=25, deadline=None)
+def test_the_input_gradient_of_a_frozen_convolution(case: Case, rows_max_pixels: int) -> None:
+    x, w, b, g = case.tensors()
+    conv = FrozenConv2d(
+        case.inputs,
+        case.outputs,
+        case.kernel,
+        case.stride,
+        case.padding,
+        case.dilation,
+        case.groups,
+    )
 
-    with pytest.raises(PocketuneError, match="not transposed"):
-        lower_function(step, [leaf(1, 2, 4, 4), leaf(2, 2, 3, 3)])
+    def step(x: Tensor, b: Tensor, g: Tensor, w: Tensor) -> list[Tensor]:
+        y = torch.func.functional_call(conv, {"weight": w, "bias": b}, (x,))
+        return [y, *torch.autograd.grad(y, [x, b], g)]
+
+    check_function(step, [x, b, g], [w.detach()], rows_max_pixels)
+
+
+def test_transposed_convolutions_with_a_bias_are_refused() -> None:
+    def step(x: Tensor, w: Tensor, b: Tensor) -> list[Tensor]:
+        return [F.conv_transpose2d(x, w, b)]
+
+    with pytest.raises(PocketuneError, match="transposed convolution with a bias"):
+        lower_function(step, [leaf(1, 2, 4, 4), leaf(2, 2, 3, 3), leaf(2)])
 
 
 def test_1d_convolutions_are_refused() -> None:
-    with pytest.raises(PocketuneError, match="2-d"):
+    with pytest.raises(PocketuneError, match="two dimensions"):
         lower_function(lambda x, w: [F.conv1d(x, w)], [leaf(1, 2, 4), leaf(2, 2, 3)])

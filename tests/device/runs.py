@@ -55,6 +55,7 @@ def write_last(
         epochs=1,
         steps=None,
         lr=0.01,
+        side_lr=None,
         optimizer="sgd",
         momentum=0.0,
         weight_decay=0.0,

@@ -1,14 +1,17 @@
 """The manifest: round trip and everything that a reader refuses."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
 
 from pocketune.device.manifest import SCHEMA, KitError, Manifest, NoiseSpec, TensorSpec
+from pocketune.device.quantisation import Quantisation
 
 from .tiny_kit import TinyKit
+
+QUANTISED = asdict(Quantisation(activations=8, images=9, error=0.07, layers=2))
 
 
 def edited(**changes: object) -> bytes:
@@ -30,8 +33,30 @@ def test_integers_are_numbers_too() -> None:
 
 def test_newer_schema() -> None:
     text = edited(schema=SCHEMA + 1, something_new=1)
-    with pytest.raises(KitError, match=r"k/manifest.json needs a newer pocketune .*schema is 2"):
+    with pytest.raises(KitError, match=r"k/manifest.json needs a newer pocketune .*schema is 3"):
         Manifest.from_json(text, "k/manifest.json")
+
+
+def test_a_manifest_of_the_first_schema_is_read() -> None:
+    values = json.loads(TinyKit().manifest().to_json())
+    del values["quantisation"]
+    old = json.dumps({**values, "schema": 1}).encode()
+    assert Manifest.from_json(old) == TinyKit().manifest()
+    with pytest.raises(KitError, match="unknown field 'quantisation'"):
+        Manifest.from_json(edited(schema=1))
+
+
+@pytest.mark.parametrize(
+    "quantisation",
+    [
+        Quantisation(activations=32),
+        Quantisation(activations=8, images=9, error=0.07, layers=4, float_layers=1),
+        Quantisation(activations=8, images=9, error=0.0, accuracy=0.8, float_accuracy=1.0),
+    ],
+)
+def test_quantisation_round_trip(quantisation: Quantisation) -> None:
+    manifest = replace(TinyKit().manifest(), quantisation=quantisation)
+    assert Manifest.from_json(manifest.to_json()) == manifest
 
 
 @pytest.mark.parametrize("name", sorted(json.loads(TinyKit().manifest().to_json())))
@@ -72,6 +97,12 @@ def test_wrong_type(name: str, value: object) -> None:
         ({"memory": {"everything": 1}}, "lists 'everything' under 'memory'"),
         ({"files": {"../../passwd": "0"}}, "lists '../../passwd' under 'files'"),
         ({"files": {"step.onnx": 5}}, "files.step.onnx must be a text"),
+        ({"quantisation": {**QUANTISED, "activations": 4}}, "quantisation to 4 bits"),
+        ({"quantisation": {**QUANTISED, "float_layers": 3}}, "keeps 3 layers in float32 of only 2"),
+        ({"quantisation": {**QUANTISED, "error": -1}}, "with error -1.0, below 0"),
+        ({"quantisation": {**QUANTISED, "error": "1"}}, "'error' must be a finite number"),
+        ({"quantisation": {**QUANTISED, "more": 1}}, "'quantisation' has the unknown field 'more'"),
+        ({"quantisation": {"activations": 8}}, "'quantisation' lacks the field 'images'"),
         ({"colour": "red"}, "unknown field 'colour'"),
     ],
 )

@@ -72,6 +72,35 @@ def test_equals_torch(name: str, momentum: float, weight_decay: float, clip: flo
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
+def test_rates_are_those_of_torch_groups(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    rng, rates = np.random.default_rng(4), {"conv": 5.0, "bias": 0.1}
+    ours = arrays(rng)
+    theirs = {k: torch.nn.Parameter(torch.from_numpy(v.copy())) for k, v in ours.items()}
+    optimizer = create_optimizer(name, ours, weight_decay=0.05, rates=rates)
+    reference = torch_optimizer(torch, name, theirs.values(), momentum=0.9, weight_decay=0.05)
+    groups = [
+        {**group, "params": [parameter], "factor": rates.get(key, 1.0)}
+        for group in reference.param_groups
+        for parameter in group["params"]
+        for key in theirs
+        if theirs[key] is parameter
+    ]
+    reference.param_groups = groups
+    for step in range(STEPS):
+        gradients = arrays(rng, scale=0.1)
+        lr = 0.01 / (step + 1)
+        optimizer.step(gradients, lr=lr)
+        for key, parameter in theirs.items():
+            parameter.grad = torch.from_numpy(gradients[key].copy())
+        for group in groups:
+            group["lr"] = lr * group["factor"]
+        reference.step()
+    for key, parameter in theirs.items():
+        np.testing.assert_allclose(ours[key], parameter.detach().numpy(), rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
 def test_writes_in_place_and_leaves_gradients_alone(name: str) -> None:
     rng = np.random.default_rng(0)
     parameters, gradients = arrays(rng), arrays(rng)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from pocketune.device.optimizer import OPTIMIZERS
-from pocketune.device.settings import LEARNING_RATES, TrainSettings
+from pocketune.device.settings import LEARNING_RATES, SIDE, TrainSettings
 from pocketune.errors import PocketuneError
 
 from .train_settings import make_settings
@@ -35,6 +35,7 @@ def test_fields_of_another_version(change: dict[str, object]) -> None:
         ({"lr": 0.0}, "lr must be above 0, not 0.0"),
         ({"lr": float("nan")}, "lr must be above 0, not nan"),
         ({"lr": float("inf")}, "lr must be above 0, not inf"),
+        ({"side_lr": 0.0}, "side_lr must be above 0, not 0.0"),
         ({"clip": 0.0}, "clip must be above 0"),
         ({"momentum": 1.0}, "momentum must be from 0 up to, but not including, 1, not 1.0"),
         ({"weight_decay": -0.1}, "weight_decay must be 0 or more"),
@@ -59,3 +60,16 @@ def test_length_of_a_run() -> None:
 
 def test_every_optimizer_has_a_learning_rate() -> None:
     assert set(LEARNING_RATES) == set(OPTIMIZERS)
+
+
+def test_rates_of_side_branches() -> None:
+    names = ["features.2.branch.conv1.weight", "classifier.1.weight", "branches.0.weight"]
+    assert make_settings().rates(names) == {}
+    assert make_settings(lr=0.002, side_lr=0.01).rates(names) == {names[0]: 5.0}
+
+
+def test_side_branches_are_called_as_surgery_calls_them() -> None:
+    pytest.importorskip("torch")
+    from pocketune.surgery import BRANCH
+
+    assert SIDE == BRANCH

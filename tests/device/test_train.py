@@ -283,6 +283,14 @@ def test_unreadable_files_are_listed(run: Run, tmp_path: Path) -> None:
     assert {skipped.name for skipped in result.skipped} == {"red/notes.png", "red/0.png"}
 
 
+def test_side_lr_without_side_branches_leaves_no_run(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(
+        PocketuneError, match=r"side_lr=0\.1 is of no use: .* trains no side branches"
+    ):
+        run(out=tmp_path / "side", side_lr=0.1)
+    assert not (tmp_path / "side").exists()
+
+
 def test_a_missing_folder_leaves_no_run(run: Run, tmp_path: Path) -> None:
     with pytest.raises(PocketuneError, match="does not exist"):
         run(photos=tmp_path / "nowhere")

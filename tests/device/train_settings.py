@@ -9,6 +9,7 @@ DEFAULTS: dict[str, Any] = {
     "epochs": 2,
     "steps": None,
     "lr": 0.01,
+    "side_lr": None,
     "optimizer": "adam",
     "momentum": 0.9,
     "weight_decay": 0.0,

@@ -3,11 +3,13 @@
 import torch
 from torch import nn
 
-from pocketune.layers import FrozenBatchNorm2d
+from pocketune.layers import FrozenBatchNorm2d, FrozenConv2d
+from pocketune.networks.conv import SameConv2d
 from pocketune.surgery import (
     batch_norms,
     disable_inplace,
     freeze_batch_norms,
+    freeze_convolutions,
     parameters_under,
     train_only,
 )
@@ -80,3 +82,29 @@ def test_disable_inplace() -> None:
     kept = x.clone()
     net[2](x)
     assert torch.equal(x, kept)
+
+
+def test_convolutions_with_a_trained_kernel_stay() -> None:
+    net = network()
+    train_only(net, {"0.bias", "3.0.weight"})
+    freeze_convolutions(net)
+    assert type(net[0]) is FrozenConv2d
+    assert type(net[3][0]) is nn.Conv2d
+
+
+def test_frozen_convolutions_pad_as_before() -> None:
+    same = nn.Sequential(SameConv2d(3, 4, 3, stride=2).requires_grad_(False))
+    x = torch.randn(2, 3, 7, 8)
+    expected = same(x)
+    freeze_convolutions(same)
+    assert isinstance(same[0], FrozenConv2d)
+    torch.testing.assert_close(same(x.requires_grad_()), expected)
+
+
+def test_convolutions_that_pad_in_other_ways_stay() -> None:
+    net = nn.Sequential(
+        nn.Conv2d(3, 4, 3, padding=1, padding_mode="circular"), nn.Conv2d(4, 4, 3, padding="same")
+    )
+    train_only(net, ())
+    freeze_convolutions(net)
+    assert [type(module) for module in net] == [nn.Conv2d, nn.Conv2d]

@@ -24,6 +24,7 @@ from pocketune.cli.kit_build import build
 from pocketune.cli.kit_show import show
 from pocketune.cli.lists import methods, networks
 from pocketune.cli.predict import predict
+from pocketune.cli.profile import profile
 from pocketune.cli.tables import tables
 from pocketune.cli.train import train
 
@@ -73,6 +74,14 @@ app.command(
 )(export)
 app.command(rich_help_panel=USE)(demo)
 app.add_typer(kit, name="kit", rich_help_panel=AUTHOR, help="Make kits, and look into them.")
+app.command(
+    rich_help_panel=AUTHOR,
+    epilog=examples(
+        "pocketune profile mobilenet_v2 --method blocks --blocks 3 --batch 8 --size 224",
+        "pocketune profile mobilenet_v2 --method bias --plot step.svg",
+        "pocketune profile resnet18 --method last --json | jq .total_bytes",
+    ),
+)(profile)
 app.command(rich_help_panel=AUTHOR)(networks)
 app.command(rich_help_panel=AUTHOR)(methods)
 app.command(

@@ -12,6 +12,7 @@ from pocketune.cli.group import tell
 from pocketune.cli.options import (
     Batch,
     Blocks,
+    FrozenBits,
     Method,
     Padded,
     Padding,
@@ -23,7 +24,7 @@ from pocketune.cli.options import (
 
 PHOTOS_HELP = (
     "Photos to take the classes from: a folder of class folders, a CSV or a .zip. Weights whose "
-    "batch norms were folded away are measured on them."
+    "batch norms were folded away are measured on them, and a frozen part in 8 bits calibrated."
 )
 
 
@@ -62,6 +63,7 @@ def build(
     size: Size = 224,
     batch: Batch = 8,
     label_smoothing: Smoothing = 0.0,
+    frozen_bits: FrozenBits = None,
 ) -> None:
     """Compile a network's training step into a kit, for devices without PyTorch."""
     from pocketune.data import load_splits
@@ -86,5 +88,6 @@ def build(
         label_smoothing=label_smoothing,
         photos=dataset,
         save_network=save_network,
+        frozen_bits=frozen_bits,
     )
     print(f"made a kit of {network}: {size} px, batch {batch}, method {method}", flush=True)

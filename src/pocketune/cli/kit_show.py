@@ -14,6 +14,7 @@ from pocketune.cli.options import Json
 
 if TYPE_CHECKING:
     from pocketune.device import Kit
+    from pocketune.device.manifest import Manifest
 
 _OPTIMIZERS = {"adam": 0.9, "sgd": 0.9}
 """What a run's memory is predicted for, with the momentum."""
@@ -44,7 +45,7 @@ def show(
         "training_memory": _training_memory(opened),
         **asdict(opened.manifest),
     }
-    print(json.dumps(facts) if as_json else "\n".join(_lines(facts)))
+    print(json.dumps(facts) if as_json else "\n".join(_lines(facts, opened.manifest)))
 
 
 def _training_memory(kit: Kit) -> dict[str, int]:
@@ -63,7 +64,7 @@ def _training_memory(kit: Kit) -> dict[str, int]:
     }
 
 
-def _lines(facts: dict[str, Any]) -> list[str]:
+def _lines(facts: dict[str, Any], manifest: Manifest) -> list[str]:
     from pocketune.device.size import format_size
 
     classes, memory = facts["classes"], facts["training_memory"]
@@ -72,7 +73,7 @@ def _lines(facts: dict[str, Any]) -> list[str]:
         "network": _described(facts["network"]),
         "method": _described(facts["method"]),
         "trains": f"{facts['trained_parameters']:,} parameters",
-        "frozen part": "features.onnx" if facts["features"] else "none",
+        "frozen part": _frozen_part(manifest),
         "images": f"{facts['size']} x {facts['size']} pixels, {facts['batch']} in a step",
         "classes": f"{len(classes)}: {', '.join(classes[:10])}" + ", ..." * (len(classes) > 10),
         "memory": ", ".join(f"{format_size(size)} with {name}" for name, size in memory.items())
@@ -80,6 +81,12 @@ def _lines(facts: dict[str, Any]) -> list[str]:
         "made by": f"pocketune {facts['version']}",
     }
     return [f"{name:<12} {value}" for name, value in rows.items()]
+
+
+def _frozen_part(manifest: Manifest) -> str:
+    if manifest.features is None:
+        return "none"
+    return f"features.onnx, {manifest.quantisation or 'float32'}"
 
 
 _NOT_SHOWN = ("name", "classes", "hidden")

@@ -79,3 +79,14 @@ Smoothing = Annotated[
         rich_help_panel=KIT_PANEL,
     ),
 ]
+FrozenBits = Annotated[
+    int | None,
+    typer.Option(
+        "--frozen-bits",
+        metavar="BITS",
+        help="What the part that is not trained is stored and, calibrated on the photos, computed "
+        "in: 8 or 32.",
+        show_default="as the method asks",
+        rich_help_panel=KIT_PANEL,
+    ),
+]

@@ -16,6 +16,7 @@ from pocketune.cli.options import (
     KIT_PANEL,
     Batch,
     Blocks,
+    FrozenBits,
     Method,
     Padded,
     Padding,
@@ -145,6 +146,16 @@ def train(
             rich_help_panel=HOW_PANEL,
         ),
     ] = None,
+    side_lr: Annotated[
+        float | None,
+        typer.Option(
+            metavar="RATE",
+            help="Highest learning rate of side branches, where the method adds some: repnet, "
+            "tinytl.",
+            show_default="that of --lr",
+            rich_help_panel=HOW_PANEL,
+        ),
+    ] = None,
     momentum: Annotated[
         float,
         typer.Option(
@@ -172,6 +183,15 @@ def train(
             rich_help_panel=HOW_PANEL,
         ),
     ] = None,
+    accumulate: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="Batches to one step: the update of a batch N times as large, in little more "
+            "than the memory of one.",
+            rich_help_panel=HOW_PANEL,
+        ),
+    ] = 1,
     patience: Annotated[
         int | None,
         typer.Option(
@@ -214,6 +234,7 @@ def train(
     size: Size = 224,
     batch: Batch = 8,
     label_smoothing: Smoothing = 0.0,
+    frozen_bits: FrozenBits = None,
     engine: Annotated[
         Engine | None,
         typer.Option(
@@ -242,6 +263,7 @@ def train(
         "epochs": epochs,
         "steps": steps,
         "lr": lr,
+        "side_lr": side_lr,
         "optimizer": optimizer.value,
         "momentum": momentum,
         "weight_decay": weight_decay,
@@ -252,6 +274,7 @@ def train(
         "patience": patience,
         "val_fraction": val_fraction,
         "checkpoint_steps": checkpoint_every,
+        "accumulate": accumulate,
     }
     if network is None:
         path = kit_path(kit) if kit else default_kit()
@@ -268,6 +291,7 @@ def train(
         "size": size,
         "batch": batch,
         "label-smoothing": label_smoothing,
+        "frozen-bits": frozen_bits,
     }
     with built_kit(made, out) as (path, values):
         _tell(_train(path, photos, out, how, _engines(engine, device, values)))

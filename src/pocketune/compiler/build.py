@@ -7,25 +7,31 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from pocketune.compiler.calibration import Calibration
 from pocketune.compiler.kit import compile
 from pocketune.compiler.trace import normalize
-from pocketune.data import ImageDataset, Loader
+from pocketune.data import Batch, ImageDataset, Loader
 from pocketune.device.kit import Kit
 from pocketune.errors import PocketuneError
-from pocketune.methods import Method, adapt
+from pocketune.methods import Method, adapt, complete_plan
 from pocketune.networks import create_network, restore_batch_norm
 from pocketune.networks.files import read_state
 from pocketune.networks.folded import is_folded
+from pocketune.surgery import quantise_frozen
 
 _CLASSES = 1000
 """ImageNet's, of the published weights."""
 
 _MEASURED = 256
 """Photos on which the statistics of folded batch norms are measured."""
+
+_CALIBRATED = 192
+"""Photos by which a frozen part in 8 bits is calibrated and judged."""
 
 
 def build_kit(
@@ -41,6 +47,7 @@ def build_kit(
     label_smoothing: float = 0.0,
     photos: ImageDataset | None = None,
     save_network: Path | None = None,
+    frozen_bits: int | None = None,
 ) -> Kit:
     """Create a network, adapt it to a method and compile it.
 
@@ -54,10 +61,12 @@ def build_kit(
         size: Side of the images, in pixels.
         batch: Images of a training step.
         label_smoothing: Share of the target that is spread over all classes.
-        photos: Photos whose classes are the network's, and on which batch norms are measured
-            for weights that come without; 1,000 numbered classes where none are given.
+        photos: Photos whose classes are the network's, on which batch norms are measured for
+            weights that come without, and on which a frozen part in 8 bits is calibrated; 1,000
+            numbered classes where none are given.
         save_network: A ``.safetensors`` file to write all of the network's values to, frozen
             ones included, for training by PyTorch.
+        frozen_bits: 8 or 32; what the method asks for where it is None.
 
     Raises:
         PocketuneError: An argument does not fit, weights cannot be had, or norms that are to be
@@ -68,18 +77,30 @@ def build_kit(
     created = create_network(
         network, weights=weights, classes=len(names), width=width, padding=padding
     )
-    if method.plan(created).batch_norms and _is_folded(weights):
+    plan = complete_plan(method, created)
+    bits = frozen_bits or plan.frozen_bits
+    if plan.batch_norms and _is_folded(weights):
         if photos is None:
             raise PocketuneError(
                 f"the batch norms in {weights} were folded away and {method} trains them: name "
                 "photos to measure them on"
             )
         restore_batch_norm(created, _batches(created, photos, size))
-    adapted = adapt(created, method)
+    # in float32 first, which the error of the kit's frozen part is measured against
+    adapted = adapt(created, method, frozen_bits=32)
     kit = compile(
-        adapted, out, batch=batch, size=size, label_smoothing=label_smoothing, classes=names
+        adapted,
+        out,
+        batch=batch,
+        size=size,
+        label_smoothing=label_smoothing,
+        classes=names,
+        frozen_bits=bits,
+        calibration=_calibration(photos, size) if bits == 8 and photos is not None else None,
     )
     if save_network is not None:
+        if plan.frozen_bits == 8:  # as PyTorch builds the network again from the method
+            quantise_frozen(adapted)
         save_file(adapted.state_dict(), save_network)
     return kit
 
@@ -88,10 +109,23 @@ def _is_folded(weights: str | None) -> bool:
     return weights not in (None, "imagenet") and is_folded(read_state(Path(str(weights))))
 
 
+def _calibration(photos: ImageDataset, size: int) -> Calibration | None:
+    """Some of the photos, spread over all of them; None where fewer than two can be read."""
+    batches = list(_some(photos, size, _CALIBRATED))
+    if sum(len(batch.images) for batch in batches) < 2:
+        return None
+    images = np.concatenate([batch.images for batch in batches])
+    return Calibration(images, np.concatenate([batch.labels for batch in batches]))
+
+
 def _batches(network: nn.Module, photos: ImageDataset, size: int) -> Iterator[Tensor]:
-    """Some of the photos, spread over all of them, as the network takes them."""
-    spread = range(0, len(photos), max(1, len(photos) // _MEASURED))
-    loader = Loader(photos.subset(list(spread)), size=size, batch=8, train=False)
+    """Some of the photos as the network takes them."""
     norm: Any = network.normalization
-    for batch in loader.epoch(0):
+    for batch in _some(photos, size, _MEASURED):
         yield normalize(torch.from_numpy(batch.images), norm.mean, norm.std)
+
+
+def _some(photos: ImageDataset, size: int, count: int) -> Iterator[Batch]:
+    """About `count` of the photos, spread over all of them."""
+    spread = range(0, len(photos), max(1, len(photos) // count))
+    return Loader(photos.subset(list(spread)), size=size, batch=8, train=False).epoch(0)

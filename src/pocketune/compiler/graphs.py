@@ -10,8 +10,10 @@ import torch
 from torch import fx, nn
 
 from pocketune.compiler.builder import BOOL, FLOAT, INT64, UINT8, GraphBuilder
+from pocketune.compiler.liveness import order_for_memory
 from pocketune.compiler.lower import Value, lower
 from pocketune.compiler.lower.context import ROWS_MAX_PIXELS, Context
+from pocketune.compiler.lower.mask import has_masks
 from pocketune.compiler.partition import features_nodes, tensor_shape
 from pocketune.compiler.trace import (
     Traced,
@@ -61,6 +63,13 @@ def build_graphs(
     )
 
 
+def build_features(network: nn.Module, size: int) -> onnx.ModelProto | None:
+    """The frozen part alone, as `build_graphs` makes it."""
+    traced = trace_predict(network, batch=2, size=size)
+    cut = features_nodes(traced, size)
+    return _features(traced, cut) if cut else None
+
+
 def _features_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     """One tensor goes as it is; several go end to end, as one vector."""
     return shapes[0] if len(shapes) == 1 else (sum(map(prod, shapes)),)
@@ -84,13 +93,32 @@ def _features(traced: Traced, cut: tuple[fx.Node, ...]) -> onnx.ModelProto:
 def _step(
     traced: Traced, cut: tuple[fx.Node, ...], inputs: list[str], open_classes: set[str]
 ) -> onnx.ModelProto:
+    """With masks kept as bytes or as bits: the way that needs less memory at the peak."""
+    forms = (False, True) if has_masks(traced.graph) else (False,)
+    models = [_lower_step(traced, cut, inputs, open_classes, packs_masks=form) for form in forms]
+    if len(models) == 1:
+        return models[0]
+    classes = max(traced.placeholders[name].meta["val"].shape[0] for name in open_classes)
+    return min(models, key=lambda model: order_for_memory(model, {CLASSES: classes}))
+
+
+def _lower_step(
+    traced: Traced,
+    cut: tuple[fx.Node, ...],
+    inputs: list[str],
+    open_classes: set[str],
+    *,
+    packs_masks: bool,
+) -> onnx.ModelProto:
     builder = GraphBuilder()
     given = _constants(traced)
     batch = traced.placeholders["images"].meta["val"].shape[0]
     _declare_source(builder, given, traced, cut, batch)
     _declare(builder, given, traced, ["labels", *inputs], open_classes)
     wanted = [node for _, node in traced.outputs]
-    context = lower(builder, given, wanted, rows_max_pixels=ROWS_MAX_PIXELS)
+    context = lower(
+        builder, given, wanted, rows_max_pixels=ROWS_MAX_PIXELS, packs_masks=packs_masks
+    )
     _emit_outputs(context, traced.outputs, {f"grad.{n}" for n in open_classes})
     for name, node in traced.placeholders.items():
         if node in context.statistics:

@@ -6,6 +6,7 @@ import copy
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,14 @@ import safetensors.numpy
 from torch import Tensor, nn
 
 import pocketune
+from pocketune.compiler.calibration import Calibration
 from pocketune.compiler.check import check_engine
 from pocketune.compiler.cost import graph_flops
-from pocketune.compiler.graphs import Graphs, build_graphs
-from pocketune.compiler.liveness import order_for_memory
+from pocketune.compiler.graphs import Graphs, build_features, build_graphs
+from pocketune.compiler.int8_weights import store_as_int8
+from pocketune.compiler.liveness import fused_peak, order_for_memory
 from pocketune.compiler.noise import supply_noise
+from pocketune.compiler.quantise import quantise_features
 from pocketune.compiler.trace import running_statistics, trained_parameters
 from pocketune.device.kit import Kit
 from pocketune.device.kit_writer import write_kit
@@ -33,9 +37,11 @@ from pocketune.device.manifest import (
     TensorSpec,
 )
 from pocketune.device.onnx_engine import OnnxEngine
+from pocketune.device.quantisation import Quantisation
 from pocketune.errors import PocketuneError
 from pocketune.methods import method_to_dict
 from pocketune.networks import Normalization, anatomy
+from pocketune.surgery import quantise_frozen
 
 
 def compile(
@@ -46,6 +52,8 @@ def compile(
     size: int,
     label_smoothing: float = 0.0,
     classes: Sequence[str] | None = None,
+    frozen_bits: int | None = None,
+    calibration: Calibration | None = None,
 ) -> Kit:
     """Compile the training step of an adapted network into a kit.
 
@@ -62,6 +70,11 @@ def compile(
         label_smoothing: share of the target that is spread over all classes, in [0, 1).
         classes: their names; "0", "1", ... where none are given. The device trains for other
             classes too, with a new classifier.
+        frozen_bits: 8 or 32 for the kernels of frozen convolutions; as `adapt` left them where
+            it is None.
+        calibration: images of the kind that the kit will see, of `size`. With them a frozen part
+            of 8 bits computes in integers, faster and with smaller temporaries; without them
+            only its weights are rounded. The manifest's `quantisation` tells the error.
 
     Returns:
         The kit, opened.
@@ -76,6 +89,11 @@ def compile(
     if not hasattr(network, "normalization"):
         network.normalization = Normalization.IMAGENET  # type: ignore[assignment]
     _check_arguments(network, batch, size, label_smoothing)
+    bits = _frozen_bits(network, frozen_bits, calibration, size)
+    exact = None
+    if bits == 8:
+        exact = build_features(network, size) if calibration is not None else None
+        quantise_frozen(network)
     output_layer, count = _output_layer(network)
     names = _class_names(classes, count)
     noise = supply_noise(network, batch, size)
@@ -87,8 +105,11 @@ def compile(
         noise=[spec.name for spec in noise],
         output_layer=output_layer,
     )
+    rounded = bits == 8 and _store_weights(graphs, calibrated=calibration is not None)
     classifier = ClassifierSpec(f"{output_layer}.weight", f"{output_layer}.bias")
     manifest = _manifest(network, graphs, noise, names, classifier, batch, size, label_smoothing)
+    if rounded:
+        manifest = replace(manifest, quantisation=Quantisation(activations=32))
     with tempfile.TemporaryDirectory(prefix="pocketune-") as scratch:
         files = _write_files(graphs, network, Path(scratch))
         kit = write_kit(Path(scratch) / "kit", manifest, files)
@@ -101,6 +122,9 @@ def compile(
             label_smoothing=label_smoothing,
             noise=noise,
         )
+        if bits == 8 and graphs.features is not None and calibration is not None:
+            manifest = _quantise(graphs.features, calibration, exact, manifest)
+            onnx.save(graphs.features, Path(scratch) / FEATURES)
         return write_kit(out, manifest, files)
 
 
@@ -112,6 +136,21 @@ def _check_arguments(network: nn.Module, batch: int, size: int, label_smoothing:
             raise PocketuneError(f"{name}={value!r} must be a whole number of at least 1")
     if not 0 <= label_smoothing < 1:
         raise PocketuneError(f"label_smoothing={label_smoothing} must lie in [0, 1)")
+
+
+def _frozen_bits(
+    network: nn.Module, asked: int | None, calibration: Calibration | None, size: int
+) -> int:
+    """Bits of the frozen part, with images to calibrate it on that fit it."""
+    bits: int = getattr(network, "frozen_bits", 32) if asked is None else asked
+    if bits not in (8, 32):
+        raise PocketuneError(f"frozen_bits={bits!r} must be 8 or 32")
+    if calibration is not None and calibration.images.shape[1:3] != (size, size):
+        raise PocketuneError(
+            f"the calibration images have shape {calibration.images.shape}; give them as "
+            f"(N, {size}, {size}, 3), as the kit's size={size}"
+        )
+    return bits
 
 
 def _output_layer(network: nn.Module) -> tuple[str, int]:
@@ -174,6 +213,30 @@ def _manifest(
         memory=memory,
         flops=flops,
     )
+
+
+def _store_weights(graphs: Graphs, *, calibrated: bool) -> bool:
+    """Store the graphs' rounded weights in 8 bits; whether there are any.
+
+    Those of a frozen part that is calibrated too are stored together with its activations.
+    """
+    models = [graphs.step, graphs.predict]
+    if graphs.features is not None and not calibrated:
+        models.append(graphs.features)
+    return sum(store_as_int8(model) for model in models) > 0
+
+
+def _quantise(
+    features: onnx.ModelProto,
+    calibration: Calibration,
+    exact: onnx.ModelProto | None,
+    manifest: Manifest,
+) -> Manifest:
+    """Quantise the frozen part in place; returns the manifest that goes with it."""
+    quantised, cost = quantise_features(features, calibration, exact)
+    features.CopyFrom(quantised)
+    memory = {**manifest.memory, "features": fused_peak(features, {"N": 1})}
+    return replace(manifest, memory=memory, quantisation=cost)
 
 
 def _network_description(network: Any) -> dict[str, Any]:

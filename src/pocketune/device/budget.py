@@ -44,7 +44,12 @@ def check_budget(kit: Kit, settings: TrainSettings, *, classes: int, before: Pro
 
     def predict(batch: int, slots: int) -> MemoryPrediction:
         return predict_memory(
-            kit, process=before.current, classes=classes, slots=slots, batch=batch
+            kit,
+            process=before.current,
+            classes=classes,
+            slots=slots,
+            batch=batch,
+            accumulate=settings.accumulate,
         )
 
     batch = kit.manifest.batch

@@ -77,10 +77,11 @@ class Fields:
 
     def optional_shape(self, name: str) -> tuple[int, ...] | None:
         """A shape, or null."""
-        if name in self._left and self._left[name] is None:
-            del self._left[name]
-            return None
-        return self.shape(name)
+        return None if self._takes_null(name) else self.shape(name)
+
+    def optional_number(self, name: str) -> float | None:
+        """A finite number, or null."""
+        return None if self._takes_null(name) else self.number(name)
 
     def mapping(self, name: str) -> dict[str, Any]:
         """An object, as it is."""
@@ -103,6 +104,10 @@ class Fields:
         """The fields of an object inside this one."""
         return Fields(self._take(name), f"{self._where}: {name!r}")
 
+    def optional_nested(self, name: str) -> "Fields | None":
+        """The fields of an object inside this one, or null."""
+        return None if self._takes_null(name) else self.nested(name)
+
     def nested_list(self, name: str) -> tuple["Fields", ...]:
         """The fields of each object of a list."""
         items = enumerate(self._list(name))
@@ -117,6 +122,13 @@ class Fields:
         if name not in self._left:
             raise FieldError(f"{self._where} lacks the field {name!r}")
         return self._left.pop(name)
+
+    def _takes_null(self, name: str) -> bool:
+        """Whether the field is null, which is then done with."""
+        if name in self._left and self._left[name] is None:
+            del self._left[name]
+            return True
+        return False
 
     def _list(self, name: str) -> list[Any]:
         value = self._take(name)

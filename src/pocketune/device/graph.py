@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from pocketune.device import runtime
 from pocketune.device.kit import Kit
-from pocketune.device.manifest import STEP, KitError
+from pocketune.device.manifest import FEATURES, STEP, KitError
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -35,7 +35,9 @@ class Graph:
         where = f"{name} of the kit {kit.path}"
         model = kit.source(name)
         try:
-            self._session = runtime.open_session(model, as_written=name == STEP)
+            self._session = runtime.open_session(
+                model, as_written=name == STEP, integers=name == FEATURES and _integers(kit)
+            )
         except Exception as error:  # the runtime's own types, which have no base in common
             raise KitError(
                 f"{where} cannot be opened: it is damaged, or made for a newer runtime "
@@ -55,3 +57,9 @@ class Graph:
         feeds = {**self._bound, **{name: feeds[name] for name in self._inputs}}
         values = self._session.run(self._outputs, feeds)
         return {name: np.asarray(v) for name, v in zip(self._outputs, values, strict=True)}
+
+
+def _integers(kit: Kit) -> bool:
+    """Whether the frozen part computes in 8 bits."""
+    quantisation = kit.manifest.quantisation
+    return quantisation is not None and quantisation.activations == 8

@@ -9,10 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pocketune.device.fields import FieldError, Fields
+from pocketune.device.quantisation import Quantisation, problems, read_quantisation
 from pocketune.errors import PocketuneError
 
-SCHEMA = 1
-"""Version of the manifest's fields. A reader refuses newer ones and knows all older ones."""
+SCHEMA = 2
+"""Version of the manifest's fields. A reader refuses newer ones and knows all older ones.
+
+2 added ``quantisation``.
+"""
 
 FEATURES = "features.onnx"
 STEP = "step.onnx"
@@ -72,7 +76,7 @@ class Manifest:
     """Everything about a kit that is not in its graphs.
 
     Attributes:
-        schema: Version of these fields.
+        schema: Version of these fields; a manifest of an older version is read as one of this.
         version: The pocketune that wrote the kit.
         network: Configuration of the network, enough for the author half to build it again.
         method: The method and its knobs.
@@ -91,6 +95,7 @@ class Manifest:
             batch (``step``, ``predict``).
         flops: Floating point operations of each graph, for the same.
         files: SHA-256 of every file of the kit, in hexadecimal.
+        quantisation: The frozen part's, None where its weights are stored in float32.
 
     Raises:
         KitError: The fields contradict each other.
@@ -113,6 +118,7 @@ class Manifest:
     memory: dict[str, int]
     flops: dict[str, int]
     files: dict[str, str] = field(default_factory=dict)
+    quantisation: Quantisation | None = None
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:
@@ -144,12 +150,12 @@ class Manifest:
                     f"{where} needs a newer pocketune (its schema is {schema}, this version reads "
                     f"up to {SCHEMA}); upgrade with: pip install --upgrade pocketune"
                 )
-            values = _read(fields)
+            values = _read(fields, schema)
             fields.finish()
         except FieldError as error:
             raise KitError(f"{error}; make the kit again or copy it afresh") from error
         try:
-            return cls(schema=schema, **values)
+            return cls(**values)
         except KitError as error:
             raise KitError(f"{where}: {error}; make the kit again or copy it afresh") from error
 
@@ -173,7 +179,7 @@ class Manifest:
         }
 
 
-def _read(fields: Fields) -> dict[str, Any]:
+def _read(fields: Fields, schema: int) -> dict[str, Any]:
     classifier = fields.nested("classifier")
     values = {
         "version": fields.text("version"),
@@ -193,6 +199,9 @@ def _read(fields: Fields) -> dict[str, Any]:
         "memory": fields.integers_by_name("memory"),
         "flops": fields.integers_by_name("flops"),
         "files": fields.texts_by_name("files"),
+        "quantisation": (
+            read_quantisation(fields.optional_nested("quantisation")) if schema > 1 else None
+        ),
     }
     classifier.finish()
     return values
@@ -237,6 +246,8 @@ def _problems(manifest: Manifest) -> Iterator[str]:
             yield f"names {name} as the classifier's, which is not among the parameters"
         elif shapes[name][:1] != (len(m.classes),):
             yield f"has {len(m.classes)} classes but gives {name} the shape {shapes[name]}"
+    if m.quantisation is not None:
+        yield from problems(m.quantisation)
     yield from _unknown_keys(m.memory, "memory", _GRAPHS)
     yield from _unknown_keys(m.flops, "flops", _GRAPHS)
     yield from _unknown_keys(m.files, "files", KIT_FILES)

@@ -37,6 +37,7 @@ class Optimizer(ABC):
     Args:
         parameters: Live float32 C-contiguous arrays, updated in place by :meth:`step`.
         weight_decay: Strength of the decay.
+        rates: For some of the parameters, by what the step's learning rate is multiplied.
 
     Raises:
         ValueError: A parameter is not a writeable, C-contiguous float32 array.
@@ -48,8 +49,15 @@ class Optimizer(ABC):
     decoupled = False
     """Whether weight decay shrinks the weights themselves, or else adds to their gradient."""
 
-    def __init__(self, parameters: Mapping[str, FloatArray], *, weight_decay: float = 0.0) -> None:
+    def __init__(
+        self,
+        parameters: Mapping[str, FloatArray],
+        *,
+        weight_decay: float = 0.0,
+        rates: Mapping[str, float] | None = None,
+    ) -> None:
         self.steps = 0
+        self._groups: dict[float, list[str]] = {}
         self._parameters: dict[str, FloatArray] = {}
         self._decay: dict[str, float] = {}
         self._state: dict[str, tuple[FloatArray, ...]] = {}
@@ -57,6 +65,7 @@ class Optimizer(ABC):
             flags = array.flags
             if array.dtype != np.float32 or not (flags.c_contiguous and flags.writeable):
                 raise ValueError(f"parameter {name} is not a writeable C-contiguous float32 array")
+            self._groups.setdefault((rates or {}).get(name, 1.0), []).append(name)
             self._parameters[name] = array.reshape(-1)
             self._decay[name] = weight_decay if array.ndim > 1 else 0.0
             self._state[name] = tuple(_aligned_zeros(array.size) for _ in self.slots)
@@ -71,26 +80,30 @@ class Optimizer(ABC):
             scale: Factor on the gradients, as :func:`clip_scale` gives it.
         """
         self.steps += 1
-        self._begin(lr)
-        for name, parameter in self._parameters.items():
-            gradient = gradients[name].reshape(-1)
-            decay = self._decay[name]
-            for start in range(0, parameter.size, BLOCK):
-                part = slice(start, min(start + BLOCK, parameter.size))
-                scaled, spare = (scratch[: part.stop - start] for scratch in self._scratch)
-                values, block = parameter[part], gradient[part]
-                if scale != 1.0:
-                    block = np.multiply(block, np.float32(scale), out=scaled)
-                if decay and self.decoupled:
-                    values *= np.float32(1.0 - lr * decay)
-                elif decay:
-                    np.multiply(values, np.float32(decay), out=spare)
-                    block = np.add(block, spare, out=scaled)
-                state = tuple(slot[part] for slot in self._state[name])
-                self._update(values, block, spare, state)
+        for factor, names in self._groups.items():
+            self._begin(lr * factor)
+            for name in names:
+                self._walk(name, gradients[name].reshape(-1), lr * factor, scale)
+
+    def _walk(self, name: str, gradient: FloatArray, lr: float, scale: float) -> None:
+        """Update one parameter, block by block."""
+        parameter, decay = self._parameters[name], self._decay[name]
+        for start in range(0, parameter.size, BLOCK):
+            part = slice(start, min(start + BLOCK, parameter.size))
+            scaled, spare = (scratch[: part.stop - start] for scratch in self._scratch)
+            values, block = parameter[part], gradient[part]
+            if scale != 1.0:
+                block = np.multiply(block, np.float32(scale), out=scaled)
+            if decay and self.decoupled:
+                values *= np.float32(1.0 - lr * decay)
+            elif decay:
+                np.multiply(values, np.float32(decay), out=spare)
+                block = np.add(block, spare, out=scaled)
+            state = tuple(slot[part] for slot in self._state[name])
+            self._update(values, block, spare, state)
 
     def _begin(self, lr: float) -> None:
-        """Compute what all blocks of a step share."""
+        """Compute what all blocks of a step with this learning rate share."""
         self._lr = np.float32(lr)
 
     @abstractmethod
@@ -140,10 +153,11 @@ class SGD(Optimizer):
         *,
         momentum: float = 0.9,
         weight_decay: float = 0.0,
+        rates: Mapping[str, float] | None = None,
     ) -> None:
         self.momentum = momentum
         self.slots = ("momentum_buffer",) if momentum else ()
-        super().__init__(parameters, weight_decay=weight_decay)
+        super().__init__(parameters, weight_decay=weight_decay, rates=rates)
 
     def _update(
         self,
@@ -214,6 +228,7 @@ def create_optimizer(
     *,
     momentum: float = 0.9,
     weight_decay: float = 0.0,
+    rates: Mapping[str, float] | None = None,
 ) -> Optimizer:
     """Make an optimizer by name; ``momentum`` is SGD's.
 
@@ -221,11 +236,11 @@ def create_optimizer(
         PocketuneError: There is no optimizer of that name.
     """
     if name == "sgd":
-        return SGD(parameters, momentum=momentum, weight_decay=weight_decay)
+        return SGD(parameters, momentum=momentum, weight_decay=weight_decay, rates=rates)
     if name == "adam":
-        return Adam(parameters, weight_decay=weight_decay)
+        return Adam(parameters, weight_decay=weight_decay, rates=rates)
     if name == "adamw":
-        return AdamW(parameters, weight_decay=weight_decay)
+        return AdamW(parameters, weight_decay=weight_decay, rates=rates)
     raise PocketuneError(f"unknown optimizer {name!r}: choose one of {', '.join(OPTIMIZERS)}")
 
 

@@ -19,7 +19,7 @@ class Photos:
 
     Attributes:
         splits: The photos by name.
-        training: Those to train on, in batches of the kit's size.
+        training: Those to train on, a step at a time.
         validation: Those to validate with; None where there are none.
     """
 
@@ -47,7 +47,8 @@ class Photos:
         if splits.classes != known and set(splits.classes) == set(known):
             splits = _load(settings, known)
         size, batch, seed = kit.manifest.size, kit.manifest.batch, settings.seed
-        training = Loader(splits.train, size=size, batch=batch, train=True, seed=seed)
+        step = batch * settings.accumulate
+        training = Loader(splits.train, size=size, batch=step, train=True, seed=seed)
         validation = Loader(splits.val, size=size, batch=batch, train=False)
         return cls(splits, training, validation if len(splits.val) else None)
 

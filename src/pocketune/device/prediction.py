@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from pocketune.data.loader import AHEAD
+from pocketune.device.manifest import FEATURES, STEP
 from pocketune.device.size import format_size
 
 if TYPE_CHECKING:
@@ -57,7 +58,13 @@ class MemoryPrediction:
 
 
 def predict_memory(
-    kit: Kit, *, process: int, classes: int, slots: int, batch: int | None = None
+    kit: Kit,
+    *,
+    process: int,
+    classes: int,
+    slots: int,
+    batch: int | None = None,
+    accumulate: int = 1,
 ) -> MemoryPrediction:
     """Peak resident memory of a training run.
 
@@ -66,7 +73,9 @@ def predict_memory(
         process: Resident bytes before the graphs are loaded.
         classes: Number of classes of the photos.
         slots: Tensors that the optimizer keeps for each parameter.
-        batch: Images of a step; the kit's own where it is None.
+        batch: Images that the graphs take at once; the kit's own where it is None.
+        accumulate: Such batches of a step; for more than one, their gradients are added up in a
+            place of their own.
     """
     manifest = kit.manifest
     batch = batch or manifest.batch
@@ -82,11 +91,11 @@ def predict_memory(
         process=process,
         runtime=RUNTIME,
         graphs=GRAPH_COPIES
-        * sum(_graph_bytes(kit, name) for name in manifest.files if name.endswith(".onnx")),
+        * sum(_held_bytes(kit, name) for name in manifest.files if name.endswith(".onnx")),
         activations=round(ARENA_OVERHEAD * max(peaks.values())),
-        parameters=trained + statistics,
+        parameters=trained * (2 if accumulate > 1 else 1) + statistics,
         optimizer=slots * trained,
-        photos=photo_bytes(manifest.size, batch),
+        photos=photo_bytes(manifest.size, batch * accumulate),
     )
 
 
@@ -99,6 +108,16 @@ def photo_bytes(size: int, batch: int, workers: int = 2, waiting: int = AHEAD + 
     """
     pixels = 3 * size * size
     return waiting * batch * pixels + workers * (4 * pixels * 4 // 3 + pixels)
+
+
+def _held_bytes(kit: Kit, name: str) -> int:
+    """A graph as the runtime holds it: weights in 8 bits are brought to float32 when it is opened,
+    unless the graph computes with integers or is executed as it is written.
+    """
+    quantisation = kit.manifest.quantisation
+    integers = name == FEATURES and quantisation is not None and quantisation.activations == 8
+    unpacked = quantisation is not None and name != STEP and not integers
+    return _graph_bytes(kit, name) * (4 if unpacked else 1)
 
 
 def _graph_bytes(kit: Kit, name: str) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pocketune.device.accumulation import accumulating, check_accumulation
 from pocketune.device.budget import check_budget
 from pocketune.device.checkpoint import LAST, Checkpoint, Counters, RunIdentity
 from pocketune.device.classifier import with_new_classifier
@@ -67,6 +68,7 @@ def train(
     epochs: int | None = None,
     steps: int | None = None,
     lr: float | None = None,
+    side_lr: float | None = None,
     optimizer: str = "adam",
     momentum: float = 0.9,
     weight_decay: float = 0.0,
@@ -78,6 +80,7 @@ def train(
     val_fraction: float = 0.2,
     checkpoint_steps: int | None = None,
     checkpoint_seconds: float | None = 120.0,
+    accumulate: int = 1,
     engine: EngineFactory | None = None,
     progress: Progress | None = None,
 ) -> TrainResult:
@@ -96,6 +99,8 @@ def train(
         epochs: Passes over the photos; 20 where neither this nor ``steps`` is given.
         steps: Optimizer steps, instead of ``epochs``.
         lr: Highest learning rate; 3e-4 for Adam and AdamW and 1e-2 for SGD where not given.
+        side_lr: Highest learning rate of the side branches that a method has added, Rep-Net's and
+            TinyTL's; that of everything else where not given.
         optimizer: ``adam``, ``adamw`` or ``sgd``.
         momentum: SGD's; 0 keeps no optimizer state.
         weight_decay: Decay of the weights.
@@ -107,6 +112,8 @@ def train(
         val_fraction: Share to validate on where the photos come without a split.
         checkpoint_steps: Save after so many steps.
         checkpoint_seconds: Save after so many seconds. The end of an epoch always saves.
+        accumulate: Batches of the kit whose gradients make one step: the update of a batch so
+            many times as large, in little more than the memory of one.
         engine: What computes gradients; ONNX Runtime where not given.
         progress: What shows the run; standard output where not given.
 
@@ -121,6 +128,7 @@ def train(
         epochs=EPOCHS if epochs is None and steps is None else epochs,
         steps=steps,
         lr=LEARNING_RATES.get(optimizer, 0.0) if lr is None else lr,
+        side_lr=side_lr,
         optimizer=optimizer,
         momentum=momentum,
         weight_decay=weight_decay,
@@ -132,6 +140,7 @@ def train(
         val_fraction=val_fraction,
         checkpoint_steps=checkpoint_steps,
         checkpoint_seconds=checkpoint_seconds,
+        accumulate=accumulate,
     )
     kit = kit if isinstance(kit, Kit) else Kit.open(kit)
     return _begin(kit, settings, Path(out), engine or _onnx_engine(), progress)
@@ -189,11 +198,14 @@ def _begin(
     factory: EngineFactory,
     progress: Progress | None,
 ) -> TrainResult:
+    check_accumulation(kit, settings.accumulate)
+    _check_side_lr(kit, settings)
     photos = Photos.open(settings, kit)
     check_budget(kit, settings, classes=len(photos.classes), before=process_memory())
     begin_run_folder(folder)
     kit = kit.copy_to(folder)
-    engine = factory(kit, _starting_state(kit, photos.classes, settings.seed))
+    state = _starting_state(kit, photos.classes, settings.seed)
+    engine = accumulating(factory, settings.accumulate)(kit, state)
     optimizer = _create_optimizer(settings, engine)
     identity = RunIdentity(kit.identity, photos.fingerprint(), photos.classes)
     return _run(folder, settings, identity, photos, engine, optimizer, Counters(), progress)
@@ -248,18 +260,30 @@ def _starting_state(kit: Kit, classes: tuple[str, ...], seed: int) -> State:
     return with_new_classifier(state, kit.manifest.classifier, len(classes), seed)
 
 
+def _check_side_lr(kit: Kit, settings: TrainSettings) -> None:
+    names = [spec.name for spec in kit.manifest.parameters]
+    if settings.side_lr is not None and not settings.rates(names):
+        method = kit.manifest.method.get("name")
+        raise PocketuneError(
+            f"side_lr={settings.side_lr:g} is of no use: the kit's method, {method}, trains no "
+            "side branches; leave it out, or train a kit of repnet or tinytl"
+        )
+
+
 def _create_optimizer(settings: TrainSettings, engine: Engine) -> Optimizer:
     return create_optimizer(
         settings.optimizer,
         engine.parameters,
         momentum=settings.momentum,
         weight_decay=settings.weight_decay,
+        rates=settings.rates(engine.parameters),
     )
 
 
 def _restore(checkpoint: Checkpoint, kit: Kit, factory: EngineFactory) -> tuple[Engine, Optimizer]:
     """Engine and optimizer of a checkpoint, which is emptied on the way to save its memory."""
-    engine = factory(kit, {**checkpoint.parameters, **checkpoint.statistics})
+    make = accumulating(factory, checkpoint.settings.accumulate)
+    engine = make(kit, {**checkpoint.parameters, **checkpoint.statistics})
     checkpoint.parameters.clear()
     checkpoint.statistics.clear()
     optimizer = _create_optimizer(checkpoint.settings, engine)

@@ -7,6 +7,8 @@ os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # read on import: nothing is ever sen
 
 import onnxruntime as ort
 
+from pocketune.device.processor import products_saturate
+
 # Two pools of spinning threads disturb each other, and two arenas keep the peak of each graph:
 # all sessions share one of both.
 ort.set_global_thread_pool_sizes(min(os.cpu_count() or 1, 8), 1)
@@ -24,7 +26,9 @@ ort.create_and_register_allocator(
 )
 
 
-def open_session(model: Path | bytes, *, as_written: bool) -> ort.InferenceSession:
+def open_session(
+    model: Path | bytes, *, as_written: bool, integers: bool = False
+) -> ort.InferenceSession:
     """A session on a graph, computing on the processor.
 
     Args:
@@ -32,12 +36,19 @@ def open_session(model: Path | bytes, *, as_written: bool) -> ort.InferenceSessi
         as_written: Execute the nodes in the file's order and change nothing: the compiler has
             put them in the order that needs least memory. Otherwise the runtime optimises, which
             pays where convolutions have constant kernels.
+        integers: Fuse operators between dequantised tensors into integer ones. Otherwise
+            weights stored in 8 bits are brought to float32 once, when the graph is opened.
     """
     options = ort.SessionOptions()
     options.use_per_session_threads = False
     options.add_session_config_entry("session.use_env_allocators", "1")
     options.enable_mem_pattern = False
     options.log_severity_level = 3
+    if integers:
+        precise = "1" if products_saturate() else "0"  # uint8 x uint8, slower and exact
+        options.add_session_config_entry("session.x64quantprecision", precise)
+    else:
+        options.add_session_config_entry("session.disable_quant_qdq", "1")
     if as_written:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.execution_order = ort.ExecutionOrder.PRIORITY_BASED

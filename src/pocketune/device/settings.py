@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pocketune.device.optimizer import OPTIMIZERS
 from pocketune.errors import PocketuneError
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 EPOCHS = 20
+SIDE = "branch"
+"""Part of the names of all that methods add beside a block."""
+
 LEARNING_RATES = {"adam": 3e-4, "adamw": 3e-4, "sgd": 1e-2}
 """Where none is named; those of published transfer recipes at batch 8 lie around them."""
 
@@ -22,6 +28,7 @@ class TrainSettings:
         epochs: Passes over the photos; exactly one of ``epochs`` and ``steps`` is set.
         steps: Optimizer steps of the whole run.
         lr: Learning rate at the top of the cosine.
+        side_lr: That of the side branches that a method has added; None for the same as ``lr``.
         optimizer: ``adam``, ``adamw`` or ``sgd``.
         momentum: SGD's; 0 keeps no optimizer state at all.
         weight_decay: Decay of the weights (not of biases and norms).
@@ -34,6 +41,7 @@ class TrainSettings:
         checkpoint_steps: Save every so many steps; None leaves it to the time.
         checkpoint_seconds: Save after so many seconds; None leaves it to the steps. The end of
             an epoch always saves.
+        accumulate: Batches of the kit whose gradients make one step.
 
     Raises:
         PocketuneError: A value makes no sense; the message names it.
@@ -43,6 +51,7 @@ class TrainSettings:
     epochs: int | None
     steps: int | None
     lr: float
+    side_lr: float | None
     optimizer: str
     momentum: float
     weight_decay: float
@@ -54,6 +63,7 @@ class TrainSettings:
     val_fraction: float
     checkpoint_steps: int | None
     checkpoint_seconds: float | None
+    accumulate: int = 1
 
     def __post_init__(self) -> None:
         if (self.epochs is None) == (self.steps is None):
@@ -62,9 +72,9 @@ class TrainSettings:
             raise PocketuneError(
                 f"unknown optimizer {self.optimizer!r}: choose one of {', '.join(OPTIMIZERS)}"
             )
-        for name in ("epochs", "steps", "patience", "checkpoint_steps"):
+        for name in ("epochs", "steps", "patience", "checkpoint_steps", "accumulate"):
             self._require(name, "at least 1", lambda value: value >= 1)
-        for name in ("lr", "clip", "checkpoint_seconds"):
+        for name in ("lr", "side_lr", "clip", "checkpoint_seconds"):
             self._require(name, "above 0", lambda value: 0 < value < float("inf"))
         for name in ("weight_decay", "warmup", "seed"):
             self._require(name, "0 or more", lambda value: 0 <= value < float("inf"))
@@ -79,6 +89,13 @@ class TrainSettings:
     def total_steps(self, steps_per_epoch: int) -> int:
         """Optimizer steps of the whole run."""
         return self.steps if self.steps is not None else (self.epochs or 0) * steps_per_epoch
+
+    def rates(self, parameters: Iterable[str]) -> dict[str, float]:
+        """Factors on the learning rate of those parameters that have one of their own."""
+        if self.side_lr is None:
+            return {}
+        factor = self.side_lr / self.lr
+        return {name: factor for name in parameters if SIDE in name.split(".")}
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON value."""

@@ -8,23 +8,28 @@ from pocketune.layers.activation import (
     SignedReLU6,
 )
 from pocketune.layers.filtered_conv import FilteredConv2d
+from pocketune.layers.frozen_conv import FrozenConv2d
 from pocketune.layers.group_norm import GroupNorm
 from pocketune.layers.lite_residual import LiteResidual
 from pocketune.layers.norm import FrozenBatchNorm2d
 from pocketune.layers.program import ProgramModule
+from pocketune.layers.quantised_conv import QuantisedConv2d, round_to_int8
 from pocketune.layers.weight_standardization import StandardizedConv2d, standardized
 
 __all__ = [
     "FilteredConv2d",
     "FrozenBatchNorm2d",
+    "FrozenConv2d",
     "GroupNorm",
     "LiteResidual",
     "MaskedReLU",
     "MaskedReLU6",
     "ProgramModule",
+    "QuantisedConv2d",
     "SignedHardswish",
     "SignedReLU",
     "SignedReLU6",
     "StandardizedConv2d",
+    "round_to_int8",
     "standardized",
 ]

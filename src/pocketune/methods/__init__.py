@@ -7,7 +7,8 @@ from pocketune.methods.baselines import (
     NormAndLast,
     TopBlocks,
 )
-from pocketune.methods.method import Method, Sum, adapt
+from pocketune.methods.method import Method, Sum, adapt, complete_plan
+from pocketune.methods.mobiletl import MobileTL
 from pocketune.methods.plan import MethodConflict, Plan
 from pocketune.methods.registry import (
     create_method,
@@ -19,6 +20,7 @@ from pocketune.methods.registry import (
 )
 from pocketune.methods.repnet import RepNet
 from pocketune.methods.report import TrainableCount, trainable
+from pocketune.methods.signed_backward import SignedBackward
 from pocketune.methods.tinytl import TinyTL
 
 __all__ = [
@@ -27,14 +29,17 @@ __all__ = [
     "LastLayer",
     "Method",
     "MethodConflict",
+    "MobileTL",
     "NormAndLast",
     "Plan",
     "RepNet",
+    "SignedBackward",
     "Sum",
     "TinyTL",
     "TopBlocks",
     "TrainableCount",
     "adapt",
+    "complete_plan",
     "create_method",
     "describe_method",
     "list_methods",

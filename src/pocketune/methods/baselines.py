@@ -4,11 +4,10 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from pocketune.errors import PocketuneError
 from pocketune.methods.method import Method
+from pocketune.methods.parts import classifier, head_and_classifier, top_blocks
 from pocketune.methods.plan import Plan
 from pocketune.methods.registry import register_method
-from pocketune.networks import anatomy
 from pocketune.surgery import batch_norms, parameters_under
 
 
@@ -29,7 +28,7 @@ class LastLayer(Method):
 
     def plan(self, network: nn.Module) -> Plan:
         """The classifier's parameters."""
-        return Plan.training(network, _classifier(network))
+        return Plan.training(network, classifier(network))
 
 
 @register_method("norm")
@@ -40,7 +39,7 @@ class NormAndLast(Method):
     def plan(self, network: nn.Module) -> Plan:
         """Scales, shifts and the classifier."""
         norms = parameters_under(network, batch_norms(network))
-        return Plan.training(network, norms | _classifier(network))
+        return Plan.training(network, norms | classifier(network))
 
 
 @register_method("bias")
@@ -52,7 +51,7 @@ class BiasAndLast(Method):
         """Biases and the classifier."""
         names = (name for name, _ in network.named_parameters())
         biases = frozenset(name for name in names if name.split(".")[-1] == "bias")
-        return Plan.training(network, biases | _classifier(network))
+        return Plan.training(network, biases | classifier(network))
 
 
 @register_method("blocks")
@@ -75,18 +74,5 @@ class TopBlocks(Method):
         Raises:
             PocketuneError: if the network has not that many blocks, naming how many it has.
         """
-        parts = anatomy(network)
-        count = len(parts.blocks)
-        if not isinstance(self.blocks, int) or not 1 <= self.blocks <= count:
-            raise PocketuneError(
-                f"blocks={self.blocks!r} does not fit a network of {count} blocks; "
-                f"give a whole number from 1 to {count}"
-            )
-        head = (name for layer in parts.head for name in (layer.conv, layer.norm) if name)
-        top = (block.name for block in parts.blocks[-self.blocks :])
-        trained = parameters_under(network, (*top, *head))
-        return Plan.training(network, trained | _classifier(network))
-
-
-def _classifier(network: nn.Module) -> frozenset[str]:
-    return parameters_under(network, anatomy(network).classifier)
+        top = (block.name for block in top_blocks(network, self.blocks))
+        return Plan.training(network, parameters_under(network, top) | head_and_classifier(network))

@@ -3,7 +3,7 @@
 import copy
 import itertools
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from torch import nn
@@ -29,6 +29,17 @@ class Method(ABC):
         Raises:
             PocketuneError: if the method does not fit the network.
         """
+
+    def refine(self, plan: Plan, network: nn.Module) -> Plan:  # noqa: ARG002 (for overriding)
+        """Add to the whole `plan` what depends on what is trained, by this method or another.
+
+        Called once all methods of a sum have planned, in their order; `plan` is everything that
+        they train, replace and add so far.
+
+        Raises:
+            PocketuneError: if the method has nothing to do with such a plan.
+        """
+        return plan
 
     def adapt(self, network: nn.Module) -> nn.Module:
         """See `adapt`."""
@@ -67,18 +78,41 @@ class Sum(Method):
             replaced=_merge_replaced(self.methods, plans),
             branches=_merge_branches(self.methods, plans),
             frozen_bits=min(plan.frozen_bits for plan in plans),
+            lean=any(plan.lean for plan in plans),
         )
+
+    def refine(self, plan: Plan, network: nn.Module) -> Plan:
+        """What every method of the sum makes of the whole plan, one after the other."""
+        for method in self.methods:
+            plan = method.refine(plan, network)
+        return plan
 
     def __str__(self) -> str:
         return " + ".join(map(str, self.methods))
 
 
-def adapt(network: nn.Module, method: Method) -> nn.Module:
+def complete_plan(method: Method, network: nn.Module) -> Plan:
+    """Everything that `method` does to `network`: its plan, refined.
+
+    Raises:
+        PocketuneError: if the method does not fit the network.
+        MethodConflict: if two methods of a sum want different things of one layer.
+    """
+    return method.refine(method.plan(network), network)
+
+
+def adapt(network: nn.Module, method: Method, *, frozen_bits: int | None = None) -> nn.Module:
     """A copy of `network` ready to be fine-tuned by `method`; `network` stays as it is.
 
     The copy has `method` as an attribute besides those that `network` has. Parameters that are
     not trained have `requires_grad=False`, batch norms that are not trained are
     `FrozenBatchNorm2d`, and activations do not work in place.
+
+    Args:
+        network: what is adapted.
+        method: what is trained, and how.
+        frozen_bits: 8 or 32, for the kernels of frozen convolutions; as the method asks where it
+            is None.
 
     Raises:
         PocketuneError: if the method does not fit the network, or the network is adapted already.
@@ -91,7 +125,8 @@ def adapt(network: nn.Module, method: Method) -> nn.Module:
             f"to both with {earlier} + {method}"
         )
     adapted = copy.deepcopy(network)
-    method.plan(network).apply(adapted)
+    plan = complete_plan(method, network)
+    replace(plan, frozen_bits=frozen_bits or plan.frozen_bits).apply(adapted)
     adapted.method = method  # type: ignore[assignment]
     return adapted
 

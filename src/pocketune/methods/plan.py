@@ -12,8 +12,11 @@ from pocketune.surgery import (
     batch_norms,
     disable_inplace,
     freeze_batch_norms,
+    freeze_convolutions,
+    quantise_frozen,
     swap,
     train_only,
+    use_lean_layers,
 )
 
 
@@ -33,7 +36,9 @@ class Plan:
         replaced: for each replaced module the factory of the one that takes its place.
         branches: for each block that gets a side branch the factory that makes it; its
             parameters are called `<block>.branch.<name>`.
-        frozen_bits: bits in which frozen weights are stored, 32 or 8.
+        frozen_bits: bits in which the kernels of frozen convolutions are stored, 32 or 8.
+        lean: whether exact layers that keep less take the place of PyTorch's own, wherever no
+            method has put another one.
     """
 
     trained: frozenset[str]
@@ -41,6 +46,7 @@ class Plan:
     replaced: Mapping[str, Factory] = field(default_factory=dict)
     branches: Mapping[str, Factory] = field(default_factory=dict)
     frozen_bits: int = 32
+    lean: bool = False
 
     @classmethod
     def training(cls, network: nn.Module, trained: Iterable[str]) -> "Plan":
@@ -70,4 +76,10 @@ class Plan:
             )
         train_only(network, self.trained)
         freeze_batch_norms(network, keep=self.batch_norms)
+        if self.lean:
+            use_lean_layers(network)
+        freeze_convolutions(network)
         disable_inplace(network)
+        if self.frozen_bits == 8:
+            quantise_frozen(network)
+        network.frozen_bits = self.frozen_bits  # type: ignore[assignment]

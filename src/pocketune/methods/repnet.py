@@ -1,18 +1,19 @@
 """Rep-Net: a small side network that reprograms the features of a frozen one."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
-from math import ceil
+from math import ceil, prod
 
 from torch import nn
 
-from pocketune.accounting import Call, Walk, walk
 from pocketune.layers import ProgramModule
 from pocketune.methods.method import Method
 from pocketune.methods.plan import Plan
 from pocketune.methods.registry import register_method
 from pocketune.networks import Block, anatomy
+from pocketune.networks.modules import is_convolution, main_modules
 from pocketune.surgery import BRANCH, Factory, parameters_under
 
 SIZE = 224
@@ -62,59 +63,106 @@ class RepNet(Method):
         return Plan(frozenset(trained), norms, branches=branches)
 
 
+@dataclass(frozen=True)
+class _Place:
+    """Something that a module can stand beside.
+
+    Attributes:
+        path: of the block, or of the last module before the blocks.
+        inputs: channels that go in.
+        outputs: channels that come out.
+        stride: how many times smaller than its input its output is.
+        side: of its output, in pixels, for images of `SIZE`.
+    """
+
+    path: str
+    inputs: int
+    outputs: int
+    stride: int
+    side: int
+
+
 def _modules(network: nn.Module) -> dict[str, Factory]:
     """What makes each side module, by the path of what it stands beside."""
-    followed = walk(network, (3, SIZE, SIZE))
+    stem, *places = _places(network)
     blocks = anatomy(network).blocks
-    calls = {call.path: call for call in followed.calls}
     listed = [
-        calls[block.name]
-        for number, block in enumerate(blocks)
+        place
+        for place, block in zip(places, blocks, strict=True)
         if block is blocks[-1]
-        or (_starts_stage(calls[block.name]) and (number or not _is_thin(block)))
+        or (_starts_stage(place) and (block is not blocks[0] or not _is_thin(block)))
     ]
     bottlenecks = blocks[0].kind == "bottleneck"
-    reader = _stem(followed) if bottlenecks else listed.pop(0)
-    makers = [_reads_image(followed.calls[0], reader, as_wide=bottlenecks)]
-    makers += [_reads_block(network, call, widening=4 if bottlenecks else 1) for call in listed]
-    places = [call.path for call in (reader, *listed)]
-    return {place: partial(_make, maker) for place, maker in zip(places, makers, strict=True)}
+    reader = stem if bottlenecks else listed.pop(0)
+    makers = {reader.path: _reads_image(stem.inputs, reader, as_wide=bottlenecks)}
+    for place in listed:
+        makers[place.path] = _reads_block(network, place, widening=4 if bottlenecks else 1)
+    return {path: partial(_make, maker) for path, maker in makers.items()}
 
 
-def _reads_image(first: Call, beside: Call, *, as_wide: bool) -> partial[ProgramModule]:
-    """The module whose input is what the first layer of the network is given."""
-    image, outputs = first.input, beside.output[1]
-    stride = ceil(image[2] / beside.output[2])
-    middle = outputs if as_wide else _next_8(image[1])
-    return partial(ProgramModule, image[1], middle, outputs, stride=stride, reads_image=True)
+def _places(network: nn.Module) -> Iterator[_Place]:
+    """What comes before the blocks, and each block."""
+    body = anatomy(network)
+    before = takewhile(lambda item: item[0] != body.blocks[0].name, main_modules(network))
+    leaves = [(path, module) for path, module in before if next(module.children(), None) is None]
+    stride, side = _stride(module for _, module in leaves), SIZE
+    stem = [module for _, module in leaves if is_convolution(module)]
+    side = ceil(side / stride)
+    yield _Place(leaves[-1][0], stem[0].in_channels, stem[-1].out_channels, stride, side)
+    for block in body.blocks:
+        layers = [layer.conv for layer in block.layers if layer.role != "downsample"]
+        convolutions = [network.get_submodule(path) for path in layers]
+        first, last = convolutions[0], convolutions[-1]
+        assert is_convolution(first)
+        assert is_convolution(last)
+        stride = _stride(convolutions)
+        side = ceil(side / stride)
+        yield _Place(block.name, first.in_channels, last.out_channels, stride, side)
 
 
-def _reads_block(network: nn.Module, beside: Call, *, widening: int) -> partial[ProgramModule]:
+def _stride(modules: Iterable[nn.Module]) -> int:
+    """How many times smaller convolutions and poolings make an image, along one side."""
+    strides = (
+        module.stride
+        for module in modules
+        if is_convolution(module) or isinstance(module, (nn.MaxPool2d, nn.AvgPool2d))
+    )
+    return prod(stride if isinstance(stride, int) else stride[0] for stride in strides)
+
+
+def _reads_image(channels: int, beside: _Place, *, as_wide: bool) -> partial[ProgramModule]:
+    """The module whose input is the image that the network is given."""
+    middle = beside.outputs if as_wide else _next_8(channels)
+    stride = SIZE // beside.side
+    return partial(ProgramModule, channels, middle, beside.outputs, stride=stride, reads_image=True)
+
+
+def _reads_block(network: nn.Module, beside: _Place, *, widening: int) -> partial[ProgramModule]:
     """A module whose input is the block's own."""
-    inputs, outputs, side = beside.input[1], beside.output[1], beside.output[2]
     name: str = getattr(getattr(network, "config", None), "name", "")
-    kernel = 5 if side > SMALL or LARGER_KERNELS.get(name) == beside.path else 3
-    stride = ceil(beside.input[2] / side)
-    middle = _next_8(inputs // widening)
-    return partial(ProgramModule, inputs, middle, outputs, kernel=kernel, stride=stride)
+    kernel = 5 if beside.side > SMALL or LARGER_KERNELS.get(name) == beside.path else 3
+    middle = _next_8(beside.inputs // widening)
+    return partial(
+        ProgramModule,
+        beside.inputs,
+        middle,
+        beside.outputs,
+        kernel=kernel,
+        stride=beside.stride,
+    )
 
 
 def _make(maker: partial[ProgramModule], _: nn.Module) -> nn.Module:
     return maker()
 
 
-def _starts_stage(block: Call) -> bool:
-    return block.input[1:] != block.output[1:]
+def _starts_stage(block: _Place) -> bool:
+    return block.inputs != block.outputs or block.stride > 1
 
 
 def _is_thin(block: Block) -> bool:
     """To the published layouts, a first block without an expansion is part of the stem."""
     return block.kind == "inverted_residual" and block.layer("expand") is None
-
-
-def _stem(followed: Walk) -> Call:
-    """The last call before the blocks."""
-    return list(takewhile(lambda call: call.block is None, followed.calls))[-1]
 
 
 def _next_8(channels: int) -> int:

@@ -84,7 +84,7 @@ class TinyTL(Method):
                 trained.discard(f"{branch}.{LiteResidual.LAST_SHIFT}")
         new = {block: make for block, make in branches.items() if not _has_branch(network, block)}
         replaced = _group_norms(network) if self.norm == "group" else {}
-        return Plan(frozenset(trained), frozenset(), replaced=replaced, branches=new)
+        return Plan(frozenset(trained), frozenset(), replaced=replaced, branches=new, lean=True)
 
     def _branches(self, network: nn.Module) -> dict[str, Factory]:
         """By the block's name, what makes the module beside it.

@@ -1,14 +1,18 @@
 """What methods are made of: small changes to a network, in place, by the names of its modules."""
 
+from pocketune.surgery.activation import masked_activations, signed_activations
 from pocketune.surgery.branch import BRANCH, add_branches
 from pocketune.surgery.freeze import (
     batch_norms,
     disable_inplace,
     freeze_batch_norms,
+    freeze_convolutions,
     parameters_under,
     train_only,
 )
+from pocketune.surgery.lean import use_lean_layers
 from pocketune.surgery.prune import prune
+from pocketune.surgery.quantise import quantise_frozen
 from pocketune.surgery.swap import Factory, swap
 
 __all__ = [
@@ -18,8 +22,13 @@ __all__ = [
     "batch_norms",
     "disable_inplace",
     "freeze_batch_norms",
+    "freeze_convolutions",
+    "masked_activations",
     "parameters_under",
     "prune",
+    "quantise_frozen",
+    "signed_activations",
     "swap",
     "train_only",
+    "use_lean_layers",
 ]

@@ -4,8 +4,17 @@ from collections.abc import Collection, Iterable
 
 from torch import nn
 
-from pocketune.layers import FrozenBatchNorm2d
+from pocketune.layers import FrozenBatchNorm2d, FrozenConv2d
+from pocketune.networks.conv import SameConv2d
 from pocketune.surgery.swap import swap
+
+
+class FrozenSameConv2d(FrozenConv2d, SameConv2d):
+    """`SameConv2d` with a frozen kernel: keeps nothing for the backward pass."""
+
+
+FROZEN_CONVOLUTIONS = {nn.Conv2d: FrozenConv2d, SameConv2d: FrozenSameConv2d}
+"""What takes the place of which convolution; others stay as they are."""
 
 
 def batch_norms(network: nn.Module) -> dict[str, nn.BatchNorm2d]:
@@ -38,6 +47,15 @@ def freeze_batch_norms(network: nn.Module, keep: Collection[str]) -> None:
     swap(network, dict.fromkeys(frozen, _freeze))
 
 
+def freeze_convolutions(network: nn.Module) -> None:
+    """Make a `FrozenConv2d` of every convolution whose kernel requires no gradient, in place."""
+    convolutions = (
+        item for item in network.named_modules() if type(item[1]) in FROZEN_CONVOLUTIONS
+    )
+    frozen = [name for name, conv in convolutions if _can_freeze(conv)]
+    swap(network, dict.fromkeys(frozen, _freeze_convolution))
+
+
 def disable_inplace(network: nn.Module) -> None:
     """Make every activation return a new tensor, in place.
 
@@ -48,6 +66,17 @@ def disable_inplace(network: nn.Module) -> None:
     for module in network.modules():
         if getattr(module, "inplace", False) is True:
             module.inplace = False  # type: ignore[assignment]
+
+
+def _can_freeze(conv: nn.Module) -> bool:
+    assert isinstance(conv, nn.Conv2d)
+    plain = conv.padding_mode == "zeros" and not isinstance(conv.padding, str)
+    return plain and not conv.weight.requires_grad
+
+
+def _freeze_convolution(conv: nn.Module) -> nn.Module:
+    assert isinstance(conv, nn.Conv2d)
+    return FROZEN_CONVOLUTIONS[type(conv)].from_convolution(conv)
 
 
 def _freeze(norm: nn.Module) -> nn.Module:

@@ -45,9 +45,15 @@ def lower(
     context.values.update(given)
     needed = _needed(wanted, given)
     _refuse_random_numbers(needed)
+    context.largest = max(map(_elements, needed), default=0)
     for node in needed:
         context.lower(node)
     return context
+
+
+def _elements(node: fx.Node) -> int:
+    value = node.meta.get("val")
+    return value.numel() if isinstance(value, torch.Tensor) else 0
 
 
 def _refuse_random_numbers(nodes: Iterable[fx.Node]) -> None:

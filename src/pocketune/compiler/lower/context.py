@@ -47,6 +47,8 @@ class Context:
         self.builder = builder
         self.rows_max_pixels = rows_max_pixels
         self.packs_masks = packs_masks
+        self.largest = 0
+        """Elements of the largest tensor that is computed."""
         self.values: dict[fx.Node, Any] = {}
         self.statistics: dict[fx.Node, str] = {}
 

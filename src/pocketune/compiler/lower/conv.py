@@ -11,6 +11,7 @@ from pocketune.compiler.lower.fold import Scaled, fold_scale
 from pocketune.compiler.lower.geometry import Geometry, convolve, geometry, kernel_matrix
 from pocketune.compiler.lower.shape import column_sum
 from pocketune.compiler.lower.value import Value
+from pocketune.errors import PocketuneError
 
 aten = torch.ops.aten
 
@@ -33,8 +34,31 @@ def _convolution(
     output_padding: list[int],
     groups: int,
 ) -> Value:
-    geo = geometry(x, w, stride, padding, dilation, transposed, groups)
+    if transposed:
+        return _transposed(context, node, x, w, bias, stride, padding, dilation, groups)
+    geo = geometry(x.shape[1], w, stride, padding, dilation, groups)
     return convolve(context, geo, x, w, bias, shape_of(node))
+
+
+def _transposed(
+    context: Context,
+    node: fx.Node,
+    g: Value,
+    w: Value,
+    bias: Value | None,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    groups: int,
+) -> Value:
+    """A transposed convolution is the gradient of a convolution's input: `FrozenConv2d`'s."""
+    if bias is not None:
+        raise PocketuneError("a transposed convolution with a bias cannot be compiled")
+    shape = shape_of(node)
+    geo = geometry(shape[1], w, stride, padding, dilation, groups)
+    if isinstance(g.made_by, Scaled) and w.constant is not None:
+        g, w = fold_scale(g.made_by, w)
+    return _input_gradient(context, geo, g, Value(shape), w)
 
 
 @lowers(aten.convolution_backward.default)
@@ -53,7 +77,7 @@ def _convolution_backward(
     groups: int,
     needed: list[bool],
 ) -> tuple[Value | None, Value | None, Value | None]:
-    geo = geometry(x, w, stride, padding, dilation, transposed, groups)
+    geo = geometry(x.shape[1], w, stride, padding, dilation, groups)
     if isinstance(g.made_by, Scaled) and w.constant is not None and not any(needed[1:]):
         g, w = fold_scale(g.made_by, w)
     return (
@@ -173,24 +197,30 @@ def _taps(geo: Geometry, g: Value) -> Iterator[tuple[tuple[int, int], tuple[int,
 
 
 def _grouped_kernel_gradient(context: Context, geo: Geometry, g: Value, x: Value) -> str:
-    """As by taps, group by group: with the groups in front, each tap is one batch of products.
+    """One convolution, of the input's channels as its images and the images as its channels.
 
-    Returns (out, in / groups, taps).
+    Its kernel is the output's gradient. In contrast to the product by taps it is a handful of
+    nodes, each of which the runtime would need memory for. Returns (out, in / groups, kh, kw).
     """
     b, groups = context.builder, geo.groups
-    outputs, inputs = geo.channels_out // groups, geo.channels_in // groups
-    padded = _padded_nhwc(context, geo, x)
-    height, width = (x.shape[i] + geo.pads[i - 2] + geo.pads[i] for i in (2, 3))
-    padded = context.reshape(padded, -1, height, width, groups, inputs)
-    padded = b.add("Transpose", padded, perm=[3, 0, 1, 2, 4])
-    rows = context.reshape(context.rows(g), -1, groups, outputs)
-    rows = b.add("Transpose", rows, perm=[1, 2, 0])
-    taps = []
-    for start, end in _taps(geo, g):
-        shifted = _window(context, padded, start, end, geo.stride, axes=(2, 3))
-        product = b.add("MatMul", rows, context.reshape(shifted, groups, -1, inputs))
-        taps.append(context.reshape(product, geo.channels_out, inputs, 1))
-    return b.add("Concat", *taps, axis=2)
+    inputs = geo.channels_in // groups
+    images = context.reshape(context.plain(x), -1, groups, inputs, *x.shape[2:])
+    images = b.add("Transpose", images, perm=[2, 1, 0, 3, 4])
+    images = context.reshape(images, inputs, -1, *x.shape[2:])
+    kernel = b.add("Transpose", context.plain(g), perm=[1, 0, 2, 3])
+    found = b.add(
+        "Conv",
+        images,
+        kernel,
+        kernel_shape=list(g.shape[2:]),
+        strides=list(geo.dilation),
+        dilations=list(geo.stride),
+        pads=list(geo.pads),
+        group=groups,
+    )
+    # a stride may leave rows and columns over at the end
+    found = _window(context, found, (0, 0), geo.kernel, (1, 1), axes=(2, 3))
+    return b.add("Transpose", found, perm=[1, 0, 2, 3])
 
 
 def _contract_tap(context: Context, geo: Geometry, g: Value, shifted: str) -> str:

@@ -60,17 +60,16 @@ def _pair(values: list[int]) -> tuple[int, int]:
 
 
 def geometry(
-    x: Value,
+    channels_in: int,
     w: Value,
     stride: list[int],
     padding: list[int],
     dilation: list[int],
-    transposed: bool,
     groups: int,
 ) -> Geometry:
     """Read the arguments of `aten.convolution`."""
-    if transposed or len(w.shape) != 4:
-        raise PocketuneError("only 2-d convolutions that are not transposed can be compiled")
+    if len(w.shape) != 4:
+        raise PocketuneError("only convolutions of two dimensions can be compiled")
     vertical, horizontal = _pair(padding)
     return Geometry(
         kernel=(w.shape[2], w.shape[3]),
@@ -78,9 +77,17 @@ def geometry(
         pads=(vertical, horizontal, vertical, horizontal),
         dilation=_pair(dilation),
         groups=groups,
-        channels_in=x.shape[1],
+        channels_in=channels_in,
         channels_out=w.shape[0],
     )
+
+
+@dataclass(frozen=True)
+class Padded:
+    """How a map was made that has zeros around another: (top, left, bottom, right)."""
+
+    x: Value
+    pads: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -108,9 +115,11 @@ def convolve(
         matrix = kernel_matrix(context, w)
         rows = context.builder.add("Gemm", context.rows(x), matrix, *biases, transB=1)
         return Value(shape, rows=rows, made_by=made_by)
-    name = context.builder.add(
-        "Conv", context.plain(x), context.plain(w), *biases, **geo.attributes
-    )
+    attributes = geo.attributes
+    if isinstance(x.made_by, Padded):
+        pads = zip(geo.pads, x.made_by.pads, strict=True)
+        attributes, x = {**attributes, "pads": [a + b for a, b in pads]}, x.made_by.x
+    name = context.builder.add("Conv", context.plain(x), context.plain(w), *biases, **attributes)
     return Value(shape, plain=name, made_by=made_by)
 
 

@@ -23,12 +23,22 @@ _PLACES = (1 << np.arange(8)).astype(np.uint8)  # of element i of eight: the low
 _UNPACKED = (np.arange(256)[:, None] & _PLACES > 0).astype(np.float32)
 
 
+_SHARE_AT_PEAK = 0.5
+"""Share of the largest tensor from which on memory counts for more than time: a product with the
+mask as floats is twice as fast as a selection by it."""
+
+
 @dataclass(frozen=True)
 class Mask:
     """How a mask is kept: `value` holds it as it is, or `packed` its bits."""
 
     value: Value
     packed: str | None = None
+
+
+def has_masks(graph: fx.Graph) -> bool:
+    """Whether a traced graph keeps masks for its backward pass."""
+    return any(node.target is ops.mask_gradient.default for node in graph.nodes)
 
 
 @lowers(ops.pack_nonnegative.default)
@@ -52,6 +62,9 @@ def _mask_gradient(
     context: Context, node: fx.Node, g: Value, packed: Value, channels_last: bool
 ) -> Value:
     mask: Mask = packed.made_by
+    if mask.packed is None and prod(g.shape) >= _SHARE_AT_PEAK * context.largest:
+        # a product takes the mask as floats, one more tensor of that size where it hurts most
+        return elementwise(context, "Where", [mask.value, g, 0.0], g.shape)
     if mask.packed is None:
         factor = elementwise(context, "Cast", [mask.value], g.shape, to=TensorProto.FLOAT)
     else:
@@ -66,17 +79,19 @@ def _keep(context: Context, node: fx.Node, mask: Value) -> Value:
 
 
 def _pack(context: Context, mask: Value) -> str:
-    """Eight elements to a byte: a product with the places' values is twice as fast as shifts."""
+    """(bytes, 1): a product with the places' values is several times as fast as shifts.
+
+    Of two dimensions, since ONNX's shape inference takes a vector of integers for a shape.
+    """
     b, count = context.builder, prod(mask.shape)
     name = mask.rows if context.in_rows(mask) else context.plain(mask)
     assert name is not None
-    flat = context.reshape(b.add("Cast", name, to=TensorProto.UINT8), -1)
+    numbers = b.add("Cast", name, to=TensorProto.UINT8)
     if count % 8:
         fill = b.constant(np.zeros(-count % 8, np.uint8))
-        flat = b.add("Concat", flat, fill, axis=0)
-    places = b.constant(_PLACES.reshape(8, 1))
-    total = b.add("MatMulInteger", context.reshape(flat, -1, 8), places)
-    return b.add("Cast", context.reshape(total, -1), to=TensorProto.UINT8, hint="bits")
+        numbers = b.add("Concat", context.reshape(numbers, -1), fill, axis=0)
+    total = b.add("MatMulInteger", context.reshape(numbers, -1, 8), b.constant(_PLACES[:, None]))
+    return b.add("Cast", total, to=TensorProto.UINT8, hint="bits")
 
 
 def _unpack(context: Context, mask: Mask) -> Value:
@@ -84,11 +99,11 @@ def _unpack(context: Context, mask: Mask) -> Value:
     assert mask.packed is not None
     b, value = context.builder, mask.value
     index = b.add("Cast", mask.packed, to=TensorProto.INT32)
-    bits = context.reshape(b.add("Gather", b.constant(_UNPACKED), index, axis=0), -1)
+    bits = b.add("Gather", b.constant(_UNPACKED), index, axis=0)
     count = prod(value.shape)
     if count % 8:
         bounds = [b.constant(np.array([bound])) for bound in (0, count)]
-        bits = b.add("Slice", bits, *bounds)
+        bits = b.add("Slice", context.reshape(bits, -1), *bounds)
     if context.in_rows(value):
         return Value(value.shape, rows=context.reshape(bits, -1, value.shape[1]))
     return Value(value.shape, plain=context.reshape(bits, *value.shape))

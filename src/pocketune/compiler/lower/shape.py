@@ -9,6 +9,7 @@ from torch import fx
 
 import pocketune.compiler.loss  # noqa: F401 - registers the operator
 from pocketune.compiler.lower.context import Context, lowers, shape_of
+from pocketune.compiler.lower.geometry import Padded
 from pocketune.compiler.lower.value import Value
 
 aten = torch.ops.aten
@@ -115,7 +116,16 @@ def _pad(context: Context, node: fx.Node, x: Value, pad: list[int], value: float
     pads = context.builder.constant(torch.tensor(before + after).numpy())
     fill = context.builder.constant(float(value))
     name = context.builder.add("Pad", context.plain(x), pads, fill)
-    return Value(shape_of(node), plain=name)
+    made_by = (
+        Padded(x, (*before[2:], *after[2:])) if _zeros_around(x, before, after, value) else None
+    )
+    return Value(shape_of(node), plain=name, made_by=made_by)
+
+
+def _zeros_around(x: Value, before: list[int], after: list[int], value: float) -> bool:
+    """Whether this is what a convolution's own padding does."""
+    inside = not any(before[:2] + after[:2]) and min(before + after) >= 0
+    return x.is_map and inside and value == 0
 
 
 @lowers(aten.mean.dim)

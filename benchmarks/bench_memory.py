@@ -1,0 +1,162 @@
+"""Predicted and measured peak memory of training runs from kits.
+
+    python benchmarks/bench_memory.py [--rows 1 2 3 ...]
+
+Each row compiles a kit and trains it for a few steps on generated photos, validation included, in
+a fresh process with Adam. The prediction is made there just before, as ``--budget`` makes it;
+measured is the peak resident size of that process. The rows were chosen before any was measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from report import table, write
+
+CLASSES, PHOTOS = 5, 48
+OPTIMIZER = "adam"
+TOLERANCE = 0.10, 8_000_000
+"""A prediction is good within this share or so many bytes, whichever is more."""
+
+
+class Row(NamedTuple):
+    """A network, what of it is trained, and on what."""
+
+    network: str
+    width: float
+    method: str
+    batch: int
+    size: int
+
+
+ROWS = [
+    Row("mobilenet_v2", 1.0, "last", 8, 224),
+    Row("mobilenet_v2", 1.0, "blocks", 8, 224),
+    Row("mobilenet_v2", 1.0, "bias", 8, 160),
+    Row("mobilenet_v2", 1.0, "norm", 4, 160),
+    Row("mobilenet_v2", 1.0, "full", 4, 128),
+    Row("mobilenet_v2", 0.35, "full", 8, 96),
+    Row("mobilenet_v3_small", 1.0, "blocks", 8, 224),
+    Row("mobilenet_v3_large", 1.0, "last", 4, 224),
+    Row("mcunet_5fps", 1.0, "bias", 8, 160),
+    Row("proxylessnas_mobile", 1.0, "blocks", 4, 160),
+    Row("resnet18", 1.0, "blocks", 4, 128),
+    Row("resnet18", 1.0, "last", 8, 224),
+    Row("resnet18", 0.25, "full", 8, 96),
+    Row("resnet50", 1.0, "last", 2, 160),
+]
+
+
+def build_kit(row: Row, out: Path) -> None:
+    import pocketune
+
+    network = pocketune.create_network(row.network, width=row.width, classes=CLASSES)
+    adapted = pocketune.adapt(network, pocketune.create_method(row.method))
+    names = tuple(f"class{i}" for i in range(CLASSES))
+    pocketune.compile(adapted, out, batch=row.batch, size=row.size, classes=names)
+
+
+def write_photos(folder: Path) -> None:
+    """Photos of 640 x 480, as a small camera takes them."""
+    rng = np.random.default_rng(0)
+    for number in range(PHOTOS):
+        coarse = rng.integers(0, 256, (12, 16, 3), dtype=np.uint8)
+        path = folder / f"class{number % CLASSES}" / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(coarse).resize((640, 480)).save(path)
+
+
+def work(kit: str, photos: str, out: str) -> None:
+    """Predict, train, and print both as JSON."""
+    import pocketune
+    from pocketune.device import onnx_engine, run  # noqa: F401 - as a run has imported by then
+    from pocketune.device.memory import process_memory
+    from pocketune.device.optimizer import state_slots
+    from pocketune.device.prediction import predict_memory
+    from pocketune.device.progress import Silent
+
+    predicted = predict_memory(
+        pocketune.Kit.open(kit),
+        process=process_memory().current,
+        classes=CLASSES,
+        slots=state_slots(OPTIMIZER, 0.9),
+    )
+    result = pocketune.train(kit, photos, out=out, epochs=1, optimizer=OPTIMIZER, progress=Silent())
+    parts = {name: getattr(predicted, name) for name in type(predicted).__dataclass_fields__}
+    print(json.dumps({"parts": parts, "peak": result.peak_memory}))
+
+
+def measure(row: Row, photos: Path) -> dict[str, object]:
+    with tempfile.TemporaryDirectory() as scratch:
+        kit = Path(scratch) / "kit"
+        subprocess.run([sys.executable, __file__, "--build", *map(str, row), str(kit)], check=True)
+        done = subprocess.run(
+            [sys.executable, __file__, "--worker", str(kit), str(photos), f"{scratch}/run"],
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+            env={**os.environ, "OMP_WAIT_POLICY": "passive"},
+        )
+    result: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def described(row: Row, result: dict) -> list[object]:
+    predicted, measured = sum(result["parts"].values()), result["peak"]
+    error = predicted - measured
+    good = abs(error) <= max(TOLERANCE[0] * measured, TOLERANCE[1])
+    network = row.network if row.width == 1 else f"{row.network} x {row.width}"
+    megabytes = [f"{size / 1e6:.0f}" for size in (predicted, measured)]
+    errors = [f"{error / 1e6:+.0f}", f"{error / measured:+.1%}"]
+    return [network, row.method, row.batch, row.size, *megabytes, *errors, "yes" if good else "no"]
+
+
+def publish(rows: list[list[object]], complete: bool) -> None:
+    header = ["network", "method", "batch", "px", "predicted MB", "measured MB", "error MB",
+              "error", "within"]  # fmt: skip
+    within = sum(row[-1] == "yes" for row in rows)
+    note = (
+        "Peak resident memory of the whole process, Python and runtime included, while a kit is "
+        f"trained with {OPTIMIZER} on photos of 640 x 480 and validated. {within} of {len(rows)} "
+        "predictions are within 10 % or 8 MB, whichever is more."
+    )
+    if complete:
+        write("memory", "Memory of training from a kit, predicted and measured",
+              f"{note}\n\n{table(header, rows)}")  # fmt: skip
+    else:
+        print(table(header, rows), flush=True)
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["--build"]:
+        network, width, method, batch, size, out = sys.argv[2:]
+        build_kit(Row(network, float(width), method, int(batch), int(size)), Path(out))
+        return
+    if sys.argv[1:2] == ["--worker"]:
+        work(*sys.argv[2:])
+        return
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, nargs="+", default=range(1, len(ROWS) + 1))
+    options = parser.parse_args()
+    rows = []
+    with tempfile.TemporaryDirectory() as photos:
+        write_photos(Path(photos))
+        for number in options.rows:
+            result = measure(ROWS[number - 1], Path(photos))
+            print(json.dumps(result), file=sys.stderr)
+            rows.append(described(ROWS[number - 1], result))
+            publish(rows, complete=len(rows) == len(ROWS))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,224 @@
+"""Floating-point operations of PyTorch's operators.
+
+Counted by what the operator computes, from the shapes alone (PyTorch's own `FlopCounterMode`
+counts a depthwise convolution's weight gradient as a dense one, and both gradients where only one
+is computed). N is the number of elements of the output, unless said otherwise.
+
+| operator | multiply-accumulates | further FLOPs |
+| --- | --- | --- |
+| convolution, weight (O, I / groups, h, w) | N * I / groups * h * w | bias: N |
+| its gradient | the same for each of input and weight that is asked for | bias: N of the output |
+| matrix product (m, k) x (k, n) | m * k * n | `addmm`, `baddbmm`: N |
+| batch, group, layer norm | | 6 N with the batch's statistics, 2 N with fixed ones |
+| their gradients | | 9 N, and 2 N |
+| softmax, log-softmax, and their gradients | | 4 N |
+| sum, mean, maximum and other reductions | | elements of the input |
+| pooling | | output elements times window, or elements of the input if larger |
+| elementwise | | N, however much it computes for each element |
+| views, copies, casts, fills, comparisons, random numbers, whatever gives no floats | | 0 |
+
+A multiply-accumulate is two FLOPs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from pocketune.errors import PocketuneError
+
+
+class Flops(NamedTuple):
+    """Work of one operator: all floating-point operations, and the multiply-accumulates of them."""
+
+    flops: int
+    macs: int
+
+
+Rule = Callable[[tuple[Any, ...], Any], Flops]
+"""From an operator's positional arguments and its result to its work."""
+
+_rules: dict[str, Rule] = {}
+
+
+def register_flops(*operators: str) -> Callable[[Rule], Rule]:
+    """Decorator: the rule for operators, named as `namespace.name`.
+
+    >>> @register_flops("mylibrary.my_operator")
+    ... def mine(args, result):
+    ...     return Flops(2 * result.numel(), 0)
+    """
+
+    def register(rule: Rule) -> Rule:
+        _rules.update(dict.fromkeys(operators, rule))
+        return rule
+
+    return register
+
+
+def operator_flops(func: Any, args: tuple[Any, ...], result: Any) -> Flops:
+    """Work of one call.
+
+    Args:
+        func: the operator (`torch._ops.OpOverload`).
+        args: its positional arguments.
+        result: what it returned.
+
+    Raises:
+        PocketuneError: there is no rule for the operator.
+    """
+    name = f"{func.namespace}.{func._schema.name.split('::')[1]}"
+    rule = _rules.get(name) or _rules.get(name.removesuffix("_"))  # x.add_() is x.add()
+    if rule is not None:
+        return rule(args, result)
+    results = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
+    if func.is_view or not any(t.is_floating_point() or t.is_complex() for t in results):
+        return Flops(0, 0)
+    if torch.Tag.pointwise in func.tags:
+        return _elementwise(results[0])
+    raise PocketuneError(
+        f"the operator {name} has no rule for its FLOPs; give it one with "
+        "pocketune.accounting.register_flops"
+    )
+
+
+def _elementwise(tensor: Tensor) -> Flops:
+    return Flops(tensor.numel(), 0)
+
+
+@register_flops(  # those that PyTorch has not tagged as elementwise
+    "aten.hardtanh", "aten.hardtanh_backward", "aten.hardswish", "aten.hardswish_backward",
+    "aten.hardsigmoid_backward", "aten.leaky_relu_backward", "aten.elu_backward",
+    "aten.mish_backward", "aten.softplus_backward", "aten._prelu_kernel", "aten.glu",
+    "aten._prelu_kernel_backward", "aten.log_sigmoid_forward", "aten.log_sigmoid_backward",
+    "aten.glu_backward", "aten.rrelu_with_noise", "aten.native_dropout", "aten.mse_loss",
+    "aten.mse_loss_backward", "aten.smooth_l1_loss", "aten.binary_cross_entropy",
+)  # fmt: skip
+def _untagged(args: tuple[Any, ...], result: Any) -> Flops:
+    return _elementwise(result[0] if isinstance(result, tuple) else result)
+
+
+def _products(macs: int, further: int = 0) -> Flops:
+    return Flops(2 * macs + further, macs)
+
+
+@register_flops(
+    "aten.clone", "aten._to_copy", "aten.copy", "aten.contiguous", "aten.detach", "aten.cat",
+    "aten.empty", "aten.empty_like", "aten.empty_strided", "aten.new_empty", "aten.new_zeros",
+    "aten.new_empty_strided", "aten.new_full", "aten.new_ones", "aten.zeros", "aten.ones",
+    "aten.zeros_like", "aten.ones_like", "aten.full", "aten.full_like", "aten.fill", "aten.zero",
+    "aten.scalar_tensor", "aten.arange", "aten.bernoulli", "aten.rand", "aten.randn",
+    "aten.rand_like", "aten.randn_like", "aten.uniform", "aten.normal", "aten.constant_pad_nd",
+    "aten._unsafe_view", "aten.as_strided", "aten.select_backward", "aten.slice_backward",
+    "aten.index_select", "aten.gather", "aten.index", "aten.repeat", "aten.stack", "aten.where",
+    "aten.lift_fresh_copy", "aten.masked_fill", "aten.native_dropout_backward",
+    "aten.channel_shuffle", "aten.pixel_shuffle", "aten.pixel_unshuffle", "aten.roll",
+    "aten.flip", "aten._reshape_copy", "aten.im2col", "aten.upsample_nearest2d",
+    "aten.nll_loss_backward", "aten.nll_loss2d_backward",
+)  # fmt: skip
+def _none(args: tuple[Any, ...], result: Any) -> Flops:
+    return Flops(0, 0)
+
+
+@register_flops("aten.convolution", "aten._convolution")
+def _convolution(args: tuple[Any, ...], result: Tensor) -> Flops:
+    x, weight, bias, transposed = args[0], args[1], args[2], args[6]
+    sites = x.numel() if transposed else result.numel()
+    return _products(sites * prod(weight.shape[1:]), result.numel() if bias is not None else 0)
+
+
+@register_flops("aten.convolution_backward")
+def _convolution_backward(args: tuple[Any, ...], result: Any) -> Flops:
+    gradient, x, weight, transposed, wanted = args[0], args[1], args[2], args[7], args[10]
+    sites = x.numel() if transposed else gradient.numel()
+    products = sites * prod(weight.shape[1:]) * (wanted[0] + wanted[1])
+    return _products(products, gradient.numel() if wanted[2] else 0)
+
+
+@register_flops("aten.mm", "aten.bmm")
+def _matrix_product(args: tuple[Any, ...], result: Tensor) -> Flops:
+    return _products(result.numel() * args[0].shape[-1])
+
+
+@register_flops("aten.addmm", "aten.baddbmm")
+def _matrix_product_and_sum(args: tuple[Any, ...], result: Tensor) -> Flops:
+    return _products(result.numel() * args[1].shape[-1], result.numel())
+
+
+@register_flops("aten.native_batch_norm", "aten._native_batch_norm_legit")
+def _batch_norm(args: tuple[Any, ...], result: Any) -> Flops:
+    return Flops((6 if args[5] else 2) * args[0].numel(), 0)
+
+
+@register_flops("aten.native_batch_norm_backward")
+def _batch_norm_backward(args: tuple[Any, ...], result: Any) -> Flops:
+    return Flops((9 if args[7] else 2) * args[0].numel(), 0)
+
+
+@register_flops("aten.native_group_norm", "aten.native_layer_norm")
+def _group_norm(args: tuple[Any, ...], result: Any) -> Flops:
+    return Flops(6 * args[0].numel(), 0)
+
+
+@register_flops("aten.native_group_norm_backward", "aten.native_layer_norm_backward")
+def _group_norm_backward(args: tuple[Any, ...], result: Any) -> Flops:
+    return Flops(9 * args[0].numel(), 0)
+
+
+@register_flops(
+    "aten._softmax", "aten._log_softmax",
+    "aten._softmax_backward_data", "aten._log_softmax_backward_data",
+)  # fmt: skip
+def _softmax(args: tuple[Any, ...], result: Tensor) -> Flops:
+    return Flops(4 * result.numel(), 0)
+
+
+@register_flops("aten.nll_loss_forward", "aten.nll_loss2d_forward")
+def _nll_loss(args: tuple[Any, ...], result: Any) -> Flops:
+    return _elementwise(args[1])
+
+
+@register_flops(
+    "aten.sum", "aten.mean", "aten.amax", "aten.amin", "aten.max", "aten.min", "aten.norm",
+    "aten.linalg_vector_norm", "aten.prod", "aten.logsumexp", "aten.cumsum",
+)  # fmt: skip
+def _reduction(args: tuple[Any, ...], result: Any) -> Flops:
+    return Flops(args[0].numel(), 0)
+
+
+@register_flops("aten.var", "aten.std", "aten.var_mean", "aten.std_mean")
+def _variance(args: tuple[Any, ...], result: Any) -> Flops:
+    return Flops(4 * args[0].numel(), 0)
+
+
+@register_flops("aten.max_pool2d_with_indices", "aten.avg_pool2d")
+def _pool(args: tuple[Any, ...], result: Any) -> Flops:
+    window = args[1] if len(args[1]) == 2 else [args[1][0]] * 2
+    pooled = result[0] if isinstance(result, tuple) else result
+    return Flops(max(pooled.numel() * prod(window), args[0].numel()), 0)
+
+
+@register_flops(
+    "aten._adaptive_avg_pool2d", "aten.adaptive_max_pool2d",
+    "aten.max_pool2d_with_indices_backward", "aten.adaptive_max_pool2d_backward",
+)  # fmt: skip
+def _adaptive_pool(args: tuple[Any, ...], result: Any) -> Flops:
+    return _elementwise(args[0])
+
+
+@register_flops(
+    "aten.avg_pool2d_backward", "aten._adaptive_avg_pool2d_backward",
+    "aten.upsample_nearest2d_backward",
+)  # fmt: skip
+def _pool_backward(args: tuple[Any, ...], result: Tensor) -> Flops:
+    return _elementwise(result)
+
+
+@register_flops("aten.upsample_bilinear2d", "aten.upsample_bilinear2d_backward")
+def _bilinear(args: tuple[Any, ...], result: Tensor) -> Flops:
+    return Flops(7 * max(args[0].numel(), result.numel()), 0)

@@ -1,0 +1,122 @@
+"""An account as a figure. Matplotlib is needed for it, and imported only then."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pocketune.errors import PocketuneError
+
+if TYPE_CHECKING:
+    from pocketune.accounting.costs import Account
+
+FORMATS = (".svg", ".png", ".pdf")
+
+_LAYERED = {  # from the bottom up, with colours that print and that the colour-blind tell apart
+    "parameters and optimizer": ("#4c5c78", "trained_parameters", "frozen_parameters",
+                                 "statistics", "optimizer"),
+    "images": ("#a3acba", "images"),
+    "kept for the backward pass": ("#2a9d8f", "kept"),
+    "gradients": ("#8ab17d", "gradients"),
+    "waiting": ("#e9c46a", "residual"),
+    "temporaries": ("#f4a261", "temporaries"),
+    "workspace": ("#e76f51", "workspace"),
+}  # fmt: skip
+_INK, _GRID = "#2f3640", "#e6e8ec"
+
+
+def save_figure(account: Account, path: Path) -> None:
+    """Draw temporary, cumulative and peak memory by block, and the step from start to end.
+
+    Args:
+        account: What to draw.
+        path: The file to write; its ending says in which format.
+
+    Raises:
+        PocketuneError: the ending is not one of `FORMATS`, matplotlib is missing, or the file
+            cannot be written.
+    """
+    if path.suffix.lower() not in FORMATS:
+        raise PocketuneError(f"{path} cannot be drawn: its name must end in {', '.join(FORMATS)}")
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise PocketuneError(
+            'drawing needs matplotlib; install it with: pip install "pocketune[plot]"'
+        ) from error
+    figure = Figure(figsize=(11, 8), layout="constrained")
+    upper, lower = figure.subplots(2, 1)
+    _by_block(upper, account)
+    _along_the_step(lower, account)
+    try:
+        figure.savefig(path, dpi=150)
+    except OSError as error:
+        raise PocketuneError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def _by_block(axes: Any, account: Account) -> None:
+    """The figure of the pruned Rep-Net paper: what a block needs, and what lies there already."""
+    blocks = [block for block in account.blocks if block.peak_bytes]
+    places = range(len(blocks))
+    bars = (
+        ("temporary", "#f4a261", [block.temporary_bytes for block in blocks]),
+        ("kept so far", "#2a9d8f", [block.cumulative_kept_bytes for block in blocks]),
+    )
+    for number, (label, colour, sizes) in enumerate(bars):
+        left = [place + (number - 0.5) * 0.38 for place in places]
+        axes.bar(left, _megabytes(sizes), 0.36, color=colour, label=label)
+    peaks = _megabytes([block.peak_bytes for block in blocks])
+    axes.plot(places, peaks, "o-", color=_INK, markersize=4, linewidth=1.2, label="peak")
+    worst = peaks.index(max(peaks))
+    axes.annotate(
+        f"{peaks[worst]:,.1f} MB", (worst, peaks[worst]), (0, 7), textcoords="offset points",
+        ha="center", color=_INK, fontweight="bold",
+    )  # fmt: skip
+    axes.set_xticks(places, [block.name or "(network)" for block in blocks], rotation=45,
+                    ha="right", rotation_mode="anchor", fontsize=8)  # fmt: skip
+    axes.set_xlim(-0.7, len(blocks) - 0.3)
+    title = f"{account.network}, batch {account.batch}, {account.size} px: memory by block"
+    _finish(axes, title, max(peaks))
+
+
+def _along_the_step(axes: Any, account: Account) -> None:
+    """All memory, category by category, at each operator."""
+    moments = account.timeline
+    edges = range(len(moments) + 1)
+    floor = [0.0] * (len(moments) + 1)
+    for label, (colour, *names) in _LAYERED.items():
+        sizes = [sum(getattr(moment.memory, name) for name in names) for moment in moments]
+        if not any(sizes):
+            continue
+        steps = _megabytes([*sizes, sizes[-1]])
+        ceiling = [low + high for low, high in zip(floor, steps, strict=True)]
+        axes.fill_between(edges, floor, ceiling, step="post", color=colour, label=label, lw=0)
+        floor = ceiling
+    backward = next(i for i, moment in enumerate(moments) if moment.phase == "backward")
+    axes.axvline(backward, color=_INK, linewidth=0.8, linestyle=(0, (4, 3)))
+    peak = max(range(len(moments)), key=lambda i: moments[i].memory.total)
+    axes.plot([peak + 0.5], [floor[peak]], "v", color=_INK, markersize=6)
+    axes.set_xlim(0, len(moments))
+    axes.set_xticks([backward / 2, (backward + len(moments)) / 2], ["forward", "backward"])
+    axes.tick_params(axis="x", length=0)
+    place = moments[peak].layer or "the network itself"
+    title = f"The step from start to end: {max(floor):,.1f} MB at {place}, {moments[peak].phase}"
+    _finish(axes, title, max(floor))
+
+
+def _finish(axes: Any, title: str, highest: float) -> None:
+    axes.set_title(title, loc="left", color=_INK, fontweight="bold", fontsize=11, pad=28)
+    axes.set_ylabel("MB", color=_INK)
+    axes.set_ylim(0, highest * 1.12)
+    axes.set_axisbelow(True)
+    axes.grid(axis="y", color=_GRID)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(axis="y", length=0, colors=_INK)
+    axes.legend(
+        frameon=False, fontsize=8, ncols=len(_LAYERED), loc="lower left", bbox_to_anchor=(-0.01, 1),
+        borderaxespad=0.2, handlelength=1.2, columnspacing=1.4,
+    )  # fmt: skip
+
+
+def _megabytes(sizes: list[int]) -> list[float]:
+    return [size / 1e6 for size in sizes]

@@ -1,0 +1,149 @@
+"""One training step of a fake network, recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence, Set
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+    UnsupportedOperatorException,
+)
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+from pocketune.accounting.fake import fake_copy
+from pocketune.accounting.record import LOSS, Event, Operation, Recorder
+from pocketune.accounting.timeline import Role
+from pocketune.errors import PocketuneError
+
+_DATA_DEPENDENT = (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    GuardOnDataDependentSymNode,
+)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a training step did.
+
+    Attributes:
+        events: operators and freed storages, in order.
+        given: bytes of the storages of images and labels.
+        roles: what each storage is for that is no temporary.
+        kept: bytes that each layer keeps for the backward pass, by its path. A storage that two
+            layers keep counts for the first of them.
+    """
+
+    events: list[Event]
+    given: dict[int, int]
+    roles: dict[int, Role]
+    kept: dict[str, int]
+
+
+def record_step(network: nn.Module, *, batch: int, size: int, channels: int) -> Step:
+    """Run forward, loss and backward on tensors without values.
+
+    Raises:
+        PocketuneError: the network cannot take these images, is lazy, decides by the values of a
+            tensor, or has an operator that is not known here.
+    """
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    copied = fake_copy(network, mode).train()
+    with mode, _explained(network, (batch, channels, size, size)):
+        images = torch.empty(batch, channels, size, size, dtype=_dtype(copied))
+        labels = torch.empty(batch, dtype=torch.int64)
+        return run_step(copied, images, labels)
+
+
+def run_step(network: nn.Module, images: Tensor, labels: Tensor) -> Step:
+    """Run and record one step of `network`, on fake tensors or real ones.
+
+    The loss is the cross-entropy of the network's (N, classes), or the mean of an output of
+    another shape. The network keeps the recorder's hooks and its gradients: pass a copy.
+    """
+    recorder = Recorder()
+    recorder.watch(network)
+    parameters = [p for p in network.parameters() if p.requires_grad]
+    resident = recorder.numbers([*network.parameters(), *network.buffers()])
+    given = {recorder.number(t): t.untyped_storage().nbytes() for t in (images, labels)}
+    keepers: dict[int, str] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        keepers.setdefault(recorder.number(tensor), recorder.path)
+        return tensor
+
+    with recorder:
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            loss = _loss(recorder, network, images, labels)
+        alive = recorder.live() - resident - set(given) - {recorder.number(loss)}
+        kept = (alive | keepers.keys()) - resident
+        recorder.phase = "backward"
+        loss.backward()  # type: ignore[no-untyped-call]
+    gradients = recorder.numbers(p.grad for p in parameters if p.grad is not None)
+    roles = {
+        **dict.fromkeys(given, Role.IMAGES),
+        **dict.fromkeys(kept, Role.KEPT),
+        **dict.fromkeys(gradients, Role.GRADIENT),
+    }
+    return Step(recorder.events, given, roles, _kept_bytes(recorder.events, given, kept, keepers))
+
+
+def _loss(recorder: Recorder, network: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+    output = network(images)
+    if not isinstance(output, Tensor):
+        raise PocketuneError(
+            f"{type(network).__name__} returns a {type(output).__name__}, not one tensor of class "
+            "scores; wrap it in a module that does"
+        )
+    with recorder.inside(LOSS):
+        if output.dim() == 2:
+            return nn.functional.cross_entropy(output, labels)
+        return output.mean()
+
+
+def _kept_bytes(
+    events: Sequence[Event], given: dict[int, int], kept: Set[int], keepers: dict[int, str]
+) -> dict[str, int]:
+    """Bytes by layer. Of what autograd does not know, attributes of `ctx`, by who made it."""
+    layers: dict[str, int] = {}
+    for storage in given.keys() & kept:
+        layers[keepers[storage]] = layers.get(keepers[storage], 0) + given[storage]
+    for event in events:
+        if isinstance(event, Operation):
+            for storage in event.made.keys() & kept:
+                layer = keepers.get(storage, event.module)
+                layers[layer] = layers.get(layer, 0) + event.made[storage]
+    return layers
+
+
+def _dtype(network: nn.Module) -> torch.dtype:
+    floats = (p.dtype for p in network.parameters() if p.is_floating_point())
+    return next(floats, torch.float32)
+
+
+@contextmanager
+def _explained(network: nn.Module, shape: tuple[int, ...]) -> Iterator[None]:
+    """Say what is wrong with a network or its images, instead of PyTorch's traceback."""
+    name = type(network).__name__
+    try:
+        yield
+    except _DATA_DEPENDENT as error:
+        raise PocketuneError(
+            f"{name} cannot be accounted for: its forward pass decides by the values of a tensor, "
+            "so that its memory depends on the images"
+        ) from error
+    except UnsupportedOperatorException as error:
+        raise PocketuneError(
+            f"{name} cannot be accounted for: the operator {error.func} has no rule for its "
+            "output's shape (torch.library.register_fake gives it one)"
+        ) from error
+    except (RuntimeError, ValueError, TypeError, NotImplementedError, IndexError) as error:
+        raise PocketuneError(
+            f"{name} cannot take images of shape {shape}: {str(error).splitlines()[0]}"
+        ) from error

@@ -1,0 +1,127 @@
+"""From what a step did to how much memory it held, operator by operator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from enum import Enum
+
+from pocketune.accounting.record import Event, Freed, Operation
+
+
+class Role(Enum):
+    """What a storage that comes and goes during a step is for."""
+
+    IMAGES = "images"
+    KEPT = "kept"
+    GRADIENT = "gradients"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """Bytes by what they are for. Every byte is counted once.
+
+    Attributes:
+        trained_parameters: parameters that are trained.
+        frozen_parameters: all others, and buffers that are no statistics, such as int8 weights.
+        statistics: running means, variances and counters of norms.
+        optimizer: what the optimizer keeps for each trained parameter.
+        images: the batch of images, and its labels.
+        kept: what layers keep for the backward pass; an image batch that is kept counts here.
+        residual: outputs of earlier layers that wait while others run, in the forward pass: for a
+            residual connection, or because the code that called the layer still holds them.
+        temporaries: other activations, and their gradients in the backward pass.
+        workspace: what kernels take for themselves.
+        gradients: gradients of parameters.
+    """
+
+    trained_parameters: int = 0
+    frozen_parameters: int = 0
+    statistics: int = 0
+    optimizer: int = 0
+    images: int = 0
+    kept: int = 0
+    residual: int = 0
+    temporaries: int = 0
+    workspace: int = 0
+    gradients: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return sum(self.by_category().values())
+
+    @property
+    def transient(self) -> int:
+        """What a step allocates: all but parameters, statistics and the optimizer's state."""
+        resident = self.trained_parameters + self.frozen_parameters + self.statistics
+        return self.total - resident - self.optimizer
+
+    def by_category(self) -> dict[str, int]:
+        """Bytes by the names of the attributes."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The memory while one operator runs, its outputs and its kernel's workspace included.
+
+    Attributes:
+        phase: `forward`, `backward` or `optimizer`.
+        layer: path of the innermost module that runs it, `loss`, or "" for the network itself.
+        operator: its name in PyTorch.
+        memory: what is alive.
+    """
+
+    phase: str
+    layer: str
+    operator: str
+    memory: Memory
+
+
+def timeline(
+    events: Iterable[Event], roles: Mapping[int, Role], resident: Memory, given: Mapping[int, int]
+) -> list[Moment]:
+    """The memory at each operator.
+
+    Args:
+        events: what the step did, in order.
+        roles: by storage; what has none is a temporary.
+        resident: what is there all the time.
+        given: bytes of storages that are there before the first event.
+    """
+    sizes = dict(given)
+    live = {role.value: 0 for role in Role}
+    loose: dict[int, int] = {}  # temporaries
+    for storage, size in given.items():
+        live[roles[storage].value] += size
+    moments = []
+    for event in events:
+        if isinstance(event, Freed):
+            size = sizes.pop(event.storage, 0)
+            if event.storage in roles:
+                live[roles[event.storage].value] -= size
+            loose.pop(event.storage, None)
+            continue
+        for storage, size in event.made.items():
+            sizes[storage] = size
+            if storage in roles:
+                live[roles[storage].value] += size
+            else:
+                loose[storage] = size
+        waiting = _waiting(event, loose)
+        memory = replace(
+            resident,
+            residual=waiting,
+            temporaries=sum(loose.values()) - waiting,
+            workspace=event.workspace,
+            **live,
+        )
+        moments.append(Moment(event.phase, event.module, event.operator, memory))
+    return moments
+
+
+def _waiting(event: Operation, loose: Mapping[int, int]) -> int:
+    if event.phase != "forward":
+        return 0
+    return sum(size for storage, size in loose.items() if storage not in event.touched)

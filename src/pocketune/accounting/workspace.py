@@ -1,0 +1,116 @@
+"""Memory that kernels take for themselves: what neither an operator's inputs nor outputs show.
+
+On a processor only convolutions take much. PyTorch hands float32 ones to oneDNN, which works on
+tensors with blocked channels: in PyTorch's plain layout (NCHW) the input, the output and the weight
+are copied into that layout and back; in channels-last only the weight is. With x, y and w the bytes
+of input, output and weight:
+
+| | NCHW | channels-last |
+| --- | --- | --- |
+| output | max(x, y) + w | w |
+| gradient of the input | max(x, y) + w | w |
+| the same with a dense kernel and a stride | max(2 x, x + w, y + w) | w |
+| gradient of the weight | max(x + y, w) | 2 w |
+| gradient of a depthwise weight larger than 3 x 3 | w | max(x, y) + w |
+
+A tensor that does not lie in the layout that the convolution works in is copied first. A gradient
+of the bias brings that of the weight with it, wanted or not. A 1x1 convolution of fewer than 16
+images in one thread is not oneDNN's but a matrix product; its input gradient takes one image's
+input.
+
+Read off PyTorch 2.13 on an AVX-512 processor with a counting `malloc`, for dense, grouped and
+depthwise convolutions of 3 to 960 channels on maps of 7 to 224 pixels, batches of 1 and 8, one and
+two threads. Most are met to a few per cent, first layers to 40 %. Not modelled: channels that are
+no multiple of 8 or 16 are padded to one; in channels-last, oneDNN takes many times more for weight
+gradients of depthwise convolutions on maps of a few pixels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_NATIVE_BELOW = 16
+"""PyTorch's own limit on the batch; see `use_mkldnn` in aten/src/ATen/native/Convolution.cpp."""
+
+_AS_IT_IS = 3
+"""Inputs of up to so many channels, photos, are read as they are for the weight's gradient."""
+
+
+def workspace_bytes(func: Any, args: tuple[Any, ...], result: Any) -> int:
+    """Bytes that the kernel of one operator takes while it runs.
+
+    Args:
+        func: the operator (`torch._ops.OpOverload`).
+        args: its positional arguments.
+        result: what it returned.
+    """
+    if func is torch.ops.aten.convolution.default:
+        return _forward(args[0], args[1], result)
+    if func is torch.ops.aten.convolution_backward.default:
+        return _backward(args[0], args[1], args[2], args[10])
+    return 0
+
+
+def _forward(x: Tensor, weight: Tensor, y: Tensor) -> int:
+    layout = _layout(x, weight)
+    needed = 0 if _is_native(x, weight) else _as_forward(x, weight, y, layout)
+    return needed + _copied(x, layout)
+
+
+def _backward(gradient: Tensor, x: Tensor, weight: Tensor, wanted: Sequence[bool]) -> int:
+    """Of the gradients that are `wanted`, of input, weight and bias: one after the other."""
+    layout = _layout(x, weight)
+    if _is_native(x, weight):
+        needed = x.nbytes // len(x) if wanted[0] else 0
+    else:
+        of_input = _input_gradient(x, weight, gradient, layout) if wanted[0] else 0
+        of_weight = 0
+        if wanted[1] or wanted[2]:
+            of_weight = _weight_gradient(x, weight, gradient, layout)
+            of_weight += 0 if wanted[1] else weight.nbytes
+        needed = max(of_input, of_weight)
+    return needed + _copied(x, layout) + _copied(gradient, layout)
+
+
+def _as_forward(x: Tensor, weight: Tensor, y: Tensor, layout: torch.memory_format) -> int:
+    return weight.nbytes + (0 if layout is torch.channels_last else max(x.nbytes, y.nbytes))
+
+
+def _input_gradient(x: Tensor, weight: Tensor, y: Tensor, layout: torch.memory_format) -> int:
+    needed = _as_forward(x, weight, y, layout)
+    strided = weight.shape[1] > 1 and x.shape[2] > y.shape[2]
+    if strided and layout is not torch.channels_last:
+        needed = max(needed, 2 * x.nbytes)
+    return needed
+
+
+def _weight_gradient(x: Tensor, weight: Tensor, y: Tensor, layout: torch.memory_format) -> int:
+    if weight.shape[1] == 1 and max(weight.shape[2:]) > 3:
+        return weight.nbytes + (max(x.nbytes, y.nbytes) if layout is torch.channels_last else 0)
+    if layout is torch.channels_last:
+        return 2 * weight.nbytes
+    blocked = 0 if x.shape[1] <= _AS_IT_IS else x.nbytes
+    return max(blocked + y.nbytes, weight.nbytes)
+
+
+def _is_native(x: Tensor, weight: Tensor) -> bool:
+    pointwise = set(weight.shape[2:]) == {1} and weight.shape[1] == x.shape[1]
+    return pointwise and len(x) < _NATIVE_BELOW and torch.get_num_threads() == 1
+
+
+def _layout(x: Tensor, weight: Tensor) -> torch.memory_format:
+    """As PyTorch decides: channels-last where either of them lies so, and not in both ways."""
+    last = torch.channels_last
+    lies_so = (
+        t.dim() == 4 and t.is_contiguous(memory_format=last) and not t.is_contiguous()
+        for t in (x, weight)
+    )
+    return last if any(lies_so) else torch.contiguous_format
+
+
+def _copied(tensor: Tensor, layout: torch.memory_format) -> int:
+    return 0 if tensor.is_contiguous(memory_format=layout) else tensor.numel() * tensor.itemsize

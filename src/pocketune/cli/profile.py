@@ -1,0 +1,97 @@
+"""``pocketune profile``."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pocketune.cli.author import author_half
+from pocketune.cli.options import Batch, Blocks, Json, Method, Size, Width
+
+
+class Optimizer(str, Enum):
+    """Those that a run can have."""
+
+    adam = "adam"
+    adamw = "adamw"
+    sgd = "sgd"
+
+
+class Convention(str, Enum):
+    """Papers whose way to count memory is known."""
+
+    tinytl = "tinytl"
+    mobiletl = "mobiletl"
+    repnet = "repnet"
+    gradfilter = "gradfilter"
+
+
+class By(str, Enum):
+    """What the rows of a table are."""
+
+    block = "block"
+    layer = "layer"
+
+
+def profile(
+    network: Annotated[
+        str,
+        typer.Argument(
+            metavar="NETWORK", help="See [bold]pocketune networks[/bold].", show_default=False
+        ),
+    ],
+    width: Width = 1.0,
+    classes: Annotated[int, typer.Option(metavar="N", help="Outputs of the network.")] = 1000,
+    method: Method = "blocks",
+    blocks: Blocks = None,
+    batch: Batch = 8,
+    size: Size = 224,
+    optimizer: Annotated[Optimizer, typer.Option(help="What updates the parameters.")] = (
+        Optimizer.adam
+    ),
+    published: Annotated[
+        Convention | None,
+        typer.Option(
+            help="Count as this paper does, to compare with its tables, instead of what is real.",
+            show_default=False,
+        ),
+    ] = None,
+    by: Annotated[By, typer.Option(help="A row for each block or each layer.")] = By.block,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Draw the memory by block and along the step; .svg, .png or .pdf.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Tell what a training step costs in memory and FLOPs, before anything is trained.
+
+    Predicted for PyTorch's own step, from shapes alone. With --json: one object, whose
+    "total_bytes" is the table's total.
+    """
+    if published is not None and plot is not None:
+        raise typer.BadParameter("it draws what is real, not --published", param_hint="--plot")
+    with author_half("profiling a network"):
+        from pocketune.accounting import account, published_memory
+        from pocketune.accounting.plot import save_figure
+        from pocketune.accounting.report import print_account, print_published
+        from pocketune.methods import adapt, create_method
+        from pocketune.networks import create_network
+
+    knobs = {} if blocks is None else {"blocks": blocks}
+    created = create_network(network, width=width, classes=classes)
+    adapted = adapt(created, create_method(method, **knobs))
+    if published is not None:
+        counted = published_memory(adapted, published.value, batch=batch, size=size)
+        print_published(counted, by=by.value, as_json=as_json)
+        return
+    costs = account(adapted, batch=batch, size=size, optimizer=optimizer.value)
+    if plot is not None:
+        save_figure(costs, plot)
+    print_account(costs, by=by.value, as_json=as_json)

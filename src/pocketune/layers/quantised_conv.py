@@ -1,0 +1,120 @@
+"""Convolution whose frozen kernel is stored in 8 bits."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from pocketune.layers.frozen_conv import input_gradient
+
+LARGEST = 127
+"""Of the whole numbers: symmetric, so that zero is exact and needs no offset."""
+
+
+def round_to_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Round a kernel (out, ...) to `whole * scale`, with a scale for each output channel.
+
+    Returns:
+        int8 of the same shape, within +-127, and the scales (out,). The error of an element is at
+        most half a scale; rounding the result again changes nothing.
+
+    Example:
+        >>> whole, scale = round_to_int8(torch.tensor([[1.0, -0.5], [0.0, 0.0]]))
+        >>> whole.tolist(), scale.shape
+        ([[127, -64], [0, 0]], torch.Size([2]))
+    """
+    scale = weight.detach().flatten(1).abs().amax(1) / LARGEST
+    scale = torch.where(scale == 0, torch.ones_like(scale), scale)
+    whole = (weight.detach() / _along(scale, weight)).round().to(torch.int8)
+    return whole, scale
+
+
+class QuantisedConv2d(nn.Conv2d):
+    """`nn.Conv2d` with a frozen kernel of int8 and a scale for each output channel.
+
+    The kernel exists in float32 while the layer computes, forward or backward, and no longer.
+    Activations are not rounded. A bias may be trained.
+
+    Kept for the backward pass: 0 bits an element, and the int8 kernel, which is there anyway.
+
+    The state dict holds `weight_int8` and `weight_scale` where `nn.Conv2d` has `weight`.
+    Padding is given in numbers and filled with zeros.
+    """
+
+    weight_int8: Tensor
+    weight_scale: Tensor
+
+    @classmethod
+    def from_convolution(cls, conv: nn.Conv2d) -> "QuantisedConv2d":
+        """Round the kernel of a convolution; its bias is taken over, the same object."""
+        layer = cls(
+            conv.in_channels,
+            conv.out_channels,
+            conv.kernel_size,  # type: ignore[arg-type]
+            conv.stride,  # type: ignore[arg-type]
+            conv.padding,  # type: ignore[arg-type]
+            conv.dilation,  # type: ignore[arg-type]
+            conv.groups,
+            bias=conv.bias is not None,
+            device="meta",
+        )
+        layer.bias = conv.bias
+        layer.register_parameter("weight", None)
+        whole, scale = round_to_int8(conv.weight)
+        layer.register_buffer("weight_int8", whole)
+        layer.register_buffer("weight_scale", scale)
+        return layer.train(conv.training)
+
+    def _conv_forward(
+        self,
+        input: Tensor,
+        weight: Tensor,  # noqa: ARG002 - it is None, as PyTorch's own forward passes it on
+        bias: Tensor | None,
+    ) -> Tensor:
+        numbers = (self.stride, self.padding, self.dilation, self.groups)
+        y: Tensor = _QuantisedConvolution.apply(  # type: ignore[no-untyped-call]
+            input, self.weight_int8, self.weight_scale, bias, *numbers
+        )
+        return y
+
+
+class _QuantisedConvolution(torch.autograd.Function):
+    """Brings the kernel to float for each pass; the input's gradient asks for no input."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        whole: Tensor,
+        scale: Tensor,
+        bias: Tensor | None,
+        stride: tuple[int, ...],
+        padding: tuple[int, ...],
+        dilation: tuple[int, ...],
+        groups: int,
+    ) -> Any:
+        ctx.save_for_backward(whole, scale)
+        ctx.size, ctx.numbers = x.shape[2:], (stride, padding, dilation, groups)
+        return functional.conv2d(
+            x, _dequantise(whole, scale), bias, stride, padding, dilation, groups
+        )
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        x_gradient = bias_gradient = None
+        if ctx.needs_input_grad[0]:
+            weight = _dequantise(*ctx.saved_tensors)
+            x_gradient = input_gradient(gradient, weight, ctx.size, *ctx.numbers)
+        if ctx.needs_input_grad[3]:
+            bias_gradient = gradient.sum((0, 2, 3))
+        return x_gradient, None, None, bias_gradient, None, None, None, None
+
+
+def _dequantise(whole: Tensor, scale: Tensor) -> Tensor:
+    return whole.to(scale.dtype) * _along(scale, whole)
+
+
+def _along(scale: Tensor, weight: Tensor) -> Tensor:
+    """The scales (out,) in a shape that goes with a kernel (out, ...)."""
+    return scale.view(-1, *(1,) * (weight.ndim - 1))

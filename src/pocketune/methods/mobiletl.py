@@ -1,0 +1,143 @@
+"""MobileTL: the top blocks, with norms and activations that keep next to nothing."""
+
+import warnings
+from dataclasses import dataclass
+
+from torch import nn
+
+from pocketune.errors import PocketuneError
+from pocketune.layers import SignedReLU
+from pocketune.methods.method import Method
+from pocketune.methods.parts import head_and_classifier, top_blocks
+from pocketune.methods.plan import Plan
+from pocketune.methods.registry import register_method
+from pocketune.networks import anatomy
+from pocketune.networks.blocks import Block
+from pocketune.surgery import (
+    Factory,
+    masked_activations,
+    parameters_under,
+    signed_activations,
+)
+
+NORMS = ("expand", "depthwise", "project", "all", "shift")
+PLAYS = {  # the part that each convolution's norm plays in a block of that kind
+    "inverted_residual": {"expand": "expand", "depthwise": "depthwise", "project": "project"},
+    "basic": {"conv1": "expand", "conv2": "project", "downsample": "project"},
+    "bottleneck": {
+        "conv1": "expand",
+        "conv2": "depthwise",
+        "conv3": "project",
+        "downsample": "project",
+    },
+}
+FROZEN_BITS = (8, 32)
+
+
+@register_method("mobiletl")
+@dataclass(frozen=True)
+class MobileTL(Method):
+    """Train the top blocks with shift-only inner norms and activations of one bit an element.
+
+    MobileTL: On-Device Transfer Learning with Inverted Residual Blocks (Chiang et al., AAAI
+    2023). In each of the last `blocks`, all convolutions are trained. The norms behind the expand
+    and the depthwise convolution stay on their running statistics and train their shift alone,
+    which keeps nothing for the backward pass; the norm behind the projection is trained in full,
+    on the batch's statistics. Activations are exact forward, and let the gradient pass where
+    their input was not negative, which keeps one bit an element. Head and classifier are trained
+    without approximation, everything below the blocks is frozen.
+
+    A ResNet's block has the same parts. Its inner norms are those of every convolution on the
+    main path but the last: `expand` is the first one's, `depthwise` the second one's in a
+    bottleneck. The last one's norm is the projection's, and so is that of the shortcut's
+    convolution, which is added to it. The activation behind that sum belongs to the block.
+
+    Attributes:
+        blocks: how many blocks, counted from the classifier.
+        norm: which norm of a block is trained in full: `"expand"`, `"depthwise"`, `"project"`,
+            `"all"`, or with `"shift"` none; the others train their shift.
+        signed: approximate the backward pass of activations; False has them exact.
+        squeeze_excite: False removes the squeeze-excite modules of the trained blocks.
+        hard_swish: False makes the h-swish activations of the trained blocks ReLUs.
+        batch_statistics: False lets the norms that are trained in full use their running
+            statistics, for batches of one image.
+        frozen_bits: bits in which frozen weights are stored, 8 or 32.
+    """
+
+    blocks: int = 3
+    norm: str = "project"
+    signed: bool = True
+    squeeze_excite: bool = True
+    hard_swish: bool = True
+    batch_statistics: bool = True
+    frozen_bits: int = 8
+
+    def __post_init__(self) -> None:
+        if self.norm not in NORMS:
+            raise PocketuneError(f"norm={self.norm!r} is unknown; choose from {', '.join(NORMS)}")
+        if self.frozen_bits not in FROZEN_BITS:
+            raise PocketuneError(
+                f"frozen_bits={self.frozen_bits!r} is not possible; frozen weights are stored in "
+                "8 or 32 bits"
+            )
+
+    def plan(self, network: nn.Module) -> Plan:
+        """Blocks, head and classifier.
+
+        Warns where the blocks have no activation to approximate.
+
+        Raises:
+            PocketuneError: if the network has not that many blocks, or one of them has no norm of
+                the kind that is to be trained in full.
+        """
+        top = top_blocks(network, self.blocks)
+        full = frozenset(norm for block in top for norm in self._full_norms(block))
+        norms = {layer.norm for block in top for layer in block.layers if layer.norm}
+        removed = {} if self.squeeze_excite else _removed_squeeze_excite(top)
+        frozen = {f"{norm}.weight" for norm in norms - full} | parameters_under(network, removed)
+        trained = parameters_under(network, (block.name for block in top)) - frozen
+        head_norms = {layer.norm for layer in anatomy(network).head if layer.norm}
+        return Plan(
+            trained | head_and_classifier(network),
+            full | head_norms if self.batch_statistics else frozenset(),
+            replaced={**removed, **self._activations(network, top)},
+            frozen_bits=self.frozen_bits,
+        )
+
+    def _full_norms(self, block: Block) -> set[str]:
+        """Norms of a block that are trained in full, not their shift alone."""
+        wanted, parts = self.norm, PLAYS[block.kind]
+        norms = {n.norm for n in block.layers if n.norm and wanted in ("all", parts[n.role])}
+        if not norms and wanted != "shift":
+            raise PocketuneError(
+                f"norm={wanted!r} does not fit block {block.name}, which has no such layer; "
+                "choose project, all or shift"
+            )
+        return norms
+
+    def _activations(self, network: nn.Module, top: tuple[Block, ...]) -> dict[str, Factory]:
+        head = (layer.activation for layer in anatomy(network).head)
+        inside = {layer.activation for block in top for layer in block.layers if layer.activation}
+        if not self.signed:
+            replaced = masked_activations(network, inside)
+        elif not (replaced := signed_activations(network, inside)):
+            warnings.warn(
+                f"the top blocks of {type(network).__name__} have no ReLU, ReLU6 or h-swish to "
+                "approximate; their activations stay exact",
+                stacklevel=2,
+            )
+        if not self.hard_swish:
+            swish = [n for n in inside if isinstance(network.get_submodule(n), nn.Hardswish)]
+            replaced |= dict.fromkeys(swish, self._relu)
+        return {**replaced, **masked_activations(network, head)}
+
+    def _relu(self, _: nn.Module) -> nn.Module:
+        return SignedReLU() if self.signed else nn.ReLU()
+
+
+def _removed_squeeze_excite(top: tuple[Block, ...]) -> dict[str, Factory]:
+    return {block.squeeze_excite: _identity for block in top if block.squeeze_excite}
+
+
+def _identity(_: nn.Module) -> nn.Module:
+    return nn.Identity()

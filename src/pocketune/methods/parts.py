@@ -1,0 +1,35 @@
+"""The parts of a network that methods train."""
+
+from torch import nn
+
+from pocketune.errors import PocketuneError
+from pocketune.networks import anatomy
+from pocketune.networks.blocks import Block
+from pocketune.surgery import parameters_under
+
+
+def top_blocks(network: nn.Module, count: int) -> tuple[Block, ...]:
+    """The last `count` blocks.
+
+    Raises:
+        PocketuneError: if the network has not that many blocks, naming how many it has.
+    """
+    blocks = anatomy(network).blocks
+    if not isinstance(count, int) or not 1 <= count <= len(blocks):
+        raise PocketuneError(
+            f"blocks={count!r} does not fit a network of {len(blocks)} blocks; "
+            f"give a whole number from 1 to {len(blocks)}"
+        )
+    return blocks[-count:]
+
+
+def head_and_classifier(network: nn.Module) -> frozenset[str]:
+    """Names of the parameters behind the last block."""
+    parts = anatomy(network)
+    head = (name for layer in parts.head for name in (layer.conv, layer.norm) if name)
+    return parameters_under(network, (*head, *parts.classifier))
+
+
+def classifier(network: nn.Module) -> frozenset[str]:
+    """Names of the classifier's parameters."""
+    return parameters_under(network, anatomy(network).classifier)

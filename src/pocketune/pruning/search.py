@@ -1,0 +1,197 @@
+"""Prune the few blocks whose temporary memory sets the peak, and no more than it takes."""
+
+import copy
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from math import ceil
+
+from torch import Tensor, nn
+
+from pocketune.accounting import published_memory
+from pocketune.accounting.conventions.memory import PublishedMemory
+from pocketune.device.size import parse_size
+from pocketune.errors import PocketuneError
+from pocketune.methods import Method, RepNet, adapt
+from pocketune.networks.hidden import FEWEST, hidden_channels, narrow
+from pocketune.pruning.model import PeakModel
+from pocketune.pruning.profile import MemoryProfile
+from pocketune.surgery import prune
+from pocketune.surgery.prune import require_unpruned
+
+CUMULATIVE = "cumulative"
+
+
+@dataclass(frozen=True)
+class PruningPlan:
+    """How much to remove of which blocks.
+
+    Attributes:
+        target_bytes: what the memory of each pruned block is brought under, for one image.
+        channels: for each pruned block how many hidden channels it has and how many stay.
+        before: the memory of the whole network, by block.
+        after: that of the pruned one.
+    """
+
+    target_bytes: int
+    channels: dict[str, tuple[int, int]]
+    before: MemoryProfile
+    after: MemoryProfile
+
+    @property
+    def ratios(self) -> dict[str, float]:
+        """Share of the hidden channels to remove, by block: what `prune` takes."""
+        return {block: 1 - left / all_ for block, (all_, left) in self.channels.items()}
+
+
+def prune_for_memory(
+    network: nn.Module,
+    target: str | int = CUMULATIVE,
+    *,
+    importance: str = "l2",
+    images: Iterable[Tensor] | None = None,
+    size: int = 224,
+    method: Method | None = None,
+) -> nn.Module:
+    """A smaller copy of `network` whose sensitive blocks take no more memory than the target.
+
+    Args:
+        network: a network that is not adapted yet; it stays as it is.
+        target: see `plan_pruning`.
+        importance: by what to choose channels, `"l2"` or `"weight"`; see `prune`.
+        images: batches of normalised images (N, 3, H, W) to choose by, for `"l2"`.
+        size: side of the images to be trained on, in pixels.
+        method: by what the network will be fine-tuned; `RepNet()` where none is given.
+
+    Returns:
+        An ordinary network: adapt it to any method, save it with `save_network`.
+
+    Raises:
+        PocketuneError: as `plan_pruning` and `prune` do.
+
+    Example:
+        >>> from pocketune.networks import create_network
+        >>> network = create_network("mobilenet_v2", classes=10)
+        >>> prune_for_memory(network, 2_000_000, importance="weight").config.hidden
+        {'features.1': 22, 'features.2': 22, 'features.3': 86, 'features.4': 110}
+    """
+    plan = plan_pruning(network, target, size=size, method=method)
+    return prune(network, plan.ratios, importance=importance, images=images)
+
+
+def plan_pruning(
+    network: nn.Module,
+    target: str | int = CUMULATIVE,
+    *,
+    size: int = 224,
+    method: Method | None = None,
+) -> PruningPlan:
+    """Find the sensitive blocks, and for each the smallest ratio that suffices.
+
+    As many hidden channels of a block stay as keep its peak - temporary memory, what earlier
+    blocks have kept for the backward pass, and the input that its own shortcut holds - within the
+    target. With a target in bytes, every block whose peak is above it is sensitive, so that no
+    block takes more in the end. With `"cumulative"` it is, as in the paper, every block whose
+    temporary memory alone is above that.
+
+    Args:
+        network: a network that is not adapted yet; it stays as it is.
+        target: bytes for one image, such as 2_000_000 or `"2MB"`, or `"cumulative"`: what the
+            whole network keeps for the backward pass.
+        size: side of the images, in pixels.
+        method: by what the network will be fine-tuned; `RepNet()` where none is given.
+
+    Raises:
+        PocketuneError: if the target cannot be reached, naming the block that sets the floor; for
+            a network that is pruned already; for a target that is none.
+    """
+    require_unpruned(network)
+    method = method or RepNet()
+    shapes = copy.deepcopy(network).to("meta")
+    full = _measure(shapes, {}, method, size)
+    before = MemoryProfile.of(full)
+    counts = _hidden_counts(shapes, (block.path for block in before.blocks))
+    least = _measure(shapes, dict.fromkeys(counts, FEWEST), method, size)
+    model = PeakModel(full, least, counts, _owners(shapes, counts))
+    if target == CUMULATIVE:
+        limit = before.cumulative_bytes
+        sensitive = before.sensitive(limit)
+    else:
+        limit = parse_size(target)
+        sensitive = before.above(limit)
+    left, failed = _fit(model, sensitive, counts, limit)
+    if failed is not None:
+        raise _out_of_reach(model, before, counts, limit)
+    after = MemoryProfile.of(_measure(shapes, left, method, size))
+    return PruningPlan(limit, {b: (counts[b], n) for b, n in left.items()}, before, after)
+
+
+def _fit(
+    model: PeakModel, sensitive: Iterable[str], counts: Mapping[str, int], limit: int
+) -> tuple[dict[str, int], str | None]:
+    """Most hidden channels with which each sensitive block stays within the limit.
+
+    From front to back, for what a block keeps counts in all blocks behind it. Returns the blocks
+    that lose channels, with what is left to them, and the first block for which nothing helps.
+    """
+    left: dict[str, int] = {}
+    for block in sensitive:
+        everything = counts.get(block, FEWEST)
+
+        def peak(channels: int, block: str = block) -> int:
+            return ceil(model.peak(block, {**counts, **left, block: channels}))
+
+        candidates = range(FEWEST, everything + 1)
+        fitting = bisect_right(candidates, limit, key=peak)
+        if fitting == 0:
+            return left, block
+        if fitting < len(candidates):
+            left[block] = candidates[fitting - 1]
+    return left, None
+
+
+def _out_of_reach(
+    model: PeakModel, before: MemoryProfile, counts: Mapping[str, int], limit: int
+) -> PocketuneError:
+    """Find the smallest target in bytes that can be reached, and what stops there."""
+    low, high = 0, before.peak.peak_bytes  # out of reach, within reach
+    block = before.peak.path
+    while high - low > 1:
+        middle = (low + high) // 2
+        _, failed = _fit(model, before.above(middle), counts, middle)
+        low, high, block = (middle, high, failed) if failed else (low, middle, block)
+    how = "" if block in counts else ", which cannot be pruned"
+    return PocketuneError(
+        f"the target of {limit:,} bytes an image cannot be reached by pruning: the floor is "
+        f"{high:,} bytes, set by block {block}{how}; give that or more"
+    )
+
+
+def _hidden_counts(shapes: nn.Module, blocks: Iterable[str]) -> dict[str, int]:
+    """How many hidden channels those of the blocks have that can be pruned."""
+    counts = {}
+    for block in blocks:
+        with suppress(PocketuneError):
+            counts[block] = hidden_channels(shapes, block)[0].count(shapes)
+    return counts
+
+
+def _measure(
+    shapes: nn.Module, counts: dict[str, int], method: Method, size: int
+) -> PublishedMemory:
+    """Memory of the network with so many hidden channels left in some blocks."""
+    narrowed = copy.deepcopy(shapes)
+    narrow(narrowed, counts)
+    return published_memory(adapt(narrowed, method), "repnet", batch=1, size=size)
+
+
+def _owners(shapes: nn.Module, blocks: Iterable[str]) -> dict[str, str]:
+    """By the path of a layer outside of a block, the block whose hidden channels it makes."""
+    producers = [(hidden_channels(shapes, block)[0].producer, block) for block in blocks]
+    return {
+        path: block
+        for producer, block in producers
+        for path in (producer.conv, producer.norm, producer.activation)
+        if path is not None and not path.startswith(f"{block}.")
+    }

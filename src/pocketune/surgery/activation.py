@@ -1,0 +1,39 @@
+"""Activations that keep one bit an element, in the place of ordinary ones."""
+
+from collections.abc import Iterable
+
+from torch import nn
+
+from pocketune.layers import MaskedReLU6, SignedHardswish, SignedReLU, SignedReLU6
+from pocketune.surgery.swap import Factory
+
+SIGNED: dict[type[nn.Module], type[nn.Module]] = {
+    nn.ReLU: SignedReLU,
+    nn.ReLU6: SignedReLU6,
+    nn.Hardswish: SignedHardswish,
+}
+"""What has an approximate backward pass."""
+
+
+def signed_activations(network: nn.Module, names: Iterable[str | None]) -> dict[str, Factory]:
+    """Factories of the `Signed...` variants of these modules, where they have one.
+
+    Args:
+        network: any module.
+        names: of modules, each once or several times; None is passed over.
+    """
+    kinds = {name: type(network.get_submodule(name)) for name in names if name}
+    return {name: _make(SIGNED[kind]) for name, kind in kinds.items() if kind in SIGNED}
+
+
+def masked_activations(network: nn.Module, names: Iterable[str | None]) -> dict[str, Factory]:
+    """Factories that let those of these modules that are ReLU6 keep one bit, exactly.
+
+    An ordinary ReLU keeps its output, which a convolution behind it keeps in any case.
+    """
+    kinds = {name: type(network.get_submodule(name)) for name in names if name}
+    return {name: _make(MaskedReLU6) for name, kind in kinds.items() if kind is nn.ReLU6}
+
+
+def _make(layer: type[nn.Module]) -> Factory:
+    return lambda _: layer()

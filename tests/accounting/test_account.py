@@ -1,0 +1,159 @@
+"""What an account says, and what it refuses."""
+
+from __future__ import annotations
+
+import doctest
+import json
+from dataclasses import fields
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from pocketune.accounting import Account, Memory, account, report
+from pocketune.accounting.blocks import block_of, block_paths
+from pocketune.errors import PocketuneError
+from pocketune.methods import adapt, create_method
+from pocketune.networks import create_network
+
+
+def small(method: str = "last") -> nn.Module:
+    network = create_network("mobilenet_v2", width=0.1, classes=4)
+    return adapt(network, create_method(method))
+
+
+@pytest.fixture(scope="module")
+def full() -> Account:
+    return account(small("full"), batch=4, size=32)
+
+
+def test_docstrings() -> None:
+    assert doctest.testmod(report).failed == 0
+
+
+def test_the_total_is_the_sum_of_the_categories_at_the_peak(full: Account) -> None:
+    categories = full.peak.memory.by_category()
+    assert full.total_bytes == sum(categories.values()) == full.to_dict()["total_bytes"]
+    assert full.total_bytes == max(moment.memory.total for moment in full.timeline)
+    assert list(categories) == [field.name for field in fields(Memory)]
+    assert all(full.largest()[name] >= size for name, size in categories.items())
+
+
+def test_what_is_there_all_the_time(full: Account) -> None:
+    network = small("full")
+    parameters = sum(p.nbytes for p in network.parameters())
+    memory = full.timeline[-1].memory
+    assert memory.trained_parameters == memory.gradients == parameters
+    assert memory.optimizer == 2 * parameters
+    assert memory.statistics == sum(b.nbytes for b in network.buffers())
+    assert memory.kept == memory.temporaries == memory.workspace == memory.residual == 0
+
+
+def test_layers_and_blocks_add_up(full: Account) -> None:
+    for costs in (full.layers, full.blocks):
+        assert costs[-1].cumulative_kept_bytes == full.kept_bytes
+        assert sum(cost.kept_bytes for cost in costs) == full.kept_bytes
+        assert sum(cost.work.total for cost in costs) == full.work.total
+        assert max(cost.peak_bytes for cost in costs) == full.total_bytes
+        assert sum(cost.trained_bytes for cost in costs) == full.peak.memory.trained_parameters
+    inside = block_of(full.peak.layer, block_paths(small()))
+    assert full.worst_block.name == inside
+
+
+def test_it_is_json(full: Account) -> None:
+    assert json.loads(json.dumps(full.to_dict()))["worst_block"] == full.worst_block.name
+
+
+@pytest.mark.parametrize("by", ["block", "layer"])
+def test_the_table_shows_the_total_and_names_the_worst_block(full: Account, by: str) -> None:
+    text = report.render(full, by=by)
+    assert report.megabytes(full.total_bytes) in text
+    assert f"the worst block is {full.worst_block.name}." in text
+
+
+@pytest.mark.parametrize(("optimizer", "slots"), [("adam", 2), ("adamw", 2), ("sgd", 1)])
+def test_optimizers(optimizer: str, slots: int) -> None:
+    memory = account(small(), batch=2, size=32, optimizer=optimizer).peak.memory
+    assert memory.optimizer == slots * memory.trained_parameters
+
+
+def test_true_types_are_counted() -> None:
+    network = small("full").bfloat16()
+    parameters = sum(p.numel() for p in network.parameters())
+    assert account(network, batch=2, size=32).peak.memory.trained_parameters == 2 * parameters
+
+
+def test_int8_buffers_are_frozen_parameters() -> None:
+    network = nn.Sequential(nn.Flatten(), nn.Linear(12, 3))
+    network.register_buffer("packed", torch.zeros(100, dtype=torch.int8))
+    memory = account(network, batch=1, size=2).peak.memory
+    assert memory.frozen_parameters == 100
+    assert memory.statistics == 0
+
+
+def test_a_module_on_the_meta_device() -> None:
+    with torch.device("meta"):
+        network = small("full")
+    assert (
+        account(network, batch=4, size=32).to_dict()
+        == account(small("full"), batch=4, size=32).to_dict()
+    )
+
+
+def test_tied_parameters_count_once() -> None:
+    first, second = nn.Conv2d(3, 3, 1, bias=False), nn.Conv2d(3, 3, 1, bias=False)
+    second.weight = first.weight
+    network = nn.Sequential(first, second, nn.Flatten(), nn.Linear(12, 2))
+    result = account(network, batch=1, size=2)
+    expected = sum(p.nbytes for p in network.parameters())
+    assert result.peak.memory.trained_parameters == expected
+    assert sum(layer.trained_bytes for layer in result.layers) == expected
+
+
+class Deciding(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(12, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x.flatten(1)) if x.sum() > 0 else self.linear(x.flatten(1) + 1)
+
+
+class Pair(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(12, 2)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.linear(x.flatten(1)), x
+
+
+class Fourier(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.fft.rfft2(x).abs()
+
+
+@pytest.mark.parametrize(
+    ("network", "options", "said"),
+    [
+        (small, {"batch": 0}, "batch=0 must be a whole number of at least 1"),
+        (small, {"size": 1.5}, "size=1.5 must be a whole number"),
+        (small, {"optimizer": "lion"}, "unknown optimizer 'lion': choose one of adam, adamw, sgd"),
+        (lambda: small().requires_grad_(False), {}, "nothing in this network is trained"),
+        (lambda: nn.Sequential(nn.Conv2d(3, 4, 5), nn.Flatten(), nn.LazyLinear(2)), {}, "is lazy"),
+        (lambda: nn.Sequential(nn.Conv2d(3, 4, 5)), {"size": 4}, "cannot take images of shape"),
+        (lambda: small("full"), {"batch": 1}, "cannot take images of shape (1, 3, 32, 32)"),
+        (lambda: nn.Sequential(nn.Flatten(), nn.Linear(13, 2)), {"size": 2}, "cannot take images"),
+        (Deciding, {"size": 2}, "decides by the values of a tensor"),
+        (Pair, {"size": 2}, "returns a tuple, not one tensor"),
+        (
+            lambda: nn.Sequential(nn.Conv2d(3, 4, 1), Fourier()),
+            {},
+            "1 (Fourier): the operator aten._fft_r2c has no rule for its FLOPs",
+        ),
+    ],
+)
+def test_refusals(network, options, said) -> None:
+    with pytest.raises(PocketuneError) as error:
+        account(network(), **{"batch": 2, "size": 32, **options})
+    assert said in str(error.value)

@@ -1,0 +1,76 @@
+"""``pocketune profile`` in this process, on the smallest networks."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from pocketune.accounting.report import megabytes
+
+SMALL = ("profile", "mobilenet_v2", "--width", 0.1, "--classes", 4, "--size", 32, "--batch", 2)
+
+
+def test_the_table_and_the_json_agree(run):
+    table = run(*SMALL, "--method", "last")
+    assert table.exit_code == 0, table.output
+    data = json.loads(run(*SMALL, "--method", "last", "--json").stdout)
+    assert megabytes(data["total_bytes"]) in table.stdout
+    assert data["network"] == "mobilenet_v2"
+    assert f"the worst block is {data['worst_block']}." in table.stdout
+    assert data["total_bytes"] == sum(data["peak"]["bytes"].values())
+
+
+def test_layers(run):
+    result = run(*SMALL, "--method", "blocks", "--blocks", 1, "--by", "layer")
+    assert result.exit_code == 0, result.output
+    assert "features.17.conv.0.0" in result.stdout
+
+
+@pytest.mark.parametrize("convention", ["tinytl", "mobiletl", "repnet", "gradfilter"])
+def test_published(run, convention):
+    options = (*SMALL, "--method", "last", "--published", convention)
+    data = json.loads(run(*options, "--json").stdout)
+    assert data["convention"] == convention
+    assert megabytes(data["total_bytes"]) in run(*options).stdout
+
+
+@pytest.mark.parametrize("ending", ["svg", "png"])
+def test_plot(run, ending):
+    pytest.importorskip("matplotlib")
+    result = run(*SMALL, "--method", "last", "--plot", f"step.{ending}")
+    assert result.exit_code == 0, result.output
+    start = Path(f"step.{ending}").read_bytes()[:8]
+    assert start == (b"\x89PNG\r\n\x1a\n" if ending == "png" else b"<?xml ve")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--method", "magic"], "there is no method 'magic'; choose from"),
+        (["--batch", 0], "batch=0 must be a whole number of at least 1"),
+        (["--size", 0], "size=0 must be a whole number of at least 1"),
+        (["--method", "last", "--plot", "step.gif"], "step.gif cannot be drawn"),
+        (["--method", "last", "--plot", "no/step.svg"], "no/step.svg cannot be written"),
+    ],
+)
+def test_refusals(run, options, said):
+    if "no/step.svg" in options:
+        pytest.importorskip("matplotlib")
+    result = run(*SMALL, *options)
+    assert result.exit_code == 1
+    assert said in result.stderr
+
+
+def test_plot_without_matplotlib(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    result = run(*SMALL, "--method", "last", "--plot", "step.svg")
+    assert result.exit_code == 1
+    assert 'pip install "pocketune[plot]"' in result.stderr
+
+
+def test_a_figure_of_what_is_published_is_refused(run):
+    result = run(*SMALL, "--published", "tinytl", "--plot", "step.svg")
+    assert result.exit_code == 2
+    assert "it draws what is real" in result.stderr

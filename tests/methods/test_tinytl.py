@@ -1,0 +1,219 @@
+"""TinyTL: what is trained, to the unit, and what a step keeps and changes."""
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from pocketune.errors import PocketuneError
+from pocketune.layers import FrozenBatchNorm2d, GroupNorm, LiteResidual
+from pocketune.methods import TinyTL, adapt, method_from_dict, method_to_dict, trainable
+from pocketune.networks import anatomy, create_network
+from pocketune.surgery import add_branches
+
+B = TinyTL(lite_residual=False)
+L = TinyTL(bias=False)
+LB = TinyTL()
+
+LITE = [3_808, 13_952, 14_224, *[21_760] * 3, 23_440, *[86_720] * 3, 88_032]
+LITE += [*[124_800] * 3, 134_208, *[203_520] * 3, 228_352]
+
+
+def small(**options: object) -> nn.Module:
+    torch.manual_seed(0)
+    return create_network("mobilenet_v2", width=0.35, classes=3, **options)
+
+
+def measured(network: nn.Module) -> nn.Module:
+    """Give every batch norm the statistics of a batch, as a pretrained network has them."""
+    norms = [m for m in network.modules() if isinstance(m, nn.BatchNorm2d)]
+    for norm in norms:
+        norm.momentum = 1.0
+    with torch.no_grad():
+        network.train()(images(8))
+    return network
+
+
+def images(batch: int = 2, size: int = 32) -> Tensor:
+    return torch.randn(batch, 3, size, size, generator=torch.Generator().manual_seed(1))
+
+
+def open_modules(network: nn.Module) -> nn.Module:
+    """Give every lite residual module a last scale, so that it does something."""
+    for module in network.modules():
+        if isinstance(module, LiteResidual):
+            nn.init.normal_(module.norm2.weight, std=0.1)
+    return network
+
+
+@pytest.mark.parametrize(
+    ("classes", "method", "trained"),
+    [
+        (100, B, 145_348),
+        (100, L, 1_944_516),
+        (100, LB, 1_959_748),
+        (102, L, 1_947_078),
+        (102, LB, 1_962_310),
+    ],
+)
+def test_published_counts_of_proxylessnas(classes: int, method: TinyTL, trained: int) -> None:
+    network = create_network("proxylessnas_mobile", classes=classes)
+    assert trainable(adapt(network, method)).trained == trained
+
+
+def test_biases_of_a_network_that_has_lite_residual_modules() -> None:
+    """Table 2 has the modules in every row; B trains their shifts, too."""
+    network = create_network("proxylessnas_mobile", classes=102)
+    add_branches(network, LB.plan(network).branches)
+    assert trainable(adapt(network, B)).trained == 151_638
+    assert trainable(adapt(network, LB)).trained == 1_962_310
+
+
+def test_published_lite_residual_modules_of_proxylessnas() -> None:
+    network = adapt(create_network("proxylessnas_mobile", classes=102), LB)
+    modules = [m for m in network.modules() if isinstance(m, LiteResidual)]
+    assert [sum(p.numel() for p in m.parameters()) for m in modules] == LITE
+    assert [m.conv1.kernel_size[0] for m in modules] == [5] * 15 + [3] * 4
+    assert trainable(network).total == 4_746_590
+
+
+@pytest.mark.parametrize(
+    "name", ["mobilenet_v2", "mobilenet_v3_small", "mobilenet_v3_large", "mcunet_5fps", "resnet18"]
+)
+def test_a_module_beside_every_block_but_the_first(name: str) -> None:
+    network = adapt(create_network(name, classes=3), LB)
+    first, *others = anatomy(network).blocks
+    assert not hasattr(network.get_submodule(first.name), "branch")
+    for block in others:
+        assert isinstance(network.get_submodule(block.name).branch, LiteResidual)
+
+
+def test_modules_are_small_beside_the_network() -> None:
+    counts = trainable(adapt(create_network("mobilenet_v2", classes=1000), L))
+    assert counts.trained - 1_281_000 < 0.4 * counts.total
+
+
+@pytest.mark.parametrize("method", [B, L, LB], ids=str)
+def test_trained_names(method: TinyTL) -> None:
+    network = adapt(small(), method)
+    trained = {name for name, p in network.named_parameters() if p.requires_grad}
+    classifier = {name for name in trained if name.startswith("classifier")}
+    assert len(classifier) == 2
+    for name, _ in network.named_parameters():
+        if ".branch." in name:
+            expected = not (method.bias and name.endswith("norm2.bias"))
+        else:
+            expected = name in classifier or (method.bias and name.endswith("bias"))
+        assert (name in trained) == expected, name
+
+
+@pytest.mark.parametrize("method", [L, LB], ids=str)
+def test_at_first_the_modules_change_nothing(method: TinyTL) -> None:
+    network = small().eval()
+    torch.testing.assert_close(adapt(network, method)(images()), network(images()))
+
+
+def test_every_module_has_the_size_of_its_block_at_odd_sizes() -> None:
+    network = open_modules(adapt(small(), LB)).eval()
+    for size in (32, 37, 71):
+        assert torch.isfinite(network(images(size=size))).all()
+
+
+def test_norms_become_group_norms() -> None:
+    network = adapt(small(), TinyTL(norm="group"))
+    norms = [network.get_submodule(layer.norm) for layer in anatomy(network).layers]
+    assert all(type(norm) is GroupNorm for norm in norms)
+    assert all(norm.num_channels // norm.num_groups == 8 for norm in norms)
+    for layer in anatomy(network).layers:
+        filters = network.get_submodule(layer.conv).weight.flatten(1)
+        torch.testing.assert_close(filters.mean(1), torch.zeros(len(filters)), atol=1e-5, rtol=0)
+        torch.testing.assert_close(filters.std(1), torch.ones(len(filters)), atol=1e-2, rtol=0)
+
+
+def test_scale_and_shift_survive_the_change_of_norm() -> None:
+    network = small()
+    nn.init.uniform_(network.features[3].conv[0][1].weight)
+    norm = adapt(network, TinyTL(norm="group")).features[3].conv[0][1]
+    assert torch.equal(norm.weight, network.features[3].conv[0][1].weight)
+
+
+@pytest.mark.parametrize("norm", ["batch", "group"])
+def test_images_of_a_batch_do_not_see_each_other(norm: str) -> None:
+    """So that a batch may hold one image, and gradients of several add up."""
+    network = open_modules(adapt(small(), TinyTL(norm=norm))).double().train()
+    network.classifier[0].p = 0.0
+    x = images(3).double()
+    alone = torch.cat([network(x[i : i + 1]) for i in range(3)])
+    torch.testing.assert_close(network(x), alone)
+
+
+@pytest.mark.parametrize("method", [B, L, LB, TinyTL(norm="group")], ids=str)
+def test_a_batch_of_one_learns(method: TinyTL) -> None:
+    network = adapt(measured(small()), method).train()
+    x, labels = images(3), torch.tensor([0, 1, 2])
+    optimizer = torch.optim.Adam([p for p in network.parameters() if p.requires_grad], 3e-3)
+    for step in range(60):
+        loss = functional.cross_entropy(network(x[step % 3][None]), labels[step % 3][None])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert network.eval()(x).argmax(1).tolist() == [0, 1, 2]
+
+
+def kept_bytes(network: nn.Module, x: Tensor) -> int:
+    """Bytes that the forward pass keeps, parameters left out."""
+    own = {p.untyped_storage().data_ptr() for p in network.parameters()}
+    kept: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        network(x).sum()
+    return sum(kept.values())
+
+
+def test_a_round_trip_as_plain_values() -> None:
+    method = TinyTL(bias=False, norm="group", kernel=3, groups=4)
+    assert method_from_dict(method_to_dict(method)) == method
+
+
+def test_the_original_network_stays_as_it_is() -> None:
+    network = small()
+    before = copy.deepcopy(network.state_dict())
+    adapt(network, TinyTL(norm="group"))
+    after = network.state_dict()
+    assert after.keys() == before.keys()
+    assert all(torch.equal(after[name], before[name]) for name in before)
+    assert not any(isinstance(m, GroupNorm | FrozenBatchNorm2d) for m in network.modules())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"bias": False, "lite_residual": False}, "LastLayer"),
+        ({"norm": "layer"}, "'batch', 'group'"),
+        ({"kernel": 4}, "odd"),
+        ({"groups": 0}, "at least 1"),
+    ],
+)
+def test_refuses_options_that_make_no_sense(options: dict[str, object], message: str) -> None:
+    with pytest.raises(PocketuneError, match=message):
+        TinyTL(**options)  # type: ignore[arg-type]
+
+
+def test_refuses_bottleneck_blocks() -> None:
+    network = create_network("resnet50", width=0.25, classes=3)
+    with pytest.raises(PocketuneError, match="lite_residual=False"):
+        adapt(network, LB)
+    assert trainable(adapt(network, B)).trained > 0
+
+
+def test_refuses_groups_that_do_not_divide_the_channels() -> None:
+    with pytest.raises(PocketuneError, match="groups=1"):
+        adapt(small(), TinyTL(groups=3))
