@@ -20,10 +20,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from report import table, write
+
+if TYPE_CHECKING:
+    from torch import nn
 
 CLASSES = 10
 CONFIGURATIONS = [
@@ -34,6 +38,7 @@ CONFIGURATIONS = [
     ("full", "eager, NCHW"),
     ("full", "eager, channels-last"),
 ]
+HEADER = ["method", "step", "median ms", "fastest ms", "peak process MB"]
 KEEPING_ALLOCATOR = {
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": "100000000000",
@@ -41,13 +46,22 @@ KEEPING_ALLOCATOR = {
 }
 
 
-def build_kit(method: str, batch: int, size: int, out: Path) -> None:
+def adapted(network: str, method: str) -> nn.Module:
     import pocketune
 
-    options = {"blocks": 3} if method == "blocks" else {}
-    network = pocketune.create_network("mobilenet_v2", weights=None, classes=CLASSES)
-    network = pocketune.adapt(network, pocketune.create_method(method, **options))
-    pocketune.compile(network, out, batch=batch, size=size)
+    created = pocketune.create_network(network, weights=None, classes=CLASSES)
+    options = {"blocks": 3} if method in ("blocks", "mobiletl") else {}
+    return pocketune.adapt(created, pocketune.create_method(method, **options))
+
+
+def build_kit(network: str, method: str, batch: int, size: int, out: Path) -> None:
+    import pocketune
+    from pocketune.compiler import Calibration
+
+    images = np.random.default_rng(1).integers(0, 256, (16, size, size, 3), dtype=np.uint8)
+    calibration = Calibration(images) if method == "mobiletl" else None
+    module = adapted(network, method)
+    pocketune.compile(module, out, batch=batch, size=size, calibration=calibration)
 
 
 def kit_step(path: str) -> Callable[[np.ndarray, np.ndarray], None]:
@@ -66,16 +80,15 @@ def kit_step(path: str) -> Callable[[np.ndarray, np.ndarray], None]:
     return step
 
 
-def eager_step(method: str, channels_last: bool) -> Callable[[np.ndarray, np.ndarray], None]:
+def eager_step(
+    name: str, method: str, channels_last: bool
+) -> Callable[[np.ndarray, np.ndarray], None]:
     import torch
     from torch.nn.functional import cross_entropy
 
-    import pocketune
     from pocketune.compiler.trace import normalize
 
-    options = {"blocks": 3} if method == "blocks" else {}
-    network = pocketune.create_network("mobilenet_v2", weights=None, classes=CLASSES)
-    network = pocketune.adapt(network, pocketune.create_method(method, **options)).train()
+    network = adapted(name, method).train()
     layout = torch.channels_last if channels_last else torch.contiguous_format
     network.to(memory_format=layout)
     trained = [p for p in network.parameters() if p.requires_grad]
@@ -93,11 +106,12 @@ def eager_step(method: str, channels_last: bool) -> Callable[[np.ndarray, np.nda
     return step
 
 
-def work(method: str, how: str, kit: str, batch: int, size: int) -> None:
+def work(network: str, method: str, how: str, kit: str, batch: int, size: int) -> None:
     """Make a step for every line on standard input and answer with its milliseconds."""
     from pocketune.device.memory import process_memory
 
-    step = kit_step(kit) if how == "kit" else eager_step(method, how.endswith("channels-last"))
+    channels_last = how.endswith("channels-last")
+    step = kit_step(kit) if how == "kit" else eager_step(network, method, channels_last)
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (batch, size, size, 3), dtype=np.uint8)
     labels = rng.integers(0, CLASSES, batch)
@@ -115,6 +129,7 @@ class Worker:
 
     def __init__(
         self,
+        network: str,
         method: str,
         how: str,
         kit: Path,
@@ -122,7 +137,7 @@ class Worker:
         environment: dict[str, str],
     ) -> None:
         sizes = [str(options.batch), str(options.size)]
-        command = [sys.executable, __file__, "--worker", method, how, str(kit), *sizes]
+        command = [sys.executable, __file__, "--worker", network, method, how, str(kit), *sizes]
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -145,20 +160,26 @@ class Worker:
         self.process.communicate("")
 
 
-def measure(kits: dict[str, Path], options: argparse.Namespace) -> list[list[object]]:
-    times: dict[tuple[str, str], list[float]] = {c: [] for c in CONFIGURATIONS}
+def measure(
+    network: str, configurations: list[tuple[str, str]], options: argparse.Namespace, scratch: Path
+) -> list[list[object]]:
+    """A row for each configuration, a method and how its step is made."""
+    kits = {method: scratch / method for method, _ in configurations}
+    for method in {method for method, how in configurations if how == "kit"}:
+        build_kit(network, method, options.batch, options.size, kits[method])
+    times: dict[tuple[str, str], list[float]] = {c: [] for c in configurations}
     workers = {}
-    for method, how in CONFIGURATIONS:
+    for method, how in configurations:
         environment = {} if how == "kit" else KEEPING_ALLOCATOR
-        workers[method, how] = Worker(method, how, kits[method], options, environment)
+        workers[method, how] = Worker(network, method, how, kits[method], options, environment)
     for _ in range(options.rounds):
         for configuration, worker in workers.items():
             times[configuration].append(worker.step()[0])
     for worker in workers.values():
         worker.close()
     rows: list[list[object]] = []
-    for method, how in CONFIGURATIONS:
-        worker = Worker(method, how, kits[method], options, {})
+    for method, how in configurations:
+        worker = Worker(network, method, how, kits[method], options, {})
         megabytes = max(worker.step()[1] for _ in range(5))
         worker.close()
         rows.append(
@@ -175,22 +196,22 @@ def measure(kits: dict[str, Path], options: argparse.Namespace) -> list[list[obj
 
 def main() -> None:
     if sys.argv[1:2] == ["--worker"]:
-        method, how, kit, batch, size = sys.argv[2:]
-        work(method, how, kit, int(batch), int(size))
+        network, method, how, kit, batch, size = sys.argv[2:]
+        work(network, method, how, kit, int(batch), int(size))
         return
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=15)
+    options = arguments(__doc__, rounds=15)
+    with tempfile.TemporaryDirectory() as scratch:
+        rows = measure("mobilenet_v2", CONFIGURATIONS, options, Path(scratch))
+    title = f"A training step of MobileNetV2 1.0, batch {options.batch}, {options.size} px"
+    write("step", title, table(HEADER, rows))
+
+
+def arguments(description: str | None, rounds: int) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--rounds", type=int, default=rounds)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--size", type=int, default=224)
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as scratch:
-        kits = {method: Path(scratch) / method for method in ("blocks", "full")}
-        for method, kit in kits.items():
-            build_kit(method, options.batch, options.size, kit)
-        rows = measure(kits, options)
-    header = ["method", "step", "median ms", "fastest ms", "peak process MB"]
-    title = f"A training step of MobileNetV2 1.0, batch {options.batch}, {options.size} px"
-    write("step", title, table(header, rows))
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from pocketune.device.optimizer import SGD
 from pocketune.methods import MobileTL, SignedBackward, TopBlocks, adapt
 from pocketune.networks import create_network
 
-BATCH, SIZE, CLASSES, STEPS = 8, 32, 4, 20
+BATCH, SIZE, CLASSES, STEPS = 8, 64, 4, 20
 TOLERANCE = 1e-3
 
 
@@ -75,6 +75,6 @@ def train(engine) -> list[float]:
     losses = []
     for step in range(STEPS):
         result = engine.gradients(*batch(step % 2), np.random.default_rng([0, step]))
-        update.step(result.values, lr=0.0001)
+        update.step(result.values, lr=0.001)
         losses.append(result.loss)
     return losses
