@@ -14,6 +14,7 @@ from pocketune.compiler.feature_error import relative_error, run_features
 from pocketune.compiler.liveness import fused_peak, order_for_memory
 from pocketune.compiler.qdq import MinMax, Percentile, StaticQuantiser
 from pocketune.compiler.quantise import quantise_features
+from pocketune.device.graph import Graph
 from pocketune.device.kit import Kit
 from pocketune.device.manifest import FEATURES
 from pocketune.device.onnx_engine import OnnxEngine
@@ -101,15 +102,20 @@ def _run(kit: Kit, images: np.ndarray) -> np.ndarray:
 
 
 def test_the_device_computes_what_was_judged(kits: dict[str, Kit]) -> None:
-    images = pictures().images[:4]
-    engine = OnnxEngine(kits["integer"], kits["integer"].state())
-    np.testing.assert_array_equal(engine._start_values(images), _run(kits["integer"], images))
+    images = pictures().images[:1]
+    np.testing.assert_array_equal(
+        _on_device(kits["integer"], images), _run(kits["integer"], images)
+    )
+
+
+def _on_device(kit: Kit, images: np.ndarray) -> np.ndarray:
+    graph = Graph(kit, FEATURES, bound={}, inputs=["images"], outputs=["features"])
+    return graph.run({"images": images})["features"]
 
 
 def test_rounded_weights_alone_are_nearly_exact(kits: dict[str, Kit]) -> None:
     images = pictures().images[:2]
-    rounded, exact = (OnnxEngine(kits[n], kits[n].state()) for n in ("weights", "float"))
-    error = relative_error(rounded._start_values(images), exact._start_values(images))
+    error = relative_error(*(_on_device(kits[name], images) for name in ("weights", "float")))
     assert 0 < error < 0.05
 
 
