@@ -88,8 +88,8 @@ def test_model_tells_what_is_measured() -> None:
     }
     measured = MemoryProfile.of(measure(channels))
     for block in measured.blocks:
-        # masks are rounded up to whole bytes, layer by layer
-        assert model.peak(block.path, channels) == pytest.approx(block.peak_bytes, abs=8)
+        # a byte for each mask more, and never too little
+        assert 0 <= model.peak(block.path, channels) - block.peak_bytes <= len(full.layers)
 
 
 @pytest.mark.parametrize("name", ["mobilenet_v2", "proxylessnas_mobile", "mcunet_5fps"])
