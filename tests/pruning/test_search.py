@@ -88,8 +88,8 @@ def test_model_tells_what_is_measured() -> None:
     }
     measured = MemoryProfile.of(measure(channels))
     for block in measured.blocks:
-        # masks are rounded up to whole bytes, layer by layer
-        assert model.peak(block.path, channels) == pytest.approx(block.peak_bytes, abs=8)
+        # a byte for each mask more, and never too little
+        assert 0 <= model.peak(block.path, channels) - block.peak_bytes <= len(full.layers)
 
 
 @pytest.mark.parametrize("name", ["mobilenet_v2", "proxylessnas_mobile", "mcunet_5fps"])
@@ -159,7 +159,7 @@ def test_the_floor_itself_can_be_reached() -> None:
 def test_a_block_that_cannot_be_pruned_sets_the_floor() -> None:
     """MobileNetV3-Large's first block adds its input to its output and has no expansion."""
     with pytest.raises(PocketuneError, match=r"by block features\.1, which cannot be pruned"):
-        plan_pruning(meta("mobilenet_v3_large"), 3_000_000, method=LastLayer())
+        plan_pruning(meta("mobilenet_v3_large"), 2_000_000, method=LastLayer())
 
 
 def test_pruned_networks_are_refused() -> None:

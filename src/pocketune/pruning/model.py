@@ -42,6 +42,8 @@ class PeakModel:
                 temporary = _between(least.temporary_bytes, full.temporary_bytes, share)
                 peak = max(peak, temporary + kept + full.shortcut_bytes)
             kept += _between(least.saved_bytes, full.saved_bytes, share)
+            if 0 < share < 1 and least.saved_bytes < full.saved_bytes:
+                kept += 1  # masks of one bit are rounded up to bytes: never too little
         return peak
 
     def _share(self, owner: str | None, channels: Mapping[str, int]) -> float:
