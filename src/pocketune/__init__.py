@@ -15,6 +15,7 @@ _HOMES = {
     "methods": [
         "BiasAndLast",
         "FullFineTune",
+        "GradientFilter",
         "LastLayer",
         "NormAndLast",
         "TopBlocks",

@@ -7,6 +7,8 @@ from pocketune.methods.baselines import (
     NormAndLast,
     TopBlocks,
 )
+from pocketune.methods.filter_choice import FilterChoice, measure_filters
+from pocketune.methods.gradient_filter import GradientFilter
 from pocketune.methods.method import Method, Sum, adapt
 from pocketune.methods.plan import MethodConflict, Plan
 from pocketune.methods.registry import (
@@ -21,7 +23,9 @@ from pocketune.methods.report import TrainableCount, trainable
 
 __all__ = [
     "BiasAndLast",
+    "FilterChoice",
     "FullFineTune",
+    "GradientFilter",
     "LastLayer",
     "Method",
     "MethodConflict",
@@ -34,6 +38,7 @@ __all__ = [
     "create_method",
     "describe_method",
     "list_methods",
+    "measure_filters",
     "method_from_dict",
     "method_to_dict",
     "register_method",

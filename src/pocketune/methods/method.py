@@ -30,6 +30,24 @@ class Method(ABC):
             PocketuneError: if the method does not fit the network.
         """
 
+    def settle(self, network: nn.Module, plan: Plan) -> "Method":  # noqa: ARG002
+        """This method with what depends on everything that is trained filled in.
+
+        `adapt` calls it once, before the plan that it carries out, and records its result as the
+        network's method: whoever builds the network again need not decide again.
+
+        Args:
+            network: what is adapted; it stays as it is.
+            plan: of this method, or of the whole sum that it is part of, before settling.
+
+        Returns:
+            This very method, unless a subclass has something to settle.
+
+        Raises:
+            PocketuneError: if the method does not fit what is trained.
+        """
+        return self
+
     def adapt(self, network: nn.Module) -> nn.Module:
         """See `adapt`."""
         return adapt(network, self)
@@ -69,6 +87,10 @@ class Sum(Method):
             frozen_bits=min(plan.frozen_bits for plan in plans),
         )
 
+    def settle(self, network: nn.Module, plan: Plan) -> "Sum":
+        """Every method in view of what all of them train."""
+        return Sum(tuple(method.settle(network, plan) for method in self.methods))
+
     def __str__(self) -> str:
         return " + ".join(map(str, self.methods))
 
@@ -76,8 +98,8 @@ class Sum(Method):
 def adapt(network: nn.Module, method: Method) -> nn.Module:
     """A copy of `network` ready to be fine-tuned by `method`; `network` stays as it is.
 
-    The copy has `method` as an attribute besides those that `network` has. Parameters that are
-    not trained have `requires_grad=False`, batch norms that are not trained are
+    The copy has `method`, settled, as an attribute besides those that `network` has. Parameters
+    that are not trained have `requires_grad=False`, batch norms that are not trained are
     `FrozenBatchNorm2d`, and activations do not work in place.
 
     Raises:
@@ -90,6 +112,7 @@ def adapt(network: nn.Module, method: Method) -> nn.Module:
             f"the network is adapted to {earlier} already; adapt the original network, "
             f"to both with {earlier} + {method}"
         )
+    method = method.settle(network, method.plan(network))
     adapted = copy.deepcopy(network)
     method.plan(network).apply(adapted)
     adapted.method = method  # type: ignore[assignment]

@@ -1,6 +1,7 @@
 """What methods are made of: small changes to a network, in place, by the names of its modules."""
 
 from pocketune.surgery.branch import BRANCH, add_branches
+from pocketune.surgery.filter import filter_convolution
 from pocketune.surgery.freeze import (
     batch_norms,
     disable_inplace,
@@ -16,6 +17,7 @@ __all__ = [
     "add_branches",
     "batch_norms",
     "disable_inplace",
+    "filter_convolution",
     "freeze_batch_norms",
     "parameters_under",
     "swap",
