@@ -70,8 +70,11 @@ class _Shortcut(nn.Module):
         return logits
 
 
-def test_two_tensors_into_the_trained_part_are_no_features() -> None:
+def test_of_two_tensors_into_the_trained_part_the_one_that_makes_the_other() -> None:
     network = _Shortcut(adapt(tiny(), TopBlocks(blocks=1)))
     network.normalization = Normalization.IMAGENET  # type: ignore[assignment]
     step = trace_step(network, batch=BATCH, size=SIZE, label_smoothing=0.0, noise=[])
-    assert features_node(step, SIZE) is None
+    node = features_node(step, SIZE)
+    assert node is not None
+    assert node.target is torch.ops.aten.hardtanh.default  # the stem's activation
+    assert tuple(node.meta["val"].shape[1:]) == (4, 8, 8)

@@ -11,22 +11,27 @@ from pocketune.compiler.trace import Traced
 def features_node(traced: Traced, size: int) -> fx.Node | None:
     """The one tensor that carries everything from the frozen part into the trained part.
 
-    None where there is no such tensor, and where it has no fewer elements than the image it is
-    made from: then nothing is gained by running the frozen part by itself.
+    It is the last one through which all of the trained part depends on the images. What the
+    trained part needs of it beside it, such as sums that a layer keeps for its backward pass, is
+    computed from it in every step.
+
+    None where there is no such tensor but the images, and where it has no fewer elements than the
+    image it is made from: then nothing is gained by running the frozen part by itself.
     """
     images = traced.placeholders["images"]
     frozen = _frozen_nodes(traced, images)
     needed = _ancestors(node for _, node in traced.outputs)
     frontier = {
-        source
-        for node in needed - frozen
-        for source in node.all_input_nodes
-        if source in frozen and source is not images
+        source for node in needed - frozen for source in node.all_input_nodes if source in frozen
     }
-    reads_images = any(images in node.all_input_nodes for node in needed - frozen)
-    if len(frontier) != 1 or reads_images:
+    place = {node: i for i, node in enumerate(traced.graph.nodes)}
+    while len(frontier) > 1:
+        last = max(frontier, key=place.__getitem__)
+        frontier.remove(last)
+        frontier.update(source for source in last.all_input_nodes if source in frozen)
+    node = next(iter(frontier), images)
+    if node is images:
         return None
-    (node,) = frontier
     return node if prod(node.meta["val"].shape[1:]) < 3 * size * size else None
 
 
