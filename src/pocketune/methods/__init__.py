@@ -8,6 +8,7 @@ from pocketune.methods.baselines import (
     TopBlocks,
 )
 from pocketune.methods.filter_choice import FilterChoice, measure_filters
+from pocketune.methods.filter_quality import LayerSNR, dc_energy, gradient_snr
 from pocketune.methods.gradient_filter import GradientFilter
 from pocketune.methods.method import Method, Sum, adapt
 from pocketune.methods.plan import MethodConflict, Plan
@@ -27,6 +28,7 @@ __all__ = [
     "FullFineTune",
     "GradientFilter",
     "LastLayer",
+    "LayerSNR",
     "Method",
     "MethodConflict",
     "NormAndLast",
@@ -36,7 +38,9 @@ __all__ = [
     "TrainableCount",
     "adapt",
     "create_method",
+    "dc_energy",
     "describe_method",
+    "gradient_snr",
     "list_methods",
     "measure_filters",
     "method_from_dict",

@@ -7,8 +7,10 @@ the less noise filtering adds to a gradient that passes it.
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf, log10
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -46,6 +48,12 @@ class LayerSNR:
         )
 
 
+class _Gradients(NamedTuple):
+    output: Tensor
+    input: Tensor | None
+    kernel: Tensor
+
+
 def gradient_snr(
     network: nn.Module, method: GradientFilter, images: Tensor, labels: Tensor
 ) -> list[LayerSNR]:
@@ -68,11 +76,22 @@ def gradient_snr(
     factories = method.plan(network).replaced
     if not factories:
         raise PocketuneError(f"{method} names no layers; give their number, or their names")
-    exact = _gradients(network, list(factories), {}, images, labels)
-    filtered = _gradients(network, list(factories), factories, images, labels)
-    return [
-        LayerSNR(name, *map(_decibels, exact[name], filtered[name])) for name in reversed(factories)
-    ]
+    layers = list(factories)
+    exact = _gradients(network, layers, {}, images, labels)
+    filtered = _gradients(network, layers, factories, images, labels)
+    return [_snr(name, exact[name], filtered[name]) for name in reversed(layers)]
+
+
+def _snr(layer: str, exact: _Gradients, filtered: _Gradients) -> LayerSNR:
+    passed_on = None
+    if exact.input is not None and filtered.input is not None:
+        passed_on = _decibels(exact.input, filtered.input)
+    return LayerSNR(
+        layer,
+        _decibels(exact.output, filtered.output),
+        passed_on,
+        _decibels(exact.kernel, filtered.kernel),
+    )
 
 
 def dc_energy(network: nn.Module) -> dict[str, float]:
@@ -100,35 +119,38 @@ def _dc_share(kernel: Tensor) -> float:
 def _gradients(
     network: nn.Module,
     layers: list[str],
-    factories: dict[str, Factory],
+    factories: Mapping[str, Factory],
     images: Tensor,
     labels: Tensor,
-) -> dict[str, tuple[Tensor, Tensor | None, Tensor]]:
-    """Of output, input and kernel of each layer."""
+) -> dict[str, _Gradients]:
     network = copy.deepcopy(network).eval()
     disable_inplace(network)
     swap(network, factories)
     train_only(network, {f"{name}.weight" for name in layers})
-    maps: dict[str, tuple[Tensor, Tensor]] = {}
+    outputs: dict[str, Tensor] = {}
+    inputs: dict[str, Tensor] = {}
     for name in layers:
 
-        def record(_: nn.Module, inputs: tuple[Tensor], y: Tensor, name: str = name) -> None:
-            maps[name] = (y, inputs[0])
-            for tensor in maps[name]:
-                if tensor.requires_grad:
-                    tensor.retain_grad()
+        def record(_: nn.Module, arguments: tuple[Tensor], y: Tensor, name: str = name) -> None:
+            outputs[name] = y
+            if arguments[0].requires_grad:
+                inputs[name] = arguments[0]
 
         network.get_submodule(name).register_forward_hook(record)
-    functional.cross_entropy(network(images), labels).backward()
+    loss = functional.cross_entropy(network(images), labels)
+    wanted = {
+        **{("output", name): y for name, y in outputs.items()},
+        **{("input", name): x for name, x in inputs.items()},
+        **{("kernel", name): network.get_parameter(f"{name}.weight") for name in layers},
+    }
+    found = dict(zip(wanted, torch.autograd.grad(loss, list(wanted.values())), strict=True))
     return {
-        name: (y.grad, x.grad, network.get_parameter(f"{name}.weight").grad)
-        for name, (y, x) in maps.items()
+        name: _Gradients(found["output", name], found.get(("input", name)), found["kernel", name])
+        for name in layers
     }
 
 
-def _decibels(exact: Tensor | None, filtered: Tensor | None) -> float | None:
-    if exact is None or filtered is None:
-        return None
+def _decibels(exact: Tensor, filtered: Tensor) -> float:
     signal = exact.double().square().sum().item()
     noise = (filtered.double() - exact.double()).square().sum().item()
     if noise == 0:
