@@ -70,7 +70,7 @@ LAYERS = {
 
 
 @pytest.mark.parametrize("layout", [ALWAYS_ROWS, NEVER_ROWS], ids=["rows", "plain"])
-@pytest.mark.parametrize("alignment", ["paper", "reference"])
+@pytest.mark.parametrize("alignment", ["natural", "paper", "reference"])
 @pytest.mark.parametrize("patch", [2, 3])
 @pytest.mark.parametrize("kind", LAYERS)
 def test_layers(kind: str, patch: int, alignment: str, layout: int) -> None:

@@ -135,7 +135,7 @@ def test_auto_filters_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "features.18.0" not in filtered(adapted)
     assert len(filtered(adapted)) == 3
     assert "features.18.0.weight" in trained(adapted)
-    assert asked == {"patch": 4, "alignment": "paper", "batch": 2, "size": 96}
+    assert asked == {"patch": 4, "alignment": "natural", "batch": 2, "size": 96}
 
 
 @pytest.mark.parametrize("layers", ["trained", "auto"])
@@ -164,7 +164,9 @@ def test_refuses_a_bad_patch(patch: object) -> None:
 
 
 def test_refuses_an_unknown_alignment() -> None:
-    with pytest.raises(PocketuneError, match="alignment='centre' must be one of paper, reference"):
+    with pytest.raises(
+        PocketuneError, match="alignment='centre' must be one of natural, paper, reference"
+    ):
         GradientFilter(alignment="centre")
 
 

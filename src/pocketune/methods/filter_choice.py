@@ -54,7 +54,7 @@ def measure_filters(
     layers: Sequence[str],
     *,
     patch: int = 2,
-    alignment: str = "paper",
+    alignment: str = "natural",
     batch: int = 8,
     size: int = 224,
 ) -> list[FilterChoice]:

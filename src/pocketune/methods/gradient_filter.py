@@ -39,14 +39,14 @@ class GradientFilter(Method):
         patch: rows and columns of a patch of a convolution's output.
         layers: how many convolutions, counted from the classifier, shortcuts' own left out; or
             the names of some; or `"trained"` or `"auto"`.
-        alignment: `"paper"` or `"reference"`: see `FilteredConv2d`.
+        alignment: `"natural"`, `"paper"` or `"reference"`: see `FilteredConv2d`.
         batch: images of a step, for the measurements of `"auto"`.
         size: height and width of the images, for the measurements of `"auto"`.
     """
 
     patch: int = 2
     layers: int | str | tuple[str, ...] = 4
-    alignment: str = "paper"
+    alignment: str = "natural"
     batch: int = 8
     size: int = 224
 

@@ -15,7 +15,7 @@ _KINDS: dict[type[nn.Module], type[FilteredConv2d]] = {SameConv2d: FilteredSameC
 
 
 def filter_convolution(
-    conv: nn.Module, *, patch: int = 2, alignment: str = "paper"
+    conv: nn.Module, *, patch: int = 2, alignment: str = "natural"
 ) -> FilteredConv2d:
     """`conv` with filtered gradients and the same parameters; see `FilteredConv2d`.
 
