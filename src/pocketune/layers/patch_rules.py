@@ -77,8 +77,8 @@ def reference_filter(conv: Geometry, patch: int) -> Filter:
 def natural_filter(conv: Geometry, patch: int) -> Filter:
     """Patches as in `paper_filter`, averages over the elements that are on the map.
 
-    Neither borders nor strides change the scale of a gradient that is the same everywhere: of the
-    three rules the one with the least noise, see benchmarks/results/filter_quality.md.
+    Neither borders nor strides change the scale of a gradient that is the same everywhere. Of the
+    three rules the one with the least noise on average: benchmarks/results/filter_quality.md.
     """
     return paper_filter(conv, patch)._replace(divisor=None)
 
