@@ -44,8 +44,8 @@ class FilteredConv2d(nn.Conv2d):
 
     Args:
         patch: rows and columns of a patch of the output.
-        alignment: where patches lie and what averages divide by: `"natural"`, `"paper"` or `"reference"`; see `natural_filter` and so on in
-            `pocketune.layers.patch_rules`.
+        alignment: where patches lie and what averages divide by: `"natural"`, `"paper"` or
+            `"reference"`; the rules are in `pocketune.layers.patch_rules`.
         options: all other arguments of `nn.Conv2d`.
 
     Raises:
