@@ -54,7 +54,7 @@ def test_the_contenders_kits_come_with_the_package(contender):
     manifest = Kit.open(path).manifest
     assert manifest.method["name"] == contender.kit
     assert manifest.network["name"] == "mobilenet_v2"
-    assert (manifest.size, len(manifest.classes)) == (64, 10)
+    assert (manifest.size, len(manifest.classes)) == (96, 10)
 
 
 def test_every_bundled_kit_opens():

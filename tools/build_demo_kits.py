@@ -15,7 +15,7 @@ from safetensors import safe_open
 
 import pocketune
 
-BATCH, SIZE = 16, 64
+BATCH, SIZE = 16, 96
 METHODS = {"last": pocketune.LastLayer(), "blocks": pocketune.TopBlocks(blocks=3)}
 
 

