@@ -16,6 +16,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves
 
 from pocketune.errors import PocketuneError
+from pocketune.layers.quantised_conv import count_int8_weights
 from pocketune.networks import Anatomy, anatomy
 from pocketune.networks.squeeze_excite import SqueezeExcite
 
@@ -104,7 +105,8 @@ class Walk:
 
     def count_parameters(self, *, trained: bool) -> int:
         """Parameters that are trained, or that are not; each counted once."""
-        return sum(p.numel() for p in self.network.parameters() if p.requires_grad is trained)
+        count = sum(p.numel() for p in self.network.parameters() if p.requires_grad is trained)
+        return count if trained else count + count_int8_weights(self.network)
 
 
 def walk(
