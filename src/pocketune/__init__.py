@@ -24,6 +24,7 @@ _HOMES = {
     "methods": [
         "BiasAndLast",
         "FullFineTune",
+        "GradientFilter",
         "LastLayer",
         "MobileTL",
         "NormAndLast",

@@ -8,7 +8,7 @@ from torch import nn
 
 from pocketune.accounting import walk
 from pocketune.errors import PocketuneError
-from pocketune.methods import FullFineTune, LastLayer, TopBlocks, adapt
+from pocketune.methods import FullFineTune, LastLayer, MobileTL, TopBlocks, adapt
 from pocketune.networks import create_network
 from pocketune.surgery import add_branches
 
@@ -114,6 +114,16 @@ class TestGradients:
         network = nn.Sequential(layer, nn.Linear(3, 3).requires_grad_(False), layer)
         seen = walk(network, (3,))
         assert seen.count_parameters(trained=True) == seen.count_parameters(trained=False) == 12
+
+    def test_weights_in_8_bits_are_counted_too(self):
+        network = on_meta("mobilenet_v2", classes=5)
+        whole, eighth = (
+            walk(adapt(network, MobileTL(1, frozen_bits=bits)), (3, 32, 32)) for bits in (32, 8)
+        )
+        for trained in (True, False):
+            assert eighth.count_parameters(trained=trained) == whole.count_parameters(
+                trained=trained
+            )
 
 
 class TestTheNetworkStaysAsItIs:

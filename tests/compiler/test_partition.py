@@ -11,7 +11,7 @@ from pocketune.compiler import compile
 from pocketune.compiler.noise import supply_noise
 from pocketune.compiler.partition import features_nodes
 from pocketune.compiler.trace import trace_predict, trace_step
-from pocketune.methods import RepNet, TopBlocks, adapt, create_method
+from pocketune.methods import GradientFilter, RepNet, TopBlocks, adapt, create_method
 from pocketune.networks import Normalization, create_network
 
 from .networks import BATCH, SIZE, tiny
@@ -85,3 +85,13 @@ def test_a_kit_with_two_tensors_of_features(tmp_path: Path) -> None:
     kit = compile(network, tmp_path / "kit", batch=2, size=64)
     pooled_image, block = 3 * 8 * 8, 8 * 16 * 16
     assert kit.manifest.features == (pooled_image + block,)
+
+
+def test_sums_that_a_filtered_convolution_keeps_are_no_features() -> None:
+    network = create_network("mobilenet_v2", classes=3, width=0.1)
+    exact, filtered = (
+        features_shapes(network, method, 64)
+        for method in (TopBlocks(blocks=1), TopBlocks(blocks=1) + GradientFilter(layers="trained"))
+    )
+    assert exact == filtered
+    assert filtered[0] is not None

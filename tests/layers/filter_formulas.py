@@ -49,7 +49,7 @@ def memberships(case: Case, axis: int) -> tuple[Tensor, Tensor]:
     r, s = case.patch, case.stride[axis]
     y, x = case.output_size()[axis], case.size[axis]
     count = ceil(y / r)
-    if case.alignment == "paper":
+    if case.alignment != "reference":
         middle_tap = case.dilation[axis] * ((case.kernel[axis] - 1) // 2) - case.padding[axis]
         first_y, first_x = 0, middle_tap
     else:
@@ -64,9 +64,11 @@ def filtered_gradients(case: Case, x: Tensor, w: Tensor, g: Tensor) -> tuple[Ten
     (down_y, down_x), (across_y, across_x) = memberships(case, 0), memberships(case, 1)
     average = torch.einsum("pi,qj,noij->nopq", down_y, across_y, g)
     if case.alignment == "paper":
-        average = average / (case.patch**2 * case.stride[0] * case.stride[1])
+        average = average / case.patch**2
     else:
         average = average / torch.outer(down_y.sum(1), across_y.sum(1))
+    if case.alignment != "reference":
+        average = average / (case.stride[0] * case.stride[1])
     sums = torch.einsum("pi,qj,ncij->ncpq", down_x, across_x, x)
     small = torch.zeros_like(sums)
     of_kernel = torch.zeros_like(w)

@@ -12,7 +12,7 @@ from pocketune.layers import FilteredConv2d
 
 from .filter_formulas import Case, filtered_gradients
 
-ALIGNMENTS = ["paper", "reference"]
+ALIGNMENTS = ["natural", "paper", "reference"]
 
 
 @st.composite
@@ -118,9 +118,8 @@ def test_paper_is_exact_for_patches_of_equal_gradients_behind_a_1x1_kernel() -> 
 
 def test_a_constant_gradient_far_from_borders_passes_a_strided_kernel_at_natural_scale() -> None:
     """Why `paper` divides by the stride's square, and what `reference` leaves out."""
-    exact, paper, reference = (
-        _middle_of_input_gradient(name) for name in (None, "paper", "reference")
-    )
+    exact, natural, paper, reference = map(_middle_of_input_gradient, [None, *ALIGNMENTS])
+    torch.testing.assert_close(natural, exact)
     torch.testing.assert_close(paper, exact)
     torch.testing.assert_close(reference, 4 * exact)
 
@@ -233,7 +232,7 @@ def test_padding_by_other_modes_is_padding_before_the_convolution() -> None:
 
 def test_says_what_it_is() -> None:
     assert repr(FilteredConv2d(2, 3, 1, patch=4)) == (
-        "FilteredConv2d(2, 3, kernel_size=(1, 1), stride=(1, 1), patch=4, alignment='paper')"
+        "FilteredConv2d(2, 3, kernel_size=(1, 1), stride=(1, 1), patch=4, alignment='natural')"
     )
 
 
@@ -244,7 +243,9 @@ def test_refuses_a_patch_that_is_none(patch: object) -> None:
 
 
 def test_refuses_an_unknown_alignment() -> None:
-    with pytest.raises(PocketuneError, match="alignment='left' must be one of paper, reference"):
+    with pytest.raises(
+        PocketuneError, match="alignment='left' must be one of natural, paper, reference"
+    ):
         FilteredConv2d(2, 3, 1, alignment="left")
 
 

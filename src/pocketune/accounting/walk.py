@@ -104,7 +104,7 @@ class Walk:
         return tuple(linear[-1:])
 
     def count_parameters(self, *, trained: bool) -> int:
-        """Parameters that are trained, or that are not; each counted once."""
+        """Parameters that are trained, or that are not, weights in 8 bits among them."""
         count = sum(p.numel() for p in self.network.parameters() if p.requires_grad is trained)
         return count if trained else count + count_int8_weights(self.network)
 

@@ -1,12 +1,10 @@
 """Dropout whose mask is an input, so that a graph without random numbers can train with it."""
 
-import copy
-from collections.abc import Iterable
-
 import torch
 from torch import Tensor, nn
 
 from pocketune.device.manifest import NoiseSpec
+from pocketune.networks.shapes import input_shapes
 
 
 class SuppliedDropout(nn.Module):
@@ -49,7 +47,7 @@ def supply_noise(network: nn.Module, batch: int, size: int) -> tuple[NoiseSpec, 
         The masks, by the names of their buffers, in the order of `network.named_modules()`.
     """
     keep = {name: k for name, m in network.named_modules() if (k := _keep(m)) < 1}
-    shapes = _input_shapes(network, keep, (batch, 3, size, size)) if keep else {}
+    shapes = input_shapes(network, keep, (batch, 3, size, size)) if keep else {}
     used = [name for name in keep if name in shapes]
     for name in used:
         supplied = SuppliedDropout(keep[name], shapes[name])
@@ -62,20 +60,3 @@ def _keep(module: nn.Module) -> float:
     if isinstance(module, nn.Dropout):
         return 1 - module.p
     return module.keep if isinstance(module, SuppliedDropout) else 1
-
-
-def _input_shapes(
-    network: nn.Module, names: Iterable[str], images: tuple[int, ...]
-) -> dict[str, tuple[int, ...]]:
-    """Shape of the input of each of these modules that a forward pass calls; computes nothing."""
-    shapes: dict[str, tuple[int, ...]] = {}
-    probe = copy.deepcopy(network).to("meta").eval()
-    for name in names:
-
-        def record(_: nn.Module, inputs: tuple[Tensor, ...], name: str = name) -> None:
-            shapes[name] = tuple(inputs[0].shape)
-
-        probe.get_submodule(name).register_forward_pre_hook(record)
-    with torch.no_grad():
-        probe(torch.empty(images, device="meta"))
-    return shapes

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from math import prod
 
+import torch
 from torch import fx
 
 from pocketune.compiler.trace import Traced
@@ -12,14 +13,19 @@ def features_nodes(traced: Traced, size: int) -> tuple[fx.Node, ...]:
     """The tensors that carry everything from the frozen part into the trained part, in order.
 
     Most methods have one. With a side branch that reads the image there is the pooled image
-    besides. Empty where the trained part reads the images themselves, and where the tensors have
-    no fewer elements than the image they are made from: then nothing is gained by running the
-    frozen part by itself.
+    besides. What follows from the others without a convolution, such as sums that a layer keeps
+    for its backward pass, is none of them: every step computes it. Empty where the trained part
+    reads the images themselves, and where the tensors have no fewer elements than the image they
+    are made from: then nothing is gained by running the frozen part by itself.
     """
     images = traced.placeholders["images"]
     frozen = _frozen_nodes(traced, images)
     needed = _ancestors(node for _, node in traced.outputs)
     frontier = {source for node in needed - frozen for source in node.all_input_nodes} & frozen
+    constants = {traced.placeholders[name] for name in traced.constants}
+    for node in reversed(traced.graph.nodes):
+        if node in frontier and _follows_cheaply(node, constants | frontier - {node}):
+            frontier.remove(node)
     shapes = [tensor_shape(node) for node in frontier]
     if images in frontier or sum(map(prod, shapes)) >= 3 * size * size:
         return ()
@@ -29,6 +35,15 @@ def features_nodes(traced: Traced, size: int) -> tuple[fx.Node, ...]:
 def tensor_shape(node: fx.Node) -> tuple[int, ...]:
     """Shape of a node's tensor for one image."""
     return tuple(node.meta["val"].shape[1:])
+
+
+def _follows_cheaply(node: fx.Node, given: set[fx.Node]) -> bool:
+    """Whether a node can be computed from given ones without a convolution."""
+    if node in given or node.op == "get_attr":
+        return True
+    if node.op == "placeholder" or node.target is torch.ops.aten.convolution.default:
+        return False
+    return all(_follows_cheaply(source, given) for source in node.all_input_nodes)
 
 
 def _frozen_nodes(traced: Traced, images: fx.Node) -> set[fx.Node]:

@@ -7,7 +7,7 @@ from pocketune.layers.activation import (
     SignedReLU,
     SignedReLU6,
 )
-from pocketune.layers.filtered_conv import FilteredConv2d
+from pocketune.layers.filtered_conv import FilteredConv2d, check_filter
 from pocketune.layers.frozen_conv import FrozenConv2d
 from pocketune.layers.group_norm import GroupNorm
 from pocketune.layers.lite_residual import LiteResidual
@@ -33,3 +33,4 @@ __all__ = [
     "round_to_int8",
     "standardized",
 ]
+__all__ = ["FilteredConv2d", "FrozenBatchNorm2d", "check_filter"]

@@ -44,8 +44,8 @@ class FilteredConv2d(nn.Conv2d):
 
     Args:
         patch: rows and columns of a patch of the output.
-        alignment: where patches lie and what averages divide by: `"paper"` (see `paper_filter`)
-            or `"reference"` (see `reference_filter`).
+        alignment: where patches lie and what averages divide by: `"natural"`, `"paper"` or
+            `"reference"`; the rules are in `pocketune.layers.patch_rules`.
         options: all other arguments of `nn.Conv2d`.
 
     Raises:
@@ -54,7 +54,7 @@ class FilteredConv2d(nn.Conv2d):
     """
 
     def __init__(
-        self, *arguments: Any, patch: int = 2, alignment: str = "paper", **options: Any
+        self, *arguments: Any, patch: int = 2, alignment: str = "natural", **options: Any
     ) -> None:
         super().__init__(*arguments, **options)
         check_filter(patch, alignment)
@@ -63,7 +63,7 @@ class FilteredConv2d(nn.Conv2d):
 
     @classmethod
     def from_conv(
-        cls: type[Filtered], conv: nn.Module, patch: int = 2, alignment: str = "paper"
+        cls: type[Filtered], conv: nn.Module, patch: int = 2, alignment: str = "natural"
     ) -> Filtered:
         """Take over the parameters of a convolution (the same objects, not copies).
 
@@ -148,6 +148,8 @@ class _FilteredConv(torch.autograd.Function):
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         taps, sums = ctx.saved_tensors
         average = patch_mean(g, ctx.filter.output, ctx.filter.divisor)
+        if ctx.filter.meets > 1:
+            average = average / ctx.filter.meets
         of_input = of_kernel = of_bias = None
         if ctx.needs_input_grad[0]:
             small = input_gradient(average, taps, ctx.filter.dilation, ctx.groups)

@@ -29,6 +29,8 @@ class Filter(NamedTuple):
         input: patches of the input, one for each of the output's.
         divisor: of the sum of a patch of the output's gradient; None for the number of its
             elements that are on the map.
+        meets: elements of a patch of the input for each one that a given tap meets; both
+            gradients are divided by it.
         dilation: of the kernel, in patches of the input; 0 where its taps are too near each
             other to be told apart, so that only their sum counts.
     """
@@ -36,6 +38,7 @@ class Filter(NamedTuple):
     output: Patches
     input: Patches
     divisor: int | None
+    meets: int
     dilation: Pair
 
 
@@ -53,9 +56,9 @@ def paper_filter(conv: Geometry, patch: int) -> Filter:
     count, size = _count(conv.y, patch), _input_size(conv, patch)
     middle = [d * ((k - 1) // 2) for k, d in zip(conv.kernel, conv.dilation, strict=True)]
     start = middle[0] - conv.padding[0], middle[1] - conv.padding[1]
-    divisor = patch**2 * conv.stride[0] * conv.stride[1]
     output = Patches((patch, patch), (0, 0), count)
-    return Filter(output, Patches(size, start, count), divisor, _dilation(conv, size))
+    meets = conv.stride[0] * conv.stride[1]
+    return Filter(output, Patches(size, start, count), patch**2, meets, _dilation(conv, size))
 
 
 def reference_filter(conv: Geometry, patch: int) -> Filter:
@@ -68,10 +71,20 @@ def reference_filter(conv: Geometry, patch: int) -> Filter:
     count, size = _count(conv.y, patch), _input_size(conv, patch)
     output = Patches((patch, patch), _centred((patch, patch), count, conv.y), count)
     below = Patches(size, _centred(size, count, conv.x), count)
-    return Filter(output, below, None, _dilation(conv, size))
+    return Filter(output, below, None, 1, _dilation(conv, size))
+
+
+def natural_filter(conv: Geometry, patch: int) -> Filter:
+    """Patches as in `paper_filter`, averages over the elements that are on the map.
+
+    Neither borders nor strides change the scale of a gradient that is the same everywhere. Of the
+    three rules the one with the least noise on average: benchmarks/results/filter_quality.md.
+    """
+    return paper_filter(conv, patch)._replace(divisor=None)
 
 
 ALIGNMENTS: dict[str, Callable[[Geometry, int], Filter]] = {
+    "natural": natural_filter,
     "paper": paper_filter,
     "reference": reference_filter,
 }

@@ -7,6 +7,9 @@ from pocketune.methods.baselines import (
     NormAndLast,
     TopBlocks,
 )
+from pocketune.methods.filter_choice import FilterChoice, measure_filters
+from pocketune.methods.filter_quality import LayerSNR, dc_energy, gradient_snr
+from pocketune.methods.gradient_filter import GradientFilter
 from pocketune.methods.method import Method, Sum, adapt, complete_plan
 from pocketune.methods.mobiletl import MobileTL
 from pocketune.methods.plan import MethodConflict, Plan
@@ -25,8 +28,11 @@ from pocketune.methods.tinytl import TinyTL
 
 __all__ = [
     "BiasAndLast",
+    "FilterChoice",
     "FullFineTune",
+    "GradientFilter",
     "LastLayer",
+    "LayerSNR",
     "Method",
     "MethodConflict",
     "MobileTL",
@@ -41,8 +47,11 @@ __all__ = [
     "adapt",
     "complete_plan",
     "create_method",
+    "dc_energy",
     "describe_method",
+    "gradient_snr",
     "list_methods",
+    "measure_filters",
     "method_from_dict",
     "method_to_dict",
     "register_method",

@@ -41,6 +41,24 @@ class Method(ABC):
         """
         return plan
 
+    def settle(self, network: nn.Module, plan: Plan) -> "Method":  # noqa: ARG002
+        """This method with what depends on everything that is trained filled in.
+
+        `adapt` calls it once, before the plan that it carries out, and records its result as the
+        network's method: whoever builds the network again need not decide again.
+
+        Args:
+            network: what is adapted; it stays as it is.
+            plan: of this method, or of the whole sum that it is part of, before settling.
+
+        Returns:
+            This very method, unless a subclass has something to settle.
+
+        Raises:
+            PocketuneError: if the method does not fit what is trained.
+        """
+        return self
+
     def adapt(self, network: nn.Module) -> nn.Module:
         """See `adapt`."""
         return adapt(network, self)
@@ -87,6 +105,10 @@ class Sum(Method):
             plan = method.refine(plan, network)
         return plan
 
+    def settle(self, network: nn.Module, plan: Plan) -> "Sum":
+        """Every method in view of what all of them train."""
+        return Sum(tuple(method.settle(network, plan) for method in self.methods))
+
     def __str__(self) -> str:
         return " + ".join(map(str, self.methods))
 
@@ -104,8 +126,8 @@ def complete_plan(method: Method, network: nn.Module) -> Plan:
 def adapt(network: nn.Module, method: Method, *, frozen_bits: int | None = None) -> nn.Module:
     """A copy of `network` ready to be fine-tuned by `method`; `network` stays as it is.
 
-    The copy has `method` as an attribute besides those that `network` has. Parameters that are
-    not trained have `requires_grad=False`, batch norms that are not trained are
+    The copy has `method`, settled, as an attribute besides those that `network` has. Parameters
+    that are not trained have `requires_grad=False`, batch norms that are not trained are
     `FrozenBatchNorm2d`, and activations do not work in place.
 
     Args:
@@ -124,6 +146,7 @@ def adapt(network: nn.Module, method: Method, *, frozen_bits: int | None = None)
             f"the network is adapted to {earlier} already; adapt the original network, "
             f"to both with {earlier} + {method}"
         )
+    method = method.settle(network, method.plan(network))
     adapted = copy.deepcopy(network)
     plan = complete_plan(method, network)
     replace(plan, frozen_bits=frozen_bits or plan.frozen_bits).apply(adapted)

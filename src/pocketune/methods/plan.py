@@ -63,9 +63,13 @@ class Plan:
         """Carry the plan out, in place.
 
         Raises:
+            PocketuneError: if a layer to replace is not there.
             MethodConflict: if a parameter to train is not there once layers are replaced.
         """
         add_branches(network, self.branches)
+        absent = self.replaced.keys() - {name for name, _ in network.named_modules()}
+        if absent:
+            raise PocketuneError(f"the network has no layer {min(absent)} to replace")
         swap(network, self.replaced)
         missing = self.trained.difference(name for name, _ in network.named_parameters())
         if missing:

@@ -2,6 +2,7 @@
 
 from pocketune.surgery.activation import masked_activations, signed_activations
 from pocketune.surgery.branch import BRANCH, add_branches
+from pocketune.surgery.filter import filter_convolution
 from pocketune.surgery.freeze import (
     batch_norms,
     disable_inplace,
@@ -21,6 +22,7 @@ __all__ = [
     "add_branches",
     "batch_norms",
     "disable_inplace",
+    "filter_convolution",
     "freeze_batch_norms",
     "freeze_convolutions",
     "masked_activations",

@@ -13,6 +13,7 @@ from pocketune.methods import (
     FullFineTune,
     LastLayer,
     Method,
+    MobileTL,
     NormAndLast,
     TinyTL,
     TopBlocks,
@@ -23,7 +24,7 @@ from pocketune.networks import anatomy
 from pocketune.networks.conv import ConvNormActivation
 from pocketune.networks.squeeze_excite import SqueezeExcite
 from pocketune.surgery import swap
-from pocketune.tables.settings import shapes
+from pocketune.tables.settings import add_lite_residuals, shapes
 from pocketune.tables.table import About, Cell, Row, register_table
 
 PARAMETERS, TRAINED = "parameters", "trained parameters"
@@ -79,6 +80,7 @@ TABLE_3: tuple[tuple[str, Method, int, float, float], ...] = (
     ("FT-BN", NormAndLast(), 162_596, 189.9, 11_066.1),
     ("FT-Bias", BiasAndLast(), 145_348, 30.6, 10_446.5),
     ("FT-3BLKs", TopBlocks(3), 1_695_972, 40.5, 7_728.0),
+    ("MobileTL-3BLKs", MobileTL(3), 1_691_364, 33.7, 7_699.0),
     ("FT-Last", LastLayer(), 128_100, 29.0, 5_325.9),
     ("TinyTL-B", TinyTL(lite_residual=False), 145_348, 31, 10_446.5),
     ("TinyTL-L", TinyTL(bias=False), 1_944_516, 32, 13_505.9),
@@ -128,6 +130,8 @@ def table_4() -> Iterator[Row]:
         network = adapt(shapes("mobilenet_v3_small", classes=10), TopBlocks(3))
         change(network)
         yield Row(label, {MEMORY: Cell(paper, _megabytes(network))})
+    network = adapt(shapes("mobilenet_v3_small", classes=10), MobileTL(3))
+    yield Row("MobileTL", {MEMORY: Cell(35.8, _megabytes(network))})
 
 
 def _change_nothing(_: nn.Module) -> None:
@@ -154,8 +158,16 @@ def _use_relu(network: nn.Module) -> None:
 )
 def table_5() -> Iterator[Row]:
     """Three blocks and what stands beside them."""
-    vanilla = adapt(shapes("proxylessnas_mobile", classes=10), TopBlocks(3))
+    network = shapes("proxylessnas_mobile", classes=10)
+    vanilla, ours = adapt(network, TopBlocks(3)), adapt(network, MobileTL(3))
     yield Row("vanilla", _trained_and_memory(vanilla, 1_580_682, 40.1))
+    yield Row("MobileTL", _trained_and_memory(ours, 1_576_074, 33.2))
+    patched = add_lite_residuals(adapt(network, MobileTL(3)), blocks=3)
+    yield Row("MobileTL with patches", _trained_and_memory(patched, 2_211_466, 35.8))
+    for block in anatomy(ours).blocks[-3:]:
+        ours.get_submodule(block.name).requires_grad_(False)
+    alone = add_lite_residuals(ours, blocks=3)
+    yield Row("patches, their blocks frozen", _trained_and_memory(alone, 1_060_362, 32.3))
 
 
 def _trained_and_memory(network: nn.Module, trained: int, memory: float) -> dict[str, Cell]:

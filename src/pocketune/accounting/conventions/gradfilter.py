@@ -123,9 +123,9 @@ def _filtered_flops(call: Call, batch: int) -> Flops:
 
 def _kernel(call: Call) -> tuple[int, int]:
     """Pairs of an input and an output channel, and taps for each pair."""
-    assert isinstance(call.module, nn.Conv2d)
-    taps = elements(call.module.kernel_size)
-    return call.module.weight.numel() // taps, taps
+    conv = call.module
+    assert isinstance(conv, nn.Conv2d)
+    return conv.in_channels * conv.out_channels // conv.groups, elements(conv.kernel_size)
 
 
 def _patches(call: Call) -> int:

@@ -14,6 +14,7 @@ from pocketune.compiler.lower import (  # noqa: F401 - their rules register them
     group_norm,
     mask,
     norm,
+    patches,
     pool,
     resample,
     shape,

@@ -58,7 +58,7 @@ def _transposed(
     geo = geometry(shape[1], w, stride, padding, dilation, groups)
     if isinstance(g.made_by, Scaled) and w.constant is not None:
         g, w = fold_scale(g.made_by, w)
-    return _input_gradient(context, geo, g, Value(shape), w)
+    return input_gradient(context, geo, g, Value(shape), w)
 
 
 @lowers(aten.convolution_backward.default)
@@ -81,8 +81,8 @@ def _convolution_backward(
     if isinstance(g.made_by, Scaled) and w.constant is not None and not any(needed[1:]):
         g, w = fold_scale(g.made_by, w)
     return (
-        _input_gradient(context, geo, g, x, w) if needed[0] else None,
-        _kernel_gradient(context, geo, g, x, w) if needed[1] else None,
+        input_gradient(context, geo, g, x, w) if needed[0] else None,
+        kernel_gradient(context, geo, g, x, w) if needed[1] else None,
         _channel_sum(context, g) if needed[2] else None,
     )
 
@@ -90,7 +90,8 @@ def _convolution_backward(
 # ---- gradient of the input
 
 
-def _input_gradient(context: Context, geo: Geometry, g: Value, x: Value, w: Value) -> Value:
+def input_gradient(context: Context, geo: Geometry, g: Value, x: Value, w: Value) -> Value:
+    """Gradient of the input from that of the output; only the shape of `x` is read."""
     if geo.pointwise and context.prefers_rows(x):
         rows = context.builder.add("Gemm", context.rows(g), kernel_matrix(context, w))
         return Value(x.shape, rows=rows)
@@ -142,7 +143,8 @@ def _transposed_convolution(context: Context, geo: Geometry, g: Value, x: Value,
 # ---- gradient of the kernel
 
 
-def _kernel_gradient(context: Context, geo: Geometry, g: Value, x: Value, w: Value) -> Value:
+def kernel_gradient(context: Context, geo: Geometry, g: Value, x: Value, w: Value) -> Value:
+    """Gradient of the kernel from input and output's gradient; only the shape of `w` is read."""
     if geo.pointwise:
         rows = _pointwise_kernel_gradient(context, g, x)
         return Value(w.shape, plain=context.reshape(rows, *w.shape))

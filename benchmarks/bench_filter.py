@@ -1,0 +1,128 @@
+"""Backward time and kept memory of single convolutions, filtered against PyTorch's own.
+
+    python benchmarks/bench_filter.py [--rounds 30] [--threads 2]
+
+Channels last, variants in turns in one process, medians. `full` is the layer's whole backward pass,
+from the gradient of its output to that of its input and kernel. `patches` leaves out pooling the
+one and spreading the other: what remains between filtered layers that hand averages on. Takes
+three minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from statistics import median
+
+import torch
+from torch import Tensor, nn
+
+from pocketune.layers import FilteredConv2d
+from pocketune.layers.patch_gradients import input_gradient, kernel_gradient
+from report import table, write
+
+CASES = {  # batch, in, out, height, width, kernel, groups
+    "dense 3x3, 64 to 64": (8, 64, 64, 56, 56, 3, 1),
+    "dense 3x3, 128 to 128": (8, 128, 128, 28, 28, 3, 1),
+    "dense 3x3, 192 to 64": (1, 192, 64, 120, 160, 3, 1),
+    "1x1, 160 to 960": (8, 160, 960, 7, 7, 1, 1),
+    "1x1, 24 to 144": (8, 24, 144, 56, 56, 1, 1),
+    "depthwise 3x3, 960": (8, 960, 960, 7, 7, 3, 960),
+    "depthwise 3x3, 576": (8, 576, 576, 14, 14, 3, 576),
+    "depthwise 3x3, 144": (8, 144, 144, 56, 56, 3, 144),
+}
+PATCHES = (2, 4, 7)
+
+
+def backward(conv: nn.Module, x: Tensor, g: Tensor) -> Callable[[], object]:
+    """The backward pass alone, as often as it is called."""
+    y = conv(x)
+    wanted = [x, conv.weight]
+    return lambda: torch.autograd.grad(y, wanted, g, retain_graph=True)
+
+
+def between_layers(conv: FilteredConv2d, x: Tensor) -> Callable[[], object]:
+    """The filtered backward pass from averages to averages."""
+    small = [-(-side // conv.patch) for side in x.shape[2:]]
+    sums = channels_last(torch.randn(x.shape[0], conv.in_channels, *small))
+    average = channels_last(torch.randn(x.shape[0], conv.out_channels, *small))
+    taps = conv.weight.detach().sum((2, 3), keepdim=True)
+
+    def run() -> tuple[Tensor, Tensor]:
+        of_kernel = kernel_gradient(average, sums, conv.groups)
+        return (
+            input_gradient(average, taps, (0, 0), conv.groups),
+            of_kernel.expand(conv.weight.shape).contiguous(),
+        )
+
+    return run
+
+
+def channels_last(x: Tensor) -> Tensor:
+    return x.contiguous(memory_format=torch.channels_last)
+
+
+def measure(case: tuple[int, ...], rounds: int) -> list[list[str]]:
+    batch, inputs, outputs, height, width, kernel, groups = case
+    options = {"padding": kernel // 2, "groups": groups, "bias": False}
+    exact = nn.Conv2d(inputs, outputs, kernel, **options).to(memory_format=torch.channels_last)
+    x = channels_last(torch.randn(batch, inputs, height, width)).requires_grad_()
+    g = channels_last(torch.randn(batch, outputs, height, width))
+    variants = {("exact", 1): backward(exact, x, g)}
+    for patch in PATCHES:
+        conv = FilteredConv2d.from_conv(exact, patch=patch)
+        variants["full", patch] = backward(conv, x, g)
+        variants["patches", patch] = between_layers(conv, x)
+    times: dict[tuple[str, int], list[float]] = {name: [] for name in variants}
+    for _ in range(rounds):
+        for name, run in variants.items():
+            start = time.perf_counter()
+            run()
+            times[name].append(1000 * (time.perf_counter() - start))
+    took = {name: median(values) for name, values in times.items()}
+    rows = []
+    for patch in PATCHES:
+        ratios = [took["exact", 1] / took[how, patch] for how in ("full", "patches")]
+        kept = -(-height // patch) * -(-width // patch) / (height * width)
+        rows.append(
+            [
+                str(patch),
+                f"{took['exact', 1]:.2f}",
+                f"{took['full', patch]:.2f}",
+                *(f"{ratio:.1f}" for ratio in ratios),
+                f"{kept:.1%}",
+            ]
+        )
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--threads", type=int, default=2)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(0)
+    rows = []
+    for name, case in CASES.items():
+        batch, _, _, height, width, *_ = case
+        shape = f"{batch} x {height} x {width}"
+        rows += [[name, shape, *row] for row in measure(case, options.rounds)]
+        print(*rows[-len(PATCHES) :], sep="\n", flush=True)
+    header = [
+        "convolution",
+        "batch and map",
+        "patch",
+        "exact, ms",
+        "filtered, ms",
+        "full, times as fast",
+        "patches, times as fast",
+        "kept of the input",
+    ]
+    title = "Backward pass of a convolution with filtered gradients"
+    write("filter", title, f"{options.threads} threads.\n\n{table(header, rows)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""Gradient filtering: the last convolutions trained by gradients averaged over patches."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from torch import nn
+
+from pocketune.errors import PocketuneError
+from pocketune.layers import check_filter
+from pocketune.methods.filter_choice import measure_filters
+from pocketune.methods.method import Method
+from pocketune.methods.plan import Plan
+from pocketune.methods.registry import register_method
+from pocketune.networks import anatomy
+from pocketune.networks.modules import is_convolution
+from pocketune.surgery import BRANCH, filter_convolution, parameters_under
+
+TRAINED, AUTO = "trained", "auto"
+
+
+@register_method("gradfilter")
+@dataclass(frozen=True)
+class GradientFilter(Method):
+    """Train the last convolutions by gradients averaged over patches, and the classifier.
+
+    Efficient On-device Training via Gradient Filtering (Yang, Li and Marculescu, CVPR 2023). The
+    forward pass is exact; see `FilteredConv2d` for the backward pass. Batch norms stay frozen.
+
+    In a sum with methods that train convolutions, `layers="trained"` filters those:
+    `TopBlocks(3) + GradientFilter(layers="trained")`. `"auto"` filters those for which this
+    machine's measurements (`measure_filters`) say that it pays. Both are settled when a network is
+    adapted; its `method` has the names of the layers.
+
+    Attributes:
+        patch: rows and columns of a patch of a convolution's output.
+        layers: how many convolutions, counted from the classifier, shortcuts' own left out; or
+            the names of some; or `"trained"` or `"auto"`.
+        alignment: `"natural"`, `"paper"` or `"reference"`: see `FilteredConv2d`.
+        batch: images of a step, for the measurements of `"auto"`.
+        size: height and width of the images, for the measurements of `"auto"`.
+    """
+
+    patch: int = 2
+    layers: int | str | tuple[str, ...] = 4
+    alignment: str = "natural"
+    batch: int = 8
+    size: int = 224
+
+    def __post_init__(self) -> None:
+        check_filter(self.patch, self.alignment)
+        for name in ("batch", "size"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise PocketuneError(f"{name}={value!r} must be a whole number of at least 1")
+        layers: Any = self.layers
+        if isinstance(layers, list):  # as JSON has it
+            layers = tuple(layers)
+            object.__setattr__(self, "layers", layers)
+        named = isinstance(layers, tuple) and all(isinstance(name, str) for name in layers)
+        counted = isinstance(layers, int) and not isinstance(layers, bool)
+        if not (named or counted or layers in (TRAINED, AUTO)):
+            raise PocketuneError(
+                f"layers={layers!r} must be a number, a list of names, 'trained' or 'auto'"
+            )
+
+    def plan(self, network: nn.Module) -> Plan:
+        """The classifier, and the filtered layers as far as they are known before `settle`.
+
+        Raises:
+            PocketuneError: if the network has not that many convolutions, or no such layer, or
+                the layer is no convolution that can be filtered.
+        """
+        names = self._names(network)
+        trained = set(parameters_under(network, anatomy(network).classifier))
+        for name in names:
+            trained.update(f"{name}.{parameter}" for parameter in _parameters(network, name))
+        factory = partial(filter_convolution, patch=self.patch, alignment=self.alignment)
+        return Plan(frozenset(trained), frozenset(), replaced=dict.fromkeys(names, factory))
+
+    def settle(self, network: nn.Module, plan: Plan) -> GradientFilter:
+        """Put names for `"trained"` and `"auto"`.
+
+        Raises:
+            PocketuneError: if no convolution is trained.
+        """
+        if self.layers not in (TRAINED, AUTO):
+            return self
+        adapted = copy.deepcopy(network)
+        plan.apply(adapted)
+        names = tuple(_trained_convolutions(adapted))
+        if not names:
+            raise PocketuneError(
+                "layers='trained' and 'auto' filter what other methods train, and no convolution "
+                "is trained: add a method, as in TopBlocks() + GradientFilter(layers='trained'), "
+                "or give a number of layers"
+            )
+        if self.layers == AUTO:
+            choices = measure_filters(
+                adapted,
+                names,
+                patch=self.patch,
+                alignment=self.alignment,
+                batch=self.batch,
+                size=self.size,
+            )
+            names = tuple(choice.layer for choice in choices if choice.filtered)
+        return replace(self, layers=names)
+
+    def _names(self, network: nn.Module) -> tuple[str, ...]:
+        if isinstance(self.layers, tuple):
+            return self.layers
+        if isinstance(self.layers, str):
+            return ()
+        convolutions = [
+            layer.conv for layer in anatomy(network).layers if layer.role != "downsample"
+        ]
+        count = len(convolutions)
+        if not 1 <= self.layers <= count:
+            raise PocketuneError(
+                f"layers={self.layers} does not fit a network of {count} convolutions; give a "
+                f"whole number from 1 to {count}, or names"
+            )
+        return tuple(convolutions[-self.layers :])
+
+
+def _parameters(network: nn.Module, name: str) -> list[str]:
+    """Names of a convolution's own parameters.
+
+    Raises:
+        PocketuneError: if the network has no such layer, or it is no convolution.
+    """
+    if f".{BRANCH}." in name:  # another method is about to add it
+        return ["weight"]
+    layer = dict(network.named_modules()).get(name)
+    if layer is None:
+        raise PocketuneError(
+            f"the network has no layer {name}; see anatomy(network).layers for its convolutions"
+        )
+    if not is_convolution(layer):
+        raise PocketuneError(f"layer {name} is a {type(layer).__name__}, no convolution")
+    return [parameter for parameter, _ in layer.named_parameters()]
+
+
+def _trained_convolutions(network: nn.Module) -> list[str]:
+    return [
+        name
+        for name, module in network.named_modules()
+        if is_convolution(module) and module.weight.requires_grad
+    ]

@@ -1,0 +1,25 @@
+"""Give convolutions filtered gradients."""
+
+from torch import nn
+
+from pocketune.layers import FilteredConv2d
+from pocketune.networks.conv import SameConv2d
+
+
+class FilteredSameConv2d(SameConv2d, FilteredConv2d):
+    """`SameConv2d` with filtered gradients; the zeros it pads with are part of its patches."""
+
+
+# Convolutions with a forward pass of their own, and what they become.
+_KINDS: dict[type[nn.Module], type[FilteredConv2d]] = {SameConv2d: FilteredSameConv2d}
+
+
+def filter_convolution(
+    conv: nn.Module, *, patch: int = 2, alignment: str = "natural"
+) -> FilteredConv2d:
+    """`conv` with filtered gradients and the same parameters; see `FilteredConv2d`.
+
+    Raises:
+        PocketuneError: if it is no two-dimensional convolution of a kind that is known.
+    """
+    return _KINDS.get(type(conv), FilteredConv2d).from_conv(conv, patch, alignment)

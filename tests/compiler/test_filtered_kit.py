@@ -1,0 +1,68 @@
+"""Kits of networks with filtered gradients: checked against PyTorch, and smaller."""
+
+from pathlib import Path
+
+import pytest
+from torch import nn
+
+from pocketune.compiler import compile
+from pocketune.layers import FilteredConv2d
+from pocketune.methods import GradientFilter, Method, TopBlocks, adapt
+from pocketune.networks import create_network
+from pocketune.surgery import swap
+
+from .networks import tiny
+
+
+def unfiltered(adapted: nn.Module) -> nn.Module:
+    """The same network, trained in the same parameters, with exact gradients."""
+
+    def exact(conv: nn.Module) -> nn.Module:
+        assert isinstance(conv, FilteredConv2d)
+        plain = nn.Conv2d(
+            conv.in_channels,
+            conv.out_channels,
+            conv.kernel_size,
+            stride=conv.stride,
+            padding=conv.padding,
+            groups=conv.groups,
+            bias=conv.bias is not None,
+        )
+        plain.weight, plain.bias = conv.weight, conv.bias
+        return plain
+
+    filtered = [n for n, m in adapted.named_modules() if isinstance(m, FilteredConv2d)]
+    assert filtered
+    swap(adapted, dict.fromkeys(filtered, exact))
+    return adapted
+
+
+def step_bytes(network: nn.Module, out: Path, size: int) -> int:
+    """Predicted peak of the training step; `compile` has compared five steps with PyTorch."""
+    kit = compile(network, out, batch=4, size=size)
+    memory: int = kit.manifest.memory["step"]
+    return memory
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        GradientFilter(layers=4),
+        GradientFilter(4, layers=3, alignment="reference"),
+        TopBlocks(blocks=1) + GradientFilter(3, layers="trained"),
+    ],
+    ids=str,
+)
+def test_a_foreign_network(method: Method, tmp_path: Path) -> None:
+    adapted = adapt(tiny(), method)
+    filtered = step_bytes(adapted, tmp_path / "filtered", 16)
+    assert filtered < step_bytes(unfiltered(adapted), tmp_path / "exact", 16)
+
+
+@pytest.mark.parametrize("alignment", ["paper", "reference"])
+def test_strides_and_shortcuts(alignment: str, tmp_path: Path) -> None:
+    """The frozen part ends before the first filtered layer, although its patch sums are frozen."""
+    network = create_network("resnet18", width=0.25, classes=3)
+    adapted = adapt(network, GradientFilter(layers=4, alignment=alignment))
+    kit = compile(adapted, tmp_path, batch=4, size=64)
+    assert kit.manifest.features == (64, 4, 4)

@@ -1,0 +1,104 @@
+"""Filtered gradients compiled to ONNX."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from pocketune.layers import FilteredConv2d
+from pocketune.layers.patches import Patches, patch_mean, patch_spread
+
+from .lowering import ALWAYS_ROWS, NEVER_ROWS, check_function, leaf, operators
+
+axes = st.tuples(  # length, size, start, count
+    st.integers(1, 9), st.integers(1, 5), st.integers(-6, 6), st.integers(1, 4)
+)
+layouts = st.sampled_from([ALWAYS_ROWS, NEVER_ROWS])
+
+
+def grid(down: tuple[int, ...], across: tuple[int, ...]) -> Patches:
+    return Patches(*((d, a) for d, a in zip(down[1:], across[1:], strict=True)))
+
+
+@settings(max_examples=25, deadline=None)
+@given(down=axes, across=axes, divisor=st.sampled_from([None, 1, 6]), layout=layouts)
+def test_pools(
+    down: tuple[int, ...], across: tuple[int, ...], divisor: int | None, layout: int
+) -> None:
+    def function(x: Tensor) -> list[Tensor]:
+        return [patch_mean(x, grid(down, across), divisor)]
+
+    x = leaf(2, 3, down[0], across[0], grad=False)
+    check_function(function, [x], rows_max_pixels=layout)
+
+
+@settings(max_examples=25, deadline=None)
+@given(down=axes, across=axes, layout=layouts)
+def test_spreads(down: tuple[int, ...], across: tuple[int, ...], layout: int) -> None:
+    def function(values: Tensor) -> list[Tensor]:
+        return [patch_spread(values, grid(down, across), (down[0], across[0]))]
+
+    values = leaf(2, 3, down[3], across[3], grad=False)
+    check_function(function, [values], rows_max_pixels=layout)
+
+
+LAYERS = {
+    "dense": {"kernel_size": 3, "padding": 1},
+    "pointwise": {"kernel_size": 1},
+    "strided": {"kernel_size": 3, "padding": 1, "stride": 2},
+    "depthwise": {"kernel_size": 5, "padding": 2, "groups": 8, "out_channels": 8},
+    "strided depthwise": {
+        "kernel_size": 3,
+        "padding": 1,
+        "stride": 2,
+        "groups": 8,
+        "out_channels": 8,
+    },
+    "grouped": {"kernel_size": 3, "padding": 1, "groups": 2},
+    "dilated": {"kernel_size": 3, "padding": 4, "dilation": 4},
+    "dilated depthwise": {
+        "kernel_size": 3,
+        "padding": 4,
+        "dilation": 4,
+        "groups": 8,
+        "out_channels": 8,
+    },
+    "slightly dilated": {"kernel_size": 3, "padding": 2, "dilation": 2},
+    "unpadded": {"kernel_size": 5},
+}
+
+
+@pytest.mark.parametrize("layout", [ALWAYS_ROWS, NEVER_ROWS], ids=["rows", "plain"])
+@pytest.mark.parametrize("alignment", ["natural", "paper", "reference"])
+@pytest.mark.parametrize("patch", [2, 3])
+@pytest.mark.parametrize("kind", LAYERS)
+def test_layers(kind: str, patch: int, alignment: str, layout: int) -> None:
+    options = {"in_channels": 8, "out_channels": 6, **LAYERS[kind]}
+    conv = FilteredConv2d(**options, patch=patch, alignment=alignment)
+
+    def function(x: Tensor, weight: Tensor, bias: Tensor, g: Tensor) -> list[Tensor]:
+        tensors = {"weight": weight, "bias": bias}
+        y = torch.func.functional_call(conv, tensors, (x,))
+        return [y.detach(), *torch.autograd.grad(y, [x, weight, bias], g)]
+
+    x = leaf(2, 8, 9, 7)
+    g = leaf(*conv(x).shape, seed=1, grad=False)
+    weight, bias = (leaf(*p.shape, seed=2) for p in (conv.weight, conv.bias))
+    check_function(function, [x, weight, bias, g], rows_max_pixels=layout)
+
+
+def test_patches_of_small_maps_are_matrix_products() -> None:
+    """A pool would have to turn the rows into maps and back."""
+
+    def function(x: Tensor, w: Tensor) -> list[Tensor]:
+        rows = torch.nn.functional.conv2d(x, w)
+        patches = Patches((2, 2), (0, 0), (4, 4))
+        pooled = patch_mean(rows, patches)
+        spread = patch_spread(pooled, patches, (7, 7))
+        return [torch.nn.functional.conv2d(spread, w)]
+
+    inputs = [leaf(2, 4, 7, 7, grad=False), leaf(4, 4, 1, 1, grad=False)]
+    model = check_function(function, inputs, rows_max_pixels=ALWAYS_ROWS)
+    assert operators(model).count("Transpose") == 2  # of the first input and the last output
+    assert "AveragePool" not in operators(model)

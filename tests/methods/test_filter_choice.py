@@ -1,0 +1,35 @@
+"""Measuring where filtered gradients pay."""
+
+import pytest
+import torch
+
+from pocketune.methods import FilterChoice, measure_filters
+from pocketune.networks import create_network
+
+
+def test_filters_where_it_is_no_slower_and_keeps_less() -> None:
+    assert FilterChoice("a", 1.0, 0.9, 100, 25).filtered
+    assert not FilterChoice("a", 1.0, 1.1, 100, 25).filtered
+    assert not FilterChoice("a", 1.0, 0.9, 100, 100).filtered
+
+
+def test_says_why() -> None:
+    assert str(FilterChoice("conv", 1.25, 0.5, 4000, 1000)) == (
+        "conv: filtered, since filtering takes 0.50 instead of 1.25 ms and keeps 1,000 instead "
+        "of 4,000 bytes"
+    )
+    assert str(FilterChoice("conv", 0.5, 1.25, 4000, 1000)).startswith("conv: exact, since")
+
+
+@pytest.mark.parametrize("padding", ["symmetric", "same"])
+def test_measures_layers_as_they_run(padding: str) -> None:
+    network = create_network("mobilenet_v2", width=0.35, padding=padding)
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    layers = ("features.14.conv.1.0", "features.18.0")
+    depthwise, head = measure_filters(network, layers, patch=2, batch=2, size=64)
+    assert (depthwise.layer, head.layer) == layers
+    assert min(depthwise.exact_ms, depthwise.filtered_ms, head.exact_ms, head.filtered_ms) > 0
+    channels = network.get_submodule(layers[1]).in_channels
+    assert head.exact_bytes == 4 * 2 * channels * 2 * 2  # maps of 2 x 2 pixels
+    assert head.filtered_bytes == 4 * 2 * channels
+    assert all(torch.equal(t, before[name]) for name, t in network.state_dict().items())
