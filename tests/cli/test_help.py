@@ -90,4 +90,4 @@ def test_methods(run):
     lines = run("methods").stdout.splitlines()
     assert [line.split()[0] for line in lines] == pocketune.list_methods()
     (blocks,) = (line for line in lines if line.split()[0] == "blocks")
-    assert blocks.endswith("--blocks 3")
+    assert blocks.endswith("blocks=3")

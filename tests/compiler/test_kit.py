@@ -278,3 +278,8 @@ def test_every_network_and_method_is_among_them() -> None:
     names, methods = zip(*COMBINATIONS, strict=True)
     assert set(names) == set(list_networks())
     assert set(methods) == set(list_methods())
+
+
+def test_batch_statistics_of_one_image_are_warned_of(network: nn.Module, tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="holds one image; give a batch of 2"):
+        compile(network, tmp_path / "kit", batch=1, size=SIZE)

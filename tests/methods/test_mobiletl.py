@@ -7,6 +7,8 @@ import pytest
 import torch
 from torch import nn
 
+from pocketune.accounting import published_memory, walk
+from pocketune.accounting.conventions.mobiletl_flops import MobileTLFlops
 from pocketune.errors import PocketuneError
 from pocketune.layers import (
     FrozenBatchNorm2d,
@@ -54,7 +56,20 @@ def mobilenet_v3() -> nn.Module:
 def test_published_numbers_of_trained_parameters(classes, method, count):
     """Tables 3 and 5 of the paper, ProxylessNAS-Mobile."""
     network = create_network("proxylessnas_mobile", classes=classes)
-    assert trainable(adapt(network, method)).trained == count
+    found = trainable(adapt(network, method))
+    assert found.trained == count
+    assert found.total == sum(p.numel() for p in network.parameters())
+
+
+@pytest.mark.parametrize("frozen_bits", [8, 32])
+def test_published_memory_and_flops(frozen_bits):
+    """Table 3: 33.7 MB and 7,699.0 MFLOPs (the shortcuts' additions as that table has them)."""
+    network = create_network("proxylessnas_mobile", classes=100)
+    adapted = adapt(network, MobileTL(blocks=3, frozen_bits=frozen_bits))
+    memory = published_memory(adapted, "mobiletl", batch=8, size=224)
+    assert memory.total_bytes / 1e6 == pytest.approx(33.692, abs=5e-4)
+    flops = MobileTLFlops(addition=(2, 4)).count(walk(adapted), 8)
+    assert (flops.forward + flops.backward) / 1e6 == pytest.approx(7699.059, abs=5e-4)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves
 
 from pocketune.errors import PocketuneError
-from pocketune.layers import QuantisedConv2d
+from pocketune.layers.quantised_conv import count_int8_weights
 from pocketune.networks import Anatomy, anatomy
 from pocketune.networks.squeeze_excite import SqueezeExcite
 
@@ -106,10 +106,7 @@ class Walk:
     def count_parameters(self, *, trained: bool) -> int:
         """Parameters that are trained, or that are not, weights in 8 bits among them."""
         count = sum(p.numel() for p in self.network.parameters() if p.requires_grad is trained)
-        if not trained:
-            layers = (m for m in self.network.modules() if isinstance(m, QuantisedConv2d))
-            count += sum(layer.get_buffer("weight_int8").numel() for layer in layers)
-        return count
+        return count if trained else count + count_int8_weights(self.network)
 
 
 def walk(

@@ -11,7 +11,7 @@ import io
 import os
 import sys
 import warnings
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -19,7 +19,7 @@ import pocketune
 from pocketune.cli.demo import demo
 from pocketune.cli.evaluate import evaluate
 from pocketune.cli.export import export
-from pocketune.cli.group import CommandGroup
+from pocketune.cli.group import CommandGroup, tell
 from pocketune.cli.kit_build import build
 from pocketune.cli.kit_show import show
 from pocketune.cli.lists import methods, networks
@@ -147,6 +147,7 @@ def pocketune_(
 def main() -> None:
     """Run the command that the process's arguments name, and exit with its code."""
     warnings.filterwarnings("ignore", module="PIL")  # what it finds odd about photos
+    warnings.showwarning = _show_warning
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # file names need not be valid text
             stream.reconfigure(errors="backslashreplace")
@@ -154,6 +155,12 @@ def main() -> None:
         app(prog_name="pocketune")
     finally:
         _flush()
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    """One line for what the user should know; where in the code it was said is no matter."""
+    if issubclass(category, UserWarning):
+        tell(f"warning: {message}")
 
 
 def _flush() -> None:

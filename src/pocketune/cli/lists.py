@@ -25,5 +25,5 @@ def methods() -> None:
 
     for name in list_methods():
         knobs = method_to_dict(create_method(name)).items()
-        options = "".join(f"  --{key} {value}" for key, value in knobs if key != "name")
+        options = "".join(f"  {key}={value}" for key, value in knobs if key != "name")
         print(f"{name:<8} {describe_method(name)}{options}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import tempfile
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -135,6 +136,12 @@ def _check_arguments(network: nn.Module, batch: int, size: int, label_smoothing:
     for name, value in (("batch", batch), ("size", size)):
         if not isinstance(value, int) or value < 1:
             raise PocketuneError(f"{name}={value!r} must be a whole number of at least 1")
+    if batch == 1 and running_statistics(network):
+        warnings.warn(
+            "norms use the statistics of the batch, which holds one image; give a batch of 2 or "
+            "more, or let norms use running statistics (mobiletl: batch_statistics=False)",
+            stacklevel=3,
+        )
     if not 0 <= label_smoothing < 1:
         raise PocketuneError(f"label_smoothing={label_smoothing} must lie in [0, 1)")
 

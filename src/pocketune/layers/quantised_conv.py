@@ -79,6 +79,12 @@ class QuantisedConv2d(nn.Conv2d):
         return y
 
 
+def count_int8_weights(network: nn.Module) -> int:
+    """Weights that are stored in 8 bits: buffers, and so not among the parameters."""
+    layers = (m for m in network.modules() if isinstance(m, QuantisedConv2d))
+    return sum(layer.weight_int8.numel() for layer in layers)
+
+
 class _QuantisedConvolution(torch.autograd.Function):
     """Brings the kernel to float for each pass; the input's gradient asks for no input."""
 

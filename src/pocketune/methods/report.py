@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from pocketune.layers.quantised_conv import count_int8_weights
+
 
 @dataclass(frozen=True)
 class TrainableCount:
@@ -20,4 +22,5 @@ class TrainableCount:
 def trainable(network: nn.Module) -> TrainableCount:
     """Count what is trained in an adapted network; print it to see a sentence."""
     counts = [(p.numel(), p.requires_grad) for p in network.parameters()]
-    return TrainableCount(sum(n for n, trained in counts if trained), sum(n for n, _ in counts))
+    total = sum(n for n, _ in counts) + count_int8_weights(network)
+    return TrainableCount(sum(n for n, trained in counts if trained), total)
