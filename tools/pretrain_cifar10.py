@@ -7,7 +7,7 @@ r"""Pretrain the network that ships with Pocketune: MobileNetV2 of width 0.35 on
 CIFAR10_FOLDER holds ``cifar10_train.parquet`` and ``cifar10_test.parquet`` with the columns
 ``image`` (JPEG or PNG bytes) and ``label``. The images of 32 px are enlarged for the network, whose
 five strides of 2 would leave too little of them: a first cycle at 48 and 64 px, where an epoch is
-cheaper, and a second one at 96 px. The result is ``network.safetensors`` in the output folder,
+cheaper, and further ones at 96 px. The result is ``network.safetensors`` in the output folder,
 written after every epoch; a run that was stopped goes on where it was. ``docs/model_card.md`` tells
 what came out.
 

@@ -39,7 +39,12 @@ def test_every_option_reaches_the_run(run, photos, kit):
         *("train", photos, "--kit", kit, "--out", "run", "--steps", 3, "--lr", 0.5),
         *("--optimizer", "sgd", "--momentum", 0.5, "--weight-decay", 0.1, "--warmup", 2),
         *("--clip", 0.25, "--patience", 4, "--budget", "4GB", "--seed", 7),
-        *("--val-fraction", 0.4, "--checkpoint-every", 5),
+        *(
+            "--val-fraction",
+            0.4,
+            "--checkpoint-every",
+            5,
+        ),
     )
     assert result.exit_code == 0, result.output
     settings = settings_of(Path("run"))
@@ -59,6 +64,8 @@ def test_every_option_reaches_the_run(run, photos, kit):
         "val_fraction": 0.4,
         "checkpoint_steps": 5,
         "checkpoint_seconds": 120.0,
+        "accumulate": 1,
+        "side_lr": None,
     }
 
 

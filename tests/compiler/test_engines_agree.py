@@ -13,7 +13,7 @@ from pocketune.device.optimizer import create_optimizer
 from pocketune.methods import LastLayer, TopBlocks, adapt
 from pocketune.networks import create_network
 
-BATCH, SIZE, CLASSES, STEPS = 8, 32, 4, 50
+BATCH, SIZE, CLASSES, STEPS = 8, 64, 4, 50
 TOLERANCE = 1e-3
 
 
@@ -50,7 +50,10 @@ def network() -> nn.Module:
 
 @pytest.mark.parametrize(
     ("method", "optimizer", "lr"),
-    [(TopBlocks(blocks=2), "adam", 1e-4), (LastLayer(), "sgd", 1e-2)],
+    [
+        (TopBlocks(blocks=2), "adam", 1e-4),
+        (LastLayer(), "sgd", 1e-2),
+    ],
     ids=str,
 )
 def test_the_same_results_after_fifty_steps(network, method, optimizer, lr, tmp_path):

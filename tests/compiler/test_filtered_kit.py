@@ -61,8 +61,11 @@ def test_a_foreign_network(method: Method, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("alignment", ["paper", "reference"])
 def test_strides_and_shortcuts(alignment: str, tmp_path: Path) -> None:
-    """The frozen part ends before the first filtered layer, although its patch sums are frozen."""
+    """The features are the first filtered layer's input and what the frozen shortcut makes of it.
+
+    The patch sums are frozen too, but follow from the input.
+    """
     network = create_network("resnet18", width=0.25, classes=3)
     adapted = adapt(network, GradientFilter(layers=4, alignment=alignment))
     kit = compile(adapted, tmp_path, batch=4, size=64)
-    assert kit.manifest.features == (64, 4, 4)
+    assert kit.manifest.features == (64 * 4 * 4 + 128 * 2 * 2,)

@@ -94,14 +94,14 @@ def test_gradients_are_those_of_plain_pytorch(
 
 @pytest.mark.parametrize(
     ("method", "prefixes"),
-    [(TopBlocks(blocks=2), {"16", "17", "18"}), (BiasAndLast(), set())],
+    [(TopBlocks(blocks=2), ["16", "17", "18"]), (BiasAndLast(), [])],
     ids=str,
 )
 def test_statistics_are_those_of_norms_on_batch_statistics(
-    original: nn.Module, method: Method, prefixes: set[str]
+    original: nn.Module, method: Method, prefixes: list[str]
 ) -> None:
     engine = engine_of(adapt(original, method))
-    assert {name.split(".")[1] for name in engine.statistics} == prefixes
+    assert sorted({name.split(".")[1] for name in engine.statistics}) == prefixes
     kinds = {name.rpartition(".")[2] for name in engine.statistics}
     assert kinds <= {"running_mean", "running_var"}
 

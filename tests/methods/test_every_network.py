@@ -9,17 +9,14 @@ from torch.nn import functional
 
 from pocketune.layers import FrozenBatchNorm2d
 from pocketune.methods import (
-    Method,
-    SignedBackward,
-    TinyTL,
-    TopBlocks,
     adapt,
     complete_plan,
-    create_method,
     list_methods,
 )
 from pocketune.networks import create_network, list_networks
 from pocketune.surgery import batch_norms
+
+from .examples import example_method
 
 
 @lru_cache(maxsize=1)
@@ -27,19 +24,11 @@ def network(name: str) -> nn.Module:
     return create_network(name, classes=4)
 
 
-def example(name: str, network_name: str) -> Method:
-    """The method of that name, added to another one where it trains nothing by itself."""
-    if (name, network_name) == ("tinytl", "resnet50"):  # has nowhere to put its modules
-        return TinyTL(lite_residual=False)
-    method = create_method(name)
-    return TopBlocks(blocks=1) + method if isinstance(method, SignedBackward) else method
-
-
 @pytest.mark.parametrize("method_name", list_methods())
 @pytest.mark.parametrize("network_name", list_networks())
 def test_one_step(network_name: str, method_name: str) -> None:
     original = network(network_name)
-    method = example(method_name, network_name)
+    method = example_method(method_name, network_name)
     plan = complete_plan(method, original)
     adapted = adapt(original, method).train()
     before = {name: buffer.clone() for name, buffer in adapted.named_buffers()}

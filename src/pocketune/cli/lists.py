@@ -26,4 +26,4 @@ def methods() -> None:
     for name in list_methods():
         knobs = method_to_dict(create_method(name)).items()
         options = "".join(f"  {key}={value}" for key, value in knobs if key != "name")
-        print(f"{name:<8} {describe_method(name)}{options}")
+        print(f"{name:<11}{describe_method(name)}{options}")

@@ -1,0 +1,11 @@
+"""One method of every name, as it fits a network."""
+
+from pocketune.methods import Method, SignedBackward, TinyTL, TopBlocks, create_method
+
+
+def example_method(name: str, network_name: str) -> Method:
+    """The method of that name, added to another one where it trains nothing by itself."""
+    if (name, network_name) == ("tinytl", "resnet50"):  # has nowhere to put its modules
+        return TinyTL(lite_residual=False)
+    method = create_method(name)
+    return TopBlocks(blocks=1) + method if isinstance(method, SignedBackward) else method
