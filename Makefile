@@ -17,8 +17,9 @@ help: ## Show this list
 demo: $(BASE) ## Fine-tune the bundled network on real images, without PyTorch (2 minutes)
 	$(BIN)/pocketune demo
 
+# A process for each core, of one thread each.
 test: $(DEV) ## Run the tests
-	$(BIN)/python -m pytest $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto $(ARGS)
 
 lint: $(DEV) ## Check style, formatting and types
 	$(BIN)/ruff check .
@@ -43,5 +44,5 @@ $(BASE): pyproject.toml constraints.txt | $(BIN)/python
 # configured with, and nothing that follows can replace it.
 $(DEV): pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) install --quiet "$$(grep '^torch==' constraints.txt)"
-	$(PIP) install --quiet --constraint constraints.txt --editable ".[author,dev]"
+	$(PIP) install --quiet --constraint constraints.txt --editable ".[author,plot,retrain,dev]"
 	@touch $@ $(BASE)
