@@ -146,8 +146,9 @@ def _parameters(network: nn.Module, name: str) -> list[str]:
 
 
 def _trained_convolutions(network: nn.Module) -> list[str]:
+    trained = {name for name, p in network.named_parameters() if p.requires_grad}
     return [
         name
         for name, module in network.named_modules()
-        if is_convolution(module) and module.weight.requires_grad
+        if is_convolution(module) and f"{name}.weight" in trained
     ]

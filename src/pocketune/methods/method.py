@@ -9,7 +9,7 @@ from typing import ClassVar
 from torch import nn
 
 from pocketune.errors import PocketuneError
-from pocketune.methods.plan import MethodConflict, Plan
+from pocketune.methods.plan import MethodConflict, Plan, check_frozen_bits
 from pocketune.surgery import Factory
 
 
@@ -137,9 +137,12 @@ def adapt(network: nn.Module, method: Method, *, frozen_bits: int | None = None)
             is None.
 
     Raises:
-        PocketuneError: if the method does not fit the network, or the network is adapted already.
+        PocketuneError: if the method does not fit the network, the network is adapted already, or
+            `frozen_bits` is another number.
         MethodConflict: if two methods of a sum want different things of one layer.
     """
+    if frozen_bits is not None:
+        check_frozen_bits(frozen_bits)
     earlier = getattr(network, "method", None)
     if earlier is not None:
         raise PocketuneError(

@@ -9,7 +9,7 @@ from pocketune.errors import PocketuneError
 from pocketune.layers import SignedReLU
 from pocketune.methods.method import Method
 from pocketune.methods.parts import head_and_classifier, top_blocks
-from pocketune.methods.plan import Plan
+from pocketune.methods.plan import Plan, check_frozen_bits
 from pocketune.methods.registry import register_method
 from pocketune.networks import anatomy
 from pocketune.networks.blocks import Block
@@ -31,7 +31,6 @@ PLAYS = {  # the part that each convolution's norm plays in a block of that kind
         "downsample": "project",
     },
 }
-FROZEN_BITS = (8, 32)
 
 
 @register_method("mobiletl")
@@ -75,11 +74,7 @@ class MobileTL(Method):
     def __post_init__(self) -> None:
         if self.norm not in NORMS:
             raise PocketuneError(f"norm={self.norm!r} is unknown; choose from {', '.join(NORMS)}")
-        if self.frozen_bits not in FROZEN_BITS:
-            raise PocketuneError(
-                f"frozen_bits={self.frozen_bits!r} is not possible; frozen weights are stored in "
-                "8 or 32 bits"
-            )
+        check_frozen_bits(self.frozen_bits)
 
     def plan(self, network: nn.Module) -> Plan:
         """Blocks, head and classifier.

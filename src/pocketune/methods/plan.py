@@ -24,6 +24,18 @@ class MethodConflict(PocketuneError):  # noqa: N818 (it is the user's word for i
     """Two methods want different things of one layer; the message names the layer."""
 
 
+def check_frozen_bits(bits: object) -> None:
+    """Refuse what frozen weights cannot be stored in.
+
+    Raises:
+        PocketuneError: if it is neither 8 nor 32.
+    """
+    if bits not in (8, 32):
+        raise PocketuneError(
+            f"frozen_bits={bits!r} is not possible; frozen weights are stored in 8 or 32 bits"
+        )
+
+
 @dataclass(frozen=True)
 class Plan:
     """What is trained, replaced and added, by the names of the network's own modules.

@@ -9,7 +9,7 @@ from torch import nn
 from pocketune.errors import PocketuneError
 from pocketune.layers import GroupNorm, LiteResidual, standardized
 from pocketune.methods.method import Method
-from pocketune.methods.plan import Plan
+from pocketune.methods.plan import Plan, check_frozen_bits
 from pocketune.methods.registry import register_method
 from pocketune.networks import anatomy
 from pocketune.networks.blocks import Block
@@ -44,6 +44,7 @@ class TinyTL(Method):
             keeps its input for the backward pass, frozen batch norm keeps nothing.
         kernel: largest kernel of the lite residual modules, odd.
         groups: of their first convolution.
+        frozen_bits: bits in which frozen weights are stored, 8 or 32.
     """
 
     bias: bool = True
@@ -51,6 +52,7 @@ class TinyTL(Method):
     norm: str = "batch"
     kernel: int = 5
     groups: int = 2
+    frozen_bits: int = 8
 
     def __post_init__(self) -> None:
         if not (self.bias or self.lite_residual):
@@ -64,6 +66,7 @@ class TinyTL(Method):
             raise PocketuneError(f"kernel={self.kernel!r} must be an odd whole number")
         if not isinstance(self.groups, int) or self.groups < 1:
             raise PocketuneError(f"groups={self.groups!r} must be a whole number of at least 1")
+        check_frozen_bits(self.frozen_bits)
 
     def plan(self, network: nn.Module) -> Plan:
         """The classifier, and biases, lite residual modules or both.
@@ -84,7 +87,14 @@ class TinyTL(Method):
                 trained.discard(f"{branch}.{LiteResidual.LAST_SHIFT}")
         new = {block: make for block, make in branches.items() if not _has_branch(network, block)}
         replaced = _group_norms(network) if self.norm == "group" else {}
-        return Plan(frozenset(trained), frozenset(), replaced=replaced, branches=new, lean=True)
+        return Plan(
+            frozenset(trained),
+            frozenset(),
+            replaced=replaced,
+            branches=new,
+            frozen_bits=self.frozen_bits,
+            lean=True,
+        )
 
     def _branches(self, network: nn.Module) -> dict[str, Factory]:
         """By the block's name, what makes the module beside it.

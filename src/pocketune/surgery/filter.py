@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from pocketune.layers import FilteredConv2d
+from pocketune.layers import FilteredConv2d, StandardizedConv2d
 from pocketune.networks.conv import SameConv2d
 
 
@@ -10,8 +10,15 @@ class FilteredSameConv2d(SameConv2d, FilteredConv2d):
     """`SameConv2d` with filtered gradients; the zeros it pads with are part of its patches."""
 
 
+class FilteredStandardizedConv2d(StandardizedConv2d, FilteredConv2d):
+    """`StandardizedConv2d` with filtered gradients: of its filters as they are standardised."""
+
+
 # Convolutions with a forward pass of their own, and what they become.
-_KINDS: dict[type[nn.Module], type[FilteredConv2d]] = {SameConv2d: FilteredSameConv2d}
+_KINDS: dict[type[nn.Module], type[FilteredConv2d]] = {
+    SameConv2d: FilteredSameConv2d,
+    StandardizedConv2d: FilteredStandardizedConv2d,
+}
 
 
 def filter_convolution(

@@ -1,0 +1,42 @@
+"""Sums of methods, adapted, accounted for and compiled."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from pocketune.accounting import account
+from pocketune.compiler import compile
+from pocketune.methods import (
+    GradientFilter,
+    Method,
+    MobileTL,
+    NormAndLast,
+    RepNet,
+    SignedBackward,
+    TinyTL,
+    TopBlocks,
+    adapt,
+)
+from pocketune.networks import create_network
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        MobileTL(blocks=2) + GradientFilter(layers="trained"),
+        MobileTL(blocks=2) + NormAndLast(),
+        MobileTL(blocks=2) + TinyTL(bias=False),
+        RepNet() + SignedBackward(),
+        SignedBackward() + TinyTL(),
+        TinyTL() + GradientFilter(layers="trained"),
+        TopBlocks(blocks=2) + GradientFilter(patch=3, layers="trained") + SignedBackward(),
+    ],
+    ids=str,
+)
+def test_a_sum_of_methods(method: Method, tmp_path: Path) -> None:
+    """`compile` itself compares every tensor with PyTorch for five steps."""
+    torch.manual_seed(0)
+    adapted = adapt(create_network("mobilenet_v2", width=0.1, classes=3), method)
+    assert account(adapted, batch=2, size=64).kept_bytes > 0
+    compile(adapted, tmp_path / "kit", batch=2, size=64)
