@@ -28,7 +28,7 @@ LABELS = {
 }
 """The categories of `Memory` in words."""
 
-_BAR, _SHORT = 24, 14
+_BAR, _SHORT = 20, 8
 _SPARKS = "▁▂▃▄▅▆▇█"
 _LINE = 72
 
@@ -67,7 +67,7 @@ def report(account: Account, *, by: str = "block") -> RenderableType:
 
 def published_report(memory: PublishedMemory, *, by: str = "block") -> RenderableType:
     """What a paper counts: of a sample by `block` or `layer`, and in total."""
-    table = Table(title=f"As {memory.convention} counts: a step of {memory.batch}")
+    table = Table(title=f"As {memory.convention} counts, in MB: a step of {memory.batch}")
     table.add_column(by)
     for header in ("kept, a sample", "so far", "temporary", "peak"):
         table.add_column(header, justify="right")
@@ -80,10 +80,10 @@ def published_report(memory: PublishedMemory, *, by: str = "block") -> Renderabl
         peak = max(layer.peak_bytes for layer in layers)
         table.add_row(
             _place(name),
-            megabytes(sum(layer.saved_bytes for layer in layers)),
-            megabytes(layers[-1].cumulative_bytes),
-            megabytes(max(layer.temporary_bytes for layer in layers)),
-            megabytes(peak),
+            _number(sum(layer.saved_bytes for layer in layers)),
+            _number(layers[-1].cumulative_bytes),
+            _number(max(layer.temporary_bytes for layer in layers)),
+            _number(peak),
             _bar(peak, highest),
             style="bold" if peak == highest else None,
         )
@@ -127,21 +127,21 @@ def _course(account: Account) -> list[Text]:
 
 
 def _costs(costs: Sequence[Cost], by: str) -> Table:
-    table = Table()
+    table = Table(title=f"MB and MFLOP by {by}")
     table.add_column(by, no_wrap=True)
-    for header in ("parameters", "kept", "so far", "temporary", "peak"):
-        table.add_column(header, justify="right")
+    for header in ("params", "kept", "so far", "temp.", "peak"):
+        table.add_column(header, justify="right", no_wrap=True)
     table.add_column("", width=_SHORT)
-    table.add_column("MFLOP", justify="right")
+    table.add_column("MFLOP", justify="right", no_wrap=True)
     highest = max(cost.peak_bytes for cost in costs)
     for cost in costs:
         table.add_row(
             _place(cost.name),
-            megabytes(cost.parameter_bytes),
-            megabytes(cost.kept_bytes),
-            megabytes(cost.cumulative_kept_bytes),
-            megabytes(cost.temporary_bytes),
-            megabytes(cost.peak_bytes),
+            _number(cost.parameter_bytes),
+            _number(cost.kept_bytes),
+            _number(cost.cumulative_kept_bytes),
+            _number(cost.temporary_bytes),
+            _number(cost.peak_bytes),
             _bar(cost.peak_bytes, highest, _SHORT),
             f"{cost.work.total / 1e6:,.1f}",
             style="bold" if cost.peak_bytes == highest else None,
@@ -162,7 +162,12 @@ def _work(account: Account) -> Text:
 
 def megabytes(size: int) -> str:
     """Megabytes (10^6 bytes) with two digits behind the point."""
-    return f"{size / 1e6:,.2f} MB"
+    return f"{_number(size)} MB"
+
+
+def _number(size: int) -> str:
+    """The same where the unit is told elsewhere."""
+    return f"{size / 1e6:,.2f}"
 
 
 def sparkline(values: Sequence[int], width: int) -> str:
