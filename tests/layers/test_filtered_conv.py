@@ -70,7 +70,7 @@ def tensors(case: Case, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Ten
     return x.requires_grad_(), torch.randn(y_shape, generator=generator, dtype=dtype)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(case=cases(), last=st.booleans())
 def test_gradients_are_those_of_the_formula(case: Case, last: bool) -> None:
     conv = layer(case).double()
@@ -85,7 +85,7 @@ def test_gradients_are_those_of_the_formula(case: Case, last: bool) -> None:
     torch.testing.assert_close(found[2], g.sum((0, 2, 3)))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(case=cases())
 def test_output_is_that_of_the_convolution(case: Case) -> None:
     conv = layer(case)
