@@ -10,6 +10,7 @@ from pocketune.layers.activation import (
 from pocketune.layers.filtered_conv import FilteredConv2d, check_filter
 from pocketune.layers.frozen_conv import FrozenConv2d
 from pocketune.layers.group_norm import GroupNorm
+from pocketune.layers.integer_conv import IntegerConv2d, Uint8
 from pocketune.layers.lite_residual import LiteResidual
 from pocketune.layers.norm import FrozenBatchNorm2d
 from pocketune.layers.program import ProgramModule
@@ -21,6 +22,7 @@ __all__ = [
     "FrozenBatchNorm2d",
     "FrozenConv2d",
     "GroupNorm",
+    "IntegerConv2d",
     "LiteResidual",
     "MaskedReLU",
     "MaskedReLU6",
@@ -30,6 +32,7 @@ __all__ = [
     "SignedReLU",
     "SignedReLU6",
     "StandardizedConv2d",
+    "Uint8",
     "round_to_int8",
     "standardized",
 ]
