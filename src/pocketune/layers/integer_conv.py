@@ -6,7 +6,7 @@ numbers are computed in float32, which is slower than a float32 convolution and 
 """
 
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,42 +14,15 @@ from torch.nn import functional
 
 from pocketune.layers.norm import FrozenBatchNorm2d
 from pocketune.layers.quantised_conv import QuantisedConv2d
+from pocketune.layers.same_shape import same_shape
+from pocketune.layers.uint8 import HIGHEST, Uint8
 
-HIGHEST = 255  # of uint8
-SMALLEST = 1e-30  # scale that float32 can divide by; below it a map is taken for zero
 ACTIVATIONS: dict[str, tuple[str, list[float]]] = {  # oneDNN's names and arguments
     "none": ("none", []),
     "relu": ("relu", []),
     "relu6": ("hardtanh", [0.0, 6.0]),
     "hardswish": ("hardswish", []),
 }
-
-
-class Uint8(NamedTuple):
-    """How maps are written in 8 bits: a real number is `scale * (whole - zero)`."""
-
-    scale: float
-    zero: int
-
-    @classmethod
-    def spanning(cls, low: float, high: float) -> "Uint8":
-        """All of [low, high], and zero exactly."""
-        low, high = min(low, 0.0), max(high, 0.0)
-        scale = (high - low) / HIGHEST
-        if scale < SMALLEST:
-            return cls(1.0, 0)
-        return cls(scale, round(-low / scale))
-
-    def quantise(self, x: Tensor) -> Tensor:
-        """Float of any shape -> uint8; what lies outside becomes the nearest end."""
-        half = x.new_tensor(
-            self.zero + 0.5
-        )  # cut off below, which makes it rounding, in few passes
-        return torch.add(half, x, alpha=1 / self.scale).clamp_(0, HIGHEST).to(torch.uint8)
-
-    def dequantise(self, whole: Tensor) -> Tensor:
-        """Uint8 of any shape -> float32."""
-        return (whole.float() - self.zero) * self.scale
 
 
 class IntegerConv2d(QuantisedConv2d):
@@ -85,17 +58,7 @@ class IntegerConv2d(QuantisedConv2d):
 
         Padding is given in numbers and filled with zeros.
         """
-        layer = cls(
-            conv.in_channels,
-            conv.out_channels,
-            conv.kernel_size,  # type: ignore[arg-type]
-            conv.stride,  # type: ignore[arg-type]
-            conv.padding,  # type: ignore[arg-type]
-            conv.dilation,  # type: ignore[arg-type]
-            conv.groups,
-            bias=False,
-            device="meta",
-        )
+        layer = same_shape(cls, conv)
         layer.register_parameter("weight", None)
         layer.register_parameter("bias", None)
         whole, scale = conv.weight_int8, conv.weight_scale
@@ -111,7 +74,7 @@ class IntegerConv2d(QuantisedConv2d):
         layer.register_buffer("shift", shift)
         layer.activation = activation
         layer.input_format, layer.output_format = input_format, output_format
-        return layer.train(conv.training)
+        return layer
 
     def _conv_forward(
         self,
@@ -128,9 +91,8 @@ class IntegerConv2d(QuantisedConv2d):
     def in_floats(self, whole: Tensor) -> Tensor:
         """The plain reference: dequantise, convolve, activate, and round again."""
         x = self.input_format.dequantise(whole)
-        weight = self.weight_int8 * self.weight_scale.view(-1, 1, 1, 1)
         y = functional.conv2d(
-            x, weight, self.shift, self.stride, self.padding, self.dilation, self.groups
+            x, self.dequantise(), self.shift, self.stride, self.padding, self.dilation, self.groups
         )
         if self.activation != "none":
             y = getattr(functional, self.activation)(y)

@@ -1,7 +1,7 @@
 """Let the frozen part of an adapted network compute with integers, in eager PyTorch."""
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import TypeGuard
 
@@ -21,7 +21,9 @@ from pocketune.networks import anatomy
 from pocketune.networks.anatomy import Anatomy
 from pocketune.networks.blocks import Layer
 from pocketune.networks.conv import SameConv2d
-from pocketune.surgery.quantise import QuantisedSameConv2d, quantise_frozen
+from pocketune.networks.int8 import QuantisedSameConv2d
+from pocketune.networks.watch import watch_inputs
+from pocketune.surgery.quantise import quantise_frozen
 
 
 class IntegerSameConv2d(IntegerConv2d, SameConv2d):
@@ -46,7 +48,11 @@ FUSED: dict[type[nn.Module], str] = {
 """Activations that a convolution computes on its way."""
 
 
-def calibrate(network: nn.Module, images: Iterable[Tensor]) -> nn.Module:
+PROBE = 64
+"""Side of the picture by which connections are found, in pixels."""
+
+
+def calibrate(network: nn.Module, images: Iterable[Tensor] | None = None) -> nn.Module:
     """A copy of an adapted network that computes its frozen part in 8 bits, for eager PyTorch.
 
     Every frozen convolution into which no gradient flows becomes an `IntegerConv2d`, with the norm
@@ -59,11 +65,12 @@ def calibrate(network: nn.Module, images: Iterable[Tensor]) -> nn.Module:
 
     Args:
         network: as `adapt` returns it, on the CPU; it stays as it is.
-        images: batches of normalised images (N, 3, H, W), a few dozen in all.
+        images: batches of normalised images (N, 3, H, W), a few dozen in all. Weights of an
+            `.int8.npz` file bring their ranges with them, and need none.
 
     Raises:
-        PocketuneError: without images; if no convolution lies in a frozen part, or the network is
-            calibrated already.
+        PocketuneError: without images, where they are needed; if no convolution lies in a frozen
+            part, or the network is calibrated already.
 
     Example:
         >>> import pocketune
@@ -79,19 +86,11 @@ def calibrate(network: nn.Module, images: Iterable[Tensor]) -> nn.Module:
     quantise_frozen(calibrated)
     body = anatomy(calibrated)
     layers = [layer for layer in body.layers if _is_frozen(_get(calibrated, layer.conv))]
-    seen = _Seen(calibrated, layers)
-    seen.watch(images)
-    formats = {
-        layer.conv: Uint8.spanning(*seen.ranges[layer.conv])
-        for layer in layers
-        if layer.conv in seen.ranges
-    }
-    if not formats:
-        raise PocketuneError(
-            "no convolution of this network is frozen with nothing trained before it: there is "
-            "nothing to compute in 8 bits"
-        )
-    reader = dict({*_pairs(body), *_stem_pair(calibrated, body)} & seen.chained)
+    reached, chained = _follow(calibrated, layers)
+    formats = _formats(
+        calibrated, [layer.conv for layer in layers if layer.conv in reached], images
+    )
+    reader = dict({*_pairs(body), *_stem_pair(calibrated, body)} & chained)
     for layer in layers:
         if layer.conv in formats:
             gives = formats.get(reader.get(layer.conv, ""))
@@ -99,58 +98,76 @@ def calibrate(network: nn.Module, images: Iterable[Tensor]) -> nn.Module:
     return calibrated
 
 
-class _Seen:
-    """What goes into convolutions while a network predicts."""
+def _follow(network: nn.Module, layers: Iterable[Layer]) -> tuple[set[str], set[tuple[str, str]]]:
+    """Convolutions that no gradient goes through, and pairs of which one reads the other's layer.
 
-    def __init__(self, network: nn.Module, layers: Iterable[Layer]) -> None:
-        self.ranges: dict[str, tuple[float, float]] = {}
-        self.chained: set[tuple[str, str]] = set()
-        """Pairs of convolutions of which the second reads what the first's layer has given."""
-        self._network = network
-        self._layers = list(layers)
-        self._latest = ""
-        self._given: dict[int, str] = {}
-        self._alive: list[Tensor] = []
+    They are seen from a picture that runs through the network, with gradients on.
+    """
+    reached: set[str] = set()
+    chained: set[tuple[str, str]] = set()
+    given: dict[int, str] = {}
+    alive: list[Tensor] = []  # so that no two maps have the same id
+    latest = ""
 
-    def watch(self, images: Iterable[Tensor]) -> None:
-        """Run the network on images, as it predicts."""
-        hooks = [hook for layer in self._layers for hook in self._hooks(layer)]
-        modes = {module: module.training for module in self._network.modules()}
-        self._network.eval()
-        count = 0
-        try:
-            with torch.enable_grad():  # which shows what depends on anything that is trained
-                for batch in images:
-                    self._network(batch)
-                    self._given.clear()
-                    self._alive.clear()
-                    count += len(batch)
-        finally:
-            for module, training in modes.items():
-                module.training = training
-            for hook in hooks:
-                hook.remove()
-        if count == 0:
-            raise PocketuneError("calibration needs images; give a few dozen")
+    def reads(layer: Layer, x: Tensor) -> None:
+        nonlocal latest
+        latest = layer.conv
+        if not x.requires_grad:
+            reached.add(layer.conv)
+        if id(x) in given:
+            chained.add((given[id(x)], layer.conv))
 
-    def _hooks(self, layer: Layer) -> Iterator[torch.utils.hooks.RemovableHandle]:
-        def reads(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-            x, self._latest = inputs[0], layer.conv
-            if x.requires_grad:
-                return
-            low, high = (float(end) for end in torch.aminmax(x))
-            before = self.ranges.get(layer.conv, (low, high))
-            self.ranges[layer.conv] = min(low, before[0]), max(high, before[1])
-            if id(x) in self._given:
-                self.chained.add((self._given[id(x)], layer.conv))
+    def gives(output: Tensor) -> None:
+        given[id(output)] = latest  # an activation may serve several convolutions
+        alive.append(output)
 
-        def gives(_: nn.Module, __: tuple[Tensor, ...], output: Tensor) -> None:
-            self._given[id(output)] = self._latest  # an activation may serve several layers
-            self._alive.append(output)  # so that no other tensor gets its id
+    hooks = []
+    for layer in layers:
+        conv = _get(network, layer.conv)
+        hooks.append(conv.register_forward_pre_hook(lambda _, x, own=layer: reads(own, x[0])))
+        last = _get(network, layer.activation or layer.norm or layer.conv)
+        hooks.append(last.register_forward_hook(lambda _, __, output: gives(output)))
+    training = network.training
+    with torch.enable_grad():
+        network.eval()(torch.zeros(1, 3, PROBE, PROBE))
+    network.train(training)
+    for hook in hooks:
+        hook.remove()
+    return reached, chained
 
-        yield _get(self._network, layer.conv).register_forward_pre_hook(reads)
-        last = layer.activation or layer.norm or layer.conv
-        yield _get(self._network, last).register_forward_hook(gives)
+
+def _formats(
+    network: nn.Module, convs: list[str], images: Iterable[Tensor] | None
+) -> dict[str, Uint8]:
+    """In what the maps are written that each of these convolutions reads.
+
+    Raises:
+        PocketuneError: if there is no convolution; without images, where they are needed.
+    """
+    if not convs:
+        raise PocketuneError(
+            "no convolution of this network is frozen with nothing trained before it: there is "
+            "nothing to compute in 8 bits"
+        )
+    if images is None:
+        known = {name: getattr(_get(network, name), "input_format", None) for name in convs}
+        formats = {name: format for name, format in known.items() if format is not None}
+        if len(formats) < len(convs):
+            raise PocketuneError(
+                "these weights came without ranges of the maps; calibrate with a few dozen images"
+            )
+        return formats
+    ranges: dict[str, list[Tensor]] = {name: [] for name in convs}
+    watchers = {_get(network, name): seen.append for name, seen in ranges.items()}
+    ends = {module: _ends(append) for module, append in watchers.items()}
+    if watch_inputs(network, images, ends) == 0:
+        raise PocketuneError("calibration needs images; give a few dozen")
+    both = {name: torch.stack(seen).aminmax() for name, seen in ranges.items()}
+    return {name: Uint8.spanning(float(low), float(high)) for name, (low, high) in both.items()}
+
+
+def _ends(append: Callable[[Tensor], None]) -> Callable[[Tensor], None]:
+    return lambda x: append(torch.stack(torch.aminmax(x)))
 
 
 def _is_frozen(module: nn.Module) -> bool:
