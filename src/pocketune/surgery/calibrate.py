@@ -128,7 +128,7 @@ def _follow(network: nn.Module, layers: Iterable[Layer]) -> tuple[set[str], set[
         last = _get(network, layer.activation or layer.norm or layer.conv)
         hooks.append(last.register_forward_hook(lambda _, __, output: gives(output)))
     training = network.training
-    with torch.enable_grad():
+    with torch.inference_mode(False), torch.enable_grad():
         network.eval()(torch.zeros(1, 3, PROBE, PROBE))
     network.train(training)
     for hook in hooks:
