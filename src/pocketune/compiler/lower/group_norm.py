@@ -123,7 +123,10 @@ class _Sizes:
 
         The square root of the number of elements, a constant scale, makes a mean of the squares.
         """
-        root, zeros = self.vector(self.all_groups, self.elements**0.5), self.vector(self.all_groups, 0)
+        root, zeros = (
+            self.vector(self.all_groups, self.elements**0.5),
+            self.vector(self.all_groups, 0),
+        )
         inputs = [name, root, zeros, mean, squares]
         return self.context.builder.add("BatchNormalization", *inputs, epsilon=eps * self.elements)
 
