@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
-import click
 import pytest
 import typer
+from typer.core import TyperGroup
 
 import pocketune
 from pocketune.cli.app import app
@@ -61,10 +61,9 @@ def _resolve(function: ast.expr, names: dict[str, object]) -> object:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_have_these_options(page: Path) -> None:
-    for name, *arguments in commands(page):
-        command = typer.main.get_command(app)
-        while isinstance(command, click.Group):
+    for line in commands(page):
+        command, arguments = typer.main.get_command(app), line
+        while isinstance(command, TyperGroup):
+            name, *arguments = arguments
             command = command.commands[name]
-            if isinstance(command, click.Group):
-                name, *arguments = arguments
-        command.make_context(name, arguments)
+        command.make_context(name, list(arguments))
