@@ -53,6 +53,7 @@ app.command(
         "pocketune train photos/",
         "pocketune train photos.zip --kit flowers.zip --budget 96MB --out runs/flowers",
         "pocketune train photos/ --network mobilenet_v2 --weights imagenet --method blocks",
+        "pocketune train attributes.csv --network mobilenet_v2 --weights imagenet",
         "pocketune train --resume runs/flowers",
     ),
 )(train)
