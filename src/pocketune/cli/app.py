@@ -89,6 +89,8 @@ app.command(
     epilog=examples(
         "pocketune retrain pruned.safetensors --photos imagenette/ --teacher imagenet \\",
         "    --out retrained.safetensors",
+        "pocketune retrain mobilenet_v2 --weights imagenet --lite-residual \\",
+        "    --photos imagenette/ --out with_modules.safetensors",
     ),
 )(retrain)
 app.add_typer(kit, name="kit", rich_help_panel=AUTHOR, help="Make kits, and look into them.")

@@ -91,7 +91,7 @@ def _frozen_part(manifest: Manifest) -> str:
     return f"features.onnx, {manifest.quantisation or 'float32'}"
 
 
-_NOT_SHOWN = ("name", "classes", "hidden")
+_NOT_SHOWN = ("name", "classes", "hidden", "branches")
 
 
 def _described(values: dict[str, Any]) -> str:

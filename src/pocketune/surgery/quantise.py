@@ -4,8 +4,9 @@ from torch import nn
 
 from pocketune.layers import FrozenConv2d, QuantisedConv2d
 from pocketune.networks.conv import SameConv2d
+from pocketune.networks.modules import Factory
 from pocketune.surgery.freeze import FrozenSameConv2d
-from pocketune.surgery.swap import Factory, swap
+from pocketune.surgery.swap import swap
 
 
 class QuantisedSameConv2d(QuantisedConv2d, SameConv2d):
