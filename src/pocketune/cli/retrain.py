@@ -100,10 +100,10 @@ def retrain(
     whole = None
     if teacher is not None:
         options = student.config.to_dict()  # type: ignore[operator, union-attr]
+        for changed in ("hidden", "branches"):
+            options.pop(changed, None)
         whole = create_network(
-            **{
-                name: value for name, value in options.items() if name not in ("hidden", "branches")
-            },
+            **options,
             weights=teacher,
             normalization=student.normalization,  # type: ignore[arg-type]
         )

@@ -19,6 +19,7 @@ from pocketune.errors import PocketuneError
 from pocketune.layers.patch_gradients import input_gradient, kernel_gradient
 from pocketune.layers.patch_rules import ALIGNMENTS, Geometry
 from pocketune.layers.patches import Pair, patch_mean, patch_spread, patch_sum
+from pocketune.layers.same_shape import same_shape
 
 Filtered = TypeVar("Filtered", bound="FilteredConv2d")
 
@@ -62,7 +63,7 @@ class FilteredConv2d(nn.Conv2d):
         self.alignment = alignment
 
     @classmethod
-    def from_conv(
+    def from_convolution(
         cls: type[Filtered], conv: nn.Module, patch: int = 2, alignment: str = "natural"
     ) -> Filtered:
         """Take over the parameters of a convolution (the same objects, not copies).
@@ -73,22 +74,9 @@ class FilteredConv2d(nn.Conv2d):
         """
         _refuse_other_layers(cls, conv)
         assert isinstance(conv, nn.Conv2d)
-        filtered = cls(
-            conv.in_channels,
-            conv.out_channels,
-            conv.kernel_size,
-            stride=conv.stride,
-            padding=conv.padding,
-            dilation=conv.dilation,
-            groups=conv.groups,
-            bias=conv.bias is not None,
-            padding_mode=conv.padding_mode,
-            device="meta",
-            patch=patch,
-            alignment=alignment,
-        )
-        filtered.weight, filtered.bias = conv.weight, conv.bias
-        return filtered.train(conv.training)
+        filtered = same_shape(cls, conv, patch=patch, alignment=alignment)
+        filtered.weight = conv.weight
+        return filtered
 
     def extra_repr(self) -> str:
         """As `nn.Conv2d`, then patch and alignment, for `repr`."""

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pocketune.layers.frozen_conv import input_gradient
+from pocketune.layers.same_shape import same_shape
 
 LARGEST = 127
 """Of the whole numbers: symmetric, so that zero is exact and needs no offset."""
@@ -48,23 +49,12 @@ class QuantisedConv2d(nn.Conv2d):
     @classmethod
     def from_convolution(cls, conv: nn.Conv2d) -> "QuantisedConv2d":
         """Round the kernel of a convolution; its bias is taken over, the same object."""
-        layer = cls(
-            conv.in_channels,
-            conv.out_channels,
-            conv.kernel_size,  # type: ignore[arg-type]
-            conv.stride,  # type: ignore[arg-type]
-            conv.padding,  # type: ignore[arg-type]
-            conv.dilation,  # type: ignore[arg-type]
-            conv.groups,
-            bias=conv.bias is not None,
-            device="meta",
-        )
-        layer.bias = conv.bias
+        layer = same_shape(cls, conv)
         layer.register_parameter("weight", None)
         whole, scale = round_to_int8(conv.weight)
         layer.register_buffer("weight_int8", whole)
         layer.register_buffer("weight_scale", scale)
-        return layer.train(conv.training)
+        return layer
 
     def _conv_forward(
         self,

@@ -117,10 +117,16 @@ def complete_plan(method: Method, network: nn.Module) -> Plan:
     """Everything that `method` does to `network`: its plan, refined.
 
     Raises:
-        PocketuneError: if the method does not fit the network.
+        PocketuneError: if the method does not fit the network, or trains nothing of it.
         MethodConflict: if two methods of a sum want different things of one layer.
     """
-    return method.refine(method.plan(network), network)
+    plan = method.refine(method.plan(network), network)
+    if not plan.trained:
+        raise PocketuneError(
+            f"{method} trains nothing by itself: add it to a method that does, as in "
+            "TopBlocks() + SignedBackward(), which is --method blocks+signed"
+        )
+    return plan
 
 
 def adapt(network: nn.Module, method: Method, *, frozen_bits: int | None = None) -> nn.Module:

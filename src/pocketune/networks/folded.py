@@ -16,6 +16,7 @@ from pocketune.errors import PocketuneError
 from pocketune.networks.anatomy import Anatomy, anatomy
 from pocketune.networks.blocks import Layer
 from pocketune.networks.config import NetworkConfig, Normalization
+from pocketune.networks.files import read_state
 from pocketune.networks.state import load_state
 
 ROLES = {"expand": "expand", "depthwise": "dw", "project": "project"}
@@ -27,6 +28,12 @@ def is_folded(state: Mapping[str, Tensor]) -> bool:
     layers = {name.rpartition(".")[0] for name in state}
     complete = {f"{layer}.{part}" for layer in layers for part in ("weight", "bias")}
     return {"stem", "classifier"} <= layers and set(state) == complete
+
+
+def lacks_head(path: Path) -> bool:
+    """Whether a file has folded weights of a network without a feature-fusion layer."""
+    state = read_state(path)
+    return is_folded(state) and "head.weight" not in state
 
 
 def load_folded(
