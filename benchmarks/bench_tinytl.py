@@ -121,11 +121,13 @@ def eager_run(
     from pocketune.compiler.trace import normalize
     from pocketune.data import Loader, load_splits
     from pocketune.device.memory import process_memory
+    from pocketune.networks import anatomy
 
     network = pocketune.create_network(name, classes=CLASSES, width=width).train()
     if trained == BIAS:
+        output = anatomy(network).classifier
         for path, parameter in network.named_parameters():
-            parameter.requires_grad_(path.endswith("bias") or path.startswith("classifier"))
+            parameter.requires_grad_(path.endswith("bias") or path.startswith(output))
         for module in network.modules():
             if isinstance(module, torch.nn.BatchNorm2d):
                 module.eval()
