@@ -17,6 +17,7 @@ from pocketune.compiler.kit import compile
 from pocketune.compiler.trace import normalize
 from pocketune.data import Batch, ImageDataset, Loader
 from pocketune.device.kit import Kit
+from pocketune.device.losses import CROSS_ENTROPY, loss_name
 from pocketune.errors import PocketuneError
 from pocketune.methods import Method, adapt, complete_plan
 from pocketune.networks import create_network, restore_batch_norm
@@ -48,6 +49,7 @@ def build_kit(
     photos: ImageDataset | None = None,
     save_network: Path | None = None,
     frozen_bits: int | None = None,
+    loss: str | None = None,
 ) -> Kit:
     """Create a network, adapt it to a method and compile it.
 
@@ -61,12 +63,13 @@ def build_kit(
         size: Side of the images, in pixels.
         batch: Images of a training step.
         label_smoothing: Share of the target that is spread over all classes.
-        photos: Photos whose classes are the network's, on which batch norms are measured for
-            weights that come without, and on which a frozen part in 8 bits is calibrated; 1,000
-            numbered classes where none are given.
+        photos: Photos whose classes or attributes are the network's, on which batch norms are
+            measured for weights that come without, and on which a frozen part in 8 bits is
+            calibrated; 1,000 numbered classes where none are given.
         save_network: A ``.safetensors`` file to write all of the network's values to, frozen
             ones included, for training by PyTorch.
         frozen_bits: 8 or 32; what the method asks for where it is None.
+        loss: As of ``compile``; where it is None, that for attributes where the photos have them.
 
     Raises:
         PocketuneError: An argument does not fit, weights cannot be had, or norms that are to be
@@ -92,6 +95,7 @@ def build_kit(
         batch=batch,
         size=size,
         label_smoothing=label_smoothing,
+        loss=loss or (CROSS_ENTROPY if photos is None else loss_name(photos.labels)),
         classes=names,
         frozen_bits=bits,
         calibration=_calibration(photos, size) if bits == 8 and photos is not None else None,
@@ -137,7 +141,8 @@ def _calibration(photos: ImageDataset, size: int) -> Calibration | None:
     if sum(len(batch.images) for batch in batches) < 2:
         return None
     images = np.concatenate([batch.images for batch in batches])
-    return Calibration(images, np.concatenate([batch.labels for batch in batches]))
+    labels = np.concatenate([batch.labels for batch in batches])
+    return Calibration(images, None if photos.has_attributes else labels)
 
 
 def spread_batches(network: nn.Module, photos: ImageDataset, size: int) -> Iterator[Tensor]:

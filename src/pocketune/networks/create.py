@@ -45,7 +45,7 @@ def create_network(
         weights: None for random ones; `"imagenet"` to download the published ones; a file,
             `.safetensors`, `.pth`, or `.npz` with kernels of int8, which stay int8 where a method
             does not train them; or a model of timm or torchvision, of the same shape.
-            A file of `save_network` tells of pruned blocks itself.
+            A file of `save_network` tells of pruned blocks and lite residual modules itself.
             A file whose batch norm was folded away gets norms that are the identity: follow with
             `restore_batch_norm` before a norm is trained.
         classes: outputs of the network.
@@ -77,7 +77,7 @@ def create_network(
     config = NetworkConfig(name, classes, width, padding, head, hidden or {})
     if file is not None and recorded is not None:
         require_same(config, recorded[0], file)
-        config = replace(config, hidden=hidden or recorded[0].hidden)
+        config = replace(config, hidden=hidden or recorded[0].hidden, branches=recorded[0].branches)
         normalization = normalization or recorded[1]
     network = build(config)
     known = None if weights is None else _load(network, config, weights, normalization)

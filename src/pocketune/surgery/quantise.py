@@ -9,8 +9,9 @@ from pocketune.layers import FrozenConv2d, QuantisedConv2d
 from pocketune.layers.same_shape import same_shape
 from pocketune.networks.conv import SameConv2d
 from pocketune.networks.int8 import QuantisedSameConv2d
+from pocketune.networks.modules import Factory
 from pocketune.surgery.freeze import FrozenSameConv2d
-from pocketune.surgery.swap import Factory, swap
+from pocketune.surgery.swap import swap
 
 QUANTISED: dict[type[nn.Module], type[QuantisedConv2d]] = {
     nn.Conv2d: QuantisedConv2d,

@@ -12,6 +12,7 @@ from pocketune.compiler.lower import (  # noqa: F401 - their rules register them
     conv,
     elementwise,
     group_norm,
+    loss,
     mask,
     norm,
     patches,
