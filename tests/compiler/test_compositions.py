@@ -27,6 +27,8 @@ from pocketune.networks import create_network
         MobileTL(blocks=2) + GradientFilter(layers="trained"),
         MobileTL(blocks=2) + NormAndLast(),
         MobileTL(blocks=2) + TinyTL(bias=False),
+        MobileTL(blocks=2, patches="with") + SignedBackward(),
+        MobileTL(blocks=2, patches="instead") + NormAndLast(),
         RepNet() + SignedBackward(),
         SignedBackward() + TinyTL(),
         TinyTL() + GradientFilter(layers="trained"),

@@ -23,7 +23,8 @@ from pocketune.methods import Method, adapt, complete_plan
 from pocketune.networks import create_network, restore_batch_norm
 from pocketune.networks.files import read_state
 from pocketune.networks.folded import is_folded
-from pocketune.surgery import quantise_frozen
+from pocketune.networks.int8 import INT8
+from pocketune.surgery import dequantise, float_shapes, quantise_frozen, quantised
 
 _CLASSES = 1000
 """ImageNet's, of the published weights."""
@@ -80,15 +81,17 @@ def build_kit(
     created = create_network(
         network, weights=weights, classes=len(names), width=width, padding=padding
     )
-    plan = complete_plan(method, created)
-    bits = frozen_bits or plan.frozen_bits
+    plan = complete_plan(method, float_shapes(created))
+    rounded = bool(quantised(created))
+    bits = frozen_bits or (8 if rounded else plan.frozen_bits)
     own = {name for name, _ in created.named_modules()}
     if plan.batch_norms & own and _is_folded(weights):
         _measure_norms(
             created, photos, size, f"{weights} were folded away and {method} trains them"
         )
-    # in float32 first, which the error of the kit's frozen part is measured against
-    adapted = adapt(created, method, frozen_bits=32)
+    # in float32 first, which the error of the kit's frozen part is measured against; weights that
+    # were published in 8 bits are not rounded again
+    adapted = adapt(created, method, frozen_bits=8 if rounded and bits == 8 else 32)
     kit = compile(
         adapted,
         out,
@@ -103,6 +106,8 @@ def build_kit(
     if save_network is not None:
         if plan.frozen_bits == 8:  # as PyTorch builds the network again from the method
             quantise_frozen(adapted)
+        else:
+            dequantise(adapted, quantised(adapted))
         save_file(adapted.state_dict(), save_network)
     return kit
 
@@ -132,7 +137,10 @@ def _measure_norms(network: nn.Module, photos: ImageDataset | None, size: int, w
 
 
 def _is_folded(weights: str | None) -> bool:
-    return weights not in (None, "imagenet") and is_folded(read_state(Path(str(weights))))
+    if weights in (None, "imagenet"):
+        return False
+    path = Path(str(weights))
+    return path.suffix == INT8 or is_folded(read_state(path))
 
 
 def _calibration(photos: ImageDataset, size: int) -> Calibration | None:

@@ -13,13 +13,11 @@ from pocketune.networks.config import NetworkConfig, Normalization
 from pocketune.networks.files import read_state
 from pocketune.networks.folded import is_folded, lacks_head, load_folded
 from pocketune.networks.foreign import load_module
-from pocketune.networks.int8 import has_head, load_int8
+from pocketune.networks.int8 import INT8, has_head, load_int8
 from pocketune.networks.published import download
 from pocketune.networks.recorded import read_description, require_same
 from pocketune.networks.registry import build
 from pocketune.networks.state import load_state
-
-INT8 = ".npz"
 
 Weights = str | PathLike[str] | nn.Module | None
 

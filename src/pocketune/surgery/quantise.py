@@ -51,7 +51,12 @@ def dequantise(network: nn.Module, names: Iterable[str]) -> None:
 
 
 def float_shapes(network: nn.Module) -> nn.Module:
-    """The network with kernels of float and without any values: to plan by."""
+    """The network to plan by: itself, or with kernels of float where it has some of int8.
+
+    It is without any values then.
+    """
+    if not quantised(network):
+        return network
     shapes = copy.deepcopy(network).to("meta")
     dequantise(shapes, quantised(shapes))
     return shapes
