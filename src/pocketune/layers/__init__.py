@@ -12,11 +12,13 @@ from pocketune.layers.frozen_conv import FrozenConv2d
 from pocketune.layers.group_norm import GroupNorm
 from pocketune.layers.lite_residual import LiteResidual
 from pocketune.layers.norm import FrozenBatchNorm2d
+from pocketune.layers.pooled_map import MASKS, PooledActivation, PooledMap
 from pocketune.layers.program import ProgramModule
 from pocketune.layers.quantised_conv import QuantisedConv2d, round_to_int8
 from pocketune.layers.weight_standardization import StandardizedConv2d, standardized
 
 __all__ = [
+    "MASKS",
     "FilteredConv2d",
     "FrozenBatchNorm2d",
     "FrozenConv2d",
@@ -24,6 +26,8 @@ __all__ = [
     "LiteResidual",
     "MaskedReLU",
     "MaskedReLU6",
+    "PooledActivation",
+    "PooledMap",
     "ProgramModule",
     "QuantisedConv2d",
     "SignedHardswish",

@@ -10,6 +10,7 @@ from pocketune.surgery import (
     Factory,
     add_branches,
     batch_norms,
+    chain_filters,
     disable_inplace,
     freeze_batch_norms,
     freeze_convolutions,
@@ -98,4 +99,5 @@ class Plan:
         disable_inplace(network)
         if self.frozen_bits == 8:
             quantise_frozen(network)
+        network.filter_chains = chain_filters(network)  # type: ignore[assignment]
         network.frozen_bits = self.frozen_bits  # type: ignore[assignment]

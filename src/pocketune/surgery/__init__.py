@@ -2,6 +2,7 @@
 
 from pocketune.surgery.activation import masked_activations, signed_activations
 from pocketune.surgery.branch import BRANCH, add_branches
+from pocketune.surgery.chain import chain_filters
 from pocketune.surgery.filter import filter_convolution
 from pocketune.surgery.freeze import (
     batch_norms,
@@ -21,6 +22,7 @@ __all__ = [
     "Factory",
     "add_branches",
     "batch_norms",
+    "chain_filters",
     "disable_inplace",
     "filter_convolution",
     "freeze_batch_norms",
