@@ -155,3 +155,5 @@ def test_the_formulas_on_a_small_network():
     seen = walk(network, (3, 5, 5))
     assert GradientFilterFlops().count(seen).total == first + 4 * (2 * 9 - 1) + 4 * (2 * 9 + 8)
     assert GradientFilterMemory().measure(seen).total_bytes == 4 * (3 * 25 + 4 * 9)
+    network[2].bits = 8
+    assert GradientFilterMemory().measure(walk(network, (3, 5, 5))).total_bytes == 4 * 75 + 4 * 9

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from pocketune.layers import FilteredConv2d, MaskedReLU6, PooledActivation, SignedReLU
+from pocketune.layers.int8_patches import from_int8, in_int8, to_int8
 from pocketune.layers.patches import Patches, patch_mean, patch_spread
 
 from .lowering import ALWAYS_ROWS, NEVER_ROWS, check_function, leaf, operators
@@ -112,6 +113,20 @@ def test_chains(patch: int, activation: torch.nn.Module | None, stride: int, lay
     model = check_function(function, [x, g, *parameters], rows_max_pixels=layout)
     if activation is not None:
         assert "Where" not in operators(model)
+
+
+@pytest.mark.parametrize("layout", [ALWAYS_ROWS, NEVER_ROWS], ids=["rows", "plain"])
+def test_rounds_to_8_bits(layout: int) -> None:
+    """Powers of two and whole numbers, which nothing rounds to the other side."""
+
+    def function(x: Tensor) -> list[Tensor]:
+        pooled = patch_mean(x, Patches((2, 2), (0, 0), (2, 2)), 1)
+        return [from_int8(*to_int8(pooled)), in_int8(pooled), in_int8(pooled * 0)]
+
+    x = torch.arange(32.0).reshape(1, 2, 4, 4)
+    x[0, 1, 2:, 2:] = 127  # the largest sum is 4 * 127: the scale is 4
+    model = check_function(function, [x], rows_max_pixels=layout)
+    assert "QuantizeLinear" not in operators(model)  # which an engine may fuse, and round elsewhere
 
 
 def test_patches_of_small_maps_are_matrix_products() -> None:

@@ -34,7 +34,7 @@ __all__ = [
     "SignedReLU",
     "SignedReLU6",
     "StandardizedConv2d",
+    "check_filter",
     "round_to_int8",
     "standardized",
 ]
-__all__ = ["FilteredConv2d", "FrozenBatchNorm2d", "check_filter"]

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pocketune.errors import PocketuneError
+from pocketune.layers.int8_patches import from_int8, in_int8, to_int8
 from pocketune.layers.patch_gradients import input_gradient, kernel_gradient
 from pocketune.layers.patch_rules import ALIGNMENTS, Filter, Geometry, convolution_geometry
 from pocketune.layers.patches import (
@@ -46,7 +47,9 @@ class FilteredConv2d(nn.Conv2d):
     Kept for the backward pass: 32 bits for each patch and input channel if the kernel is trained
     (patches are `ceil(H / patch) * ceil(W / patch)` of the output's height and width), and
     32 bits for each pair of input and output channels in a group if the input needs a gradient
-    and the kernel is larger than 1x1.
+    and the kernel is larger than 1x1. With `bits=8` a patch takes 8 bits, and the averages of the
+    output's gradient are rounded to 8 bits too, before either product; see
+    `pocketune.layers.int8_patches`.
 
     Where another such layer with the same patches comes next, its gradient can stay in patches in
     between (`passes_pooled`, set by `pocketune.surgery.chain_filters`): it then returns a
@@ -61,25 +64,36 @@ class FilteredConv2d(nn.Conv2d):
         patch: rows and columns of a patch of the output.
         alignment: where patches lie and what averages divide by: `"natural"`, `"paper"` or
             `"reference"`; the rules are in `pocketune.layers.patch_rules`.
+        bits: 8 or 32, of the patch sums and of the averages.
         options: all other arguments of `nn.Conv2d`.
 
     Raises:
-        PocketuneError: if `patch` is not a whole number of at least 1, or there is no such
-            alignment.
+        PocketuneError: if `patch` is not a whole number of at least 1, there is no such alignment,
+            or `bits` is another number.
     """
 
     def __init__(
-        self, *arguments: Any, patch: int = 2, alignment: str = "natural", **options: Any
+        self,
+        *arguments: Any,
+        patch: int = 2,
+        alignment: str = "natural",
+        bits: int = 32,
+        **options: Any,
     ) -> None:
         super().__init__(*arguments, **options)
-        check_filter(patch, alignment)
+        check_filter(patch, alignment, bits)
         self.patch = patch
         self.alignment = alignment
+        self.bits = bits
         self.passes_pooled = False
 
     @classmethod
     def from_conv(
-        cls: type[Filtered], conv: nn.Module, patch: int = 2, alignment: str = "natural"
+        cls: type[Filtered],
+        conv: nn.Module,
+        patch: int = 2,
+        alignment: str = "natural",
+        bits: int = 32,
     ) -> Filtered:
         """Take over the parameters of a convolution (the same objects, not copies).
 
@@ -102,14 +116,16 @@ class FilteredConv2d(nn.Conv2d):
             device="meta",
             patch=patch,
             alignment=alignment,
+            bits=bits,
         )
         filtered.weight, filtered.bias = conv.weight, conv.bias
         return filtered.train(conv.training)
 
     def extra_repr(self) -> str:
-        """As `nn.Conv2d`, then patch and alignment, for `repr`."""
+        """As `nn.Conv2d`, then patch, alignment, and bits if they are 8, for `repr`."""
         usual: str = super().extra_repr()  # type: ignore[no-untyped-call]
-        return f"{usual}, patch={self.patch}, alignment={self.alignment!r}"
+        rounded = ", bits=8" if self.bits == 8 else ""
+        return f"{usual}, patch={self.patch}, alignment={self.alignment!r}{rounded}"
 
     def _conv_forward(self, x: Any, weight: Tensor, bias: Tensor | None) -> Any:
         """Of a tensor or a `PooledMap`, to either."""
@@ -128,6 +144,7 @@ class FilteredConv2d(nn.Conv2d):
             ALIGNMENTS[self.alignment](geometry, self.patch),
             before.patches if before else None,
             self.passes_pooled and torch.is_grad_enabled(),
+            self.bits == 8,
         )
         result = _FilteredConv.apply(  # type: ignore[no-untyped-call]
             value, carrier, slopes, weight, bias, call
@@ -138,8 +155,8 @@ class FilteredConv2d(nn.Conv2d):
         return PooledMap(y, carrier, call.filter.output)
 
 
-def check_filter(patch: object, alignment: object) -> None:
-    """Refuse what is no patch size or no alignment.
+def check_filter(patch: object, alignment: object, bits: object) -> None:
+    """Refuse what is no patch size, no alignment or no number of bits.
 
     Raises:
         PocketuneError: naming the argument.
@@ -148,6 +165,8 @@ def check_filter(patch: object, alignment: object) -> None:
         raise PocketuneError(f"patch={patch!r} must be a whole number of at least 1")
     if alignment not in ALIGNMENTS:
         raise PocketuneError(f"alignment={alignment!r} must be one of {', '.join(ALIGNMENTS)}")
+    if bits not in (8, 32):
+        raise PocketuneError(f"bits={bits!r} is not possible; gradients are filtered in 8 or 32")
 
 
 class _Call(NamedTuple):
@@ -160,6 +179,8 @@ class _Call(NamedTuple):
     """Patches of the input where that is a pooled map."""
     pooled: bool
     """Whether the output is."""
+    rounds: bool
+    """Whether sums and averages are rounded to 8 bits."""
 
 
 class _FilteredConv(torch.autograd.Function):
@@ -178,9 +199,15 @@ class _FilteredConv(torch.autograd.Function):
             x, weight, bias, conv.stride, conv.padding, conv.dilation, call.groups
         )
         needs_x, needs_carrier, _, needs_kernel, *_ = ctx.needs_input_grad
+        sums = scale = None
+        if needs_kernel:
+            sums = patch_sum(x, filter.input)
+            if call.rounds:
+                sums, scale = to_int8(sums)
         ctx.save_for_backward(
             _taps(weight, filter.dilation) if needs_x or needs_carrier else None,
-            patch_sum(x, filter.input) if needs_kernel else None,
+            sums,
+            scale,
             slopes if needs_carrier else None,
         )
         ctx.call, ctx.kernel_shape = call, weight.shape
@@ -192,7 +219,7 @@ class _FilteredConv(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         call: _Call = ctx.call
-        taps, sums, slopes = ctx.saved_tensors
+        taps, sums, scale, slopes = ctx.saved_tensors
         needs_x, needs_carrier, _, needs_kernel, needs_bias, _ = ctx.needs_input_grad
         g = gradients[-1]
         average = _average(g, call)
@@ -204,6 +231,8 @@ class _FilteredConv(torch.autograd.Function):
             else:
                 of_x = patch_spread(small, call.filter.input, call.geometry.x)
         if needs_kernel:
+            if call.rounds:
+                sums = from_int8(sums, scale)
             small = kernel_gradient(average, sums, call.groups)
             of_kernel = small.expand(ctx.kernel_shape)
         if needs_bias:
@@ -220,7 +249,9 @@ def _average(g: Tensor, call: _Call) -> Tensor:
         average = g / filter.divisor
     else:
         average = g / patch_elements(filter.output, call.geometry.y, g)
-    return average / filter.meets if filter.meets > 1 else average
+    if filter.meets > 1:
+        average = average / filter.meets
+    return in_int8(average) if call.rounds else average
 
 
 def _hand_down(g: Tensor, slopes: Tensor | None, call: _Call) -> Tensor:

@@ -187,7 +187,11 @@ def _power(context: Context, node: fx.Node, x: Value, exponent: float) -> Value:
     return elementwise(context, "Pow", [x, float(exponent)], x.shape)
 
 
-_CASTS = {torch.float32: TensorProto.FLOAT, torch.uint8: TensorProto.UINT8}
+_CASTS = {
+    torch.float32: TensorProto.FLOAT,
+    torch.uint8: TensorProto.UINT8,
+    torch.int8: TensorProto.INT8,
+}
 
 
 @lowers(aten._to_copy.default)
