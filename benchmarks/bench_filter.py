@@ -71,7 +71,7 @@ def measure(case: tuple[int, ...], rounds: int) -> list[list[str]]:
     g = channels_last(torch.randn(batch, outputs, height, width))
     variants = {("exact", 1): backward(exact, x, g)}
     for patch in PATCHES:
-        conv = FilteredConv2d.from_conv(exact, patch=patch)
+        conv = FilteredConv2d.from_convolution(exact, patch=patch)
         variants["full", patch] = backward(conv, x, g)
         variants["patches", patch] = between_layers(conv, x)
     times: dict[tuple[str, int], list[float]] = {name: [] for name in variants}

@@ -4,6 +4,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# The first call of an operator takes seconds on a busy machine; no test is about time.
+settings.register_profile("pocketune", deadline=None)
+settings.load_profile("pocketune")
 
 
 @pytest.fixture(scope="session")

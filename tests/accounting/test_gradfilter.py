@@ -27,7 +27,7 @@ def last_convolutions(name: str, count: int, *, filtered: bool) -> Walk:
         conv = network.get_submodule(layer.conv)
         conv.weight.requires_grad_(True)
         if filtered:
-            network.set_submodule(layer.conv, FilteredConv2d.from_conv(conv, patch=2))
+            network.set_submodule(layer.conv, FilteredConv2d.from_convolution(conv, patch=2))
     for path in anatomy(network).classifier:
         network.get_submodule(path).requires_grad_(True)
     return walk(network)
@@ -151,7 +151,7 @@ def test_the_formulas_on_a_small_network():
     twice = 12 * (50 + 50 - 1) + 4 * (9 * 50 + 50 - 1) + 2 * 4 * 9 * 50
     assert GradientFilterFlops().count(seen, 2).total == twice
     assert GradientFilterMemory().measure(seen, 2).total_bytes == 2 * 4 * (3 + 4) * 25
-    network[2] = FilteredConv2d.from_conv(network[2], patch=2)
+    network[2] = FilteredConv2d.from_convolution(network[2], patch=2)
     seen = walk(network, (3, 5, 5))
     assert GradientFilterFlops().count(seen).total == first + 4 * (2 * 9 - 1) + 4 * (2 * 9 + 8)
     assert GradientFilterMemory().measure(seen).total_bytes == 4 * (3 * 25 + 4 * 9)

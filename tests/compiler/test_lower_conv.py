@@ -88,7 +88,7 @@ rows_limits = st.sampled_from([ALWAYS_ROWS, NEVER_ROWS])
 shift_limits = st.sampled_from([1 << 30, 0])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(case=cases(), rows_max_pixels=rows_limits, shifts_max_pixels=shift_limits)
 def test_forward_and_all_gradients(
     case: Case, rows_max_pixels: int, shifts_max_pixels: int
@@ -102,7 +102,7 @@ def test_forward_and_all_gradients(
         check_function(step, case.tensors(), rows_max_pixels=rows_max_pixels)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(case=cases(), rows_max_pixels=rows_limits)
 def test_gradient_through_a_frozen_kernel(case: Case, rows_max_pixels: int) -> None:
     def step(x: Tensor, g: Tensor, w: Tensor) -> list[Tensor]:
@@ -157,7 +157,7 @@ def test_gradients_that_nothing_needs_are_not_computed() -> None:
 
 
 @given(case=cases(), rows_max_pixels=st.sampled_from([ALWAYS_ROWS, NEVER_ROWS]))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_the_input_gradient_of_a_frozen_convolution(case: Case, rows_max_pixels: int) -> None:
     x, w, b, g = case.tensors()
     conv = FrozenConv2d(

@@ -12,7 +12,7 @@ from pocketune.layers.weight_standardization import standardize
 from .lowering import ALWAYS_ROWS, NEVER_ROWS, check_function, leaf
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     batch=st.integers(1, 3),
     channels=st.sampled_from([(4, 2), (6, 1), (6, 6), (16, 2)]),

@@ -53,7 +53,7 @@ def of_values(tensors: list[Tensor], values: Tensor | float) -> list[Tensor]:
     return tensors
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     batch=st.integers(2, 4),
     channels=st.integers(1, 5),

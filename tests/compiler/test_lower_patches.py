@@ -22,7 +22,7 @@ def grid(down: tuple[int, ...], across: tuple[int, ...]) -> Patches:
     return Patches(*((d, a) for d, a in zip(down[1:], across[1:], strict=True)))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(down=axes, across=axes, divisor=st.sampled_from([None, 1, 6]), layout=layouts)
 def test_pools(
     down: tuple[int, ...], across: tuple[int, ...], divisor: int | None, layout: int
@@ -34,7 +34,7 @@ def test_pools(
     check_function(function, [x], rows_max_pixels=layout)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(down=axes, across=axes, layout=layouts)
 def test_spreads(down: tuple[int, ...], across: tuple[int, ...], layout: int) -> None:
     def function(values: Tensor) -> list[Tensor]:

@@ -26,7 +26,7 @@ def check_max_pool(x: Tensor, kernel: int, stride: int, padding: int) -> None:
     check_function(max_pool_step(kernel, stride, padding), [x, g])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     size=st.tuples(st.integers(3, 9), st.integers(3, 9)),
     batch=st.integers(1, 3),

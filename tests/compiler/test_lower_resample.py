@@ -22,7 +22,7 @@ def check_map(function, x: Tensor, rows_max_pixels: int) -> None:
     check_function(step, [x, kernel, g], (), rows_max_pixels)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     size=st.tuples(st.integers(3, 9), st.integers(3, 9)),
     kernel=st.tuples(st.integers(1, 3), st.integers(1, 3)),
@@ -54,7 +54,7 @@ def test_average_pool_without_a_stride() -> None:
     check_map(lambda x: F.avg_pool2d(x, 3), leaf(2, 3, 9, 7), NEVER_ROWS)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     old=st.tuples(st.integers(1, 9), st.integers(1, 9)),
     new=st.tuples(st.integers(1, 14), st.integers(1, 14)),

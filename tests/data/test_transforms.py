@@ -76,7 +76,7 @@ class TestCenterBox:
 
 
 class TestCrop:
-    @settings(deadline=None, max_examples=60)
+    @settings(max_examples=60)
     @given(
         width=st.integers(1, 300), height=st.integers(1, 300), size=st.integers(1, 64), seed=seeds
     )

@@ -1,5 +1,6 @@
 """The ONNX engine on tiny kits, against the same network in numpy and its finite differences."""
 
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -279,3 +280,24 @@ def test_the_frozen_part_takes_large_images_one_at_a_time(
     result = OnnxEngine(kit, kit.state()).predict(images)
     assert seen == [at_once] * (4 // at_once)
     np.testing.assert_allclose(result, logits(tiny, tiny.state(), images), atol=1e-4)
+
+
+def test_one_of_step_and_predict_is_open_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny = TinyKit(frozen_part=False, statistic=False, noise=False)
+    engine, opened = make(tiny, tmp_path), []
+    graph = onnx_engine.Graph
+
+    def count(kit: Kit, name: str, **others: object) -> object:
+        opened.append((name, weakref.ref(made := graph(kit, name, **others))))  # type: ignore[arg-type]
+        return made
+
+    monkeypatch.setattr(onnx_engine, "Graph", count)
+    images, labels = batch(tiny)
+    for _ in range(2):
+        engine.gradients(images, labels, np.random.default_rng(0))
+        engine.gradients(images, labels, np.random.default_rng(0))
+        engine.predict(images)
+    assert [name for name, _ in opened] == ["step.onnx", "predict.onnx"] * 2
+    assert [alive() is not None for _, alive in opened] == [False, False, False, True]

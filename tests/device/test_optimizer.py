@@ -200,7 +200,7 @@ def test_unknown_name() -> None:
         create_optimizer("lion", {})
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     sizes=st.lists(st.integers(0, 20_000), min_size=1, max_size=4), seed=st.integers(0, 2**32 - 1)
 )

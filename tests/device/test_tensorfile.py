@@ -49,7 +49,7 @@ def test_round_trip(tmp_path: Path) -> None:
     assert {key: read[key] for key in metadata} == metadata
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     tensors=st.dictionaries(
         st.text(st.characters(codec="utf-8"), min_size=1).filter(lambda s: s != "__metadata__"),
@@ -167,7 +167,7 @@ def test_damaged(damage: Callable[[bytes], bytes], tmp_path: Path) -> None:
         read_tensors(path, kind="checkpoint")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(position=st.integers(0, 200), byte=st.integers(0, 255))
 def test_a_changed_byte_never_ends_in_anything_but_our_error(
     position: int, byte: int, tmp_path_factory: pytest.TempPathFactory

@@ -71,7 +71,7 @@ def tensors(case: Case, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Ten
     return x.requires_grad_(), torch.randn(y_shape, generator=generator, dtype=dtype)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(case=cases(), last=st.booleans())
 def test_gradients_are_those_of_the_formula(case: Case, last: bool) -> None:
     conv = layer(case).double()
@@ -86,7 +86,7 @@ def test_gradients_are_those_of_the_formula(case: Case, last: bool) -> None:
     torch.testing.assert_close(found[2], g.sum((0, 2, 3)))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(case=cases())
 def test_gradients_in_8_bits_are_those_of_the_rounded_formula(case: Case) -> None:
     conv = layer(case, bits=8).double()
@@ -98,7 +98,7 @@ def test_gradients_in_8_bits_are_those_of_the_rounded_formula(case: Case) -> Non
     torch.testing.assert_close(found[2], g.sum((0, 2, 3)))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(case=cases())
 def test_output_is_that_of_the_convolution(case: Case) -> None:
     conv = layer(case)
@@ -142,7 +142,7 @@ def _middle_of_input_gradient(alignment: str | None) -> Tensor:
     torch.manual_seed(0)
     conv: nn.Conv2d = nn.Conv2d(2, 3, 3, stride=2, padding=1).double()
     if alignment is not None:
-        conv = FilteredConv2d.from_conv(conv, patch=2, alignment=alignment)
+        conv = FilteredConv2d.from_convolution(conv, patch=2, alignment=alignment)
     x = torch.randn(1, 2, 24, 24, dtype=torch.float64, requires_grad=True)
     y = conv(x)
     (gradient,) = torch.autograd.grad(y, x, torch.ones_like(y))
@@ -222,7 +222,7 @@ def test_keeps_nothing_without_gradients() -> None:
 )
 def test_takes_over_any_convolution(options: dict) -> None:
     conv = nn.Conv2d(4, 6, 3, **options).eval()
-    filtered = FilteredConv2d.from_conv(conv, patch=4)
+    filtered = FilteredConv2d.from_convolution(conv, patch=4)
     x = torch.randn(2, 4, 9, 8)
     assert torch.equal(filtered(x), conv(x))
     assert filtered.weight is conv.weight
@@ -236,7 +236,7 @@ def test_takes_over_any_convolution(options: dict) -> None:
 def test_padding_by_other_modes_is_padding_before_the_convolution() -> None:
     torch.manual_seed(0)
     reflected = FilteredConv2d(3, 4, 3, padding=1, padding_mode="reflect").double()
-    bare = FilteredConv2d.from_conv(nn.Conv2d(3, 4, 3).double())
+    bare = FilteredConv2d.from_convolution(nn.Conv2d(3, 4, 3).double())
     bare.weight, bare.bias = reflected.weight, reflected.bias
     x = torch.randn(2, 3, 6, 7, dtype=torch.float64, requires_grad=True)
     y = reflected(x)
@@ -285,4 +285,4 @@ class OddConv2d(nn.Conv2d):
 )
 def test_refuses_other_layers_by_name(module: nn.Module) -> None:
     with pytest.raises(PocketuneError, match=f"{type(module).__name__} cannot have filtered"):
-        FilteredConv2d.from_conv(module)
+        FilteredConv2d.from_convolution(module)

@@ -33,7 +33,7 @@ def convolutions(draw: st.DrawFn) -> tuple[nn.Conv2d, Tensor]:
 
 
 @given(convolutions())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_forward_and_gradients(case: tuple[nn.Conv2d, Tensor]) -> None:
     conv, x = case
     x.requires_grad_()

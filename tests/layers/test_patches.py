@@ -23,7 +23,7 @@ def matrix(axis: tuple[int, ...]) -> torch.Tensor:
     return membership(length, size, start, count)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(down=axes, across=axes)
 def test_sums_and_means(down: tuple[int, ...], across: tuple[int, ...]) -> None:
     x = torch.randn(2, 3, down[0], across[0], dtype=torch.float64)
@@ -34,7 +34,7 @@ def test_sums_and_means(down: tuple[int, ...], across: tuple[int, ...]) -> None:
     torch.testing.assert_close(patch_mean(x, grid(down, across)), expected / real)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(down=axes, across=axes)
 def test_spreads(down: tuple[int, ...], across: tuple[int, ...]) -> None:
     values = torch.randn(2, 3, down[3], across[3], dtype=torch.float64)

@@ -70,7 +70,7 @@ def links(draw: st.DrawFn) -> Link:
     return Link(kind, draw(st.sampled_from([1, 2, 3, 4, 7, 17])), alignment, first, second)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(link=links(), height=st.integers(5, 20), width=st.integers(5, 20), batch=st.integers(1, 3))
 def test_gradients_are_those_of_whole_maps(link: Link, height: int, width: int, batch: int) -> None:
     link = link.double()

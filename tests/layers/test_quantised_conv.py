@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -22,7 +22,6 @@ def dequantised(layer: QuantisedConv2d) -> Tensor:
     return layer.weight_int8 * layer.weight_scale.view(-1, 1, 1, 1)
 
 
-@settings(deadline=None)
 @given(
     rows=st.integers(1, 5),
     columns=st.integers(1, 9),

@@ -40,6 +40,10 @@ def names(body):
 
 @pytest.fixture
 def state(network):
+    return fold(network)
+
+
+def fold(network):
     """Every norm folded into the convolution before it, named as in the public files."""
     folded = {}
     for name, layer in names(anatomy(network)):
@@ -47,7 +51,7 @@ def state(network):
         gain = norm.weight / torch.sqrt(norm.running_var + norm.eps)
         folded[f"{name}.weight"] = conv.weight * gain[:, None, None, None]
         folded[f"{name}.bias"] = norm.bias - norm.running_mean * gain
-    output = network.classifier[0]
+    output = network.classifier[-1]
     folded["classifier.weight"] = output.weight[:, :, None, None]
     folded["classifier.bias"] = output.bias
     return {name: tensor.detach().contiguous() for name, tensor in folded.items()}
@@ -129,6 +133,15 @@ def test_another_shape(state, tmp_path):
         create_network(
             **OPTIONS, weights=tmp_path / "odd.safetensors", normalization=Normalization.HALF
         )
+
+
+def test_file_tells_of_the_head(tmp_path):
+    options = {"name": "mobilenet_v2", "width": 0.1, "classes": 3}
+    save_file(fold(create_network(**options, head=False)), tmp_path / "less.safetensors")
+    options |= {"weights": tmp_path / "less.safetensors", "normalization": Normalization.HALF}
+    assert anatomy(create_network(**options)).head == ()
+    with pytest.raises(PocketuneError, match="it lacks head"):
+        create_network(**options, head=True)
 
 
 def test_what_is_left_over(state, tmp_path):

@@ -51,6 +51,13 @@ def test_another_network_is_refused(network, tmp_path, options, message):
         create_network(**options, classes=4, weights=path)
 
 
+def test_file_tells_of_the_head(tmp_path):
+    file = tmp_path / "less.safetensors"
+    options = {"name": "mobilenet_v2", "width": 0.1, "classes": 3}
+    save_network(create_network(**options, head=False), file)
+    assert not create_network(**options, weights=file).config.head
+
+
 def test_fresh_values_suit_the_narrow_layers():
     network = build(NetworkConfig("mobilenet_v2", hidden={"features.2": 20}))
     depthwise = network.features[2].conv[1][0]

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from pocketune.device import runtime
 from pocketune.device.kit import Kit
 from pocketune.device.manifest import FEATURES, STEP, KitError
+from pocketune.device.reclaim import reclaim
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -34,6 +35,7 @@ class Graph:
     ) -> None:
         where = f"{name} of the kit {kit.path}"
         model = kit.source(name)
+        reclaim()
         try:
             self._session = runtime.open_session(
                 model, as_written=name == STEP, integers=name == FEATURES and _integers(kit)
@@ -43,6 +45,7 @@ class Graph:
                 f"{where} cannot be opened: it is damaged, or made for a newer runtime "
                 f"({str(error).splitlines()[0]})"
             ) from error
+        reclaim()  # of what opening it took, half is needed no more
         taken = {value.name for value in self._session.get_inputs()}
         given = {value.name for value in self._session.get_outputs()}
         strange = sorted((taken - {*bound, *inputs}) | (set(outputs) - given))

@@ -21,8 +21,9 @@ class OnnxEngine:
     arrays in place is what the next call computes with. Gradients are the runtime's own memory,
     handed on without a copy; let go of them before the next step, or both steps' are kept.
 
-    A graph is opened when it is first used, so a run that never validates never pays for
-    ``predict.onnx``.
+    A graph is opened when it is first used. Of ``step.onnx`` and ``predict.onnx`` one is open at a
+    time, for a run trains and validates by turns: opening one again takes a fraction of a second,
+    and both together would take memory for two.
 
     Args:
         kit: An opened kit.
@@ -41,6 +42,7 @@ class OnnxEngine:
         values = self._checked(state, "the state")
         self.parameters: State = {spec.name: values[spec.name] for spec in manifest.parameters}
         self.statistics: State = {spec.name: values[spec.name] for spec in manifest.statistics}
+        self._open: tuple[str, Graph] | None = None
 
     def gradients(
         self, images: NDArray[np.uint8], labels: NDArray[np.int64], rng: np.random.Generator
@@ -54,7 +56,7 @@ class OnnxEngine:
         expected = (manifest.batch, manifest.size, manifest.size, 3)
         if images.shape != expected or labels.shape != expected[:1]:
             raise ValueError(f"a batch has shapes {images.shape}, {labels.shape}, not {expected}")
-        outputs = self._step.run(
+        outputs = self._graph(STEP).run(
             {
                 self._start: self._start_values(images),
                 "labels": labels,
@@ -75,8 +77,8 @@ class OnnxEngine:
         batch = self._kit.manifest.batch
         for start in range(0, len(images), batch):
             part = slice(start, start + batch)
-            outputs = self._predict.run({self._start: self._start_values(images[part])})
-            logits[part] = outputs["logits"]
+            start_values = self._start_values(images[part])
+            logits[part] = self._graph(PREDICT).run({self._start: start_values})["logits"]
         return logits
 
     def state(self) -> State:
@@ -97,7 +99,13 @@ class OnnxEngine:
     def _features(self) -> Graph:
         return Graph(self._kit, FEATURES, bound={}, inputs=["images"], outputs=["features"])
 
-    @cached_property
+    def _graph(self, name: str) -> Graph:
+        """The graph of a training step or that of a prediction; the other one is closed."""
+        if self._open is None or self._open[0] != name:
+            self._open = None  # first, and then open the other
+            self._open = name, self._step() if name == STEP else self._predict()
+        return self._open[1]
+
     def _step(self) -> Graph:
         noise = [spec.name for spec in self._kit.manifest.noise]
         gradients = [f"grad.{name}" for name in self.parameters]
@@ -110,7 +118,6 @@ class OnnxEngine:
             outputs=["loss", "correct", *gradients, *statistics],
         )
 
-    @cached_property
     def _predict(self) -> Graph:
         bound = self._arrays()
         return Graph(self._kit, PREDICT, bound=bound, inputs=[self._start], outputs=["logits"])

@@ -20,6 +20,7 @@ from pocketune.device.metrics import METRICS, MetricsFile
 from pocketune.device.optimizer import Optimizer, create_optimizer
 from pocketune.device.photos import Photos
 from pocketune.device.progress import Progress, console
+from pocketune.device.reclaim import reclaim
 from pocketune.device.recorder import Recorder
 from pocketune.device.run_folder import begin_run_folder, open_run_folder
 from pocketune.device.settings import EPOCHS, LEARNING_RATES, TrainSettings
@@ -168,6 +169,7 @@ def resume(
     folder = Path(run)
     kit = open_run_folder(folder)
     factory = engine or _onnx_engine()
+    reclaim()
     before = process_memory()
     checkpoint = Checkpoint.load(folder / LAST)
     checkpoint.require_fits(kit, folder / LAST)
@@ -201,11 +203,13 @@ def _begin(
     check_accumulation(kit, settings.accumulate)
     _check_side_lr(kit, settings)
     photos = Photos.open(settings, kit)
+    reclaim()
     check_budget(kit, settings, classes=len(photos.classes), before=process_memory())
     begin_run_folder(folder)
     kit = kit.copy_to(folder)
-    state = _starting_state(kit, photos.classes, settings.seed)
-    engine = accumulating(factory, settings.accumulate)(kit, state)
+    make = accumulating(factory, settings.accumulate)
+    # no name for the state: the engine has copied it, and a name would keep it for the whole run
+    engine = make(kit, _starting_state(kit, photos.classes, settings.seed))
     optimizer = _create_optimizer(settings, engine)
     identity = RunIdentity(kit.identity, photos.fingerprint(), photos.classes)
     return _run(folder, settings, identity, photos, engine, optimizer, Counters(), progress)

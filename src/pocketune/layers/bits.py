@@ -9,31 +9,17 @@ form takes least memory there (`pocketune.compiler.lower.mask`). Their plain ref
 `unpackbits` are several times as fast as the same written in PyTorch's operators.
 """
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pocketune.layers.operators import register_operator
+
 _NUMPY_TYPES = (torch.float16, torch.float32, torch.float64)
 _PLACES = 1 << np.arange(8, dtype=np.uint8)  # of element i of eight: the lowest bit first
-
-F = TypeVar("F", bound=Callable[..., Tensor])
-
-
-def _operator(schema: str) -> Callable[[F], F]:
-    """Make an operator of a function; `torch.library.custom_op` costs 0.1 ms more a call."""
-
-    def register(function: F) -> F:
-        name = f"pocketune::{function.__name__}"
-        torch.library.define(name, schema)
-        torch.library.impl(name, "default", function)
-        operator: F = getattr(torch.ops.pocketune, function.__name__).default
-        return operator
-
-    return register
 
 
 def pack_bits(mask: Tensor) -> Tensor:
@@ -54,7 +40,16 @@ def unpack_bits(packed: Tensor, shape: tuple[int, ...]) -> Tensor:
     return bits[: torch.Size(shape).numel()].view(shape)
 
 
-@_operator("(Tensor x, bool channels_last) -> Tensor")
+def _packed_shape(x: Tensor, *_: object) -> Tensor:
+    return x.new_empty((x.numel() + 7) // 8, dtype=torch.uint8)
+
+
+def _masked_shape(gradient: Tensor, _: Tensor, channels_last: bool) -> Tensor:
+    order = torch.channels_last if channels_last else torch.contiguous_format
+    return torch.empty_like(gradient, memory_format=order)
+
+
+@register_operator("pack_nonnegative(Tensor x, bool channels_last) -> Tensor", _packed_shape)
 def pack_nonnegative(x: Tensor, channels_last: bool) -> Tensor:
     """Packed `x >= 0`; zero counts, whatever its sign.
 
@@ -71,7 +66,9 @@ def pack_nonnegative(x: Tensor, channels_last: bool) -> Tensor:
     return pack_bits(flat >= 0)
 
 
-@_operator("(Tensor x, float low, float high, bool channels_last) -> Tensor")
+@register_operator(
+    "pack_between(Tensor x, float low, float high, bool channels_last) -> Tensor", _packed_shape
+)
 def pack_between(x: Tensor, low: float, high: float, channels_last: bool) -> Tensor:
     """Packed `low < x < high`; `high` may be infinite. Otherwise as `pack_nonnegative`."""
     flat = _flat(x, channels_last)
@@ -84,7 +81,9 @@ def pack_between(x: Tensor, low: float, high: float, channels_last: bool) -> Ten
     return pack_bits((flat > low) & (flat < high))
 
 
-@_operator("(Tensor gradient, Tensor packed, bool channels_last) -> Tensor")
+@register_operator(
+    "mask_gradient(Tensor gradient, Tensor packed, bool channels_last) -> Tensor", _masked_shape
+)
 def mask_gradient(gradient: Tensor, packed: Tensor, channels_last: bool) -> Tensor:
     """`gradient` where its bit is set, zero elsewhere.
 
@@ -106,20 +105,6 @@ def mask_gradient(gradient: Tensor, packed: Tensor, channels_last: bool) -> Tens
         return masked.view(gradient.shape)
     batch, channels, height, width = gradient.shape
     return masked.view(batch, height, width, channels).permute(0, 3, 1, 2)
-
-
-def _packed_shape(x: Tensor, *_: object) -> Tensor:
-    return x.new_empty((x.numel() + 7) // 8, dtype=torch.uint8)
-
-
-def _masked_shape(gradient: Tensor, _: Tensor, channels_last: bool) -> Tensor:
-    order = torch.channels_last if channels_last else torch.contiguous_format
-    return torch.empty_like(gradient, memory_format=order)
-
-
-torch.library.register_fake("pocketune::pack_nonnegative", _packed_shape)
-torch.library.register_fake("pocketune::pack_between", _packed_shape)
-torch.library.register_fake("pocketune::mask_gradient", _masked_shape)
 
 
 def is_channels_last(x: Tensor) -> bool:

@@ -28,6 +28,7 @@ from pocketune.layers.patches import (
     patch_sum,
 )
 from pocketune.layers.pooled_map import PooledMap
+from pocketune.layers.same_shape import same_shape
 
 Filtered = TypeVar("Filtered", bound="FilteredConv2d")
 
@@ -88,7 +89,7 @@ class FilteredConv2d(nn.Conv2d):
         self.passes_pooled = False
 
     @classmethod
-    def from_conv(
+    def from_convolution(
         cls: type[Filtered],
         conv: nn.Module,
         patch: int = 2,
@@ -103,23 +104,9 @@ class FilteredConv2d(nn.Conv2d):
         """
         _refuse_other_layers(cls, conv)
         assert isinstance(conv, nn.Conv2d)
-        filtered = cls(
-            conv.in_channels,
-            conv.out_channels,
-            conv.kernel_size,
-            stride=conv.stride,
-            padding=conv.padding,
-            dilation=conv.dilation,
-            groups=conv.groups,
-            bias=conv.bias is not None,
-            padding_mode=conv.padding_mode,
-            device="meta",
-            patch=patch,
-            alignment=alignment,
-            bits=bits,
-        )
-        filtered.weight, filtered.bias = conv.weight, conv.bias
-        return filtered.train(conv.training)
+        filtered = same_shape(cls, conv, patch=patch, alignment=alignment, bits=bits)
+        filtered.weight = conv.weight
+        return filtered
 
     def extra_repr(self) -> str:
         """As `nn.Conv2d`, then patch, alignment, and bits if they are 8, for `repr`."""

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from pocketune.layers.same_shape import same_shape
+
 
 class FrozenConv2d(nn.Conv2d):
     """`nn.Conv2d` with a frozen kernel, which alone the gradient of the input needs.
@@ -20,19 +22,9 @@ class FrozenConv2d(nn.Conv2d):
     @classmethod
     def from_convolution(cls, conv: nn.Conv2d) -> "FrozenConv2d":
         """Take over kernel and bias of a convolution (the same objects, not copies)."""
-        frozen = cls(
-            conv.in_channels,
-            conv.out_channels,
-            conv.kernel_size,  # type: ignore[arg-type]
-            conv.stride,  # type: ignore[arg-type]
-            conv.padding,  # type: ignore[arg-type]
-            conv.dilation,  # type: ignore[arg-type]
-            conv.groups,
-            bias=conv.bias is not None,
-            device="meta",
-        )
-        frozen.weight, frozen.bias = conv.weight, conv.bias
-        return frozen.train(conv.training)
+        frozen = same_shape(cls, conv)
+        frozen.weight = conv.weight
+        return frozen
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         y: Tensor

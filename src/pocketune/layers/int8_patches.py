@@ -15,9 +15,16 @@ from pocketune.layers.operators import register_operator
 from pocketune.layers.quantised_conv import LARGEST
 
 
+@register_operator("int8_scale(Tensor x) -> Tensor")
+def int8_scale(x: Tensor) -> Tensor:
+    """`max |x| / 127`, () of any shape; 1 where x is zero."""
+    scale = x.abs().amax() / LARGEST
+    return torch.where(scale == 0, torch.ones_like(scale), scale)
+
+
 def to_int8(x: Tensor) -> tuple[Tensor, Tensor]:
     """Whole numbers (int8) of the same shape, and their scale ()."""
-    scale = _scale(x)
+    scale = int8_scale(x)
     return (x / scale).round().to(torch.int8), scale
 
 
@@ -28,18 +35,5 @@ def from_int8(whole: Tensor, scale: Tensor) -> Tensor:
 
 def in_int8(x: Tensor) -> Tensor:
     """`from_int8(*to_int8(x))`, without the bytes in between."""
-    scale = _scale(x)
+    scale = int8_scale(x)
     return (x / scale).round() * scale
-
-
-def _scale(x: Tensor) -> Tensor:
-    scale: Tensor = torch.ops.pocketune.int8_scale.default(x)
-    return scale
-
-
-def _int8_scale(x: Tensor) -> Tensor:
-    scale = x.abs().amax() / LARGEST
-    return torch.where(scale == 0, torch.ones_like(scale), scale)
-
-
-register_operator("int8_scale(Tensor x) -> Tensor", _int8_scale)

@@ -5,33 +5,26 @@ Operators of PyTorch's dispatcher like those of `pocketune.layers.patches`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from pocketune.layers.operators import register_operator
 
-
-def input_gradient(g: Tensor, kernel: Tensor, dilation: tuple[int, int], groups: int) -> Tensor:
-    """Gradient of the input from that of the output, g (N, O, P, Q): (N, I, P, Q).
-
-    `kernel` is (O, I / groups, k, k) with odd k; every side is padded by `dilation * (k // 2)`.
-    """
-    gradient: Tensor = torch.ops.pocketune.patch_input_gradient.default(g, kernel, dilation, groups)
-    return gradient
-
-
-def kernel_gradient(g: Tensor, x: Tensor, groups: int) -> Tensor:
-    """Gradient of a 1x1 kernel from g (N, O, P, Q) and x (N, I, P, Q): (O, I / groups, 1, 1)."""
-    gradient: Tensor = torch.ops.pocketune.patch_kernel_gradient.default(g, x, groups)
-    return gradient
-
-
 # Matrix products and sums are twice as fast here as PyTorch's convolution backward, which copies
 # small maps into layouts of its own.
 
 
-def _input_gradient(g: Tensor, kernel: Tensor, dilation: list[int], groups: int) -> Tensor:
+@register_operator(
+    "patch_input_gradient(Tensor g, Tensor kernel, int[] dilation, int groups) -> Tensor"
+)
+def input_gradient(g: Tensor, kernel: Tensor, dilation: Sequence[int], groups: int) -> Tensor:
+    """Gradient of the input from that of the output, g (N, O, P, Q): (N, I, P, Q).
+
+    `kernel` is (O, I / groups, k, k) with odd k; every side is padded by `dilation * (k // 2)`.
+    """
     if kernel.shape[2:] != (1, 1):
         padding = [d * (k // 2) for d, k in zip(dilation, kernel.shape[2:], strict=True)]
         return functional.conv_transpose2d(
@@ -47,7 +40,9 @@ def _input_gradient(g: Tensor, kernel: Tensor, dilation: list[int], groups: int)
     return gradient.contiguous(memory_format=_memory_format(g))
 
 
-def _kernel_gradient(g: Tensor, x: Tensor, groups: int) -> Tensor:
+@register_operator("patch_kernel_gradient(Tensor g, Tensor x, int groups) -> Tensor")
+def kernel_gradient(g: Tensor, x: Tensor, groups: int) -> Tensor:
+    """Gradient of a 1x1 kernel from g (N, O, P, Q) and x (N, I, P, Q): (O, I / groups, 1, 1)."""
     outputs, inputs = g.shape[1], x.shape[1]
     if groups == inputs == outputs:
         return (g * x).sum((0, 2, 3)).view(outputs, 1, 1, 1)
@@ -70,12 +65,3 @@ def _rows(x: Tensor) -> Tensor:
 def _memory_format(x: Tensor) -> torch.memory_format:
     last = x.is_contiguous(memory_format=torch.channels_last)
     return torch.channels_last if last else torch.contiguous_format
-
-
-register_operator(
-    "patch_input_gradient(Tensor g, Tensor kernel, int[] dilation, int groups) -> Tensor",
-    _input_gradient,
-)
-register_operator(
-    "patch_kernel_gradient(Tensor g, Tensor x, int groups) -> Tensor", _kernel_gradient
-)

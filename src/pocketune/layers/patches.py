@@ -42,18 +42,12 @@ def patch_sum(x: Tensor, patches: Patches) -> Tensor:
 
 def patch_mean(x: Tensor, patches: Patches, divisor: int | None = None) -> Tensor:
     """Sum of each patch over `divisor`, or over the number of its elements that are on the map."""
-    mean: Tensor = torch.ops.pocketune.patch_pool.default(
-        x, patches.size, patches.start, patches.count, divisor
-    )
-    return mean
+    return _pool(x, patches.size, patches.start, patches.count, divisor)
 
 
 def patch_spread(values: Tensor, patches: Patches, shape: Sequence[int]) -> Tensor:
     """Each value all over its patch: (N, C, *patches.count) -> (N, C, *shape), zero elsewhere."""
-    spread: Tensor = torch.ops.pocketune.patch_spread.default(
-        values, patches.size, patches.start, shape
-    )
-    return spread
+    return _spread(values, patches.size, patches.start, shape)
 
 
 def patch_elements(patches: Patches, shape: Sequence[int], like: Tensor) -> Tensor:
@@ -78,8 +72,11 @@ def before_and_after(
     return (top, left), (bottom, right)
 
 
+@register_operator(
+    "patch_pool(Tensor x, int[] size, int[] start, int[] count, int? divisor) -> Tensor"
+)
 def _pool(
-    x: Tensor, size: list[int], start: list[int], count: list[int], divisor: int | None
+    x: Tensor, size: Pair, start: Sequence[int], count: Sequence[int], divisor: int | None
 ) -> Tensor:
     (top, left), (bottom, right) = before_and_after(size, start, count, x.shape[2:])
     overhang = zip((top, left), (bottom, right), size, strict=True)
@@ -89,7 +86,7 @@ def _pool(
     return _pool_cropped(x, size, (left, right, top, bottom), divisor)
 
 
-def _pool_cropped(x: Tensor, size: list[int], pads: tuple[int, ...], divisor: int | None) -> Tensor:
+def _pool_cropped(x: Tensor, size: Pair, pads: tuple[int, ...], divisor: int | None) -> Tensor:
     total: Tensor
     total = functional.avg_pool2d(_fit(x, pads), size, divisor_override=divisor or 1)
     if divisor is not None:
@@ -98,7 +95,8 @@ def _pool_cropped(x: Tensor, size: list[int], pads: tuple[int, ...], divisor: in
     return total / functional.avg_pool2d(real, size, divisor_override=1).clamp(min=1)
 
 
-def _spread(values: Tensor, size: list[int], start: list[int], shape: list[int]) -> Tensor:
+@register_operator("patch_spread(Tensor values, int[] size, int[] start, int[] shape) -> Tensor")
+def _spread(values: Tensor, size: Pair, start: Sequence[int], shape: Sequence[int]) -> Tensor:
     count = list(values.shape[2:])
     extent = [n * c for n, c in zip(size, count, strict=True)]
     (top, left), (bottom, right) = before_and_after(size, start, count, shape)
@@ -119,7 +117,7 @@ def _fit(x: Tensor, pads: tuple[int, ...]) -> Tensor:
     return padded[:, :, rows, max(-left, 0) : width - max(-right, 0)]
 
 
-def _upsample(values: Tensor, size: Sequence[int], shape: Sequence[int]) -> Tensor:
+def _upsample(values: Tensor, size: Pair, shape: Sequence[int]) -> Tensor:
     # A shade less than the patch's size: the quotient of rounded numbers must not fall below the
     # patch's own index.
     scales = [n * (1 - 2**-20) for n in size]
@@ -127,16 +125,8 @@ def _upsample(values: Tensor, size: Sequence[int], shape: Sequence[int]) -> Tens
     return upsampled
 
 
-def _misread(extent: list[int], count: list[int], shape: list[int]) -> bool:
+def _misread(extent: Sequence[int], count: Sequence[int], shape: Sequence[int]) -> bool:
     """Whether PyTorch takes the scale to be 1 or 2 for the sake of the shapes, against its word."""
     return any(
         d in (c, 2 * c) and d != whole for d, c, whole in zip(shape, count, extent, strict=True)
     )
-
-
-register_operator(
-    "patch_pool(Tensor x, int[] size, int[] start, int[] count, int? divisor) -> Tensor", _pool
-)
-register_operator(
-    "patch_spread(Tensor values, int[] size, int[] start, int[] shape) -> Tensor", _spread
-)

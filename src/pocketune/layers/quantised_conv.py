@@ -7,6 +7,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pocketune.layers.frozen_conv import input_gradient
+from pocketune.layers.same_shape import same_shape
+from pocketune.layers.uint8 import Uint8
 
 LARGEST = 127
 """Of the whole numbers: symmetric, so that zero is exact and needs no offset."""
@@ -44,27 +46,22 @@ class QuantisedConv2d(nn.Conv2d):
 
     weight_int8: Tensor
     weight_scale: Tensor
+    input_format: Uint8 | None = None
+    """In which the maps that come in fit, where the weights came with it."""
 
     @classmethod
     def from_convolution(cls, conv: nn.Conv2d) -> "QuantisedConv2d":
         """Round the kernel of a convolution; its bias is taken over, the same object."""
-        layer = cls(
-            conv.in_channels,
-            conv.out_channels,
-            conv.kernel_size,  # type: ignore[arg-type]
-            conv.stride,  # type: ignore[arg-type]
-            conv.padding,  # type: ignore[arg-type]
-            conv.dilation,  # type: ignore[arg-type]
-            conv.groups,
-            bias=conv.bias is not None,
-            device="meta",
-        )
-        layer.bias = conv.bias
+        layer = same_shape(cls, conv)
         layer.register_parameter("weight", None)
         whole, scale = round_to_int8(conv.weight)
         layer.register_buffer("weight_int8", whole)
         layer.register_buffer("weight_scale", scale)
-        return layer.train(conv.training)
+        return layer
+
+    def dequantise(self) -> Tensor:
+        """The kernel in float, as the layer computes with it."""
+        return _dequantise(self.weight_int8, self.weight_scale)
 
     def _conv_forward(
         self,

@@ -1,11 +1,12 @@
 """Giving batch norms true statistics without changing what the network computes."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
+from pocketune.networks.watch import watch_inputs
 
 
 class _Moments:
@@ -81,23 +82,6 @@ def _measure(network: nn.Module, images: Iterable[Tensor]) -> dict[nn.BatchNorm2
         if isinstance(module, nn.BatchNorm2d) and module.track_running_stats and module.affine
     }
 
-    def watch(norm: nn.BatchNorm2d) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
-        return lambda _, inputs: moments[norm].add(inputs[0])
-
-    hooks = [norm.register_forward_pre_hook(watch(norm)) for norm in moments]
-    modes = {module: module.training for module in network.modules()}
-    network.eval()
-    seen = 0
-    try:
-        with torch.no_grad():
-            for batch in images:
-                network(batch)
-                seen += len(batch)
-    finally:
-        for module, training in modes.items():
-            module.training = training
-        for hook in hooks:
-            hook.remove()
-    if seen == 0:
+    if watch_inputs(network, images, {n: seen.add for n, seen in moments.items()}) == 0:
         raise PocketuneError("batch norm cannot be restored without images; give a few hundred")
     return moments

@@ -11,12 +11,15 @@ from pocketune.errors import PocketuneError
 from pocketune.networks.anatomy import anatomy
 from pocketune.networks.config import NetworkConfig, Normalization
 from pocketune.networks.files import read_state
-from pocketune.networks.folded import is_folded, load_folded
+from pocketune.networks.folded import is_folded, lacks_head, load_folded
 from pocketune.networks.foreign import load_module
+from pocketune.networks.int8 import has_head, load_int8
 from pocketune.networks.published import download
 from pocketune.networks.recorded import read_description, require_same
 from pocketune.networks.registry import build
 from pocketune.networks.state import load_state
+
+INT8 = ".npz"
 
 Weights = str | PathLike[str] | nn.Module | None
 
@@ -28,7 +31,7 @@ def create_network(
     classes: int = 1000,
     width: float = 1.0,
     padding: str = "symmetric",
-    head: bool = True,
+    head: bool | None = None,
     hidden: Mapping[str, int] | None = None,
     normalization: Normalization | None = None,
 ) -> nn.Module:
@@ -40,14 +43,16 @@ def create_network(
     Args:
         name: one of `list_networks()`.
         weights: None for random ones; `"imagenet"` to download the published ones; a file,
-            `.safetensors` or `.pth`; or a model of timm or torchvision, of the same shape.
+            `.safetensors`, `.pth`, or `.npz` with kernels of int8, which stay int8 where a method
+            does not train them; or a model of timm or torchvision, of the same shape.
             A file of `save_network` tells of pruned blocks itself.
             A file whose batch norm was folded away gets norms that are the identity: follow with
             `restore_batch_norm` before a norm is trained.
         classes: outputs of the network.
         width: multiplier of every layer's channels.
         padding: `"symmetric"`, or `"same"` for weights that come from TensorFlow.
-        head: False leaves out the feature-fusion layer before pooling.
+        head: False leaves out the feature-fusion layer before pooling; None does where the file
+            of weights has none.
         hidden: hidden channels of blocks that were pruned, as in `NetworkConfig`; where the
             weights tell it, it need not be given.
         normalization: what the weights were trained with, where it is not ImageNet's. Folded
@@ -65,9 +70,13 @@ def create_network(
         >>> network.config.to_dict()["width"], network.normalization.std[0]
         (0.35, 0.229)
     """
+    file = _file(weights)
+    recorded = None if file is None else read_description(file)
+    if head is None:
+        head = recorded[0].head if recorded else file is None or _has_head(file)
     config = NetworkConfig(name, classes, width, padding, head, hidden or {})
-    if isinstance(weights, (str, PathLike)) and (recorded := read_description(Path(weights))):
-        require_same(config, recorded[0], Path(weights))
+    if file is not None and recorded is not None:
+        require_same(config, recorded[0], file)
         config = replace(config, hidden=hidden or recorded[0].hidden)
         normalization = normalization or recorded[1]
     network = build(config)
@@ -75,6 +84,16 @@ def create_network(
     vars(network)["config"] = config
     vars(network)["normalization"] = normalization or known or Normalization()
     return network
+
+
+def _has_head(file: Path) -> bool:
+    return has_head(file) if file.suffix == INT8 else not lacks_head(file)
+
+
+def _file(weights: Weights) -> Path | None:
+    if weights is None or isinstance(weights, nn.Module) or weights == "imagenet":
+        return None
+    return Path(weights)
 
 
 def _load(
@@ -91,6 +110,8 @@ def _load(
         load_state(network, download(config), output=output, source=f"{config.name} of ImageNet")
         return None
     path = Path(weights)
+    if path.suffix == INT8:
+        return load_int8(network, config, path, normalization)
     state = read_state(path)
     if is_folded(state):
         return load_folded(network, config, state, path, normalization)

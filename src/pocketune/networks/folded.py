@@ -16,6 +16,7 @@ from pocketune.errors import PocketuneError
 from pocketune.networks.anatomy import Anatomy, anatomy
 from pocketune.networks.blocks import Layer
 from pocketune.networks.config import NetworkConfig, Normalization
+from pocketune.networks.files import read_state
 from pocketune.networks.state import load_state
 
 ROLES = {"expand": "expand", "depthwise": "dw", "project": "project"}
@@ -27,6 +28,12 @@ def is_folded(state: Mapping[str, Tensor]) -> bool:
     layers = {name.rpartition(".")[0] for name in state}
     complete = {f"{layer}.{part}" for layer in layers for part in ("weight", "bias")}
     return {"stem", "classifier"} <= layers and set(state) == complete
+
+
+def lacks_head(path: Path) -> bool:
+    """Whether a file has folded weights of a network without a feature-fusion layer."""
+    state = read_state(path)
+    return is_folded(state) and "head.weight" not in state
 
 
 def load_folded(
@@ -64,7 +71,7 @@ def _unfold(
         raise PocketuneError(f"{path.name} is a folded file, which this network has no names for")
     left = dict(state)
     unfolded: dict[str, Tensor] = {}
-    for name, layer in _places(body):
+    for name, layer in places(body):
         weight, bias = _take(left, name, path)
         unfolded[f"{layer.conv}.weight"] = weight
         norm = network.get_submodule(str(layer.norm))
@@ -80,7 +87,7 @@ def _unfold(
     return unfolded
 
 
-def _places(body: Anatomy) -> Iterator[tuple[str, Layer]]:
+def places(body: Anatomy) -> Iterator[tuple[str, Layer]]:
     """Every layer with the name that folded files have for it."""
     for layer in body.stem:
         yield "stem", layer
@@ -111,8 +118,8 @@ def _identity(name: str, norm: nn.Module, shift: Tensor) -> dict[str, Tensor]:
 
 
 def _read_facts(path: Path) -> dict[str, Any]:
-    """What `<net>.arch.json` beside `<net>.float32.safetensors` says; empty without it."""
-    net = path.stem.removesuffix(".float32")
+    """What `<net>.arch.json` says, beside `<net>.float32.safetensors`; empty without it."""
+    net = path.stem.removesuffix(".float32").removesuffix(".int8")
     beside = path.with_name(f"{net}.arch.json")
     if not beside.is_file():
         return {}

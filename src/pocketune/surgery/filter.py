@@ -29,4 +29,4 @@ def filter_convolution(
     Raises:
         PocketuneError: if it is no two-dimensional convolution of a kind that is known.
     """
-    return _KINDS.get(type(conv), FilteredConv2d).from_conv(conv, patch, alignment, bits)
+    return _KINDS.get(type(conv), FilteredConv2d).from_convolution(conv, patch, alignment, bits)

@@ -1,12 +1,14 @@
 """How much each hidden channel of a block matters."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
 from pocketune.networks.hidden import Hidden
+from pocketune.networks.watch import watch_inputs
 
 RANKINGS = ("l2", "weight")
 
@@ -50,32 +52,17 @@ def _activation_norms(
     """Run the network as it predicts, and watch what goes into each consumer."""
     sums = [torch.zeros(hidden.count(network), dtype=torch.float64) for hidden in sets]
 
-    def watch(total: Tensor) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
-        def add(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-            total.add_(inputs[0].detach().square().sum((0, 2, 3), dtype=torch.float64).cpu())
-
-        return add
-
-    hooks = [
-        network.get_submodule(hidden.consumer.conv).register_forward_pre_hook(watch(total))
+    watchers = {
+        network.get_submodule(hidden.consumer.conv): partial(_add_squares, total)
         for hidden, total in zip(sets, sums, strict=True)
-    ]
-    modes = {module: module.training for module in network.modules()}
-    network.eval()
-    seen = 0
-    try:
-        with torch.no_grad():
-            for batch in images:
-                network(batch)
-                seen += len(batch)
-    finally:
-        for module, training in modes.items():
-            module.training = training
-        for hook in hooks:
-            hook.remove()
-    if seen == 0:
+    }
+    if watch_inputs(network, images, watchers) == 0:
         raise PocketuneError(
             "importance='l2' ranks channels by what photos make of them, and there are none: give "
             "a few hundred, or importance='weight'"
         )
     return [total.sqrt() for total in sums]
+
+
+def _add_squares(total: Tensor, x: Tensor) -> None:
+    total.add_(x.square().sum((0, 2, 3), dtype=torch.float64).cpu())

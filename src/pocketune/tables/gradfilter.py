@@ -73,5 +73,5 @@ def _network(name: str, count: int | None, filtered: bool) -> nn.Module:
     layers = [layer for layer in anatomy(network).layers if layer.role != "downsample"]
     convs = [layer.conv for layer in layers[-count:]]
     if filtered:
-        swap(network, dict.fromkeys(convs, partial(FilteredConv2d.from_conv, patch=PATCH)))
+        swap(network, dict.fromkeys(convs, partial(FilteredConv2d.from_convolution, patch=PATCH)))
     return training(network, parameters_under(network, convs) | classifier(network))

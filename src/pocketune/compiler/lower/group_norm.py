@@ -1,4 +1,14 @@
-"""Group norm and its gradients, written by hand: two passes for the variance, as in `norm`."""
+"""Group norm and its gradients, in few nodes: the runtime needs memory for every one.
+
+The norm of batches on known statistics is `(x - mean) / sqrt(variance + eps) * scale + shift` for
+every channel: one node where plain arithmetic takes up to seven. It serves for the scale and shift
+of each channel, and with the groups of all images as the channels of one, (1, N * groups,
+elements), wherever the deviation of a group is divided by. The variance takes two passes, as in
+`norm`.
+"""
+
+import operator
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -8,6 +18,19 @@ from pocketune.compiler.lower.context import Context, lowers
 from pocketune.compiler.lower.value import Value
 
 aten = torch.ops.aten
+
+
+@dataclass(frozen=True)
+class Normalized:
+    """What a group norm leaves for its gradient.
+
+    The normalised input (1, N * groups, elements), and (N * groups,) sums of squared differences
+    from the mean.
+    """
+
+    y: str
+    squares: str
+    eps: float
 
 
 @lowers(aten.native_group_norm.default)
@@ -23,19 +46,23 @@ def _group_norm(
     groups: int,
     eps: float,
 ) -> tuple[Value, Value, Value]:
-    b, shape = context.builder, (x.shape[0], groups)
-    sizes = _Sizes(context, channels, pixels, groups)
-    mean = sizes.mean_of_groups(sizes.grouped(context.plain(x)))
-    centred = b.add("Sub", sizes.grouped(context.plain(x)), mean)
-    variance = sizes.mean_of_groups(b.add("Mul", centred, centred))
-    root = b.add("Sqrt", b.add("Add", variance, b.constant(eps)))
-    inverse = b.add("Reciprocal", root)
-    y = context.reshape(b.add("Mul", centred, inverse), -1, *x.shape[1:])
-    for op, factor in (("Mul", weight), ("Add", bias)):
-        if factor is not None:
-            y = b.add(op, y, context.reshape(context.plain(factor), 1, channels, 1, 1))
-    mean, inverse = (context.reshape(name, -1, groups) for name in (mean, inverse))
-    return Value(x.shape, plain=y), Value(shape, plain=mean), Value(shape, plain=inverse)
+    sizes = _Sizes(context, batch, channels, pixels, groups)
+    normalized = None
+    if _needs_statistics(node):
+        normalized = sizes.normalized(context.plain(x), eps)
+        y = normalized.y
+    else:
+        grouped = context.reshape(context.plain(x), -1, groups, sizes.elements)
+        ones, zeros = (sizes.vector(groups, value) for value in (1, 0))
+        y = context.builder.add("InstanceNormalization", grouped, ones, zeros, epsilon=eps)
+    y = sizes.scaled(context.reshape(y, -1, *x.shape[1:]), weight, bias)
+    shape = (batch, groups)
+    return Value(x.shape, plain=y), Value(shape, made_by=normalized), Value(shape)
+
+
+def _needs_statistics(node: fx.Node) -> bool:
+    """Whether a backward pass reads the mean; a forward pass alone has an open number of images."""
+    return any(user.target is operator.getitem and user.args[1] == 1 for user in node.users)
 
 
 @lowers(aten.native_group_norm_backward.default)
@@ -53,81 +80,88 @@ def _group_norm_backward(
     groups: int,
     needed: list[bool],
 ) -> tuple[Value | None, Value | None, Value | None]:
-    """The gradients of a group of n elements; r is its inverse deviation, sums are over it.
+    """The gradients; y is the normalised input, r a group's inverse deviation, means are over it.
 
-    dx = r w g - r / n sum(w g) - (x - mean) r^3 / n sum(w g (x - mean))
+    dx = r (w g - mean(w g) - y mean(w g y))
     """
-    b, sizes = context.builder, _Sizes(context, channels, pixels, groups)
-    mean_name, r = (context.reshape(context.plain(v), -1, groups, 1) for v in (mean, inverse))
-    centred = b.add("Sub", sizes.grouped(context.plain(x)), mean_name)
-    planes = context.reshape(context.plain(g), -1, channels, pixels)
-    product = b.add("Mul", planes, context.reshape(centred, -1, channels, pixels))
-    total, cross = sizes.sum_of_planes(planes), sizes.sum_of_planes(product)  # (N, C, 1)
+    b, normalized = context.builder, mean.made_by
+    assert isinstance(normalized, Normalized)
+    sizes = _Sizes(context, batch, channels, pixels, groups)
+    scale_gradient = shift_gradient = None
+    if needed[1]:
+        y = context.reshape(normalized.y, -1, *x.shape[1:])
+        scale_gradient = sizes.channel_sum(b.add("Mul", context.plain(g), y))
+    if needed[2]:
+        shift_gradient = sizes.channel_sum(context.plain(g))
     return (
-        sizes.input_gradient(g, weight, centred, r, total, cross) if needed[0] else None,
-        sizes.sum_of_images(b.add("Mul", sizes.by_channel(cross), r)) if needed[1] else None,
-        sizes.sum_of_images(total) if needed[2] else None,
+        sizes.input_gradient(g, weight, normalized) if needed[0] else None,
+        scale_gradient,
+        shift_gradient,
     )
 
 
 class _Sizes:
-    """The shapes in which a group norm computes; the number of images may be open."""
+    """The shapes in which a group norm computes."""
 
-    def __init__(self, context: Context, channels: int, pixels: int, groups: int) -> None:
+    def __init__(
+        self, context: Context, batch: int, channels: int, pixels: int, groups: int
+    ) -> None:
         self.context = context
-        self.channels, self.pixels, self.groups = channels, pixels, groups
-        self.members = channels // groups
+        self.channels, self.all_groups = channels, batch * groups
+        self.elements = channels // groups * pixels
+
+    def normalized(self, x: str, eps: float) -> Normalized:
+        """Every group less its mean and over its deviation."""
+        b, grouped = self.context.builder, self.grouped(x)
+        centred = b.add("Sub", grouped, b.add("ReduceMean", grouped, self._within(2), keepdims=1))
+        squares = b.add("ReduceSumSquare", centred, self._within(0, 2), keepdims=0)
+        zeros = self.vector(self.all_groups, 0)
+        return Normalized(self.over_deviation(centred, zeros, squares, eps), squares, eps)
+
+    def over_deviation(self, name: str, mean: str, squares: str, eps: float) -> str:
+        """(1, N * groups, elements) less the mean, over the deviation of its groups.
+
+        The square root of the number of elements, a constant scale, makes a mean of the squares.
+        """
+        root, zeros = (
+            self.vector(self.all_groups, self.elements**0.5),
+            self.vector(self.all_groups, 0),
+        )
+        inputs = [name, root, zeros, mean, squares]
+        return self.context.builder.add("BatchNormalization", *inputs, epsilon=eps * self.elements)
 
     def grouped(self, name: str) -> str:
-        """(N, groups, elements of a group)."""
-        return self.context.reshape(name, -1, self.groups, self.members * self.pixels)
+        """(1, N * groups, elements of a group)."""
+        return self.context.reshape(name, 1, self.all_groups, self.elements)
 
-    def by_channel(self, name: str) -> str:
-        """(N, C, 1) as (N, groups, channels of a group)."""
-        return self.context.reshape(name, -1, self.groups, self.members)
+    def scaled(self, name: str, weight: Value | None, bias: Value | None) -> str:
+        """Times the weight and plus the bias of every channel of (N, C, H, W)."""
+        if weight is None and bias is None:
+            return name
+        ones, zeros = (self.vector(self.channels, value) for value in (1, 0))
+        scale = ones if weight is None else self.context.plain(weight)
+        shift = zeros if bias is None else self.context.plain(bias)
+        inputs = [name, scale, shift, zeros, ones]
+        return self.context.builder.add("BatchNormalization", *inputs, epsilon=0.0)
 
-    def mean_of_groups(self, name: str) -> str:
-        """(N, groups, elements) -> (N, groups, 1)."""
-        count = self.members * self.pixels
-        return self.context.builder.add("MatMul", name, self._column(count, 1 / count))
-
-    def sum_of_planes(self, name: str) -> str:
-        """(N, C, pixels) -> (N, C, 1)."""
-        return self.context.builder.add("MatMul", name, self._column(self.pixels, 1.0))
-
-    def sum_of_images(self, name: str) -> Value:
-        """Anything of N * C elements -> (C,)."""
-        b = self.context.builder
-        rows = self.context.reshape(name, -1, self.channels)
-        total = b.add("ReduceSum", rows, b.constant(np.array([0])), keepdims=0)
+    def channel_sum(self, name: str) -> Value:
+        """(N, C, H, W) -> (C,)."""
+        total = self.context.builder.add("ReduceSum", name, self._within(0, 2, 3), keepdims=0)
         return Value((self.channels,), plain=total)
 
-    def input_gradient(
-        self, g: Value, weight: Value | None, centred: str, r: str, total: str, cross: str
-    ) -> Value:
+    def input_gradient(self, g: Value, weight: Value | None, normalized: Normalized) -> Value:
         """See `_group_norm_backward`."""
-        b, context = self.context.builder, self.context
-        gain = self._gain(weight)
-        share = b.constant(-1 / (self.members * self.pixels))
-        ones = self._column(self.members, 1.0)
-        offset, slope = (
-            b.add("Mul", b.add("MatMul", b.add("Mul", self.by_channel(sums), gain), ones), share)
-            for sums in (total, cross)
-        )  # (N, groups, 1)
-        slope = b.add("Mul", slope, b.add("Mul", r, b.add("Mul", r, r)))
-        through = b.add("Add", b.add("Mul", centred, slope), b.add("Mul", offset, r))
-        scale = context.reshape(b.add("Mul", r, gain), -1, self.channels, 1, 1)
-        direct = b.add("Mul", context.plain(g), scale)
-        through = context.reshape(through, -1, *g.shape[1:])
-        return Value(g.shape, plain=b.add("Add", direct, through))
+        b = self.context.builder
+        direct = self.grouped(self.scaled(self.context.plain(g), weight, None))
+        mean = b.add("ReduceMean", direct, self._within(0, 2), keepdims=0)
+        cross = b.add("ReduceMean", b.add("Mul", direct, normalized.y), self._within(2), keepdims=1)
+        rest = b.add("Sub", direct, b.add("Mul", normalized.y, cross))
+        result = self.over_deviation(rest, mean, normalized.squares, normalized.eps)
+        return Value(g.shape, plain=self.context.reshape(result, -1, *g.shape[1:]))
 
-    def _gain(self, weight: Value | None) -> str:
-        """(1, groups, channels of a group)."""
-        if weight is None:
-            return self.context.builder.constant(
-                np.ones((1, self.groups, self.members), np.float32)
-            )
-        return self.by_channel(self.context.plain(weight))
+    def _within(self, *axes: int) -> str:
+        return self.context.builder.constant(np.array(axes))
 
-    def _column(self, count: int, value: float) -> str:
-        return self.context.builder.constant(np.full((count, 1), value, np.float32))
+    def vector(self, count: int, value: float) -> str:
+        """The same number `count` times."""
+        return self.context.builder.constant(np.full(count, value, np.float32))

@@ -1,0 +1,68 @@
+"""Give memory back to the system that this process holds and does not use."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+_SMAPS = Path("/proc/self/smaps")
+_MADV_DONTNEED = 4
+
+
+def reclaim() -> None:
+    """Return freed memory, and the pages of libraries that nothing has written to.
+
+    What a library runs once, to be imported or to open a graph, stays resident although it is
+    never needed again: tens of megabytes. Pages that are needed after all come back from the file,
+    in a microsecond or so each while the system has it in its cache. Nothing happens elsewhere than
+    on Linux, nor where PyTorch has been imported: such a process is large whatever is given back.
+    """
+    if sys.platform != "linux" or "torch" in sys.modules:
+        return
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "malloc_trim"):  # glibc's
+        libc.malloc_trim(0)
+    try:
+        with _SMAPS.open(encoding="utf-8", errors="replace") as smaps:
+            mappings = clean_library_mappings(smaps)
+    except OSError:  # some sandboxes leave it out
+        return
+    for mapping in mappings:
+        libc.madvise(ctypes.c_void_p(mapping.start), ctypes.c_size_t(mapping.size), _MADV_DONTNEED)
+
+
+@dataclass
+class Mapping:
+    """A mapping of a file into this process; ``written`` tells whether it differs from the file."""
+
+    start: int
+    size: int
+    rights: str
+    file: str
+    written: bool = False
+
+
+def clean_library_mappings(smaps: Iterable[str]) -> list[Mapping]:
+    """The mappings of libraries, from the lines of ``smaps``, that are as their files have them.
+
+    They are closed to writing and were never written to. The loader writes addresses into some
+    before it closes them; such pages are anonymous, or swapped out since.
+    """
+    mappings: list[Mapping] = []
+    for line in smaps:
+        key, *rest = line.split(None, 5)
+        if not key.endswith(":"):
+            start, end = (int(address, 16) for address in key.split("-"))
+            file = rest[4].strip() if len(rest) == 5 else ""
+            mappings.append(Mapping(start, end - start, rest[0], file))
+        elif key in ("Anonymous:", "Swap:") and rest[0] != "0":
+            mappings[-1].written = True
+    libraries = {m.file for m in mappings if m.rights == "r-xp" and m.file.startswith("/")}
+    return [
+        m
+        for m in mappings
+        if m.file in libraries and m.rights in ("r-xp", "r--p") and not m.written
+    ]
