@@ -201,6 +201,7 @@ class _FilteredConv(torch.autograd.Function):
         if not call.pooled:
             return y
         ctx.mark_non_differentiable(y)
+        ctx.set_materialize_grads(False)  # no zeros the size of y
         return y, y.new_zeros(()).expand(*y.shape[:2], *filter.output.count)
 
     @staticmethod
