@@ -157,3 +157,22 @@ def test_the_formulas_on_a_small_network():
     assert GradientFilterMemory().measure(seen).total_bytes == 4 * (3 * 25 + 4 * 9)
     network[2].bits = 8
     assert GradientFilterMemory().measure(walk(network, (3, 5, 5))).total_bytes == 4 * 75 + 4 * 9
+
+
+def test_work_falls_with_the_patches_to_that_of_summing_the_taps():
+    """Figure 3 of the paper: below 1 / r^2 of the exact pass until the taps' sums are what is left.
+
+    Patches of one pixel save as much already as a kernel of one tap does.
+    """
+    exact = nn.Conv2d(64, 64, 3, padding=1, bias=False, device="meta")
+    flops = [
+        GradientFilterFlops()
+        .count(walk(nn.Sequential(conv), (64, 56, 56), input_gradient=True))
+        .backward
+        for conv in (exact, *(FilteredConv2d.from_convolution(exact, r) for r in (1, 2, 4, 7, 56)))
+    ]
+    shares = [work / flops[0] for work in flops[1:]]
+    bounds = [1 / r**2 for r in (1, 2, 4, 7)]
+    assert all(share < bound for share, bound in zip(shares, bounds, strict=False))
+    taps = 8 * 64 * 64
+    assert flops[-1] == taps + 64 * 64 * (2 + 1)  # one patch: a product and an addition, a product
