@@ -206,5 +206,7 @@ def test_refuses_a_layer_of_a_branch_that_does_not_exist() -> None:
 
 
 def test_refuses_a_layer_that_is_no_convolution() -> None:
-    with pytest.raises(PocketuneError, match=r"features.18.1 is a BatchNorm2d, no convolution"):
+    with pytest.raises(
+        PocketuneError, match=r"features.18.1 is a BatchNorm2d, no two-dimensional convolution"
+    ):
         GradientFilter(layers=("features.18.1",)).plan(network())

@@ -148,7 +148,9 @@ def _parameters(network: nn.Module, name: str) -> list[str]:
             f"the network has no layer {name}; see anatomy(network).layers for its convolutions"
         )
     if not is_convolution(layer):
-        raise PocketuneError(f"layer {name} is a {type(layer).__name__}, no convolution")
+        raise PocketuneError(
+            f"layer {name} is a {type(layer).__name__}, no two-dimensional convolution"
+        )
     return [parameter for parameter, _ in layer.named_parameters()]
 
 
