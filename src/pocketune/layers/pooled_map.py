@@ -70,7 +70,7 @@ class PooledMap:
             slopes = patch_sum(mask.to(self.value.dtype), self.patches).round()
             if self.patches.size[0] * self.patches.size[1] <= _LARGEST_BYTE:
                 slopes = slopes.to(torch.uint8)
-            return replace(self, value=activation(self.value), slopes=slopes)
+            return replace(self, value=activation.forward(self.value), slopes=slopes)
 
     def __add__(self, other: PooledMap | Tensor) -> PooledMap:
         """The sum of two maps; a tensor must need no gradient.
@@ -121,7 +121,7 @@ class PooledActivation(nn.Module):
         """(N, C, H, W) -> the same shape, and a `PooledMap` where it is given one."""
         if isinstance(x, PooledMap):
             return x.activated(self.activation)
-        y: Tensor = self.activation(x)
+        y: Tensor = self.activation.forward(x)  # no call of its own, for what counts calls
         return y
 
 
