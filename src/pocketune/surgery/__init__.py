@@ -4,6 +4,7 @@ from pocketune.networks.branch import BRANCH, add_branches
 from pocketune.networks.modules import Factory
 from pocketune.surgery.activation import masked_activations, signed_activations
 from pocketune.surgery.calibrate import calibrate
+from pocketune.surgery.chain import chain_filters
 from pocketune.surgery.filter import filter_convolution
 from pocketune.surgery.freeze import (
     batch_norms,
@@ -24,6 +25,7 @@ __all__ = [
     "add_branches",
     "batch_norms",
     "calibrate",
+    "chain_filters",
     "dequantise",
     "disable_inplace",
     "filter_convolution",
