@@ -17,7 +17,8 @@ SOURCE = Path(pocketune.__file__).parent
 # Folders and single modules, floor by floor; what a floor holds may import from the floors below.
 FLOORS = (
     {"errors"},
-    {"networks", "layers", "data", "kits"},
+    {"layers", "data", "kits"},
+    {"networks"},
     {"surgery", "accounting", "device"},
     {"methods"},
     {"compiler", "tables"},

@@ -19,7 +19,7 @@ _HOMES = {
         "restore_batch_norm",
         "save_network",
     ],
-    "surgery": ["prune"],
+    "surgery": ["calibrate", "prune"],
     "pruning": ["plan_pruning", "profile_memory", "prune_for_memory", "retrain"],
     "methods": [
         "BiasAndLast",

@@ -1,5 +1,8 @@
-"""Which processors cut sums of products off."""
+"""Which processors cut sums of products off, and how many cores there are."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -31,3 +34,13 @@ def test_products_saturate(
     monkeypatch.setattr(processor.platform, "machine", lambda: machine)
     monkeypatch.setattr(processor, "_CPUINFO", cpuinfo)
     assert processor.products_saturate.__wrapped__() is saturates
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system has no affinities")
+def test_cores_are_those_that_this_process_may_use() -> None:
+    code = (
+        "import os; from pocketune.device.processor import available_cores; "
+        "os.sched_setaffinity(0, list(os.sched_getaffinity(0))[:1]); print(available_cores())"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert printed.stdout.strip() == b"1"

@@ -3,6 +3,7 @@
 import pytest
 from torch import nn
 
+from pocketune.errors import PocketuneError
 from pocketune.layers import SignedReLU6
 from pocketune.methods import (
     BiasAndLast,
@@ -61,3 +62,8 @@ def test_what_another_method_replaces_stays(network):
 def test_to_plain_values_and_back():
     method = TopBlocks(blocks=1) + SignedBackward()
     assert method_from_dict(method_to_dict(method)) == method
+
+
+def test_by_itself_it_is_refused(network):
+    with pytest.raises(PocketuneError, match="trains nothing by itself: add it to a method"):
+        adapt(network, SignedBackward())

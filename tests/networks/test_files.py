@@ -92,7 +92,7 @@ def test_missing_and_unknown_files(tmp_path):
     with pytest.raises(PocketuneError, match="there is no weights file image-net"):
         create_network("resnet18", weights="image-net")
     (tmp_path / "weights.h5").touch()
-    with pytest.raises(PocketuneError, match=r"weights\.h5 is neither"):
+    with pytest.raises(PocketuneError, match=r"weights\.h5 is none of"):
         create_network("resnet18", weights=tmp_path / "weights.h5")
 
 

@@ -9,8 +9,8 @@ from pocketune.layers import QuantisedConv2d
 from pocketune.methods import BiasAndLast, TopBlocks, adapt
 from pocketune.networks import create_network
 from pocketune.networks.conv import SameConv2d
+from pocketune.networks.int8 import QuantisedSameConv2d
 from pocketune.surgery import quantise_frozen
-from pocketune.surgery.quantise import QuantisedSameConv2d
 
 
 def test_what_is_frozen_is_quantised_and_nothing_else() -> None:

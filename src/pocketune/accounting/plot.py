@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,28 +56,51 @@ def save_figure(account: Account, path: Path) -> None:
 
 
 def _by_block(axes: Any, account: Account) -> None:
-    """The figure of the pruned Rep-Net paper: what a block needs, and what lies there already."""
     blocks = [block for block in account.blocks if block.peak_bytes]
-    places = range(len(blocks))
-    bars = (
-        ("temporary", "#f4a261", [block.temporary_bytes for block in blocks]),
-        ("kept so far", "#2a9d8f", [block.cumulative_kept_bytes for block in blocks]),
+    draw_blocks(
+        axes,
+        f"{account.network}, batch {account.batch}, {account.size} px: memory by block",
+        names=[block.name or "(network)" for block in blocks],
+        temporary=[block.temporary_bytes for block in blocks],
+        kept=[block.cumulative_kept_bytes for block in blocks],
+        peaks=[block.peak_bytes for block in blocks],
     )
+
+
+def draw_blocks(
+    axes: Any,
+    title: str,
+    *,
+    names: Sequence[str],
+    temporary: Sequence[int],
+    kept: Sequence[int],
+    peaks: Sequence[int],
+) -> None:
+    """The figure of the pruned Rep-Net paper: what a block needs, and what lies there already.
+
+    Args:
+        axes: of matplotlib.
+        title: written above.
+        names: of the blocks.
+        temporary: bytes that each block needs while it runs.
+        kept: bytes that are kept for the backward pass when it is done.
+        peaks: the most bytes that are held at once meanwhile.
+    """
+    places = range(len(names))
+    bars = (("temporary", "#f4a261", temporary), ("kept so far", "#2a9d8f", kept))
     for number, (label, colour, sizes) in enumerate(bars):
         left = [place + (number - 0.5) * 0.38 for place in places]
         axes.bar(left, _megabytes(sizes), 0.36, color=colour, label=label)
-    peaks = _megabytes([block.peak_bytes for block in blocks])
-    axes.plot(places, peaks, "o-", color=_INK, markersize=4, linewidth=1.2, label="peak")
-    worst = peaks.index(max(peaks))
+    heights = _megabytes(peaks)
+    axes.plot(places, heights, "o-", color=_INK, markersize=4, linewidth=1.2, label="peak")
+    worst = heights.index(max(heights))
     axes.annotate(
-        f"{peaks[worst]:,.1f} MB", (worst, peaks[worst]), (0, 7), textcoords="offset points",
+        f"{heights[worst]:,.1f} MB", (worst, heights[worst]), (0, 7), textcoords="offset points",
         ha="center", color=_INK, fontweight="bold",
     )  # fmt: skip
-    axes.set_xticks(places, [block.name or "(network)" for block in blocks], rotation=45,
-                    ha="right", rotation_mode="anchor", fontsize=8)  # fmt: skip
-    axes.set_xlim(-0.7, len(blocks) - 0.3)
-    title = f"{account.network}, batch {account.batch}, {account.size} px: memory by block"
-    _finish(axes, title, max(peaks))
+    axes.set_xticks(places, names, rotation=45, ha="right", rotation_mode="anchor", fontsize=8)
+    axes.set_xlim(-0.7, len(names) - 0.3)
+    finish(axes, title, max(heights))
 
 
 def _along_the_step(axes: Any, account: Account) -> None:
@@ -101,12 +125,13 @@ def _along_the_step(axes: Any, account: Account) -> None:
     axes.tick_params(axis="x", length=0)
     place = moments[peak].layer or "the network itself"
     title = f"The step from start to end: {max(floor):,.1f} MB at {place}, {moments[peak].phase}"
-    _finish(axes, title, max(floor))
+    finish(axes, title, max(floor))
 
 
-def _finish(axes: Any, title: str, highest: float) -> None:
+def finish(axes: Any, title: str, highest: float, *, unit: str = "MB") -> None:
+    """Give a figure its title, its legend and a vertical axis from 0 to above `highest`."""
     axes.set_title(title, loc="left", color=_INK, fontweight="bold", fontsize=11, pad=28)
-    axes.set_ylabel("MB", color=_INK)
+    axes.set_ylabel(unit, color=_INK)
     axes.set_ylim(0, highest * 1.12)
     axes.set_axisbelow(True)
     axes.grid(axis="y", color=_GRID)
@@ -118,5 +143,5 @@ def _finish(axes: Any, title: str, highest: float) -> None:
     )  # fmt: skip
 
 
-def _megabytes(sizes: list[int]) -> list[float]:
+def _megabytes(sizes: Sequence[int]) -> list[float]:
     return [size / 1e6 for size in sizes]

@@ -34,8 +34,8 @@ Weights = Annotated[
     str | None,
     typer.Option(
         metavar="FILE|imagenet",
-        help="Pretrained weights: a .safetensors or .pth file, or [bold]imagenet[/bold] to "
-        "download the published ones.",
+        help="Pretrained weights: a .safetensors, .pth or 8-bit .npz file, or "
+        "[bold]imagenet[/bold] to download the published ones.",
         show_default="random values",
         rich_help_panel=KIT_PANEL,
     ),

@@ -41,6 +41,7 @@ from pocketune.device.manifest import (
 from pocketune.device.onnx_engine import OnnxEngine
 from pocketune.device.quantisation import Quantisation
 from pocketune.errors import PocketuneError
+from pocketune.layers import IntegerConv2d
 from pocketune.methods import method_to_dict
 from pocketune.networks import Normalization, anatomy
 from pocketune.surgery import quantise_frozen
@@ -133,6 +134,11 @@ def compile(
 def _check_arguments(network: nn.Module, batch: int, size: int, label_smoothing: float) -> None:
     if not trained_parameters(network):
         raise PocketuneError("nothing in this network is trained; adapt it with a method first")
+    if any(isinstance(module, IntegerConv2d) for module in network.modules()):
+        raise PocketuneError(
+            "the network was calibrated to compute in PyTorch; compile the adapted one, and give "
+            "calibration= for a kit that computes in 8 bits"
+        )
     for name, value in (("batch", batch), ("size", size)):
         if not isinstance(value, int) or value < 1:
             raise PocketuneError(f"{name}={value!r} must be a whole number of at least 1")

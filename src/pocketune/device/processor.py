@@ -1,10 +1,18 @@
-"""What the processor can do that decides how integers are computed."""
+"""What the processor can do that decides how a graph is computed."""
 
+import os
 import platform
 from functools import cache
 from pathlib import Path
 
 _CPUINFO = Path("/proc/cpuinfo")
+
+
+def available_cores() -> int:
+    """Cores that this process may use: threads beyond them would only wait for each other."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 @cache

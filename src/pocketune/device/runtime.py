@@ -7,11 +7,11 @@ os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # read on import: nothing is ever sen
 
 import onnxruntime as ort
 
-from pocketune.device.processor import products_saturate
+from pocketune.device.processor import available_cores, products_saturate
 
 # Two pools of spinning threads disturb each other, and two arenas keep the peak of each graph:
 # all sessions share one of both.
-ort.set_global_thread_pool_sizes(min(os.cpu_count() or 1, 8), 1)
+ort.set_global_thread_pool_sizes(min(available_cores(), 8), 1)
 _GROW_AS_REQUESTED = 1  # and not to the next power of two
 ort.create_and_register_allocator(
     ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT),

@@ -10,10 +10,12 @@ from pocketune.layers.activation import (
 from pocketune.layers.filtered_conv import FilteredConv2d, check_filter
 from pocketune.layers.frozen_conv import FrozenConv2d
 from pocketune.layers.group_norm import GroupNorm
+from pocketune.layers.integer_conv import IntegerConv2d
 from pocketune.layers.lite_residual import LiteResidual
 from pocketune.layers.norm import FrozenBatchNorm2d
 from pocketune.layers.program import ProgramModule
 from pocketune.layers.quantised_conv import QuantisedConv2d, round_to_int8
+from pocketune.layers.uint8 import Uint8
 from pocketune.layers.weight_standardization import StandardizedConv2d, standardized
 
 __all__ = [
@@ -21,6 +23,7 @@ __all__ = [
     "FrozenBatchNorm2d",
     "FrozenConv2d",
     "GroupNorm",
+    "IntegerConv2d",
     "LiteResidual",
     "MaskedReLU",
     "MaskedReLU6",
@@ -30,6 +33,7 @@ __all__ = [
     "SignedReLU",
     "SignedReLU6",
     "StandardizedConv2d",
+    "Uint8",
     "round_to_int8",
     "standardized",
 ]

@@ -8,6 +8,7 @@ from torch.nn import functional
 
 from pocketune.layers.frozen_conv import input_gradient
 from pocketune.layers.same_shape import same_shape
+from pocketune.layers.uint8 import Uint8
 
 LARGEST = 127
 """Of the whole numbers: symmetric, so that zero is exact and needs no offset."""
@@ -45,6 +46,8 @@ class QuantisedConv2d(nn.Conv2d):
 
     weight_int8: Tensor
     weight_scale: Tensor
+    input_format: Uint8 | None = None
+    """In which the maps that come in fit, where the weights came with it."""
 
     @classmethod
     def from_convolution(cls, conv: nn.Conv2d) -> "QuantisedConv2d":
@@ -55,6 +58,10 @@ class QuantisedConv2d(nn.Conv2d):
         layer.register_buffer("weight_int8", whole)
         layer.register_buffer("weight_scale", scale)
         return layer
+
+    def dequantise(self) -> Tensor:
+        """The kernel in float, as the layer computes with it."""
+        return _dequantise(self.weight_int8, self.weight_scale)
 
     def _conv_forward(
         self,

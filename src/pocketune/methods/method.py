@@ -10,7 +10,7 @@ from torch import nn
 
 from pocketune.errors import PocketuneError
 from pocketune.methods.plan import MethodConflict, Plan, check_frozen_bits
-from pocketune.surgery import Factory
+from pocketune.surgery import Factory, float_shapes, quantised
 
 
 class Method(ABC):
@@ -117,10 +117,16 @@ def complete_plan(method: Method, network: nn.Module) -> Plan:
     """Everything that `method` does to `network`: its plan, refined.
 
     Raises:
-        PocketuneError: if the method does not fit the network.
+        PocketuneError: if the method does not fit the network, or trains nothing of it.
         MethodConflict: if two methods of a sum want different things of one layer.
     """
-    return method.refine(method.plan(network), network)
+    plan = method.refine(method.plan(network), network)
+    if not plan.trained:
+        raise PocketuneError(
+            f"{method} trains nothing by itself: add it to a method that does, as in "
+            "TopBlocks() + SignedBackward(), which is --method blocks+signed"
+        )
+    return plan
 
 
 def adapt(network: nn.Module, method: Method, *, frozen_bits: int | None = None) -> nn.Module:
@@ -133,8 +139,8 @@ def adapt(network: nn.Module, method: Method, *, frozen_bits: int | None = None)
     Args:
         network: what is adapted.
         method: what is trained, and how.
-        frozen_bits: 8 or 32, for the kernels of frozen convolutions; as the method asks where it
-            is None.
+        frozen_bits: 8 or 32, for the kernels of frozen convolutions; where it is None, 8 if the
+            network was loaded in 8 bits, else as the method asks.
 
     Raises:
         PocketuneError: if the method does not fit the network, the network is adapted already, or
@@ -149,10 +155,13 @@ def adapt(network: nn.Module, method: Method, *, frozen_bits: int | None = None)
             f"the network is adapted to {earlier} already; adapt the original network, "
             f"to both with {earlier} + {method}"
         )
-    method = method.settle(network, method.plan(network))
+    int8 = bool(quantised(network))
+    planned = float_shapes(network) if int8 else network
+    method = method.settle(planned, method.plan(planned))
     adapted = copy.deepcopy(network)
-    plan = complete_plan(method, network)
-    replace(plan, frozen_bits=frozen_bits or plan.frozen_bits).apply(adapted)
+    plan = complete_plan(method, planned)
+    bits = frozen_bits or (8 if int8 else plan.frozen_bits)
+    replace(plan, frozen_bits=bits).apply(adapted)
     adapted.method = method  # type: ignore[assignment]
     return adapted
 

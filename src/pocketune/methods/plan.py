@@ -10,10 +10,12 @@ from pocketune.surgery import (
     Factory,
     add_branches,
     batch_norms,
+    dequantise,
     disable_inplace,
     freeze_batch_norms,
     freeze_convolutions,
     quantise_frozen,
+    quantised,
     swap,
     train_only,
     use_lean_layers,
@@ -78,6 +80,7 @@ class Plan:
             PocketuneError: if a layer to replace is not there.
             MethodConflict: if a parameter to train is not there once layers are replaced.
         """
+        dequantise(network, [name for name in quantised(network) if self._needs_float(name)])
         add_branches(network, self.branches)
         absent = self.replaced.keys() - {name for name, _ in network.named_modules()}
         if absent:
@@ -99,3 +102,8 @@ class Plan:
         if self.frozen_bits == 8:
             quantise_frozen(network)
         network.frozen_bits = self.frozen_bits  # type: ignore[assignment]
+
+    def _needs_float(self, conv: str) -> bool:
+        """Whether a kernel of int8 cannot stay what it is."""
+        inside = any(f"{conv}.".startswith(f"{layer}.") for layer in self.replaced)
+        return self.frozen_bits == 32 or inside or f"{conv}.weight" in self.trained

@@ -21,7 +21,11 @@ class SameConv2d(nn.Conv2d):
         """(N, C, H, W) -> (N, out_channels, ceil(H / stride), ceil(W / stride))."""
         top, bottom = self._pad(x.shape[2], 0)
         left, right = self._pad(x.shape[3], 1)
-        return super().forward(F.pad(x, (left, right, top, bottom)))
+        return super().forward(F.pad(x, (left, right, top, bottom), value=self.padding_value(x)))
+
+    def padding_value(self, x: Tensor) -> float:  # noqa: ARG002 (for overriding)
+        """What is padded with: zero, as `x` writes it."""
+        return 0.0
 
     def _pad(self, size: int, axis: int) -> tuple[int, int]:
         stride, kernel = self.stride[axis], self.kernel_size[axis]

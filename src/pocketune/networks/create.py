@@ -13,10 +13,13 @@ from pocketune.networks.config import NetworkConfig, Normalization
 from pocketune.networks.files import read_state
 from pocketune.networks.folded import is_folded, lacks_head, load_folded
 from pocketune.networks.foreign import load_module
+from pocketune.networks.int8 import has_head, load_int8
 from pocketune.networks.published import download
 from pocketune.networks.recorded import read_description, require_same
 from pocketune.networks.registry import build
 from pocketune.networks.state import load_state
+
+INT8 = ".npz"
 
 Weights = str | PathLike[str] | nn.Module | None
 
@@ -40,7 +43,8 @@ def create_network(
     Args:
         name: one of `list_networks()`.
         weights: None for random ones; `"imagenet"` to download the published ones; a file,
-            `.safetensors` or `.pth`; or a model of timm or torchvision, of the same shape.
+            `.safetensors`, `.pth`, or `.npz` with kernels of int8, which stay int8 where a method
+            does not train them; or a model of timm or torchvision, of the same shape.
             A file of `save_network` tells of pruned blocks itself.
             A file whose batch norm was folded away gets norms that are the identity: follow with
             `restore_batch_norm` before a norm is trained.
@@ -69,7 +73,7 @@ def create_network(
     file = _file(weights)
     recorded = None if file is None else read_description(file)
     if head is None:
-        head = recorded[0].head if recorded else file is None or not lacks_head(file)
+        head = recorded[0].head if recorded else file is None or _has_head(file)
     config = NetworkConfig(name, classes, width, padding, head, hidden or {})
     if file is not None and recorded is not None:
         require_same(config, recorded[0], file)
@@ -80,6 +84,10 @@ def create_network(
     vars(network)["config"] = config
     vars(network)["normalization"] = normalization or known or Normalization()
     return network
+
+
+def _has_head(file: Path) -> bool:
+    return has_head(file) if file.suffix == INT8 else not lacks_head(file)
 
 
 def _file(weights: Weights) -> Path | None:
@@ -102,6 +110,8 @@ def _load(
         load_state(network, download(config), output=output, source=f"{config.name} of ImageNet")
         return None
     path = Path(weights)
+    if path.suffix == INT8:
+        return load_int8(network, config, path, normalization)
     state = read_state(path)
     if is_folded(state):
         return load_folded(network, config, state, path, normalization)

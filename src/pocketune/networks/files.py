@@ -23,13 +23,13 @@ def read_state(path: Path) -> dict[str, Tensor]:
     """
     if not path.is_file():
         raise PocketuneError(
-            f"there is no weights file {path}; give 'imagenet' or a .safetensors or .pth file"
+            f"there is no weights file {path}; give 'imagenet' or a .safetensors, .pth or .npz file"
         )
     if path.suffix == ".safetensors":
         return _read_safetensors(path)
     if path.suffix in (".pth", ".pt"):
         return _read_pickle(path)
-    raise PocketuneError(f"{path} is neither a .safetensors nor a .pth file")
+    raise PocketuneError(f"{path} is none of a .safetensors, .pth or .npz file")
 
 
 def _read_safetensors(path: Path) -> dict[str, Tensor]:

@@ -71,7 +71,7 @@ def _unfold(
         raise PocketuneError(f"{path.name} is a folded file, which this network has no names for")
     left = dict(state)
     unfolded: dict[str, Tensor] = {}
-    for name, layer in _places(body):
+    for name, layer in places(body):
         weight, bias = _take(left, name, path)
         unfolded[f"{layer.conv}.weight"] = weight
         norm = network.get_submodule(str(layer.norm))
@@ -87,7 +87,7 @@ def _unfold(
     return unfolded
 
 
-def _places(body: Anatomy) -> Iterator[tuple[str, Layer]]:
+def places(body: Anatomy) -> Iterator[tuple[str, Layer]]:
     """Every layer with the name that folded files have for it."""
     for layer in body.stem:
         yield "stem", layer
@@ -118,8 +118,8 @@ def _identity(name: str, norm: nn.Module, shift: Tensor) -> dict[str, Tensor]:
 
 
 def _read_facts(path: Path) -> dict[str, Any]:
-    """What `<net>.arch.json` beside `<net>.float32.safetensors` says; empty without it."""
-    net = path.stem.removesuffix(".float32")
+    """What `<net>.arch.json` says, beside `<net>.float32.safetensors`; empty without it."""
+    net = path.stem.removesuffix(".float32").removesuffix(".int8")
     beside = path.with_name(f"{net}.arch.json")
     if not beside.is_file():
         return {}

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
+from pocketune.layers import QuantisedConv2d
 from pocketune.networks.anatomy import anatomy
 from pocketune.networks.blocks import Block, Layer
 from pocketune.networks.modules import is_convolution
@@ -129,6 +130,8 @@ def _check(network: nn.Module, hidden: Hidden) -> None:
             raise _refusal(hidden, f"its norm {path} works on groups of channels")
     for layer in (hidden.producer, hidden.consumer):
         conv = network.get_submodule(layer.conv)
+        if isinstance(conv, QuantisedConv2d):
+            raise _refusal(hidden, f"its convolution {layer.conv} is stored in 8 bits")
         if is_convolution(conv) and conv.groups > 1:
             raise _refusal(hidden, f"its convolution {layer.conv} is grouped")
 

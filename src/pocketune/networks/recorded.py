@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from pocketune.errors import PocketuneError
+from pocketune.layers import QuantisedConv2d
 from pocketune.networks.config import NetworkConfig, Normalization
 
 HEADER = "pocketune.network"
@@ -34,6 +35,10 @@ def save_network(network: nn.Module, path: str | PathLike[str]) -> None:
         raise PocketuneError(f"{kind} has no config to save; create it with create_network")
     if path.suffix != ".safetensors":
         raise PocketuneError(f"{path} must be called .safetensors")
+    if any(isinstance(module, QuantisedConv2d) for module in network.modules()):
+        raise PocketuneError(
+            "a network with kernels of 8 bits is not saved; save one created from float32 weights"
+        )
     described: Any = network
     facts = {"config": config.to_dict(), "normalization": asdict(described.normalization)}
     tensors = {name: tensor.contiguous() for name, tensor in network.state_dict().items()}

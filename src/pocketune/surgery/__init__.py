@@ -2,6 +2,7 @@
 
 from pocketune.surgery.activation import masked_activations, signed_activations
 from pocketune.surgery.branch import BRANCH, add_branches
+from pocketune.surgery.calibrate import calibrate
 from pocketune.surgery.filter import filter_convolution
 from pocketune.surgery.freeze import (
     batch_norms,
@@ -13,7 +14,7 @@ from pocketune.surgery.freeze import (
 )
 from pocketune.surgery.lean import use_lean_layers
 from pocketune.surgery.prune import prune
-from pocketune.surgery.quantise import quantise_frozen
+from pocketune.surgery.quantise import dequantise, float_shapes, quantise_frozen, quantised
 from pocketune.surgery.swap import Factory, swap
 
 __all__ = [
@@ -21,14 +22,18 @@ __all__ = [
     "Factory",
     "add_branches",
     "batch_norms",
+    "calibrate",
+    "dequantise",
     "disable_inplace",
     "filter_convolution",
+    "float_shapes",
     "freeze_batch_norms",
     "freeze_convolutions",
     "masked_activations",
     "parameters_under",
     "prune",
     "quantise_frozen",
+    "quantised",
     "signed_activations",
     "swap",
     "train_only",

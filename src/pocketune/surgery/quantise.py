@@ -1,16 +1,16 @@
-"""Store frozen kernels in 8 bits."""
+"""Store frozen kernels in 8 bits, or in float again."""
+
+import copy
+from collections.abc import Iterable
 
 from torch import nn
 
 from pocketune.layers import FrozenConv2d, QuantisedConv2d
+from pocketune.layers.same_shape import same_shape
 from pocketune.networks.conv import SameConv2d
+from pocketune.networks.int8 import QuantisedSameConv2d
 from pocketune.surgery.freeze import FrozenSameConv2d
 from pocketune.surgery.swap import Factory, swap
-
-
-class QuantisedSameConv2d(QuantisedConv2d, SameConv2d):
-    """`SameConv2d` with a frozen kernel of int8."""
-
 
 QUANTISED: dict[type[nn.Module], type[QuantisedConv2d]] = {
     nn.Conv2d: QuantisedConv2d,
@@ -19,6 +19,12 @@ QUANTISED: dict[type[nn.Module], type[QuantisedConv2d]] = {
     FrozenSameConv2d: QuantisedSameConv2d,
 }
 """What takes the place of which convolution; others stay as they are."""
+
+FLOAT: dict[type[nn.Module], type[nn.Conv2d]] = {
+    QuantisedConv2d: nn.Conv2d,
+    QuantisedSameConv2d: SameConv2d,
+}
+"""And back."""
 
 
 def quantise_frozen(network: nn.Module) -> None:
@@ -33,6 +39,23 @@ def quantise_frozen(network: nn.Module) -> None:
     swap(network, factories)
 
 
+def quantised(network: nn.Module) -> list[str]:
+    """Names of the convolutions with kernels of int8 that can be had in float."""
+    return [name for name, module in network.named_modules() if type(module) in FLOAT]
+
+
+def dequantise(network: nn.Module, names: Iterable[str]) -> None:
+    """Give these convolutions kernels of float, which may be trained, in place."""
+    swap(network, dict.fromkeys(names, _dequantise))
+
+
+def float_shapes(network: nn.Module) -> nn.Module:
+    """The network with kernels of float and without any values: to plan by."""
+    shapes = copy.deepcopy(network).to("meta")
+    dequantise(shapes, quantised(shapes))
+    return shapes
+
+
 def _can_quantise(conv: nn.Module) -> bool:
     assert isinstance(conv, nn.Conv2d)
     plain = conv.padding_mode == "zeros" and not isinstance(conv.padding, str)
@@ -42,3 +65,10 @@ def _can_quantise(conv: nn.Module) -> bool:
 def _quantise(conv: nn.Module) -> nn.Module:
     assert isinstance(conv, nn.Conv2d)
     return QUANTISED[type(conv)].from_convolution(conv)
+
+
+def _dequantise(conv: nn.Module) -> nn.Module:
+    assert isinstance(conv, QuantisedConv2d)
+    made = same_shape(FLOAT[type(conv)], conv)
+    made.weight = nn.Parameter(conv.dequantise())
+    return made

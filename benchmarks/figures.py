@@ -1,0 +1,111 @@
+"""The papers' figures, drawn from our own accounting into docs/images.
+
+    python benchmarks/figures.py [--out docs/images]
+
+`mobiletl_blocks.svg`: MobileTL's figure 4, stored activations and FLOPs by the number of trained
+blocks. `repnet_pruning.svg`: the memory of Rep-Net by block, before and after pruning with the
+paper's ratios. Both by the papers' own rules; nothing is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import matplotlib
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from torch import nn
+
+import pocketune
+from pocketune.accounting import published_flops, published_memory
+from pocketune.accounting.plot import draw_blocks, finish
+from pocketune.tables.repnet import PRUNED
+
+BATCH, CLASSES = 8, 100
+NETWORKS = ("mobilenet_v3_small", "proxylessnas_mobile")
+LINES = (
+    ("all of a block, exactly", "#e76f51", pocketune.TopBlocks),
+    ("MobileTL", "#2a9d8f", pocketune.MobileTL),
+)
+
+
+def shapes(name: str, classes: int) -> nn.Module:
+    """A network without values, which counting needs none of."""
+    with torch.device("meta"):
+        return pocketune.create_network(name, classes=classes)
+
+
+def mobiletl_blocks() -> Figure:
+    figure = Figure(figsize=(11, 7), layout="constrained")
+    for name, (left, right) in zip(NETWORKS, figure.subplots(2, 2), strict=True):
+        network = shapes(name, CLASSES)
+        counts = range(1, len(pocketune.anatomy(network).blocks) + 1)
+        stored: list[list[float]] = []
+        flops: list[list[float]] = []
+        for _, _, method in LINES:
+            adapted = [pocketune.adapt(network, method(blocks=count)) for count in counts]
+            stored.append([_stored(each) for each in adapted])
+            flops.append([_gigaflops(each) for each in adapted])
+        draw_lines(left, f"{name}: stored activations", counts, stored, "MB")
+        draw_lines(right, f"{name}: forward and backward", counts, flops, "GFLOP")
+    figure.supxlabel("trained blocks, from the last one", fontsize=9)
+    return figure
+
+
+def _stored(adapted: nn.Module) -> float:
+    return published_memory(adapted, "mobiletl-stored", batch=BATCH).saved_bytes * BATCH / 1e6
+
+
+def _gigaflops(adapted: nn.Module) -> float:
+    return published_flops(adapted, "mobiletl", batch=BATCH).total / 1e9
+
+
+def draw_lines(
+    axes: Axes, title: str, counts: range, heights: list[list[float]], unit: str
+) -> None:
+    for (label, colour, _), line in zip(LINES, heights, strict=True):
+        axes.plot(counts, line, "o-", color=colour, label=label, markersize=4, linewidth=1.5)
+    axes.set_xticks(counts)
+    finish(axes, title, max(map(max, heights)), unit=unit)
+
+
+def repnet_pruning() -> Figure:
+    network = pocketune.create_network("mobilenet_v2", classes=10)
+    pruned = pocketune.prune(network, PRUNED, importance="weight")
+    figure = Figure(figsize=(11, 8), layout="constrained")
+    upper, lower = figure.subplots(2, 1, sharey=True)
+    ratios = ", ".join(f"{ratio:.0%}" for ratio in PRUNED.values())
+    for axes, each, title in (
+        (upper, network, "Rep-Net on MobileNetV2, one image of 224 px: memory by block"),
+        (lower, pruned, f"Without {ratios} of the hidden channels of blocks 1 to 4"),
+    ):
+        blocks = pocketune.profile_memory(pocketune.adapt(each, pocketune.RepNet())).blocks
+        draw_blocks(
+            axes,
+            title,
+            names=[block.path for block in blocks],
+            temporary=[block.temporary_bytes for block in blocks],
+            kept=[block.cumulative_bytes for block in blocks],
+            peaks=[block.peak_bytes for block in blocks],
+        )
+    upper.set_ylim(0, 6.5)
+    return figure
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    docs = Path(__file__).parents[1] / "docs" / "images"
+    parser.add_argument("--out", type=Path, default=docs)
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    matplotlib.rcParams.update({"svg.hashsalt": "pocketune", "svg.fonttype": "none"})
+    for draw in (mobiletl_blocks, repnet_pruning):
+        path = options.out / f"{draw.__name__}.svg"
+        draw().savefig(path, metadata={"Date": None})
+        print(path)
+
+
+if __name__ == "__main__":
+    main()

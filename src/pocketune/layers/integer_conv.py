@@ -1,0 +1,142 @@
+"""Convolution that computes with integers: uint8 maps, a kernel of int8, sums of int32.
+
+PyTorch has such an operator where it was built with oneDNN, and it is exact there on processors
+that multiply uint8 by int8 without cutting sums off (VNNI and the like). Elsewhere the same
+numbers are computed in float32, which is slower than a float32 convolution and only as exact.
+"""
+
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from pocketune.layers.norm import FrozenBatchNorm2d
+from pocketune.layers.quantised_conv import QuantisedConv2d
+from pocketune.layers.same_shape import same_shape
+from pocketune.layers.uint8 import HIGHEST, Uint8
+
+ACTIVATIONS: dict[str, tuple[str, list[float]]] = {  # oneDNN's names and arguments
+    "none": ("none", []),
+    "relu": ("relu", []),
+    "relu6": ("hardtanh", [0.0, 6.0]),
+    "hardswish": ("hardswish", []),
+}
+
+
+class IntegerConv2d(QuantisedConv2d):
+    """A frozen convolution with the norm and the activation behind it, in 8-bit arithmetic.
+
+    Takes float32, which it rounds to uint8, or the uint8 of a convolution before it, written as
+    `input_format` says. Gives float32, or uint8 where `output_format` is set. Maps are stored
+    channels last. There is no gradient.
+
+    Attributes:
+        input_format: of the maps that come in.
+        output_format: of those that go out; None for float32.
+        activation: one of `ACTIVATIONS`.
+    """
+
+    input_format: Uint8
+    output_format: Uint8 | None
+    activation: str
+    weight_zero: Tensor
+    shift: Tensor
+    _packed: Tensor | None = None
+
+    @classmethod
+    def fuse(
+        cls,
+        conv: QuantisedConv2d,
+        norm: FrozenBatchNorm2d | None,
+        activation: str,
+        input_format: Uint8,
+        output_format: Uint8 | None,
+    ) -> "IntegerConv2d":
+        """One layer of three; the norm goes into the scales of the kernel, so nothing is rounded.
+
+        Padding is given in numbers and filled with zeros.
+        """
+        layer = same_shape(cls, conv)
+        layer.register_parameter("weight", None)
+        layer.register_parameter("bias", None)
+        whole, scale = conv.weight_int8, conv.weight_scale
+        shift = torch.zeros_like(scale) if conv.bias is None else conv.bias.detach()
+        if norm is not None:
+            gain = norm.weight.detach() * (norm.running_var + norm.eps).rsqrt()
+            shift = norm.bias.detach() + (shift - norm.running_mean) * gain
+            whole = whole * gain.sign().to(torch.int8).view(-1, 1, 1, 1)
+            scale = torch.where(gain == 0, torch.ones_like(scale), scale * gain.abs())
+        layer.register_buffer("weight_int8", whole)
+        layer.register_buffer("weight_scale", scale)
+        layer.register_buffer("weight_zero", torch.zeros_like(scale, dtype=torch.int64))
+        layer.register_buffer("shift", shift)
+        layer.activation = activation
+        layer.input_format, layer.output_format = input_format, output_format
+        return layer
+
+    def _conv_forward(
+        self,
+        input: Tensor,
+        weight: Tensor,  # noqa: ARG002 - it is None, as PyTorch's own forward passes it on
+        bias: Tensor | None,  # noqa: ARG002 - likewise
+    ) -> Tensor:
+        whole = input if input.dtype == torch.uint8 else self.input_format.quantise(input.detach())
+        whole = whole.contiguous(memory_format=torch.channels_last)
+        if whole.device.type == "cpu" and computes_integers():
+            return self._integers(whole)
+        return self.in_floats(whole)
+
+    def in_floats(self, whole: Tensor) -> Tensor:
+        """The plain reference: dequantise, convolve, activate, and round again."""
+        x = self.input_format.dequantise(whole)
+        y = functional.conv2d(
+            x, self.dequantise(), self.shift, self.stride, self.padding, self.dilation, self.groups
+        )
+        if self.activation != "none":
+            y = getattr(functional, self.activation)(y)
+        return y if self.output_format is None else self.output_format.quantise(y)
+
+    def _integers(self, whole: Tensor) -> Tensor:
+        numbers = ([*self.stride], [*self.padding], [*self.dilation], self.groups)
+        if self._packed is None:
+            self._packed = torch.ops.onednn.qconv_prepack(
+                self.weight_int8, self.weight_scale, *self.input_format, *numbers
+            )
+        y: Tensor = torch.ops.onednn.qconv2d_pointwise(
+            whole,
+            *self.input_format,
+            self._packed,
+            self.weight_scale,
+            self.weight_zero,
+            self.shift,
+            *numbers,
+            *(self.output_format or (1.0, 0)),
+            torch.float32 if self.output_format is None else torch.uint8,
+            *ACTIVATIONS[self.activation],
+            "",
+        )
+        return y
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the packed kernel, which cannot be copied; it is packed again when needed."""
+        return {**self.__dict__, "_packed": None}
+
+
+@cache
+def computes_integers() -> bool:
+    """Whether PyTorch has the operator here, and large sums of products come out whole."""
+    if not hasattr(torch.ops.onednn, "qconv2d_pointwise"):
+        return False
+    conv = nn.Conv2d(64, 8, 1, bias=False).requires_grad_(False)
+    conv.weight.fill_(1.0)
+    layer = IntegerConv2d.fuse(
+        QuantisedConv2d.from_convolution(conv), None, "none", Uint8(1.0, 0), None
+    )
+    largest = torch.full((1, 64, 2, 2), HIGHEST, dtype=torch.uint8)
+    try:
+        sums = layer._integers(largest)
+    except RuntimeError:
+        return False
+    return torch.allclose(sums, torch.full_like(sums, 64.0 * HIGHEST))
