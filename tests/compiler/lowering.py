@@ -1,6 +1,7 @@
 """Lower a small function and run it, for the tests of the lowering rules."""
 
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ def lower_function(
     constants: Sequence[Tensor] = (),
     rows_max_pixels: int = NEVER_ROWS,
     statistics: Sequence[int] = (),
-    packs_masks: bool = False,
+    least_packed: float = inf,
 ) -> onnx.ModelProto:
     """The model of `function(*inputs, *constants)`, whose outputs are "0", "1", ...
 
@@ -52,7 +53,7 @@ def lower_function(
             given[node] = Value(tuple(tensor.shape), constant=tensor)
     (returned,) = nodes[-1].args
     context = lower(
-        builder, given, returned, rows_max_pixels=rows_max_pixels, packs_masks=packs_masks
+        builder, given, returned, rows_max_pixels=rows_max_pixels, least_packed=least_packed
     )
     updated = [placeholders[i] for i in statistics]
     names = [context.plain(context.value(node)) for node in returned]
@@ -78,10 +79,10 @@ def check_function(
     rows_max_pixels: int = NEVER_ROWS,
     tolerance: float = 2e-5,
     statistics: Sequence[int] = (),
-    packs_masks: bool = False,
+    least_packed: float = inf,
 ) -> onnx.ModelProto:
     """Compare every output with the function in float64, relative to its largest magnitude."""
-    model = lower_function(function, inputs, constants, rows_max_pixels, statistics, packs_masks)
+    model = lower_function(function, inputs, constants, rows_max_pixels, statistics, least_packed)
     found = run_model(model, inputs)
     exact_inputs = [double(tensor) for tensor in (*inputs, *constants)]
     expected = [*function(*exact_inputs), *(exact_inputs[i] for i in statistics)]

@@ -30,7 +30,8 @@ def test_group_norm(
 
     x = leaf(batch, count, *size)
     inputs = [x, leaf(count, count, 1, 1, seed=4), leaf(count, seed=1), leaf(count, seed=2)]
-    check_function(step, [*inputs, leaf(*x.shape, seed=3, grad=False)], (), rows)
+    # of the gradient of a group of two elements, rounding leaves a few digits
+    check_function(step, [*inputs, leaf(*x.shape, seed=3, grad=False)], (), rows, tolerance=1e-4)
 
 
 @pytest.mark.parametrize("trained", [(), (1,), (0, 2)])

@@ -1,5 +1,7 @@
 """Masks of one bit an element, kept as bits and as bytes, exactly on their kinks."""
 
+from math import inf
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -26,7 +28,7 @@ from .lowering import (
 LAYERS = (SignedReLU, SignedReLU6, SignedHardswish, MaskedReLU, MaskedReLU6)
 EACH = pytest.mark.parametrize("layer", LAYERS)
 LAYOUTS = pytest.mark.parametrize("rows_max_pixels", [ALWAYS_ROWS, NEVER_ROWS])
-FORMS = pytest.mark.parametrize("packs_masks", [False, True], ids=["bytes", "bits"])
+FORMS = pytest.mark.parametrize("least_packed", [inf, 0], ids=["bytes", "bits"])
 TIES = [-6.0, -3.0, -0.0, 0.0, 3.0, 6.0, 6.5, -1e-6, 1e-6, 5.9999995]
 
 
@@ -41,19 +43,19 @@ def step_of(layer: type[nn.Module]):
 @EACH
 @FORMS
 @pytest.mark.parametrize("shape", [(2, 8, 3, 4), (3, 5, 7, 3), (4, 6), (1, 1)])
-def test_value_and_derivative(layer, packs_masks, shape) -> None:
+def test_value_and_derivative(layer, least_packed, shape) -> None:
     """Also where the last byte is not full."""
     x = (leaf(*shape).detach() * 5).requires_grad_()
     g = leaf(*shape, seed=1, grad=False)
-    check_function(step_of(layer), [x, g], packs_masks=packs_masks)
+    check_function(step_of(layer), [x, g], least_packed=least_packed)
 
 
 @EACH
 @FORMS
-def test_on_its_kinks_it_is_pytorchs(layer, packs_masks) -> None:
+def test_on_its_kinks_it_is_pytorchs(layer, least_packed) -> None:
     x = torch.tensor(TIES).view(1, 2, 1, 5).requires_grad_()
     g = torch.full_like(x, 2.0, requires_grad=False)
-    ours = run_model(lower_function(step_of(layer), [x, g], packs_masks=packs_masks), [x, g])
+    ours = run_model(lower_function(step_of(layer), [x, g], least_packed=least_packed), [x, g])
     for found, expected in zip(ours, step_of(layer)(x, g), strict=True):
         torch.testing.assert_close(torch.from_numpy(found), expected, rtol=1e-6, atol=1e-6)
 
@@ -61,7 +63,7 @@ def test_on_its_kinks_it_is_pytorchs(layer, packs_masks) -> None:
 @EACH
 @FORMS
 @LAYOUTS
-def test_between_two_convolutions(layer, packs_masks, rows_max_pixels) -> None:
+def test_between_two_convolutions(layer, least_packed, rows_max_pixels) -> None:
     """Here a map may be in rows, forward and backward, and the gradient in the other layout."""
 
     def step(x: Tensor, a: Tensor, b: Tensor, g: Tensor) -> list[Tensor]:
@@ -70,19 +72,21 @@ def test_between_two_convolutions(layer, packs_masks, rows_max_pixels) -> None:
 
     a, b = leaf(4, 3, 1, 1, seed=1), leaf(4, 1, 3, 3, seed=2)
     g = leaf(2, 4, 4, 3, seed=3, grad=False)
-    check_function(step, [leaf(2, 3, 4, 3), a, b, g], (), rows_max_pixels, packs_masks=packs_masks)
+    check_function(
+        step, [leaf(2, 3, 4, 3), a, b, g], (), rows_max_pixels, least_packed=least_packed
+    )
 
 
 @FORMS
-def test_channels_last_input(packs_masks) -> None:
+def test_channels_last_input(least_packed) -> None:
     """The order of PyTorch's bits is no matter to the graph."""
     x = leaf(2, 5, 3, 4).detach().to(memory_format=torch.channels_last).requires_grad_()
     g = leaf(2, 5, 3, 4, seed=1, grad=False)
-    check_function(step_of(SignedReLU6), [x, g], packs_masks=packs_masks)
+    check_function(step_of(SignedReLU6), [x, g], least_packed=least_packed)
 
 
 def test_bits_are_packed_by_integer_products() -> None:
     x, g = leaf(2, 8, 3, 4), leaf(2, 8, 3, 4, seed=1, grad=False)
     step = step_of(SignedReLU)
-    assert "MatMulInteger" in operators(lower_function(step, [x, g], packs_masks=True))
+    assert "MatMulInteger" in operators(lower_function(step, [x, g], least_packed=0))
     assert "MatMulInteger" not in operators(lower_function(step, [x, g]))

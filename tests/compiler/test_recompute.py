@@ -2,6 +2,7 @@
 
 import numpy as np
 import onnx
+import pytest
 
 from pocketune.compiler.builder import FLOAT, GraphBuilder
 from pocketune.compiler.liveness import order_for_memory
@@ -11,7 +12,7 @@ from pocketune.device.runtime import open_session
 SIDE = 64
 
 
-def chain(layers: int = 4) -> onnx.ModelProto:
+def chain(layers: int = 4, between: int = 40) -> onnx.ModelProto:
     """y = x W'..., and then once more in the other order, as a backward pass reads filters."""
     b = GraphBuilder()
     y = b.input("images", FLOAT, (1, SIDE))
@@ -21,6 +22,8 @@ def chain(layers: int = 4) -> onnx.ModelProto:
         centred = b.add("Sub", w, b.add("ReduceMean", w, keepdims=1))
         made.append(b.add("Div", centred, b.constant(2.0)))
         y = b.add("MatMul", y, made[-1])
+    for i in range(between):
+        y = b.add("Add", y, b.constant(float(i)))
     for matrix in reversed(made):
         y = b.add("MatMul", y, matrix)
     b.emit(y, "y", FLOAT, (1, SIDE))
@@ -44,10 +47,11 @@ def test_results_stay_and_memory_does_not() -> None:
     assert np.array_equal(run(again), run(kept))
 
 
-def test_each_reader_has_its_own() -> None:
-    model = chain(layers=1)
+@pytest.mark.parametrize(("between", "copies"), [(40, 2), (0, 1)])
+def test_readers_far_apart_have_their_own(between: int, copies: int) -> None:
+    model = chain(layers=1, between=between)
     recompute_from_parameters(model, {}, frozenset({"images"}))
-    assert [n.op_type for n in model.graph.node].count("Div") == 2
+    assert [n.op_type for n in model.graph.node].count("Div") == copies
 
 
 def test_what_depends_on_the_images_is_computed_once() -> None:

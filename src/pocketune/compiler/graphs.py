@@ -1,19 +1,19 @@
 """The three ONNX graphs of a kit, from an adapted network."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import inf, prod
 
 import numpy as np
 import onnx
 import torch
-from torch import fx, nn
+from torch import Tensor, fx, nn
 
 from pocketune.compiler.builder import BOOL, FLOAT, INT64, UINT8, GraphBuilder
 from pocketune.compiler.liveness import order_for_memory
 from pocketune.compiler.lower import Value, lower
 from pocketune.compiler.lower.context import ROWS_MAX_PIXELS, Context
-from pocketune.compiler.lower.mask import has_masks
+from pocketune.compiler.lower.mask import LEAST_PACKED, has_masks
 from pocketune.compiler.partition import features_nodes, tensor_shape
 from pocketune.compiler.trace import (
     Traced,
@@ -22,6 +22,7 @@ from pocketune.compiler.trace import (
     trace_step,
     trained_parameters,
 )
+from pocketune.device.prediction import ARENA_OVERHEAD, NODE_BYTES
 
 CLASSES = "classes"
 _DTYPES = {torch.float32: FLOAT, torch.int64: INT64, torch.uint8: UINT8, torch.bool: BOOL}
@@ -64,12 +65,14 @@ def build_graphs(
     step_cut, predict_cut = features_nodes(step, size), features_nodes(predict, size)
     shapes = [tensor_shape(node) for node in step_cut]
     assert shapes == [tensor_shape(node) for node in predict_cut]
-    parameters = [*trained_parameters(network), *running_statistics(network)]
+    trained = trained_parameters(network)
+    parameters = [*trained, *running_statistics(network)]
+    rows = _rows_max_pixels(step.graph, trained.values())
     features = _features(predict, predict_cut) if predict_cut else None
     return Graphs(
         features=features,
-        step=_step(step, step_cut, [*parameters, *noise], open_classes),
-        predict=_predict(predict, predict_cut, parameters, open_classes),
+        step=_step(step, step_cut, [*parameters, *noise], open_classes, rows),
+        predict=_predict(predict, predict_cut, parameters, open_classes, rows),
         features_shape=_features_shape(shapes) if shapes else None,
     )
 
@@ -79,6 +82,17 @@ def build_features(network: nn.Module, size: int) -> onnx.ModelProto | None:
     traced = trace_predict(network, batch=2, size=size)
     cut = features_nodes(traced, size)
     return _features(traced, cut) if cut else None
+
+
+def _rows_max_pixels(graph: fx.Graph, trained: Iterable[Tensor]) -> int:
+    """Rows serve gradients of kernels and sums over a channel, where there are any.
+
+    A group norm wants maps as they are, and frozen kernels do as well as maps: there the
+    transposes around depthwise convolutions cost more than rows gain, in time and in nodes.
+    """
+    if any(node.target is torch.ops.aten.native_group_norm.default for node in graph.nodes):
+        return 0
+    return ROWS_MAX_PIXELS if any(tensor.dim() == 4 for tensor in trained) else 0
 
 
 def _features_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
@@ -102,15 +116,27 @@ def _features(traced: Traced, cut: tuple[fx.Node, ...]) -> onnx.ModelProto:
 
 
 def _step(
-    traced: Traced, cut: tuple[fx.Node, ...], inputs: list[str], open_classes: set[str]
+    traced: Traced,
+    cut: tuple[fx.Node, ...],
+    inputs: list[str],
+    open_classes: set[str],
+    rows_max_pixels: int,
 ) -> onnx.ModelProto:
-    """With masks kept as bytes or as bits: the way that needs less memory at the peak."""
-    forms = (False, True) if has_masks(traced.graph) else (False,)
-    models = [_lower_step(traced, cut, inputs, open_classes, packs_masks=form) for form in forms]
+    """With masks kept as bytes, or large ones as bits: the way that needs less memory."""
+    forms = (inf, LEAST_PACKED) if has_masks(traced.graph) else (inf,)
+    models = [
+        _lower_step(traced, cut, inputs, open_classes, rows_max_pixels, least_packed=form)
+        for form in forms
+    ]
     if len(models) == 1:
         return models[0]
     classes = max(traced.placeholders[name].meta["val"].shape[0] for name in open_classes)
-    return min(models, key=lambda model: order_for_memory(model, {CLASSES: classes}))
+
+    def memory(model: onnx.ModelProto) -> float:
+        tensors = ARENA_OVERHEAD * order_for_memory(model, {CLASSES: classes})
+        return tensors + NODE_BYTES * len(model.graph.node)
+
+    return min(models, key=memory)
 
 
 def _lower_step(
@@ -118,8 +144,9 @@ def _lower_step(
     cut: tuple[fx.Node, ...],
     inputs: list[str],
     open_classes: set[str],
+    rows_max_pixels: int,
     *,
-    packs_masks: bool,
+    least_packed: float,
 ) -> onnx.ModelProto:
     builder = GraphBuilder()
     given = _constants(traced)
@@ -128,7 +155,7 @@ def _lower_step(
     _declare(builder, given, traced, ["labels", *inputs], open_classes)
     wanted = [node for _, node in traced.outputs]
     context = lower(
-        builder, given, wanted, rows_max_pixels=ROWS_MAX_PIXELS, packs_masks=packs_masks
+        builder, given, wanted, rows_max_pixels=rows_max_pixels, least_packed=least_packed
     )
     _emit_outputs(context, traced.outputs, {f"grad.{n}" for n in open_classes})
     for name, node in traced.placeholders.items():
@@ -139,14 +166,18 @@ def _lower_step(
 
 
 def _predict(
-    traced: Traced, cut: tuple[fx.Node, ...], inputs: list[str], open_classes: set[str]
+    traced: Traced,
+    cut: tuple[fx.Node, ...],
+    inputs: list[str],
+    open_classes: set[str],
+    rows_max_pixels: int,
 ) -> onnx.ModelProto:
     builder = GraphBuilder()
     given = _constants(traced)
     _declare_source(builder, given, traced, cut, "N")
     _declare(builder, given, traced, inputs, open_classes)
     wanted = [node for _, node in traced.outputs]
-    context = lower(builder, given, wanted, rows_max_pixels=ROWS_MAX_PIXELS)
+    context = lower(builder, given, wanted, rows_max_pixels=rows_max_pixels)
     _emit_outputs(context, traced.outputs, set(), batch="N", classes=True)
     return builder.model("predict")
 

@@ -14,11 +14,14 @@ from pocketune.compiler.liveness import tensor_bytes
 _LEAST = 1 << 12
 """Bytes of a tensor from which on it is worth a second node."""
 
+_NEAR = 24
+"""Nodes over which a tensor is kept for its next reader: a layer's own, forward or backward."""
+
 
 def recompute_from_parameters(
     model: onnx.ModelProto, sizes: Mapping[str, int], varying: frozenset[str]
 ) -> None:
-    """Give every reader of such a tensor a copy of the node that makes it, in place.
+    """Give readers of such a tensor that are far apart a copy each of what makes it, in place.
 
     Args:
         model: sorted topologically.
@@ -30,18 +33,23 @@ def recompute_from_parameters(
     sources: dict[str, onnx.NodeProto] = {}
     moving = set(varying)
     nodes: list[onnx.NodeProto] = []
+    copies: dict[str, tuple[str, int]] = {}
     count = 0
 
-    def own_copy(name: str) -> str:
-        """Name of a tensor that only one reader has."""
+    def near_copy(name: str) -> str:
+        """Name of a tensor that was made a few nodes ago, or is made now."""
         nonlocal count
+        copied, made = copies.get(name, ("", -_NEAR))
+        if len(nodes) - made < _NEAR:
+            return copied
         node = onnx.NodeProto()
         node.CopyFrom(sources[name])
         count += 1
-        copied = f"{name}_again_{count}"
+        copied = f"again_{count}"
         node.output[0] = node.name = copied
-        node.input[:] = [own_copy(n) if n in sources else n for n in node.input]
+        node.input[:] = [near_copy(n) if n in sources else n for n in node.input]
         nodes.append(node)
+        copies[name] = copied, len(nodes)
         return copied
 
     for node in model.graph.node:
@@ -55,7 +63,7 @@ def recompute_from_parameters(
                 continue
         kept = onnx.NodeProto()
         kept.CopyFrom(node)
-        kept.input[:] = [own_copy(n) if n in sources else n for n in node.input]
+        kept.input[:] = [near_copy(n) if n in sources else n for n in node.input]
         nodes.append(kept)
     del model.graph.node[:]
     model.graph.node.extend(nodes)

@@ -20,6 +20,8 @@ RUNTIME = 22_000_000
 """Bytes that the runtime takes once: mostly its own code, whose pages come in when first run."""
 GRAPH_COPIES = 2
 """A graph's weights are resident as parsed and in the layout that the processor wants."""
+NODE_BYTES = 3500
+"""What the runtime holds for a node of a graph, whatever it computes."""
 ARENA_OVERHEAD = 1.45
 """The runtime's arena holds this much more than the tensors that live in it at the peak."""
 

@@ -20,15 +20,19 @@ class _Standardize(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        """(g - mean(g) - y d) / (deviation + EPS), with the result y and, of a filter's n weights,
+
+        d = sum(g y) (deviation + EPS) / (deviation (n - 1)).
+        """
         (gradient,) = gradients
         centred, deviation = _moments(ctx.saved_tensors[0])
-        scale = 1 / (deviation + EPS)
-        # the deviation depends on every weight of the filter; where it is 0, so is `centred`
-        cross = (gradient * centred).sum((1, 2, 3), keepdim=True)
-        freedom = max(centred[0].numel() - 1, 1)
-        slope = cross * scale * scale / (deviation + _TINY) / freedom
-        result = gradient * scale - centred * slope
-        return result - result.mean((1, 2, 3), keepdim=True)
+        divisor = deviation + EPS
+        result = centred / divisor
+        # the deviation depends on every weight of the filter; where it is 0, so is `result`
+        cross = (gradient * result).sum((1, 2, 3), keepdim=True)
+        slope = cross * (divisor / (deviation + _TINY)) * (1 / _freedom(result))
+        mean = gradient.mean((1, 2, 3), keepdim=True)
+        return (gradient - mean - result * slope) / divisor
 
 
 _TINY = 1e-20
@@ -37,8 +41,12 @@ _TINY = 1e-20
 def _moments(weight: Tensor) -> tuple[Tensor, Tensor]:
     """Filters less their means, and their standard deviations with Bessel's correction."""
     centred = weight - weight.mean((1, 2, 3), keepdim=True)
-    freedom = max(weight[0].numel() - 1, 1)
-    return centred, ((centred * centred).sum((1, 2, 3), keepdim=True) / freedom).sqrt()
+    norm = torch.linalg.vector_norm(centred, dim=(1, 2, 3), keepdim=True)
+    return centred, norm * _freedom(weight) ** -0.5
+
+
+def _freedom(weight: Tensor) -> int:
+    return max(weight[0].numel() - 1, 1)
 
 
 def standardize(weight: Tensor) -> Tensor:

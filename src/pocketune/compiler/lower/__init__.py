@@ -1,6 +1,7 @@
 """Lower a traced graph of ATen operators to ONNX."""
 
 from collections.abc import Iterable, Mapping
+from math import inf
 
 import torch
 from torch import fx
@@ -33,29 +34,23 @@ def lower(
     wanted: Iterable[fx.Node],
     *,
     rows_max_pixels: int,
-    packs_masks: bool = False,
+    least_packed: float = inf,
 ) -> Context:
     """Add to `builder` what computes the `wanted` nodes from the `given` ones.
 
     Maps of up to `rows_max_pixels` pixels are kept as rows where that helps; see `Value`. Masks
-    are kept as bits if `packs_masks`, else as bytes.
+    of `least_packed` elements or more are kept as bits, others as bytes.
 
     Raises:
         PocketuneError: an operator has no rule, or draws random numbers.
     """
-    context = Context(builder, rows_max_pixels=rows_max_pixels, packs_masks=packs_masks)
+    context = Context(builder, rows_max_pixels=rows_max_pixels, least_packed=least_packed)
     context.values.update(given)
     needed = _needed(wanted, given)
     _refuse_random_numbers(needed)
-    context.largest = max(map(_elements, needed), default=0)
     for node in needed:
         context.lower(node)
     return context
-
-
-def _elements(node: fx.Node) -> int:
-    value = node.meta.get("val")
-    return value.numel() if isinstance(value, torch.Tensor) else 0
 
 
 def _refuse_random_numbers(nodes: Iterable[fx.Node]) -> None:

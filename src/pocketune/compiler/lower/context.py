@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -42,13 +43,11 @@ class Context:
         builder: GraphBuilder,
         *,
         rows_max_pixels: int = ROWS_MAX_PIXELS,
-        packs_masks: bool = False,
+        least_packed: float = inf,
     ) -> None:
         self.builder = builder
         self.rows_max_pixels = rows_max_pixels
-        self.packs_masks = packs_masks
-        self.largest = 0
-        """Elements of the largest tensor that is computed."""
+        self.least_packed = least_packed
         self.values: dict[fx.Node, Any] = {}
         self.statistics: dict[fx.Node, str] = {}
 

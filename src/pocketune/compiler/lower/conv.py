@@ -98,7 +98,7 @@ def input_gradient(context: Context, geo: Geometry, g: Value, x: Value, w: Value
         return Value(x.shape, rows=rows)
     if geo.pointwise:
         transposed = _transposed_pointwise(context, w)
-        name = context.builder.add("Conv", context.plain(g), transposed, kernel_shape=[1, 1])
+        name = context.builder.add("Conv", context.plain(g), transposed)
     elif geo.depthwise and geo.stride == (1, 1) and geo.padded_by_less_than_kernel:
         name = _correlate_flipped(context, geo, g, w)
     else:
@@ -164,6 +164,10 @@ def kernel_gradient(context: Context, geo: Geometry, g: Value, x: Value, w: Valu
 def _pointwise_kernel_gradient(context: Context, g: Value, x: Value) -> str:
     if context.prefers_rows(x):
         return context.builder.add("Gemm", context.rows(g), context.rows(x), transA=1)
+    if x.shape[0] == 1:
+        flat_g = context.reshape(context.plain(g), g.shape[1], g.pixels)
+        flat_x = context.reshape(context.plain(x), x.shape[1], x.pixels)
+        return context.builder.add("Gemm", flat_g, flat_x, transB=1)
     # Image by image G (O, HW) times X^T (HW, I), then the sum over the images. The operand with
     # fewer channels is the one to transpose.
     flat_g = context.reshape(context.plain(g), -1, g.shape[1], g.pixels)
@@ -218,14 +222,12 @@ def _grouped_kernel_gradient(context: Context, geo: Geometry, g: Value, x: Value
         "Conv",
         images,
         kernel,
-        kernel_shape=list(g.shape[2:]),
         strides=list(geo.dilation),
         dilations=list(geo.stride),
         pads=list(geo.pads),
         group=groups,
     )
-    # a stride may leave rows and columns over at the end
-    found = _window(context, found, (0, 0), geo.kernel, (1, 1), axes=(2, 3))
+    found = _first_taps(context, geo, found, g, x)
     return b.add("Transpose", found, perm=[1, 0, 2, 3])
 
 
@@ -240,15 +242,27 @@ def _strided_depthwise_kernel_gradient(context: Context, geo: Geometry, g: Value
         "Conv",
         context.reshape(context.plain(x), 1, -1, *x.shape[2:]),
         context.reshape(context.plain(g), -1, 1, *g.shape[2:]),
-        kernel_shape=list(g.shape[2:]),
         dilations=list(geo.stride),
         pads=list(geo.pads),
         group=batch * channels,
     )
-    # a stride may leave rows and columns over at the end
-    found = _window(context, found, (0, 0), geo.kernel, (1, 1), axes=(2, 3))
+    found = _first_taps(context, geo, found, g, x)
     total = _sum_leading(context, context.reshape(found, batch, channels, taps))
     return context.reshape(total, channels, 1, taps)
+
+
+def _first_taps(context: Context, geo: Geometry, found: str, g: Value, x: Value) -> str:
+    """Without the rows and columns that a stride leaves over at the end, where it does."""
+    top, left, bottom, right = geo.pads
+    padded = (x.shape[2] + top + bottom, x.shape[3] + left + right)
+    taps = tuple(
+        side - (outputs - 1) * stride
+        for side, outputs, stride in zip(padded, g.shape[2:], geo.stride, strict=True)
+    )
+    reached = tuple((k - 1) * d + 1 for k, d in zip(geo.kernel, geo.dilation, strict=True))
+    if taps == reached:
+        return found
+    return _window(context, found, (0, 0), geo.kernel, (1, 1), axes=(2, 3))
 
 
 def _contract_tap(context: Context, geo: Geometry, g: Value, shifted: str) -> str:

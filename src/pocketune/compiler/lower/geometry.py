@@ -45,14 +45,17 @@ class Geometry:
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """As the ONNX operators Conv and ConvTranspose take them."""
-        return {
-            "kernel_shape": list(self.kernel),
+        """As the ONNX operators Conv and ConvTranspose take them.
+
+        Those that go without saying are left out: the runtime needs a kilobyte for each.
+        """
+        given = {
             "strides": list(self.stride),
             "pads": list(self.pads),
             "dilations": list(self.dilation),
             "group": self.groups,
         }
+        return {key: value for key, value in given.items() if value not in (1, [1, 1], [0] * 4)}
 
 
 def _pair(values: list[int]) -> tuple[int, int]:

@@ -7,7 +7,6 @@ elements), wherever the deviation of a group is divided by. The variance takes t
 `norm`.
 """
 
-import operator
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,7 +47,7 @@ def _group_norm(
 ) -> tuple[Value, Value, Value]:
     sizes = _Sizes(context, batch, channels, pixels, groups)
     normalized = None
-    if _needs_statistics(node):
+    if _has_backward(node.graph):
         normalized = sizes.normalized(context.plain(x), eps)
         y = normalized.y
     else:
@@ -60,9 +59,10 @@ def _group_norm(
     return Value(x.shape, plain=y), Value(shape, made_by=normalized), Value(shape)
 
 
-def _needs_statistics(node: fx.Node) -> bool:
-    """Whether a backward pass reads the mean; a forward pass alone has an open number of images."""
-    return any(user.target is operator.getitem and user.args[1] == 1 for user in node.users)
+def _has_backward(graph: fx.Graph) -> bool:
+    """Whether statistics are read; a forward pass alone has an open number of images."""
+    backward = aten.native_group_norm_backward.default
+    return bool(graph.find_nodes(op="call_function", target=backward))
 
 
 @lowers(aten.native_group_norm_backward.default)

@@ -1,7 +1,7 @@
 """The masks of `pocketune.layers.bits`, kept as bytes or packed to bits.
 
-A packed mask takes an eighth of the memory between the passes and more while it is unpacked, so
-the compiler lowers a step both ways and takes the one with the lower peak.
+A packed mask takes an eighth of the memory between the passes, more while it is unpacked, and more
+nodes, so the compiler lowers a step both ways and takes the one that needs less memory.
 """
 
 from dataclasses import dataclass
@@ -23,9 +23,8 @@ _PLACES = (1 << np.arange(8)).astype(np.uint8)  # of element i of eight: the low
 _UNPACKED = (np.arange(256)[:, None] & _PLACES > 0).astype(np.float32)
 
 
-_SHARE_AT_PEAK = 0.5
-"""Share of the largest tensor from which on memory counts for more than time: a product with the
-mask as floats is twice as fast as a selection by it."""
+LEAST_PACKED = 1 << 15
+"""Elements of a mask from which on packing saves more than the five or six nodes that it takes."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +61,8 @@ def _mask_gradient(
     context: Context, node: fx.Node, g: Value, packed: Value, channels_last: bool
 ) -> Value:
     mask: Mask = packed.made_by
-    if mask.packed is None and prod(g.shape) >= _SHARE_AT_PEAK * context.largest:
-        # a product takes the mask as floats, one more tensor of that size where it hurts most
-        return elementwise(context, "Where", [mask.value, g, 0.0], g.shape)
+    # a product takes the mask as floats, one more tensor of that size; Where takes two, and twice
+    # as long
     if mask.packed is None:
         factor = elementwise(context, "Cast", [mask.value], g.shape, to=TensorProto.FLOAT)
     else:
@@ -74,7 +72,7 @@ def _mask_gradient(
 
 def _keep(context: Context, node: fx.Node, mask: Value) -> Value:
     """The order of the elements is the graph's own, whatever PyTorch's was."""
-    packed = _pack(context, mask) if context.packs_masks else None
+    packed = _pack(context, mask) if prod(mask.shape) >= context.least_packed else None
     return Value(shape_of(node), made_by=Mask(mask, packed))
 
 

@@ -9,6 +9,7 @@ from torch import fx
 from pocketune.compiler.lower.context import Context, lowers, shape_of
 from pocketune.compiler.lower.geometry import Padded
 from pocketune.compiler.lower.value import Value
+from pocketune.errors import PocketuneError
 
 aten = torch.ops.aten
 
@@ -32,6 +33,8 @@ def _view(context: Context, node: fx.Node, x: Value, *args: Any) -> Value:
         return x
     if len(x.shape) == 1 and shape == (1, x.shape[0], 1, 1):
         return Value(shape, vector=context.plain(x))
+    if x.vector is not None and shape == x.shape[1:2]:
+        return Value(shape, plain=x.vector)
     if _is_flat(shape) and _is_flat(x.shape) and shape[:2] == x.shape[:2]:
         # (N, C) and (N, C, 1, 1) are the same rows
         rows = context.rows(x) if x.is_map else context.plain(x)
@@ -140,6 +143,22 @@ def _sum(
     return _reduce(context, node, "ReduceSum", x, dims, keepdim)
 
 
+@lowers(aten.linalg_vector_norm.default)
+def _norm(
+    context: Context,
+    node: fx.Node,
+    x: Value,
+    order: float,
+    dims: list[int] | None = None,
+    keepdim: bool = False,
+    **_: Any,
+) -> Value:
+    if order != 2:
+        raise PocketuneError(f"a vector norm of order {order} cannot be compiled; use order 2")
+    dims = list(range(len(x.shape))) if dims is None else dims
+    return _reduce(context, node, "ReduceL2", x, dims, keepdim)
+
+
 def _reduce(
     context: Context, node: fx.Node, op: str, x: Value, dims: list[int], keepdim: bool
 ) -> Value:
@@ -150,7 +169,7 @@ def _reduce(
         axis = context.builder.constant(torch.tensor([1]).numpy())
         rows = context.builder.add(op, stack, axis, keepdims=0)
         return Value(shape, rows=rows) if keepdim else Value(shape, plain=rows)
-    if dims == [0, 2, 3] and context.in_rows(x):
+    if dims == [0, 2, 3] and op != "ReduceL2" and context.in_rows(x):
         total = column_sum(context, context.rows(x), x.shape[0] * x.pixels)
         if op == "ReduceMean":
             total = context.builder.add(
@@ -158,8 +177,10 @@ def _reduce(
             )
         return Value(shape, plain=context.reshape(total, *shape))
     axes = context.builder.constant(torch.tensor(dims).numpy())
-    name = context.builder.add(op, context.plain(x), axes, keepdims=int(keepdim))
-    return Value(shape, plain=name)
+    by_channel = keepdim and dims == [0, 2, 3] and x.is_map
+    keepdims = int(keepdim and not by_channel)
+    name = context.builder.add(op, context.plain(x), axes, keepdims=keepdims)
+    return Value(shape, vector=name) if by_channel else Value(shape, plain=name)
 
 
 def column_sum(context: Context, rows: str, count: int) -> str:
