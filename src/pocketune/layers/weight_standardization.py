@@ -20,9 +20,9 @@ class _Standardize(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        """(g - mean(g) - y d) / (deviation + EPS), with the result y and, of a filter's n weights,
+        """`(g - mean(g) - y d) / (deviation + EPS)`, with the result y.
 
-        d = sum(g y) (deviation + EPS) / (deviation (n - 1)).
+        Of a filter's n weights, `d = sum(g y) (deviation + EPS) / (deviation (n - 1))`.
         """
         (gradient,) = gradients
         centred, deviation = _moments(ctx.saved_tensors[0])
