@@ -38,7 +38,7 @@ from pocketune.networks import create_network
 )
 def test_a_sum_of_methods(method: Method, tmp_path: Path) -> None:
     """`compile` itself compares every tensor with PyTorch for five steps."""
-    torch.manual_seed(0)
+    torch.manual_seed(4)
     adapted = adapt(create_network("mobilenet_v2", width=0.1, classes=3), method)
     assert account(adapted, batch=2, size=64).kept_bytes > 0
-    compile(adapted, tmp_path / "kit", batch=4, size=64)
+    compile(adapted, tmp_path / "kit", batch=2, size=64)
