@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pytest
@@ -198,11 +199,24 @@ class TestStopped:
             text=True,
             cwd=tmp_path,
             env=environment(),
+            # what runs in a shell's background ignores it
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
-        time.sleep(1.5)
-        process.send_signal(signal.SIGINT)
-        _, error = process.communicate()
+        with open_for_reader(tmp_path / "pipe"):
+            process.send_signal(signal.SIGINT)
+            _, error = process.communicate(timeout=60)
         assert (process.returncode, error) == (130, "stopped\n")
+
+
+def open_for_reader(pipe: Path) -> BinaryIO:
+    """A named pipe to write to, once a process has come to where it reads it."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            return os.fdopen(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK), "wb")
+        except OSError:  # nobody reads
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
 
 
 def test_a_reader_that_goes_away_is_no_error_of_ours(
