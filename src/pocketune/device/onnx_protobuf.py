@@ -8,6 +8,8 @@ protobuf.dev/programming-guides/encoding.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +72,32 @@ def parse(message: Buffer) -> Iterator[Field]:
             raise ProtobufError("cut off in the middle of a field")
         yield Field(number, wire, data[position : position + length])
         position += length
+
+
+_GRAPH, _NODE, _INITIALIZER = 7, 1, 5
+
+
+def graph_size(source: Path | bytes) -> tuple[int, int]:
+    """Bytes of a model's initializers and the number of its nodes; a file is not read whole.
+
+    Raises:
+        ProtobufError: It is not a model.
+    """
+    if isinstance(source, bytes):
+        return _graph_size(source)
+    with source.open("rb") as file:
+        return _graph_size(memoryview(mmap(file.fileno(), 0, access=ACCESS_READ)))
+
+
+def _graph_size(model: Buffer) -> tuple[int, int]:
+    weights = nodes = 0
+    for part in parse(model):
+        if part.number != _GRAPH:
+            continue
+        for field in parse(part.buffer):
+            nodes += field.number == _NODE
+            weights += len(field.buffer) if field.number == _INITIALIZER else 0
+    return weights, nodes
 
 
 def serialize(fields: Iterable[Field]) -> bytes:

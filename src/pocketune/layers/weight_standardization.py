@@ -20,9 +20,10 @@ class _Standardize(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        """(g - mean(g) - y d) / (deviation + EPS), with the result y and, of a filter's n weights,
+        """Of g, the gradient of the result y, for n weights a filter.
 
-        d = sum(g y) (deviation + EPS) / (deviation (n - 1)).
+        `(g - mean(g) - y d) / (deviation + EPS)`, where
+        `d = sum(g y) (deviation + EPS) / (deviation (n - 1))`.
         """
         (gradient,) = gradients
         centred, deviation = _moments(ctx.saved_tensors[0])
