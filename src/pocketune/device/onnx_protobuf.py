@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,8 +78,16 @@ def parse(message: Buffer) -> Iterator[Field]:
 _GRAPH, _NODE, _INITIALIZER = 7, 1, 5
 
 
-def graph_size(source: Path | bytes) -> tuple[int, int]:
-    """Bytes of a model's initializers and the number of its nodes; a file is not read whole.
+class GraphSize(NamedTuple):
+    """Bytes of a model's initializers, of the largest of them, and the number of its nodes."""
+
+    weights: int
+    largest: int
+    nodes: int
+
+
+def graph_size(source: Path | bytes) -> GraphSize:
+    """How large a model is; a file is not read whole.
 
     Raises:
         ProtobufError: It is not a model.
@@ -89,15 +98,13 @@ def graph_size(source: Path | bytes) -> tuple[int, int]:
         return _graph_size(memoryview(mmap(file.fileno(), 0, access=ACCESS_READ)))
 
 
-def _graph_size(model: Buffer) -> tuple[int, int]:
-    weights = nodes = 0
-    for part in parse(model):
-        if part.number != _GRAPH:
-            continue
-        for field in parse(part.buffer):
-            nodes += field.number == _NODE
-            weights += len(field.buffer) if field.number == _INITIALIZER else 0
-    return weights, nodes
+def _graph_size(model: Buffer) -> GraphSize:
+    fields = [
+        field for part in parse(model) if part.number == _GRAPH for field in parse(part.buffer)
+    ]
+    weights = [len(field.buffer) for field in fields if field.number == _INITIALIZER]
+    nodes = sum(field.number == _NODE for field in fields)
+    return GraphSize(sum(weights), max(weights, default=0), nodes)
 
 
 def serialize(fields: Iterable[Field]) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pocketune.data.loader import AHEAD
 from pocketune.device.manifest import FEATURES, PREDICT, STEP, KitError
@@ -21,9 +21,9 @@ RUNTIME = 24_000_000
 """What runtime and training loop take once: mostly pages of code, once it has run, and threads."""
 NODE_BYTES = 4_400
 """What the runtime holds for a node of a graph, whatever it computes."""
-OPENING_COPIES = 2.6
-"""A frozen part is parsed, made into tensors and put into the layout that the processor wants:
-so many copies of its weights at once. Of a graph that is trained, the runtime leaves the layout."""
+OPENING_COPIES, OPENING_LARGEST = 2, 3
+"""Copies at once, while a frozen part is opened, of all its weights, as parsed and as tensors, and
+further ones of its largest, which is put into the layout that the processor wants."""
 ARENA_OVERHEAD = 1.2
 """The runtime's arena holds this much more than the tensors that live in it at the peak."""
 
@@ -92,17 +92,17 @@ def predict_memory(
         name: peak * (manifest.images_at_once if name == "features" else batch / manifest.batch)
         for name, peak in manifest.memory.items()
     }
-    held = {name: _held_bytes(kit, name) for name in manifest.files if name.endswith(".onnx")}
+    held = {name: _held(kit, name) for name in manifest.files if name.endswith(".onnx")}
+    features = held.get(FEATURES, Held(0, 0))
     # of these two, one is open at a time
-    graphs = held.get(FEATURES, 0) + max(held[STEP], held[PREDICT])
+    graphs = features.open + max(held[STEP].open, held[PREDICT].open)
     activations = round(ARENA_OVERHEAD * max(peaks.values()))
     optimizer = slots * trained
     photos = photo_bytes(manifest.size, batch * accumulate)
-    opening = round(OPENING_COPIES * held.get(FEATURES, 0))
     return MemoryPrediction(
         process=process,
         runtime=RUNTIME,
-        graphs=max(graphs, opening - activations - optimizer - photos),
+        graphs=max(graphs, features.opening - activations - optimizer - photos),
         activations=activations,
         parameters=trained * (2 if accumulate > 1 else 1) + statistics,
         optimizer=optimizer,
@@ -121,18 +121,27 @@ def photo_bytes(size: int, batch: int, workers: int = 2, waiting: int = AHEAD + 
     return waiting * batch * pixels + workers * (4 * pixels * 4 // 3 + pixels)
 
 
-def _held_bytes(kit: Kit, name: str) -> int:
-    """A graph as the runtime holds it: weights in 8 bits are brought to float32 when it is opened,
-    unless the graph computes with integers or is executed as it is written.
+class Held(NamedTuple):
+    """Bytes that the runtime holds of a graph once it is open, and at most while it opens it."""
+
+    open: int
+    opening: int
+
+
+def _held(kit: Kit, name: str) -> Held:
+    """Weights in 8 bits are brought to float32 when a graph is opened, unless it computes with
+    integers or is executed as it is written.
     """
     quantisation = kit.manifest.quantisation
     integers = name == FEATURES and quantisation is not None and quantisation.activations == 8
-    unpacked = quantisation is not None and name != STEP and not integers
+    growth = 4 if quantisation is not None and name != STEP and not integers else 1
     try:
-        weights, nodes = graph_size(kit.source(name))
+        size = graph_size(kit.source(name))
     except ProtobufError as error:
         raise KitError(f"{name} of the kit {kit.path} is damaged: {error}") from error
-    return weights * (4 if unpacked else 1) + nodes * NODE_BYTES
+    nodes = size.nodes * NODE_BYTES
+    opening = OPENING_COPIES * size.weights + OPENING_LARGEST * size.largest
+    return Held(growth * size.weights + nodes, growth * opening + nodes)
 
 
 def _bytes(shape: tuple[int, ...]) -> int:
