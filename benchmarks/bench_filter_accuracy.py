@@ -5,8 +5,9 @@
 The set-up of the paper, made small: CIFAR-10 in two halves that hardly share a class (`user` in
 the files), a network trained on the first half, then the last convolutions and a classifier on the
 second, with exact gradients and with patches of 2, 4 and 7 pixels. Batch norms are frozen in
-fine-tuning. Eager PyTorch, channels last; skipped where the data are not at hand. An hour and a
-half on two cores, by estimate; ``--images 128 --epochs 1 --seeds 1`` takes a minute.
+fine-tuning, and what lies before the last stage runs once for every image. Eager PyTorch, channels
+last; skipped where the data are not at hand. Twenty-five minutes on one core, by estimate;
+``--images 128 --epochs 1 --seeds 1`` takes half a minute.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import pocketune
+from bench_filter_step import exact
 from pocketune.layers import FilteredConv2d
 from pocketune.methods import GradientFilter
 from pocketune.surgery import swap
@@ -36,7 +38,10 @@ PATCHES, LAYERS = (2, 4, 7), (2, 4)
 
 
 class Half:
-    """One user's images, uint8 (N, 3, 32, 32), in a part to train on and a part to test on."""
+    """One user's images, uint8 (N, 3, 32, 32), in a part to train on and a part to test on.
+
+    Twice as many to train on as to test on.
+    """
 
     def __init__(self, data: Path, user: int, images: int) -> None:
         columns = ["image", "label", "user", "user_rank"]
@@ -48,7 +53,8 @@ class Half:
         pixels = np.stack([np.asarray(picture) for picture in pictures])
         self.images = torch.from_numpy(pixels).permute(0, 3, 1, 2)
         self.train = torch.from_numpy(np.flatnonzero(rank < min(20_000, images)))
-        self.test = torch.from_numpy(np.flatnonzero((rank >= 20_000) & (rank < 20_000 + images)))
+        tested = (rank >= 20_000) & (rank < 20_000 + images // 2)
+        self.test = torch.from_numpy(np.flatnonzero(tested))
 
     def batch(self, indices: Tensor) -> Tensor:
         """In [-1, 1], resized, channels last."""
@@ -57,7 +63,42 @@ class Half:
         return pixels.contiguous(memory_format=torch.channels_last)
 
 
-def fit(network: nn.Module, half: Half, epochs: int, rate: float) -> float:
+class Features:
+    """A half whose images have gone through all but the last stage of a trained network."""
+
+    def __init__(self, network: nn.Module, half: Half) -> None:
+        used = torch.cat([half.train, half.test])
+        network.eval()
+        with torch.no_grad():
+            maps = torch.cat([bottom(network, half.batch(part)) for part in used.split(BATCH)])
+        self.maps = maps.contiguous(memory_format=torch.channels_last)
+        self.labels = half.labels[used]
+        self.train, self.test = torch.arange(len(used)).split([len(half.train), len(half.test)])
+
+    def batch(self, indices: Tensor) -> Tensor:
+        """Channels last."""
+        return self.maps[indices].contiguous(memory_format=torch.channels_last)
+
+
+def bottom(network: nn.Module, x: Tensor) -> Tensor:
+    """All of a ResNet before its last stage."""
+    y = network.maxpool(network.relu(network.bn1(network.conv1(x))))
+    return network.layer3(network.layer2(network.layer1(y)))
+
+
+class Top(nn.Module):
+    """Its last stage and classifier."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.layer4, self.fc = network.layer4, network.fc
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Features -> class scores."""
+        return self.fc(self.layer4(x).mean((2, 3)))
+
+
+def fit(network: nn.Module, half: Half | Features, epochs: int, rate: float) -> float:
     """Train as in the paper (SGD, clipped at 2, cosine to a tenth); returns the test accuracy."""
     parameters = [p for p in network.parameters() if p.requires_grad]
     optimizer = torch.optim.SGD(parameters, rate, weight_decay=1e-4)
@@ -77,7 +118,7 @@ def fit(network: nn.Module, half: Half, epochs: int, rate: float) -> float:
 
 
 @torch.no_grad()
-def accuracy(network: nn.Module, half: Half) -> float:
+def accuracy(network: nn.Module, half: Half | Features) -> float:
     hits = [
         (network(half.batch(indices)).argmax(1) == half.labels[indices]).sum().item()
         for indices in half.test.split(BATCH)
@@ -85,28 +126,13 @@ def accuracy(network: nn.Module, half: Half) -> float:
     return 100 * sum(hits) / len(half.test)
 
 
-def exact(conv: nn.Module) -> nn.Module:
-    assert isinstance(conv, FilteredConv2d)
-    plain = nn.Conv2d(
-        conv.in_channels,
-        conv.out_channels,
-        conv.kernel_size,
-        stride=conv.stride,
-        padding=conv.padding,
-        groups=conv.groups,
-        bias=conv.bias is not None,
-    )
-    plain.weight, plain.bias = conv.weight, conv.bias
-    return plain
-
-
 def adapted(network: nn.Module, layers: int, patch: int | None) -> nn.Module:
-    """Ready to fine-tune the same parameters, exactly where `patch` is None."""
+    """The top, ready to fine-tune the same parameters, exactly where `patch` is None."""
     network = pocketune.adapt(network, GradientFilter(patch or 2, layers))
     if patch is None:
         filtered = [n for n, m in network.named_modules() if isinstance(m, FilteredConv2d)]
         swap(network, dict.fromkeys(filtered, exact))
-    return network.to(memory_format=torch.channels_last)
+    return Top(network.to(memory_format=torch.channels_last))
 
 
 def main() -> None:
@@ -114,7 +140,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path(__file__).parents[2] / "shared" / "data")
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--images", type=int, default=8_000)
+    parser.add_argument("--images", type=int, default=4_000)
     options = parser.parse_args()
     if not options.data.is_dir():
         sys.exit(f"no photos at {options.data}; give --data")
@@ -122,13 +148,16 @@ def main() -> None:
     torch.manual_seed(0)
     pretrained = pocketune.create_network(**NETWORK).to(memory_format=torch.channels_last)
     print(f"first half: {fit(pretrained, first, options.epochs, 0.1):.1f} %", flush=True)
+    features = Features(pretrained, second)
     rows = []
     for layers in LAYERS:
         for patch in (None, *PATCHES):
             scores = []
             for seed in range(options.seeds):
                 torch.manual_seed(seed)
-                scores.append(fit(adapted(pretrained, layers, patch), second, options.epochs, 0.05))
+                scores.append(
+                    fit(adapted(pretrained, layers, patch), features, options.epochs, 0.05)
+                )
             spread = f" ± {stdev(scores):.1f}" if len(scores) > 1 else ""
             gradients = "exact" if patch is None else f"patch {patch}"
             rows.append([str(layers), gradients, f"{mean(scores):.1f}{spread}"])

@@ -38,6 +38,16 @@ CONFIGURATIONS = [
     ("full", "eager, NCHW"),
     ("full", "eager, channels-last"),
 ]
+METHODS = {
+    "full": ("full", {}),
+    "norm": ("norm", {}),
+    "bias": ("bias", {}),
+    "blocks": ("blocks", {"blocks": 3}),
+    "mobiletl": ("mobiletl", {"blocks": 3}),
+    "TinyTL-L+B": ("tinytl", {}),
+    "TinyTL-B": ("tinytl", {"lite_residual": False}),
+}
+"""What a configuration calls a method: its registered name and its options."""
 HEADER = ["method", "step", "median ms", "fastest ms", "peak process MB"]
 KEEPING_ALLOCATOR = {
     "MALLOC_MMAP_MAX_": "0",
@@ -46,21 +56,20 @@ KEEPING_ALLOCATOR = {
 }
 
 
-def adapted(network: str, method: str) -> nn.Module:
+def adapted(network: str, method: str, width: float) -> nn.Module:
     import pocketune
 
-    created = pocketune.create_network(network, weights=None, classes=CLASSES)
-    options = {"blocks": 3} if method in ("blocks", "mobiletl") else {}
-    return pocketune.adapt(created, pocketune.create_method(method, **options))
+    created = pocketune.create_network(network, weights=None, classes=CLASSES, width=width)
+    name, options = METHODS[method]
+    return pocketune.adapt(created, pocketune.create_method(name, **options))
 
 
-def build_kit(network: str, method: str, batch: int, size: int, out: Path) -> None:
+def build_kit(module: nn.Module, method: str, batch: int, size: int, out: Path) -> None:
     import pocketune
     from pocketune.compiler import Calibration
 
     images = np.random.default_rng(1).integers(0, 256, (16, size, size, 3), dtype=np.uint8)
     calibration = Calibration(images) if method == "mobiletl" else None
-    module = adapted(network, method)
     pocketune.compile(module, out, batch=batch, size=size, calibration=calibration)
 
 
@@ -80,15 +89,13 @@ def kit_step(path: str) -> Callable[[np.ndarray, np.ndarray], None]:
     return step
 
 
-def eager_step(
-    name: str, method: str, channels_last: bool
-) -> Callable[[np.ndarray, np.ndarray], None]:
+def eager_step(network: nn.Module, channels_last: bool) -> Callable[[np.ndarray, np.ndarray], None]:
     import torch
     from torch.nn.functional import cross_entropy
 
     from pocketune.compiler.trace import normalize
 
-    network = adapted(name, method).train()
+    network.train()
     layout = torch.channels_last if channels_last else torch.contiguous_format
     network.to(memory_format=layout)
     trained = [p for p in network.parameters() if p.requires_grad]
@@ -106,12 +113,16 @@ def eager_step(
     return step
 
 
-def work(network: str, method: str, how: str, kit: str, batch: int, size: int) -> None:
+def work(
+    network: str, width: float, method: str, how: str, kit: str, batch: int, size: int
+) -> None:
     """Make a step for every line on standard input and answer with its milliseconds."""
     from pocketune.device.memory import process_memory
 
-    channels_last = how.endswith("channels-last")
-    step = kit_step(kit) if how == "kit" else eager_step(network, method, channels_last)
+    if how == "kit":
+        step = kit_step(kit)
+    else:
+        step = eager_step(adapted(network, method, width), how.endswith("channels-last"))
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (batch, size, size, 3), dtype=np.uint8)
     labels = rng.integers(0, CLASSES, batch)
@@ -136,10 +147,9 @@ class Worker:
         options: argparse.Namespace,
         environment: dict[str, str],
     ) -> None:
-        sizes = [str(options.batch), str(options.size)]
-        command = [sys.executable, __file__, "--worker", network, method, how, str(kit), *sizes]
+        of = [network, options.width, method, how, kit, options.batch, options.size]
         self.process = subprocess.Popen(
-            command,
+            [sys.executable, __file__, "--worker", *map(str, of)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -166,7 +176,8 @@ def measure(
     """A row for each configuration, a method and how its step is made."""
     kits = {method: scratch / method for method, _ in configurations}
     for method in {method for method, how in configurations if how == "kit"}:
-        build_kit(network, method, options.batch, options.size, kits[method])
+        module = adapted(network, method, options.width)
+        build_kit(module, method, options.batch, options.size, kits[method])
     times: dict[tuple[str, str], list[float]] = {c: [] for c in configurations}
     workers = {}
     for method, how in configurations:
@@ -196,8 +207,8 @@ def measure(
 
 def main() -> None:
     if sys.argv[1:2] == ["--worker"]:
-        network, method, how, kit, batch, size = sys.argv[2:]
-        work(network, method, how, kit, int(batch), int(size))
+        network, width, method, how, kit, batch, size = sys.argv[2:]
+        work(network, float(width), method, how, kit, int(batch), int(size))
         return
     options = arguments(__doc__, rounds=15)
     with tempfile.TemporaryDirectory() as scratch:
@@ -211,6 +222,7 @@ def arguments(description: str | None, rounds: int) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=rounds)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--size", type=int, default=224)
+    parser.add_argument("--width", type=float, default=1.0)
     return parser.parse_args()
 
 

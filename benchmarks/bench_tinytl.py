@@ -1,17 +1,21 @@
-"""Memory and time of TinyTL on the device: whole runs, each in a process of its own.
+"""Memory and time of TinyTL on the device.
 
-    python benchmarks/bench_tinytl.py [--steps 12]
+    python benchmarks/bench_tinytl.py [--steps 12] [--rounds 15]
 
-MobileNetV2 1.0 and Adam, random weights and photos (neither changes what a step costs). The peak
-is the resident high-water mark of the whole process: Python, runtime, decoding, optimizer and all.
-A batch of eight is computed at once, or as eight batches of one whose gradients are added up,
-which gives the same update. PyTorch's rows train eagerly by the same loop, with the method's own
-memory-lean layers; those of `full` are PyTorch's.
+MobileNetV2 1.0 and Adam, random weights and photos (neither changes what a step costs). Memory is
+that of whole runs, each in a fresh process: the resident high-water mark of Python, runtime,
+decoding, optimizer and all. A batch of eight is computed at once, or as eight batches of one whose
+gradients are added up ("1 x 8"), which gives the same update. PyTorch's rows train eagerly on the
+same photos by PyTorch's own layers and Adam; for biases alone, norms are on frozen statistics.
+
+Times are those of bench_step.py: a step of each configuration in turn; eager rows have TinyTL's
+memory-lean layers there, and `full` PyTorch's own.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
@@ -20,96 +24,127 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from bench_step import CLASSES, HEADER, adapted, measure
 from report import table, write
 
-CLASSES, EACH = 12, 6
-CASES = [  # method, pixels, images at once, batches of a step, engine
-    ("tinytl", 160, 1, 1, "onnx"),
-    ("tinytl", 160, 1, 8, "onnx"),
-    ("tinytl", 224, 1, 1, "onnx"),
-    ("tinytl", 224, 1, 8, "onnx"),
-    ("tinytl", 224, 8, 1, "onnx"),
-    ("bias", 160, 1, 1, "onnx"),
-    ("bias", 224, 8, 1, "onnx"),
-    ("tinytl", 224, 8, 1, "torch"),
-    ("bias", 224, 8, 1, "torch"),
-    ("full", 224, 8, 1, "torch"),
+EACH = 8  # photos of a class
+LB, B, FULL, BIAS = "TinyTL-L+B", "TinyTL-B", "full", "bias"
+RUNS = [  # what is trained, how, pixels, images at once, batches of a step
+    *((method, "kit", 160, 1, 1) for method in (LB, B)),
+    *((method, "kit", 160, 1, 8) for method in (LB, B)),
+    *((method, "kit", 224, 1, 8) for method in (LB, B)),
+    *((method, "kit", 224, 8, 1) for method in (LB, B)),
+    *((method, "eager PyTorch", 160, 1, 1) for method in (FULL, BIAS)),
+    *((method, "eager PyTorch", 224, 8, 1) for method in (FULL, BIAS)),
 ]
-RUN = """
-import sys, time
+STEPS = [
+    *(
+        (method, how)
+        for method in (LB, B)
+        for how in ("kit", "eager, NCHW", "eager, channels-last")
+    ),
+    *((FULL, how) for how in ("eager, NCHW", "eager, channels-last")),
+]
+KIT_RUN = """
+import sys
 from pocketune.device import train
 from pocketune.device.progress import Silent
 
-class Times(Silent):
-    def __init__(self):
-        self.at = []
-    def step(self, report):
-        self.at.append(time.perf_counter())
-
-kit, photos, out, steps, accumulate, engine = sys.argv[1:]
-engines = None
-if engine == "torch":
-    from pathlib import Path
-    from pocketune.compiler.torch_run import TorchEngines
-    engines = TorchEngines("cpu", Path(kit + ".safetensors"))
-times = Times()
+kit, photos, out, steps, accumulate = sys.argv[1:]
 result = train(kit, photos, out=out, steps=int(steps), accumulate=int(accumulate),
-               val_fraction=0.0, progress=times, engine=engines)
-gaps = sorted(b - a for a, b in zip(times.at, times.at[1:]))
-print(result.peak_memory / 1e6, 1e3 * gaps[len(gaps) // 2])
+               val_fraction=0.0, progress=Silent())
+print(result.peak_memory / 1e6)
 """
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["--eager"]:
+        network, width, trained, photos, steps, size, batch = sys.argv[2:]
+        eager_run(network, float(width), trained, photos, int(steps), int(size), int(batch))
+        return
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--steps", type=int, default=12, help="of each run")
+    parser.add_argument("--rounds", type=int, default=15, help="steps that are timed")
     parser.add_argument("--network", default="mobilenet_v2")
     parser.add_argument("--width", type=float, default=1.0)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        photos = write_photos(Path(scratch) / "photos")
-        rows = []
-        for number, case in enumerate(CASES):
-            rows.append(measure(case, Path(scratch), photos, number, options))
-            print(rows[-1], flush=True)
-    header = ["method", "pixels", "batch", "computed by", "peak memory", "a step"]
-    write("tinytl", "Memory and time of TinyTL", table(header, rows))
+        memory = measure_memory(options, Path(scratch))
+        options.batch, options.size = 8, 224
+        times = measure(options.network, STEPS, options, Path(scratch))
+    columns = ["trained", "by", "pixels", "batch", "peak process MB"]
+    text = f"{table(columns, memory)}\n\n{table(HEADER, times)}"
+    write("tinytl", f"Memory and time of TinyTL, {options.network} x {options.width:g}", text)
 
 
-def measure(
-    case: tuple[str, int, int, int, str],
-    scratch: Path,
-    photos: Path,
-    number: int,
-    options: argparse.Namespace,
-) -> list[str]:
-    """One row of the table."""
-    method, size, at_once, accumulate, engine = case
-    kit = scratch / f"{method}-{size}-{at_once}"
-    if not kit.exists():
-        build(kit, method, size, at_once, options)
-    arguments = [kit, photos, scratch / f"run{number}", options.steps, accumulate, engine]
-    command = [sys.executable, "-c", RUN, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    peak, milliseconds = map(float, done.stdout.split()[-2:])
-    batch = f"{at_once} x {accumulate}" if accumulate > 1 else str(at_once)
-    name = "kit" if engine == "onnx" else "eager PyTorch"
-    return [method, str(size), batch, name, f"{peak:.0f} MB", f"{milliseconds:.0f} ms"]
+def measure_memory(options: argparse.Namespace, scratch: Path) -> list[list[str]]:
+    photos = write_photos(scratch / "photos")
+    rows = []
+    for number, (method, how, size, at_once, accumulate) in enumerate(RUNS):
+        if how == "kit":
+            kit = scratch / f"{method}-{size}-{at_once}"
+            if not kit.exists():
+                build(kit, method, size, at_once, options)
+            run = scratch / f"run{number}"
+            command = ["-c", KIT_RUN, kit, photos, run, options.steps, accumulate]
+        else:
+            command = [__file__, "--eager", options.network, options.width, method]
+            command += [photos, options.steps, size, at_once]
+        done = subprocess.run(
+            [sys.executable, *map(str, command)],
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+            env={**os.environ, "OMP_WAIT_POLICY": "passive"},
+        )
+        batch = f"{at_once} x {accumulate}" if accumulate > 1 else str(at_once)
+        rows.append([method, how, str(size), batch, f"{float(done.stdout.split()[-1]):.0f}"])
+        print(rows[-1], file=sys.stderr, flush=True)
+    return rows
 
 
 def build(kit: Path, method: str, size: int, batch: int, options: argparse.Namespace) -> None:
-    """A kit, and beside it the network for PyTorch."""
-    import torch
-    from safetensors.torch import save_file
-
     import pocketune
 
-    torch.manual_seed(0)
-    network = pocketune.create_network(options.network, classes=CLASSES, width=options.width)
-    network = pocketune.adapt(network, pocketune.create_method(method))
+    network = adapted(options.network, method, options.width)
     names = [f"{number:02d}" for number in range(CLASSES)]
     pocketune.compile(network, kit, batch=batch, size=size, classes=names)
-    save_file(network.state_dict(), f"{kit}.safetensors")
+
+
+def eager_run(
+    name: str, width: float, trained: str, photos: str, steps: int, size: int, batch: int
+) -> None:
+    """Train as PyTorch's users do, and print the peak megabytes of this process."""
+    import torch
+
+    import pocketune
+    from pocketune.compiler.trace import normalize
+    from pocketune.data import Loader, load_splits
+    from pocketune.device.memory import process_memory
+    from pocketune.networks import anatomy
+
+    network = pocketune.create_network(name, classes=CLASSES, width=width).train()
+    if trained == BIAS:
+        output = anatomy(network).classifier
+        for path, parameter in network.named_parameters():
+            parameter.requires_grad_(path.endswith("bias") or path.startswith(output))
+        for module in network.modules():
+            if isinstance(module, torch.nn.BatchNorm2d):
+                module.eval()
+    optimizer = torch.optim.Adam([p for p in network.parameters() if p.requires_grad], lr=1e-4)
+    loader = Loader(load_splits(photos, val_fraction=0.0).train, size=size, batch=batch, train=True)
+    norm, done = network.normalization, 0
+    while done < steps:
+        for step in loader.epoch(done):
+            pixels = normalize(torch.from_numpy(step.images), norm.mean, norm.std)
+            loss = torch.nn.functional.cross_entropy(network(pixels), torch.from_numpy(step.labels))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            done += 1
+            if done == steps:
+                break
+    print(process_memory().peak / 1e6)
 
 
 def write_photos(folder: Path) -> Path:

@@ -4,7 +4,8 @@
 
 `mobiletl_blocks.svg`: MobileTL's figure 4, stored activations and FLOPs by the number of trained
 blocks. `repnet_pruning.svg`: the memory of Rep-Net by block, before and after pruning with the
-paper's ratios. Both by the papers' own rules; nothing is measured.
+paper's ratios. `filter_patches.svg`: gradient filtering's figure 3, the work of one convolution's
+backward pass by the size of the patches. All by the papers' own rules; nothing is measured.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from matplotlib.figure import Figure
 from torch import nn
 
 import pocketune
-from pocketune.accounting import published_flops, published_memory
+from pocketune.accounting import published_flops, published_memory, walk
+from pocketune.accounting.conventions.gradfilter import GradientFilterFlops
 from pocketune.accounting.plot import draw_blocks, finish
+from pocketune.layers import FilteredConv2d
 from pocketune.tables.repnet import PRUNED
 
 BATCH, CLASSES = 8, 100
@@ -94,6 +97,30 @@ def repnet_pruning() -> Figure:
     return figure
 
 
+def filter_patches() -> Figure:
+    """With the bound that summing the kernel's taps sets, and what one over r * r would be."""
+    figure = Figure(figsize=(11, 4), layout="constrained")
+    patches = range(1, 15)
+    for axes, (channels, side) in zip(figure.subplots(1, 2), ((64, 56), (128, 28)), strict=True):
+        exact = nn.Conv2d(channels, channels, 3, padding=1, bias=False, device="meta")
+        work = [_backward_flops(FilteredConv2d.from_convolution(exact, r), side) for r in patches]
+        whole = _backward_flops(exact, side)
+        axes.plot(patches, [flops / whole for flops in work], "o-", color="#2a9d8f", markersize=4)
+        axes.plot(patches, [1 / r**2 for r in patches], ":", color="#777777")
+        axes.axhline(8 * channels**2 / whole, linestyle="--", color="#e76f51", linewidth=1)
+        axes.legend(["filtered", "1 / r²", "summing the taps"], fontsize=8, frameon=False)
+        axes.set_yscale("log")
+        axes.set_title(f"3x3, {channels} to {channels}, {side} x {side} pixels", fontsize=10)
+        axes.set_ylabel("FLOPs of the backward pass / exact", fontsize=9)
+    figure.supxlabel("rows and columns of a patch", fontsize=9)
+    return figure
+
+
+def _backward_flops(conv: nn.Module, side: int) -> int:
+    seen = walk(nn.Sequential(conv), (conv.in_channels, side, side), input_gradient=True)
+    return GradientFilterFlops().count(seen).backward
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     docs = Path(__file__).parents[1] / "docs" / "images"
@@ -101,7 +128,7 @@ def main() -> None:
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     matplotlib.rcParams.update({"svg.hashsalt": "pocketune", "svg.fonttype": "none"})
-    for draw in (mobiletl_blocks, repnet_pruning):
+    for draw in (mobiletl_blocks, repnet_pruning, filter_patches):
         path = options.out / f"{draw.__name__}.svg"
         draw().savefig(path, metadata={"Date": None})
         print(path)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 from functools import cache
 
 import pytest
 from torch import nn
 
-from pocketune.accounting import Walk, walk
+from pocketune.accounting import Walk, published_flops, published_memory, walk
 from pocketune.accounting.conventions.gradfilter import (
     GradientFilterFlops,
     GradientFilterMemory,
 )
-from pocketune.layers import FilteredConv2d
+from pocketune.layers import FilteredConv2d, PooledActivation
+from pocketune.methods import GradientFilter, adapt
 from pocketune.networks import anatomy
 
 from .networks import on_meta
@@ -155,3 +157,42 @@ def test_the_formulas_on_a_small_network():
     seen = walk(network, (3, 5, 5))
     assert GradientFilterFlops().count(seen).total == first + 4 * (2 * 9 - 1) + 4 * (2 * 9 + 8)
     assert GradientFilterMemory().measure(seen).total_bytes == 4 * (3 * 25 + 4 * 9)
+    network[2].bits = 8
+    assert GradientFilterMemory().measure(walk(network, (3, 5, 5))).total_bytes == 4 * 75 + 4 * 9
+
+
+def test_work_falls_with_the_patches_to_that_of_summing_the_taps():
+    """Figure 3 of the paper: below 1 / r^2 of the exact pass until the taps' sums are what is left.
+
+    Patches of one pixel save as much already as a kernel of one tap does.
+    """
+    exact = nn.Conv2d(64, 64, 3, padding=1, bias=False, device="meta")
+    flops = [
+        GradientFilterFlops()
+        .count(walk(nn.Sequential(conv), (64, 56, 56), input_gradient=True))
+        .backward
+        for conv in (exact, *(FilteredConv2d.from_convolution(exact, r) for r in (1, 2, 4, 7, 56)))
+    ]
+    shares = [work / flops[0] for work in flops[1:]]
+    bounds = [1 / r**2 for r in (1, 2, 4, 7)]
+    assert all(share < bound for share, bound in zip(shares, bounds, strict=False))
+    taps = 8 * 64 * 64
+    assert flops[-1] == taps + 64 * 64 * (2 + 1)  # one patch: a product and an addition, a product
+
+
+@pytest.mark.parametrize("convention", ["tinytl", "mobiletl", "mobiletl-stored", "gradfilter"])
+def test_published_figures_do_not_know_chains(convention):
+    """An activation between two chained convolutions counts as ever: no paper has chains."""
+    chained = adapt(on_meta("resnet18", classes=10), GradientFilter(layers=2))
+    assert chained.filter_chains
+    apart = copy.deepcopy(chained)
+    for name, module in chained.named_modules():
+        if isinstance(module, FilteredConv2d):
+            apart.get_submodule(name).passes_pooled = False
+        elif isinstance(module, PooledActivation):
+            apart.set_submodule(name, module.activation)
+    found, expected = (published_memory(each, convention) for each in (chained, apart))
+    assert found.total_bytes == expected.total_bytes
+    if convention in ("mobiletl", "gradfilter"):
+        found, expected = (published_flops(each, convention) for each in (chained, apart))
+        assert (found.forward, found.backward) == (expected.forward, expected.backward)

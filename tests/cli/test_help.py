@@ -88,6 +88,7 @@ def test_networks(run):
 
 def test_methods(run):
     lines = run("methods").stdout.splitlines()
-    assert [line.split()[0] for line in lines] == pocketune.list_methods()
-    (blocks,) = (line for line in lines if line.split()[0] == "blocks")
-    assert blocks.endswith("blocks=3")
+    names = [line.split()[0] for line in lines if not line.startswith(" ")]
+    assert names == pocketune.list_methods()
+    first = next(i for i, line in enumerate(lines) if line.startswith("blocks "))
+    assert lines[first + 1].split() == ["blocks=3"]

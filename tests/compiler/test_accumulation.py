@@ -21,7 +21,7 @@ from pocketune.device.prediction import predict_memory
 from pocketune.device.progress import Silent, StepReport
 from pocketune.device.trained import BEST
 from pocketune.errors import PocketuneError
-from pocketune.methods import BiasAndLast, FullFineTune, adapt
+from pocketune.methods import FullFineTune, TinyTL, adapt
 
 from .networks import CLASSES, SIZE, tiny
 
@@ -32,7 +32,7 @@ RELATIVE = 1e-5
 @pytest.fixture(scope="module")
 def kits(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Kit]:
     """The same network for batches of 1, 2 and 4 images."""
-    folder, network = tmp_path_factory.mktemp("kits"), adapt(tiny(channels=8), BiasAndLast())
+    folder, network = tmp_path_factory.mktemp("kits"), adapt(tiny(channels=8), TinyTL())
     return {
         batch: compile(network, folder / str(batch), batch=batch, size=SIZE, classes=NAMES)
         for batch in (1, 2, 4)

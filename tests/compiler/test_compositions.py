@@ -27,6 +27,8 @@ from pocketune.networks import create_network
         MobileTL(blocks=2) + GradientFilter(layers="trained"),
         MobileTL(blocks=2) + NormAndLast(),
         MobileTL(blocks=2) + TinyTL(bias=False),
+        MobileTL(blocks=2, patches="with") + SignedBackward(),
+        MobileTL(blocks=2, patches="instead") + NormAndLast(),
         RepNet() + SignedBackward(),
         SignedBackward() + TinyTL(),
         TinyTL() + GradientFilter(layers="trained"),
@@ -39,4 +41,4 @@ def test_a_sum_of_methods(method: Method, tmp_path: Path) -> None:
     torch.manual_seed(0)
     adapted = adapt(create_network("mobilenet_v2", width=0.1, classes=3), method)
     assert account(adapted, batch=2, size=64).kept_bytes > 0
-    compile(adapted, tmp_path / "kit", batch=2, size=64)
+    compile(adapted, tmp_path / "kit", batch=4, size=64)

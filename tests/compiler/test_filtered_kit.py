@@ -49,6 +49,7 @@ def step_bytes(network: nn.Module, out: Path, size: int) -> int:
     [
         GradientFilter(layers=4),
         GradientFilter(4, layers=3, alignment="reference"),
+        GradientFilter(layers=4, bits=8),
         TopBlocks(blocks=1) + GradientFilter(3, layers="trained"),
     ],
     ids=str,

@@ -1,4 +1,4 @@
-"""The loss of a step: one graph for any number of classes."""
+"""The losses of a step: one graph for any number of classes, or of attributes."""
 
 import numpy as np
 import onnx
@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
-from pocketune.compiler.builder import FLOAT, INT64, GraphBuilder
-from pocketune.compiler.loss import cross_entropy
+from pocketune.compiler.builder import FLOAT, INT64, UINT8, GraphBuilder
+from pocketune.compiler.loss import step_loss
 from pocketune.compiler.lower import Value, lower
 
 from .lowering import assert_close, run_model
@@ -17,23 +17,27 @@ from .lowering import assert_close, run_model
 BATCH = 5
 
 
-def loss_model(label_smoothing: float) -> onnx.ModelProto:
+def loss_model(label_smoothing: float, *, attributes: bool = False) -> onnx.ModelProto:
     """Loss, correct count and gradient by the logits, traced with three classes."""
     logits, labels = torch.zeros(BATCH, 3), torch.zeros(BATCH, dtype=torch.int64)
+    if attributes:
+        labels = torch.zeros(BATCH, 3, dtype=torch.uint8)
 
     def step(logits: Tensor, labels: Tensor) -> list[Tensor]:
-        return list(cross_entropy(logits, labels, label_smoothing))
+        return list(step_loss(logits, labels, label_smoothing))
 
     graph = make_fx(step, tracing_mode="fake")(logits, labels).graph
     first, second = (node for node in graph.nodes if node.op == "placeholder")
     (returned,) = next(node for node in graph.nodes if node.op == "output").args
+    kind, open_shape = (UINT8, [BATCH, "classes"]) if attributes else (INT64, [BATCH])
     builder = GraphBuilder()
     given = {
         first: Value((BATCH, 3), plain=builder.input("input0", FLOAT, [BATCH, "classes"])),
-        second: Value((BATCH,), plain=builder.input("input1", INT64, [BATCH])),
+        second: Value(tuple(labels.shape), plain=builder.input("input1", kind, open_shape)),
     }
     context = lower(builder, given, returned, rows_max_pixels=0)
-    kinds = [(FLOAT, []), (INT64, []), (FLOAT, [BATCH, "classes"])]
+    correct = FLOAT if attributes else INT64
+    kinds = [(FLOAT, []), (correct, []), (FLOAT, [BATCH, "classes"])]
     for i, (node, (dtype, shape)) in enumerate(zip(returned, kinds, strict=True)):
         builder.emit(context.plain(context.value(node)), str(i), dtype, shape)
     return builder.model("loss")
@@ -66,12 +70,48 @@ def test_large_logits_are_finite() -> None:
     assert np.isfinite(gradient).all()
 
 
-def test_the_operator_is_pytorchs_cross_entropy() -> None:
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1, 0.9])
+def test_one_graph_for_every_number_of_attributes(label_smoothing: float) -> None:
+    model = loss_model(label_smoothing, attributes=True)
+    for count in range(1, 8):
+        generator = torch.Generator().manual_seed(count)
+        logits = torch.randn(BATCH, count, generator=generator) * 4
+        labels = torch.randint(0, 2, (BATCH, count), generator=generator, dtype=torch.uint8)
+        loss, correct, gradient = run_model(model, [logits, labels])
+        exact = logits.double().requires_grad_()
+        # each attribute is the question "yes or no" with its label smoothed over both answers
+        pairs = torch.stack([torch.zeros_like(exact), exact], 2).flatten(0, 1)
+        expected = F.cross_entropy(pairs, labels.long().flatten(), label_smoothing=label_smoothing)
+        expected.backward()
+        assert exact.grad is not None
+        assert loss.shape == () and correct.shape == ()
+        assert loss == pytest.approx(expected.item(), rel=1e-5)
+        right = ((logits.sigmoid() > 0.5) == labels.bool()).double().mean(1).sum()
+        assert correct == pytest.approx(right.item())
+        assert_close(gradient, exact.grad.numpy())
+
+
+def test_large_logits_of_attributes_are_finite() -> None:
+    logits = torch.tensor([[1e4, -1e4]] * BATCH)
+    labels = torch.tensor([[1, 0], [0, 1], [1, 1], [0, 0], [1, 0]], dtype=torch.uint8)
+    loss, correct, gradient = run_model(loss_model(0.0, attributes=True), [logits, labels])
+    assert loss == pytest.approx(4e3)
+    assert correct == 3
+    assert np.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("attributes", [False, True])
+def test_the_operators_are_pytorchs_losses(attributes: bool) -> None:
     logits = torch.randn(BATCH, 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
     labels = torch.arange(BATCH) % 4
-    loss, correct, gradient = cross_entropy(logits.detach(), labels, 0.2)
     expected = F.cross_entropy(logits, labels, label_smoothing=0.2)
+    right = (logits.argmax(1) == labels).sum()
+    if attributes:
+        labels = torch.arange(4 * BATCH, dtype=torch.uint8).view(BATCH, 4) % 3 % 2
+        expected = F.binary_cross_entropy_with_logits(logits, labels * 0.8 + 0.1)
+        right = ((logits > 0) == labels).sum() / 4
     expected.backward()
+    loss, correct, gradient = step_loss(logits.detach(), labels, 0.2)
     torch.testing.assert_close(loss, expected.detach())
     torch.testing.assert_close(gradient, logits.grad)
-    assert correct == (logits.argmax(1) == labels).sum()
+    assert correct == pytest.approx(right.item())

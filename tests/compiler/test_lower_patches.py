@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pocketune.layers import FilteredConv2d
+from pocketune.layers import FilteredConv2d, MaskedReLU6, PooledActivation, SignedReLU
+from pocketune.layers.int8_patches import from_int8, in_int8, to_int8
 from pocketune.layers.patches import Patches, patch_mean, patch_spread
 
 from .lowering import ALWAYS_ROWS, NEVER_ROWS, check_function, leaf, operators
@@ -86,6 +87,46 @@ def test_layers(kind: str, patch: int, alignment: str, layout: int) -> None:
     g = leaf(*conv(x).shape, seed=1, grad=False)
     weight, bias = (leaf(*p.shape, seed=2) for p in (conv.weight, conv.bias))
     check_function(function, [x, weight, bias, g], rows_max_pixels=layout)
+
+
+@pytest.mark.parametrize("layout", [ALWAYS_ROWS, NEVER_ROWS], ids=["rows", "plain"])
+@pytest.mark.parametrize(
+    ("patch", "activation", "stride"), [(2, MaskedReLU6(), 1), (3, SignedReLU(), 2), (3, None, 2)]
+)
+def test_chains(patch: int, activation: torch.nn.Module | None, stride: int, layout: int) -> None:
+    """Two layers whose gradient stays in patches in between."""
+    first = FilteredConv2d(8, 6, 3, padding=1, patch=patch)
+    second = FilteredConv2d(6, 6, 3, padding=1, stride=stride, groups=6, patch=patch)
+    first.passes_pooled = True
+    between = PooledActivation(activation) if activation else torch.nn.Identity()
+    chain = torch.nn.Sequential(first, between, second)
+    names = [name for name, _ in chain.named_parameters()]
+
+    def function(x: Tensor, g: Tensor, *parameters: Tensor) -> list[Tensor]:
+        tensors = dict(zip(names, parameters, strict=True))
+        y = torch.func.functional_call(chain, tensors, (x,))
+        return [y.detach(), *torch.autograd.grad(y, [x, *parameters], g)]
+
+    x = leaf(2, 8, 9, 7)
+    g = leaf(*chain(x).shape, seed=1, grad=False)
+    parameters = [leaf(*p.shape, seed=2) for p in chain.parameters()]
+    model = check_function(function, [x, g, *parameters], rows_max_pixels=layout)
+    if activation is not None:
+        assert "Where" not in operators(model)
+
+
+@pytest.mark.parametrize("layout", [ALWAYS_ROWS, NEVER_ROWS], ids=["rows", "plain"])
+def test_rounds_to_8_bits(layout: int) -> None:
+    """Powers of two and whole numbers, which nothing rounds to the other side."""
+
+    def function(x: Tensor) -> list[Tensor]:
+        pooled = patch_mean(x, Patches((2, 2), (0, 0), (2, 2)), 1)
+        return [from_int8(*to_int8(pooled)), in_int8(pooled), in_int8(pooled * 0)]
+
+    x = torch.arange(32.0).reshape(1, 2, 4, 4)
+    x[0, 1, 2:, 2:] = 127  # the largest sum is 4 * 127: the scale is 4
+    model = check_function(function, [x], rows_max_pixels=layout)
+    assert "QuantizeLinear" not in operators(model)  # which an engine may fuse, and round elsewhere
 
 
 def test_patches_of_small_maps_are_matrix_products() -> None:

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from pocketune.data import Skipped, center_crop, open_image
-from pocketune.device.inference import Prediction, predict, probabilities
+from pocketune.device.inference import Prediction, predict
+from pocketune.device.losses import softmax
 from pocketune.device.model import Model
 from pocketune.device.onnx_engine import OnnxEngine
 from pocketune.errors import PocketuneError
@@ -41,7 +42,7 @@ def test_every_image_of_a_folder_in_order(run: Path, photos: Path) -> None:
     logits = OnnxEngine(model.kit, model.state).predict(
         np.stack([pixels(Path(n)) for n in expected])
     )
-    for result, row in zip(results, probabilities(logits), strict=True):
+    for result, row in zip(results, softmax(logits), strict=True):
         assert isinstance(result, Prediction)
         assert len(result.guesses) == 3
         assert {g.label: pytest.approx(g.probability, abs=1e-5) for g in result.guesses} == dict(
@@ -102,4 +103,4 @@ def test_results_come_batch_by_batch(run: Path, photos: Path) -> None:
 
 def test_probabilities_survive_large_logits() -> None:
     logits = np.array([[1e4, 0, -1e4], [-3e38, -3e38, -3e38]], np.float32)
-    np.testing.assert_allclose(probabilities(logits), [[1, 0, 0], [1 / 3] * 3])
+    np.testing.assert_allclose(softmax(logits), [[1, 0, 0], [1 / 3] * 3])

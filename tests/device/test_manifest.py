@@ -33,17 +33,18 @@ def test_integers_are_numbers_too() -> None:
 
 def test_newer_schema() -> None:
     text = edited(schema=SCHEMA + 1, something_new=1)
-    with pytest.raises(KitError, match=r"k/manifest.json needs a newer pocketune .*schema is 3"):
+    with pytest.raises(KitError, match=r"k/manifest.json needs a newer pocketune .*schema is 4"):
         Manifest.from_json(text, "k/manifest.json")
 
 
-def test_a_manifest_of_the_first_schema_is_read() -> None:
+@pytest.mark.parametrize(("schema", "added"), [(1, ("quantisation", "loss")), (2, ("loss",))])
+def test_a_manifest_of_an_older_schema_is_read(schema: int, added: tuple[str, ...]) -> None:
     values = json.loads(TinyKit().manifest().to_json())
-    del values["quantisation"]
-    old = json.dumps({**values, "schema": 1}).encode()
-    assert Manifest.from_json(old) == TinyKit().manifest()
-    with pytest.raises(KitError, match="unknown field 'quantisation'"):
-        Manifest.from_json(edited(schema=1))
+    older = {name: value for name, value in values.items() if name not in added}
+    text = json.dumps({**older, "schema": schema}).encode()
+    assert Manifest.from_json(text) == TinyKit().manifest()
+    with pytest.raises(KitError, match=f"unknown field '{added[0]}'"):
+        Manifest.from_json(edited(schema=schema))
 
 
 @pytest.mark.parametrize(

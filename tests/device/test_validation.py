@@ -8,7 +8,8 @@ import pytest
 
 from pocketune.data import Batch
 from pocketune.device.engine import FloatArray
-from pocketune.device.validation import cross_entropy, validate
+from pocketune.device.losses import cross_entropy
+from pocketune.device.validation import validate
 
 
 class Pixels:

@@ -33,6 +33,7 @@ class TinyKit:
     frozen_part: bool = True
     statistic: bool = True
     noise: bool = True
+    loss: str = "cross_entropy"  # of what the manifest says; step.onnx knows no other
 
     def write(self, path: Path) -> Kit:
         """Write the kit to a folder or a .zip."""
@@ -67,6 +68,7 @@ class TinyKit:
             classifier=ClassifierSpec("fc.weight", "fc.bias"),
             memory={"step": 4096, "predict": 1024},
             flops={"step": 2000, "predict": 500},
+            loss=self.loss,
         )
 
     def state(self) -> dict[str, np.ndarray]:

@@ -58,7 +58,15 @@ def memberships(case: Case, axis: int) -> tuple[Tensor, Tensor]:
     return membership(y, r, first_y, count), membership(x, r * s, first_x, count)
 
 
-def filtered_gradients(case: Case, x: Tensor, w: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+def rounded_to_8_bits(x: Tensor) -> Tensor:
+    """One scale for the tensor, whole numbers up to 127."""
+    scale = x.abs().max() / 127
+    return x if scale == 0 else torch.round(x / scale) * scale
+
+
+def filtered_gradients(
+    case: Case, x: Tensor, w: Tensor, g: Tensor, *, bits: int = 32
+) -> tuple[Tensor, Tensor]:
     """Gradients of input and kernel, from the formulas, in float64."""
     x, w, g = x.double(), w.double(), g.double()
     (down_y, down_x), (across_y, across_x) = memberships(case, 0), memberships(case, 1)
@@ -70,6 +78,8 @@ def filtered_gradients(case: Case, x: Tensor, w: Tensor, g: Tensor) -> tuple[Ten
     if case.alignment != "reference":
         average = average / (case.stride[0] * case.stride[1])
     sums = torch.einsum("pi,qj,ncij->ncpq", down_x, across_x, x)
+    if bits == 8:
+        average, sums = rounded_to_8_bits(average), rounded_to_8_bits(sums)
     small = torch.zeros_like(sums)
     of_kernel = torch.zeros_like(w)
     for o in range(case.outputs):

@@ -47,7 +47,7 @@ def cases(draw: st.DrawFn) -> Case:
     )
 
 
-def layer(case: Case, bias: bool = True) -> FilteredConv2d:
+def layer(case: Case, bias: bool = True, bits: int = 32) -> FilteredConv2d:
     return FilteredConv2d(
         case.inputs,
         case.outputs,
@@ -59,6 +59,7 @@ def layer(case: Case, bias: bool = True) -> FilteredConv2d:
         bias=bias,
         patch=case.patch,
         alignment=case.alignment,
+        bits=bits,
     )
 
 
@@ -70,7 +71,7 @@ def tensors(case: Case, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Ten
     return x.requires_grad_(), torch.randn(y_shape, generator=generator, dtype=dtype)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(case=cases(), last=st.booleans())
 def test_gradients_are_those_of_the_formula(case: Case, last: bool) -> None:
     conv = layer(case).double()
@@ -79,6 +80,18 @@ def test_gradients_are_those_of_the_formula(case: Case, last: bool) -> None:
         x = x.detach().contiguous(memory_format=torch.channels_last).requires_grad_()
         g = g.contiguous(memory_format=torch.channels_last)
     of_input, of_kernel = filtered_gradients(case, x.detach(), conv.weight.detach(), g)
+    found = torch.autograd.grad(conv(x), [x, conv.weight, conv.bias], g)
+    torch.testing.assert_close(found[0], of_input)
+    torch.testing.assert_close(found[1], of_kernel)
+    torch.testing.assert_close(found[2], g.sum((0, 2, 3)))
+
+
+@settings(max_examples=60)
+@given(case=cases())
+def test_gradients_in_8_bits_are_those_of_the_rounded_formula(case: Case) -> None:
+    conv = layer(case, bits=8).double()
+    x, g = tensors(case)
+    of_input, of_kernel = filtered_gradients(case, x.detach(), conv.weight.detach(), g, bits=8)
     found = torch.autograd.grad(conv(x), [x, conv.weight, conv.bias], g)
     torch.testing.assert_close(found[0], of_input)
     torch.testing.assert_close(found[1], of_kernel)
@@ -165,6 +178,11 @@ def test_keeps_patch_sums_and_tap_sums(
     assert sum(t.nbytes for t in tensors) == 4 * (5 * 6 * patches + 8 * 3)
 
 
+def test_keeps_8_bits_a_patch_and_a_scale() -> None:
+    tensors = kept(FilteredConv2d(6, 8, 3, padding=1, bits=8), torch.randn(5, 6, 7, 7))
+    assert sum(t.nbytes for t in tensors) == 5 * 6 * 16 + 4
+
+
 def test_keeps_tap_sums_alone_while_the_kernel_is_frozen() -> None:
     conv = FilteredConv2d(6, 8, 3).requires_grad_(False)
     tensors = kept(conv, torch.randn(5, 6, 7, 7, requires_grad=True))
@@ -234,6 +252,7 @@ def test_says_what_it_is() -> None:
     assert repr(FilteredConv2d(2, 3, 1, patch=4)) == (
         "FilteredConv2d(2, 3, kernel_size=(1, 1), stride=(1, 1), patch=4, alignment='natural')"
     )
+    assert repr(FilteredConv2d(2, 3, 1, bits=8)).endswith("alignment='natural', bits=8)")
 
 
 @pytest.mark.parametrize("patch", [0, -2, 1.5, True, "2"])
@@ -247,6 +266,12 @@ def test_refuses_an_unknown_alignment() -> None:
         PocketuneError, match="alignment='left' must be one of natural, paper, reference"
     ):
         FilteredConv2d(2, 3, 1, alignment="left")
+
+
+@pytest.mark.parametrize("bits", [16, 0, None, "8"])
+def test_refuses_other_bits(bits: object) -> None:
+    with pytest.raises(PocketuneError, match=r"bits=.* is not possible; .* in 8 or 32"):
+        FilteredConv2d(2, 3, 1, bits=bits)
 
 
 class OddConv2d(nn.Conv2d):

@@ -75,9 +75,11 @@ def test_batch_norms_are_frozen_and_the_forward_pass_is_exact() -> None:
 
 
 def test_knobs_reach_the_layers() -> None:
-    adapted = adapt(network(), GradientFilter(patch=4, layers=2, alignment="reference"))
+    method = GradientFilter(patch=4, layers=2, alignment="reference", bits=8)
+    adapted = adapt(network(), method)
     layers = [adapted.get_submodule(path) for path in filtered(adapted)]
-    assert {(layer.patch, layer.alignment) for layer in layers} == {(4, "reference")}
+    knobs = {(layer.patch, layer.alignment, layer.bits) for layer in layers}
+    assert knobs == {(4, "reference", 8)}
 
 
 def test_named_layers() -> None:
@@ -135,7 +137,7 @@ def test_auto_filters_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "features.18.0" not in filtered(adapted)
     assert len(filtered(adapted)) == 3
     assert "features.18.0.weight" in trained(adapted)
-    assert asked == {"patch": 4, "alignment": "natural", "batch": 2, "size": 96}
+    assert asked == {"patch": 4, "alignment": "natural", "bits": 32, "batch": 2, "size": 96}
 
 
 @pytest.mark.parametrize("layers", ["trained", "auto"])
@@ -170,6 +172,11 @@ def test_refuses_an_unknown_alignment() -> None:
         GradientFilter(alignment="centre")
 
 
+def test_refuses_other_bits() -> None:
+    with pytest.raises(PocketuneError, match="bits=4 is not possible"):
+        GradientFilter(bits=4)
+
+
 @pytest.mark.parametrize("layers", ["all", 2.5, True, None, [1, 2]])
 def test_refuses_layers_that_say_nothing(layers: object) -> None:
     with pytest.raises(PocketuneError, match="must be a number, a list of names, 'trained'"):
@@ -199,5 +206,7 @@ def test_refuses_a_layer_of_a_branch_that_does_not_exist() -> None:
 
 
 def test_refuses_a_layer_that_is_no_convolution() -> None:
-    with pytest.raises(PocketuneError, match=r"features.18.1 is a BatchNorm2d, no convolution"):
+    with pytest.raises(
+        PocketuneError, match=r"features.18.1 is a BatchNorm2d, no two-dimensional convolution"
+    ):
         GradientFilter(layers=("features.18.1",)).plan(network())

@@ -50,6 +50,8 @@ def mobilenet_v3() -> nn.Module:
         (10, TopBlocks(blocks=3), 1_580_682),
         (10, MobileTL(blocks=3), 1_576_074),
         (10, MobileTL(blocks=3, norm="all"), 1_580_682),
+        (10, MobileTL(blocks=3, patches="with"), 2_211_466),
+        (10, MobileTL(blocks=3, patches="instead"), 1_060_362),
     ],
     ids=str,
 )
@@ -58,7 +60,8 @@ def test_published_numbers_of_trained_parameters(classes, method, count):
     network = create_network("proxylessnas_mobile", classes=classes)
     found = trainable(adapt(network, method))
     assert found.trained == count
-    assert found.total == sum(p.numel() for p in network.parameters())
+    patches = 635_392 if getattr(method, "patches", "none") != "none" else 0
+    assert found.total == sum(p.numel() for p in network.parameters()) + patches
 
 
 @pytest.mark.parametrize("frozen_bits", [8, 32])
@@ -162,6 +165,7 @@ def test_running_statistics_for_one_image(mobilenet_v2):
         ({"blocks": 0}, "blocks=0 does not fit a network of 17 blocks"),
         ({"blocks": 18}, "give a whole number from 1 to 17"),
         ({"blocks": 17, "norm": "expand"}, "does not fit block features.1"),
+        ({"patches": "beside"}, "patches='beside' is unknown; choose from none, with, instead"),
         ({"norm": "inner"}, "norm='inner' is unknown; choose from expand, depthwise"),
         ({"frozen_bits": 4}, "frozen_bits=4 is not possible.*8 or 32"),
     ],
@@ -169,6 +173,22 @@ def test_running_statistics_for_one_image(mobilenet_v2):
 def test_bad_knobs(mobilenet_v2, knobs, message):
     with pytest.raises(PocketuneError, match=message):
         adapt(mobilenet_v2, MobileTL(**knobs))
+
+
+def test_patches_alone_freeze_their_blocks(mobilenet_v2):
+    adapted = adapt(mobilenet_v2, MobileTL(blocks=2, patches="instead"))
+    blocks = [block.name for block in anatomy(mobilenet_v2).blocks]
+    trained = {name for name, p in adapted.named_parameters() if p.requires_grad}
+    inside = {name for name in trained if name.startswith(tuple(f"{b}." for b in blocks))}
+    assert {name.split(".branch.")[0] for name in inside} == set(blocks[-2:])
+    adapted(torch.randn(2, 3, 64, 64)).sum().backward()
+    assert all(adapted.get_parameter(name).grad is not None for name in trained)
+
+
+def test_no_patches_beside_bottlenecks():
+    network = create_network("resnet50", classes=3, width=0.25)
+    with pytest.raises(PocketuneError, match=r"patches='with' does not fit block layer4\.2"):
+        adapt(network, MobileTL(blocks=1, patches="with"))
 
 
 def test_no_depthwise_norm_in_a_basic_block():

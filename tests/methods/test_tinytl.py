@@ -13,6 +13,8 @@ from pocketune.methods import TinyTL, adapt, method_from_dict, method_to_dict, t
 from pocketune.networks import anatomy, create_network
 from pocketune.surgery import add_branches
 
+from ..compiler.networks import tiny
+
 B = TinyTL(lite_residual=False)
 L = TinyTL(bias=False)
 LB = TinyTL()
@@ -117,7 +119,7 @@ def test_at_first_the_modules_change_nothing(method: TinyTL) -> None:
 
 def test_every_module_has_the_size_of_its_block_at_odd_sizes() -> None:
     network = open_modules(adapt(small(), LB)).eval()
-    for size in (32, 37, 71):
+    for size in (1, 2, 32, 37, 71):
         assert torch.isfinite(network(images(size=size))).all()
 
 
@@ -229,6 +231,21 @@ def test_refuses_bottleneck_blocks() -> None:
     with pytest.raises(PocketuneError, match="lite_residual=False"):
         adapt(network, LB)
     assert trainable(adapt(network, B)).trained > 0
+
+
+def test_refuses_networks_without_blocks() -> None:
+    network = nn.Sequential(nn.Flatten(), nn.Linear(12, 3))
+    with pytest.raises(PocketuneError, match="Sequential has no inverted residual"):
+        adapt(network, LB)
+
+
+def test_channels_that_8_does_not_divide() -> None:
+    network = tiny(channels=12)
+    network.blocks.append(copy.deepcopy(network.blocks[0]))
+    adapted = adapt(network, LB)
+    norms = [m for m in adapted.modules() if isinstance(m, GroupNorm)]
+    assert [m.num_channels // m.num_groups for m in norms] == [8, 6, 8, 6]
+    assert torch.isfinite(adapted(images(size=16))).all()
 
 
 def test_refuses_groups_that_do_not_divide_the_channels() -> None:

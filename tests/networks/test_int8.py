@@ -3,9 +3,14 @@
 import json
 
 import numpy as np
+import onnx
 import pytest
 import torch
+from onnx import numpy_helper
+from safetensors.torch import load_file
 
+from pocketune.compiler.build import build_kit
+from pocketune.device.quantisation import Quantisation
 from pocketune.errors import PocketuneError
 from pocketune.layers import QuantisedConv2d, Uint8, round_to_int8
 from pocketune.methods import LastLayer, MobileTL, adapt
@@ -166,3 +171,22 @@ def test_public_networks_compute_with_integers(public):
         logits = integers(torch.from_numpy(np.round(pixels - 127.5) * np.float32(2 / 255))).numpy()
     exact, floats = results["int8_logits"], results["float_logits"]
     assert np.linalg.norm(logits - exact) < 0.85 * np.linalg.norm(floats - exact)
+
+
+def test_a_kit_holds_the_same_whole_numbers(file, arrays, tmp_path):
+    """The method does not ask for 8 bits; the weights came in them."""
+    kit = build_kit(
+        tmp_path / "kit",
+        network="mcunet_5fps",
+        method=LastLayer(),
+        weights=str(file),
+        size=32,
+        batch=2,
+        save_network=tmp_path / "network.safetensors",
+    )
+    assert kit.manifest.quantisation == Quantisation(activations=32)
+    model = onnx.load(kit.path / "features.onnx")
+    stored = {numpy_helper.to_array(tensor).tobytes() for tensor in model.graph.initializer}
+    assert arrays["blocks.3.dw.weight_q"].tobytes() in stored
+    values = load_file(tmp_path / "network.safetensors")
+    assert values["features.1.conv.0.0.weight"].dtype == torch.float32  # as PyTorch builds it

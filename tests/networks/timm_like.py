@@ -207,6 +207,12 @@ class Bottleneck(nn.Module):
                 nn.AvgPool2d(stride), conv(inputs, outputs), nn.BatchNorm2d(outputs)
             )
 
+    def forward(self, x):
+        y = self.act1(self.bn1(self.conv1(x)))
+        y = self.act2(self.drop_block(self.bn2(self.conv2(y))))
+        y = self.se(self.bn3(self.conv3(y)))
+        return self.act3(y + (x if self.downsample is None else self.downsample(x)))
+
 
 class SEResNet(nn.Module):
     """As ``seresnet50d``: a stem of three convolutions, and pooling in the shortcuts."""
@@ -224,3 +230,7 @@ class SEResNet(nn.Module):
         self.layer2 = nn.Sequential(Bottleneck(64, 32, 2))
         self.global_pool = nn.AdaptiveAvgPool2d(1)
         self.fc = nn.Linear(128, classes)
+
+    def forward(self, x):
+        x = self.maxpool(self.act1(self.bn1(self.conv1(x))))
+        return self.fc(self.global_pool(self.layer2(self.layer1(x))).flatten(1))

@@ -1,13 +1,18 @@
-"""Retraining a pruned network: it learns, follows its teacher, and goes on after a stop."""
+"""Training a whole network again: it learns, follows its teacher, and goes on after a stop."""
+
+import json
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from typer.testing import CliRunner
 
+from pocketune.cli import app
 from pocketune.data import load_splits
 from pocketune.errors import PocketuneError
-from pocketune.networks import create_network, load_network, save_network
+from pocketune.methods import LastLayer, RepNet, TinyTL, adapt
+from pocketune.networks import NetworkConfig, create_network, load_network, save_network
 from pocketune.pruning.retraining import Recipe, retrain
 
 SHORT = Recipe(epochs=2, lr=0.01, batch=4, size=64)
@@ -111,3 +116,52 @@ def test_classes_that_do_not_fit(photos, tmp_path):
 def test_recipes_that_make_no_sense(values, message):
     with pytest.raises(PocketuneError, match=message):
         Recipe(**values)
+
+
+def test_lite_residual_modules_are_pretrained_with_the_network(photos, tmp_path):
+    """What is written is what `TinyTL` starts from."""
+    pytest.importorskip("lightning_fabric")
+    plain, out = network(), tmp_path / "out.safetensors"
+    complete = TinyTL().insert_modules(plain)
+    recipe = Recipe(epochs=1, lr=0.01, batch=4, size=32)
+    retrain(complete, photos, out, recipe=recipe, accelerator="cpu")
+    again = create_network("mobilenet_v2", width=0.1, classes=2, weights=out)
+    assert again.config == complete.config
+    assert again.config.hidden == plain.config.hidden  # a pruned network may have them, too
+    adapted = adapt(again, TinyTL())
+    trained = {name: p for name, p in adapted.named_parameters() if ".branch." in name}
+    assert len(trained) == 6 * 16
+    for name, parameter in trained.items():
+        assert torch.equal(parameter, complete.get_parameter(name))
+    scales = [p for name, p in trained.items() if name.endswith("norm2.weight")]
+    assert all(scale.abs().max() > 0 for scale in scales)  # they began at 0
+    manifest = json.loads(json.dumps(adapted.config.to_dict()))  # where a kit keeps it
+    assert NetworkConfig.from_dict(manifest) == again.config
+
+
+def test_other_methods_keep_the_modules_of_a_network(tmp_path):
+    complete = TinyTL().insert_modules(network()).eval()
+    for name, parameter in complete.named_parameters():
+        if name.endswith("branch.norm2.weight"):
+            torch.nn.init.normal_(parameter)
+    images = torch.randn(2, 3, 32, 32)
+    adapted = adapt(complete, LastLayer()).eval()
+    torch.testing.assert_close(adapted(images), complete(images))
+    with pytest.raises(PocketuneError, match="has a side branch already"):
+        adapt(complete, RepNet())
+    with pytest.raises(PocketuneError, match="has lite residual modules already"):
+        TinyTL().insert_modules(complete)
+    with pytest.raises(PocketuneError, match="Linear has no config"):
+        TinyTL().insert_modules(torch.nn.Linear(1, 1))
+
+
+def test_the_command(photos, tmp_path):
+    pytest.importorskip("lightning_fabric")
+    out = tmp_path / "out.safetensors"
+    arguments = ["retrain", "mobilenet_v2", "--width", "0.1", "--lite-residual", "--size", "32"]
+    arguments += ["--photos", str(photos.root), "--out", str(out), "--epochs", "1", "--batch", "4"]
+    done = CliRunner().invoke(app, [*arguments, "--accelerator", "cpu"])
+    assert done.exit_code == 0, done.output
+    assert load_network(out).config.branches["features.2"]["stride"] == 2
+    done = CliRunner().invoke(app, ["retrain", str(out), "--weights", "imagenet", *arguments[5:]])
+    assert "leave out --weights" in done.stderr

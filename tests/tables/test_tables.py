@@ -14,6 +14,7 @@ NAMES = [about.name for about in list_tables()]
 EXACT = {"parameters", "trained parameters"}
 
 FAR = {  # what is known to differ by more than two per cent, with its reason in the table's notes
+    ("tinytl-2", "TinyTL-L+B, batch 1 (figure 5)", "memory (MB)"): 0.13,
     ("mobiletl-3", "TinyTL-L", "memory (MB)"): 0.21,
     ("mobiletl-3", "TinyTL-L-B", "memory (MB)"): 0.13,
     ("repnet", "kept in the end", "memory (MB)"): 0.20,

@@ -225,8 +225,8 @@ def _bilinear(args: tuple[Any, ...], result: Tensor) -> Flops:
     return Flops(7 * max(args[0].numel(), result.numel()), 0)
 
 
-@register_flops("pocketune.patch_pool")
-def _patch_pool(args: tuple[Any, ...], result: Any) -> Flops:
+@register_flops("pocketune.patch_pool", "pocketune.int8_scale")
+def _each_once(args: tuple[Any, ...], result: Any) -> Flops:
     return _elementwise(args[0])
 
 

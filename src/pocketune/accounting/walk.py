@@ -16,6 +16,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves
 
 from pocketune.errors import PocketuneError
+from pocketune.layers import PooledActivation
 from pocketune.layers.quantised_conv import count_int8_weights
 from pocketune.networks import Anatomy, anatomy
 from pocketune.networks.squeeze_excite import SqueezeExcite
@@ -34,7 +35,8 @@ class Call:
         path: name of the module, as in `network.named_modules()`.
         module: the module itself.
         kind: the class whose rules hold for it: its own, but `SqueezeExcite` for whatever does
-            that in a block, and `nn.Identity` for an empty `nn.Sequential`.
+            that in a block, `nn.Identity` for an empty `nn.Sequential`, and what a
+            `PooledActivation` holds.
         inputs: shapes of the tensors that it was given.
         outputs: shapes of the tensors that it returned.
         block: path of the block in which it runs, the block itself included; None outside.
@@ -215,6 +217,8 @@ class _Recorder:
         blocks = self.anatomy.blocks if self.anatomy else ()
         if any(block.squeeze_excite == path for block in blocks):
             return SqueezeExcite
+        if isinstance(module, PooledActivation):
+            return type(module.activation)
         empty = isinstance(module, nn.Sequential) and not len(module)
         return nn.Identity if empty else type(module)
 

@@ -53,6 +53,7 @@ app.command(
         "pocketune train photos/",
         "pocketune train photos.zip --kit flowers.zip --budget 96MB --out runs/flowers",
         "pocketune train photos/ --network mobilenet_v2 --weights imagenet --method blocks",
+        "pocketune train attributes.csv --network mobilenet_v2 --weights imagenet",
         "pocketune train --resume runs/flowers",
     ),
 )(train)
@@ -88,6 +89,8 @@ app.command(
     epilog=examples(
         "pocketune retrain pruned.safetensors --photos imagenette/ --teacher imagenet \\",
         "    --out retrained.safetensors",
+        "pocketune retrain mobilenet_v2 --weights imagenet --lite-residual \\",
+        "    --photos imagenette/ --out with_modules.safetensors",
     ),
 )(retrain)
 app.add_typer(kit, name="kit", rich_help_panel=AUTHOR, help="Make kits, and look into them.")

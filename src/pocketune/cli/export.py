@@ -23,8 +23,9 @@ def export(
     from pocketune.device.size import format_size
 
     model = Model.open(kit_path(run))
-    file, side = export_model(model, out), model.kit.manifest.size
+    file, manifest = export_model(model, out), model.kit.manifest
+    side, function = manifest.size, "sigmoid" if manifest.has_attributes else "softmax"
     print(
         f"wrote {file} ({format_size(file.stat().st_size)}): images uint8 (N, {side}, {side}, 3) "
-        f"-> logits float32 (N, {len(model.classes)})"
+        f"-> logits float32 (N, {len(model.classes)}), whose {function} is the probabilities"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,7 @@ from pocketune.cli.author import author_half
 from pocketune.cli.group import tell
 from pocketune.cli.method import parse_method
 from pocketune.cli.options import (
+    KIT_PANEL,
     Batch,
     Blocks,
     FrozenBits,
@@ -24,8 +26,16 @@ from pocketune.cli.options import (
     Width,
 )
 
+
+class Loss(str, Enum):
+    """Names of ``pocketune.device.losses.LOSSES``, which would import numpy."""
+
+    cross_entropy = "cross_entropy"
+    binary_cross_entropy = "binary_cross_entropy"
+
+
 PHOTOS_HELP = (
-    "Photos to take the classes from: a folder of class folders, a CSV or a .zip. Weights whose "
+    "Photos to take the classes, or attributes, from, as of train. Weights whose "
     "batch norms were folded away are measured on them, and a frozen part in 8 bits calibrated."
 )
 
@@ -67,6 +77,14 @@ def build(
     batch: Batch = 8,
     label_smoothing: Smoothing = 0.0,
     frozen_bits: FrozenBits = None,
+    loss: Annotated[
+        Loss | None,
+        typer.Option(
+            help="Whether an image has one class, or any number of attributes.",
+            show_default="by the photos; cross_entropy without any",
+            rich_help_panel=KIT_PANEL,
+        ),
+    ] = None,
 ) -> None:
     """Compile a network's training step into a kit, for devices without PyTorch."""
     from pocketune.data import load_splits
@@ -90,5 +108,6 @@ def build(
         photos=dataset,
         save_network=save_network,
         frozen_bits=frozen_bits,
+        loss=loss and loss.value,
     )
     print(f"made a kit of {network}: {size} px, batch {batch}, method {method}", flush=True)

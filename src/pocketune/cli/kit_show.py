@@ -77,7 +77,9 @@ def _lines(facts: dict[str, Any], manifest: Manifest) -> list[str]:
         "trains": f"{facts['trained_parameters']:,} parameters",
         "frozen part": _frozen_part(manifest),
         "images": f"{facts['size']} x {facts['size']} pixels, {facts['batch']} in a step",
-        "classes": f"{len(classes)}: {', '.join(classes[:10])}" + ", ..." * (len(classes) > 10),
+        "attributes" if manifest.has_attributes else "classes": (
+            f"{len(classes)}: {', '.join(classes[:10])}" + ", ..." * (len(classes) > 10)
+        ),
         "memory": ", ".join(f"{format_size(size)} with {name}" for name, size in memory.items())
         + " (predicted, the whole process)",
         "made by": f"pocketune {facts['version']}",
@@ -91,7 +93,7 @@ def _frozen_part(manifest: Manifest) -> str:
     return f"features.onnx, {manifest.quantisation or 'float32'}"
 
 
-_NOT_SHOWN = ("name", "classes", "hidden")
+_NOT_SHOWN = ("name", "classes", "hidden", "branches")
 
 
 def _described(values: dict[str, Any]) -> str:

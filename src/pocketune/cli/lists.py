@@ -24,6 +24,7 @@ def methods() -> None:
         from pocketune.methods import create_method, describe_method, list_methods, method_to_dict
 
     for name in list_methods():
+        print(f"{name:<11}{describe_method(name)}")
         knobs = method_to_dict(create_method(name)).items()
-        options = "".join(f"  {key}={value}" for key, value in knobs if key != "name")
-        print(f"{name:<11}{describe_method(name)}{options}")
+        if options := "  ".join(f"{key}={value}" for key, value in knobs if key != "name"):
+            print(f"{'':<11}{options}")

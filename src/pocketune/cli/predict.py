@@ -13,7 +13,9 @@ from pocketune.cli.options import Json, Run
 from pocketune.errors import PocketuneError
 
 if TYPE_CHECKING:
-    from pocketune.device import Prediction
+    from collections.abc import Iterable
+
+    from pocketune.device import Guess, Prediction
 
 
 def predict(
@@ -23,21 +25,29 @@ def predict(
         typer.Argument(metavar="FILES...", help="Images, and folders of them.", show_default=False),
     ],
     top: Annotated[
-        int, typer.Option(metavar="N", help="How many classes to name for each image.")
-    ] = 5,
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="How many classes, or attributes, to name for each image.",
+            show_default="5 classes; the attributes above 50 %",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Tell what is on photos.
 
     With --json: one object a line for each image, {"image": name, "classes": [{"class": name,
     "probability": 0 to 1}, ...]} with the likeliest class first, or {"image": name, "error":
-    reason} for a file that cannot be read.
+    reason} for a file that cannot be read. Of a model that tells attributes: {"image": name,
+    "attributes": [{"attribute": name, "probability": 0 to 1, "present": above 0.5}, ...]}.
     """
     from pocketune.data import Skipped
+    from pocketune.device import Model
     from pocketune.device import predict as predict_images
 
-    known = 0
-    for result in predict_images(kit_path(run), files, top=top):
+    known, model = 0, Model.open(kit_path(run))
+    of_attributes = model.kit.manifest.has_attributes
+    for result in predict_images(model, files, top=top):
         if isinstance(result, Skipped):
             if as_json:
                 print(json.dumps({"image": result.name, "error": result.reason}))
@@ -45,7 +55,11 @@ def predict(
                 tell(f"skipped {result.name}: {result.reason}")
             continue
         known += 1
-        print(json.dumps(_values(result)) if as_json else _line(result))
+        if of_attributes:
+            values, line = _attribute_values(result), _attribute_line(result, top)
+        else:
+            values, line = _values(result), _line(result.name, result.guesses)
+        print(json.dumps(values) if as_json else line)
     if not known:
         raise PocketuneError("none of the files is an image that can be read")
 
@@ -55,6 +69,23 @@ def _values(result: Prediction) -> dict[str, Any]:
     return {"image": result.name, "classes": classes}
 
 
-def _line(result: Prediction) -> str:
-    guesses = (f"{guess.label} {guess.probability:.1%}" for guess in result.guesses)
-    return f"{result.name}: {', '.join(guesses)}"
+def _attribute_values(result: Prediction) -> dict[str, Any]:
+    attributes = [
+        {"attribute": g.label, "probability": g.probability, "present": _is_present(g)}
+        for g in result.guesses
+    ]
+    return {"image": result.name, "attributes": attributes}
+
+
+def _attribute_line(result: Prediction, top: int | None) -> str:
+    """The attributes that the image has, or as many as are asked for."""
+    return _line(result.name, [g for g in result.guesses if top or _is_present(g)])
+
+
+def _is_present(guess: Guess) -> bool:
+    return guess.probability > 0.5
+
+
+def _line(name: str, guesses: Iterable[Guess]) -> str:
+    told = ", ".join(f"{guess.label} {guess.probability:.1%}" for guess in guesses)
+    return f"{name}: {told or 'none of the attributes'}"

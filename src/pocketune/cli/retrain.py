@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pocketune.cli.author import author_half
+from pocketune.cli.options import Padded, Padding, Weights, Width
+from pocketune.errors import PocketuneError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+TEACHES = 1000
+"""Classes of a network that begins from published weights and follows a teacher: ImageNet's."""
 
 
 def retrain(
     network: Annotated[
-        Path,
-        typer.Argument(metavar="FILE", help="What [bold]pocketune prune[/bold] has written."),
+        str,
+        typer.Argument(
+            metavar="FILE|NETWORK",
+            help="What [bold]pocketune prune[/bold] has written; or one of [bold]pocketune "
+            "networks[/bold], with --weights to begin from.",
+        ),
     ],
     photos: Annotated[
         str,
@@ -27,12 +39,23 @@ def retrain(
             show_default=False,
         ),
     ],
+    weights: Weights = None,
+    width: Width = 1.0,
+    padding: Padded = Padding.symmetric,
+    lite_residual: Annotated[
+        bool,
+        typer.Option(
+            "--lite-residual",
+            help="Put TinyTL's lite residual modules beside the blocks first; [bold]train --method "
+            "tinytl[/bold] then starts from them.",
+        ),
+    ] = False,
     teacher: Annotated[
         str | None,
         typer.Option(
             metavar="FILE|imagenet",
-            help="Weights of the unpruned network, whose predictions are followed as well; or "
-            "alone, where the photos have other classes.",
+            help="Weights of the whole network, whose predictions are followed as well; or alone, "
+            "where the photos have other classes.",
             show_default="none",
         ),
     ] = None,
@@ -46,31 +69,52 @@ def retrain(
     ] = "auto",
     devices: Annotated[int, typer.Option(metavar="N", help="How many of them.")] = 1,
 ) -> None:
-    """Train all of a pruned network again, on one processor or several GPUs."""
+    """Train all of a network again, on one processor or several GPUs.
+
+    After pruning, to win back what it has cost; or with TinyTL's lite residual modules in place,
+    on the data that the network was pretrained on. The file that is written serves as --weights of
+    every other command.
+    """
     from pocketune.data import load_splits
 
     dataset = load_splits(photos).train
     with author_half("retraining"):
+        from pocketune.methods import TinyTL
         from pocketune.networks import create_network, load_network
         from pocketune.pruning.retraining import Recipe
         from pocketune.pruning.retraining import retrain as retrain_network
 
-    pruned = load_network(network)
-    unpruned = None
+    student: nn.Module
+    if Path(network).is_file():
+        if weights is not None:
+            raise PocketuneError(f"{network} holds weights of its own: leave out --weights")
+        student = load_network(network)
+    else:
+        student = create_network(
+            network,
+            weights=weights,
+            classes=TEACHES if teacher else len(dataset.classes),
+            width=width,
+            padding=padding.value,
+        )
+    whole = None
     if teacher is not None:
-        options = {**pruned.config.to_dict(), "hidden": None}  # type: ignore[operator, union-attr]
-        unpruned = create_network(
+        options = student.config.to_dict()  # type: ignore[operator, union-attr]
+        for changed in ("hidden", "branches"):
+            options.pop(changed, None)
+        whole = create_network(
             **options,
             weights=teacher,
-            normalization=pruned.normalization,  # type: ignore[arg-type]
+            normalization=student.normalization,  # type: ignore[arg-type]
         )
-    recipe = Recipe(epochs=epochs, lr=lr, batch=batch, size=size, seed=seed)
+    if lite_residual:
+        student = TinyTL().insert_modules(student)
     losses = retrain_network(
-        pruned,
+        student,
         dataset,
         out,
-        recipe=recipe,
-        teacher=unpruned,
+        recipe=Recipe(epochs=epochs, lr=lr, batch=batch, size=size, seed=seed),
+        teacher=whole,
         accelerator=accelerator,
         devices=devices,
     )

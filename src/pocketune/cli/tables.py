@@ -63,16 +63,16 @@ def _show(table: Table) -> None:
     from rich.table import Table as Grid
 
     console = Console(highlight=False)
-    grid = Grid(box=box.SIMPLE_HEAD)
-    grid.add_column()
-    for column in table.about.columns:
-        for title in (f"{column}\npaper", "\nours", "\ndifference"):
-            grid.add_column(title, justify="right")
-    digits = {column: _digits(table, column) for column in table.about.columns}
-    for row in table.rows:
-        grid.add_row(row.label, *(t for c, d in digits.items() for t in _texts(row.cells[c], d)))
     console.print(table.about.source, soft_wrap=True)
-    console.print(grid)
+    for column in table.about.columns:  # one below the other: side by side they would be cut off
+        grid = Grid(box=box.SIMPLE_HEAD)
+        grid.add_column(column, no_wrap=True)
+        for title in ("paper", "ours", "difference"):
+            grid.add_column(title, justify="right", no_wrap=True)
+        digits = _digits(table, column)
+        for row in table.rows:
+            grid.add_row(row.label, *_texts(row.cells[column], digits))
+        console.print(grid)
     for note in table.about.notes:
         console.print(note, soft_wrap=True)
 

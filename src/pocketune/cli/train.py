@@ -67,7 +67,8 @@ def train(
         typer.Argument(
             metavar="PHOTOS",
             help="A folder with a folder for each class (also divided into train/ and val/), a "
-            "CSV of file and label, or a .zip of either.",
+            "CSV of file and label, or of file and a column of 0 and 1 for each attribute, or a "
+            ".zip of either.",
             show_default=False,
         ),
     ] = None,

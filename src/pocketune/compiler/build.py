@@ -17,12 +17,14 @@ from pocketune.compiler.kit import compile
 from pocketune.compiler.trace import normalize
 from pocketune.data import Batch, ImageDataset, Loader
 from pocketune.device.kit import Kit
+from pocketune.device.losses import CROSS_ENTROPY, loss_name
 from pocketune.errors import PocketuneError
 from pocketune.methods import Method, adapt, complete_plan
 from pocketune.networks import create_network, restore_batch_norm
 from pocketune.networks.files import read_state
 from pocketune.networks.folded import is_folded
-from pocketune.surgery import quantise_frozen
+from pocketune.networks.int8 import INT8
+from pocketune.surgery import dequantise, float_shapes, quantise_frozen, quantised
 
 _CLASSES = 1000
 """ImageNet's, of the published weights."""
@@ -48,6 +50,7 @@ def build_kit(
     photos: ImageDataset | None = None,
     save_network: Path | None = None,
     frozen_bits: int | None = None,
+    loss: str | None = None,
 ) -> Kit:
     """Create a network, adapt it to a method and compile it.
 
@@ -61,12 +64,13 @@ def build_kit(
         size: Side of the images, in pixels.
         batch: Images of a training step.
         label_smoothing: Share of the target that is spread over all classes.
-        photos: Photos whose classes are the network's, on which batch norms are measured for
-            weights that come without, and on which a frozen part in 8 bits is calibrated; 1,000
-            numbered classes where none are given.
+        photos: Photos whose classes or attributes are the network's, on which batch norms are
+            measured for weights that come without, and on which a frozen part in 8 bits is
+            calibrated; 1,000 numbered classes where none are given.
         save_network: A ``.safetensors`` file to write all of the network's values to, frozen
             ones included, for training by PyTorch.
         frozen_bits: 8 or 32; what the method asks for where it is None.
+        loss: As of ``compile``; where it is None, that for attributes where the photos have them.
 
     Raises:
         PocketuneError: An argument does not fit, weights cannot be had, or norms that are to be
@@ -77,21 +81,24 @@ def build_kit(
     created = create_network(
         network, weights=weights, classes=len(names), width=width, padding=padding
     )
-    plan = complete_plan(method, created)
-    bits = frozen_bits or plan.frozen_bits
+    plan = complete_plan(method, float_shapes(created))
+    rounded = bool(quantised(created))
+    bits = frozen_bits or (8 if rounded else plan.frozen_bits)
     own = {name for name, _ in created.named_modules()}
     if plan.batch_norms & own and _is_folded(weights):
         _measure_norms(
             created, photos, size, f"{weights} were folded away and {method} trains them"
         )
-    # in float32 first, which the error of the kit's frozen part is measured against
-    adapted = adapt(created, method, frozen_bits=32)
+    # in float32 first, which the error of the kit's frozen part is measured against; weights that
+    # were published in 8 bits are not rounded again
+    adapted = adapt(created, method, frozen_bits=8 if rounded and bits == 8 else 32)
     kit = compile(
         adapted,
         out,
         batch=batch,
         size=size,
         label_smoothing=label_smoothing,
+        loss=loss or (CROSS_ENTROPY if photos is None else loss_name(photos.labels)),
         classes=names,
         frozen_bits=bits,
         calibration=_calibration(photos, size) if bits == 8 and photos is not None else None,
@@ -99,6 +106,8 @@ def build_kit(
     if save_network is not None:
         if plan.frozen_bits == 8:  # as PyTorch builds the network again from the method
             quantise_frozen(adapted)
+        else:
+            dequantise(adapted, quantised(adapted))
         save_file(adapted.state_dict(), save_network)
     return kit
 
@@ -128,7 +137,10 @@ def _measure_norms(network: nn.Module, photos: ImageDataset | None, size: int, w
 
 
 def _is_folded(weights: str | None) -> bool:
-    return weights not in (None, "imagenet") and is_folded(read_state(Path(str(weights))))
+    if weights in (None, "imagenet"):
+        return False
+    path = Path(str(weights))
+    return path.suffix == INT8 or is_folded(read_state(path))
 
 
 def _calibration(photos: ImageDataset, size: int) -> Calibration | None:
@@ -137,7 +149,8 @@ def _calibration(photos: ImageDataset, size: int) -> Calibration | None:
     if sum(len(batch.images) for batch in batches) < 2:
         return None
     images = np.concatenate([batch.images for batch in batches])
-    return Calibration(images, np.concatenate([batch.labels for batch in batches]))
+    labels = np.concatenate([batch.labels for batch in batches])
+    return Calibration(images, None if photos.has_attributes else labels)
 
 
 def spread_batches(network: nn.Module, photos: ImageDataset, size: int) -> Iterator[Tensor]:

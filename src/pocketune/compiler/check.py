@@ -13,8 +13,11 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
 
+from pocketune.compiler.loss import mean_loss
 from pocketune.compiler.trace import normalize, running_statistics, trained_parameters
+from pocketune.data import Labels
 from pocketune.device.engine import Engine, State
+from pocketune.device.losses import BINARY_CROSS_ENTROPY, CROSS_ENTROPY
 from pocketune.device.manifest import NoiseSpec
 from pocketune.device.noise import draw_noise
 from pocketune.device.optimizer import SGD
@@ -40,7 +43,6 @@ gradient goes, passes with other images; a wrong graph fails with any."""
 LEARNING_RATE = 0.01
 
 Images = NDArray[np.uint8]
-Labels = NDArray[np.int64]
 Tensors = dict[str, NDArray[np.float64]]
 
 
@@ -87,11 +89,8 @@ class Reference:
         self._load({**before, **noise})
         self._network.train()
         self._optimizer.zero_grad()
-        loss = functional.cross_entropy(
-            self._logits(images, jitter),
-            torch.from_numpy(labels),
-            label_smoothing=self._label_smoothing,
-        )
+        logits = self._logits(images, jitter)
+        loss = mean_loss(logits, torch.from_numpy(labels), self._label_smoothing)
         loss.backward()  # type: ignore[no-untyped-call]
         values = {"loss": _to_numpy(loss)}
         for name, parameter in self._trained.items():
@@ -131,6 +130,7 @@ def check_engine(
     size: int,
     classes: int,
     label_smoothing: float,
+    loss: str = CROSS_ENTROPY,
     noise: Iterable[NoiseSpec] = (),
     steps: int = 5,
 ) -> Deviation:
@@ -148,6 +148,7 @@ def check_engine(
         size: height and width of the images, in pixels.
         classes: number of outputs.
         label_smoothing: as in the engine.
+        loss: as in the engine.
         noise: the masks that the engine draws.
         steps: how many are compared.
 
@@ -167,7 +168,7 @@ def check_engine(
         before, found = engine.state(), []
         for _ in range(ATTEMPTS):
             engine.load(before)
-            images, labels = _smooth_images(rng, batch, size), rng.integers(0, classes, batch)
+            images, labels = _smooth_images(rng, batch, size), _labels(rng, batch, classes, loss)
             ours = _engine_step(engine, images, labels, np.random.default_rng(step))
             masks = draw_noise(noise, np.random.default_rng(step))
             after = engine.state()
@@ -225,6 +226,12 @@ def _smooth_images(rng: np.random.Generator, batch: int, size: int) -> Images:
     smooth = functional.interpolate(maps, size=(size, size), mode="bicubic", align_corners=False)
     images: Images = (smooth.permute(0, 2, 3, 1) * 255).clamp(0, 255).byte().numpy()
     return images
+
+
+def _labels(rng: np.random.Generator, batch: int, classes: int, loss: str) -> Labels:
+    if loss == BINARY_CROSS_ENTROPY:
+        return rng.integers(0, 2, (batch, classes), np.uint8)
+    return rng.integers(0, classes, batch)
 
 
 def _to_numpy(tensor: torch.Tensor) -> NDArray[np.float64]:

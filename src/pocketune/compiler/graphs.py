@@ -46,10 +46,21 @@ def build_graphs(
     label_smoothing: float,
     noise: list[str],
     output_layer: str,
+    attributes: int | None = None,
 ) -> Graphs:
-    """Trace and lower `network`, whose class scores come from the linear layer `output_layer`."""
+    """Trace and lower `network`, whose class scores come from the linear layer `output_layer`.
+
+    `attributes` is their number; None where an image has one class.
+    """
     open_classes = {f"{output_layer}.weight", f"{output_layer}.bias"}
-    step = trace_step(network, batch=batch, size=size, label_smoothing=label_smoothing, noise=noise)
+    step = trace_step(
+        network,
+        batch=batch,
+        size=size,
+        label_smoothing=label_smoothing,
+        noise=noise,
+        attributes=attributes,
+    )
     predict = trace_predict(network, batch=2, size=size)
     step_cut, predict_cut = features_nodes(step, size), features_nodes(predict, size)
     shapes = [tensor_shape(node) for node in step_cut]
@@ -226,6 +237,8 @@ def _declare(
         shape: list[int | str] = list(tensor.shape)
         if name in open_classes:
             shape[0] = CLASSES
+        if name == "labels" and len(shape) == 2:
+            shape[1] = CLASSES
         given[node] = Value(
             tuple(tensor.shape), plain=builder.input(name, _DTYPES[tensor.dtype], shape)
         )

@@ -28,6 +28,7 @@ from pocketune.compiler.recompute import recompute_from_parameters
 from pocketune.compiler.trace import running_statistics, trained_parameters
 from pocketune.device.kit import Kit
 from pocketune.device.kit_writer import write_kit
+from pocketune.device.losses import BINARY_CROSS_ENTROPY, CROSS_ENTROPY, LOSSES
 from pocketune.device.manifest import (
     FEATURES,
     PARAMETERS,
@@ -54,6 +55,7 @@ def compile(
     batch: int,
     size: int,
     label_smoothing: float = 0.0,
+    loss: str = CROSS_ENTROPY,
     classes: Sequence[str] | None = None,
     frozen_bits: int | None = None,
     calibration: Calibration | None = None,
@@ -70,7 +72,10 @@ def compile(
         batch: images of a training step; at least 2 where a norm uses batch statistics and
             its maps have one pixel.
         size: height and width of the images, in pixels.
-        label_smoothing: share of the target that is spread over all classes, in [0, 1).
+        label_smoothing: share of the target that is spread over all classes, in [0, 1); of an
+            attribute over both of its values, so that the target is half of it away from 0 or 1.
+        loss: `"cross_entropy"` where an image has one of the classes, or
+            `"binary_cross_entropy"` where the classes are attributes of which it has any number.
         classes: their names; "0", "1", ... where none are given. The device trains for other
             classes too, with a new classifier.
         frozen_bits: 8 or 32 for the kernels of frozen convolutions; as `adapt` left them where
@@ -91,7 +96,7 @@ def compile(
     network = copy.deepcopy(network).cpu()
     if not hasattr(network, "normalization"):
         network.normalization = Normalization.IMAGENET  # type: ignore[assignment]
-    _check_arguments(network, batch, size, label_smoothing)
+    _check_arguments(network, batch, size, label_smoothing, loss)
     bits = _frozen_bits(network, frozen_bits, calibration, size)
     exact = None
     if bits == 8:
@@ -107,10 +112,12 @@ def compile(
         label_smoothing=float(label_smoothing),
         noise=[spec.name for spec in noise],
         output_layer=output_layer,
+        attributes=count if loss == BINARY_CROSS_ENTROPY else None,
     )
     rounded = bits == 8 and _store_weights(graphs, calibrated=calibration is not None)
     classifier = ClassifierSpec(f"{output_layer}.weight", f"{output_layer}.bias")
     manifest = _manifest(network, graphs, noise, names, classifier, batch, size, label_smoothing)
+    manifest = replace(manifest, loss=loss)
     if rounded:
         manifest = replace(manifest, quantisation=Quantisation(activations=32))
     with tempfile.TemporaryDirectory(prefix="pocketune-") as scratch:
@@ -123,6 +130,7 @@ def compile(
             size=size,
             classes=len(names),
             label_smoothing=label_smoothing,
+            loss=loss,
             noise=noise,
         )
         if bits == 8 and graphs.features is not None and calibration is not None:
@@ -131,7 +139,9 @@ def compile(
         return write_kit(out, manifest, files)
 
 
-def _check_arguments(network: nn.Module, batch: int, size: int, label_smoothing: float) -> None:
+def _check_arguments(
+    network: nn.Module, batch: int, size: int, label_smoothing: float, loss: str
+) -> None:
     if not trained_parameters(network):
         raise PocketuneError("nothing in this network is trained; adapt it with a method first")
     if any(isinstance(module, IntegerConv2d) for module in network.modules()):
@@ -150,6 +160,8 @@ def _check_arguments(network: nn.Module, batch: int, size: int, label_smoothing:
         )
     if not 0 <= label_smoothing < 1:
         raise PocketuneError(f"label_smoothing={label_smoothing} must lie in [0, 1)")
+    if loss not in LOSSES:
+        raise PocketuneError(f"loss={loss!r} is unknown; choose from {', '.join(LOSSES)}")
 
 
 def _frozen_bits(

@@ -7,10 +7,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional
 
+from pocketune.compiler.loss import correct_guesses, mean_loss
 from pocketune.compiler.noise import supply_noise
 from pocketune.compiler.trace import normalize, running_statistics, trained_parameters
+from pocketune.data import Labels
 from pocketune.device.engine import FloatArray, Gradients, State
 from pocketune.device.noise import draw_noise
 from pocketune.errors import PocketuneError
@@ -30,7 +31,7 @@ class TorchEngine:
         network: an adapted network with its `normalization`; its parameters are float32.
         batch: images of a training step.
         size: height and width of the images, in pixels.
-        label_smoothing: as in `torch.nn.functional.cross_entropy`.
+        label_smoothing: as in `mean_loss`; the labels tell which loss it is.
         device: where to compute, such as `"cuda"`.
 
     Raises:
@@ -60,7 +61,7 @@ class TorchEngine:
         self.statistics = {name: _host(s) for name, s in self._statistics.items()}
 
     def gradients(
-        self, images: NDArray[np.uint8], labels: NDArray[np.int64], rng: np.random.Generator
+        self, images: NDArray[np.uint8], labels: Labels, rng: np.random.Generator
     ) -> Gradients:
         """Loss and gradients of a batch (batch, size, size, 3); see `Engine.gradients`.
 
@@ -75,12 +76,12 @@ class TorchEngine:
         self._network.train()
         logits = self._logits(images)
         target = torch.from_numpy(labels).to(self._device)
-        loss = functional.cross_entropy(logits, target, label_smoothing=self._label_smoothing)
+        loss = mean_loss(logits, target, self._label_smoothing)
         gradients = torch.autograd.grad(loss, list(self._trained.values()))
         self._fetch_statistics()
         return Gradients(
             loss=loss.item(),
-            correct=int((logits.argmax(1) == target).sum()),
+            correct=correct_guesses(logits, target).item(),
             values=dict(zip(self._trained, map(_host, gradients), strict=True)),
         )
 

@@ -21,7 +21,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.overrides import TorchFunctionMode
 
-from pocketune.compiler.loss import cross_entropy
+from pocketune.compiler.loss import step_loss
 from pocketune.errors import PocketuneError
 
 _DATA_DEPENDENT = (
@@ -68,25 +68,33 @@ def normalize(images: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -
 
 
 def trace_step(
-    network: nn.Module, *, batch: int, size: int, label_smoothing: float, noise: list[str]
+    network: nn.Module,
+    *,
+    batch: int,
+    size: int,
+    label_smoothing: float,
+    noise: list[str],
+    attributes: int | None = None,
 ) -> Traced:
     """Trace loss, correct count, gradients and new statistics of one training step.
 
     `network` is an adapted network; `noise` names the buffers that the device draws anew for
-    every step (dropout masks).
+    every step (dropout masks); `attributes` is their number, None where an image has one class.
     """
     trained = trained_parameters(network)
     statistics = running_statistics(network)
 
     def step(tensors: dict[str, Tensor], images: Tensor, labels: Tensor) -> list[Tensor]:
         logits = functional_call(network, tensors, (_input(network, images),))
-        loss, correct, gradient = cross_entropy(logits.detach(), labels, label_smoothing)
+        loss, correct, gradient = step_loss(logits.detach(), labels, label_smoothing)
         parameters = [tensors[name] for name in trained]
         return [loss, correct, *torch.autograd.grad(logits, parameters, gradient)]
 
     names = ["loss", "correct", *(f"grad.{name}" for name in trained)]
     images = torch.zeros(batch, size, size, 3, dtype=torch.uint8)
     labels = torch.zeros(batch, dtype=torch.int64)
+    if attributes is not None:
+        labels = torch.zeros(batch, attributes, dtype=torch.uint8)
     inputs = {"images": images, "labels": labels}
     dynamic = {*trained, *statistics, *noise}
     return _trace(network, step, inputs, names, dynamic, training=True)

@@ -1,6 +1,6 @@
 """Images from folders, tables and archives, as batches of pixels. Numpy and Pillow only."""
 
-from pocketune.data.dataset import ImageDataset, unlabelled
+from pocketune.data.dataset import ImageDataset, Labels, unlabelled
 from pocketune.data.images import load_image, open_image
 from pocketune.data.load import load_splits, open_images
 from pocketune.data.loader import Batch, Loader
@@ -13,6 +13,7 @@ __all__ = [
     "Batch",
     "Box",
     "ImageDataset",
+    "Labels",
     "Loader",
     "Skipped",
     "Splits",

@@ -48,6 +48,30 @@ def check_complete(examples: Sequence[Example], known: Sequence[Example], where:
         )
 
 
+def check_kind(attributes: Sequence[str], wanted: bool | None, where: str) -> None:
+    """Images have attributes, or a class each, as is ``wanted``; with None either will do."""
+    if wanted is True and not attributes:
+        raise PocketuneError(
+            f"{where} gives each image a class, but this kit is for attributes: give a CSV of file "
+            "and a column for each attribute, or a kit for classes"
+        )
+    if wanted is False and attributes:
+        raise PocketuneError(
+            f"{where} gives images attributes, but this kit is for classes: give a CSV of file and "
+            "label, or a kit for attributes, which --network makes of such a CSV by itself"
+        )
+
+
+def check_attributes(attributes: Sequence[str], wanted: Sequence[str], where: str) -> None:
+    """There is a column for each attribute that is ``wanted``."""
+    missing = [name for name in wanted if name not in attributes]
+    if missing:
+        raise PocketuneError(
+            f"{where} has no column for the attribute {shown(missing[0])!r} that was trained; its "
+            f"columns are {shown(', '.join(attributes), 200)}"
+        )
+
+
 def check_classes(known: Sequence[Example], classes: Sequence[str], where: str) -> None:
     """Every label is one of ``classes``."""
     strange = sorted({example.label for example in known} - set(classes))
@@ -70,8 +94,15 @@ def check_singles(dataset: ImageDataset) -> None:
 
 
 def check_trainable(train: ImageDataset, val: ImageDataset, where: str) -> None:
-    """What trains has two classes or more, among them all that validate."""
+    """What trains differs, in classes among which are all that validate, or in attributes."""
     if not len(train):  # nothing is to be trained: an evaluation
+        return
+    if train.has_attributes:
+        if (train.labels == train.labels[0]).all():
+            raise PocketuneError(
+                f"the training images in {where} all have the same attributes; add images that "
+                "differ in at least one"
+            )
         return
     trained = set(train.labels.tolist())
     if len(trained) == 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,24 +16,34 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 
+Labels = npt.NDArray[np.integer[Any]]
+"""int64 (n,): the class of each image. Or uint8 (n, attributes): 1 for what it has, else 0."""
+
+
 @dataclass(frozen=True, eq=False)
 class ImageDataset:
-    """Images of a folder or archive with a label each.
+    """Images of a folder or archive, each with its class or its attributes.
 
     Attributes:
         source: where the files lie.
-        classes: names of the classes, in the order of the labels.
+        classes: names of the classes, or of the attributes, in the order of the labels.
         names: files, relative to the root.
-        labels: int64 (n,), an index into ``classes``; -1 where it is unknown.
+        labels: int64 (n,), an index into ``classes``, -1 where it is unknown; or uint8
+            (n, classes), 1 for each attribute that an image has and 0 for the others.
     """
 
     source: Source
     classes: tuple[str, ...]
     names: tuple[str, ...]
-    labels: npt.NDArray[np.int64]
+    labels: Labels
 
     def __len__(self) -> int:
         return len(self.names)
+
+    @property
+    def has_attributes(self) -> bool:
+        """Whether an image has any number of attributes, instead of one class."""
+        return self.labels.ndim == 2
 
     @property
     def root(self) -> Path:

@@ -14,11 +14,19 @@ PARTS = (TRAIN, *VALIDATION)
 
 
 class Example(NamedTuple):
-    """A file, its class, and which of ``PARTS`` it is in; ``None`` leaves that to the split."""
+    """A file, what is on it, and where it belongs.
+
+    Attributes:
+        name: the file.
+        label: its class; empty where it has attributes instead.
+        part: which of ``PARTS`` it is in; ``None`` leaves that to the split.
+        attributes: a byte for each attribute, 1 where the file has it and 0 where not.
+    """
 
     name: str
     label: str
     part: str | None = None
+    attributes: bytes = b""
 
 
 def as_label(text: str) -> str:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import posixpath
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from pocketune.data.archive import ZipSource
 from pocketune.data.check import (
     check_any,
+    check_attributes,
     check_classes,
     check_complete,
     check_exists,
+    check_kind,
     check_singles,
     check_trainable,
 )
@@ -24,12 +26,14 @@ from pocketune.data.images import open_image
 from pocketune.data.skipped import Skipped, printable, shown
 from pocketune.data.sources import FolderSource, Source
 from pocketune.data.splits import Splits, stratify
-from pocketune.data.table import read_table
+from pocketune.data.table import Table, is_table, read_table
 from pocketune.data.unreadable import UnreadableImage, reading
 from pocketune.errors import PocketuneError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from pocketune.data.dataset import Labels
 
 
 def load_splits(
@@ -38,6 +42,7 @@ def load_splits(
     val_fraction: float = 0.2,
     seed: int = 0,
     classes: Sequence[str] | None = None,
+    attributes: bool | None = None,
 ) -> Splits:
     """Find labelled images and divide them into training and validation.
 
@@ -46,28 +51,31 @@ def load_splits(
 
     Args:
         path: a folder of class folders (also under ``train/`` and ``val/``, ``valid/``,
-            ``validation/`` or ``test/``), a CSV of file and label, or a .zip of either. A folder or
-            archive with fewer than two class folders and one CSV is read by its CSV.
-        val_fraction: share of each class that validates, where the data is not divided; with 1
-            all of it does, with 0 none.
+            ``validation/`` or ``test/``), a CSV (see ``read_table``), or a .zip of either. A folder
+            or archive with fewer than two class folders and one CSV is read by its CSV.
+        val_fraction: share that validates, of each class where images have one, where the data
+            is not divided; with 1 all of it does, with 0 none.
         seed: of the division.
         classes: the classes, in the order of a trained network's outputs. By default those that
-            are found, in alphabetical (or, all being integers, numerical) order.
+            are found, in alphabetical (or, all being integers, numerical) order. Or the
+            attributes; by default all, in the order of their columns.
+        attributes: whether images must have attributes, or must have a class; by default either.
 
     Raises:
         PocketuneError: if the path or its content cannot be used, in a sentence that says why.
     """
-    source, examples, outside = _examples(Path(path))
-    known, skipped = _readable(source, examples)
-    where = shown(str(source.root))
+    found = _find(Path(path))
+    source, where = found.source, shown(str(Path(path)))
+    check_kind(found.attributes, attributes, where)
+    known, skipped = _readable(source, found.examples)
     check_any(known, skipped, where)
-    if classes is None:
-        check_complete(examples, known, where)
-    names = tuple(classes) if classes is not None else _ordered(example.label for example in known)
-    check_classes(known, names, where)
-    train, val = _divide(_dataset(source, known, names), known, val_fraction, seed)
+    if found.attributes:
+        dataset = _of_attributes(found, known, classes, where)
+    else:
+        dataset = _of_classes(found, known, classes, where)
+    train, val = _divide(dataset, known, val_fraction, seed)
     check_trainable(train, val, where)
-    loose, _ = _readable(source, outside)
+    loose, _ = _readable(source, found.outside)
     skipped += [Skipped(image.name, "it lies outside the class folders") for image in loose]
     return Splits(train, val, tuple(sorted(skipped)))
 
@@ -92,12 +100,21 @@ def open_images(paths: Iterable[str | Path]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _examples(path: Path) -> tuple[Source, list[Example], list[Example]]:
-    """The source, its labelled files, and the files that lie beside its class folders."""
+class _Found(NamedTuple):
+    """Labelled files, what their attributes are called, and files that lie beside class folders."""
+
+    source: Source
+    examples: list[Example]
+    attributes: tuple[str, ...] = ()
+    outside: tuple[Example, ...] = ()
+
+
+def _find(path: Path) -> _Found:
+    """What there is at the user's path, by its layout alone."""
     check_exists(path)
-    if path.suffix.lower() == ".csv":
+    if path.is_file() and is_table(path.name):
         source: Source = FolderSource(path.parent)
-        return source, _from_table(source, path.name), []
+        return _Found(source, *_from_table(source, path.name))
     if path.is_dir():
         source = FolderSource(path)
     elif path.suffix.lower() == ".zip":
@@ -110,30 +127,31 @@ def _examples(path: Path) -> tuple[Source, list[Example], list[Example]]:
     prefix = wrapper(names)
     beside = [name for name in names if "/" not in name[len(prefix) :]]
     examples = read_folders(names)
-    tables = [name for name in beside if name.lower().endswith(".csv")]
+    tables = [name for name in beside if is_table(name)]
     if len({example.label for example in examples}) < 2 and len(tables) == 1:
-        return source, _from_table(source, tables[0]), []
+        return _Found(source, *_from_table(source, tables[0]))
     if not examples:
         raise PocketuneError(
             f"{where} has no class folders; put each class's images into a folder of its name"
         )
-    return source, examples, [Example(name, "") for name in beside]
+    return _Found(source, examples, outside=tuple(Example(name, "") for name in beside))
 
 
-def _from_table(source: Source, name: str) -> list[Example]:
+def _from_table(source: Source, name: str) -> Table:
     try:
         with source.open(name) as file:
-            examples = read_table(file.read(), name)
+            table = read_table(file.read(), name)
     except OSError as error:
         raise PocketuneError(f"{shown(name)} cannot be read: {error.strerror or error}") from error
     folder = posixpath.dirname(name)
-    return [
+    examples = [
         example._replace(name=posixpath.normpath(posixpath.join(folder, example.name)))
-        for example in examples
+        for example in table.examples
     ]
+    return Table(examples, table.attributes)
 
 
-def _readable(source: Source, examples: list[Example]) -> tuple[list[Example], list[Skipped]]:
+def _readable(source: Source, examples: Sequence[Example]) -> tuple[list[Example], list[Skipped]]:
     """Examples whose file has an image's header, sorted, and the others with the reason."""
     known: list[Example] = []
     skipped: list[Skipped] = []
@@ -153,9 +171,32 @@ def _ordered(labels: Iterable[str]) -> tuple[str, ...]:
     return tuple(unique)
 
 
-def _dataset(source: Source, examples: list[Example], classes: tuple[str, ...]) -> ImageDataset:
-    index = {name: label for label, name in enumerate(classes)}
-    labels = np.array([index[example.label] for example in examples], dtype=np.int64)
+def _of_classes(
+    found: _Found, known: list[Example], classes: Sequence[str] | None, where: str
+) -> ImageDataset:
+    if classes is None:
+        check_complete(found.examples, known, where)
+    names = tuple(classes) if classes is not None else _ordered(example.label for example in known)
+    check_classes(known, names, where)
+    index = {name: label for label, name in enumerate(names)}
+    labels = np.array([index[example.label] for example in known], dtype=np.int64)
+    return _dataset(found.source, names, known, labels)
+
+
+def _of_attributes(
+    found: _Found, known: list[Example], attributes: Sequence[str] | None, where: str
+) -> ImageDataset:
+    names = tuple(attributes) if attributes is not None else found.attributes
+    check_attributes(found.attributes, names, where)
+    rows = np.frombuffer(b"".join(example.attributes for example in known), np.uint8)
+    columns = [found.attributes.index(name) for name in names]
+    labels = rows.reshape(len(known), -1)[:, columns]
+    return _dataset(found.source, names, known, labels)
+
+
+def _dataset(
+    source: Source, classes: tuple[str, ...], examples: list[Example], labels: Labels
+) -> ImageDataset:
     labels.setflags(write=False)
     return ImageDataset(source, classes, tuple(example.name for example in examples), labels)
 
@@ -163,13 +204,14 @@ def _dataset(source: Source, examples: list[Example], classes: tuple[str, ...]) 
 def _divide(
     dataset: ImageDataset, examples: list[Example], val_fraction: float, seed: int
 ) -> tuple[ImageDataset, ImageDataset]:
-    """As the user divided the images, or else by ``stratify``."""
+    """As the user divided the images, or else by ``stratify``: one class, with attributes."""
     parts = np.array([example.part or "" for example in examples])
     validates = np.isin(parts, VALIDATION)
     if validates.any():
         train, val = np.flatnonzero(~validates), np.flatnonzero(validates)
     else:
-        train, val = stratify(dataset.labels, val_fraction=val_fraction, seed=seed)
-        if len(train) and len(val):
+        kinds = np.zeros(len(dataset), np.int64) if dataset.has_attributes else dataset.labels
+        train, val = stratify(kinds, val_fraction=val_fraction, seed=seed)
+        if len(train) and len(val) and not dataset.has_attributes:
             check_singles(dataset)
     return dataset.subset(train), dataset.subset(val)

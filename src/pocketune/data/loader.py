@@ -24,7 +24,7 @@ from pocketune.errors import PocketuneError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pocketune.data.dataset import ImageDataset
+    from pocketune.data.dataset import ImageDataset, Labels
 
 AHEAD = 2  # batches being prepared; more would only cost memory
 
@@ -35,12 +35,12 @@ class Batch:
 
     Attributes:
         images: uint8 (B, size, size, 3), red, green, blue.
-        labels: int64 (B,).
+        labels: int64 (B,) of classes, or uint8 (B, A) of attributes.
         names: the images' files.
     """
 
     images: npt.NDArray[np.uint8]
-    labels: npt.NDArray[np.int64]
+    labels: Labels
     names: tuple[str, ...]
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from pocketune.errors import PocketuneError
 
 if TYPE_CHECKING:
-    from pocketune.data.dataset import ImageDataset
+    from pocketune.data.dataset import ImageDataset, Labels
     from pocketune.data.skipped import Skipped
 
 Indices = npt.NDArray[np.int64]
@@ -37,7 +37,7 @@ class Splits:
         return self.train.classes
 
 
-def stratify(labels: Indices, *, val_fraction: float, seed: int) -> tuple[Indices, Indices]:
+def stratify(labels: Labels, *, val_fraction: float, seed: int) -> tuple[Indices, Indices]:
     """Divide indices so that each class gives the same share to validation.
 
     Each class is drawn by its own random stream, so photos added to one class leave the others'

@@ -1,95 +1,149 @@
-"""Labels from a CSV of file and label."""
+"""Labels from a CSV of file and label, or of file and attributes."""
 
 from __future__ import annotations
 
 import csv
 import io
 import posixpath
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
 
+from pocketune.data.attributes import attribute_columns, one_notation, read_attributes
 from pocketune.data.example import PARTS, Example, as_label, one_validation
 from pocketune.data.skipped import shown
 from pocketune.errors import PocketuneError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-FILE_COLUMNS = ("file", "filename", "file_name", "path", "image")
+FILE_COLUMNS = ("file", "filename", "file_name", "path", "image", "image_id")
 LABEL_COLUMNS = ("label", "class")
+CELEBA = "list_attr_celeba.txt"
+
+_Row = tuple[int, list[str]]  # the line's number, and its stripped cells
 
 
-def read_table(data: bytes, name: str) -> list[Example]:
+class Table(NamedTuple):
+    """The examples that a table lists, and what their attributes are called where they have any."""
+
+    examples: list[Example]
+    attributes: tuple[str, ...] = ()
+
+
+class _Columns(NamedTuple):
+    """Positions of columns; ``attributes`` are empty where there are labels."""
+
+    file: int
+    label: int | None
+    split: int | None = None
+    attributes: Mapping[str, int] = {}
+
+
+def is_table(name: str) -> bool:
+    """Whether a file is read by ``read_table``: a CSV, or CelebA's list of attributes."""
+    return name.lower().endswith(".csv") or posixpath.basename(name) == CELEBA
+
+
+def read_table(data: bytes, name: str) -> Table:
     """The examples that a CSV lists, in its order.
 
-    The first line names the columns: ``file`` and ``label``, and ``split`` (train, val or test)
-    where the data is divided; other columns are ignored. Without such a line, the two columns are
-    file and label. Commas, semicolons and tabs separate. Files are relative to the CSV's folder.
+    The first line names the columns: ``file``, ``split`` (train, val or test) where the data is
+    divided, and either ``label``, when other columns are ignored, or nothing but attributes, which
+    are 1 for the files that have them and 0 (or -1) for the others. Without such a line, the two
+    columns are file and label. Commas, semicolons and tabs separate. Files are relative to the
+    CSV's folder.
+
+    CelebA's own ``list_attr_celeba.txt`` is read, too: a line with a number, one with the names of
+    the attributes, and then the files, separated by spaces.
 
     Args:
         data: the file's bytes, UTF-8.
         name: the file's name, for messages.
 
     Raises:
-        PocketuneError: for a missing column or value, a file with two labels, or other text.
+        PocketuneError: for a missing column or value, an attribute that is neither 0, 1 nor -1, a
+            file that is listed twice and differs, or other text.
     """
-    rows = _rows(data, name)
-    if not rows:
+    rows = _celeba_rows(data, name) if name.endswith(CELEBA) else _rows(data, name)
+    line, first = next(rows, (0, []))
+    if not first:
         raise PocketuneError(f"{shown(name)} is empty; list a file and its label on each line")
-    first = rows[0][1]
-    columns = _titled(first)
-    if columns is not None:
-        rows = rows[1:]
-    elif len(first) == 2 and "." in first[0]:  # a file name already
-        columns = {"file": 0, "label": 1}
-    else:
+    columns = _titled(first, name)
+    if columns is None and len(first) == 2 and "." in first[0]:  # a file name already
+        columns, rows = _Columns(file=0, label=1), chain([(line, first)], rows)
+    if columns is None:
         raise PocketuneError(
-            f"{shown(name)} needs the columns file and label, but its first line has "
-            f"{shown(', '.join(first))}"
+            f"{shown(name)} needs the columns file and label, or file and a column for each "
+            f"attribute, but its first line has {shown(', '.join(first))}"
         )
     examples = [_example(row, line, columns, name) for line, row in rows]
-    return _unique(one_validation(examples), name)
+    if columns.attributes:
+        examples = one_notation(examples, name)
+    return Table(_unique(one_validation(examples), name), tuple(columns.attributes))
 
 
-def _rows(data: bytes, name: str) -> list[tuple[int, list[str]]]:
-    """Line numbers and stripped cells of the lines that are not blank."""
+def _rows(data: bytes, name: str) -> Iterator[_Row]:
+    """The lines that are not blank, one at a time: a table of attributes may be long."""
     try:
         text = data.decode("utf-8-sig")
         first = text.partition("\n")[0]
         separator = max(",;\t", key=first.count)
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
-        rows = [(reader.line_num, [cell.strip() for cell in row]) for row in reader]
+        for row in reader:
+            cells = [cell.strip() for cell in row]
+            if any(cells):
+                yield reader.line_num, cells
     except (UnicodeDecodeError, csv.Error) as error:
         raise PocketuneError(
             f"{shown(name)} is not a CSV in UTF-8 ({error}); save it as one"
         ) from error
-    return [(line, row) for line, row in rows if any(row)]
 
 
-def _titled(first: list[str]) -> dict[str, int] | None:
+def _celeba_rows(data: bytes, name: str) -> Iterator[_Row]:
+    """The lines of CelebA's list as those of a CSV."""
+    lines = enumerate(data.decode("utf-8", "replace").splitlines(), 1)
+    rows = ((number, line.split()) for number, line in lines if line.strip())
+    _, count = next(rows, (0, []))
+    line, attributes = next(rows, (0, []))
+    if len(count) != 1 or not count[0].isdecimal() or not attributes:
+        raise PocketuneError(
+            f"{shown(name)} is not CelebA's list of attributes, whose first line is the number of "
+            "images and whose second their names; copy it afresh"
+        )
+    return chain([(line, [FILE_COLUMNS[0], *attributes])], rows)
+
+
+def _titled(first: Sequence[str], name: str) -> _Columns | None:
     """Positions of the columns if ``first`` holds their titles, or ``None``."""
     titles = [cell.casefold() for cell in first]
     file = next((titles.index(title) for title in FILE_COLUMNS if title in titles), None)
     label = next((titles.index(title) for title in LABEL_COLUMNS if title in titles), None)
-    if file is None or label is None:
+    split = titles.index("split") if "split" in titles else None
+    if file is None:
         return None
-    split = {"split": titles.index("split")} if "split" in titles else {}
-    return {"file": file, "label": label, **split}
+    if label is not None:
+        return _Columns(file, label, split)
+    others = [position for position in (file, split) if position is not None]
+    attributes = attribute_columns(first, others, name)
+    return _Columns(file, None, split, attributes) if attributes else None
 
 
-def _example(row: list[str], line: int, columns: Mapping[str, int], name: str) -> Example:
-    def cell(column: str) -> str:
-        value = row[columns[column]] if columns[column] < len(row) else ""
+def _example(row: Sequence[str], line: int, columns: _Columns, name: str) -> Example:
+    def cell(column: str, position: int) -> str:
+        value = row[position] if position < len(row) else ""
         if not value:
             raise PocketuneError(f"{shown(name)} has no {column} in line {line}; add it")
         return value
 
-    part = cell("split").casefold() if "split" in columns else None
+    part = None if columns.split is None else cell("split", columns.split).casefold()
     if part is not None and part not in PARTS:
         raise PocketuneError(
             f"{shown(name)} has the split {shown(part)!r} in line {line}; write train or val"
         )
-    file = posixpath.normpath(cell("file").replace("\\", "/"))
-    return Example(file, as_label(cell("label")), part)
+    file = posixpath.normpath(cell("file", columns.file).replace("\\", "/"))
+    if columns.label is not None:
+        return Example(file, as_label(cell("label", columns.label)), part)
+    return Example(file, "", part, read_attributes(row, line, columns.attributes, name))
 
 
 def _unique(examples: Iterable[Example], name: str) -> list[Example]:

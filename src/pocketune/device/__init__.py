@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pocketune.device.budget import BudgetExceeded as BudgetExceeded
-    from pocketune.device.evaluation import ClassResult as ClassResult
-    from pocketune.device.evaluation import Evaluation as Evaluation
     from pocketune.device.evaluation import evaluate as evaluate
     from pocketune.device.exporter import export as export
     from pocketune.device.inference import Guess as Guess
@@ -26,13 +24,17 @@ if TYPE_CHECKING:
     from pocketune.device.progress import Progress as Progress
     from pocketune.device.progress import Silent as Silent
     from pocketune.device.progress import StepReport as StepReport
+    from pocketune.device.results import AttributeEvaluation as AttributeEvaluation
+    from pocketune.device.results import AttributeResult as AttributeResult
+    from pocketune.device.results import ClassResult as ClassResult
+    from pocketune.device.results import Evaluation as Evaluation
     from pocketune.device.run import TrainResult as TrainResult
     from pocketune.device.run import resume as resume
     from pocketune.device.run import train as train
 
 _HOMES = {
     "budget": ["BudgetExceeded"],
-    "evaluation": ["ClassResult", "Evaluation", "evaluate"],
+    "evaluation": ["evaluate"],
     "exporter": ["export"],
     "inference": ["Guess", "Prediction", "predict"],
     "interrupt": ["Interrupted"],
@@ -41,6 +43,7 @@ _HOMES = {
     "manifest": ["KitError", "Manifest"],
     "model": ["Model"],
     "progress": ["EpochReport", "Progress", "Silent", "StepReport"],
+    "results": ["AttributeEvaluation", "AttributeResult", "ClassResult", "Evaluation"],
     "run": ["TrainResult", "resume", "train"],
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

@@ -13,6 +13,7 @@ from pocketune.errors import PocketuneError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pocketune.data import Labels
     from pocketune.device.engine import Engine, EngineFactory, FloatArray, State
     from pocketune.device.kit import Kit
 
@@ -43,7 +44,7 @@ class AccumulatingEngine:
         return self._engine.statistics
 
     def gradients(
-        self, images: NDArray[np.uint8], labels: NDArray[np.int64], rng: np.random.Generator
+        self, images: NDArray[np.uint8], labels: Labels, rng: np.random.Generator
     ) -> Gradients:
         """Loss and gradients of a whole number of parts."""
         starts = range(0, len(images), self._batch)

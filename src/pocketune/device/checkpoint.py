@@ -28,8 +28,8 @@ class Counters:
         epoch: The epoch in progress, from 0.
         batch: Batches of that epoch done; with the seed, the whole position in the data.
         loss_sum: Sum of the batch losses of that epoch.
-        correct: Images of that epoch classified correctly while training.
-        best_accuracy: Best top-1 share on the validation photos so far.
+        correct: Images of that epoch classified correctly while training, as ``Gradients`` counts.
+        best_accuracy: Best share of right guesses on the validation photos so far.
         best_loss: Validation loss of the same epoch.
         best_step: The step it was reached at.
         stale: Epochs since then.
@@ -41,7 +41,7 @@ class Counters:
     epoch: int = 0
     batch: int = 0
     loss_sum: float = 0.0
-    correct: int = 0
+    correct: float = 0
     best_accuracy: float | None = None
     best_loss: float | None = None
     best_step: int = 0

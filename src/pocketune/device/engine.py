@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
+    from pocketune.data import Labels
     from pocketune.device.kit import Kit
 
 FloatArray = NDArray[np.float32]
@@ -26,12 +27,13 @@ class Gradients:
 
     Attributes:
         loss: Mean loss of the batch, label smoothing included.
-        correct: Images of the batch whose largest logit is their label's.
+        correct: Images of the batch whose largest logit is their label's; with attributes, the
+            sum over the images of the share of attributes that are told right.
         values: Gradient of the loss for each parameter, by the parameter's name and in its shape.
     """
 
     loss: float
-    correct: int
+    correct: float
     values: dict[str, FloatArray]
 
 
@@ -54,13 +56,13 @@ class Engine(Protocol):
         ...
 
     def gradients(
-        self, images: NDArray[np.uint8], labels: NDArray[np.int64], rng: np.random.Generator
+        self, images: NDArray[np.uint8], labels: Labels, rng: np.random.Generator
     ) -> Gradients:
         """Loss and gradients of a batch, in training mode; updates ``statistics``.
 
         Args:
             images: (B, S, S, 3) pixels, B the batch that the engine was made for.
-            labels: (B,) class indices.
+            labels: int64 (B,) class indices; or uint8 (B, A), 1 for each attribute that is there.
             rng: Source of this step's noise (dropout masks) and of nothing else.
         """
         ...

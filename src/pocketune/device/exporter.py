@@ -27,7 +27,9 @@ def export(
     """Write ``images`` (N, S, S, 3) uint8 to ``logits`` (N, classes) float32 as one ONNX file.
 
     The trained values are constants of the graph, and the normalisation of pixels is part of it.
-    The names of the classes are in the file's metadata, as a JSON list under ``classes``. The
+    The names of the classes are in the file's metadata, as a JSON list under ``classes``; softmax
+    of the logits gives their probabilities. Where ``loss`` is ``binary_cross_entropy`` there, they
+    are attributes, and the sigmoid of its logit is the probability of each. The
     file is run on random images and compared with the model before it gets its name.
 
     Args:
@@ -63,6 +65,7 @@ def _merged(model: Model) -> bytes:
     kit, manifest = model.kit, model.kit.manifest
     properties = {
         "classes": json.dumps(model.classes, ensure_ascii=False),
+        "loss": manifest.loss,
         "network": json.dumps(manifest.network),
         "pocketune": manifest.version,
     }

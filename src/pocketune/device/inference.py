@@ -5,18 +5,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pocketune.data import Loader, Skipped, open_images, unlabelled
-from pocketune.device.engine import Engine, EngineFactory, FloatArray
+from pocketune.device.engine import Engine, EngineFactory
+from pocketune.device.losses import LOSSES
 from pocketune.device.model import Model, StrPath, as_model
 from pocketune.device.onnx_engine import OnnxEngine
 from pocketune.errors import PocketuneError
 
+TOP = 5
+
 
 @dataclass(frozen=True)
 class Guess:
-    """A class and its probability, between 0 and 1."""
+    """A class, or an attribute, and its probability, between 0 and 1."""
 
     label: str
     probability: float
@@ -24,7 +26,10 @@ class Guess:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The likeliest classes of one image, the likeliest first."""
+    """The likeliest classes of one image, or all of its attributes, the likeliest first.
+
+    An image is taken to have the attributes whose probability is above a half.
+    """
 
     name: str
     guesses: tuple[Guess, ...]
@@ -34,10 +39,10 @@ def predict(
     model: Model | StrPath,
     paths: Iterable[StrPath],
     *,
-    top: int = 5,
+    top: int | None = None,
     engine: EngineFactory = OnnxEngine,
 ) -> Iterator[Prediction | Skipped]:
-    """Classify images, a batch at a time.
+    """Classify images, or tell their attributes, a batch at a time.
 
     Example:
         >>> for result in predict("runs/flowers", ["photos/"]):  # doctest: +SKIP
@@ -48,7 +53,8 @@ def predict(
     Args:
         model: The folder of a run, or a kit.
         paths: Image files, and folders of them.
-        top: How many classes to name for each image, at most all of them.
+        top: How many classes or attributes to name for each image, at most all of them; 5
+            classes, and all attributes, where not given.
         engine: What computes.
 
     Returns:
@@ -58,31 +64,26 @@ def predict(
     Raises:
         PocketuneError: The model or a path cannot be used, or ``top`` is below 1.
     """
-    if top < 1:
+    if top is not None and top < 1:
         raise PocketuneError(f"top={top} is too small; give 1 or more")
     model = as_model(model)
+    if top is None:
+        top = len(model.classes) if model.kit.manifest.has_attributes else TOP
     images = unlabelled(open_images(map(Path, paths)))
     manifest = model.kit.manifest
     loader = Loader(images, size=manifest.size, batch=manifest.batch, train=False)
-    return _results(engine(model.kit, model.state), loader, model.classes, top)
-
-
-def probabilities(logits: FloatArray) -> NDArray[np.float64]:
-    """Softmax (N, classes) of logits, in float64 and safe against overflow."""
-    shifted = logits.astype(np.float64)
-    powers = np.exp(shifted - shifted.max(axis=1, keepdims=True))
-    result: NDArray[np.float64] = powers / powers.sum(axis=1, keepdims=True)
-    return result
+    return _results(engine(model.kit, model.state), loader, model, top)
 
 
 def _results(
-    engine: Engine, loader: Loader, classes: tuple[str, ...], top: int
+    engine: Engine, loader: Loader, model: Model, top: int
 ) -> Iterator[Prediction | Skipped]:
     told: set[Skipped] = set()
+    probabilities = LOSSES[model.kit.manifest.loss].probabilities
     for batch in loader.epoch(0):
         for name, row in zip(batch.names, probabilities(engine.predict(batch.images)), strict=True):
             best = np.argsort(-row, kind="stable")[:top]
-            yield Prediction(name, tuple(Guess(classes[i], float(row[i])) for i in best))
+            yield Prediction(name, tuple(Guess(model.classes[i], float(row[i])) for i in best))
         yield from _new(loader, told)
     yield from _new(loader, told)
 

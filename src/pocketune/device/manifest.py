@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pocketune.device.fields import FieldError, Fields
+from pocketune.device.losses import BINARY_CROSS_ENTROPY, CROSS_ENTROPY, LOSSES
 from pocketune.device.quantisation import Quantisation, problems, read_quantisation
 from pocketune.errors import PocketuneError
 
-SCHEMA = 2
+SCHEMA = 3
 """Version of the manifest's fields. A reader refuses newer ones and knows all older ones.
 
-2 added ``quantisation``.
+2 added ``quantisation``, 3 ``loss``.
 """
 
 FEATURES = "features.onnx"
@@ -80,12 +81,13 @@ class Manifest:
         version: The pocketune that wrote the kit.
         network: Configuration of the network, enough for the author half to build it again.
         method: The method and its knobs.
-        classes: Names of the classes, in the order of the logits.
+        classes: Names of the classes, or of the attributes, in the order of the logits.
         size: Side of the square input, in pixels.
         mean: Mean of the red, green and blue pixels, on [0, 1]. The graphs already apply it.
         std: Their standard deviation.
         batch: Images of a training step.
-        label_smoothing: Share of the target that is spread over all classes.
+        label_smoothing: Share of the target that is spread over all classes, or for an attribute
+            over being there and not.
         features: Shape of one image's features; None for a kit without ``features.onnx``.
         parameters: What is trained.
         statistics: Running statistics that training updates.
@@ -96,6 +98,8 @@ class Manifest:
         flops: Floating point operations of each graph, for the same.
         files: SHA-256 of every file of the kit, in hexadecimal.
         quantisation: The frozen part's, None where its weights are stored in float32.
+        loss: What the step minimises, one of ``LOSSES``: ``cross_entropy`` over the classes, of
+            which an image has one, or ``binary_cross_entropy`` of its attributes, any number.
 
     Raises:
         KitError: The fields contradict each other.
@@ -119,6 +123,7 @@ class Manifest:
     flops: dict[str, int]
     files: dict[str, str] = field(default_factory=dict)
     quantisation: Quantisation | None = None
+    loss: str = CROSS_ENTROPY
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:
@@ -158,6 +163,11 @@ class Manifest:
             return cls(**values)
         except KitError as error:
             raise KitError(f"{where}: {error}; make the kit again or copy it afresh") from error
+
+    @property
+    def has_attributes(self) -> bool:
+        """Whether an image has any number of ``classes``, its attributes, instead of one."""
+        return self.loss == BINARY_CROSS_ENTROPY
 
     @property
     def images_at_once(self) -> int:
@@ -202,6 +212,7 @@ def _read(fields: Fields, schema: int) -> dict[str, Any]:
         "quantisation": (
             read_quantisation(fields.optional_nested("quantisation")) if schema > 1 else None
         ),
+        "loss": fields.text("loss") if schema > 2 else CROSS_ENTROPY,
     }
     classifier.finish()
     return values
@@ -232,6 +243,8 @@ def _problems(manifest: Manifest) -> Iterator[str]:
     weight, bias = m.classifier.weight, m.classifier.bias
     if not m.classes or len(set(m.classes)) < len(m.classes):
         yield "must name at least one class, and each only once"
+    if m.loss not in LOSSES:
+        yield f"has the loss {m.loss!r}, which is none of {', '.join(LOSSES)}"
     if len(set(names)) < len(names):
         yield "names a tensor twice"
     if not 0 <= m.label_smoothing < 1:

@@ -7,6 +7,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from pocketune.data import Labels
 from pocketune.device.engine import FloatArray, Gradients, State
 from pocketune.device.graph import Graph
 from pocketune.device.kit import Kit, checked_state
@@ -45,7 +46,7 @@ class OnnxEngine:
         self._open: tuple[str, Graph] | None = None
 
     def gradients(
-        self, images: NDArray[np.uint8], labels: NDArray[np.int64], rng: np.random.Generator
+        self, images: NDArray[np.uint8], labels: Labels, rng: np.random.Generator
     ) -> Gradients:
         """Loss and gradients of a batch; see :meth:`Engine.gradients`.
 
@@ -54,7 +55,8 @@ class OnnxEngine:
         """
         manifest = self._kit.manifest
         expected = (manifest.batch, manifest.size, manifest.size, 3)
-        if images.shape != expected or labels.shape != expected[:1]:
+        known = (*expected[:1], *((self._classes,) if manifest.has_attributes else ()))
+        if images.shape != expected or labels.shape != known:
             raise ValueError(f"a batch has shapes {images.shape}, {labels.shape}, not {expected}")
         outputs = self._graph(STEP).run(
             {
@@ -67,7 +69,7 @@ class OnnxEngine:
             np.copyto(values, outputs[f"new.{name}"])
         return Gradients(
             loss=float(outputs["loss"]),
-            correct=int(outputs["correct"]),
+            correct=outputs["correct"].item(),
             values={name: cast("FloatArray", outputs[f"grad.{name}"]) for name in self.parameters},
         )
 

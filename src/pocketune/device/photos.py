@@ -42,10 +42,10 @@ class Photos:
         Raises:
             PocketuneError: They cannot be used, or are fewer than a batch.
         """
-        splits = _load(settings, classes)
+        splits = _load(settings, kit, classes)
         known = kit.manifest.classes
         if splits.classes != known and set(splits.classes) == set(known):
-            splits = _load(settings, known)
+            splits = _load(settings, kit, known)
         size, batch, seed = kit.manifest.size, kit.manifest.batch, settings.seed
         step = batch * settings.accumulate
         training = Loader(splits.train, size=size, batch=step, train=True, seed=seed)
@@ -73,7 +73,11 @@ class Photos:
         return digest.hexdigest()
 
 
-def _load(settings: TrainSettings, classes: tuple[str, ...] | None) -> Splits:
+def _load(settings: TrainSettings, kit: Kit, classes: tuple[str, ...] | None) -> Splits:
     return load_splits(
-        settings.photos, val_fraction=settings.val_fraction, seed=settings.seed, classes=classes
+        settings.photos,
+        val_fraction=settings.val_fraction,
+        seed=settings.seed,
+        classes=classes,
+        attributes=kit.manifest.has_attributes,
     )

@@ -24,7 +24,7 @@ class StepReport:
         step: Steps done, of ``steps``.
         epoch: The epoch in progress, from 1, of ``epochs``.
         loss: Mean training loss of this epoch so far.
-        accuracy: Share of this epoch's images classified correctly while training.
+        accuracy: Share of this epoch's guesses that were right while training.
         rate: Images a second, decoding and waiting included.
         seconds_left: Expected time until the last step.
         memory: Peak resident bytes of the process.
@@ -50,8 +50,8 @@ class EpochReport:
     Attributes:
         epoch: The epoch, from 1, of ``epochs``.
         loss: Its mean training loss.
-        validation_loss: Mean cross-entropy on the validation photos; None without any.
-        validation_accuracy: Top-1 share on them; None without any.
+        validation_loss: Mean loss on the validation photos; None without any.
+        validation_accuracy: Share of right guesses on them; None without any.
         best: Whether it is the best so far.
     """
 

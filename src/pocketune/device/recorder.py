@@ -83,7 +83,7 @@ class Recorder:
         ).save(self.folder / BEST)
 
     def step(
-        self, counters: Counters, *, loss: float, correct: int, lr: float, norm: float
+        self, counters: Counters, *, loss: float, correct: float, lr: float, norm: float
     ) -> None:
         """Tell of a step that was just counted."""
         self.pace.tick()

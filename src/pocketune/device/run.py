@@ -44,8 +44,9 @@ class TrainResult:
         steps: Optimizer steps made.
         reason: ``steps`` when all were made, ``patience`` when it stopped early.
         best_step: The step of the values in ``best.safetensors``.
-        best_accuracy: Their top-1 share on the validation photos; None where there were none.
-        best_loss: Their mean cross-entropy on them.
+        best_accuracy: Their share of right guesses on the validation photos, of all attributes
+            where photos have those; None where there were none.
+        best_loss: Their mean loss on them.
         peak_memory: Peak resident bytes of this process.
         skipped: Files that were left out, each with the reason.
     """
@@ -95,7 +96,8 @@ def train(
 
     Args:
         kit: A kit, or the path of one.
-        photos: A folder of class folders, a CSV of file and label, or a .zip of either.
+        photos: A folder of class folders, a CSV of file and label or of file and attributes (for
+            a kit of that kind), or a .zip of either.
         out: The run folder to make.
         epochs: Passes over the photos; 20 where neither this nor ``steps`` is given.
         steps: Optimizer steps, instead of ``epochs``.

@@ -25,8 +25,8 @@ class TrainedNetwork:
         classes: Class names in the order of the logits.
         kit: Hash of the manifest of the kit they belong to.
         step: Optimizer steps done.
-        accuracy: Top-1 share on the validation photos; None where there were none.
-        loss: Mean cross-entropy on them.
+        accuracy: Share of right guesses on the validation photos; None where there were none.
+        loss: Mean loss on them.
     """
 
     state: State

@@ -1,24 +1,25 @@
-"""How well an engine classifies labelled photos."""
+"""How well an engine classifies labelled photos, or tells their attributes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
+from pocketune.device.losses import LOSSES, loss_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from numpy.typing import NDArray
-
     from pocketune.data import Batch
-    from pocketune.device.engine import Engine, FloatArray
+    from pocketune.device.engine import Engine
 
 
 @dataclass(frozen=True)
 class Validation:
-    """Mean cross-entropy and top-1 share over ``images`` photos; nan where there are none."""
+    """Mean loss and share of right guesses over ``images`` photos; nan where there are none.
+
+    A guess is the likeliest class of a photo, or whether it has an attribute.
+    """
 
     loss: float
     accuracy: float
@@ -29,22 +30,13 @@ def validate(
     engine: Engine, batches: Iterable[Batch], after_batch: Callable[[], None]
 ) -> Validation:
     """Predict all batches and compare with their labels; calls ``after_batch`` after each."""
-    loss, correct, images = 0.0, 0, 0
+    total, correct, images = 0.0, 0.0, 0
     for batch in batches:
-        logits = engine.predict(batch.images)
-        loss += float(cross_entropy(logits, batch.labels).sum())
-        correct += int((logits.argmax(axis=1) == batch.labels).sum())
+        loss, logits = LOSSES[loss_name(batch.labels)], engine.predict(batch.images)
+        total += float(loss.values(logits, batch.labels).sum())
+        correct += float(loss.correct(logits, batch.labels).mean()) * len(batch.labels)
         images += len(batch.labels)
         after_batch()
     if not images:
         return Validation(float("nan"), float("nan"), 0)
-    return Validation(loss / images, correct / images, images)
-
-
-def cross_entropy(logits: FloatArray, labels: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Cross-entropy (N,) of logits (N, classes), in float64 and safe against overflow."""
-    shifted = logits.astype(np.float64)
-    shifted -= shifted.max(axis=1, keepdims=True)
-    picked = np.take_along_axis(shifted, labels[:, None], axis=1)[:, 0]
-    total: NDArray[np.float64] = np.log(np.exp(shifted).sum(axis=1)) - picked
-    return total
+    return Validation(total / images, correct / images, images)

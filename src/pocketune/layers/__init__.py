@@ -13,12 +13,14 @@ from pocketune.layers.group_norm import GroupNorm
 from pocketune.layers.integer_conv import IntegerConv2d
 from pocketune.layers.lite_residual import LiteResidual
 from pocketune.layers.norm import FrozenBatchNorm2d
+from pocketune.layers.pooled_map import MASKS, PooledActivation, PooledMap
 from pocketune.layers.program import ProgramModule
 from pocketune.layers.quantised_conv import QuantisedConv2d, round_to_int8
 from pocketune.layers.uint8 import Uint8
 from pocketune.layers.weight_standardization import StandardizedConv2d, standardized
 
 __all__ = [
+    "MASKS",
     "FilteredConv2d",
     "FrozenBatchNorm2d",
     "FrozenConv2d",
@@ -27,6 +29,8 @@ __all__ = [
     "LiteResidual",
     "MaskedReLU",
     "MaskedReLU6",
+    "PooledActivation",
+    "PooledMap",
     "ProgramModule",
     "QuantisedConv2d",
     "SignedHardswish",
@@ -34,7 +38,7 @@ __all__ = [
     "SignedReLU6",
     "StandardizedConv2d",
     "Uint8",
+    "check_filter",
     "round_to_int8",
     "standardized",
 ]
-__all__ = ["FilteredConv2d", "FrozenBatchNorm2d", "check_filter"]

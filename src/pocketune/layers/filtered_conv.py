@@ -9,16 +9,25 @@ its backward pass is that of a 1x1 convolution on maps r * r times smaller.
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from pocketune.errors import PocketuneError
+from pocketune.layers.int8_patches import from_int8, in_int8, to_int8
 from pocketune.layers.patch_gradients import input_gradient, kernel_gradient
-from pocketune.layers.patch_rules import ALIGNMENTS, Geometry
-from pocketune.layers.patches import Pair, patch_mean, patch_spread, patch_sum
+from pocketune.layers.patch_rules import ALIGNMENTS, Filter, Geometry, convolution_geometry
+from pocketune.layers.patches import (
+    Pair,
+    Patches,
+    patch_elements,
+    patch_mean,
+    patch_spread,
+    patch_sum,
+)
+from pocketune.layers.pooled_map import PooledMap
 from pocketune.layers.same_shape import same_shape
 
 Filtered = TypeVar("Filtered", bound="FilteredConv2d")
@@ -39,32 +48,53 @@ class FilteredConv2d(nn.Conv2d):
     Kept for the backward pass: 32 bits for each patch and input channel if the kernel is trained
     (patches are `ceil(H / patch) * ceil(W / patch)` of the output's height and width), and
     32 bits for each pair of input and output channels in a group if the input needs a gradient
-    and the kernel is larger than 1x1.
+    and the kernel is larger than 1x1. With `bits=8` a patch takes 8 bits, and the averages of the
+    output's gradient are rounded to 8 bits too, before either product; see
+    `pocketune.layers.int8_patches`.
+
+    Where another such layer with the same patches comes next, its gradient can stay in patches in
+    between (`passes_pooled`, set by `pocketune.surgery.chain_filters`): it then returns a
+    `PooledMap`, and the other layer keeps the slopes of that besides.
 
     The state dict is that of `nn.Conv2d`.
+
+    Attributes:
+        passes_pooled: whether it returns a `PooledMap` where gradients are recorded.
 
     Args:
         patch: rows and columns of a patch of the output.
         alignment: where patches lie and what averages divide by: `"natural"`, `"paper"` or
             `"reference"`; the rules are in `pocketune.layers.patch_rules`.
+        bits: 8 or 32, of the patch sums and of the averages.
         options: all other arguments of `nn.Conv2d`.
 
     Raises:
-        PocketuneError: if `patch` is not a whole number of at least 1, or there is no such
-            alignment.
+        PocketuneError: if `patch` is not a whole number of at least 1, there is no such alignment,
+            or `bits` is another number.
     """
 
     def __init__(
-        self, *arguments: Any, patch: int = 2, alignment: str = "natural", **options: Any
+        self,
+        *arguments: Any,
+        patch: int = 2,
+        alignment: str = "natural",
+        bits: int = 32,
+        **options: Any,
     ) -> None:
         super().__init__(*arguments, **options)
-        check_filter(patch, alignment)
+        check_filter(patch, alignment, bits)
         self.patch = patch
         self.alignment = alignment
+        self.bits = bits
+        self.passes_pooled = False
 
     @classmethod
     def from_convolution(
-        cls: type[Filtered], conv: nn.Module, patch: int = 2, alignment: str = "natural"
+        cls: type[Filtered],
+        conv: nn.Module,
+        patch: int = 2,
+        alignment: str = "natural",
+        bits: int = 32,
     ) -> Filtered:
         """Take over the parameters of a convolution (the same objects, not copies).
 
@@ -74,28 +104,46 @@ class FilteredConv2d(nn.Conv2d):
         """
         _refuse_other_layers(cls, conv)
         assert isinstance(conv, nn.Conv2d)
-        filtered = same_shape(cls, conv, patch=patch, alignment=alignment)
+        filtered = same_shape(cls, conv, patch=patch, alignment=alignment, bits=bits)
         filtered.weight = conv.weight
         return filtered
 
     def extra_repr(self) -> str:
-        """As `nn.Conv2d`, then patch and alignment, for `repr`."""
+        """As `nn.Conv2d`, then patch, alignment, and bits if they are 8, for `repr`."""
         usual: str = super().extra_repr()  # type: ignore[no-untyped-call]
-        return f"{usual}, patch={self.patch}, alignment={self.alignment!r}"
+        rounded = ", bits=8" if self.bits == 8 else ""
+        return f"{usual}, patch={self.patch}, alignment={self.alignment!r}{rounded}"
 
-    def _conv_forward(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def _conv_forward(self, x: Any, weight: Tensor, bias: Tensor | None) -> Any:
+        """Of a tensor or a `PooledMap`, to either."""
         padding = self.padding
         if isinstance(padding, str) or self.padding_mode != "zeros":
             mode = "constant" if self.padding_mode == "zeros" else self.padding_mode
             x, padding = functional.pad(x, self._reversed_padding_repeated_twice, mode), (0, 0)
-        y: Tensor = _FilteredConv.apply(  # type: ignore[no-untyped-call]
-            x, weight, bias, self.stride, padding, self.dilation, self.groups, self
+        before = x if isinstance(x, PooledMap) else None
+        value, carrier, slopes = (x.value, x.carrier, x.slopes) if before else (x, None, None)
+        geometry = convolution_geometry(
+            _size(weight), _pair(self.stride), _pair(padding), _pair(self.dilation), _size(value)
         )
-        return y
+        call = _Call(
+            geometry,
+            self.groups,
+            ALIGNMENTS[self.alignment](geometry, self.patch),
+            before.patches if before else None,
+            self.passes_pooled and torch.is_grad_enabled(),
+            self.bits == 8,
+        )
+        result = _FilteredConv.apply(  # type: ignore[no-untyped-call]
+            value, carrier, slopes, weight, bias, call
+        )
+        if not call.pooled:
+            return result
+        y, carrier = result
+        return PooledMap(y, carrier, call.filter.output)
 
 
-def check_filter(patch: object, alignment: object) -> None:
-    """Refuse what is no patch size or no alignment.
+def check_filter(patch: object, alignment: object, bits: object) -> None:
+    """Refuse what is no patch size, no alignment or no number of bits.
 
     Raises:
         PocketuneError: naming the argument.
@@ -104,6 +152,22 @@ def check_filter(patch: object, alignment: object) -> None:
         raise PocketuneError(f"patch={patch!r} must be a whole number of at least 1")
     if alignment not in ALIGNMENTS:
         raise PocketuneError(f"alignment={alignment!r} must be one of {', '.join(ALIGNMENTS)}")
+    if bits not in (8, 32):
+        raise PocketuneError(f"bits={bits!r} is not possible; gradients are filtered in 8 or 32")
+
+
+class _Call(NamedTuple):
+    """One call of a layer: where the patches of its maps lie, and which maps are pooled ones."""
+
+    geometry: Geometry
+    groups: int
+    filter: Filter
+    before: Patches | None
+    """Patches of the input where that is a pooled map."""
+    pooled: bool
+    """Whether the output is."""
+    rounds: bool
+    """Whether sums and averages are rounded to 8 bits."""
 
 
 class _FilteredConv(torch.autograd.Function):
@@ -111,43 +175,88 @@ class _FilteredConv(torch.autograd.Function):
     def forward(
         ctx: Any,
         x: Tensor,
+        carrier: Tensor | None,  # noqa: ARG004 - only its gradient counts
+        slopes: Tensor | None,
         weight: Tensor,
         bias: Tensor | None,
-        stride: Pair,
-        padding: Pair,
-        dilation: Pair,
-        groups: int,
-        layer: FilteredConv2d,
-    ) -> Tensor:
-        y = functional.conv2d(x, weight, bias, stride, padding, dilation, groups)
-        sizes = (_size(tensor) for tensor in (x, y))
-        geometry = Geometry(_size(weight), stride, padding, dilation, *sizes)
-        filter = ALIGNMENTS[layer.alignment](geometry, layer.patch)
-        needs_input, needs_kernel, _, *_ = ctx.needs_input_grad
-        ctx.save_for_backward(
-            _taps(weight, filter.dilation) if needs_input else None,
-            patch_sum(x, filter.input) if needs_kernel else None,
+        call: _Call,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        conv, filter = call.geometry, call.filter
+        y = functional.conv2d(
+            x, weight, bias, conv.stride, conv.padding, conv.dilation, call.groups
         )
-        ctx.filter, ctx.groups = filter, groups
-        ctx.input_shape, ctx.kernel_shape = x.shape[2:], weight.shape
-        return y
+        needs_x, needs_carrier, _, needs_kernel, *_ = ctx.needs_input_grad
+        sums = scale = None
+        if needs_kernel:
+            sums = patch_sum(x, filter.input)
+            if call.rounds:
+                sums, scale = to_int8(sums)
+        ctx.save_for_backward(
+            _taps(weight, filter.dilation) if needs_x or needs_carrier else None,
+            sums,
+            scale,
+            slopes if needs_carrier else None,
+        )
+        ctx.call, ctx.kernel_shape = call, weight.shape
+        if not call.pooled:
+            return y
+        ctx.mark_non_differentiable(y)
+        ctx.set_materialize_grads(False)  # no zeros the size of y
+        return y, y.new_zeros(()).expand(*y.shape[:2], *filter.output.count)
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        taps, sums = ctx.saved_tensors
-        average = patch_mean(g, ctx.filter.output, ctx.filter.divisor)
-        if ctx.filter.meets > 1:
-            average = average / ctx.filter.meets
-        of_input = of_kernel = of_bias = None
-        if ctx.needs_input_grad[0]:
-            small = input_gradient(average, taps, ctx.filter.dilation, ctx.groups)
-            of_input = patch_spread(small, ctx.filter.input, ctx.input_shape)
-        if ctx.needs_input_grad[1]:
-            small = kernel_gradient(average, sums, ctx.groups)
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        call: _Call = ctx.call
+        taps, sums, scale, slopes = ctx.saved_tensors
+        needs_x, needs_carrier, _, needs_kernel, needs_bias, _ = ctx.needs_input_grad
+        g = gradients[-1]
+        average = _average(g, call)
+        of_x = of_carrier = of_kernel = of_bias = None
+        if needs_x or needs_carrier:
+            small = input_gradient(average, taps, call.filter.dilation, call.groups)
+            if needs_carrier:
+                of_carrier = _hand_down(small, slopes, call)
+            else:
+                of_x = patch_spread(small, call.filter.input, call.geometry.x)
+        if needs_kernel:
+            if call.rounds:
+                sums = from_int8(sums, scale)
+            small = kernel_gradient(average, sums, call.groups)
             of_kernel = small.expand(ctx.kernel_shape)
-        if ctx.needs_input_grad[2]:
+        if needs_bias:
             of_bias = g.sum((0, 2, 3))
-        return of_input, of_kernel, of_bias, None, None, None, None, None
+        return of_x, of_carrier, None, of_kernel, of_bias, None
+
+
+def _average(g: Tensor, call: _Call) -> Tensor:
+    """Of the output's gradient, or, for a pooled output, of its sums over patches."""
+    filter = call.filter
+    if not call.pooled:
+        average = patch_mean(g, filter.output, filter.divisor)
+    elif filter.divisor is not None:
+        average = g / filter.divisor
+    else:
+        average = g / patch_elements(filter.output, call.geometry.y, g)
+    if filter.meets > 1:
+        average = average / filter.meets
+    return in_int8(average) if call.rounds else average
+
+
+def _hand_down(g: Tensor, slopes: Tensor | None, call: _Call) -> Tensor:
+    """Sums over the patches of a pooled input of its gradient, which is `g` all over a patch."""
+    below, patches = call.filter.input, call.before
+    assert patches is not None
+    times = below.size[0] // patches.size[0], below.size[1] // patches.size[1]
+    if times != (1, 1):
+        g = patch_spread(g, Patches(times, (0, 0), below.count), patches.count)
+    if slopes is None:
+        return g * patch_elements(patches, call.geometry.x, g)
+    return g * slopes.to(g.dtype)
+
+
+def _pair(numbers: Any) -> Pair:
+    down, across = numbers
+    return down, across
 
 
 def _size(tensor: Tensor) -> Pair:

@@ -77,6 +77,16 @@ class LiteResidual(nn.Module):
         self.norm2 = GroupNorm(outputs)
         self.reset_parameters()
 
+    def arguments(self) -> dict[str, int]:
+        """What it was made with: `LiteResidual(**module.arguments())` has the same shapes."""
+        return {
+            "inputs": self.conv1.in_channels,
+            "outputs": self.conv2.out_channels,
+            "kernel": self.conv1.kernel_size[0],
+            "stride": self.stride,
+            "groups": self.conv1.groups,
+        }
+
     def reset_parameters(self) -> None:
         """Convolutions normal with variance 2 / (k^2 out); norms the identity, the last scale 0."""
         for conv in (self.conv1, self.conv2):

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
+from pocketune.layers.pooled_map import PooledMap
 
 
 class FrozenBatchNorm2d(nn.Module):
@@ -59,15 +60,18 @@ class FrozenBatchNorm2d(nn.Module):
             frozen.add_module(name, module)
         return frozen.train(norm.training)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(N, features, H, W) -> (N, features, H, W)."""
-        scale = self.weight * (self.running_var + self.eps).rsqrt()
-        shift = self.bias - self.running_mean * scale
-        # one pass, and autograd keeps x for the scale's gradient only
-        x = torch.addcmul(shift.view(1, -1, 1, 1), x, scale.view(1, -1, 1, 1))
+    def forward(self, x: Tensor | PooledMap) -> Tensor | PooledMap:
+        """(N, features, H, W) -> (N, features, H, W), and a `PooledMap` where it is given one."""
+        x = x.through(self._affine) if isinstance(x, PooledMap) else self._affine(x)
         for module in self.children():
             x = module(x)
         return x
+
+    def _affine(self, x: Tensor) -> Tensor:
+        scale = self.weight * (self.running_var + self.eps).rsqrt()
+        shift = self.bias - self.running_mean * scale
+        # one pass, and autograd keeps x for the scale's gradient only
+        return torch.addcmul(shift.view(1, -1, 1, 1), x, scale.view(1, -1, 1, 1))
 
     def extra_repr(self) -> str:
         """Features and eps, for `repr`."""

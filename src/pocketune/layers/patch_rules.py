@@ -21,6 +21,17 @@ class Geometry(NamedTuple):
     """Height and width of the output."""
 
 
+def convolution_geometry(
+    kernel: Pair, stride: Pair, padding: Pair, dilation: Pair, x: Pair
+) -> Geometry:
+    """Of a convolution of a map with x rows and columns."""
+    down, across = (
+        (length + 2 * pad - step * (taps - 1) - 1) // by + 1
+        for length, pad, step, taps, by in zip(x, padding, dilation, kernel, stride, strict=True)
+    )
+    return Geometry(kernel, stride, padding, dilation, x, (down, across))
+
+
 class Filter(NamedTuple):
     """The patches of one convolution on maps of one size.
 

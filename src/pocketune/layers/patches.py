@@ -50,6 +50,22 @@ def patch_spread(values: Tensor, patches: Patches, shape: Sequence[int]) -> Tens
     return _spread(values, patches.size, patches.start, shape)
 
 
+def patch_elements(patches: Patches, shape: Sequence[int], like: Tensor) -> Tensor | int:
+    """How many elements of a map of `shape` rows and columns a patch has.
+
+    Returns:
+        The number that all have, or a tensor (1, 1, P, Q) of the type of `like`.
+    """
+    down, across = (
+        [max(min(start + (i + 1) * n, d) - max(start + i * n, 0), 0) for i in range(c)]
+        for n, start, c, d in zip(patches.size, patches.start, patches.count, shape, strict=True)
+    )
+    if len({*down}) == len({*across}) == 1:
+        return down[0] * across[0]
+    counts = [[rows * columns for columns in across] for rows in down]
+    return torch.tensor([[counts]], dtype=like.dtype, device=like.device)
+
+
 def before_and_after(
     size: Sequence[int], start: Sequence[int], count: Sequence[int], shape: Sequence[int]
 ) -> tuple[Pair, Pair]:

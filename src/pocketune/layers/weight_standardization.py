@@ -20,10 +20,9 @@ class _Standardize(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        """Of g, the gradient of the result y, for n weights a filter.
+        """`(g - mean(g) - y d) / (deviation + EPS)`, with the result y.
 
-        `(g - mean(g) - y d) / (deviation + EPS)`, where
-        `d = sum(g y) (deviation + EPS) / (deviation (n - 1))`.
+        Of a filter's n weights, `d = sum(g y) (deviation + EPS) / (deviation (n - 1))`.
         """
         (gradient,) = gradients
         centred, deviation = _moments(ctx.saved_tensors[0])

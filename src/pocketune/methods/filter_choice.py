@@ -6,12 +6,13 @@ import copy
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from pocketune.networks.shapes import input_shapes
-from pocketune.surgery import filter_convolution
+from pocketune.surgery import Factory, filter_convolution
 
 ROUNDS = 5
 """Measurements of each variant, of which the fastest counts."""
@@ -55,6 +56,7 @@ def measure_filters(
     *,
     patch: int = 2,
     alignment: str = "natural",
+    bits: int = 32,
     batch: int = 8,
     size: int = 224,
 ) -> list[FilterChoice]:
@@ -65,6 +67,7 @@ def measure_filters(
         layers: paths of convolutions.
         patch: as of `FilteredConv2d`.
         alignment: as of `FilteredConv2d`.
+        bits: as of `FilteredConv2d`.
         batch: images of a step.
         size: height and width of the images, in pixels.
 
@@ -75,18 +78,17 @@ def measure_filters(
         PocketuneError: if a layer cannot be filtered.
     """
     shapes = input_shapes(network, layers, (batch, 3, size, size))
+    factory = partial(filter_convolution, patch=patch, alignment=alignment, bits=bits)
     return [
-        _measure(name, network.get_submodule(name), shapes[name], patch, alignment)
+        _measure(name, network.get_submodule(name), shapes[name], factory)
         for name in layers
         if name in shapes
     ]
 
 
-def _measure(
-    name: str, conv: nn.Module, shape: tuple[int, ...], patch: int, alignment: str
-) -> FilterChoice:
+def _measure(name: str, conv: nn.Module, shape: tuple[int, ...], factory: Factory) -> FilterChoice:
     exact = copy.deepcopy(conv)
-    filtered = filter_convolution(copy.deepcopy(conv), patch=patch, alignment=alignment)
+    filtered = factory(copy.deepcopy(conv))
     # maps lie channels last, as images do that come in as (N, H, W, 3)
     x = torch.randn(shape).contiguous(memory_format=torch.channels_last).requires_grad_()
     g = torch.randn_like(exact(x))

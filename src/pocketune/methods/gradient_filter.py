@@ -29,6 +29,8 @@ class GradientFilter(Method):
 
     Efficient On-device Training via Gradient Filtering (Yang, Li and Marculescu, CVPR 2023). The
     forward pass is exact; see `FilteredConv2d` for the backward pass. Batch norms stay frozen.
+    Consecutive layers hand their gradients on in patches where that is exact; the adapted
+    network's `filter_chains` has their names (`pocketune.surgery.chain_filters`).
 
     In a sum with methods that train convolutions, `layers="trained"` filters those:
     `TopBlocks(3) + GradientFilter(layers="trained")`. `"auto"` filters those for which this
@@ -40,6 +42,7 @@ class GradientFilter(Method):
         layers: how many convolutions, counted from the classifier, shortcuts' own left out; or
             the names of some; or `"trained"` or `"auto"`.
         alignment: `"natural"`, `"paper"` or `"reference"`: see `FilteredConv2d`.
+        bits: of what is kept of the inputs and of the averaged gradients, 8 or 32.
         batch: images of a step, for the measurements of `"auto"`.
         size: height and width of the images, for the measurements of `"auto"`.
     """
@@ -47,11 +50,12 @@ class GradientFilter(Method):
     patch: int = 2
     layers: int | str | tuple[str, ...] = 4
     alignment: str = "natural"
+    bits: int = 32
     batch: int = 8
     size: int = 224
 
     def __post_init__(self) -> None:
-        check_filter(self.patch, self.alignment)
+        check_filter(self.patch, self.alignment, self.bits)
         for name in ("batch", "size"):
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
@@ -78,7 +82,9 @@ class GradientFilter(Method):
         trained = set(parameters_under(network, anatomy(network).classifier))
         for name in names:
             trained.update(f"{name}.{parameter}" for parameter in _parameters(network, name))
-        factory = partial(filter_convolution, patch=self.patch, alignment=self.alignment)
+        factory = partial(
+            filter_convolution, patch=self.patch, alignment=self.alignment, bits=self.bits
+        )
         return Plan(frozenset(trained), frozenset(), replaced=dict.fromkeys(names, factory))
 
     def settle(self, network: nn.Module, plan: Plan) -> GradientFilter:
@@ -104,6 +110,7 @@ class GradientFilter(Method):
                 names,
                 patch=self.patch,
                 alignment=self.alignment,
+                bits=self.bits,
                 batch=self.batch,
                 size=self.size,
             )
@@ -141,7 +148,9 @@ def _parameters(network: nn.Module, name: str) -> list[str]:
             f"the network has no layer {name}; see anatomy(network).layers for its convolutions"
         )
     if not is_convolution(layer):
-        raise PocketuneError(f"layer {name} is a {type(layer).__name__}, no convolution")
+        raise PocketuneError(
+            f"layer {name} is a {type(layer).__name__}, no two-dimensional convolution"
+        )
     return [parameter for parameter, _ in layer.named_parameters()]
 
 

@@ -155,12 +155,11 @@ def adapt(network: nn.Module, method: Method, *, frozen_bits: int | None = None)
             f"the network is adapted to {earlier} already; adapt the original network, "
             f"to both with {earlier} + {method}"
         )
-    int8 = bool(quantised(network))
-    planned = float_shapes(network) if int8 else network
-    method = method.settle(planned, method.plan(planned))
+    shapes = float_shapes(network)
+    method = method.settle(shapes, method.plan(shapes))
     adapted = copy.deepcopy(network)
-    plan = complete_plan(method, planned)
-    bits = frozen_bits or (8 if int8 else plan.frozen_bits)
+    plan = complete_plan(method, shapes)
+    bits = frozen_bits or (8 if quantised(network) else plan.frozen_bits)
     replace(plan, frozen_bits=bits).apply(adapted)
     adapted.method = method  # type: ignore[assignment]
     return adapted

@@ -6,14 +6,16 @@ from dataclasses import dataclass
 from torch import nn
 
 from pocketune.errors import PocketuneError
-from pocketune.layers import SignedReLU
+from pocketune.layers import LiteResidual, SignedReLU
 from pocketune.methods.method import Method
 from pocketune.methods.parts import head_and_classifier, top_blocks
 from pocketune.methods.plan import Plan, check_frozen_bits
 from pocketune.methods.registry import register_method
+from pocketune.methods.tinytl import TinyTL
 from pocketune.networks import anatomy
 from pocketune.networks.blocks import Block
 from pocketune.surgery import (
+    BRANCH,
     Factory,
     masked_activations,
     parameters_under,
@@ -21,6 +23,7 @@ from pocketune.surgery import (
 )
 
 NORMS = ("expand", "depthwise", "project", "all", "shift")
+PATCHES = ("none", "with", "instead")
 PLAYS = {  # the part that each convolution's norm plays in a block of that kind
     "inverted_residual": {"expand": "expand", "depthwise": "depthwise", "project": "project"},
     "basic": {"conv1": "expand", "conv2": "project", "downsample": "project"},
@@ -60,6 +63,8 @@ class MobileTL(Method):
         hard_swish: False makes the h-swish activations of the trained blocks ReLUs.
         batch_statistics: False lets the norms that are trained in full use their running
             statistics, for batches of one image.
+        patches: TinyTL's lite residual modules beside the trained blocks: `"none"`, `"with"` to
+            train both, or `"instead"` to freeze the blocks and train the modules alone.
         frozen_bits: bits in which frozen weights are stored, 8 or 32.
     """
 
@@ -69,11 +74,16 @@ class MobileTL(Method):
     squeeze_excite: bool = True
     hard_swish: bool = True
     batch_statistics: bool = True
+    patches: str = "none"
     frozen_bits: int = 8
 
     def __post_init__(self) -> None:
         if self.norm not in NORMS:
             raise PocketuneError(f"norm={self.norm!r} is unknown; choose from {', '.join(NORMS)}")
+        if self.patches not in PATCHES:
+            raise PocketuneError(
+                f"patches={self.patches!r} is unknown; choose from {', '.join(PATCHES)}"
+            )
         check_frozen_bits(self.frozen_bits)
 
     def plan(self, network: nn.Module) -> Plan:
@@ -82,8 +92,8 @@ class MobileTL(Method):
         Warns where the blocks have no activation to approximate.
 
         Raises:
-            PocketuneError: if the network has not that many blocks, or one of them has no norm of
-                the kind that is to be trained in full.
+            PocketuneError: if the network has not that many blocks, one of them has no norm of
+                the kind that is to be trained in full, or they cannot have patches.
         """
         top = top_blocks(network, self.blocks)
         full = frozenset(norm for block in top for norm in self._full_norms(block))
@@ -91,13 +101,30 @@ class MobileTL(Method):
         removed = {} if self.squeeze_excite else _removed_squeeze_excite(top)
         frozen = {f"{norm}.weight" for norm in norms - full} | parameters_under(network, removed)
         trained = parameters_under(network, (block.name for block in top)) - frozen
+        if self.patches == "instead":
+            trained = full = frozenset()
+        branches = self._branches(network, top)
+        patches = {f"{b}.{BRANCH}.{name}" for b in branches for name in LiteResidual.PARAMETERS}
         head_norms = {layer.norm for layer in anatomy(network).head if layer.norm}
         return Plan(
-            trained | head_and_classifier(network),
+            trained | patches | head_and_classifier(network),
             full | head_norms if self.batch_statistics else frozenset(),
             replaced={**removed, **self._activations(network, top)},
+            branches=branches,
             frozen_bits=self.frozen_bits,
         )
+
+    def _branches(self, network: nn.Module, top: tuple[Block, ...]) -> dict[str, Factory]:
+        """What makes the lite residual modules beside the trained blocks."""
+        if self.patches == "none":
+            return {}
+        if any(block.kind == "bottleneck" for block in top):
+            raise PocketuneError(
+                f"patches={self.patches!r} does not fit block {top[-1].name}: beside bottleneck "
+                "blocks the modules would be larger than the blocks; use patches='none'"
+            )
+        branches = TinyTL(bias=False).plan(network).branches
+        return {block.name: branches[block.name] for block in top if block.name in branches}
 
     def _full_norms(self, block: Block) -> set[str]:
         """Norms of a block that are trained in full, not their shift alone."""

@@ -10,6 +10,7 @@ from pocketune.surgery import (
     Factory,
     add_branches,
     batch_norms,
+    chain_filters,
     dequantise,
     disable_inplace,
     freeze_batch_norms,
@@ -101,6 +102,7 @@ class Plan:
         disable_inplace(network)
         if self.frozen_bits == 8:
             quantise_frozen(network)
+        network.filter_chains = chain_filters(network)  # type: ignore[assignment]
         network.frozen_bits = self.frozen_bits  # type: ignore[assignment]
 
     def _needs_float(self, conv: str) -> bool:

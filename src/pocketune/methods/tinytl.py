@@ -1,6 +1,7 @@
 """TinyTL: frozen weights, trained biases and small branches beside the blocks."""
 
-from dataclasses import dataclass
+import copy
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 
@@ -11,10 +12,10 @@ from pocketune.layers import GroupNorm, LiteResidual, standardized
 from pocketune.methods.method import Method
 from pocketune.methods.plan import Plan, check_frozen_bits
 from pocketune.methods.registry import register_method
-from pocketune.networks import anatomy
+from pocketune.networks import NetworkConfig, anatomy
 from pocketune.networks.blocks import Block
 from pocketune.networks.modules import is_convolution, main_modules
-from pocketune.surgery import BRANCH, Factory, parameters_under
+from pocketune.surgery import BRANCH, Factory, add_branches, parameters_under
 
 NORMS = ("batch", "group")
 
@@ -95,6 +96,44 @@ class TinyTL(Method):
             frozen_bits=self.frozen_bits,
             lean=True,
         )
+
+    def insert_modules(self, network: nn.Module) -> nn.Module:
+        """A copy of `network` with lite residual modules in place, ready to be pretrained with it.
+
+        The modules are recorded in `config.branches` of the copy: `save_network` writes them,
+        `create_network` builds them again, and this method trains them from the values that they
+        have, as the paper's "pre-trained" lite residual modules.
+
+        Args:
+            network: one of `create_network`, not adapted; it stays as it is.
+
+        Raises:
+            PocketuneError: if there is no place for modules, the network has some already, or it
+                has no config to record them in.
+
+        Example:
+            >>> from pocketune.networks import create_network
+            >>> network = TinyTL().insert_modules(create_network("mobilenet_v2", classes=4))
+            >>> network.config.branches["features.2"]["kernel"]
+            5
+        """
+        config = getattr(network, "config", None)
+        if not isinstance(config, NetworkConfig):
+            raise PocketuneError(
+                f"{type(network).__name__} has no config to record lite residual modules in; "
+                "create it with create_network"
+            )
+        if config.branches:
+            raise PocketuneError("the network has lite residual modules already; use it as it is")
+        complete = copy.deepcopy(network)
+        add_branches(complete, self._branches(network))
+        arguments = {
+            name.removesuffix(f".{BRANCH}"): module.arguments()
+            for name, module in complete.named_modules()
+            if isinstance(module, LiteResidual)
+        }
+        vars(complete)["config"] = replace(config, branches=arguments)
+        return complete
 
     def _branches(self, network: nn.Module) -> dict[str, Factory]:
         """By the block's name, what makes the module beside it.

@@ -22,6 +22,8 @@ class NetworkConfig:
         head: keep the feature-fusion layer, the 1x1 convolution before pooling.
         hidden: for each block that was pruned, by its module path, how many hidden channels it
             has left.
+        branches: for each block with a lite residual module beside it, by its module path, the
+            arguments of its `LiteResidual`: a network that was pretrained together with them.
 
     Raises:
         PocketuneError: for a value that no network can have.
@@ -33,6 +35,7 @@ class NetworkConfig:
     padding: str = "symmetric"
     head: bool = True
     hidden: Mapping[str, int] = field(default_factory=dict)
+    branches: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.classes < 1:
@@ -47,9 +50,8 @@ class NetworkConfig:
             raise PocketuneError(f"hidden={self.hidden!r} must give a whole number for each block")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON; `hidden` only where blocks were pruned."""
-        values = asdict(self)
-        return values if self.hidden else {k: v for k, v in values.items() if k != "hidden"}
+        """Plain values, ready for JSON; `hidden` and `branches` only where there are any."""
+        return {k: v for k, v in asdict(self).items() if v or k not in ("hidden", "branches")}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "NetworkConfig":

@@ -13,13 +13,11 @@ from pocketune.networks.config import NetworkConfig, Normalization
 from pocketune.networks.files import read_state
 from pocketune.networks.folded import is_folded, lacks_head, load_folded
 from pocketune.networks.foreign import load_module
-from pocketune.networks.int8 import has_head, load_int8
+from pocketune.networks.int8 import INT8, has_head, load_int8
 from pocketune.networks.published import download
 from pocketune.networks.recorded import read_description, require_same
 from pocketune.networks.registry import build
 from pocketune.networks.state import load_state
-
-INT8 = ".npz"
 
 Weights = str | PathLike[str] | nn.Module | None
 
@@ -45,7 +43,7 @@ def create_network(
         weights: None for random ones; `"imagenet"` to download the published ones; a file,
             `.safetensors`, `.pth`, or `.npz` with kernels of int8, which stay int8 where a method
             does not train them; or a model of timm or torchvision, of the same shape.
-            A file of `save_network` tells of pruned blocks itself.
+            A file of `save_network` tells of pruned blocks and lite residual modules itself.
             A file whose batch norm was folded away gets norms that are the identity: follow with
             `restore_batch_norm` before a norm is trained.
         classes: outputs of the network.
@@ -77,7 +75,7 @@ def create_network(
     config = NetworkConfig(name, classes, width, padding, head, hidden or {})
     if file is not None and recorded is not None:
         require_same(config, recorded[0], file)
-        config = replace(config, hidden=hidden or recorded[0].hidden)
+        config = replace(config, hidden=hidden or recorded[0].hidden, branches=recorded[0].branches)
         normalization = normalization or recorded[1]
     network = build(config)
     known = None if weights is None else _load(network, config, weights, normalization)

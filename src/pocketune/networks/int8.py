@@ -23,6 +23,7 @@ from pocketune.networks.config import NetworkConfig, Normalization
 from pocketune.networks.conv import SameConv2d
 from pocketune.networks.folded import load_folded, places
 
+INT8 = ".npz"  # how such files are called
 SIGNED = 128  # the zero of int8 as uint8
 
 

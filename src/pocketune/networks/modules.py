@@ -4,11 +4,14 @@ Networks of other packages, and our own memory-lean layers, bring classes of the
 convolutions, norms and activations; these rules see through them.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeGuard
 
 from torch import nn
+
+Factory = Callable[[nn.Module], nn.Module]
+"""Makes a module from the one that it takes the place of, or runs beside."""
 
 ACTIVATIONS = (
     nn.ReLU,

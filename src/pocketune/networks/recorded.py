@@ -22,7 +22,8 @@ HEADER = "pocketune.network"
 def save_network(network: nn.Module, path: str | PathLike[str]) -> None:
     """Write all values of a network of ours with its config and normalization.
 
-    `create_network(..., weights=path)` reads it, blocks that were pruned included.
+    `create_network(..., weights=path)` reads it, blocks that were pruned or have lite residual
+    modules beside them included.
 
     Raises:
         PocketuneError: if the network has no config, being none of ours; if the file cannot be
@@ -92,5 +93,5 @@ def require_same(asked: NetworkConfig, recorded: NetworkConfig, path: Path) -> N
 
 
 def _options(config: NetworkConfig) -> Mapping[str, Any]:
-    left_out = ("classes", "hidden")
+    left_out = ("classes", "hidden", "branches")
     return {name: value for name, value in asdict(config).items() if name not in left_out}

@@ -5,9 +5,12 @@ from collections.abc import Callable
 from torch import nn
 
 from pocketune.errors import PocketuneError
+from pocketune.layers import LiteResidual
+from pocketune.networks.branch import add_branches
 from pocketune.networks.config import NetworkConfig
 from pocketune.networks.hidden import narrow
 from pocketune.networks.init import initialise
+from pocketune.networks.modules import Factory
 
 Builder = Callable[[NetworkConfig], nn.Module]
 
@@ -45,4 +48,9 @@ def build(config: NetworkConfig) -> nn.Module:
     if config.hidden:
         narrow(network, config.hidden)
         initialise(network)
+    add_branches(network, {block: _lite_residual(**a) for block, a in config.branches.items()})
     return network
+
+
+def _lite_residual(**arguments: int) -> Factory:
+    return lambda _: LiteResidual(**arguments)

@@ -1,4 +1,4 @@
-"""Train all of a pruned network again, to win back what pruning has cost.
+"""Train all of a network again: to win back what pruning has cost, or to pretrain added modules.
 
 On Lightning Fabric, which brings the same loop from one processor to several GPUs. It is an
 optional package: `pip install "pocketune[retrain]"`.
@@ -17,6 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from pocketune.compiler.loss import mean_loss
 from pocketune.compiler.trace import normalize
 from pocketune.data import ImageDataset, Loader
 from pocketune.device.schedule import CosineSchedule
@@ -84,7 +85,8 @@ def retrain(
     same arguments: beside `out` lies `out` with the suffix `.progress.safetensors` until it ends.
 
     Args:
-        network: of ours, not adapted.
+        network: of ours, not adapted: a pruned one, or one to which `TinyTL.insert_modules` has
+            added lite residual modules, which are then pretrained together with it.
         photos: labelled images. Where they have other classes than the network, labels mean
             nothing to it and a teacher is needed, which it then follows alone.
         out: a `.safetensors` file, which `create_network` and the commands take as weights.
@@ -208,11 +210,10 @@ def _loss(
     share: float,
     recipe: Recipe,
 ) -> Tensor:
-    """Cross-entropy and the divergence from the teacher, whose gradients are of one size."""
+    """The labels' own loss and the divergence from the teacher, whose gradients are of one size."""
     loss = logits.new_zeros(())
     if share < 1:
-        smoothing = recipe.label_smoothing
-        loss = (1 - share) * F.cross_entropy(logits, labels, label_smoothing=smoothing)
+        loss = (1 - share) * mean_loss(logits, labels, recipe.label_smoothing)
     if teacher is not None and share > 0:
         with torch.no_grad():
             wanted = F.log_softmax(teacher(images) / recipe.temperature, 1)

@@ -1,8 +1,10 @@
 """What methods are made of: small changes to a network, in place, by the names of its modules."""
 
+from pocketune.networks.branch import BRANCH, add_branches
+from pocketune.networks.modules import Factory
 from pocketune.surgery.activation import masked_activations, signed_activations
-from pocketune.surgery.branch import BRANCH, add_branches
 from pocketune.surgery.calibrate import calibrate
+from pocketune.surgery.chain import chain_filters
 from pocketune.surgery.filter import filter_convolution
 from pocketune.surgery.freeze import (
     batch_norms,
@@ -15,7 +17,7 @@ from pocketune.surgery.freeze import (
 from pocketune.surgery.lean import use_lean_layers
 from pocketune.surgery.prune import prune
 from pocketune.surgery.quantise import dequantise, float_shapes, quantise_frozen, quantised
-from pocketune.surgery.swap import Factory, swap
+from pocketune.surgery.swap import swap
 
 __all__ = [
     "BRANCH",
@@ -23,6 +25,7 @@ __all__ = [
     "add_branches",
     "batch_norms",
     "calibrate",
+    "chain_filters",
     "dequantise",
     "disable_inplace",
     "filter_convolution",

@@ -22,11 +22,11 @@ _KINDS: dict[type[nn.Module], type[FilteredConv2d]] = {
 
 
 def filter_convolution(
-    conv: nn.Module, *, patch: int = 2, alignment: str = "natural"
+    conv: nn.Module, *, patch: int = 2, alignment: str = "natural", bits: int = 32
 ) -> FilteredConv2d:
     """`conv` with filtered gradients and the same parameters; see `FilteredConv2d`.
 
     Raises:
         PocketuneError: if it is no two-dimensional convolution of a kind that is known.
     """
-    return _KINDS.get(type(conv), FilteredConv2d).from_convolution(conv, patch, alignment)
+    return _KINDS.get(type(conv), FilteredConv2d).from_convolution(conv, patch, alignment, bits)

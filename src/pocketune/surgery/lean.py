@@ -3,7 +3,8 @@
 from torch import nn
 
 from pocketune.layers import MaskedReLU, MaskedReLU6
-from pocketune.surgery.swap import Factory, swap
+from pocketune.networks.modules import Factory
+from pocketune.surgery.swap import swap
 
 _LEAN: dict[type[nn.Module], type[nn.Module]] = {nn.ReLU: MaskedReLU, nn.ReLU6: MaskedReLU6}
 

@@ -9,8 +9,9 @@ from pocketune.layers import FrozenConv2d, QuantisedConv2d
 from pocketune.layers.same_shape import same_shape
 from pocketune.networks.conv import SameConv2d
 from pocketune.networks.int8 import QuantisedSameConv2d
+from pocketune.networks.modules import Factory
 from pocketune.surgery.freeze import FrozenSameConv2d
-from pocketune.surgery.swap import Factory, swap
+from pocketune.surgery.swap import swap
 
 QUANTISED: dict[type[nn.Module], type[QuantisedConv2d]] = {
     nn.Conv2d: QuantisedConv2d,
@@ -50,7 +51,12 @@ def dequantise(network: nn.Module, names: Iterable[str]) -> None:
 
 
 def float_shapes(network: nn.Module) -> nn.Module:
-    """The network with kernels of float and without any values: to plan by."""
+    """The network to plan by: itself, or with kernels of float where it has some of int8.
+
+    It is without any values then.
+    """
+    if not quantised(network):
+        return network
     shapes = copy.deepcopy(network).to("meta")
     dequantise(shapes, quantised(shapes))
     return shapes

@@ -1,11 +1,10 @@
 """Put another module in a module's place."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from torch import nn
 
-Factory = Callable[[nn.Module], nn.Module]
-"""Makes the new module from the one that it replaces."""
+from pocketune.networks.modules import Factory
 
 
 def swap(network: nn.Module, factories: Mapping[str, Factory]) -> None:

@@ -27,9 +27,8 @@ def classifier(network: nn.Module) -> frozenset[str]:
     return parameters_under(network, anatomy(network).classifier)
 
 
-def add_lite_residuals(network: nn.Module, blocks: int = 0) -> nn.Module:
-    """TinyTL's modules beside the last `blocks` blocks, or with 0 all but the first; in place."""
-    branches = list(TinyTL().plan(network).branches.items())
+def add_lite_residuals(network: nn.Module) -> nn.Module:
+    """TinyTL's modules beside all blocks but the first, in place."""
     with torch.device("meta"):
-        add_branches(network, dict(branches[-blocks:]))
+        add_branches(network, TinyTL().plan(network).branches)
     return network

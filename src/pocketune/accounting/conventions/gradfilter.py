@@ -108,7 +108,7 @@ def _no_flops(call: Call, batch: int) -> Flops:
 def _filtered_memory(call: Call) -> Memory:
     """One sum is kept for each input channel and patch of the output."""
     assert isinstance(call.module, FilteredConv2d)
-    kept = 4 * call.module.in_channels * _patches(call)
+    kept = call.module.bits // 8 * call.module.in_channels * _patches(call)
     return Memory(kept if call.weight_trained else 0, 0)
 
 

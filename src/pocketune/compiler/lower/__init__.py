@@ -13,6 +13,7 @@ from pocketune.compiler.lower import (  # noqa: F401 - their rules register them
     conv,
     elementwise,
     group_norm,
+    loss,
     mask,
     norm,
     patches,

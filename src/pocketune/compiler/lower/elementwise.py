@@ -160,6 +160,7 @@ _UNARY: dict[Any, str] = {
     aten.sqrt.default: "Sqrt",
     aten.reciprocal.default: "Reciprocal",
     aten.abs.default: "Abs",
+    aten.round.default: "Round",
     aten.sign.default: "Sign",
     aten.sgn.default: "Sign",
     aten.sigmoid.default: "Sigmoid",
@@ -186,12 +187,19 @@ def _power(context: Context, node: fx.Node, x: Value, exponent: float) -> Value:
     return elementwise(context, "Pow", [x, float(exponent)], x.shape)
 
 
+_CASTS = {
+    torch.float32: TensorProto.FLOAT,
+    torch.uint8: TensorProto.UINT8,
+    torch.int8: TensorProto.INT8,
+}
+
+
 @lowers(aten._to_copy.default)
 def _cast(
     context: Context, node: fx.Node, x: Value, dtype: torch.dtype | None = None, **_: Any
 ) -> Value:
-    if dtype == torch.float32:
-        return elementwise(context, "Cast", [x], x.shape, to=TensorProto.FLOAT)
+    if dtype in _CASTS:
+        return elementwise(context, "Cast", [x], x.shape, to=_CASTS[dtype])
     if dtype is not None and dtype != node.all_input_nodes[0].meta["val"].dtype:
         raise PocketuneError(f"a conversion to {dtype} cannot be compiled; compute in float32")
     return x

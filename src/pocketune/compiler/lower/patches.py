@@ -13,6 +13,7 @@ from pocketune.compiler.lower.conv import input_gradient, kernel_gradient
 from pocketune.compiler.lower.geometry import Geometry
 from pocketune.compiler.lower.value import Value
 from pocketune.layers.patches import before_and_after
+from pocketune.layers.quantised_conv import LARGEST
 
 ops = torch.ops.pocketune
 
@@ -165,6 +166,17 @@ def _kernel_gradient(context: Context, node: fx.Node, g: Value, x: Value, groups
     result = Value(shape_of(node))
     geo = _geometry(result.shape, [1, 1], groups, x.shape[1])
     return kernel_gradient(context, geo, g, x, result)
+
+
+@lowers(ops.int8_scale.default)
+def _int8_scale(context: Context, node: fx.Node, x: Value) -> Value:
+    b = context.builder
+    name = x.rows if context.in_rows(x) else context.plain(x)
+    assert name is not None
+    largest = b.add("ReduceMax", b.add("Abs", name), keepdims=0)
+    scale = b.add("Div", largest, b.constant(float(LARGEST)))
+    one = b.constant(1.0)
+    return Value((), plain=b.add("Where", b.add("Equal", scale, b.constant(0.0)), one, scale))
 
 
 def _geometry(

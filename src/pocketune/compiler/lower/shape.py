@@ -4,10 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from onnx import TensorProto
 from torch import fx
 
-import pocketune.compiler.loss  # noqa: F401 - registers the operator
 from pocketune.compiler.lower.context import Context, lowers, shape_of
 from pocketune.compiler.lower.geometry import Padded
 from pocketune.compiler.lower.value import Value
@@ -189,25 +187,3 @@ def column_sum(context: Context, rows: str, count: int) -> str:
     """Sum over the rows of a matrix (count, C), as (1, C): a product with ones."""
     ones = context.builder.constant(torch.ones(1, count).numpy(), hint="ones")
     return context.builder.add("MatMul", ones, rows)
-
-
-@lowers(torch.ops.pocketune.cross_entropy.default)
-def _cross_entropy(
-    context: Context, node: fx.Node, logits: Value, labels: Value, label_smoothing: float
-) -> tuple[Value, ...]:
-    b, batch = context.builder, logits.shape[0]
-    scores, labels_name = context.plain(logits), context.plain(labels)
-    depth = b.add("Shape", scores, start=1, end=2, hint="classes")
-    low = b.add("Div", b.constant([label_smoothing]), b.add("Cast", depth, to=TensorProto.FLOAT))
-    high = b.add("Add", low, b.constant([1 - label_smoothing]))
-    target = b.add(
-        "OneHot", labels_name, depth, b.add("Concat", low, high, axis=0), axis=1, hint="target"
-    )
-    log_probability = b.add("LogSoftmax", scores, axis=1)
-    total = b.add("ReduceSum", b.add("Mul", target, log_probability), keepdims=0)
-    loss = b.add("Mul", total, b.constant(-1 / batch), hint="loss_value")
-    hit = b.add("Equal", b.add("ArgMax", scores, axis=1, keepdims=0), labels_name)
-    correct = b.add("ReduceSum", b.add("Cast", hit, to=TensorProto.INT64), keepdims=0)
-    difference = b.add("Sub", b.add("Exp", log_probability), target)
-    gradient = b.add("Mul", difference, b.constant(1 / batch))
-    return Value((), plain=loss), Value((), plain=correct), Value(logits.shape, plain=gradient)

@@ -5,7 +5,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from pocketune.surgery.swap import Factory
+from pocketune.errors import PocketuneError
+from pocketune.networks.modules import Factory
 
 BRANCH = "branch"
 """Name of the branch inside its block, and so in the state dict."""
@@ -27,12 +28,14 @@ def add_branches(network: nn.Module, factories: Mapping[str, Factory]) -> None:
 
     Raises:
         AttributeError: if there is no module of that name.
-        KeyError: if a block has a branch already.
+        PocketuneError: if a block has a branch already.
     """
     for name, factory in factories.items():
         block = network.get_submodule(name)
         if hasattr(block, BRANCH):
-            raise KeyError(f"{name} has a {BRANCH} already")
+            raise PocketuneError(
+                f"block {name} has a side branch already; begin with a network that has none"
+            )
         branch = factory(block).train(block.training)
         branch.is_side_branch = True  # type: ignore[assignment]
         block.add_module(BRANCH, branch)

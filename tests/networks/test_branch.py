@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from pocketune.errors import PocketuneError
 from pocketune.networks import anatomy, create_network
 from pocketune.surgery import add_branches
 
@@ -59,7 +60,7 @@ def test_branch_is_in_the_mode_of_its_block(network: nn.Module, training: bool) 
 
 def test_a_second_branch_on_a_block_is_an_error(network: nn.Module) -> None:
     add_branches(network, {"features.3": pointwise})
-    with pytest.raises(KeyError, match="branch"):
+    with pytest.raises(PocketuneError, match=r"features\.3 has a side branch already"):
         add_branches(network, {"features.3": pointwise})
 
 

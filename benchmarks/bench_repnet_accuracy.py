@@ -1,0 +1,178 @@
+"""What pruning for memory costs in accuracy, and what retraining wins back.
+
+    python benchmarks/bench_repnet_accuracy.py [--data FOLDER] [--network mbv2-w0.35] [--seeds 4]
+
+A network pretrained on ImageNet loses hidden channels of its first four blocks, by the paper's
+ratios (30, 78, 46 and 46 %) or those that ``--target`` takes, the least active ones over
+Imagenette's 700 training photos. It is retrained on the same photos to follow the predictions of
+the unpruned one, which takes no labels. Its accuracy is that on Imagenette's 500 photos of
+ImageNet's validation part, among all 1000 classes. Then Rep-Net is trained on two sets of flowers,
+on the whole and on the pruned and retrained network (5 epochs, batch 8, Adam, rates as published:
+2e-4, and 1e-3 for the side modules). Skipped where the data are not at hand. With the defaults
+about 25 minutes on one core, by estimate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import torch
+from torch import nn
+
+import pocketune
+from bench_accuracy import NETWORKS, Pretrained, unpack
+from pocketune.compiler.build import build_kit, create_measured, spread_batches
+from pocketune.compiler.trace import normalize
+from pocketune.data import ImageDataset, Loader, load_splits
+from pocketune.device.progress import Silent
+from pocketune.pruning import plan_pruning
+from pocketune.pruning.retraining import Recipe
+from pocketune.tables.repnet import PRUNED
+from report import table, write
+
+BATCH, EPOCHS = 8, 5
+RATES = {"lr": 2e-4, "side_lr": 1e-3}
+SETS = ("flowers", "flower_photos")
+
+
+def imagenette(data: Path, folder: Path) -> tuple[ImageDataset, ImageDataset, list[int]]:
+    """Training and validation photos, and for each of their classes its number among 1000."""
+    with zipfile.ZipFile(data / "imagenet" / "imagenette10_160.zip") as archive:
+        archive.extractall(folder)
+        listed = csv.DictReader(io.StringIO(archive.read("labels.csv").decode()))
+        numbers = {row["wnid"]: int(row["imagenet_index"]) for row in listed}
+    splits = load_splits(folder)
+    assert splits.val is not None
+    return splits.train, splits.val, [numbers[wnid] for wnid in splits.train.classes]
+
+
+@torch.inference_mode()
+def top1(network: nn.Module, photos: ImageDataset, numbers: list[int], size: int) -> float:
+    """Percent of the photos whose class is the likeliest of all 1000."""
+    norm: Any = network.normalization
+    network.eval()
+    hits = 0
+    for batch in Loader(photos, size=size, batch=32, train=False).epoch(0):
+        images = normalize(torch.from_numpy(batch.images), norm.mean, norm.std)
+        wanted = torch.tensor(numbers)[torch.from_numpy(batch.labels)]
+        hits += int((network(images).argmax(1) == wanted).sum())
+    return 100 * hits / len(photos)
+
+
+def choose(network: nn.Module, target: str, size: int) -> dict[str, float]:
+    """Share of the hidden channels to remove: the paper's, or what a target takes."""
+    return PRUNED if target == "paper" else plan_pruning(network, target, size=size).ratios
+
+
+def peak(network: nn.Module, size: int) -> float:
+    """MB that Rep-Net takes at its peak for one image, by the papers' rules."""
+    adapted = pocketune.adapt(network, pocketune.RepNet())
+    return pocketune.profile_memory(adapted, size=size).peak.peak_bytes / 1e6
+
+
+def transfer(weights: Path, made_for: Pretrained, photos: Path, seeds: int) -> list[float]:
+    """Top-1 on the test photos after Rep-Net, once for each seed."""
+    scores = []
+    with tempfile.TemporaryDirectory() as scratch:
+        kit = Path(scratch) / "kit"
+        build_kit(
+            kit,
+            network=made_for.network,
+            method=pocketune.RepNet(),
+            weights=str(weights),
+            width=made_for.width,
+            padding=made_for.padding,
+            size=made_for.size,
+            batch=BATCH,
+            photos=load_splits(photos / "train", val_fraction=0.0).train,
+        )
+        for seed in range(seeds):
+            result = pocketune.train(
+                kit,
+                photos / "train",
+                out=Path(scratch) / f"run{seed}",
+                epochs=EPOCHS,
+                seed=seed,
+                val_fraction=0.0,
+                checkpoint_seconds=None,
+                progress=Silent(),
+                **RATES,
+            )
+            scores.append(100 * pocketune.evaluate(result.run, photos / "test").top1)
+    return scores
+
+
+def spread(scores: list[float]) -> str:
+    return f"{mean(scores):.1f}" + (f" ± {stdev(scores):.1f}" if len(scores) > 1 else "")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, default=Path(__file__).parents[2] / "shared" / "data")
+    parser.add_argument("--network", choices=NETWORKS, default="mbv2-w0.35")
+    parser.add_argument("--target", default="paper", help="'paper', 'cumulative' or a size")
+    parser.add_argument("--retrain-epochs", type=int, default=20)
+    parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument("--photos", nargs="+", choices=SETS, default=SETS)
+    options = parser.parse_args()
+    if not options.data.is_dir():
+        sys.exit(f"skipped: no images and weights at {options.data}; name their folder with --data")
+    made_for = NETWORKS[options.network]
+    weights = options.data / "weights" / f"{options.network}.float32.safetensors"
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        train, val, numbers = imagenette(options.data, folder / "imagenette")
+        whole = create_measured(
+            made_for.network,
+            weights=str(weights),
+            width=made_for.width,
+            padding=made_for.padding,
+            size=made_for.size,
+            photos=train,
+        )
+        ratios = choose(whole, options.target, made_for.size)
+        pruned = pocketune.prune(whole, ratios, images=spread_batches(whole, train, made_for.size))
+        before, after = (peak(network, made_for.size) for network in (whole, pruned))
+        imagenet = {"whole": top1(whole, val, numbers, made_for.size)}
+        imagenet["pruned"] = top1(pruned, val, numbers, made_for.size)
+        print(ratios, before, after, imagenet, flush=True)
+        pocketune.save_network(whole, folder / "whole.safetensors")
+        recipe = Recipe(epochs=options.retrain_epochs, size=made_for.size)
+        out = folder / "retrained.safetensors"
+        pocketune.retrain(pruned, train, out, recipe=recipe, teacher=whole, accelerator="cpu")
+        imagenet["pruned, retrained"] = top1(pruned, val, numbers, made_for.size)
+        print(imagenet, flush=True)
+        scores: dict[str, dict[str, str]] = {"whole": {}, "pruned, retrained": {}}
+        for name in options.photos:
+            photos = unpack(options.data, name, folder / name)
+            for label, file in (("whole", "whole.safetensors"), ("pruned, retrained", out.name)):
+                found = transfer(folder / file, made_for, photos, options.seeds)
+                scores[label][name] = spread(found)
+                print(name, label, found, flush=True)
+    removed = ", ".join(f"{block} {ratio:.0%}" for block, ratio in ratios.items())
+    note = (
+        f"{options.network} at {made_for.size} px, ratios {options.target}: without {removed} of "
+        f"the hidden channels the peak of one image falls from {before:.2f} to {after:.2f} MB by "
+        f"the papers' rules. Retrained for {options.retrain_epochs} epochs on 700 photos without "
+        f"labels. Rep-Net: {EPOCHS} epochs, batch {BATCH}, {RATES}; mean ± standard deviation of "
+        f"{options.seeds} seeds, after the last step."
+    )
+    rows = [
+        [label, f"{percent:.1f}", *(scores.get(label, {}).get(name, "") for name in SETS)]
+        for label, percent in imagenet.items()
+    ]
+    header = ["network", "ImageNet top-1 %, 500 photos", *SETS]
+    title = f"Pruning for memory, and accuracy: {options.network}"
+    write(f"repnet_accuracy_{options.network}", title, f"{note}\n\n{table(header, rows)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""Let filtered convolutions hand their gradients on in patches."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from itertools import pairwise
+
+import torch
+from torch import nn
+
+from pocketune.errors import PocketuneError
+from pocketune.layers import MASKS, FilteredConv2d, FrozenBatchNorm2d, PooledActivation
+from pocketune.networks import anatomy
+from pocketune.networks.blocks import Block, Layer
+from pocketune.surgery.swap import swap
+
+Link = tuple[Layer, Layer]
+"""A layer, and the one that alone reads what it makes."""
+
+_PROBE = (1, 3, 64, 64)
+"""Shape of what a forward pass is tried with; a network that cannot take it stays as it is."""
+
+
+def chain_filters(network: nn.Module) -> tuple[tuple[str, ...], ...]:
+    """Chain consecutive filtered convolutions wherever that leaves the gradients as they are.
+
+    It does between two convolutions of one patch size and alignment, the second of which keeps
+    the size but for its stride, where nothing lies between them but a norm on fixed statistics
+    with a frozen scale and one of the activations in `pocketune.layers.MASKS`, or where one ends a
+    linear bottleneck and the other begins the next block. Squeeze-excite, norms on the batch's
+    statistics and sums in front of an activation end a chain.
+
+    Args:
+        network: changed in place; one without an anatomy stays as it is.
+
+    Returns:
+        The chains, each the paths of its convolutions in the order in which they run.
+    """
+    try:
+        links = [link for link in _links(network) if _fits(network, *link)]
+    except PocketuneError:  # no blocks are known
+        return ()
+    links = _closed(network, links)
+    if not links or not _runs(network, links):
+        return ()
+    _apply(network, links)
+    return tuple(_chains(links))
+
+
+def _links(network: nn.Module) -> Iterator[Link]:
+    """Neighbours inside a block, and across the border of two where the first ends linearly."""
+    body = anatomy(network)
+    for block in body.blocks:
+        for link in pairwise(_main(block)):
+            if block.squeeze_excite is None or link[0].role != "depthwise":
+                yield link
+    for before, after in pairwise([*map(_main, body.blocks), list(body.head)]):
+        if before[-1].activation is None and after:
+            yield before[-1], after[0]
+
+
+def _main(block: Block) -> list[Layer]:
+    return [layer for layer in block.layers if layer.role != "downsample"]
+
+
+def _fits(network: nn.Module, first: Layer, second: Layer) -> bool:
+    """Whether the gradient between two layers may stay in patches."""
+    a, b = (network.get_submodule(layer.conv) for layer in (first, second))
+    if not (isinstance(a, FilteredConv2d) and type(b) is FilteredConv2d):
+        return False
+    if (a.patch, a.alignment) != (b.patch, b.alignment) or not _keeps_places(b):
+        return False
+    norm = network.get_submodule(first.norm) if first.norm else None
+    if isinstance(norm, FrozenBatchNorm2d):
+        if norm.weight.requires_grad:
+            return False
+    elif norm is not None:
+        return False
+    return not first.activation or type(network.get_submodule(first.activation)) in MASKS
+
+
+def _keeps_places(conv: FilteredConv2d) -> bool:
+    """Whether its input's patches begin where those of the map before it do, at any size."""
+    if isinstance(conv.padding, str) or conv.padding_mode != "zeros":
+        return False
+    centred = all(
+        k % 2 and 2 * pad == step * (k - 1)
+        for k, pad, step in zip(conv.kernel_size, conv.padding, conv.dilation, strict=True)
+    )
+    return centred and (conv.alignment != "reference" or conv.stride == (1, 1))
+
+
+def _closed(network: nn.Module, links: list[Link]) -> list[Link]:
+    """Without those links between blocks whose map is also added to one that is not pooled."""
+    blocks = anatomy(network).blocks
+    while True:
+        linked = {first.conv for first, _ in links}
+        leaves = [_main(block)[-1].conv in linked for block in blocks]
+        dropped = {
+            _main(block)[-1].conv
+            for i, block in enumerate(blocks)
+            if leaves[i] and not _sums_are_pooled(network, i, leaves)
+        }
+        if not dropped:
+            return links
+        links = [(first, second) for first, second in links if first.conv not in dropped]
+
+
+def _sums_are_pooled(network: nn.Module, i: int, leaves: list[bool]) -> bool:
+    """Whether the sums that make block i's output, and that it goes into, are of pooled maps."""
+    blocks = anatomy(network).blocks
+    if blocks[i].residual and leaves[i - 1 : i] != [True] and _trained_before(network, i):
+        return False
+    return not (i + 1 < len(blocks) and blocks[i + 1].residual and not leaves[i + 1])
+
+
+def _trained_before(network: nn.Module, i: int) -> bool:
+    body = anatomy(network)
+    stem = (layer.conv for layer in body.stem)
+    return any(
+        parameter.requires_grad
+        for path in (*stem, *(block.name for block in body.blocks[:i]))
+        for parameter in network.get_submodule(path).parameters()
+    )
+
+
+def _runs(network: nn.Module, links: list[Link]) -> bool:
+    """Whether pooled maps pass through the network's own code where its anatomy says they do."""
+    probe = copy.deepcopy(network).eval()
+    _apply(probe, links)
+    weight = next(probe.parameters())
+    try:
+        with torch.enable_grad():
+            probe(weight.new_zeros(_PROBE))
+    except (PocketuneError, RuntimeError, TypeError, AttributeError):
+        return False
+    return True
+
+
+def _apply(network: nn.Module, links: list[Link]) -> None:
+    for first, _ in links:
+        network.get_submodule(first.conv).passes_pooled = True  # type: ignore[assignment]
+    activations = {first.activation for first, _ in links if first.activation}
+    swap(network, dict.fromkeys(sorted(activations), PooledActivation))
+
+
+def _chains(links: list[Link]) -> Iterator[tuple[str, ...]]:
+    following = {first.conv: second.conv for first, second in links}
+    ends = set(following.values())
+    for start in (conv for conv in following if conv not in ends):
+        chain = [start]
+        while chain[-1] in following:
+            chain.append(following[chain[-1]])
+        yield tuple(chain)

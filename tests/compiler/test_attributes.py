@@ -1,0 +1,205 @@
+"""Images with attributes, from a table to an exported model, on both engines."""
+
+import csv
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from pocketune.compiler import compile
+from pocketune.compiler.build import build_kit
+from pocketune.compiler.torch_engine import TorchEngine
+from pocketune.compiler.torch_run import TorchEngines
+from pocketune.data import center_crop, load_image, load_splits
+from pocketune.device import (
+    AttributeEvaluation,
+    Interrupted,
+    Kit,
+    Prediction,
+    evaluate,
+    export,
+    predict,
+    resume,
+    train,
+)
+from pocketune.device.losses import BINARY_CROSS_ENTROPY, LOSSES
+from pocketune.device.onnx_engine import OnnxEngine
+from pocketune.device.progress import Silent
+from pocketune.device.runtime import open_session
+from pocketune.errors import PocketuneError
+from pocketune.methods import BiasAndLast, LastLayer, adapt
+from pocketune.networks import Normalization
+
+from ..device.run_folders import assert_same_end, lines
+from .networks import SIZE, tiny
+
+NAMES = ("red", "green", "blue")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Photos with any number of three colours in them, their table, and a kit of a real network."""
+    folder, rng = tmp_path_factory.mktemp("place"), np.random.default_rng(0)
+    rows = []
+    for number in range(24):
+        has = [number >> bit & 1 for bit in range(3)]
+        pixels = rng.normal(np.array(has) * 150 + 50, 30, (20, 24, 3)).clip(0, 255)
+        Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{number:02}.png")
+        rows.append([f"{number:02}.png", *has])
+    with (folder / "table.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["file", *NAMES], *rows])
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    build_kit(
+        folder / "kit",
+        network="resnet18",
+        method=LastLayer(),
+        width=0.125,
+        size=32,
+        batch=4,
+        label_smoothing=0.1,
+        photos=load_splits(folder / "table.csv").train,
+        save_network=folder / "values.safetensors",
+    )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def learnt(tmp_path_factory: pytest.TempPathFactory, place: Path) -> Path:
+    """A run of a network whose last layer can tell these colours."""
+    network = adapt(tiny(channels=8), LastLayer())
+    folder = tmp_path_factory.mktemp("learnt")
+    kit = compile(
+        network, folder / "kit", batch=4, size=SIZE, classes=NAMES, loss=BINARY_CROSS_ENTROPY
+    )
+    run(place, folder / "run", kit=kit, steps=None, epochs=15, lr=0.1)
+    return folder / "run"
+
+
+def run(place: Path, out: Path, *, kit: Kit | None = None, **options):
+    options = {"steps": 6, "seed": 3, "progress": Silent(), **options}
+    return train(kit or place / "kit", place / "table.csv", out=out, **options)
+
+
+def test_the_kit_is_made_for_the_table(place: Path) -> None:
+    manifest = Kit.open(place / "kit").manifest
+    assert (manifest.loss, manifest.classes) == (BINARY_CROSS_ENTROPY, NAMES)
+
+
+def test_it_learns_and_the_best_epoch_has_the_best_mean_accuracy(learnt: Path) -> None:
+    epochs = lines(learnt, "epoch")
+    assert epochs[-1]["loss"] < 0.7 * epochs[0]["loss"]
+    assert all(0 <= line["accuracy"] <= 1 for line in epochs)
+    (end,) = lines(learnt, "end")
+    assert end["best_accuracy"] == max(line["validation_accuracy"] for line in epochs)
+    result = evaluate(learnt)
+    assert isinstance(result, AttributeEvaluation)
+    assert result.accuracy == pytest.approx(end["best_accuracy"])
+
+
+def test_both_engines_train_to_the_same(place: Path, tmp_path: Path) -> None:
+    for name, engine in (
+        ("onnx", None),
+        ("torch", TorchEngines(network=place / "values.safetensors")),
+    ):
+        run(place, tmp_path / name, engine=engine, optimizer="sgd", lr=1e-3)
+    one, other = (lines(tmp_path / name, "step") for name in ("onnx", "torch"))
+    for key in ("loss", "accuracy", "gradient_norm"):
+        np.testing.assert_allclose([x[key] for x in one], [x[key] for x in other], rtol=1e-3)
+
+
+def test_a_stopped_run_ends_with_the_same_bits(place, tmp_path, monkeypatch) -> None:
+    run(place, tmp_path / "whole")
+    gradients, calls = OnnxEngine.gradients, 0
+
+    def interrupting(*arguments):
+        nonlocal calls
+        calls += 1
+        if calls == 4:
+            signal.raise_signal(signal.SIGINT)
+        return gradients(*arguments)
+
+    monkeypatch.setattr(OnnxEngine, "gradients", interrupting)
+    with pytest.raises(Interrupted):
+        run(place, tmp_path / "run")
+    resume(tmp_path / "run", progress=Silent())
+    assert_same_end(tmp_path / "run", tmp_path / "whole")
+
+
+def test_evaluation_agrees_with_prediction(learnt: Path, place: Path, tmp_path: Path) -> None:
+    dataset = load_splits(place / "table.csv", val_fraction=1).val
+    truth = dict(zip(dataset.names, dataset.labels.astype(bool), strict=True))
+    counts = np.zeros((3, 2, 2), int)
+    for result in predict(learnt, [place / name for name in dataset.names]):
+        assert isinstance(result, Prediction)
+        shares = [guess.probability for guess in result.guesses]
+        assert shares == sorted(shares, reverse=True)
+        told = {guess.label: guess.probability > 0.5 for guess in result.guesses}
+        for number, name in enumerate(NAMES):
+            counts[number, int(truth[Path(result.name).name][number]), int(told[name])] += 1
+    found = evaluate(learnt, place / "table.csv")
+    assert isinstance(found, AttributeEvaluation)
+    np.testing.assert_array_equal(found.counts, counts)
+    assert found.images == 24
+    right = counts[:, 0, 0] + counts[:, 1, 1]
+    assert found.accuracy == pytest.approx(right.sum() / 72)
+    assert [a.accuracy for a in found.per_attribute] == pytest.approx(list(right / 24))
+    assert [a.present for a in found.per_attribute] == [12, 12, 12]
+    assert found.per_attribute[0].recall == pytest.approx(counts[0, 1, 1] / 12)
+    assert found.per_attribute[0].precision == pytest.approx(
+        counts[0, 1, 1] / counts[0, :, 1].sum()
+    )
+    found.write_per_class(tmp_path / "attributes.csv")
+    assert len((tmp_path / "attributes.csv").read_text().splitlines()) == 4
+
+
+def test_an_exported_model_tells_its_loss(learnt: Path, place: Path, tmp_path: Path) -> None:
+    session = open_session(export(learnt, tmp_path / "model.onnx"), as_written=False)
+    loss = LOSSES[session.get_modelmeta().custom_metadata_map["loss"]]
+    (result,) = predict(learnt, [place / "05.png"])
+    assert isinstance(result, Prediction)
+    image = center_crop(load_image(place / "05.png"), SIZE)[None]
+    (probabilities,) = loss.probabilities(session.run(["logits"], {"images": image})[0])
+    told = {guess.label: guess.probability for guess in result.guesses}
+    assert [told[name] for name in NAMES] == pytest.approx(list(probabilities), abs=1e-5)
+
+
+def test_a_kit_for_other_attributes_begins_with_a_new_output_layer(place, tmp_path) -> None:
+    text = (place / "table.csv").read_text().replace("red,green,blue", "warm,green,cold")
+    (tmp_path / "other.csv").write_text(text.replace("\n", f"\n{place}/").removesuffix(f"{place}/"))
+    result = train(
+        place / "kit", tmp_path / "other.csv", out=tmp_path / "run", steps=1, progress=Silent()
+    )
+    assert result.classes == ("warm", "green", "cold")
+
+
+def test_accumulated_parts_give_the_gradient_of_the_whole() -> None:
+    network, rng = adapt(tiny(channels=8), BiasAndLast()), np.random.default_rng(0)
+    network.normalization = Normalization()
+    images = rng.integers(0, 256, (4, SIZE, SIZE, 3), np.uint8)
+    labels = rng.integers(0, 2, (4, 3), np.uint8)
+    whole = TorchEngine(network, batch=4, size=SIZE).gradients(images, labels, rng)
+    part = TorchEngine(network, batch=1, size=SIZE)
+    parts = [part.gradients(images[i : i + 1], labels[i : i + 1], rng) for i in range(4)]
+    assert np.mean([p.loss for p in parts]) == pytest.approx(whole.loss, rel=1e-6)
+    assert sum(p.correct for p in parts) == pytest.approx(whole.correct)
+
+
+def test_a_loss_that_does_not_exist(tmp_path: Path) -> None:
+    with pytest.raises(PocketuneError, match="loss='hinge' is unknown; choose from cross_entropy"):
+        compile(adapt(tiny(), LastLayer()), tmp_path / "kit", batch=2, size=SIZE, loss="hinge")
+
+
+def test_a_kit_is_for_classes_or_for_attributes(place: Path, learnt: Path, tmp_path: Path) -> None:
+    kit = compile(adapt(tiny(), LastLayer()), tmp_path / "kit", batch=2, size=SIZE)
+    with pytest.raises(PocketuneError, match="this kit is for classes"):
+        train(kit, place / "table.csv", out=tmp_path / "run")
+    for name in ("a", "b"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for file in ("00.png", "01.png"):
+            (tmp_path / "photos" / name / file).write_bytes((place / file).read_bytes())
+    with pytest.raises(PocketuneError, match="this kit is for attributes"):
+        evaluate(learnt, tmp_path / "photos")

@@ -1,0 +1,29 @@
+"""Rounding to 8 bits with one scale."""
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pocketune.layers.int8_patches import from_int8, in_int8, to_int8
+
+
+@given(
+    values=st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=40),
+    exponent=st.integers(-20, 20),
+)
+def test_no_element_is_off_by_more_than_half_a_scale(values: list[float], exponent: int) -> None:
+    x = torch.tensor(values, dtype=torch.float64) * 2.0**exponent
+    whole, scale = to_int8(x)
+    assert whole.dtype == torch.int8
+    assert whole.abs().max() <= 127
+    found = from_int8(whole, scale)
+    assert ((found - x).abs() <= scale / 2 * (1 + 1e-9)).all()
+    assert torch.equal(in_int8(x), found)
+
+
+def test_the_largest_magnitude_is_exact_and_zero_stays_zero() -> None:
+    x = torch.tensor([-2.54, 0.0, 1.27])
+    torch.testing.assert_close(in_int8(x), torch.tensor([-2.54, 0.0, 1.28]))
+    whole, scale = to_int8(torch.zeros(3))
+    assert whole.tolist() == [0, 0, 0]
+    assert scale == 1

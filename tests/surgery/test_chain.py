@@ -1,0 +1,147 @@
+"""Which filtered convolutions are chained, and that their gradients stay what they are."""
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from pocketune.layers import FilteredConv2d, FrozenBatchNorm2d
+from pocketune.methods import GradientFilter, Method, MobileTL, SignedBackward, TopBlocks, adapt
+from pocketune.networks import create_network, list_networks
+from pocketune.surgery import chain_filters, freeze_batch_norms
+
+
+def network(name: str) -> nn.Module:
+    options = {} if name == "mcunet_5fps" else {"width": 0.25}
+    return create_network(name, classes=4, **options).eval()
+
+
+def gradients(adapted: nn.Module) -> dict[str, Tensor]:
+    x = torch.randn(1, 3, 50, 64, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    adapted(x).square().sum().backward()
+    return {name: p.grad for name, p in adapted.named_parameters() if p.grad is not None}
+
+
+def check(adapted: nn.Module) -> None:
+    """Gradients in float64, chained and not."""
+    adapted = adapted.double()
+    apart = copy.deepcopy(adapted)
+    for module in apart.modules():
+        if isinstance(module, FilteredConv2d):
+            module.passes_pooled = False
+    torch.testing.assert_close(gradients(adapted), gradients(apart))
+
+
+@pytest.mark.parametrize("name", [n for n in list_networks() if n not in ("resnet34",)])
+def test_every_network(name: str) -> None:
+    adapted = adapt(network(name), GradientFilter(layers=9))
+    assert adapted.filter_chains
+    check(adapted)
+
+
+def test_runs_through_linear_bottlenecks_and_their_shortcuts() -> None:
+    """From the middle of a residual block, whose input is frozen, to the head."""
+    adapted = adapt(network("mobilenet_v2"), GradientFilter(layers=9))
+    assert adapted.filter_chains == (
+        (
+            "features.15.conv.1.0",
+            "features.15.conv.2",
+            "features.16.conv.0.0",
+            "features.16.conv.1.0",
+            "features.16.conv.2",
+            "features.17.conv.0.0",
+            "features.17.conv.1.0",
+            "features.17.conv.2",
+            "features.18.0",
+        ),
+    )
+
+
+def test_a_map_that_is_added_where_gradients_are_whole_ends_a_chain() -> None:
+    """Block 16 adds its input to what its projection makes, which is not filtered."""
+    block = tuple(f"features.15.conv.{layer}" for layer in ("0.0", "1.0", "2"))
+    adapted = adapt(
+        network("mobilenet_v2"), GradientFilter(layers=(*block, "features.16.conv.0.0"))
+    )
+    assert adapted.filter_chains == (block,)
+    check(adapted)
+
+
+def test_a_shortcut_that_is_trained_before_ends_a_chain() -> None:
+    """Block 16 adds to its projection's output what a convolution that is not filtered made."""
+    block = tuple(f"features.16.conv.{layer}" for layer in ("0.0", "1.0", "2"))
+    following = "features.17.conv.0.0"
+    original = network("mobilenet_v2")
+    adapted = adapt(original, GradientFilter(layers=(*block, following)))
+    assert adapted.filter_chains == ((*block, following),)
+    apart = adapt(original, TopBlocks(blocks=4) + GradientFilter(layers=(*block, following)))
+    freeze_batch_norms(apart, keep=())
+    for norm in apart.modules():
+        if isinstance(norm, FrozenBatchNorm2d):
+            norm.requires_grad_(False)
+    assert chain_filters(apart) == (block,)
+    check(apart)
+
+
+def test_resnets_are_chained_inside_their_blocks() -> None:
+    adapted = adapt(network("resnet18"), GradientFilter(layers=4))
+    assert adapted.filter_chains == (
+        ("layer4.0.conv1", "layer4.0.conv2"),
+        ("layer4.1.conv1", "layer4.1.conv2"),
+    )
+
+
+def test_squeeze_excite_ends_a_chain() -> None:
+    adapted = adapt(network("mobilenet_v3_small"), GradientFilter(layers=4))
+    assert adapted.filter_chains == (("features.11.block.3.0", "features.12.0"),)
+
+
+@pytest.mark.parametrize(
+    ("method", "chains"),
+    [
+        (TopBlocks(1) + GradientFilter(layers="trained"), 0),  # the batch's statistics
+        (MobileTL(1) + GradientFilter(layers="trained"), 1),  # shifts are trained, scales are not
+        (GradientFilter(layers=4) + SignedBackward(), 1),
+        (GradientFilter(layers=4, alignment="reference"), 1),
+        (GradientFilter(layers=4, patch=7, alignment="paper"), 1),
+    ],
+    ids=str,
+)
+def test_sums_of_methods(method: Method, chains: int) -> None:
+    adapted = adapt(network("mobilenet_v2"), method)
+    assert len(adapted.filter_chains) == chains
+    check(adapted)
+
+
+def test_one_pooling_between_two_filters_is_no_link() -> None:
+    last, before = ("layer4.1.conv2",), ("layer4.1.conv1",)
+    method = GradientFilter(2, layers=last) + GradientFilter(4, layers=before)
+    assert adapt(network("resnet18"), method).filter_chains == ()
+
+
+class Detour(nn.Module):
+    """A norm that looks at its input besides."""
+
+    def __init__(self, norm: nn.Module) -> None:
+        super().__init__()
+        self.norm = norm
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.norm(x * 1.0)
+        return y
+
+
+def test_a_network_that_does_more_than_its_anatomy_tells_stays_as_it_is() -> None:
+    original = network("resnet18")
+    original.layer4[1].bn1 = Detour(original.layer4[1].bn1)
+    adapted = adapt(original, GradientFilter(layers=4))
+    assert adapted.filter_chains == ()
+    check(adapted)
+
+
+def test_a_network_without_blocks_stays_as_it_is() -> None:
+    conv = FilteredConv2d(3, 3, 1)
+    plain = nn.Sequential(conv, nn.ReLU(), FilteredConv2d(3, 3, 1))
+    assert chain_filters(plain) == ()
+    assert not conv.passes_pooled

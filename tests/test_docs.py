@@ -1,0 +1,69 @@
+"""What README and docs/ show can be called: imports, arguments, commands and their options."""
+
+import ast
+import inspect
+import re
+import shlex
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import typer
+from typer.core import TyperGroup
+
+import pocketune
+from pocketune.cli.app import app
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(page: Path) -> list[str]:
+    """The pieces of Python on a page."""
+    return re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.S | re.M)
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    """Command lines that begin with `pocketune`, joined where a backslash continues them."""
+    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+    for line in re.findall(r"^(?: {4}|\$ )pocketune +(.+)$", text, re.M):
+        yield shlex.split(line, comments=True)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_names_what_there_is(page: Path) -> None:
+    for block in blocks(page):
+        names = {"pocketune": pocketune}
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.ImportFrom):
+                module = import_module(str(node.module))
+                names |= {
+                    alias.asname or alias.name: getattr(module, alias.name) for alias in node.names
+                }
+        for call in (node for node in ast.walk(ast.parse(block)) if isinstance(node, ast.Call)):
+            if (function := _resolve(call.func, names)) is not None and "pocketune" in str(
+                getattr(function, "__module__", "")
+            ):
+                keywords = {str(keyword.arg): None for keyword in call.keywords}
+                inspect.signature(function).bind(*call.args, **keywords)
+
+
+def _resolve(function: ast.expr, names: dict[str, object]) -> object:
+    """What `name` or `module.name` stands for; None where that cannot be told."""
+    if isinstance(function, ast.Name):
+        return names.get(function.id)
+    if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
+        owner = names.get(function.value.id)
+        return None if owner is None else getattr(owner, function.attr)
+    return None
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_have_these_options(page: Path) -> None:
+    for line in commands(page):
+        command, arguments = typer.main.get_command(app), line
+        while isinstance(command, TyperGroup):
+            name, *arguments = arguments
+            command = command.commands[name]
+        command.make_context(name, list(arguments))
