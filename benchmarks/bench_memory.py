@@ -84,7 +84,9 @@ def work(kit: str, photos: str, out: str) -> None:
     from pocketune.device.optimizer import state_slots
     from pocketune.device.prediction import predict_memory
     from pocketune.device.progress import Silent
+    from pocketune.device.reclaim import reclaim
 
+    reclaim()
     predicted = predict_memory(
         pocketune.Kit.open(kit),
         process=process_memory().current,

@@ -16,6 +16,7 @@ from PIL import Image
 from pocketune.device.engine import FloatArray, Gradients, State
 from pocketune.device.kit_writer import write_kit
 from pocketune.device.manifest import ClassifierSpec, Manifest, TensorSpec
+from pocketune.device.onnx_protobuf import message, serialize, text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -109,8 +110,8 @@ def write_softmax_kit(path: Path, *, classes: tuple[str, ...] = CLASSES, batch: 
         flops={"step": 0, "predict": 0},
     )
     files = {
-        "step.onnx": b"step",
-        "predict.onnx": b"predict",
+        "step.onnx": serialize([message(7)]),  # models of an empty graph
+        "predict.onnx": serialize([message(7), text(2, "predict")]),
         "parameters.safetensors": safetensors.numpy.save(state),
     }
     return write_kit(path, manifest, files)

@@ -54,7 +54,9 @@ def _training_memory(kit: Kit) -> dict[str, int]:
     from pocketune.device.memory import process_memory
     from pocketune.device.optimizer import state_slots
     from pocketune.device.prediction import predict_memory
+    from pocketune.device.reclaim import reclaim
 
+    reclaim()
     process, classes = process_memory().current, len(kit.manifest.classes)
     return {
         name: predict_memory(

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from pocketune.device import runtime
 from pocketune.device.kit import Kit
 from pocketune.device.manifest import FEATURES, STEP, KitError
-from pocketune.device.reclaim import reclaim
+from pocketune.device.reclaim import freed_at_once, reclaim
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -37,9 +37,10 @@ class Graph:
         model = kit.source(name)
         reclaim()
         try:
-            self._session = runtime.open_session(
-                model, as_written=name == STEP, integers=name == FEATURES and _integers(kit)
-            )
+            with freed_at_once():
+                self._session = runtime.open_session(
+                    model, as_written=name == STEP, integers=name == FEATURES and _integers(kit)
+                )
         except Exception as error:  # the runtime's own types, which have no base in common
             raise KitError(
                 f"{where} cannot be opened: it is damaged, or made for a newer runtime "

@@ -8,6 +8,9 @@ protobuf.dev/programming-guides/encoding.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +73,38 @@ def parse(message: Buffer) -> Iterator[Field]:
             raise ProtobufError("cut off in the middle of a field")
         yield Field(number, wire, data[position : position + length])
         position += length
+
+
+_GRAPH, _NODE, _INITIALIZER = 7, 1, 5
+
+
+class GraphSize(NamedTuple):
+    """Bytes of a model's initializers, of the largest of them, and the number of its nodes."""
+
+    weights: int
+    largest: int
+    nodes: int
+
+
+def graph_size(source: Path | bytes) -> GraphSize:
+    """How large a model is; a file is not read whole.
+
+    Raises:
+        ProtobufError: It is not a model.
+    """
+    if isinstance(source, bytes):
+        return _graph_size(source)
+    with source.open("rb") as file:
+        return _graph_size(memoryview(mmap(file.fileno(), 0, access=ACCESS_READ)))
+
+
+def _graph_size(model: Buffer) -> GraphSize:
+    fields = [
+        field for part in parse(model) if part.number == _GRAPH for field in parse(part.buffer)
+    ]
+    weights = [len(field.buffer) for field in fields if field.number == _INITIALIZER]
+    nodes = sum(field.number == _NODE for field in fields)
+    return GraphSize(sum(weights), max(weights, default=0), nodes)
 
 
 def serialize(fields: Iterable[Field]) -> bytes:

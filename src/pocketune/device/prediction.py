@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pocketune.data.loader import AHEAD
-from pocketune.device.manifest import FEATURES, STEP
+from pocketune.device.manifest import FEATURES, PREDICT, STEP, KitError
+from pocketune.device.onnx_protobuf import ProtobufError, graph_size
 from pocketune.device.size import format_size
 
 if TYPE_CHECKING:
     from pocketune.device.kit import Kit
 
 
-# Fitted with ONNX Runtime 1.31 to the peaks of processes that made steps of the five baseline
-# methods for MobileNetV2 at 224 px; they reproduce those to within 5 %.
-RUNTIME = 22_000_000
-"""Bytes that the runtime takes once: mostly its own code, whose pages come in when first run."""
-GRAPH_COPIES = 2
-"""A graph's weights are resident as parsed and in the layout that the processor wants."""
-NODE_BYTES = 3500
+# Measured with ONNX Runtime 1.31 on Linux, graph by graph; the first and the last are fitted to the
+# peaks of whole runs, those of benchmarks/bench_memory.py.
+RUNTIME = 24_000_000
+"""What runtime and training loop take once: mostly pages of code, once it has run, and threads."""
+NODE_BYTES = 4_400
 """What the runtime holds for a node of a graph, whatever it computes."""
-ARENA_OVERHEAD = 1.45
+OPENING_COPIES, OPENING_LARGEST = 2, 3
+"""Copies at once, while a frozen part is opened, of all its weights, as parsed and as tensors, and
+further ones of its largest, which is put into the layout that the processor wants."""
+ARENA_OVERHEAD = 1.2
 """The runtime's arena holds this much more than the tensors that live in it at the peak."""
 
 
@@ -33,7 +35,8 @@ class MemoryPrediction:
     Attributes:
         process: Python, numpy, the runtime and whatever else is resident already.
         runtime: What the runtime takes once, with the first graph that it opens and runs.
-        graphs: Frozen weights and the graphs themselves, as the runtime holds them.
+        graphs: Frozen weights and nodes of the graphs that are open at once, as the runtime holds
+            them; where opening the frozen part takes more than the whole rest, what that takes.
         activations: Live tensors at the peak of the graph that needs most, gradients among them;
             the graphs share one arena.
         parameters: What is trained, and the running statistics.
@@ -89,15 +92,21 @@ def predict_memory(
         name: peak * (manifest.images_at_once if name == "features" else batch / manifest.batch)
         for name, peak in manifest.memory.items()
     }
+    held = {name: _held(kit, name) for name in manifest.files if name.endswith(".onnx")}
+    features = held.get(FEATURES, Held(0, 0))
+    # of these two, one is open at a time
+    graphs = features.open + max(held[STEP].open, held[PREDICT].open)
+    activations = round(ARENA_OVERHEAD * max(peaks.values()))
+    optimizer = slots * trained
+    photos = photo_bytes(manifest.size, batch * accumulate)
     return MemoryPrediction(
         process=process,
         runtime=RUNTIME,
-        graphs=GRAPH_COPIES
-        * sum(_held_bytes(kit, name) for name in manifest.files if name.endswith(".onnx")),
-        activations=round(ARENA_OVERHEAD * max(peaks.values())),
+        graphs=max(graphs, features.opening - activations - optimizer - photos),
+        activations=activations,
         parameters=trained * (2 if accumulate > 1 else 1) + statistics,
-        optimizer=slots * trained,
-        photos=photo_bytes(manifest.size, batch * accumulate),
+        optimizer=optimizer,
+        photos=photos,
     )
 
 
@@ -112,19 +121,27 @@ def photo_bytes(size: int, batch: int, workers: int = 2, waiting: int = AHEAD + 
     return waiting * batch * pixels + workers * (4 * pixels * 4 // 3 + pixels)
 
 
-def _held_bytes(kit: Kit, name: str) -> int:
-    """A graph as the runtime holds it: weights in 8 bits are brought to float32 when it is opened,
-    unless the graph computes with integers or is executed as it is written.
+class Held(NamedTuple):
+    """Bytes that the runtime holds of a graph once it is open, and at most while it opens it."""
+
+    open: int
+    opening: int
+
+
+def _held(kit: Kit, name: str) -> Held:
+    """Weights in 8 bits are brought to float32 when a graph is opened, unless it computes with
+    integers or is executed as it is written.
     """
     quantisation = kit.manifest.quantisation
     integers = name == FEATURES and quantisation is not None and quantisation.activations == 8
-    unpacked = quantisation is not None and name != STEP and not integers
-    return _graph_bytes(kit, name) * (4 if unpacked else 1)
-
-
-def _graph_bytes(kit: Kit, name: str) -> int:
-    graph = kit.source(name)
-    return len(graph) if isinstance(graph, bytes) else graph.stat().st_size
+    growth = 4 if quantisation is not None and name != STEP and not integers else 1
+    try:
+        size = graph_size(kit.source(name))
+    except ProtobufError as error:
+        raise KitError(f"{name} of the kit {kit.path} is damaged: {error}") from error
+    nodes = size.nodes * NODE_BYTES
+    opening = OPENING_COPIES * size.weights + OPENING_LARGEST * size.largest
+    return Held(growth * size.weights + nodes, growth * opening + nodes)
 
 
 def _bytes(shape: tuple[int, ...]) -> int:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 _SMAPS = Path("/proc/self/smaps")
 _MADV_DONTNEED = 4
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of <malloc.h>
+_LARGEST_THRESHOLD = 1 << 25
+"""What glibc lets its threshold grow to by itself, in a process that uses large blocks."""
 
 
 def reclaim() -> None:
@@ -32,6 +36,26 @@ def reclaim() -> None:
         return
     for mapping in mappings:
         libc.madvise(ctypes.c_void_p(mapping.start), ctypes.c_size_t(mapping.size), _MADV_DONTNEED)
+
+
+@contextmanager
+def freed_at_once() -> Iterator[None]:
+    """Let freed blocks of 128 KiB and more go back to the system at once, with glibc.
+
+    Opening a graph makes several copies of its weights, one after the other; kept for reuse they
+    would be resident all together. Afterwards blocks are kept, as training needs the same ones
+    again and again.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is None:
+        yield
+        return
+    mallopt(_M_MMAP_THRESHOLD, 1 << 17)
+    try:
+        yield
+    finally:
+        mallopt(_M_MMAP_THRESHOLD, _LARGEST_THRESHOLD)
+        mallopt(_M_TRIM_THRESHOLD, 2 * _LARGEST_THRESHOLD)
 
 
 @dataclass

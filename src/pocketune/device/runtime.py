@@ -12,14 +12,16 @@ from pocketune.device.processor import available_cores, products_saturate
 # Two pools of spinning threads disturb each other, and two arenas keep the peak of each graph:
 # all sessions share one of both.
 ort.set_global_thread_pool_sizes(min(available_cores(), 8), 1)
-_GROW_AS_REQUESTED = 1  # and not to the next power of two
+_TO_THE_NEXT_POWER_OF_TWO = 0
 ort.create_and_register_allocator(
     ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT),
     ort.OrtArenaCfg(
         {
             "max_mem": 0,
-            "arena_extend_strategy": _GROW_AS_REQUESTED,
-            "initial_chunk_size_bytes": -1,
+            # A few large regions: free neighbours in one become room for a larger tensor, and what
+            # has never been used of it takes no memory.
+            "arena_extend_strategy": _TO_THE_NEXT_POWER_OF_TWO,
+            "initial_chunk_size_bytes": 1 << 25,
             "max_dead_bytes_per_chunk": 1 << 16,  # split a free chunk rather than waste half of it
         }
     ),
