@@ -5,7 +5,7 @@ import math
 import os
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -385,6 +385,15 @@ def test_ctrl_c_while_validating(run: Run, tmp_path: Path) -> None:
     assert_same_end(tmp_path / "run", whole.run)
 
 
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Ctrl-C does what it does by default, also where the tests run in a shell's background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
 def test_a_second_ctrl_c_stops_at_once(run: Run, tmp_path: Path) -> None:
     def interrupt(result: Gradients) -> Gradients:
         signal.raise_signal(signal.SIGINT)
