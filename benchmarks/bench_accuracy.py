@@ -129,13 +129,10 @@ class Bench:
 def publish(name: str, results: dict[str, dict[str, Any]], seeds: int) -> None:
     """Write the table as far as it has come: a row takes minutes."""
     made_for = NETWORKS[name]
+    sets = [photos for photos in EPOCHS if any(photos in r["top1"] for r in results.values())]
     rows = [
-        [
-            method,
-            f"{result['rate']:g}",
-            *(_mean(result["top1"].get(photos)) for photos in EPOCHS),
-        ]
-        for method, result in results.items()
+        [method, f"{r['rate']:g}", *(_mean(r["top1"].get(photos)) for photos in sets)]
+        for method, r in results.items()
     ]
     note = (
         f"{name} ({made_for.network}, {made_for.size} px), batch {BATCH}, Adam, cosine to 0, "
@@ -145,12 +142,8 @@ def publish(name: str, results: dict[str, dict[str, Any]], seeds: int) -> None:
         "32 px)."
     )
     RESULTS.joinpath(f"accuracy_{name}.json").write_text(json.dumps(results, indent=1) + "\n")
-    header = ["method", "learning rate", *EPOCHS]
-    write(
-        f"accuracy_{name}",
-        f"The methods on real photos: {name}",
-        f"{note}\n\n{table(header, rows)}",
-    )
+    lines = table(["method", "learning rate", *sets], rows)
+    write(f"accuracy_{name}", f"The methods on real photos: {name}", f"{note}\n\n{lines}")
 
 
 def _mean(scores: list[float] | None) -> str:
