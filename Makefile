@@ -26,7 +26,8 @@ lint: $(DEV) ## Check style, formatting and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(DEV) ## Reproduce every figure of benchmarks/results
+bench: $(DEV) ## Reproduce every figure of benchmarks/results (hours)
+	$(PIP) install --quiet --constraint constraints.txt --editable ".[bench]"
 	@set -e; for script in benchmarks/bench_*.py; do echo "$$script"; $(BIN)/python "$$script"; done
 
 clean: ## Remove the environment and everything that was built
