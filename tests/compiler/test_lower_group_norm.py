@@ -30,8 +30,10 @@ def test_group_norm(
 
     x = leaf(batch, count, *size)
     inputs = [x, leaf(count, count, 1, 1, seed=4), leaf(count, seed=1), leaf(count, seed=2)]
-    # of the gradient of a group of two elements, rounding leaves a few digits
-    check_function(step, [*inputs, leaf(*x.shape, seed=3, grad=False)], (), rows, tolerance=1e-4)
+    # what is added up to the gradient of a group of two elements cancels but for a few digits
+    tolerance = 2e-5 if count // groups * size[0] * size[1] > 2 else 1e-4
+    gradient = leaf(*x.shape, seed=3, grad=False)
+    check_function(step, [*inputs, gradient], (), rows, tolerance)
 
 
 @pytest.mark.parametrize("trained", [(), (1,), (0, 2)])
