@@ -1,11 +1,11 @@
-"""Ratios found for a memory target, with predicted and compiled memory.
+"""Ratios found for a memory target, with predicted, compiled and measured memory.
 
     python benchmarks/bench_prune.py [--networks mobilenet_v2 ...] [--size 224] [--batch 8]
 
 Networks have random weights, since memory does not depend on them. For each one: the peak of one
-image by the papers' rules before and after pruning to the target, and what the compiled Rep-Net
-step really needs: the live bytes at the peak of the frozen part (one image at a time) and of the
-step (a batch).
+image by the papers' rules before and after pruning to the target, what the compiled Rep-Net step
+really needs: the live bytes at the peak of the frozen part (one image at a time) and of the step
+(a batch), and the peak resident memory of a fresh process that trains the kit.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from pathlib import Path
 import torch
 
 import pocketune
+from bench_tinytl import CLASSES, write_photos
+from fresh import kit_peak
 from pocketune.pruning import PruningPlan, plan_pruning
 from pocketune.surgery import prune
 from report import table, write
@@ -24,13 +26,16 @@ from report import table, write
 NETWORKS = ("mobilenet_v2", "mobilenet_v3_small", "proxylessnas_mobile", "mcunet_5fps")
 
 
-def compiled_bytes(network: torch.nn.Module, size: int, batch: int) -> str:
-    """Live bytes of a Rep-Net kit's graphs."""
+def compiled(network: torch.nn.Module, size: int, batch: int) -> tuple[str, str]:
+    """Live bytes of a Rep-Net kit's graphs, and the peak of a process that trains it."""
     adapted = pocketune.adapt(network, pocketune.RepNet())
-    with tempfile.TemporaryDirectory() as scratch:
-        kit = pocketune.compile(adapted, Path(scratch) / "kit", batch=batch, size=size)
+    with tempfile.TemporaryDirectory() as name:
+        scratch, classes = Path(name), [f"{number:02d}" for number in range(CLASSES)]
+        kit = pocketune.compile(adapted, scratch / "kit", batch=batch, size=size, classes=classes)
         memory = kit.manifest.memory
-    return " / ".join(f"{memory.get(part, 0) / 1e6:.2f}" for part in ("features", "step"))
+        peak = kit_peak(kit.path, write_photos(scratch / "photos"), scratch / "run")
+    live = " / ".join(f"{memory.get(part, 0) / 1e6:.2f}" for part in ("features", "step"))
+    return live, f"{peak:.0f}"
 
 
 def ratios(plan: PruningPlan) -> str:
@@ -51,9 +56,10 @@ def main() -> None:
     options = parser.parse_args()
     rows = []
     for name in options.networks:
-        network = pocketune.create_network(name, classes=10)
+        network = pocketune.create_network(name, classes=CLASSES)
         plan = plan_pruning(network, options.target, size=options.size)
         pruned = prune(network, plan.ratios, importance="weight")
+        before, after = (compiled(each, options.size, options.batch) for each in (network, pruned))
         rows.append(
             [
                 name,
@@ -61,10 +67,10 @@ def main() -> None:
                 ratios(plan),
                 f"{plan.before.peak.peak_bytes / 1e6:.2f}",
                 f"{plan.after.peak.peak_bytes / 1e6:.2f}",
-                compiled_bytes(network, options.size, options.batch),
-                compiled_bytes(pruned, options.size, options.batch),
+                *(cell for cells in zip(before, after, strict=True) for cell in cells),
             ]
         )
+        print(*rows[-1], flush=True)
     header = [
         "network",
         "target",
@@ -73,11 +79,14 @@ def main() -> None:
         "peak after",
         "compiled before, frozen part / step",
         "compiled after",
+        "process before",
+        "process after",
     ]
     note = (
         f"MB of 10^6 bytes, {options.size} px. Target and peaks are for one image by the papers' "
         f"rules; compiled are the live bytes of the kit's graphs: the frozen part for one image, "
-        f"the step for a batch of {options.batch}."
+        f"the step for a batch of {options.batch}. The process is one that trains the kit, Python "
+        "and runtime included."
     )
     write("prune", f"Pruning for a target of {options.target}", f"{note}\n\n{table(header, rows)}")
 

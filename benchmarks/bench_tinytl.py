@@ -15,8 +15,6 @@ memory-lean layers there, and `full` PyTorch's own.
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -25,6 +23,7 @@ import numpy as np
 from PIL import Image
 
 from bench_step import CLASSES, HEADER, adapted, measure
+from fresh import kit_peak, peak
 from report import table, write
 
 EACH = 8  # photos of a class
@@ -45,16 +44,6 @@ STEPS = [
     ),
     *((FULL, how) for how in ("eager, NCHW", "eager, channels-last")),
 ]
-KIT_RUN = """
-import sys
-from pocketune.device import train
-from pocketune.device.progress import Silent
-
-kit, photos, out, steps, accumulate = sys.argv[1:]
-result = train(kit, photos, out=out, steps=int(steps), accumulate=int(accumulate),
-               val_fraction=0.0, progress=Silent())
-print(result.peak_memory / 1e6)
-"""
 
 
 def main() -> None:
@@ -86,19 +75,13 @@ def measure_memory(options: argparse.Namespace, scratch: Path) -> list[list[str]
             if not kit.exists():
                 build(kit, method, size, at_once, options)
             run = scratch / f"run{number}"
-            command = ["-c", KIT_RUN, kit, photos, run, options.steps, accumulate]
+            megabytes = kit_peak(kit, photos, run, options.steps, accumulate)
         else:
             command = [__file__, "--eager", options.network, options.width, method]
             command += [photos, options.steps, size, at_once]
-        done = subprocess.run(
-            [sys.executable, *map(str, command)],
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
-            env={**os.environ, "OMP_WAIT_POLICY": "passive"},
-        )
+            megabytes = peak([str(argument) for argument in command])
         batch = f"{at_once} x {accumulate}" if accumulate > 1 else str(at_once)
-        rows.append([method, how, str(size), batch, f"{float(done.stdout.split()[-1]):.0f}"])
+        rows.append([method, how, str(size), batch, f"{megabytes:.0f}"])
         print(rows[-1], file=sys.stderr, flush=True)
     return rows
 

@@ -1,17 +1,20 @@
-"""The papers' figures, drawn from our own accounting into docs/images.
+"""The papers' figures, drawn from our own accounting and results into docs/images.
 
     python benchmarks/figures.py [--out docs/images]
 
 `mobiletl_blocks.svg`: MobileTL's figure 4, stored activations and FLOPs by the number of trained
 blocks. `repnet_pruning.svg`: the memory of Rep-Net by block, before and after pruning with the
 paper's ratios. `filter_patches.svg`: gradient filtering's figure 3, the work of one convolution's
-backward pass by the size of the patches. All by the papers' own rules; nothing is measured.
+backward pass by the size of the patches. These are counted by the papers' own rules; measured is
+`accuracy_memory.svg`: MobileTL's figure 6, by what `bench_accuracy.py` found.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
+from statistics import mean, stdev
 
 import matplotlib
 import torch
@@ -25,6 +28,7 @@ from pocketune.accounting.conventions.gradfilter import GradientFilterFlops
 from pocketune.accounting.plot import draw_blocks, finish
 from pocketune.layers import FilteredConv2d
 from pocketune.tables.repnet import PRUNED
+from report import RESULTS
 
 BATCH, CLASSES = 8, 100
 NETWORKS = ("mobilenet_v3_small", "proxylessnas_mobile")
@@ -121,6 +125,30 @@ def _backward_flops(conv: nn.Module, side: int) -> int:
     return GradientFilterFlops().count(seen).backward
 
 
+def accuracy_memory() -> Figure:
+    """Each method by the peak of a whole process and by its accuracy, a network a panel."""
+    kept = sorted(RESULTS.glob("accuracy_*.json"))
+    figure = Figure(figsize=(5.5 * len(kept), 4.5), layout="constrained")
+    for axes, path in zip(figure.subplots(1, len(kept), squeeze=False)[0], kept, strict=True):
+        for method, result in json.loads(path.read_text()).items():
+            scores = result["top1"]["flowers"]
+            axes.errorbar(
+                result["peak"], mean(scores), stdev(scores), fmt="o", color="#2a9d8f", markersize=5
+            )
+            axes.annotate(
+                method,
+                (result["peak"], mean(scores)),
+                xytext=(6, 4),
+                textcoords="offset points",
+                fontsize=8,
+            )
+        axes.set_title(f"{path.stem.removeprefix('accuracy_')} on Flowers", fontsize=10)
+        axes.set_xlabel("peak memory of the process, MB", fontsize=9)
+        axes.set_ylabel("top-1, %", fontsize=9)
+        axes.margins(x=0.15)
+    return figure
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     docs = Path(__file__).parents[1] / "docs" / "images"
@@ -128,7 +156,7 @@ def main() -> None:
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     matplotlib.rcParams.update({"svg.hashsalt": "pocketune", "svg.fonttype": "none"})
-    for draw in (mobiletl_blocks, repnet_pruning, filter_patches):
+    for draw in (mobiletl_blocks, repnet_pruning, filter_patches, accuracy_memory):
         path = options.out / f"{draw.__name__}.svg"
         draw().savefig(path, metadata={"Date": None})
         print(path)

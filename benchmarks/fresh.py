@@ -1,0 +1,36 @@
+"""Peak memory of a training run, in a process that does nothing else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+RUN = """
+import sys
+from pocketune.device import train
+from pocketune.device.progress import Silent
+
+kit, photos, out, steps, accumulate = sys.argv[1:]
+result = train(kit, photos, out=out, steps=int(steps), accumulate=int(accumulate),
+               val_fraction=0.0, progress=Silent())
+print(result.peak_memory / 1e6)
+"""
+
+
+def kit_peak(kit: Path, photos: Path, out: Path, steps: int = 12, accumulate: int = 1) -> float:
+    """Resident high-water mark in MB of a few steps: Python, runtime, decoding, Adam and all."""
+    return peak(["-c", RUN, *map(str, (kit, photos, out, steps, accumulate))])
+
+
+def peak(arguments: list[str]) -> float:
+    """The number that a Python process prints last."""
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        env={**os.environ, "OMP_WAIT_POLICY": "passive"},
+    )
+    return float(done.stdout.split()[-1])
