@@ -138,7 +138,8 @@ def publish(name: str, results: dict[str, dict[str, Any]], seeds: int) -> None:
     made_for = NETWORKS[name]
     sets = [photos for photos in EPOCHS if any(photos in r["top1"] for r in results.values())]
     rows = []
-    for method, result in results.items():
+    for method in (method for method in METHODS if method in results):
+        result = results[method]
         scores = [_mean(result["top1"].get(photos)) for photos in sets]
         rows.append([method, f"{result['peak']:.0f}", f"{result['rate']:g}", *scores])
     note = (

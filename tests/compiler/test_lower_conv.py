@@ -85,20 +85,20 @@ def cases(draw: st.DrawFn) -> Case:
 
 
 rows_limits = st.sampled_from([ALWAYS_ROWS, NEVER_ROWS])
-shift_limits = st.sampled_from([1 << 30, 0])
+convolved_limits = st.sampled_from([1 << 30, 0])
 
 
 @settings(max_examples=100)
-@given(case=cases(), rows_max_pixels=rows_limits, shifts_max_pixels=shift_limits)
+@given(case=cases(), rows_max_pixels=rows_limits, convolved_max_pixels=convolved_limits)
 def test_forward_and_all_gradients(
-    case: Case, rows_max_pixels: int, shifts_max_pixels: int
+    case: Case, rows_max_pixels: int, convolved_max_pixels: int
 ) -> None:
     def step(x: Tensor, w: Tensor, b: Tensor, g: Tensor) -> list[Tensor]:
         y = F.conv2d(x, w, b, **case.arguments)
         return [y, *torch.autograd.grad(y, [x, w, b], g)]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conv_rules, "SHIFTS_MAX_PIXELS", shifts_max_pixels)
+        patch.setattr(conv_rules, "CONVOLVED_MAX_PIXELS", convolved_max_pixels)
         check_function(step, case.tensors(), rows_max_pixels=rows_max_pixels)
 
 

@@ -92,23 +92,28 @@ def graph_size(source: Path | bytes) -> GraphSize:
     Raises:
         ProtobufError: It is not a model.
     """
-    if isinstance(source, bytes):
-        return _graph_size(source)
-    with source.open("rb") as file:
-        return _graph_size(memoryview(mmap(file.fileno(), 0, access=ACCESS_READ)))
-
-
-def _graph_size(model: Buffer) -> GraphSize:
-    fields = [
-        field for part in parse(model) if part.number == _GRAPH for field in parse(part.buffer)
-    ]
+    model = parse(opened(source))
+    fields = [field for part in model if part.number == _GRAPH for field in parse(part.buffer)]
     weights = [len(field.buffer) for field in fields if field.number == _INITIALIZER]
     nodes = sum(field.number == _NODE for field in fields)
     return GraphSize(sum(weights), max(weights, default=0), nodes)
 
 
+def opened(source: Path | bytes) -> Buffer:
+    """The bytes of a message; those of a file take memory only while they are read."""
+    if isinstance(source, bytes):
+        return source
+    with source.open("rb") as file:
+        return memoryview(mmap(file.fileno(), 0, access=ACCESS_READ))
+
+
 def serialize(fields: Iterable[Field]) -> bytes:
     """The message made of these fields."""
+    return b"".join(pieces(fields))
+
+
+def pieces(fields: Iterable[Field]) -> list[Buffer]:
+    """The same in pieces: large values are not copied."""
     parts: list[Buffer] = []
     for field in fields:
         parts.append(_encode(field.number << 3 | field.wire))
@@ -118,7 +123,7 @@ def serialize(fields: Iterable[Field]) -> bytes:
         if field.wire == BYTES:
             parts.append(_encode(len(field.value)))
         parts.append(field.value)
-    return b"".join(parts)
+    return parts
 
 
 def number(field: int, value: int) -> Field:
@@ -134,6 +139,12 @@ def text(field: int, value: str) -> Field:
 def message(field: int, *fields: Field) -> Field:
     """A field that is itself a message."""
     return Field(field, BYTES, serialize(fields))
+
+
+def in_pieces(field: int, fields: Iterable[Field]) -> list[Buffer]:
+    """A field that is itself a message, in pieces."""
+    inside = pieces(fields)
+    return [_encode(field << 3 | BYTES), _encode(sum(map(len, inside))), *inside]
 
 
 def tensor(field: int, name: str, values: NDArray[np.float32]) -> Field:

@@ -7,12 +7,14 @@ os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # read on import: nothing is ever sen
 
 import onnxruntime as ort
 
+from pocketune.device.blocked import block_depthwise
 from pocketune.device.processor import available_cores, products_saturate
 
 # Two pools of spinning threads disturb each other, and two arenas keep the peak of each graph:
 # all sessions share one of both.
 ort.set_global_thread_pool_sizes(min(available_cores(), 8), 1)
 _TO_THE_NEXT_POWER_OF_TWO = 0
+_PROVIDERS = ["CPUExecutionProvider"]
 ort.create_and_register_allocator(
     ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT),
     ort.OrtArenaCfg(
@@ -35,9 +37,10 @@ def open_session(
 
     Args:
         model: The graph, as a file or as its bytes.
-        as_written: Execute the nodes in the file's order and change nothing: the compiler has
-            put them in the order that needs least memory. Otherwise the runtime optimises, which
-            pays where convolutions have constant kernels.
+        as_written: Execute the nodes in the file's order and change nothing but the layout of
+            depthwise convolutions (see `block_depthwise`): the compiler has put them in the order
+            that needs least memory. Otherwise the runtime optimises, which pays where
+            convolutions have constant kernels.
         integers: Fuse operators between dequantised tensors into integer ones. Otherwise
             weights stored in 8 bits are brought to float32 once, when the graph is opened.
     """
@@ -55,5 +58,16 @@ def open_session(
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
         options.enable_mem_reuse = False
+        blocked = _open_blocked(model, options)
+        if blocked is not None:
+            return blocked
     source = str(model) if isinstance(model, Path) else model
-    return ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    return ort.InferenceSession(source, options, providers=_PROVIDERS)
+
+
+def _open_blocked(model: Path | bytes, options: ort.SessionOptions) -> ort.InferenceSession | None:
+    """With blocked kernels, where the runtime has them for this processor."""
+    try:
+        return ort.InferenceSession(block_depthwise(model), options, providers=_PROVIDERS)
+    except Exception:  # its own types, which have no base in common
+        return None  # opened as it is, a graph that is damaged says so

@@ -1,6 +1,7 @@
 """Convolution and its gradients, each written as what the runtime does fastest for its shape."""
 
 from collections.abc import Iterator
+from math import prod
 
 import numpy as np
 import torch
@@ -8,17 +9,22 @@ from torch import fx
 
 from pocketune.compiler.lower.context import Context, lowers, shape_of
 from pocketune.compiler.lower.fold import Scaled, fold_scale
-from pocketune.compiler.lower.geometry import Geometry, convolve, geometry, kernel_matrix
+from pocketune.compiler.lower.geometry import (
+    Geometry,
+    convolve,
+    depthwise_hint,
+    geometry,
+    kernel_matrix,
+)
 from pocketune.compiler.lower.shape import column_sum
 from pocketune.compiler.lower.value import Value
 from pocketune.errors import PocketuneError
 
 aten = torch.ops.aten
 
-# On larger maps the gradient of a depthwise kernel is a matrix product a plane (see
-# `_depthwise_kernel_gradient_by_planes`), or with a stride a convolution a plane, which takes half
-# as long there; on smaller ones shifted products are faster.
-SHIFTS_MAX_PIXELS = 14 * 14
+# On larger maps the gradient of a depthwise kernel is a matrix product a plane: see
+# `_depthwise_kernel_gradient_by_planes`. On smaller ones, or with a stride, it is a convolution.
+CONVOLVED_MAX_PIXELS = 14 * 14
 
 
 @lowers(aten.convolution.default)
@@ -126,7 +132,8 @@ def _correlate_flipped(context: Context, geo: Geometry, g: Value, w: Value) -> s
     vertical, horizontal = (kh - 1) * dh, (kw - 1) * dw
     pads = [vertical - top, horizontal - left, vertical - bottom, horizontal - right]
     attributes = {**geo.attributes, "pads": pads}
-    return context.builder.add("Conv", context.plain(g), flipped, **attributes)
+    hint = depthwise_hint(geo.groups, prod(g.shape))
+    return context.builder.add("Conv", context.plain(g), flipped, hint=hint, **attributes)
 
 
 def _transposed_convolution(context: Context, geo: Geometry, g: Value, x: Value, w: Value) -> str:
@@ -149,12 +156,13 @@ def kernel_gradient(context: Context, geo: Geometry, g: Value, x: Value, w: Valu
     if geo.pointwise:
         rows = _pointwise_kernel_gradient(context, g, x)
         return Value(w.shape, plain=context.reshape(rows, *w.shape))
-    if geo.depthwise and x.pixels > SHIFTS_MAX_PIXELS and geo.dilation == (1, 1):
-        if geo.stride == (1, 1):
+    if geo.depthwise:
+        plain = geo.stride == geo.dilation == (1, 1)
+        if plain and x.pixels > CONVOLVED_MAX_PIXELS:
             name = _depthwise_kernel_gradient_by_planes(context, geo, g, x)
         else:
-            name = _strided_depthwise_kernel_gradient(context, geo, g, x)
-    elif geo.groups > 1 and not geo.depthwise:
+            name = _depthwise_kernel_gradient(context, geo, g, x)
+    elif geo.groups > 1:
         name = _grouped_kernel_gradient(context, geo, g, x)
     else:
         name = _kernel_gradient_by_taps(context, geo, g, x)
@@ -186,7 +194,7 @@ def _times_transposed(context: Context, a: str, b: str) -> str:
 def _kernel_gradient_by_taps(context: Context, geo: Geometry, g: Value, x: Value) -> str:
     """Tap by tap: the input shifted by the tap, contracted with the output's gradient.
 
-    Returns (out, in / groups, taps).
+    Returns (out, in, taps).
     """
     padded = _padded_nhwc(context, geo, x)
     taps = []
@@ -231,7 +239,7 @@ def _grouped_kernel_gradient(context: Context, geo: Geometry, g: Value, x: Value
     return b.add("Transpose", found, perm=[1, 0, 2, 3])
 
 
-def _strided_depthwise_kernel_gradient(context: Context, geo: Geometry, g: Value, x: Value) -> str:
+def _depthwise_kernel_gradient(context: Context, geo: Geometry, g: Value, x: Value) -> str:
     """One convolution, of all planes of the batch, each with its own of the output's gradient.
 
     Returns (channels, 1, taps).
@@ -242,6 +250,8 @@ def _strided_depthwise_kernel_gradient(context: Context, geo: Geometry, g: Value
         "Conv",
         context.reshape(context.plain(x), 1, -1, *x.shape[2:]),
         context.reshape(context.plain(g), -1, 1, *g.shape[2:]),
+        hint=depthwise_hint(batch * channels),
+        strides=list(geo.dilation),
         dilations=list(geo.stride),
         pads=list(geo.pads),
         group=batch * channels,
@@ -266,13 +276,8 @@ def _first_taps(context: Context, geo: Geometry, found: str, g: Value, x: Value)
 
 
 def _contract_tap(context: Context, geo: Geometry, g: Value, shifted: str) -> str:
-    """One tap of the kernel's gradient, (out, in / groups, 1)."""
-    b, rows = context.builder, context.rows(g)
-    if geo.depthwise:
-        product = b.add("Mul", rows, shifted)
-        total = column_sum(context, product, g.shape[0] * g.pixels)
-        return context.reshape(total, geo.channels_out, 1, 1)
-    tap = b.add("Gemm", rows, shifted, transA=1)
+    """One tap of the kernel's gradient, (out, in, 1)."""
+    tap = context.builder.add("Gemm", context.rows(g), shifted, transA=1)
     return context.reshape(tap, geo.channels_out, geo.channels_in, 1)
 
 
