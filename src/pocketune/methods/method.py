@@ -143,10 +143,14 @@ def adapt(network: nn.Module, method: Method, *, frozen_bits: int | None = None)
             network was loaded in 8 bits, else as the method asks.
 
     Raises:
-        PocketuneError: if the method does not fit the network, the network is adapted already, or
-            `frozen_bits` is another number.
+        PocketuneError: if `method` is none or does not fit the network, the network is adapted
+            already, or `frozen_bits` is another number.
         MethodConflict: if two methods of a sum want different things of one layer.
     """
+    if not isinstance(method, Method):
+        raise PocketuneError(
+            f'method={method!r} is no method; give one like MobileTL() or create_method("mobiletl")'
+        )
     if frozen_bits is not None:
         check_frozen_bits(frozen_bits)
     earlier = getattr(network, "method", None)
