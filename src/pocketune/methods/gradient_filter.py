@@ -13,6 +13,7 @@ from pocketune.errors import PocketuneError
 from pocketune.layers import check_filter
 from pocketune.methods.filter_choice import measure_filters
 from pocketune.methods.method import Method
+from pocketune.methods.parts import convolution
 from pocketune.methods.plan import Plan
 from pocketune.methods.registry import register_method
 from pocketune.networks import anatomy
@@ -142,16 +143,7 @@ def _parameters(network: nn.Module, name: str) -> list[str]:
     """
     if f".{BRANCH}." in name:  # another method is about to add it
         return ["weight"]
-    layer = dict(network.named_modules()).get(name)
-    if layer is None:
-        raise PocketuneError(
-            f"the network has no layer {name}; see anatomy(network).layers for its convolutions"
-        )
-    if not is_convolution(layer):
-        raise PocketuneError(
-            f"layer {name} is a {type(layer).__name__}, no two-dimensional convolution"
-        )
-    return [parameter for parameter, _ in layer.named_parameters()]
+    return [parameter for parameter, _ in convolution(network, name).named_parameters()]
 
 
 def _trained_convolutions(network: nn.Module) -> list[str]:

@@ -160,7 +160,7 @@ def adapt(network: nn.Module, method: Method, *, frozen_bits: int | None = None)
             f"to both with {earlier} + {method}"
         )
     shapes = float_shapes(network)
-    method = method.settle(shapes, method.plan(shapes))
+    method = method.settle(network, method.plan(shapes))
     adapted = copy.deepcopy(network)
     plan = complete_plan(method, shapes)
     bits = frozen_bits or (8 if quantised(network) else plan.frozen_bits)

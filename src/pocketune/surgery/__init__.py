@@ -16,7 +16,13 @@ from pocketune.surgery.freeze import (
 )
 from pocketune.surgery.lean import use_lean_layers
 from pocketune.surgery.prune import prune
-from pocketune.surgery.quantise import dequantise, float_shapes, quantise_frozen, quantised
+from pocketune.surgery.quantise import (
+    dequantise,
+    float_shapes,
+    in_float,
+    quantise_frozen,
+    quantised,
+)
 from pocketune.surgery.swap import swap
 
 __all__ = [
@@ -32,6 +38,7 @@ __all__ = [
     "float_shapes",
     "freeze_batch_norms",
     "freeze_convolutions",
+    "in_float",
     "masked_activations",
     "parameters_under",
     "prune",
