@@ -35,8 +35,9 @@ class GradientFilter(Method):
 
     In a sum with methods that train convolutions, `layers="trained"` filters those:
     `TopBlocks(3) + GradientFilter(layers="trained")`. `"auto"` filters those for which this
-    machine's measurements (`measure_filters`) say that it pays. Both are settled when a network is
-    adapted; its `method` has the names of the layers.
+    machine's measurements (`measure_filters`) say that it pays. Both leave out squeeze-excite's,
+    whose maps have one pixel. They are settled when a network is adapted; its `method` has the
+    names of the layers.
 
     Attributes:
         patch: rows and columns of a patch of a convolution's output.
@@ -147,7 +148,10 @@ def _parameters(network: nn.Module, name: str) -> list[str]:
 
 
 def _trained_convolutions(network: nn.Module) -> list[str]:
+    """But for squeeze-excite's: on their maps of one pixel there is nothing to save."""
     trained = {name for name, p in network.named_parameters() if p.requires_grad}
+    excites = [b.squeeze_excite for b in anatomy(network).blocks if b.squeeze_excite]
+    trained -= parameters_under(network, excites)
     return [
         name
         for name, module in network.named_modules()
