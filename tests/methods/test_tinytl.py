@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from pocketune.errors import PocketuneError
 from pocketune.layers import FrozenBatchNorm2d, GroupNorm, LiteResidual
-from pocketune.methods import TinyTL, adapt, method_from_dict, method_to_dict, trainable
+from pocketune.methods import TinyTL, TopBlocks, adapt, method_from_dict, method_to_dict, trainable
 from pocketune.networks import anatomy, create_network
 from pocketune.surgery import add_branches
 
@@ -132,6 +132,18 @@ def test_norms_become_group_norms() -> None:
         filters = network.get_submodule(layer.conv).weight.flatten(1)
         torch.testing.assert_close(filters.mean(1), torch.zeros(len(filters)), atol=1e-5, rtol=0)
         torch.testing.assert_close(filters.std(1), torch.ones(len(filters)), atol=1e-2, rtol=0)
+
+
+def test_filters_that_another_method_trains_stay_standardised() -> None:
+    original = small(padding="same").double()
+    group = TinyTL(norm="group", lite_residual=False, frozen_bits=32)
+    adapted, x = adapt(original, TopBlocks(4) + group).eval(), images(size=64).double()
+    before = adapted(x)
+    torch.testing.assert_close(before, adapt(original, group).eval()(x), atol=1e-3, rtol=1e-3)
+    strided = adapted.features[14].conv[1][0]
+    with torch.no_grad():
+        strided.weight.mul_(3).add_(1)
+    torch.testing.assert_close(adapted(x), before, atol=1e-3, rtol=1e-3)
 
 
 def test_scale_and_shift_survive_the_change_of_norm() -> None:

@@ -23,6 +23,7 @@ from pocketune.surgery.quantise import (
     quantise_frozen,
     quantised,
 )
+from pocketune.surgery.standardize import standardize_convolution
 from pocketune.surgery.swap import swap
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "quantise_frozen",
     "quantised",
     "signed_activations",
+    "standardize_convolution",
     "swap",
     "train_only",
     "use_lean_layers",
