@@ -260,6 +260,13 @@ def test_channels_that_8_does_not_divide() -> None:
     assert torch.isfinite(adapted(images(size=16))).all()
 
 
+def test_refuses_a_block_whose_channels_make_no_groups() -> None:
+    network = tiny(channels=17)
+    network.blocks.append(copy.deepcopy(network.blocks[0]))
+    with pytest.raises(PocketuneError, match=r"block blocks\.1: 17 channels.*lite_residual=False"):
+        adapt(network, TinyTL(groups=1))
+
+
 def test_refuses_groups_that_do_not_divide_the_channels() -> None:
     with pytest.raises(PocketuneError, match="groups=1"):
         adapt(small(), TinyTL(groups=3))

@@ -185,13 +185,16 @@ class TinyTL(Method):
         first, last = (network.get_submodule(layers[i].conv) for i in (0, -1))
         assert is_convolution(first)
         assert is_convolution(last)
-        return LiteResidual(
-            first.in_channels,
-            last.out_channels,
-            kernel=kernel,
-            stride=_stride(network, block),
-            groups=self.groups,
-        )
+        try:
+            return LiteResidual(
+                first.in_channels,
+                last.out_channels,
+                kernel=kernel,
+                stride=_stride(network, block),
+                groups=self.groups,
+            )
+        except PocketuneError as error:
+            raise PocketuneError(f"block {block.name}: {error}") from None
 
 
 def _stride(network: nn.Module, block: Block) -> int:
