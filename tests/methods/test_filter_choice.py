@@ -3,8 +3,10 @@
 import pytest
 import torch
 
-from pocketune.methods import FilterChoice, measure_filters
+from pocketune.errors import PocketuneError
+from pocketune.methods import FilterChoice, GradientFilter, TopBlocks, adapt, measure_filters
 from pocketune.networks import create_network
+from pocketune.surgery import quantise_frozen
 
 
 def test_filters_where_it_is_no_slower_and_keeps_less() -> None:
@@ -33,3 +35,27 @@ def test_measures_layers_as_they_run(padding: str) -> None:
     assert head.exact_bytes == 4 * 2 * channels * 2 * 2  # maps of 2 x 2 pixels
     assert head.filtered_bytes == 4 * 2 * channels
     assert all(torch.equal(t, before[name]) for name, t in network.state_dict().items())
+
+
+@pytest.mark.parametrize("bits", [8, 32])
+def test_measures_kernels_of_any_kind(bits: int) -> None:
+    network = create_network("mobilenet_v2", width=0.35).double()
+    if bits == 8:
+        quantise_frozen(network.requires_grad_(False))
+    (head,) = measure_filters(network, ["features.18.0"], batch=1, size=64)
+    channels = network.get_submodule("features.18.0").in_channels
+    assert head.exact_bytes == 8 * channels * 2 * 2  # elements of 8 bytes
+
+
+def test_auto_measures_a_network_with_kernels_of_int8() -> None:
+    network = create_network("mobilenet_v2", width=0.35)
+    quantise_frozen(network.requires_grad_(False))
+    method = TopBlocks(1) + GradientFilter(layers="auto", batch=1, size=64)
+    _, settled = adapt(network, method).method.methods
+    assert isinstance(settled.layers, tuple)
+
+
+def test_refuses_a_layer_that_is_not_there() -> None:
+    network = create_network("mobilenet_v2", width=0.35)
+    with pytest.raises(PocketuneError, match=r"the network has no layer features\.99\.0"):
+        measure_filters(network, ["features.99.0"])

@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
-from pocketune.methods import GradientFilter, dc_energy, gradient_snr
+from pocketune.methods import GradientFilter, LastLayer, adapt, dc_energy, gradient_snr
 from pocketune.networks import create_network
 from pocketune.networks.modules import is_depthwise
 
@@ -93,6 +93,14 @@ def test_a_kernel_of_zeros_has_nothing_beside_its_sum() -> None:
     conv = nn.Conv2d(1, 1, 3)
     nn.init.zeros_(conv.weight)
     assert dc_energy(nn.Sequential(conv)) == {"0": 1.0}
+
+
+def test_kernels_of_int8_are_seen_in_float() -> None:
+    original = network()
+    stored = adapt(original, LastLayer(), frozen_bits=8)
+    assert dc_energy(stored) == pytest.approx(dc_energy(original), abs=0.01)
+    (snr,) = gradient_snr(stored, GradientFilter(1, layers=1), *noise())
+    assert snr.kernel > 100
 
 
 # ---- the paper's claims, on pretrained networks and real photos

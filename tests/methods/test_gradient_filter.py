@@ -112,6 +112,14 @@ def test_trained_filters_what_others_train() -> None:
     assert len(norms) == 3  # as TopBlocks has them
 
 
+def test_trained_leaves_squeeze_excite_exact() -> None:
+    original = network("mobilenet_v3_small", width=0.25)
+    adapted = adapt(original, TopBlocks(blocks=1) + GradientFilter(layers="trained"))
+    block = [f"features.11.block.{layer}.0" for layer in (0, 1, 3)]
+    assert filtered(adapted) == [*block, "features.12.0"]
+    assert trained(adapted) == TopBlocks(blocks=1).plan(original).trained
+
+
 def test_what_is_settled_is_recorded_and_makes_the_same_network_again() -> None:
     original = network()
     adapted = adapt(original, TopBlocks(blocks=1) + GradientFilter(layers="trained"))

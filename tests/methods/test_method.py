@@ -88,6 +88,12 @@ def test_adapting_twice_is_an_error(network: nn.Module) -> None:
         adapt(adapt(network, LastLayer()), NormAndLast())
 
 
+@pytest.mark.parametrize("method", ["last", LastLayer, None])
+def test_a_name_or_a_class_is_no_method(network: nn.Module, method: object) -> None:
+    with pytest.raises(PocketuneError, match=r"is no method; give one like MobileTL\(\) or create"):
+        adapt(network, method)  # type: ignore[arg-type]
+
+
 def test_activations_do_not_work_in_place() -> None:
     adapted = adapt(tiny(), Replace("1", trained=("2.weight",)))
     assert not adapted[0][2].inplace

@@ -21,6 +21,7 @@ from pocketune.methods import (
     LastLayer,
     MethodConflict,
     MobileTL,
+    TinyTL,
     TopBlocks,
     adapt,
     create_method,
@@ -175,8 +176,10 @@ def test_bad_knobs(mobilenet_v2, knobs, message):
         adapt(mobilenet_v2, MobileTL(**knobs))
 
 
-def test_patches_alone_freeze_their_blocks(mobilenet_v2):
-    adapted = adapt(mobilenet_v2, MobileTL(blocks=2, patches="instead"))
+@pytest.mark.parametrize("pretrained", [False, True], ids=["new", "pretrained"])
+def test_patches_alone_freeze_their_blocks(mobilenet_v2, pretrained):
+    network = TinyTL().insert_modules(mobilenet_v2) if pretrained else mobilenet_v2
+    adapted = adapt(network, MobileTL(blocks=2, patches="instead"))
     blocks = [block.name for block in anatomy(mobilenet_v2).blocks]
     trained = {name for name, p in adapted.named_parameters() if p.requires_grad}
     inside = {name for name in trained if name.startswith(tuple(f"{b}." for b in blocks))}

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from pocketune.errors import PocketuneError
 from pocketune.layers import FrozenBatchNorm2d, GroupNorm, LiteResidual
-from pocketune.methods import TinyTL, adapt, method_from_dict, method_to_dict, trainable
+from pocketune.methods import TinyTL, TopBlocks, adapt, method_from_dict, method_to_dict, trainable
 from pocketune.networks import anatomy, create_network
 from pocketune.surgery import add_branches
 
@@ -134,6 +134,18 @@ def test_norms_become_group_norms() -> None:
         torch.testing.assert_close(filters.std(1), torch.ones(len(filters)), atol=1e-2, rtol=0)
 
 
+def test_filters_that_another_method_trains_stay_standardised() -> None:
+    original = small(padding="same").double()
+    group = TinyTL(norm="group", lite_residual=False, frozen_bits=32)
+    adapted, x = adapt(original, TopBlocks(4) + group).eval(), images(size=64).double()
+    before = adapted(x)
+    torch.testing.assert_close(before, adapt(original, group).eval()(x), atol=1e-3, rtol=1e-3)
+    strided = adapted.features[14].conv[1][0]
+    with torch.no_grad():
+        strided.weight.mul_(3).add_(1)
+    torch.testing.assert_close(adapted(x), before, atol=1e-3, rtol=1e-3)
+
+
 def test_scale_and_shift_survive_the_change_of_norm() -> None:
     network = small()
     nn.init.uniform_(network.features[3].conv[0][1].weight)
@@ -246,6 +258,13 @@ def test_channels_that_8_does_not_divide() -> None:
     norms = [m for m in adapted.modules() if isinstance(m, GroupNorm)]
     assert [m.num_channels // m.num_groups for m in norms] == [8, 6, 8, 6]
     assert torch.isfinite(adapted(images(size=16))).all()
+
+
+def test_refuses_a_block_whose_channels_make_no_groups() -> None:
+    network = tiny(channels=17)
+    network.blocks.append(copy.deepcopy(network.blocks[0]))
+    with pytest.raises(PocketuneError, match=r"block blocks\.1: 17 channels.*lite_residual=False"):
+        adapt(network, TinyTL(groups=1))
 
 
 def test_refuses_groups_that_do_not_divide_the_channels() -> None:

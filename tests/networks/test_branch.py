@@ -59,6 +59,18 @@ def test_branch_is_in_the_mode_of_its_block(network: nn.Module, training: bool) 
     assert network.features[3].branch.training is training
 
 
+@pytest.mark.parametrize("change", [torch.float64, "meta"], ids=str)
+def test_branch_is_of_the_type_and_on_the_device_of_its_block(
+    network: nn.Module, change: torch.dtype | str
+) -> None:
+    network.to(change)
+    network.features[2] = nn.Identity()  # a block without parameters goes by the network
+    add_branches(network, dict.fromkeys(("features.2", "features.3"), lambda _: nn.Conv2d(8, 8, 1)))
+    like = network.features[0][0].weight
+    for block in network.features[2:4]:
+        assert (block.branch.weight.dtype, block.branch.weight.device) == (like.dtype, like.device)
+
+
 def test_a_second_branch_on_a_block_is_an_error(network: nn.Module) -> None:
     add_branches(network, {"features.3": pointwise})
     with pytest.raises(PocketuneError, match=r"features\.3 has a side branch already"):

@@ -213,6 +213,7 @@ class _FilteredConv(torch.autograd.Function):
         average = _average(g, call)
         of_x = of_carrier = of_kernel = of_bias = None
         if needs_x or needs_carrier:
+            taps = taps.to(g.dtype)  # autocast has g in fewer bits than the kernel
             small = input_gradient(average, taps, call.filter.dilation, call.groups)
             if needs_carrier:
                 of_carrier = _hand_down(small, slopes, call)
@@ -221,7 +222,7 @@ class _FilteredConv(torch.autograd.Function):
         if needs_kernel:
             if call.rounds:
                 sums = from_int8(sums, scale)
-            small = kernel_gradient(average, sums, call.groups)
+            small = kernel_gradient(average, sums.to(g.dtype), call.groups)
             of_kernel = small.expand(ctx.kernel_shape)
         if needs_bias:
             of_bias = g.sum((0, 2, 3))

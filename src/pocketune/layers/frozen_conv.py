@@ -76,7 +76,8 @@ def input_gradient(
 ) -> Tensor:
     """The gradient of a convolution's input from its output's, as a transposed convolution.
 
-    `size` is the height and width of the input, which itself is not needed.
+    `size` is the height and width of the input, which itself is not needed. The kernel is brought
+    to the gradient's type, for autocast computes the convolution in fewer bits than it stores it.
     """
     reached = [  # by the windows; a stride may leave rows and columns over at the end
         (outputs - 1) * s - 2 * p + d * (k - 1) + 1
@@ -86,5 +87,5 @@ def input_gradient(
     ]
     left = [whole - covered for whole, covered in zip(size, reached, strict=True)]
     return functional.conv_transpose2d(
-        gradient, weight, None, stride, padding, left, groups, dilation
+        gradient, weight.to(gradient.dtype), None, stride, padding, left, groups, dilation
     )

@@ -21,8 +21,8 @@ def group_size(channels: int, largest: int = GROUP) -> int:
     size = next(size for size in range(min(largest, channels), 0, -1) if channels % size == 0)
     if size == 1:
         raise PocketuneError(
-            f"{channels} channels cannot be divided into groups of 2 to {largest}; use frozen "
-            'batch norms, norm="batch"'
+            f"{channels} channels cannot be divided into groups of 2 to {largest}; use "
+            "norm='batch' and no lite residual modules (lite_residual=False, patches='none')"
         )
     return size
 

@@ -11,8 +11,9 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from pocketune.methods.parts import convolution
 from pocketune.networks.shapes import input_shapes
-from pocketune.surgery import Factory, filter_convolution
+from pocketune.surgery import Factory, filter_convolution, in_float
 
 ROUNDS = 5
 """Measurements of each variant, of which the fastest counts."""
@@ -62,6 +63,8 @@ def measure_filters(
 ) -> list[FilterChoice]:
     """Time every layer's forward and backward pass, exact and filtered in turns.
 
+    Maps are random, of the type and on the device of the network.
+
     Args:
         network: what the layers are in; it stays as it is.
         layers: paths of convolutions.
@@ -75,8 +78,11 @@ def measure_filters(
         A choice for each layer that runs, in the order of `layers`.
 
     Raises:
-        PocketuneError: if a layer cannot be filtered.
+        PocketuneError: if there is no such layer, or it cannot be filtered.
     """
+    for name in layers:
+        convolution(network, name)
+    network = in_float(network)
     shapes = input_shapes(network, layers, (batch, 3, size, size))
     factory = partial(filter_convolution, patch=patch, alignment=alignment, bits=bits)
     return [
@@ -90,7 +96,9 @@ def _measure(name: str, conv: nn.Module, shape: tuple[int, ...], factory: Factor
     exact = copy.deepcopy(conv)
     filtered = factory(copy.deepcopy(conv))
     # maps lie channels last, as images do that come in as (N, H, W, 3)
-    x = torch.randn(shape).contiguous(memory_format=torch.channels_last).requires_grad_()
+    like = next(exact.parameters())
+    x = torch.randn(shape, dtype=like.dtype, device=like.device)
+    x = x.contiguous(memory_format=torch.channels_last).requires_grad_()
     g = torch.randn_like(exact(x))
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(ROUNDS):
@@ -98,6 +106,8 @@ def _measure(name: str, conv: nn.Module, shape: tuple[int, ...], factory: Factor
             start = time.perf_counter()
             trained = [p for p in layer.parameters() if p.requires_grad]
             torch.autograd.grad(layer(x), [x, *trained], g)
+            if x.is_cuda:
+                torch.cuda.synchronize(x.device)
             measured.append(1000 * (time.perf_counter() - start))
     return FilterChoice(name, min(times[0]), min(times[1]), _kept(exact, x), _kept(filtered, x))
 

@@ -6,7 +6,6 @@ the less noise filtering adds to a gradient that passes it.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf, log10
@@ -19,7 +18,7 @@ from torch.nn import functional
 from pocketune.errors import PocketuneError
 from pocketune.methods.gradient_filter import GradientFilter
 from pocketune.networks.modules import is_convolution
-from pocketune.surgery import Factory, disable_inplace, swap, train_only
+from pocketune.surgery import Factory, disable_inplace, in_float, swap, train_only
 
 
 @dataclass(frozen=True)
@@ -105,7 +104,7 @@ def dc_energy(network: nn.Module) -> dict[str, float]:
     """
     return {
         name: _dc_share(module.weight.detach())
-        for name, module in network.named_modules()
+        for name, module in in_float(network).named_modules()
         if is_convolution(module)
     }
 
@@ -123,7 +122,7 @@ def _gradients(
     images: Tensor,
     labels: Tensor,
 ) -> dict[str, _Gradients]:
-    network = copy.deepcopy(network).eval()
+    network = in_float(network).eval()
     disable_inplace(network)
     swap(network, factories)
     train_only(network, {f"{name}.weight" for name in layers})

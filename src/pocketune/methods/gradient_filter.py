@@ -13,6 +13,7 @@ from pocketune.errors import PocketuneError
 from pocketune.layers import check_filter
 from pocketune.methods.filter_choice import measure_filters
 from pocketune.methods.method import Method
+from pocketune.methods.parts import convolution
 from pocketune.methods.plan import Plan
 from pocketune.methods.registry import register_method
 from pocketune.networks import anatomy
@@ -34,8 +35,9 @@ class GradientFilter(Method):
 
     In a sum with methods that train convolutions, `layers="trained"` filters those:
     `TopBlocks(3) + GradientFilter(layers="trained")`. `"auto"` filters those for which this
-    machine's measurements (`measure_filters`) say that it pays. Both are settled when a network is
-    adapted; its `method` has the names of the layers.
+    machine's measurements (`measure_filters`) say that it pays. Both leave out squeeze-excite's,
+    whose maps have one pixel. They are settled when a network is adapted; its `method` has the
+    names of the layers.
 
     Attributes:
         patch: rows and columns of a patch of a convolution's output.
@@ -142,20 +144,14 @@ def _parameters(network: nn.Module, name: str) -> list[str]:
     """
     if f".{BRANCH}." in name:  # another method is about to add it
         return ["weight"]
-    layer = dict(network.named_modules()).get(name)
-    if layer is None:
-        raise PocketuneError(
-            f"the network has no layer {name}; see anatomy(network).layers for its convolutions"
-        )
-    if not is_convolution(layer):
-        raise PocketuneError(
-            f"layer {name} is a {type(layer).__name__}, no two-dimensional convolution"
-        )
-    return [parameter for parameter, _ in layer.named_parameters()]
+    return [parameter for parameter, _ in convolution(network, name).named_parameters()]
 
 
 def _trained_convolutions(network: nn.Module) -> list[str]:
+    """But for squeeze-excite's: on their maps of one pixel there is nothing to save."""
     trained = {name for name, p in network.named_parameters() if p.requires_grad}
+    excites = [b.squeeze_excite for b in anatomy(network).blocks if b.squeeze_excite]
+    trained -= parameters_under(network, excites)
     return [
         name
         for name, module in network.named_modules()

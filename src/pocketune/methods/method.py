@@ -143,10 +143,12 @@ def adapt(network: nn.Module, method: Method, *, frozen_bits: int | None = None)
             network was loaded in 8 bits, else as the method asks.
 
     Raises:
-        PocketuneError: if the method does not fit the network, the network is adapted already or
-            has layers that share their values, or `frozen_bits` is another number.
         MethodConflict: if two methods of a sum want different things of one layer.
     """
+    if not isinstance(method, Method):
+        raise PocketuneError(
+            f'method={method!r} is no method; give one like MobileTL() or create_method("mobiletl")'
+        )
     if frozen_bits is not None:
         check_frozen_bits(frozen_bits)
     earlier = getattr(network, "method", None)
@@ -155,10 +157,15 @@ def adapt(network: nn.Module, method: Method, *, frozen_bits: int | None = None)
             f"the network is adapted to {earlier} already; adapt the original network, "
             f"to both with {earlier} + {method}"
         )
+<<<<<<< HEAD
+=======
+    shapes = float_shapes(network)
+    method = method.settle(network, method.plan(shapes))
+>>>>>>> fx
     adapted = copy.deepcopy(network)
     separate(adapted)
     shapes = float_shapes(adapted)
-    method = method.settle(shapes, method.plan(shapes))
+    method = method.settle(adapted, method.plan(shapes))
     plan = complete_plan(method, shapes)
     bits = frozen_bits or (8 if quantised(network) else plan.frozen_bits)
     replace(plan, frozen_bits=bits).apply(adapted)

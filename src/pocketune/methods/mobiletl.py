@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from pocketune.errors import PocketuneError
-from pocketune.layers import LiteResidual, SignedReLU
+from pocketune.layers import SignedReLU
 from pocketune.methods.method import Method
 from pocketune.methods.parts import head_and_classifier, top_blocks
 from pocketune.methods.plan import Plan, check_frozen_bits
@@ -103,28 +103,32 @@ class MobileTL(Method):
         trained = parameters_under(network, (block.name for block in top)) - frozen
         if self.patches == "instead":
             trained = full = frozenset()
-        branches = self._branches(network, top)
-        patches = {f"{b}.{BRANCH}.{name}" for b in branches for name in LiteResidual.PARAMETERS}
+        patches = self._patches(network, top)
         head_norms = {layer.norm for layer in anatomy(network).head if layer.norm}
         return Plan(
-            trained | patches | head_and_classifier(network),
+            trained | patches.trained | head_and_classifier(network),
             full | head_norms if self.batch_statistics else frozenset(),
             replaced={**removed, **self._activations(network, top)},
-            branches=branches,
+            branches=patches.branches,
             frozen_bits=self.frozen_bits,
         )
 
-    def _branches(self, network: nn.Module, top: tuple[Block, ...]) -> dict[str, Factory]:
-        """What makes the lite residual modules beside the trained blocks."""
+    def _patches(self, network: nn.Module, top: tuple[Block, ...]) -> Plan:
+        """The lite residual modules beside the trained blocks, and what makes those to come."""
         if self.patches == "none":
-            return {}
+            return Plan(frozenset(), frozenset())
         if any(block.kind == "bottleneck" for block in top):
             raise PocketuneError(
                 f"patches={self.patches!r} does not fit block {top[-1].name}: beside bottleneck "
                 "blocks the modules would be larger than the blocks; use patches='none'"
             )
-        branches = TinyTL(bias=False).plan(network).branches
-        return {block.name: branches[block.name] for block in top if block.name in branches}
+        lite = TinyTL(bias=False).plan(network)
+        paths = tuple(f"{block.name}.{BRANCH}." for block in top)
+        return Plan(
+            frozenset(name for name in lite.trained if name.startswith(paths)),
+            frozenset(),
+            branches={b.name: lite.branches[b.name] for b in top if b.name in lite.branches},
+        )
 
     def _full_norms(self, block: Block) -> set[str]:
         """Norms of a block that are trained in full, not their shift alone."""

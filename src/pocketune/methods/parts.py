@@ -5,6 +5,7 @@ from torch import nn
 from pocketune.errors import PocketuneError
 from pocketune.networks import anatomy
 from pocketune.networks.blocks import Block
+from pocketune.networks.modules import is_convolution
 from pocketune.surgery import parameters_under
 
 
@@ -21,6 +22,24 @@ def top_blocks(network: nn.Module, count: int) -> tuple[Block, ...]:
             f"give a whole number from 1 to {len(blocks)}"
         )
     return blocks[-count:]
+
+
+def convolution(network: nn.Module, name: str) -> nn.Conv2d:
+    """The convolution of that name.
+
+    Raises:
+        PocketuneError: if the network has no such layer, or it is no convolution.
+    """
+    layer = dict(network.named_modules()).get(name)
+    if layer is None:
+        raise PocketuneError(
+            f"the network has no layer {name}; see anatomy(network).layers for its convolutions"
+        )
+    if not is_convolution(layer):
+        raise PocketuneError(
+            f"layer {name} is a {type(layer).__name__}, no two-dimensional convolution"
+        )
+    return layer
 
 
 def head_and_classifier(network: nn.Module) -> frozenset[str]:

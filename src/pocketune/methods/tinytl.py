@@ -15,7 +15,13 @@ from pocketune.methods.registry import register_method
 from pocketune.networks import NetworkConfig, anatomy
 from pocketune.networks.blocks import Block
 from pocketune.networks.modules import is_convolution, main_modules
-from pocketune.surgery import BRANCH, Factory, add_branches, parameters_under
+from pocketune.surgery import (
+    BRANCH,
+    Factory,
+    add_branches,
+    parameters_under,
+    standardize_convolution,
+)
 
 NORMS = ("batch", "group")
 
@@ -97,6 +103,16 @@ class TinyTL(Method):
             lean=True,
         )
 
+    def refine(self, plan: Plan, network: nn.Module) -> Plan:  # noqa: ARG002
+        """Filters that another method trains are standardised in every step, not once."""
+        trained = (
+            name
+            for name, factory in plan.replaced.items()
+            if factory is _standardized and f"{name}.weight" in plan.trained
+        )
+        anew = dict.fromkeys(trained, standardize_convolution)
+        return replace(plan, replaced={**plan.replaced, **anew})
+
     def insert_modules(self, network: nn.Module) -> nn.Module:
         """A copy of `network` with lite residual modules in place, ready to be pretrained with it.
 
@@ -169,13 +185,16 @@ class TinyTL(Method):
         first, last = (network.get_submodule(layers[i].conv) for i in (0, -1))
         assert is_convolution(first)
         assert is_convolution(last)
-        return LiteResidual(
-            first.in_channels,
-            last.out_channels,
-            kernel=kernel,
-            stride=_stride(network, block),
-            groups=self.groups,
-        )
+        try:
+            return LiteResidual(
+                first.in_channels,
+                last.out_channels,
+                kernel=kernel,
+                stride=_stride(network, block),
+                groups=self.groups,
+            )
+        except PocketuneError as error:
+            raise PocketuneError(f"block {block.name}: {error}") from None
 
 
 def _stride(network: nn.Module, block: Block) -> int:

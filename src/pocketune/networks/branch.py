@@ -1,6 +1,7 @@
 """Let another module run beside a block."""
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 from torch import Tensor, nn
@@ -24,7 +25,7 @@ def add_branches(network: nn.Module, factories: Mapping[str, Factory]) -> None:
     Args:
         network: any module.
         factories: by the name of the block; each makes the branch from its block. The branch is
-            in training or evaluation mode as the block is.
+            in training or evaluation mode as the block is, on its device and of its type.
 
     Raises:
         AttributeError: if there is no module of that name.
@@ -42,6 +43,10 @@ def add_branches(network: nn.Module, factories: Mapping[str, Factory]) -> None:
                 "own; give the block a forward method"
             )
         branch = factory(block).train(block.training)
+        # some blocks have no parameters, a pooling or kernels of int8 alone
+        like = next(chain(block.parameters(), network.parameters()), None)
+        if like is not None:
+            branch.to(like)
         branch.is_side_branch = True  # type: ignore[assignment]
         _attach(branch, block)
         if _reads_image(branch):

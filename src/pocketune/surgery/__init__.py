@@ -16,8 +16,15 @@ from pocketune.surgery.freeze import (
 )
 from pocketune.surgery.lean import use_lean_layers
 from pocketune.surgery.prune import prune
-from pocketune.surgery.quantise import dequantise, float_shapes, quantise_frozen, quantised
+from pocketune.surgery.quantise import (
+    dequantise,
+    float_shapes,
+    in_float,
+    quantise_frozen,
+    quantised,
+)
 from pocketune.surgery.shared import separate
+from pocketune.surgery.standardize import standardize_convolution
 from pocketune.surgery.swap import swap
 
 __all__ = [
@@ -33,6 +40,7 @@ __all__ = [
     "float_shapes",
     "freeze_batch_norms",
     "freeze_convolutions",
+    "in_float",
     "masked_activations",
     "parameters_under",
     "prune",
@@ -40,6 +48,7 @@ __all__ = [
     "quantised",
     "separate",
     "signed_activations",
+    "standardize_convolution",
     "swap",
     "train_only",
     "use_lean_layers",

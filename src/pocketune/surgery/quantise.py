@@ -50,6 +50,13 @@ def dequantise(network: nn.Module, names: Iterable[str]) -> None:
     swap(network, dict.fromkeys(names, _dequantise))
 
 
+def in_float(network: nn.Module) -> nn.Module:
+    """A copy with kernels of float where the network has some of int8."""
+    copied = copy.deepcopy(network)
+    dequantise(copied, quantised(copied))
+    return copied
+
+
 def float_shapes(network: nn.Module) -> nn.Module:
     """The network to plan by: itself, or with kernels of float where it has some of int8.
 
