@@ -81,7 +81,16 @@ def test_damaged(trained, tmp_path, name):
         create_network(**OPTIONS, weights=path)
 
 
-@pytest.mark.parametrize("content", [{}, {"epoch": 3}, [1, 2], {"state_dict": {"a": 1}}])
+@pytest.mark.parametrize("content", [b"", b"hello", b"\x80\x02h\x07."], ids=repr)
+def test_no_pickle(tmp_path, content):
+    (tmp_path / "text.pth").write_bytes(content)
+    with pytest.raises(PocketuneError, match=r"text\.pth is no readable state dict"):
+        read_state(tmp_path / "text.pth")
+
+
+@pytest.mark.parametrize(
+    "content", [{}, {"epoch": 3}, [1, 2], {"state_dict": {"a": 1}}, {0: torch.ones(1)}], ids=repr
+)
 def test_without_tensors(tmp_path, content):
     torch.save(content, tmp_path / "empty.pth")
     with pytest.raises(PocketuneError, match="holds no state dict"):

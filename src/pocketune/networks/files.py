@@ -1,6 +1,5 @@
 """Reading tensors from a weights file."""
 
-import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -42,7 +41,7 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
 def _read_pickle(path: Path) -> dict[str, Tensor]:
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError) as error:
+    except Exception as error:  # what is no pickle, or a damaged one, raises nearly anything
         raise PocketuneError(
             f"{path} is no readable state dict of tensors alone; "
             "save it again with torch.save(model.state_dict(), ...)"
@@ -56,6 +55,8 @@ def _tensors(content: Any, path: Path) -> dict[str, Tensor]:
         for name in WRAPPERS:
             if isinstance(content.get(name), Mapping):
                 return _tensors(content[name], path)
-        if content and all(isinstance(value, Tensor) for value in content.values()):
+        if content and all(
+            isinstance(k, str) and isinstance(v, Tensor) for k, v in content.items()
+        ):
             return {name.removeprefix("module."): value for name, value in content.items()}
     raise PocketuneError(f"{path} holds no state dict, which maps names to tensors")
