@@ -43,6 +43,16 @@ def test_other_classes_get_a_new_output_layer(file, trained):
     assert not output.bias.any()
 
 
+def test_a_state_dict_itself(trained):
+    network = create_network(**OPTIONS, classes=4, weights=trained.state_dict()).eval()
+    images = torch.randn(1, 3, 32, 32)
+    assert torch.equal(network(images), trained(images))
+    with pytest.raises(PocketuneError, match="the given state dict holds no state dict"):
+        create_network(**OPTIONS, weights={})
+    with pytest.raises(PocketuneError, match="the given state dict does not fit the network"):
+        create_network("resnet18", width=0.1, weights=trained.state_dict())
+
+
 @pytest.mark.parametrize("wrapper", ["state_dict", "model"])
 def test_a_training_scripts_checkpoint(trained, tmp_path, wrapper):
     state = {f"module.{name}": tensor for name, tensor in trained.state_dict().items()}
