@@ -198,14 +198,24 @@ def test_a_backward_that_is_not_the_derivative_reaches_the_device(tmp_path: Path
         ({"label_smoothing": -0.1}, "label_smoothing=-0.1"),
         ({"label_smoothing": float("nan")}, "label_smoothing=nan"),
         ({"classes": ["a"]}, "1 names.*3 outputs.*classes=1"),
-        ({"classes": ["a", "b", "a"]}, "a"),
+        ({"classes": ["a", "b", "a"]}, r"classes=\['a', 'b', 'a'\] must be texts, each given once"),
+        ({"classes": ["a", "b", ""]}, "must be texts"),
+        ({"classes": [1, 2, 3]}, r"classes=\[1, 2, 3\] must be texts"),
+        ({"out": None}, "out=None must be a folder"),
+        ({"out": "/dev/null"}, "null exists and is not a kit"),
+        ({"out": "/dev/null/kit.zip"}, "null/kit.zip cannot be written: Not a directory"),
     ],
 )
-def test_bad_arguments(
-    network: nn.Module, tmp_path: Path, change: dict[str, Any], message: str
+def test_bad_arguments_are_found_before_the_work(
+    network: nn.Module,
+    tmp_path: Path,
+    change: dict[str, Any],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("pocketune.compiler.kit.build_graphs", pytest.fail)
     with pytest.raises(PocketuneError, match=message):
-        compile(network, tmp_path / "kit", **{**SETTINGS, **change})
+        compile(network, **{"out": tmp_path / "kit", **SETTINGS, **change})
     assert not list(tmp_path.iterdir())
 
 

@@ -10,7 +10,7 @@ from onnx import numpy_helper
 from torch import nn
 
 from pocketune.compiler import Calibration, compile, quantise
-from pocketune.compiler.feature_error import relative_error, run_features
+from pocketune.compiler.feature_error import Judge, relative_error, run_features
 from pocketune.compiler.liveness import fused_peak, order_for_memory
 from pocketune.compiler.qdq import MinMax, Percentile, StaticQuantiser
 from pocketune.compiler.quantise import quantise_features
@@ -204,6 +204,16 @@ def test_a_method_that_trains_from_the_first_layer_on_has_nothing_to_quantise(
     kit = compile(network, tmp_path / "kit", batch=2, size=SIZE, frozen_bits=8)
     assert kit.manifest.features is None
     assert kit.manifest.quantisation is None
+
+
+def test_lists_are_a_calibration_too(kits: dict[str, Kit]) -> None:
+    arrays = pictures(4)
+    assert arrays.labels is not None
+    lists = Calibration(list(arrays.images), arrays.labels.tolist())  # type: ignore[arg-type]
+    judged = [
+        Judge(features(kits["float"]), c).judge(features(kits["weights"])) for c in (arrays, lists)
+    ]
+    assert judged[0] == judged[1]
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,16 @@ def test_same_padding_is_tensorflows(kernel, stride, size):
     torch.testing.assert_close(layer(images), expected)
 
 
+@pytest.mark.parametrize("stride", [1, 2, 3])
+def test_a_dilated_kernel_is_padded_for_its_extent(stride):
+    """The same as the larger kernel with zeros in between."""
+    layer = SameConv2d(2, 3, 3, stride=stride, dilation=2, bias=False)
+    dense = SameConv2d(2, 3, 5, stride=stride, bias=False)
+    torch.nn.init.zeros_(dense.weight).data[..., ::2, ::2] = layer.weight.data
+    images = torch.randn(2, 2, 8, 9)
+    torch.testing.assert_close(layer(images), dense(images))
+
+
 def test_even_sizes_pad_right_and_bottom_only():
     layer = SameConv2d(1, 1, 3, stride=2, bias=False)
     torch.nn.init.ones_(layer.weight)

@@ -43,6 +43,16 @@ def test_other_classes_get_a_new_output_layer(file, trained):
     assert not output.bias.any()
 
 
+def test_a_state_dict_itself(trained):
+    network = create_network(**OPTIONS, classes=4, weights=trained.state_dict()).eval()
+    images = torch.randn(1, 3, 32, 32)
+    assert torch.equal(network(images), trained(images))
+    with pytest.raises(PocketuneError, match="the given state dict holds no state dict"):
+        create_network(**OPTIONS, weights={})
+    with pytest.raises(PocketuneError, match="the given state dict does not fit the network"):
+        create_network("resnet18", width=0.1, weights=trained.state_dict())
+
+
 @pytest.mark.parametrize("wrapper", ["state_dict", "model"])
 def test_a_training_scripts_checkpoint(trained, tmp_path, wrapper):
     state = {f"module.{name}": tensor for name, tensor in trained.state_dict().items()}
@@ -81,7 +91,16 @@ def test_damaged(trained, tmp_path, name):
         create_network(**OPTIONS, weights=path)
 
 
-@pytest.mark.parametrize("content", [{}, {"epoch": 3}, [1, 2], {"state_dict": {"a": 1}}])
+@pytest.mark.parametrize("content", [b"", b"hello", b"\x80\x02h\x07."], ids=repr)
+def test_no_pickle(tmp_path, content):
+    (tmp_path / "text.pth").write_bytes(content)
+    with pytest.raises(PocketuneError, match=r"text\.pth is no readable state dict"):
+        read_state(tmp_path / "text.pth")
+
+
+@pytest.mark.parametrize(
+    "content", [{}, {"epoch": 3}, [1, 2], {"state_dict": {"a": 1}}, {0: torch.ones(1)}], ids=repr
+)
 def test_without_tensors(tmp_path, content):
     torch.save(content, tmp_path / "empty.pth")
     with pytest.raises(PocketuneError, match="holds no state dict"):

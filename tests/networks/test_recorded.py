@@ -8,7 +8,13 @@ from safetensors.torch import save_file
 from torch import nn
 
 from pocketune.errors import PocketuneError
-from pocketune.networks import NetworkConfig, Normalization, create_network, save_network
+from pocketune.networks import (
+    NetworkConfig,
+    Normalization,
+    create_network,
+    load_network,
+    save_network,
+)
 from pocketune.networks.recorded import HEADER, read_description
 from pocketune.networks.registry import build
 
@@ -91,6 +97,21 @@ def test_files_that_cannot_be_written(network, tmp_path):
         save_network(network, tmp_path / "nowhere" / "pruned.safetensors")
     with pytest.raises(PocketuneError, match="Linear has no config"):
         save_network(nn.Linear(1, 1), tmp_path / "pruned.safetensors")
+
+
+def test_classes_are_those_of_the_output_layer(network, tmp_path):
+    network.classifier[1] = nn.Linear(network.classifier[1].in_features, 7)
+    save_network(network, tmp_path / "seven.safetensors")
+    again = load_network(tmp_path / "seven.safetensors").eval()
+    images = torch.randn(1, 3, 32, 32)
+    assert torch.equal(again(images), network(images))
+
+
+def test_what_could_not_be_read_back_is_not_written(network, tmp_path):
+    network.features[3].extra = nn.LayerNorm(3)
+    with pytest.raises(PocketuneError, match=r"features\.3\.extra\.weight is not as its config"):
+        save_network(network, tmp_path / "changed.safetensors")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

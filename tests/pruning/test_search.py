@@ -162,6 +162,27 @@ def test_a_block_that_cannot_be_pruned_sets_the_floor() -> None:
         plan_pruning(meta("mobilenet_v3_large"), 2_000_000, method=LastLayer())
 
 
+class Narrow(nn.Module):
+    """A basic block with as few hidden channels as pruning could leave it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(8, FEWEST, 3, padding=1), nn.BatchNorm2d(FEWEST)
+        self.conv2, self.bn2 = nn.Conv2d(FEWEST, 8, 3, padding=1), nn.BatchNorm2d(8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.bn2(self.conv2(self.bn1(self.conv1(x))))
+
+
+def test_a_block_of_fewest_channels_has_none_to_remove() -> None:
+    network = nn.Sequential(
+        nn.Conv2d(3, 8, 3), Narrow(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)
+    )
+    assert plan_pruning(network, "1MB", size=16, method=LastLayer()).channels == {}
+    with pytest.raises(PocketuneError, match="set by block 1, which cannot be pruned"):
+        plan_pruning(network, 100, size=16, method=LastLayer())
+
+
 def test_pruned_networks_are_refused() -> None:
     network = create_network("mcunet_5fps", hidden={"features.2": 20})
     with pytest.raises(PocketuneError, match="pruned already"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-_CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+from pocketune.networks.anatomy import CONTAINERS
 
 
 def block_paths(network: nn.Module) -> list[str]:
@@ -18,7 +18,7 @@ def block_paths(network: nn.Module) -> list[str]:
     def descend(path: str, module: nn.Module) -> None:
         for name, child in module.named_children():
             place = f"{path}.{name}" if path else name
-            if type(child) in _CONTAINERS:
+            if type(child) in CONTAINERS:
                 descend(place, child)
             else:
                 found.append(place)

@@ -36,16 +36,19 @@ class Calibration:
     labels: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
-        shape, dtype = np.shape(self.images), np.asarray(self.images).dtype
+        for name in ("images", "labels"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, np.asarray(getattr(self, name)))
+        shape, dtype = self.images.shape, self.images.dtype
         if len(shape) != 4 or shape[3] != 3 or dtype != np.uint8 or shape[0] < 2:
             raise PocketuneError(
                 "calibration images must be uint8 (N, S, S, 3) with N of at least 2, not "
                 f"{dtype} {shape}"
             )
-        if self.labels is not None and np.shape(self.labels) != shape[:1]:
+        if self.labels is not None and self.labels.shape != shape[:1]:
             raise PocketuneError(
                 f"calibration needs a label for each image: {shape[0]} images have labels of "
-                f"shape {np.shape(self.labels)}"
+                f"shape {self.labels.shape}"
             )
 
     @property

@@ -27,7 +27,7 @@ from pocketune.compiler.quantise import quantise_features
 from pocketune.compiler.recompute import recompute_from_parameters
 from pocketune.compiler.trace import running_statistics, trained_parameters
 from pocketune.device.kit import Kit
-from pocketune.device.kit_writer import write_kit
+from pocketune.device.kit_writer import check_place, write_kit
 from pocketune.device.losses import BINARY_CROSS_ENTROPY, CROSS_ENTROPY, LOSSES
 from pocketune.device.manifest import (
     FEATURES,
@@ -96,14 +96,14 @@ def compile(
     network = copy.deepcopy(network).cpu()
     if not hasattr(network, "normalization"):
         network.normalization = Normalization.IMAGENET  # type: ignore[assignment]
-    _check_arguments(network, batch, size, label_smoothing, loss)
+    _check_arguments(network, out, batch, size, label_smoothing, loss)
+    output_layer, count = _output_layer(network)
+    names = _class_names(classes, count)
     bits = _frozen_bits(network, frozen_bits, calibration, size)
     exact = None
     if bits == 8:
         exact = build_features(network, size) if calibration is not None else None
         quantise_frozen(network)
-    output_layer, count = _output_layer(network)
-    names = _class_names(classes, count)
     noise = supply_noise(network, batch, size)
     graphs = build_graphs(
         network,
@@ -140,8 +140,16 @@ def compile(
 
 
 def _check_arguments(
-    network: nn.Module, batch: int, size: int, label_smoothing: float, loss: str
+    network: nn.Module,
+    out: str | os.PathLike[str],
+    batch: int,
+    size: int,
+    label_smoothing: float,
+    loss: str,
 ) -> None:
+    if not isinstance(out, (str, os.PathLike)):
+        raise PocketuneError(f"out={out!r} must be a folder, or a file whose name ends in .zip")
+    check_place(out)
     if not trained_parameters(network):
         raise PocketuneError("nothing in this network is trained; adapt it with a method first")
     if any(isinstance(module, IntegerConv2d) for module in network.modules()):
@@ -200,6 +208,8 @@ def _class_names(classes: Sequence[str] | None, count: int) -> tuple[str, ...]:
             f"classes has {len(names)} names and the network's classifier {count} outputs; create "
             f"the network with classes={len(names)}"
         )
+    if not all(isinstance(name, str) and name for name in names) or len(set(names)) < count:
+        raise PocketuneError(f"classes={list(names)} must be texts, each given once")
     return names
 
 

@@ -37,7 +37,7 @@ def write_kit(
     needed = required_files(manifest)
     if set(files) != set(needed):
         raise ValueError(f"this kit needs the files {needed}, not {tuple(files)}")
-    _refuse_to_overwrite(target)
+    check_place(target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(
@@ -49,6 +49,22 @@ def write_kit(
     except OSError as error:
         raise KitError(f"the kit {target} cannot be written: {error.strerror or error}") from error
     return Kit.open(target)
+
+
+def check_place(path: str | os.PathLike[str]) -> None:
+    """Whether `write_kit` can write to ``path``, to be asked before the work; changes nothing.
+
+    Raises:
+        KitError: Something at ``path`` is not a kit, or the folder around it cannot be written.
+    """
+    target = Path(path).absolute()
+    try:
+        _refuse_to_overwrite(target)
+        nearest = next(folder for folder in target.parents if folder.exists())
+        with tempfile.TemporaryDirectory(dir=nearest):
+            pass
+    except OSError as error:
+        raise KitError(f"the kit {path} cannot be written: {error.strerror or error}") from error
 
 
 def _refuse_to_overwrite(target: Path) -> None:

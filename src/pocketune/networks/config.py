@@ -38,10 +38,10 @@ class NetworkConfig:
     branches: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.classes < 1:
-            raise PocketuneError(f"a network needs at least one class, not classes={self.classes}")
-        if not 0 < self.width <= 10:
-            raise PocketuneError(f"width={self.width} is no channel multiplier; give 0.1 to 10")
+        if not isinstance(self.classes, int) or self.classes < 1:
+            raise PocketuneError(f"classes={self.classes!r} must be a whole number of at least 1")
+        if not isinstance(self.width, (int, float)) or not 0 < self.width <= 10:
+            raise PocketuneError(f"width={self.width!r} is no channel multiplier; give 0.1 to 10")
         if self.padding not in PADDINGS:
             raise PocketuneError(f"padding={self.padding!r} is unknown; choose from {PADDINGS}")
         if not isinstance(self.hidden, Mapping) or not all(

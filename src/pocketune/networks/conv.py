@@ -28,8 +28,8 @@ class SameConv2d(nn.Conv2d):
         return 0.0
 
     def _pad(self, size: int, axis: int) -> tuple[int, int]:
-        stride, kernel = self.stride[axis], self.kernel_size[axis]
-        total = max((-(-size // stride) - 1) * stride + kernel - size, 0)
+        stride, extent = self.stride[axis], self.dilation[axis] * (self.kernel_size[axis] - 1) + 1
+        total = max((-(-size // stride) - 1) * stride + extent - size, 0)
         return total // 2, total - total // 2
 
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
-from torch import nn
+from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
 from pocketune.networks.anatomy import anatomy
 from pocketune.networks.config import NetworkConfig, Normalization
-from pocketune.networks.files import read_state
+from pocketune.networks.files import read_state, unwrap
 from pocketune.networks.folded import is_folded, lacks_head, load_folded
 from pocketune.networks.foreign import load_module
 from pocketune.networks.int8 import INT8, has_head, load_int8
@@ -19,13 +19,13 @@ from pocketune.networks.recorded import read_description, require_same
 from pocketune.networks.registry import build
 from pocketune.networks.state import load_state
 
-Weights = str | PathLike[str] | nn.Module | None
+Weights = str | PathLike[str] | nn.Module | Mapping[str, Tensor]
 
 
 def create_network(
     name: str,
     *,
-    weights: Weights = None,
+    weights: Weights | None = None,
     classes: int = 1000,
     width: float = 1.0,
     padding: str = "symmetric",
@@ -42,7 +42,8 @@ def create_network(
         name: one of `list_networks()`.
         weights: None for random ones; `"imagenet"` to download the published ones; a file,
             `.safetensors`, `.pth`, or `.npz` with kernels of int8, which stay int8 where a method
-            does not train them; or a model of timm or torchvision, of the same shape.
+            does not train them; a state dict; or a model of timm or torchvision, of the same
+            shape.
             A file of `save_network` tells of pruned blocks and lite residual modules itself.
             A file whose batch norm was folded away gets norms that are the identity: follow with
             `restore_batch_norm` before a norm is trained.
@@ -68,6 +69,8 @@ def create_network(
         >>> network.config.to_dict()["width"], network.normalization.std[0]
         (0.35, 0.229)
     """
+    if normalization is not None and not isinstance(normalization, Normalization):
+        raise PocketuneError(f"normalization={normalization!r} must be a Normalization(mean, std)")
     file = _file(weights)
     recorded = None if file is None else read_description(file)
     if head is None:
@@ -88,22 +91,30 @@ def _has_head(file: Path) -> bool:
     return has_head(file) if file.suffix == INT8 else not lacks_head(file)
 
 
-def _file(weights: Weights) -> Path | None:
-    if weights is None or isinstance(weights, nn.Module) or weights == "imagenet":
+def _file(weights: Weights | None) -> Path | None:
+    if weights is None or isinstance(weights, (nn.Module, Mapping)) or weights == "imagenet":
         return None
+    if not isinstance(weights, (str, PathLike)):
+        raise PocketuneError(
+            f"weights={weights!r} must be 'imagenet', a file, a state dict or a model"
+        )
     return Path(weights)
 
 
 def _load(
     network: nn.Module,
     config: NetworkConfig,
-    weights: str | PathLike[str] | nn.Module,
+    weights: Weights,
     normalization: Normalization | None,
 ) -> Normalization | None:
     """Fill `network`; returns the normalization where the weights tell it."""
     output = anatomy(network).classifier[-1]
     if isinstance(weights, nn.Module):
         return load_module(network, weights, output=output)
+    if isinstance(weights, Mapping):
+        source = "the given state dict"
+        load_state(network, unwrap(weights, source), output=output, source=source)
+        return None
     if weights == "imagenet":
         load_state(network, download(config), output=output, source=f"{config.name} of ImageNet")
         return None

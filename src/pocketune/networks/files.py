@@ -1,6 +1,5 @@
 """Reading tensors from a weights file."""
 
-import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -42,20 +41,26 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
 def _read_pickle(path: Path) -> dict[str, Tensor]:
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError) as error:
+    except Exception as error:  # what is no pickle, or a damaged one, raises nearly anything
         raise PocketuneError(
             f"{path} is no readable state dict of tensors alone; "
             "save it again with torch.save(model.state_dict(), ...)"
         ) from error
-    return _tensors(content, path)
+    return unwrap(content, str(path))
 
 
-def _tensors(content: Any, path: Path) -> dict[str, Tensor]:
-    """The state dict itself, out of what training scripts wrap around it."""
+def unwrap(content: Any, source: str) -> dict[str, Tensor]:
+    """The state dict itself, out of what training scripts wrap around it.
+
+    Raises:
+        PocketuneError: naming `source`, where there is none.
+    """
     if isinstance(content, Mapping):
         for name in WRAPPERS:
             if isinstance(content.get(name), Mapping):
-                return _tensors(content[name], path)
-        if content and all(isinstance(value, Tensor) for value in content.values()):
+                return unwrap(content[name], source)
+        if content and all(
+            isinstance(k, str) and isinstance(v, Tensor) for k, v in content.items()
+        ):
             return {name.removeprefix("module."): value for name, value in content.items()}
-    raise PocketuneError(f"{path} holds no state dict, which maps names to tensors")
+    raise PocketuneError(f"{source} holds no state dict, which maps names to tensors")

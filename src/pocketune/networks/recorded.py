@@ -1,19 +1,24 @@
 """Networks in files that tell how to build them: safetensors whose header holds the description."""
 
 import json
+import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import nn
 
 from pocketune.errors import PocketuneError
 from pocketune.layers import QuantisedConv2d
+from pocketune.networks.anatomy import anatomy
 from pocketune.networks.config import NetworkConfig, Normalization
+from pocketune.networks.registry import build
+from pocketune.networks.state import COUNTER
 
 HEADER = "pocketune.network"
 """Key of the description in the file's header."""
@@ -23,23 +28,15 @@ def save_network(network: nn.Module, path: str | PathLike[str]) -> None:
     """Write all values of a network of ours with its config and normalization.
 
     `create_network(..., weights=path)` reads it, blocks that were pruned or have lite residual
-    modules beside them included.
+    modules beside them included. The number of classes is that of the output layer.
 
     Raises:
-        PocketuneError: if the network has no config, being none of ours; if the file cannot be
-            written or is called otherwise than `.safetensors`.
+        PocketuneError: if the network has no config, being none of ours, or is no longer what its
+            config says, as where a method has added modules; if the file cannot be written or is
+            called otherwise than `.safetensors`.
     """
     path = Path(path)
-    config = getattr(network, "config", None)
-    if not isinstance(config, NetworkConfig):
-        kind = type(network).__name__
-        raise PocketuneError(f"{kind} has no config to save; create it with create_network")
-    if path.suffix != ".safetensors":
-        raise PocketuneError(f"{path} must be called .safetensors")
-    if any(isinstance(module, QuantisedConv2d) for module in network.modules()):
-        raise PocketuneError(
-            "a network with kernels of 8 bits is not saved; save one created from float32 weights"
-        )
+    config = check_saveable(network, path)
     described: Any = network
     facts = {"config": config.to_dict(), "normalization": asdict(described.normalization)}
     tensors = {name: tensor.contiguous() for name, tensor in network.state_dict().items()}
@@ -47,6 +44,50 @@ def save_network(network: nn.Module, path: str | PathLike[str]) -> None:
         save_file(tensors, path, metadata={HEADER: json.dumps(facts)})
     except (SafetensorError, OSError) as error:
         raise PocketuneError(f"{path} cannot be written ({error})") from error
+
+
+def check_saveable(network: nn.Module, path: Path) -> NetworkConfig:
+    """The config that `save_network` would write, to be asked before the work; changes nothing.
+
+    Raises:
+        PocketuneError: as `save_network` does.
+    """
+    if path.suffix != ".safetensors":
+        raise PocketuneError(f"{path} must be called .safetensors")
+    if any(isinstance(module, QuantisedConv2d) for module in network.modules()):
+        raise PocketuneError(
+            "a network with kernels of 8 bits is not saved; save one created from float32 weights"
+        )
+    try:
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise PocketuneError(f"{path} cannot be written ({error})") from error
+    return _config(network)
+
+
+def _config(network: nn.Module) -> NetworkConfig:
+    """The config from which a network of the same tensors can be built."""
+    config = getattr(network, "config", None)
+    if not isinstance(config, NetworkConfig):
+        kind = type(network).__name__
+        raise PocketuneError(f"{kind} has no config to save; create it with create_network")
+    own = _shapes(network)
+    config = replace(config, classes=own[f"{anatomy(network).classifier[-1]}.weight"][0])
+    with torch.device("meta"):
+        read = _shapes(build(config))
+    if other := next((name for name in {**own, **read} if own.get(name) != read.get(name)), None):
+        raise PocketuneError(
+            f"the network's {other} is not as its config says, and could not be read back from a "
+            "file; save the network that create_network, prune or insert_modules has returned"
+        )
+    return config
+
+
+def _shapes(network: nn.Module) -> dict[str, tuple[int, ...]]:
+    """Shapes of what a file must hold, by name."""
+    state = network.state_dict()
+    return {name: tuple(t.shape) for name, t in state.items() if not name.endswith(COUNTER)}
 
 
 def read_description(path: Path) -> tuple[NetworkConfig, Normalization] | None:

@@ -23,6 +23,7 @@ from pocketune.data import ImageDataset, Loader
 from pocketune.device.schedule import CosineSchedule
 from pocketune.errors import PocketuneError
 from pocketune.networks import anatomy, save_network
+from pocketune.networks.recorded import check_saveable
 
 HEADER = "pocketune.retraining"
 MOMENTUM = "momentum_buffer"
@@ -101,10 +102,17 @@ def retrain(
         The mean loss of each epoch that this call has trained.
 
     Raises:
-        PocketuneError: for photos of other classes without a teacher, a teacher of other classes,
-            progress of another recipe, or where Lightning Fabric is not installed.
+        PocketuneError: for an adapted network or one that cannot be saved in `out`, photos of
+            other classes without a teacher, a teacher of other classes, progress of another
+            recipe, or where Lightning Fabric is not installed.
     """
     recipe, out = recipe or Recipe(), Path(out)
+    if hasattr(network, "method"):
+        raise PocketuneError(
+            f"the network is adapted to {network.method}, which trains a part of it; retrain the "
+            "one that it was adapted from"
+        )
+    check_saveable(network, out)
     share = _teacher_share(network, photos, recipe, teacher)
     fabric = _fabric(accelerator, devices)
     fabric.launch()

@@ -174,7 +174,7 @@ def _hidden_counts(shapes: nn.Module, blocks: Iterable[str]) -> dict[str, int]:
     for block in blocks:
         with suppress(PocketuneError):
             counts[block] = hidden_channels(shapes, block)[0].count(shapes)
-    return counts
+    return {block: count for block, count in counts.items() if count > FEWEST}
 
 
 def _measure(

@@ -52,7 +52,7 @@ def freeze_convolutions(network: nn.Module) -> None:
     convolutions = (
         item for item in network.named_modules() if type(item[1]) in FROZEN_CONVOLUTIONS
     )
-    frozen = [name for name, conv in convolutions if _can_freeze(conv)]
+    frozen = [name for name, conv in convolutions if can_freeze(conv)]
     swap(network, dict.fromkeys(frozen, _freeze_convolution))
 
 
@@ -68,7 +68,8 @@ def disable_inplace(network: nn.Module) -> None:
             module.inplace = False  # type: ignore[assignment]
 
 
-def _can_freeze(conv: nn.Module) -> bool:
+def can_freeze(conv: nn.Module) -> bool:
+    """Whether a layer with a fixed kernel can take the place of this convolution."""
     assert isinstance(conv, nn.Conv2d)
     plain = conv.padding_mode == "zeros" and not isinstance(conv.padding, str)
     return plain and not conv.weight.requires_grad

@@ -10,7 +10,7 @@ from pocketune.layers.same_shape import same_shape
 from pocketune.networks.conv import SameConv2d
 from pocketune.networks.int8 import QuantisedSameConv2d
 from pocketune.networks.modules import Factory
-from pocketune.surgery.freeze import FrozenSameConv2d
+from pocketune.surgery.freeze import FrozenSameConv2d, can_freeze
 from pocketune.surgery.swap import swap
 
 QUANTISED: dict[type[nn.Module], type[QuantisedConv2d]] = {
@@ -35,7 +35,7 @@ def quantise_frozen(network: nn.Module) -> None:
     as are convolutions that fill their padding with anything but zeros.
     """
     found = {name: m for name, m in network.named_modules() if type(m) in QUANTISED}
-    frozen = [name for name, conv in found.items() if _can_quantise(conv)]
+    frozen = [name for name, conv in found.items() if can_freeze(conv)]
     factories: dict[str, Factory] = dict.fromkeys(frozen, _quantise)
     swap(network, factories)
 
@@ -67,12 +67,6 @@ def float_shapes(network: nn.Module) -> nn.Module:
     shapes = copy.deepcopy(network).to("meta")
     dequantise(shapes, quantised(shapes))
     return shapes
-
-
-def _can_quantise(conv: nn.Module) -> bool:
-    assert isinstance(conv, nn.Conv2d)
-    plain = conv.padding_mode == "zeros" and not isinstance(conv.padding, str)
-    return plain and not conv.weight.requires_grad
 
 
 def _quantise(conv: nn.Module) -> nn.Module:
