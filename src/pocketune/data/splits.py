@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,15 @@ class Splits:
     def classes(self) -> tuple[str, ...]:
         """Names of the classes, in the order of the labels."""
         return self.train.classes
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the names and labels of both sides, in order."""
+        digest = hashlib.sha256()
+        for part in (self.train, self.val):
+            for name in part.names:
+                digest.update(name.encode("utf-8", "surrogatepass") + b"\0")
+            digest.update(part.labels.tobytes())
+        return digest.hexdigest()
 
 
 def stratify(labels: Labels, *, val_fraction: float, seed: int) -> tuple[Indices, Indices]:
