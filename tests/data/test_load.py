@@ -72,14 +72,24 @@ class TestFolder:
         splits = load_splits(tree({"stray.png": 1, "README.txt": "hello"}))
         assert splits.skipped == (("stray.png", "it lies outside the class folders"),)
 
-    def test_links_are_followed_but_not_in_circles(self, photos, tmp_path):
+    def test_links_are_followed_but_not_in_circles(self, photos, tree, tmp_path):
         folder = photos(cats=2, dogs=2)
         (folder / "cats" / "loop").symlink_to(folder)
-        (folder / "birds").symlink_to(folder / "dogs")
+        (folder / "birds").symlink_to(tree({"1.png": 5, "2.png": 6}, "elsewhere"))
         (folder / "cats" / "gone.png").symlink_to(tmp_path / "nowhere.png")
         splits = load_splits(folder, val_fraction=0)
         assert splits.classes == ("birds", "cats", "dogs")
         assert splits.skipped == (("cats/gone.png", "no such file"),)
+
+    def test_each_photo_counts_once_whatever_links_to_it(self, photos):
+        folder = photos(cats=4, dogs=4)
+        (folder / "cats" / "others").symlink_to(folder / "dogs")
+        (folder / "dogs" / "others").symlink_to(folder / "cats")
+        (folder / "animals").symlink_to(folder / "cats")
+        (folder / "cats" / "out").symlink_to(folder.parent)
+        splits = load_splits(folder)
+        names = {**pairs(splits.train), **pairs(splits.val)}
+        assert names == {f"{c}/{i:02}.png": c for c in ("cats", "dogs") for i in range(4)}
 
     @pytest.mark.parametrize("fraction", [0, 1])
     def test_one_side_only(self, photos, fraction):

@@ -36,7 +36,7 @@ class Source(Protocol):
 
 
 class FolderSource:
-    """The files under a folder; links to files and folders are followed."""
+    """The files under a folder; links are followed, but no folder is listed twice."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -48,10 +48,17 @@ class FolderSource:
             PocketuneError: if a folder may not be listed.
         """
         found: list[str] = []
-        for folder, folders, files in os.walk(self.root, onerror=_refuse, followlinks=True):
-            here = Path(folder)
-            folders[:] = [name for name in folders if not _is_loop(here / name)]
-            found.extend((here / file).relative_to(self.root).as_posix() for file in files)
+        known = set(self.root.resolve().parents)
+        tops = [self.root]
+        for top in tops:  # grows by the links that are met, so that a folder goes before its links
+            for folder, folders, files in os.walk(top, onerror=_refuse):
+                here = Path(folder)
+                if here.resolve() in known:
+                    folders.clear()
+                    continue
+                known.add(here.resolve())
+                tops += [here / name for name in sorted(folders) if (here / name).is_symlink()]
+                found.extend((here / file).relative_to(self.root).as_posix() for file in files)
         return sorted(name for name in found if not is_hidden(name))
 
     @contextmanager
@@ -78,14 +85,6 @@ def _is_text(name: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _is_loop(folder: Path) -> bool:
-    """Whether ``folder`` is a link to a folder that it lies in."""
-    if not folder.is_symlink():
-        return False
-    parent = folder.parent.resolve()
-    return folder.resolve() in (parent, *parent.parents)
 
 
 def _refuse(error: OSError) -> None:
