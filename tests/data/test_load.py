@@ -67,6 +67,13 @@ class TestFolder:
         assert splits.classes == ("cats", "dogs")
         assert splits.skipped == ()
 
+    def test_runs_beside_the_classes_do_not_count(self, photos, tree, pack):
+        photos(cats=2, dogs=2)
+        folder = tree({f"runs/1/{name}": "" for name in ("manifest.json", "step.onnx", "best.x")})
+        for path in (folder, pack(folder)):
+            assert load_splits(path).classes == ("cats", "dogs")
+        assert len(open_images([folder])) == 4
+
     def test_images_beside_the_classes_are_listed(self, photos, tree):
         photos(cats=2, dogs=2)
         splits = load_splits(tree({"stray.png": 1, "README.txt": "hello"}))

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO, TYPE_CHECKING
 
 from pocketune.data.skipped import shown
-from pocketune.data.sources import is_hidden
+from pocketune.data.sources import users_own
 from pocketune.errors import PocketuneError
 
 if TYPE_CHECKING:
@@ -40,9 +40,8 @@ class ZipSource:
             self._check(member)
 
     def names(self) -> list[str]:
-        """Visible files of the archive, sorted."""
-        files = {info.filename for info in self._archive.infolist() if not info.is_dir()}
-        return sorted(name for name in files if not is_hidden(name))
+        """The user's own files of the archive, sorted."""
+        return users_own(info.filename for info in self._archive.infolist() if not info.is_dir())
 
     @contextmanager
     def open(self, name: str) -> Iterator[IO[bytes]]:

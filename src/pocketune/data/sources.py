@@ -11,7 +11,9 @@ from pocketune.data.skipped import shown
 from pocketune.errors import PocketuneError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+
+MANIFEST, STEP = "manifest.json", "step.onnx"  # the folder of a kit or run holds both
 
 
 class Source(Protocol):
@@ -23,7 +25,7 @@ class Source(Protocol):
         ...
 
     def names(self) -> list[str]:
-        """Visible files, relative to the root, with forward slashes, sorted."""
+        """The user's own files, relative to the root, with forward slashes, sorted."""
         ...
 
     def open(self, name: str) -> AbstractContextManager[IO[bytes]]:
@@ -42,7 +44,7 @@ class FolderSource:
         self.root = root
 
     def names(self) -> list[str]:
-        """Visible files under the root, sorted.
+        """The user's own files under the root, sorted.
 
         Raises:
             PocketuneError: if a folder may not be listed.
@@ -59,7 +61,7 @@ class FolderSource:
                 known.add(here.resolve())
                 tops += [here / name for name in sorted(folders) if (here / name).is_symlink()]
                 found.extend((here / file).relative_to(self.root).as_posix() for file in files)
-        return sorted(name for name in found if not is_hidden(name))
+        return users_own(found)
 
     @contextmanager
     def open(self, name: str) -> Iterator[IO[bytes]]:
@@ -73,8 +75,22 @@ class FolderSource:
             yield file
 
 
-def is_hidden(name: str) -> bool:
-    """Whether a file is the system's own: dot files, and what macOS puts into archives."""
+def users_own(names: Iterable[str]) -> list[str]:
+    """Names of the files that are neither the system's nor in the folder of a run or kit, sorted.
+
+    Runs are easily kept beside the photos that they were trained on.
+    """
+    everything = set(names)
+    ours = tuple(
+        name.removesuffix(MANIFEST)
+        for name in everything
+        if name.endswith(f"/{MANIFEST}") and name.removesuffix(MANIFEST) + STEP in everything
+    )
+    return sorted(n for n in everything if not _is_hidden(n) and not n.startswith(ours))
+
+
+def _is_hidden(name: str) -> bool:
+    """Whether a file is the system's: dot files, and what macOS puts into archives."""
     return any(part.startswith(".") or part == "__MACOSX" for part in PurePosixPath(name).parts)
 
 
