@@ -50,6 +50,9 @@ class TestFolder:
     def test_valid_may_be_a_class(self, photos):
         assert load_splits(photos(valid=2, invalid=2)).classes == ("invalid", "valid")
 
+    def test_train_may_be_a_class(self, photos):
+        assert load_splits(photos(car=2, plane=2, train=2)).classes == ("car", "plane", "train")
+
     def test_nested_folders_belong_to_their_class(self, tree):
         splits = load_splits(
             tree({"a/2023/may/1.png": 1, "a/2.png": 2, "b/1.png": 3, "b/x/2.png": 4})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pocketune.data.example import PARTS, TRAIN, Example, as_label, one_validation
+from pocketune.data.example import PARTS, TRAIN, VALIDATION, Example, as_label, one_validation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,15 +13,18 @@ if TYPE_CHECKING:
 def read_folders(names: Sequence[str]) -> list[Example]:
     """The examples among ``names``: every file in a class folder, at any depth.
 
-    ``val``, ``valid``, ``validation`` and ``test`` are parts only beside a ``train``: there may
-    well be a class "valid".
+    ``train`` is a part where it holds class folders or another part lies beside it, and ``val``,
+    ``valid``, ``validation`` and ``test`` are parts beside a ``train``: there may well be a class
+    "train" or "valid".
 
     Args:
         names: files with forward slashes, relative to the root.
     """
     prefix = wrapper(names)
     paths = [name[len(prefix) :].split("/") for name in names]
-    divided = any(path[0].casefold() == TRAIN and len(path) > 1 for path in paths)
+    tops = {path[0].casefold() for path in paths if len(path) > 1}
+    nested = any(path[0].casefold() == TRAIN and len(path) > 2 for path in paths)
+    divided = nested or (TRAIN in tops and not tops.isdisjoint(VALIDATION))
     examples = []
     for name, path in zip(names, paths, strict=True):
         part = path.pop(0).casefold() if divided else None
