@@ -70,6 +70,14 @@ class TestFolder:
         assert splits.classes == ("cats", "dogs")
         assert splits.skipped == ()
 
+    def test_images_outside_the_parts_are_listed(self, tree):
+        parts = ("train/a", "train/b", "val/a", "val/b", "test/a")
+        loose = ("train/9.png", "Testing/a/9.png", "9.png")
+        names = [*(f"{part}/{i}.png" for part in parts for i in range(2)), *loose]
+        splits = load_splits(tree({name: seed for seed, name in enumerate(names)}))
+        reason = "it lies outside the class folders of train and val"
+        assert splits.skipped == tuple((name, reason) for name in sorted(loose))
+
     def test_runs_beside_the_classes_do_not_count(self, photos, tree, pack):
         photos(cats=2, dogs=2)
         folder = tree({f"runs/1/{name}": "" for name in ("manifest.json", "step.onnx", "best.x")})

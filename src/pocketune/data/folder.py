@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def read_folders(names: Sequence[str]) -> list[Example]:
+def read_folders(names: Sequence[str]) -> tuple[list[Example], list[Example]]:
     """The examples among ``names``: every file in a class folder, at any depth.
 
     ``train`` is a part where it holds class folders or another part lies beside it, and ``val``,
@@ -19,18 +19,23 @@ def read_folders(names: Sequence[str]) -> list[Example]:
 
     Args:
         names: files with forward slashes, relative to the root.
+
+    Returns:
+        The examples, and the files that lie in no class folder or in none of the parts.
     """
     prefix = wrapper(names)
     paths = [name[len(prefix) :].split("/") for name in names]
     tops = {path[0].casefold() for path in paths if len(path) > 1}
     nested = any(path[0].casefold() == TRAIN and len(path) > 2 for path in paths)
     divided = nested or (TRAIN in tops and not tops.isdisjoint(VALIDATION))
-    examples = []
+    examples, outside = [], []
     for name, path in zip(names, paths, strict=True):
         part = path.pop(0).casefold() if divided else None
         if len(path) > 1 and (part is None or part in PARTS):
             examples.append(Example(name, as_label(path[0]), part))
-    return one_validation(examples)
+        else:
+            outside.append(Example(name, ""))
+    return one_validation(examples), outside
 
 
 def wrapper(names: Sequence[str]) -> str:

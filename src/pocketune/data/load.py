@@ -76,7 +76,9 @@ def load_splits(
     train, val = _divide(dataset, known, val_fraction, seed)
     check_trainable(train, val, where)
     loose, _ = _readable(source, found.outside)
-    skipped += [Skipped(image.name, "it lies outside the class folders") for image in loose]
+    parts = " and ".join(sorted({example.part for example in known if example.part}))
+    folders = f"the class folders of {parts}" if parts else "the class folders"
+    skipped += [Skipped(image.name, f"it lies outside {folders}") for image in loose]
     return Splits(train, val, tuple(sorted(skipped)))
 
 
@@ -101,12 +103,12 @@ def open_images(paths: Iterable[str | Path]) -> list[str]:
 
 
 class _Found(NamedTuple):
-    """Labelled files, what their attributes are called, and files that lie beside class folders."""
+    """Labelled files, what their attributes are called, and files outside the class folders."""
 
     source: Source
     examples: list[Example]
     attributes: tuple[str, ...] = ()
-    outside: tuple[Example, ...] = ()
+    outside: Sequence[Example] = ()
 
 
 def _find(path: Path) -> _Found:
@@ -124,17 +126,16 @@ def _find(path: Path) -> _Found:
     names, where = source.names(), shown(str(path))
     if not names:
         raise PocketuneError(f"{where} is empty; put a folder of images for each class there")
+    examples, outside = read_folders(names)
     prefix = wrapper(names)
-    beside = [name for name in names if "/" not in name[len(prefix) :]]
-    examples = read_folders(names)
-    tables = [name for name in beside if is_table(name)]
+    tables = [name for name in names if "/" not in name[len(prefix) :] and is_table(name)]
     if len({example.label for example in examples}) < 2 and len(tables) == 1:
         return _Found(source, *_from_table(source, tables[0]))
     if not examples:
         raise PocketuneError(
             f"{where} has no class folders; put each class's images into a folder of its name"
         )
-    return _Found(source, examples, outside=tuple(Example(name, "") for name in beside))
+    return _Found(source, examples, outside=outside)
 
 
 def _from_table(source: Source, name: str) -> Table:
