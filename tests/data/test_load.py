@@ -1,5 +1,7 @@
 """Folders, tables and archives give the same data sets, whatever their layout."""
 
+import zipfile
+
 import numpy as np
 import pytest
 
@@ -214,6 +216,16 @@ class TestZip:
             assert [one.read(i) for i in range(len(one))] == [
                 other.read(i) for i in range(len(other))
             ]
+
+    def test_packed_with_backslashes(self, photos, tmp_path):
+        folder = photos(cats=2, dogs=2)
+        with zipfile.ZipFile(tmp_path / "photos.zip", "w") as archive:
+            archive.writestr("cats\\", "")
+            for name in load_splits(folder, val_fraction=1).val.names:
+                archive.writestr(name.replace("/", "\\"), (folder / name).read_bytes())
+        splits = load_splits(tmp_path / "photos.zip", val_fraction=1)
+        assert splits.classes == ("cats", "dogs")
+        assert sum(len(batch.names) for batch in eval_batches(splits.val)) == 4
 
     @pytest.mark.parametrize("prefix", ["", "photos/"])
     def test_with_a_table(self, tree, pack, prefix):

@@ -36,19 +36,21 @@ class ZipSource:
             ) from error
         # ZipFile counts its open members without a lock, so opening and closing take turns here.
         self._turn = threading.Lock()
+        self._members: dict[str, zipfile.ZipInfo] = {}
         for member in self._archive.infolist():
             self._check(member)
+            self._members[member.filename.replace("\\", "/")] = member  # some packers' way
 
     def names(self) -> list[str]:
         """The user's own files of the archive, sorted."""
-        return users_own(info.filename for info in self._archive.infolist() if not info.is_dir())
+        return users_own(name for name in self._members if not name.endswith("/"))
 
     @contextmanager
     def open(self, name: str) -> Iterator[IO[bytes]]:
         """The member ``name``, decompressed as it is read."""
         with self._turn:
             try:
-                file = self._archive.open(name)
+                file = self._archive.open(self._members[name])
             except KeyError as error:
                 raise FileNotFoundError(name) from error
         try:
