@@ -259,6 +259,13 @@ class TestOpenImages:
             str(folder / name) for name in ("dogs/00.png", "cats/00.png", "cats/01.png")
         ]
 
+    def test_archives_are_folders(self, photos, pack):
+        folder = photos(cats=2, dogs=1)
+        names = open_images([pack(folder), folder])
+        assert [name.replace("photos.zip/", "photos/") for name in names[:3]] == names[3:]
+        dataset = unlabelled(names)
+        assert [dataset.read(i) for i in range(3)] == [dataset.read(i) for i in range(3, 6)]
+
     def test_through_the_loader(self, photos, tree):
         photos(cats=3)
         folder = tree({"cats/notes.txt": "no image"})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from pocketune.data.archive import ZipSource
+from pocketune.data.archive import ZipSource, is_archive
 from pocketune.data.check import (
     check_any,
     check_attributes,
@@ -83,7 +83,7 @@ def load_splits(
 
 
 def open_images(paths: Iterable[str | Path]) -> list[str]:
-    """Paths of the images to predict: files as they are given, folders with all they contain.
+    """Paths of the images to predict: files as they are given, folders and .zips with all in them.
 
     Files are not opened; what is no image shows when it is decoded.
 
@@ -93,8 +93,8 @@ def open_images(paths: Iterable[str | Path]) -> list[str]:
     found: list[str] = []
     for path in map(Path, paths):
         check_exists(path)
-        if path.is_dir():
-            found.extend(str(path / name) for name in FolderSource(path).names())
+        if path.is_dir() or is_archive(path):
+            found.extend(str(path / name) for name in _source(path).names())
         else:
             found.append(str(path))
     if not found:
@@ -117,12 +117,9 @@ def _find(path: Path) -> _Found:
     if path.is_file() and is_table(path.name):
         source: Source = FolderSource(path.parent)
         return _Found(source, *_from_table(source, path.name))
-    if path.is_dir():
-        source = FolderSource(path)
-    elif path.suffix.lower() == ".zip":
-        source = ZipSource(path)
-    else:
+    if not path.is_dir() and not is_archive(path):
         raise PocketuneError(f"{shown(str(path))} is neither a folder nor a .csv or .zip file")
+    source = _source(path)
     names, where = source.names(), shown(str(path))
     if not names:
         raise PocketuneError(f"{where} is empty; put a folder of images for each class there")
@@ -136,6 +133,10 @@ def _find(path: Path) -> _Found:
             f"{where} has no class folders; put each class's images into a folder of its name"
         )
     return _Found(source, examples, outside=outside)
+
+
+def _source(path: Path) -> Source:
+    return ZipSource(path) if is_archive(path) else FolderSource(path)
 
 
 def _from_table(source: Source, name: str) -> Table:
