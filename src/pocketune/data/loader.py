@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from pocketune.data.images import open_image
 from pocketune.data.skipped import Skipped, printable
+from pocketune.data.streams import Purpose, random_stream
 from pocketune.data.transforms import Pixels, center_crop, random_resized_crop
 from pocketune.data.unreadable import UnreadableImage, reading
 from pocketune.errors import PocketuneError
@@ -133,8 +134,7 @@ class Loader:
     def _order(self, epoch: int) -> npt.NDArray[np.int64]:
         if not self.train:
             return np.arange(len(self.dataset))
-        # The last number keeps the order's stream apart from the images' own.
-        return np.random.default_rng((self.seed, epoch, 0)).permutation(len(self.dataset))
+        return random_stream(self.seed, Purpose.ORDER, epoch).permutation(len(self.dataset))
 
     def _collect(self, pending: list[Future[_Sample | None]]) -> Iterator[Batch]:
         samples = [sample for sample in (future.result() for future in pending) if sample]
@@ -149,7 +149,7 @@ class Loader:
         """The image at ``index``, or for training the next that can be decoded."""
         count = len(self.dataset)
         for candidate in range(index, index + (count if self.train else 1)):
-            pixels = self._pixels(candidate % count, (self.seed, epoch, 1 + index))
+            pixels = self._pixels(candidate % count, epoch, index)
             if pixels is not None:
                 return _Sample(candidate % count, pixels)
         if not self.train:
@@ -160,14 +160,16 @@ class Loader:
             f"{first.reason}"
         )
 
-    def _pixels(self, index: int, entropy: tuple[int, ...]) -> Pixels | None:
+    def _pixels(self, index: int, epoch: int, drawn: int) -> Pixels | None:
+        """The image at ``index``, for training in place of the one ``drawn``."""
         if index in self._failed:
             return None
         name = self.dataset.names[index]
         try:
             with reading(name), self.dataset.open(index) as file, open_image(file) as image:
                 if self.train:
-                    return random_resized_crop(image, self.size, np.random.default_rng(entropy))
+                    rng = random_stream(self.seed, Purpose.CROP, epoch, drawn)
+                    return random_resized_crop(image, self.size, rng)
                 return center_crop(image, self.size)
         except UnreadableImage as error:
             self._failed[index] = error.reason

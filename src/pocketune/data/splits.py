@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from pocketune.data.streams import Purpose, random_stream
 from pocketune.errors import PocketuneError
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def stratify(labels: Labels, *, val_fraction: float, seed: int) -> tuple[Indices
     validates = np.zeros(len(labels), dtype=bool)
     for label in np.unique(labels):
         members = np.flatnonzero(labels == label)
-        order = np.random.default_rng((seed, int(label))).permutation(len(members))
+        order = random_stream(seed, Purpose.SPLIT, int(label)).permutation(len(members))
         validates[members[order[: _share(len(members), val_fraction)]]] = True
     return np.flatnonzero(~validates), np.flatnonzero(validates)
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, cast
 
-import numpy as np
-
+from pocketune.data import Purpose, random_stream
 from pocketune.device.budget import BudgetExceeded
 from pocketune.device.interrupt import StopRequest, interrupted
 from pocketune.device.memory import process_memory
@@ -98,7 +97,7 @@ class Loop:
         """One update. Gradients live no longer than this call: the next ones need their room."""
         counters = self.counters
         # Noise depends on the step's number alone, so that a resumed run draws the same.
-        rng = np.random.default_rng([self._settings.seed, counters.step + 1])
+        rng = random_stream(self._settings.seed, Purpose.NOISE, counters.step)
         result = self.engine.gradients(batch.images, batch.labels, rng)
         self._require_finite(result.loss, "the loss")
         norm = gradient_norm(result.values)
