@@ -73,7 +73,6 @@ class Loop:
         while self.counters.finished is None:
             self._train_epoch()
             self._end_epoch(self._validate())
-            self._hold_budget()
 
     def save(self) -> None:
         """Write a checkpoint of where the run stands."""
@@ -150,9 +149,6 @@ class Loop:
             self.save()
             what = f"stopped and saved at step {self.counters.step} of {self.recorder.steps}"
             raise interrupted(self.recorder.folder, what)
-        self._hold_budget()
-
-    def _hold_budget(self) -> None:
         memory, budget = process_memory().peak, self._settings.budget
         if budget is None or memory <= budget:
             return
