@@ -97,6 +97,7 @@ class Loader:
         self.seed = seed
         self.workers = workers
         self._failed: dict[int, str] = {}
+        self._told = len(dataset) if train else 0  # positions whose failures are told of
 
     def __len__(self) -> int:
         """Batches in an epoch."""
@@ -105,9 +106,13 @@ class Loader:
 
     @property
     def skipped(self) -> tuple[Skipped, ...]:
-        """Images that could not be decoded so far, in the dataset's order."""
+        """Images that could not be decoded so far, in the dataset's order.
+
+        Of an evaluation, those of the batches handed out: not what threads have met ahead of them.
+        """
         failed = sorted(self._failed.copy().items())  # threads may be adding
-        return tuple(Skipped(printable(self.dataset.names[i]), reason) for i, reason in failed)
+        names = self.dataset.names
+        return tuple(Skipped(printable(names[i]), why) for i, why in failed if i < self._told)
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """The batches of an epoch, from number ``start`` on.
@@ -138,6 +143,7 @@ class Loader:
 
     def _collect(self, pending: list[Future[_Sample | None]]) -> Iterator[Batch]:
         samples = [sample for sample in (future.result() for future in pending) if sample]
+        self._told += len(pending)
         if samples:
             yield Batch(
                 np.stack([sample.pixels for sample in samples]),
