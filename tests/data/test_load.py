@@ -101,6 +101,12 @@ class TestFolder:
         assert splits.classes == ("birds", "cats", "dogs")
         assert splits.skipped == (("cats/gone.png", "no such file"),)
 
+    def test_a_link_into_a_hidden_folder_is_followed(self, photos, tree):
+        folder = photos(cats=2)
+        tree({".store/dogs/1.png": 5, ".store/dogs/2.png": 6})
+        (folder / "dogs").symlink_to(folder / ".store" / "dogs")
+        assert load_splits(folder).classes == ("cats", "dogs")
+
     def test_each_photo_counts_once_whatever_links_to_it(self, photos):
         folder = photos(cats=4, dogs=4)
         (folder / "cats" / "others").symlink_to(folder / "dogs")

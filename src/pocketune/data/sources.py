@@ -59,6 +59,7 @@ class FolderSource:
                     folders.clear()
                     continue
                 known.add(here.resolve())
+                folders[:] = [name for name in folders if not _is_hidden(name)]
                 tops += [here / name for name in sorted(folders) if (here / name).is_symlink()]
                 found.extend((here / file).relative_to(self.root).as_posix() for file in files)
         return users_own(found)
