@@ -74,7 +74,7 @@ def test_stopping_early_is_told(run, photos, kit):
         *("train", photos, "--kit", kit, "--out", "run", "--epochs", 30, "--patience", 1),
         *("--lr", 1e-9),
     )
-    assert "steps (stopped early), best after 6, accuracy" in result.stdout
+    assert "steps (stopped early), best after " in result.stdout
 
 
 def test_files_left_out_are_counted_and_listed(run, tmp_path, kit):

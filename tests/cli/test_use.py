@@ -15,7 +15,7 @@ from ..device.softmax_engine import CLASSES
 
 @pytest.fixture
 def trained(run, photos, kit) -> str:
-    result = run("train", photos, "--kit", kit, "--epochs", 4, "--lr", 0.05, "--out", "trained")
+    result = run("train", photos, "--kit", kit, "--epochs", 8, "--lr", 0.05, "--out", "trained")
     assert result.exit_code == 0, result.output
     return "trained"
 

@@ -215,6 +215,12 @@ class TestRefusals:
         with pytest.raises(UnreadableImage, match="no permission"):
             load_image(path)
 
+    def test_damaged_compression_is_said_in_words(self, encoded, noise):
+        data = bytearray(encoded(noise(0), "TIFF", compression="tiff_adobe_deflate"))
+        data[100:160] = bytes(60)
+        with pytest.raises(UnreadableImage, match="the file is damaged"):
+            load_image(bytes(data))
+
     def test_memory_errors_are_not_hidden(self, encoded, noise, monkeypatch):
         monkeypatch.setattr(
             images_module, "to_rgb", lambda image: (_ for _ in ()).throw(MemoryError)

@@ -1,5 +1,7 @@
 """Folders, tables and archives give the same data sets, whatever their layout."""
 
+import zipfile
+
 import numpy as np
 import pytest
 
@@ -50,6 +52,9 @@ class TestFolder:
     def test_valid_may_be_a_class(self, photos):
         assert load_splits(photos(valid=2, invalid=2)).classes == ("invalid", "valid")
 
+    def test_train_may_be_a_class(self, photos):
+        assert load_splits(photos(car=2, plane=2, train=2)).classes == ("car", "plane", "train")
+
     def test_nested_folders_belong_to_their_class(self, tree):
         splits = load_splits(
             tree({"a/2023/may/1.png": 1, "a/2.png": 2, "b/1.png": 3, "b/x/2.png": 4})
@@ -67,19 +72,50 @@ class TestFolder:
         assert splits.classes == ("cats", "dogs")
         assert splits.skipped == ()
 
+    def test_images_outside_the_parts_are_listed(self, tree):
+        parts = ("train/a", "train/b", "val/a", "val/b", "test/a")
+        loose = ("train/9.png", "Testing/a/9.png", "9.png")
+        names = [*(f"{part}/{i}.png" for part in parts for i in range(2)), *loose]
+        splits = load_splits(tree({name: seed for seed, name in enumerate(names)}))
+        reason = "it lies outside the class folders of train and val"
+        assert splits.skipped == tuple((name, reason) for name in sorted(loose))
+
+    def test_runs_beside_the_classes_do_not_count(self, photos, tree, pack):
+        photos(cats=2, dogs=2)
+        folder = tree({f"runs/1/{name}": "" for name in ("manifest.json", "step.onnx", "best.x")})
+        for path in (folder, pack(folder)):
+            assert load_splits(path).classes == ("cats", "dogs")
+        assert len(open_images([folder])) == 4
+
     def test_images_beside_the_classes_are_listed(self, photos, tree):
         photos(cats=2, dogs=2)
         splits = load_splits(tree({"stray.png": 1, "README.txt": "hello"}))
         assert splits.skipped == (("stray.png", "it lies outside the class folders"),)
 
-    def test_links_are_followed_but_not_in_circles(self, photos, tmp_path):
+    def test_links_are_followed_but_not_in_circles(self, photos, tree, tmp_path):
         folder = photos(cats=2, dogs=2)
         (folder / "cats" / "loop").symlink_to(folder)
-        (folder / "birds").symlink_to(folder / "dogs")
+        (folder / "birds").symlink_to(tree({"1.png": 5, "2.png": 6}, "elsewhere"))
         (folder / "cats" / "gone.png").symlink_to(tmp_path / "nowhere.png")
         splits = load_splits(folder, val_fraction=0)
         assert splits.classes == ("birds", "cats", "dogs")
         assert splits.skipped == (("cats/gone.png", "no such file"),)
+
+    def test_a_link_into_a_hidden_folder_is_followed(self, photos, tree):
+        folder = photos(cats=2)
+        tree({".store/dogs/1.png": 5, ".store/dogs/2.png": 6})
+        (folder / "dogs").symlink_to(folder / ".store" / "dogs")
+        assert load_splits(folder).classes == ("cats", "dogs")
+
+    def test_each_photo_counts_once_whatever_links_to_it(self, photos):
+        folder = photos(cats=4, dogs=4)
+        (folder / "cats" / "others").symlink_to(folder / "dogs")
+        (folder / "dogs" / "others").symlink_to(folder / "cats")
+        (folder / "animals").symlink_to(folder / "cats")
+        (folder / "cats" / "out").symlink_to(folder.parent)
+        splits = load_splits(folder)
+        names = {**pairs(splits.train), **pairs(splits.val)}
+        assert names == {f"{c}/{i:02}.png": c for c in ("cats", "dogs") for i in range(4)}
 
     @pytest.mark.parametrize("fraction", [0, 1])
     def test_one_side_only(self, photos, fraction):
@@ -187,6 +223,16 @@ class TestZip:
                 other.read(i) for i in range(len(other))
             ]
 
+    def test_packed_with_backslashes(self, photos, tmp_path):
+        folder = photos(cats=2, dogs=2)
+        with zipfile.ZipFile(tmp_path / "photos.zip", "w") as archive:
+            archive.writestr("cats\\", "")
+            for name in load_splits(folder, val_fraction=1).val.names:
+                archive.writestr(name.replace("/", "\\"), (folder / name).read_bytes())
+        splits = load_splits(tmp_path / "photos.zip", val_fraction=1)
+        assert splits.classes == ("cats", "dogs")
+        assert sum(len(batch.names) for batch in eval_batches(splits.val)) == 4
+
     @pytest.mark.parametrize("prefix", ["", "photos/"])
     def test_with_a_table(self, tree, pack, prefix):
         folder = tree({f"img/{i}.png": i for i in range(4)})
@@ -218,6 +264,13 @@ class TestOpenImages:
         assert names == [
             str(folder / name) for name in ("dogs/00.png", "cats/00.png", "cats/01.png")
         ]
+
+    def test_archives_are_folders(self, photos, pack):
+        folder = photos(cats=2, dogs=1)
+        names = open_images([pack(folder), folder])
+        assert [name.replace("photos.zip/", "photos/") for name in names[:3]] == names[3:]
+        dataset = unlabelled(names)
+        assert [dataset.read(i) for i in range(3)] == [dataset.read(i) for i in range(3, 6)]
 
     def test_through_the_loader(self, photos, tree):
         photos(cats=3)

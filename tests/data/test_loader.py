@@ -132,6 +132,14 @@ class TestDamagedImages:
         assert [len(batch.names) for batch in batches] == [2, 2, 2, 2, 1]
         assert len(loader.skipped) == 3
 
+    def test_an_evaluation_tells_of_a_failure_with_its_batch(self, damaged):
+        loader = Loader(damaged, size=8, batch=3, train=False)
+        told = []
+        for batch in loader.epoch(0):
+            time.sleep(0.02)  # lets the threads get ahead
+            told.append((batch.names[-1][:-4], len(loader.skipped)))
+        assert told == [("cats/01", 1), ("cats/05", 2), ("dogs/02", 2), ("dogs/04", 3)]
+
     def test_file_that_vanishes(self, splits):
         (splits.train.root / splits.train.names[0]).unlink()
         loader = Loader(splits.train, size=8, batch=len(splits.train), train=True)

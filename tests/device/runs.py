@@ -47,7 +47,12 @@ def write_best(folder: Path, kit: Kit, state: State, classes: tuple[str, ...]) -
 
 
 def write_last(
-    folder: Path, kit: Kit, state: State, classes: tuple[str, ...], photos: Path
+    folder: Path,
+    kit: Kit,
+    state: State,
+    classes: tuple[str, ...],
+    photos: Path,
+    fingerprint: str = "photos",
 ) -> None:
     """The last checkpoint of a run."""
     settings = TrainSettings(
@@ -75,6 +80,6 @@ def write_last(
         optimizer={},
         counters=Counters(),
         settings=settings,
-        identity=RunIdentity(kit.identity, "photos", classes),
+        identity=RunIdentity(kit.identity, fingerprint, classes),
     )
     checkpoint.save(folder / LAST)

@@ -78,12 +78,16 @@ def test_divided_photos_are_evaluated_on_their_validation_part(run: Path, tmp_pa
 
 def test_a_run_is_evaluated_on_what_it_held_back(run: Path, photos: Path) -> None:
     kit = TinyKit().write(run.parent / "kit")
-    write_last(run, kit, trained_state(TinyKit(classes=MANY)), MANY, photos)
-    held_back = load_splits(photos, val_fraction=0.25, seed=3).val
-    expected = evaluate(run, _copy(held_back.names, photos, run.parent / "held back"))
+    splits = load_splits(photos, val_fraction=0.25, seed=3)
+    state = trained_state(TinyKit(classes=MANY))
+    write_last(run, kit, state, MANY, photos, splits.fingerprint())
+    expected = evaluate(run, _copy(splits.val.names, photos, run.parent / "held back"))
     evaluation = evaluate(run)
     assert evaluation.images == 8
     assert np.array_equal(evaluation.confusion, expected.confusion)
+    write_photo(photos / MANY[0] / "another.png", 0)
+    with pytest.raises(PocketuneError, match="name a folder of other photos to evaluate"):
+        evaluate(run)
 
 
 def _copy(names: tuple[str, ...], source: Path, target: Path) -> Path:

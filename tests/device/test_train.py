@@ -467,7 +467,7 @@ def test_a_budget_below_the_prediction_leaves_no_run(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("after", [1, 9])
+@pytest.mark.parametrize("after", [1, 8])
 def test_a_run_over_its_budget_is_saved_and_stops(
     after: int, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -481,6 +481,16 @@ def test_a_run_over_its_budget_is_saved_and_stops(
     result = resume(tmp_path / "run", engine=SoftmaxEngine, progress=Silent(), budget="4GB")
     assert result.steps == 18
     assert Checkpoint.load(result.run / LAST).settings.budget == 4 * 10**9
+
+
+def test_a_finished_run_is_not_told_to_resume(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    checks = 3 * (PER_EPOCH + 2)  # after each step and each batch of a validation
+    peaks = iter([100] * checks)
+    monkeypatch.setattr(
+        loop_module, "process_memory", lambda: ProcessMemory(100, next(peaks, 3_000_000_000))
+    )
+    assert run(budget="2GB").reason == "steps"
+    assert next(peaks, None) is None
 
 
 # --- resuming --------------------------------------------------------------------------------

@@ -37,6 +37,13 @@ def test_counts_photos_and_not_batches() -> None:
     assert result.loss == pytest.approx((3 * right + wrong) / 4)
 
 
+def test_the_share_of_right_guesses_is_exact() -> None:
+    right, wrong = [9, 0, 0], [0, 9, 0]
+    rows = [right] * 7 + [wrong] * 18, [wrong] * 22
+    result = validate(Pixels(), batches(*rows), lambda: None)  # type: ignore[arg-type]
+    assert result.accuracy == 7 / 47
+
+
 def test_no_photos() -> None:
     result = validate(Pixels(), iter(()), lambda: None)  # type: ignore[arg-type]
     assert result.images == 0

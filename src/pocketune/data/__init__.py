@@ -6,6 +6,7 @@ from pocketune.data.load import load_splits, open_images
 from pocketune.data.loader import Batch, Loader
 from pocketune.data.skipped import Skipped
 from pocketune.data.splits import Splits, stratify
+from pocketune.data.streams import Purpose, random_stream
 from pocketune.data.transforms import Box, center_crop, crop, random_resized_crop
 from pocketune.data.unreadable import UnreadableImage
 
@@ -15,6 +16,7 @@ __all__ = [
     "ImageDataset",
     "Labels",
     "Loader",
+    "Purpose",
     "Skipped",
     "Splits",
     "UnreadableImage",
@@ -25,6 +27,7 @@ __all__ = [
     "open_image",
     "open_images",
     "random_resized_crop",
+    "random_stream",
     "stratify",
     "unlabelled",
 ]

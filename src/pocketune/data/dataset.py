@@ -9,11 +9,13 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from pocketune.data.sources import FolderSource, Source
+from pocketune.data.archive import PathSource
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
+
+    from pocketune.data.sources import Source
 
 
 Labels = npt.NDArray[np.integer[Any]]
@@ -67,6 +69,6 @@ class ImageDataset:
 
 
 def unlabelled(names: Sequence[str]) -> ImageDataset:
-    """A dataset of image paths without labels, for prediction."""
+    """A dataset of the image paths of ``open_images``, without labels, for prediction."""
     labels = np.full(len(names), -1, dtype=np.int64)
-    return ImageDataset(FolderSource(Path()), (), tuple(names), labels)
+    return ImageDataset(PathSource(), (), tuple(names), labels)

@@ -4,30 +4,38 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pocketune.data.example import PARTS, TRAIN, Example, as_label, one_validation
+from pocketune.data.example import PARTS, TRAIN, VALIDATION, Example, as_label, one_validation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def read_folders(names: Sequence[str]) -> list[Example]:
+def read_folders(names: Sequence[str]) -> tuple[list[Example], list[Example]]:
     """The examples among ``names``: every file in a class folder, at any depth.
 
-    ``val``, ``valid``, ``validation`` and ``test`` are parts only beside a ``train``: there may
-    well be a class "valid".
+    ``train`` is a part where it holds class folders or another part lies beside it, and ``val``,
+    ``valid``, ``validation`` and ``test`` are parts beside a ``train``: there may well be a class
+    "train" or "valid".
 
     Args:
         names: files with forward slashes, relative to the root.
+
+    Returns:
+        The examples, and the files that lie in no class folder or in none of the parts.
     """
     prefix = wrapper(names)
     paths = [name[len(prefix) :].split("/") for name in names]
-    divided = any(path[0].casefold() == TRAIN and len(path) > 1 for path in paths)
-    examples = []
+    tops = {path[0].casefold() for path in paths if len(path) > 1}
+    nested = any(path[0].casefold() == TRAIN and len(path) > 2 for path in paths)
+    divided = nested or (TRAIN in tops and not tops.isdisjoint(VALIDATION))
+    examples, outside = [], []
     for name, path in zip(names, paths, strict=True):
         part = path.pop(0).casefold() if divided else None
         if len(path) > 1 and (part is None or part in PARTS):
             examples.append(Example(name, as_label(path[0]), part))
-    return one_validation(examples)
+        else:
+            outside.append(Example(name, ""))
+    return one_validation(examples), outside
 
 
 def wrapper(names: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from pocketune.data.archive import ZipSource
+from pocketune.data.archive import ZipSource, is_archive
 from pocketune.data.check import (
     check_any,
     check_attributes,
@@ -76,12 +76,14 @@ def load_splits(
     train, val = _divide(dataset, known, val_fraction, seed)
     check_trainable(train, val, where)
     loose, _ = _readable(source, found.outside)
-    skipped += [Skipped(image.name, "it lies outside the class folders") for image in loose]
+    parts = " and ".join(sorted({example.part for example in known if example.part}))
+    folders = f"the class folders of {parts}" if parts else "the class folders"
+    skipped += [Skipped(image.name, f"it lies outside {folders}") for image in loose]
     return Splits(train, val, tuple(sorted(skipped)))
 
 
 def open_images(paths: Iterable[str | Path]) -> list[str]:
-    """Paths of the images to predict: files as they are given, folders with all they contain.
+    """Paths of the images to predict: files as they are given, folders and .zips with all in them.
 
     Files are not opened; what is no image shows when it is decoded.
 
@@ -91,8 +93,8 @@ def open_images(paths: Iterable[str | Path]) -> list[str]:
     found: list[str] = []
     for path in map(Path, paths):
         check_exists(path)
-        if path.is_dir():
-            found.extend(str(path / name) for name in FolderSource(path).names())
+        if path.is_dir() or is_archive(path):
+            found.extend(str(path / name) for name in _source(path).names())
         else:
             found.append(str(path))
     if not found:
@@ -101,12 +103,12 @@ def open_images(paths: Iterable[str | Path]) -> list[str]:
 
 
 class _Found(NamedTuple):
-    """Labelled files, what their attributes are called, and files that lie beside class folders."""
+    """Labelled files, what their attributes are called, and files outside the class folders."""
 
     source: Source
     examples: list[Example]
     attributes: tuple[str, ...] = ()
-    outside: tuple[Example, ...] = ()
+    outside: Sequence[Example] = ()
 
 
 def _find(path: Path) -> _Found:
@@ -115,26 +117,26 @@ def _find(path: Path) -> _Found:
     if path.is_file() and is_table(path.name):
         source: Source = FolderSource(path.parent)
         return _Found(source, *_from_table(source, path.name))
-    if path.is_dir():
-        source = FolderSource(path)
-    elif path.suffix.lower() == ".zip":
-        source = ZipSource(path)
-    else:
+    if not path.is_dir() and not is_archive(path):
         raise PocketuneError(f"{shown(str(path))} is neither a folder nor a .csv or .zip file")
+    source = _source(path)
     names, where = source.names(), shown(str(path))
     if not names:
         raise PocketuneError(f"{where} is empty; put a folder of images for each class there")
+    examples, outside = read_folders(names)
     prefix = wrapper(names)
-    beside = [name for name in names if "/" not in name[len(prefix) :]]
-    examples = read_folders(names)
-    tables = [name for name in beside if is_table(name)]
+    tables = [name for name in names if "/" not in name[len(prefix) :] and is_table(name)]
     if len({example.label for example in examples}) < 2 and len(tables) == 1:
         return _Found(source, *_from_table(source, tables[0]))
     if not examples:
         raise PocketuneError(
             f"{where} has no class folders; put each class's images into a folder of its name"
         )
-    return _Found(source, examples, outside=tuple(Example(name, "") for name in beside))
+    return _Found(source, examples, outside=outside)
+
+
+def _source(path: Path) -> Source:
+    return ZipSource(path) if is_archive(path) else FolderSource(path)
 
 
 def _from_table(source: Source, name: str) -> Table:

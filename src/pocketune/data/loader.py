@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from pocketune.data.images import open_image
 from pocketune.data.skipped import Skipped, printable
+from pocketune.data.streams import Purpose, random_stream
 from pocketune.data.transforms import Pixels, center_crop, random_resized_crop
 from pocketune.data.unreadable import UnreadableImage, reading
 from pocketune.errors import PocketuneError
@@ -96,6 +97,7 @@ class Loader:
         self.seed = seed
         self.workers = workers
         self._failed: dict[int, str] = {}
+        self._told = len(dataset) if train else 0  # positions whose failures are told of
 
     def __len__(self) -> int:
         """Batches in an epoch."""
@@ -104,9 +106,13 @@ class Loader:
 
     @property
     def skipped(self) -> tuple[Skipped, ...]:
-        """Images that could not be decoded so far, in the dataset's order."""
+        """Images that could not be decoded so far, in the dataset's order.
+
+        Of an evaluation, those of the batches handed out: not what threads have met ahead of them.
+        """
         failed = sorted(self._failed.copy().items())  # threads may be adding
-        return tuple(Skipped(printable(self.dataset.names[i]), reason) for i, reason in failed)
+        names = self.dataset.names
+        return tuple(Skipped(printable(names[i]), why) for i, why in failed if i < self._told)
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """The batches of an epoch, from number ``start`` on.
@@ -133,11 +139,11 @@ class Loader:
     def _order(self, epoch: int) -> npt.NDArray[np.int64]:
         if not self.train:
             return np.arange(len(self.dataset))
-        # The last number keeps the order's stream apart from the images' own.
-        return np.random.default_rng((self.seed, epoch, 0)).permutation(len(self.dataset))
+        return random_stream(self.seed, Purpose.ORDER, epoch).permutation(len(self.dataset))
 
     def _collect(self, pending: list[Future[_Sample | None]]) -> Iterator[Batch]:
         samples = [sample for sample in (future.result() for future in pending) if sample]
+        self._told += len(pending)
         if samples:
             yield Batch(
                 np.stack([sample.pixels for sample in samples]),
@@ -149,7 +155,7 @@ class Loader:
         """The image at ``index``, or for training the next that can be decoded."""
         count = len(self.dataset)
         for candidate in range(index, index + (count if self.train else 1)):
-            pixels = self._pixels(candidate % count, (self.seed, epoch, 1 + index))
+            pixels = self._pixels(candidate % count, epoch, index)
             if pixels is not None:
                 return _Sample(candidate % count, pixels)
         if not self.train:
@@ -160,14 +166,16 @@ class Loader:
             f"{first.reason}"
         )
 
-    def _pixels(self, index: int, entropy: tuple[int, ...]) -> Pixels | None:
+    def _pixels(self, index: int, epoch: int, drawn: int) -> Pixels | None:
+        """The image at ``index``, for training in place of the one ``drawn``."""
         if index in self._failed:
             return None
         name = self.dataset.names[index]
         try:
             with reading(name), self.dataset.open(index) as file, open_image(file) as image:
                 if self.train:
-                    return random_resized_crop(image, self.size, np.random.default_rng(entropy))
+                    rng = random_stream(self.seed, Purpose.CROP, epoch, drawn)
+                    return random_resized_crop(image, self.size, rng)
                 return center_crop(image, self.size)
         except UnreadableImage as error:
             self._failed[index] = error.reason

@@ -11,7 +11,9 @@ from pocketune.data.skipped import shown
 from pocketune.errors import PocketuneError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+
+MANIFEST, STEP = "manifest.json", "step.onnx"  # the folder of a kit or run holds both
 
 
 class Source(Protocol):
@@ -23,7 +25,7 @@ class Source(Protocol):
         ...
 
     def names(self) -> list[str]:
-        """Visible files, relative to the root, with forward slashes, sorted."""
+        """The user's own files, relative to the root, with forward slashes, sorted."""
         ...
 
     def open(self, name: str) -> AbstractContextManager[IO[bytes]]:
@@ -36,23 +38,31 @@ class Source(Protocol):
 
 
 class FolderSource:
-    """The files under a folder; links to files and folders are followed."""
+    """The files under a folder; links are followed, but no folder is listed twice."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def names(self) -> list[str]:
-        """Visible files under the root, sorted.
+        """The user's own files under the root, sorted.
 
         Raises:
             PocketuneError: if a folder may not be listed.
         """
         found: list[str] = []
-        for folder, folders, files in os.walk(self.root, onerror=_refuse, followlinks=True):
-            here = Path(folder)
-            folders[:] = [name for name in folders if not _is_loop(here / name)]
-            found.extend((here / file).relative_to(self.root).as_posix() for file in files)
-        return sorted(name for name in found if not is_hidden(name))
+        known = set(self.root.resolve().parents)
+        tops = [self.root]
+        for top in tops:  # grows by the links that are met, so that a folder goes before its links
+            for folder, folders, files in os.walk(top, onerror=_refuse):
+                here = Path(folder)
+                if here.resolve() in known:
+                    folders.clear()
+                    continue
+                known.add(here.resolve())
+                folders[:] = [name for name in folders if not _is_hidden(name)]
+                tops += [here / name for name in sorted(folders) if (here / name).is_symlink()]
+                found.extend((here / file).relative_to(self.root).as_posix() for file in files)
+        return users_own(found)
 
     @contextmanager
     def open(self, name: str) -> Iterator[IO[bytes]]:
@@ -66,8 +76,22 @@ class FolderSource:
             yield file
 
 
-def is_hidden(name: str) -> bool:
-    """Whether a file is the system's own: dot files, and what macOS puts into archives."""
+def users_own(names: Iterable[str]) -> list[str]:
+    """Names of the files that are neither the system's nor in the folder of a run or kit, sorted.
+
+    Runs are easily kept beside the photos that they were trained on.
+    """
+    everything = set(names)
+    ours = tuple(
+        name.removesuffix(MANIFEST)
+        for name in everything
+        if name.endswith(f"/{MANIFEST}") and name.removesuffix(MANIFEST) + STEP in everything
+    )
+    return sorted(n for n in everything if not _is_hidden(n) and not n.startswith(ours))
+
+
+def _is_hidden(name: str) -> bool:
+    """Whether a file is the system's: dot files, and what macOS puts into archives."""
     return any(part.startswith(".") or part == "__MACOSX" for part in PurePosixPath(name).parts)
 
 
@@ -78,14 +102,6 @@ def _is_text(name: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _is_loop(folder: Path) -> bool:
-    """Whether ``folder`` is a link to a folder that it lies in."""
-    if not folder.is_symlink():
-        return False
-    parent = folder.parent.resolve()
-    return folder.resolve() in (parent, *parent.parents)
 
 
 def _refuse(error: OSError) -> None:

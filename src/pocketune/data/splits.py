@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from pocketune.data.streams import Purpose, random_stream
 from pocketune.errors import PocketuneError
 
 if TYPE_CHECKING:
@@ -36,6 +38,15 @@ class Splits:
         """Names of the classes, in the order of the labels."""
         return self.train.classes
 
+    def fingerprint(self) -> str:
+        """SHA-256 of the names and labels of both sides, in order."""
+        digest = hashlib.sha256()
+        for part in (self.train, self.val):
+            for name in part.names:
+                digest.update(name.encode("utf-8", "surrogatepass") + b"\0")
+            digest.update(part.labels.tobytes())
+        return digest.hexdigest()
+
 
 def stratify(labels: Labels, *, val_fraction: float, seed: int) -> tuple[Indices, Indices]:
     """Divide indices so that each class gives the same share to validation.
@@ -62,7 +73,7 @@ def stratify(labels: Labels, *, val_fraction: float, seed: int) -> tuple[Indices
     validates = np.zeros(len(labels), dtype=bool)
     for label in np.unique(labels):
         members = np.flatnonzero(labels == label)
-        order = np.random.default_rng((seed, int(label))).permutation(len(members))
+        order = random_stream(seed, Purpose.SPLIT, int(label)).permutation(len(members))
         validates[members[order[: _share(len(members), val_fraction)]]] = True
     return np.flatnonzero(~validates), np.flatnonzero(validates)
 

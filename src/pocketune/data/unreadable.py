@@ -49,4 +49,6 @@ def _reason(error: Exception) -> str:
         return f"more than {limit} million pixels; make it smaller"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
+    if str(error).startswith("decoder error"):  # a number of libtiff's
+        return "the file is damaged"
     return str(error) or type(error).__name__

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pocketune.data import Purpose, random_stream
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -21,7 +23,7 @@ def with_new_classifier(
 
     Weights are uniform in +-1 / sqrt(fan-in) and biases zero, as in TinyTL (Cai et al., 2020).
     """
-    rng = np.random.default_rng([seed, 0])  # steps draw from [seed, 1] on
+    rng = random_stream(seed, Purpose.CLASSIFIER)
     old = state[classifier.weight]
     limit = 1.0 / math.sqrt(math.prod(old.shape[1:]))
     weight = rng.uniform(-limit, limit, (classes, *old.shape[1:])).astype(np.float32)

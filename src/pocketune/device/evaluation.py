@@ -38,7 +38,7 @@ def evaluate(
     Raises:
         PocketuneError: The model or the photos cannot be used, the photos have a class that the
             model does not know or lack an attribute that it does, or ``photos`` is missing and
-            the model is not a run.
+            the model is not a run or its photos are no longer the same.
     """
     model = as_model(model)
     dataset, skipped = _held_back(model) if photos is None else _all(photos, model)
@@ -68,7 +68,8 @@ def _held_back(model: Model) -> _Found:
     last = model.kit.path / LAST
     if not last.is_file():
         raise PocketuneError(f"{model.kit.path} is not a run: name the photos to evaluate it on")
-    settings = Checkpoint.load(last).settings
+    checkpoint = Checkpoint.load(last)
+    settings = checkpoint.settings
     splits = load_splits(
         settings.photos,
         val_fraction=settings.val_fraction,
@@ -76,6 +77,12 @@ def _held_back(model: Model) -> _Found:
         classes=model.classes,
         attributes=model.kit.manifest.has_attributes,
     )
+    if splits.fingerprint() != checkpoint.identity.photos:
+        raise PocketuneError(
+            f"the photos in {settings.photos} are not those that the run in {model.kit.path} was "
+            "begun with, so it may have trained on those it would evaluate: bring them back, or "
+            "name a folder of other photos to evaluate"
+        )
     if not len(splits.val):
         raise PocketuneError(f"the run {model.kit.path} held no photos back: name some to evaluate")
     return splits.val, splits.skipped

@@ -52,7 +52,7 @@ def predict(
 
     Args:
         model: The folder of a run, or a kit.
-        paths: Image files, and folders of them.
+        paths: Image files, and folders and .zips of them.
         top: How many classes or attributes to name for each image, at most all of them; 5
             classes, and all attributes, where not given.
         engine: What computes.

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, cast
 
-import numpy as np
-
+from pocketune.data import Purpose, random_stream
 from pocketune.device.budget import BudgetExceeded
 from pocketune.device.interrupt import StopRequest, interrupted
 from pocketune.device.memory import process_memory
@@ -74,7 +73,6 @@ class Loop:
         while self.counters.finished is None:
             self._train_epoch()
             self._end_epoch(self._validate())
-            self._hold_budget()
 
     def save(self) -> None:
         """Write a checkpoint of where the run stands."""
@@ -98,7 +96,7 @@ class Loop:
         """One update. Gradients live no longer than this call: the next ones need their room."""
         counters = self.counters
         # Noise depends on the step's number alone, so that a resumed run draws the same.
-        rng = np.random.default_rng([self._settings.seed, counters.step + 1])
+        rng = random_stream(self._settings.seed, Purpose.NOISE, counters.step)
         result = self.engine.gradients(batch.images, batch.labels, rng)
         self._require_finite(result.loss, "the loss")
         norm = gradient_norm(result.values)
@@ -151,9 +149,6 @@ class Loop:
             self.save()
             what = f"stopped and saved at step {self.counters.step} of {self.recorder.steps}"
             raise interrupted(self.recorder.folder, what)
-        self._hold_budget()
-
-    def _hold_budget(self) -> None:
         memory, budget = process_memory().peak, self._settings.budget
         if budget is None or memory <= budget:
             return

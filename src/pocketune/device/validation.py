@@ -30,13 +30,14 @@ def validate(
     engine: Engine, batches: Iterable[Batch], after_batch: Callable[[], None]
 ) -> Validation:
     """Predict all batches and compare with their labels; calls ``after_batch`` after each."""
-    total, correct, images = 0.0, 0.0, 0
+    total, correct, guesses, images = 0.0, 0, 0, 0
     for batch in batches:
         loss, logits = LOSSES[loss_name(batch.labels)], engine.predict(batch.images)
         total += float(loss.values(logits, batch.labels).sum())
-        correct += float(loss.correct(logits, batch.labels).mean()) * len(batch.labels)
+        correct += int(loss.correct(logits, batch.labels).sum())
+        guesses += batch.labels.size
         images += len(batch.labels)
         after_batch()
     if not images:
         return Validation(float("nan"), float("nan"), 0)
-    return Validation(total / images, correct / images, images)
+    return Validation(total / images, correct / guesses, images)
