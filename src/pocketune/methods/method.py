@@ -157,11 +157,6 @@ def adapt(network: nn.Module, method: Method, *, frozen_bits: int | None = None)
             f"the network is adapted to {earlier} already; adapt the original network, "
             f"to both with {earlier} + {method}"
         )
-<<<<<<< HEAD
-=======
-    shapes = float_shapes(network)
-    method = method.settle(network, method.plan(shapes))
->>>>>>> fx
     adapted = copy.deepcopy(network)
     separate(adapted)
     shapes = float_shapes(adapted)
