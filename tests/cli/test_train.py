@@ -113,6 +113,12 @@ def test_where_a_run_goes_when_nobody_says(photos, taken, name, tmp_path, monkey
     assert next_run(photos) == Path("runs") / name
 
 
+def test_a_run_is_named_after_the_folder_itself(tmp_path, monkeypatch):
+    (tmp_path / "my.photos.2024" / "red").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "my.photos.2024" / "red")
+    assert next_run("..") == Path("runs") / "my.photos.2024"
+
+
 @pytest.fixture
 def bundled(kit, tmp_path, monkeypatch):
     """The bundled kits, with others in their place."""
