@@ -167,9 +167,7 @@ def check_engine(
             images, labels = _smooth_images(rng, batch, size), _labels(rng, batch, classes, loss)
             ours = _engine_step(engine, images, labels, np.random.default_rng(step))
             masks = draw_noise(noise, np.random.default_rng(step))
-            found.append(
-                _deviation(ours, exact.step, rounding.step, before, images, labels, masks)
-            )
+            found.append(_deviation(ours, exact.step, rounding.step, before, images, labels, masks))
             if found[-1].share <= 1:
                 break
         worst = max(worst, min(found, key=_share), key=_share)
