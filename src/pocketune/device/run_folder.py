@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 NETWORK = "network.safetensors"
 """All values of the network, which a run on another engine than ONNX Runtime builds it from."""
 
-_OURS = frozenset((*KIT_FILES, MANIFEST, METRICS, LAST, BEST, NETWORK))
+RUN_FILES = frozenset((*KIT_FILES, MANIFEST, METRICS, LAST, BEST, NETWORK))
+"""All that a run makes."""
 
 
 def begin_run_folder(folder: Path) -> None:
@@ -65,4 +66,4 @@ def _refuse_to_overwrite(folder: Path) -> None:
 
 def _is_ours(name: str) -> bool:
     """Whether a run makes a file of this name, were it only for a moment."""
-    return name.removesuffix(".tmp") in _OURS or name.removesuffix(".partial")[1:] in _OURS
+    return name.removesuffix(".tmp") in RUN_FILES or name.removesuffix(".partial")[1:] in RUN_FILES
