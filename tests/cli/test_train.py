@@ -249,11 +249,28 @@ class TestNetwork:
         assert result.exit_code == expected
         assert not list(Path("deep").iterdir())
 
+    @pytest.mark.parametrize(
+        ("option", "value", "said"),
+        [
+            ("--lr", -1, "lr must be above 0"),
+            ("--budget", "much", "'much' is not a size"),
+            ("--out", ".", "is not empty"),
+        ],
+    )
+    def test_what_is_wrong_is_told_before_a_kit_is_made(
+        self, run, photos, monkeypatch, option, value, said
+    ):
+        monkeypatch.delattr(subprocess, "run")
+        Path("file").touch()
+        result = run("train", photos, "--network", "resnet18", option, value)
+        assert result.exit_code == 1, result.exception
+        assert said in result.stderr
+
     def test_nowhere_to_write(self, run, photos):
         Path("file").touch()
         result = run("train", photos, "--network", "resnet18", "--out", "file/run")
         assert result.exit_code == 1
-        assert result.stderr.startswith("error: cannot write beside file/run: ")
+        assert result.stderr.startswith("error: cannot make the run folder file/run: ")
 
 
 def test_errors_of_ours_are_one_line_and_bugs_show_themselves(run, photos, kit, monkeypatch):

@@ -283,6 +283,7 @@ def train(
         path = kit_path(kit) if kit else default_kit()
         _tell(_train(path, photos, out, how, _engines(engine, device)))
         return
+    _check(photos, out, how)
     made = {
         "photos": photos,
         "network": network,
@@ -299,6 +300,15 @@ def train(
     }
     with built_kit(made, out) as (path, values):
         _tell(_train(path, photos, out, how, _engines(engine, device, values)))
+
+
+def _check(photos: str, out: Path, how: dict[str, Any]) -> None:
+    """Refuse what can be refused before a kit is made, which takes its time."""
+    from pocketune.device.run_folder import check_new_run_folder
+    from pocketune.device.settings import TrainSettings
+
+    TrainSettings.new(photos, **how)
+    check_new_run_folder(out)
 
 
 def _train(

@@ -23,7 +23,7 @@ from pocketune.device.progress import Progress, console
 from pocketune.device.reclaim import reclaim
 from pocketune.device.recorder import Recorder
 from pocketune.device.run_folder import begin_run_folder, open_run_folder
-from pocketune.device.settings import EPOCHS, LEARNING_RATES, TrainSettings
+from pocketune.device.settings import TrainSettings
 from pocketune.device.size import parse_size
 from pocketune.errors import PocketuneError
 
@@ -126,18 +126,18 @@ def train(
         Diverged: The loss or a gradient is no longer finite.
         PocketuneError: Anything else about the kit, the photos, the settings or the disk.
     """
-    settings = TrainSettings(
-        photos=str(Path(photos).absolute()),
-        epochs=EPOCHS if epochs is None and steps is None else epochs,
+    settings = TrainSettings.new(
+        photos,
+        epochs=epochs,
         steps=steps,
-        lr=LEARNING_RATES.get(optimizer, 0.0) if lr is None else lr,
+        lr=lr,
         side_lr=side_lr,
         optimizer=optimizer,
         momentum=momentum,
         weight_decay=weight_decay,
         warmup=warmup,
         clip=clip,
-        budget=None if budget is None else parse_size(budget),
+        budget=budget,
         seed=seed,
         patience=patience,
         val_fraction=val_fraction,

@@ -30,14 +30,12 @@ def begin_run_folder(folder: Path) -> None:
     Raises:
         PocketuneError: The folder holds a run, or anything else, or cannot be made.
     """
+    check_new_run_folder(folder)
     try:
-        if folder.exists():
-            _refuse_to_overwrite(folder)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / METRICS).write_bytes(b"")
     except OSError as error:
-        reason = error.strerror or error
-        raise PocketuneError(f"cannot make the run folder {folder}: {reason}") from error
+        raise _cannot_make(folder, error) from error
 
 
 def open_run_folder(folder: Path) -> Kit:
@@ -51,17 +49,31 @@ def open_run_folder(folder: Path) -> Kit:
     return Kit.open(folder)
 
 
-def _refuse_to_overwrite(folder: Path) -> None:
-    if not folder.is_dir():
+def check_new_run_folder(folder: Path) -> None:
+    """Look whether a new run may have the folder; changes nothing.
+
+    Raises:
+        PocketuneError: The folder holds a run, or anything else, or cannot be read.
+    """
+    if folder.is_file():
         raise PocketuneError(f"{folder} is a file: name a folder for the run")
-    if (folder / LAST).exists():
+    try:
+        names = {entry.name for entry in folder.iterdir()}
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise _cannot_make(folder, error) from error
+    if LAST in names:
         raise PocketuneError(
             f"{folder} already holds a run: resume it, or name another folder for a new one"
         )
-    names = {entry.name for entry in folder.iterdir()}
     left_over = METRICS in names and all(_is_ours(name) for name in names)
     if names and not left_over:
         raise PocketuneError(f"{folder} is not empty: name a new folder for the run")
+
+
+def _cannot_make(folder: Path, error: OSError) -> PocketuneError:
+    return PocketuneError(f"cannot make the run folder {folder}: {error.strerror or error}")
 
 
 def _is_ours(name: str) -> bool:

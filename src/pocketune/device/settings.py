@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pocketune.device.optimizer import OPTIMIZERS
+from pocketune.device.size import parse_size
 from pocketune.errors import PocketuneError
 
 if TYPE_CHECKING:
@@ -62,7 +65,7 @@ class TrainSettings:
     patience: int | None
     val_fraction: float
     checkpoint_steps: int | None
-    checkpoint_seconds: float | None
+    checkpoint_seconds: float | None = 120.0
     accumulate: int = 1
 
     def __post_init__(self) -> None:
@@ -85,6 +88,33 @@ class TrainSettings:
         value = getattr(self, name)
         if value is not None and not holds(value):
             raise PocketuneError(f"{name} must be {rule}, not {value}")
+
+    @classmethod
+    def new(
+        cls,
+        photos: str | os.PathLike[str],
+        *,
+        epochs: int | None,
+        steps: int | None,
+        lr: float | None,
+        optimizer: str,
+        budget: str | int | None,
+        **others: Any,
+    ) -> TrainSettings:
+        """The settings of a new run, with what is left to us filled in.
+
+        Raises:
+            PocketuneError: A value makes no sense; the message names it.
+        """
+        return cls(
+            photos=str(Path(photos).absolute()),
+            epochs=EPOCHS if epochs is None and steps is None else epochs,
+            steps=steps,
+            lr=LEARNING_RATES.get(optimizer, 0.0) if lr is None else lr,
+            optimizer=optimizer,
+            budget=None if budget is None else parse_size(budget),
+            **others,
+        )
 
     def total_steps(self, steps_per_epoch: int) -> int:
         """Optimizer steps of the whole run."""
