@@ -264,6 +264,22 @@ def test_the_kits_classes_keep_their_order_and_classifier(
     assert result.best_accuracy == 1.0
 
 
+def test_a_run_as_a_kit_is_trained_on(run: Run, tmp_path: Path) -> None:
+    trained = TrainedNetwork.load(run().run / BEST).state
+    starts: list[Mapping[str, FloatArray]] = []
+
+    def spying(kit: Kit, state: Mapping[str, FloatArray]) -> SoftmaxEngine:
+        starts.append(state)
+        return SoftmaxEngine(kit, state)
+
+    run(kit=tmp_path / "run", out=tmp_path / "same", engine=spying, epochs=1)
+    other = write_photos(tmp_path / "photos", classes=("cyan", "pink"))
+    run(kit=tmp_path / "run", photos=other, out=tmp_path / "other", engine=spying, epochs=1)
+    np.testing.assert_array_equal(starts[0]["fc.weight"], trained["fc.weight"])
+    np.testing.assert_array_equal(starts[1]["mean"], trained["mean"])
+    assert starts[1]["fc.weight"].shape == (2, 48)
+
+
 # --- data ------------------------------------------------------------------------------------
 
 

@@ -76,7 +76,8 @@ def train(
         str | None,
         typer.Option(
             metavar="KIT",
-            help="A kit, a folder or .zip; or the name of a bundled one, blocks or last.",
+            help="A kit, a folder or .zip, or the name of a bundled one, blocks or last; or a run, "
+            "to train its network on.",
             show_default=f"the bundled kit {DEFAULT}",
             rich_help_panel=RUN_PANEL,
         ),

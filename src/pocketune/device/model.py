@@ -38,8 +38,12 @@ class Model:
         Raises:
             PocketuneError: There is neither, or a file of it is damaged or of another kit.
         """
-        kit = Kit.open(path)
-        best, last = Path(path) / BEST, Path(path) / LAST
+        return cls.of(Kit.open(path))
+
+    @classmethod
+    def of(cls, kit: Kit) -> "Model":
+        """The model at an opened kit's place; see :meth:`open`."""
+        best, last = kit.path / BEST, kit.path / LAST
         if best.is_file():
             return cls._trained(kit, best)
         if last.is_file():

@@ -17,6 +17,7 @@ from pocketune.device.kit import Kit
 from pocketune.device.loop import Loop
 from pocketune.device.memory import process_memory
 from pocketune.device.metrics import METRICS, MetricsFile
+from pocketune.device.model import Model
 from pocketune.device.optimizer import Optimizer, create_optimizer
 from pocketune.device.photos import Photos
 from pocketune.device.progress import Progress, console
@@ -88,14 +89,15 @@ def train(
 ) -> TrainResult:
     """Fine-tune a kit on labelled photos.
 
-    Nothing is written outside ``out``. Where the photos' classes are not the kit's, training
-    starts from a new output layer.
+    Nothing is written outside ``out``. Training starts from the kit's values, or where a run is
+    named, from those that it has trained; where the photos' classes are not the same, from a new
+    output layer.
 
     Example:
         >>> train("kit/", "photos/", out="runs/flowers", budget="96MB")  # doctest: +SKIP
 
     Args:
-        kit: A kit, or the path of one.
+        kit: A kit or a run, or the path of one.
         photos: A folder of class folders, a CSV of file and label or of file and attributes (for
             a kit of that kind), or a .zip of either.
         out: The run folder to make.
@@ -208,10 +210,10 @@ def _begin(
     reclaim()
     check_budget(kit, settings, classes=len(photos.classes), before=process_memory())
     begin_run_folder(folder)
-    kit = kit.copy_to(folder)
+    begun, kit = kit, kit.copy_to(folder)
     make = accumulating(factory, settings.accumulate)
     # no name for the state: the engine has copied it, and a name would keep it for the whole run
-    engine = make(kit, _starting_state(kit, photos.classes, settings.seed))
+    engine = make(kit, _starting_state(begun, photos.classes, settings.seed))
     optimizer = _create_optimizer(settings, engine)
     identity = RunIdentity(kit.identity, photos.fingerprint(), photos.classes)
     return _run(folder, settings, identity, photos, engine, optimizer, Counters(), progress)
@@ -260,10 +262,10 @@ def _onnx_engine() -> EngineFactory:
 
 
 def _starting_state(kit: Kit, classes: tuple[str, ...], seed: int) -> State:
-    state = kit.state()
-    if classes == kit.manifest.classes:
-        return state
-    return with_new_classifier(state, kit.manifest.classifier, len(classes), seed)
+    model = Model.of(kit)
+    if classes == model.classes:
+        return model.state
+    return with_new_classifier(model.state, kit.manifest.classifier, len(classes), seed)
 
 
 def _check_side_lr(kit: Kit, settings: TrainSettings) -> None:
