@@ -523,6 +523,21 @@ def test_resumed_runs_end_with_the_same_bits(
     assert_same_end(tmp_path / "run", whole.run)
 
 
+def test_a_run_is_trained_by_one_process_at_a_time(run: Run, tmp_path: Path) -> None:
+    message = "another process is training the run in .*run$"
+
+    def interfere(result: Gradients) -> Gradients:
+        with pytest.raises(PocketuneError, match=message):
+            resume(tmp_path / "run", engine=SoftmaxEngine)
+        (tmp_path / "run" / LAST).rename(tmp_path / LAST)  # as if it had only just begun
+        with pytest.raises(PocketuneError, match=message):
+            run()
+        (tmp_path / LAST).rename(tmp_path / "run" / LAST)
+        return result
+
+    assert run(engine=failing("gradients", 5, interfere)).steps == 18
+
+
 def test_checkpoints_by_time(run: Run, tmp_path: Path) -> None:
     def stop(_: Gradients) -> Gradients:
         raise StopError

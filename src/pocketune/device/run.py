@@ -23,7 +23,7 @@ from pocketune.device.photos import Photos
 from pocketune.device.progress import Progress, console
 from pocketune.device.reclaim import reclaim
 from pocketune.device.recorder import Recorder
-from pocketune.device.run_folder import begin_run_folder, open_run_folder
+from pocketune.device.run_folder import new_run_folder, open_run_folder
 from pocketune.device.settings import TrainSettings
 from pocketune.device.size import parse_size
 from pocketune.errors import PocketuneError
@@ -167,12 +167,22 @@ def resume(
         progress: What shows the run; standard output where not given.
 
     Raises:
-        PocketuneError: The folder is no run, the run is complete, or the kit or the photos are
-            not those that it was begun with. And all that :func:`train` raises.
+        PocketuneError: The folder is no run, the run is complete, another process is training
+            it, or the kit or the photos are not those that it was begun with. And all that
+            :func:`train` raises.
     """
     folder = Path(run)
-    kit = open_run_folder(folder)
-    factory = engine or _onnx_engine()
+    with open_run_folder(folder) as kit:
+        return _go_on(kit, folder, budget, engine or _onnx_engine(), progress)
+
+
+def _go_on(
+    kit: Kit,
+    folder: Path,
+    budget: str | int | None,
+    factory: EngineFactory,
+    progress: Progress | None,
+) -> TrainResult:
     reclaim()
     before = process_memory()
     checkpoint = Checkpoint.load(folder / LAST)
@@ -209,14 +219,14 @@ def _begin(
     photos = Photos.open(settings, kit)
     reclaim()
     check_budget(kit, settings, classes=len(photos.classes), before=process_memory())
-    begin_run_folder(folder)
-    begun, kit = kit, kit.copy_to(folder)
-    make = accumulating(factory, settings.accumulate)
-    # no name for the state: the engine has copied it, and a name would keep it for the whole run
-    engine = make(kit, _starting_state(begun, photos.classes, settings.seed))
-    optimizer = _create_optimizer(settings, engine)
-    identity = RunIdentity(kit.identity, photos.fingerprint(), photos.classes)
-    return _run(folder, settings, identity, photos, engine, optimizer, Counters(), progress)
+    with new_run_folder(folder):
+        begun, kit = kit, kit.copy_to(folder)
+        make = accumulating(factory, settings.accumulate)
+        # no name for the state: the engine has copied it, and a name would keep it all the time
+        engine = make(kit, _starting_state(begun, photos.classes, settings.seed))
+        optimizer = _create_optimizer(settings, engine)
+        identity = RunIdentity(kit.identity, photos.fingerprint(), photos.classes)
+        return _run(folder, settings, identity, photos, engine, optimizer, Counters(), progress)
 
 
 def _run(

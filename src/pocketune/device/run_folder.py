@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pocketune.device.checkpoint import LAST
 from pocketune.device.kit import Kit
+from pocketune.device.lock import locked
 from pocketune.device.manifest import KIT_FILES
 from pocketune.device.metrics import METRICS
 from pocketune.device.storage import MANIFEST
@@ -13,6 +15,7 @@ from pocketune.device.trained import BEST
 from pocketune.errors import PocketuneError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 NETWORK = "network.safetensors"
@@ -22,10 +25,12 @@ RUN_FILES = frozenset((*KIT_FILES, MANIFEST, METRICS, LAST, BEST, NETWORK))
 """All that a run makes."""
 
 
-def begin_run_folder(folder: Path) -> None:
+@contextmanager
+def new_run_folder(folder: Path) -> Iterator[None]:
     """Make the folder of a new run, or take over one whose run never got to its first checkpoint.
 
-    The empty metrics file comes first and marks the folder as a run's.
+    The metrics file comes first and marks the folder as a run's. It is locked until the context
+    ends.
 
     Raises:
         PocketuneError: The folder holds a run, or anything else, or cannot be made.
@@ -33,20 +38,24 @@ def begin_run_folder(folder: Path) -> None:
     check_new_run_folder(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / METRICS).write_bytes(b"")
     except OSError as error:
         raise _cannot_make(folder, error) from error
+    with locked(folder / METRICS):
+        yield
 
 
-def open_run_folder(folder: Path) -> Kit:
-    """The kit of the run in a folder.
+@contextmanager
+def open_run_folder(folder: Path) -> Iterator[Kit]:
+    """The kit of the run in a folder, which no other process trains until the context ends.
 
     Raises:
-        PocketuneError: There is no run with a checkpoint in the folder, or its kit is damaged.
+        PocketuneError: There is no run with a checkpoint in the folder, another process trains
+            it, or its kit is damaged.
     """
     if not (folder / LAST).is_file():
         raise PocketuneError(f"there is no run to resume in {folder}: it has no {LAST}")
-    return Kit.open(folder)
+    with locked(folder / METRICS):
+        yield Kit.open(folder)
 
 
 def check_new_run_folder(folder: Path) -> None:
