@@ -207,6 +207,22 @@ class TestStopped:
             _, error = process.communicate(timeout=60)
         assert (process.returncode, error) == (130, "stopped\n")
 
+    def test_demo_leaves_nothing_behind(self, tmp_path: Path) -> None:
+        process = subprocess.Popen(
+            command("demo"),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**environment(), "TMPDIR": str(tmp_path)},
+        )
+        assert process.stdout is not None
+        while not process.stdout.readline().startswith("Training the"):
+            assert process.poll() is None
+        process.terminate()
+        _, error = process.communicate()  # once the training too has closed standard output
+        assert (process.returncode, error) == (130, "stopped\n")
+        assert not list(tmp_path.iterdir())
+
 
 def open_for_reader(pipe: Path) -> BinaryIO:
     """A named pipe to write to, once a process has come to where it reads it."""

@@ -1,13 +1,12 @@
 """``pocketune train`` in this process: what becomes of its options, and what it says."""
 
-import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from pocketune import device, kits
+from pocketune.cli import author
 from pocketune.cli.out import next_run
 from pocketune.device import Kit, TrainResult
 from pocketune.device.checkpoint import LAST, Checkpoint
@@ -211,20 +210,20 @@ class TestNetwork:
     def test_its_options_are_those_given(self, run, photos, kit, monkeypatch):
         asked = []
 
-        def build(command, check):
-            asked.extend(command)
-            Kit.open(kit).copy_to(Path(command[command.index("--out") + 1]))
-            return SimpleNamespace(returncode=0)
+        def build(*command):
+            asked.extend(map(str, command))
+            Kit.open(kit).copy_to(command[command.index("--out") + 1])
+            return 0, ""
 
-        monkeypatch.setattr(subprocess, "run", build)
+        monkeypatch.setattr(author, "run_command", build)
         result = run(
             *("train", photos, "--network", "resnet18", "--width", 0.5, "--weights", "w.pth"),
             *("--padding", "same", "--method", "bias", "--size", 64, "--batch", 4),
             *("--label-smoothing", 0.1, "--epochs", 1, "--out", "run"),
         )
         assert result.exit_code == 0, result.output
-        assert asked[1:5] == ["-m", "pocketune", "kit", "build"]
-        given = dict(zip(asked[5::2], asked[6::2], strict=True))
+        assert asked[:2] == ["kit", "build"]
+        given = dict(zip(asked[2::2], asked[3::2], strict=True))
         given.pop("--out")
         given.pop("--save-network")
         assert given == {
@@ -243,8 +242,7 @@ class TestNetwork:
 
     @pytest.mark.parametrize(("code", "expected"), [(1, 1), (2, 2), (130, 130), (-9, 1)])
     def test_its_failure_is_ours(self, run, photos, monkeypatch, code, expected):
-        failed = SimpleNamespace(returncode=code)
-        monkeypatch.setattr(subprocess, "run", lambda *_, **__: failed)
+        monkeypatch.setattr(author, "run_command", lambda *_: (code, ""))
         result = run("train", photos, "--network", "resnet18", "--out", "deep/run")
         assert result.exit_code == expected
         assert not list(Path("deep").iterdir())
@@ -260,7 +258,7 @@ class TestNetwork:
     def test_what_is_wrong_is_told_before_a_kit_is_made(
         self, run, photos, monkeypatch, option, value, said
     ):
-        monkeypatch.delattr(subprocess, "run")
+        monkeypatch.delattr(author, "run_command")
         Path("file").touch()
         result = run("train", photos, "--network", "resnet18", option, value)
         assert result.exit_code == 1, result.exception

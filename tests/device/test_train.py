@@ -365,7 +365,7 @@ def test_a_zipped_kit(run: Run, tmp_path: Path) -> None:
 # --- stopping --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_ctrl_c_saves_and_says_how_to_go_on(
     number: signal.Signals, run: Run, tmp_path: Path
 ) -> None:
@@ -387,6 +387,18 @@ def test_ctrl_c_saves_and_says_how_to_go_on(
     assert signal.getsignal(number) == before
     assert told.closed
     assert resume(folder, engine=SoftmaxEngine, progress=Silent()).steps == 18
+
+
+def test_nohup(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def hang_up(result: Gradients) -> Gradients:
+        signal.raise_signal(signal.SIGHUP)
+        return result
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert run(engine=failing("gradients", 5, hang_up)).steps == 18
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_ctrl_c_while_validating(run: Run, tmp_path: Path) -> None:
