@@ -58,7 +58,8 @@ def test_a_run_with_its_own_classes(tmp_path: Path, frozen_part: bool) -> None:
     file = export(str(kit.path), tmp_path / "out" / "modèle.onnx")
     np.testing.assert_allclose(run_file(file), OnnxEngine(kit, state).predict(images(5)), atol=1e-4)
     model = onnx.load(file)
-    assert json.loads({p.key: p.value for p in model.metadata_props}["classes"]) == list(MANY)
+    told = {p.key: json.loads(p.value) for p in model.metadata_props if p.key[0] in "cn"}
+    assert told == {"classes": list(MANY), "network": {"name": "tiny", "classes": len(MANY)}}
 
 
 @pytest.mark.parametrize(("kit", "out"), [("run", "run/../run/predict.onnx"), ("k.zip", "k.zip")])

@@ -69,7 +69,7 @@ def _refuse_to_overwrite(model: Path, out: Path) -> None:
 
 
 def _merged(model: Model) -> bytes:
-    kit, manifest = model.kit, model.kit.manifest
+    kit, manifest = model.kit, model.manifest
     properties = {
         "classes": json.dumps(model.classes, ensure_ascii=False),
         "loss": manifest.loss,

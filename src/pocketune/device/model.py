@@ -1,13 +1,13 @@
 """A network that can predict: a kit, and the values that a run has trained for it."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pocketune.device.checkpoint import LAST, Checkpoint
 from pocketune.device.engine import State
 from pocketune.device.kit import Kit, checked_state
-from pocketune.device.manifest import KitError
+from pocketune.device.manifest import KitError, Manifest
 from pocketune.device.trained import BEST, TrainedNetwork
 
 StrPath = str | os.PathLike[str]
@@ -26,6 +26,18 @@ class Model:
     kit: Kit
     classes: tuple[str, ...]
     state: State
+
+    @property
+    def manifest(self) -> Manifest:
+        """The kit's, of the model's own classes."""
+        manifest, count = self.kit.manifest, len(self.classes)
+        shapes = manifest.shapes(count)
+        return replace(
+            manifest,
+            classes=self.classes,
+            network={**manifest.network, "classes": count},
+            parameters=tuple(replace(p, shape=shapes[p.name]) for p in manifest.parameters),
+        )
 
     @classmethod
     def open(cls, path: StrPath) -> "Model":
