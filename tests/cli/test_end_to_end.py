@@ -252,6 +252,22 @@ def test_a_reader_that_goes_away_is_no_error_of_ours(
     process.wait()
 
 
+def test_a_run_goes_on_where_its_reader_goes_away(tmp_path: Path, photos: Path, kit: Path) -> None:
+    process = subprocess.Popen(
+        command("train", photos, "--kit", kit, "--epochs", 3, "--out", "run"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env=environment(),
+    )
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    assert process.wait() == 0
+    assert lines(tmp_path / "run", "end")
+
+
 def test_a_budget_is_held_or_refused(
     process: Process, tmp_path: Path, photos: Path, kit: Path
 ) -> None:

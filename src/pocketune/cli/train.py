@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -345,7 +346,8 @@ def _tell(result: TrainResult) -> None:
 
     best = "" if result.best_accuracy is None else f", accuracy {result.best_accuracy:.1%}"
     early = " (stopped early)" if result.reason == "patience" else ""
-    print(f"{result.steps} steps{early}, best after {result.best_step}{best}")
-    print_left_out(result.skipped)
-    print(f"peak memory {format_size(result.peak_memory)}")
-    print(f"saved in {result.run}; try: pocketune predict {shlex.quote(str(result.run))} PHOTO")
+    with suppress(BrokenPipeError):  # the run was a success, whoever reads of it
+        print(f"{result.steps} steps{early}, best after {result.best_step}{best}")
+        print_left_out(result.skipped)
+        print(f"peak memory {format_size(result.peak_memory)}")
+        print(f"saved in {result.run}; try: pocketune predict {shlex.quote(str(result.run))} PHOTO")
