@@ -192,6 +192,12 @@ class TestEngine:
         assert called["budget"] == "1GB"
         assert (called["engine"] is not None) == torch
 
+    def test_a_run_of_onnx_takes_no_device(self, run, called):
+        result = run("train", "--resume", "old", "--device", "cuda")
+        assert result.exit_code == 2
+        assert "the run is of the engine onnx" in result.output
+        assert not called
+
     def test_without_the_author_half(self, run, photos, kit, monkeypatch):
         monkeypatch.setitem(sys.modules, "torch", None)
         for name in [name for name in sys.modules if name.startswith("pocketune.compiler")]:

@@ -307,6 +307,21 @@ def test_side_lr_without_side_branches_leaves_no_run(run: Run, tmp_path: Path) -
     assert not (tmp_path / "side").exists()
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"momentum": 0.5}, r"momentum=0\.5 is of no use with adam"),
+        ({"patience": 1, "val_fraction": 0.0}, "patience=1 is of no use without photos to valid"),
+    ],
+)
+def test_what_is_of_no_use_is_refused(
+    options: dict[str, Any], message: str, run: Run, tmp_path: Path
+) -> None:
+    with pytest.raises(PocketuneError, match=message):
+        run(out=tmp_path / "run", **options)
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_missing_folder_leaves_no_run(run: Run, tmp_path: Path) -> None:
     with pytest.raises(PocketuneError, match="does not exist"):
         run(photos=tmp_path / "nowhere")

@@ -161,13 +161,14 @@ def train(
         ),
     ] = None,
     momentum: Annotated[
-        float,
+        float | None,
         typer.Option(
             metavar="SHARE",
             help="For sgd; 0 saves the memory of the optimizer's state.",
+            show_default="0.9",
             rich_help_panel=HOW_PANEL,
         ),
-    ] = 0.9,
+    ] = None,
     weight_decay: Annotated[
         float,
         typer.Option(
@@ -327,6 +328,8 @@ def _resume(run: Path, budget: str | None, engine: Engine | None, device: Device
 
     if engine is None and (run / NETWORK).exists():
         engine = Engine.torch
+    if engine is not Engine.torch and device is not Device.cpu:
+        raise typer.BadParameter("the run is of the engine onnx", param_hint="--device")
     return resume_run(run, budget=budget, engine=_engines(engine, device))
 
 

@@ -73,7 +73,7 @@ def train(
     lr: float | None = None,
     side_lr: float | None = None,
     optimizer: str = "adam",
-    momentum: float = 0.9,
+    momentum: float | None = None,
     weight_decay: float = 0.0,
     warmup: int = 0,
     clip: float | None = None,
@@ -107,7 +107,7 @@ def train(
         side_lr: Highest learning rate of the side branches that a method has added, Rep-Net's and
             TinyTL's; that of everything else where not given.
         optimizer: ``adam``, ``adamw`` or ``sgd``.
-        momentum: SGD's; 0 keeps no optimizer state.
+        momentum: SGD's, 0.9 where not given; 0 keeps no optimizer state.
         weight_decay: Decay of the weights.
         warmup: Steps of linear warm-up before the cosine.
         clip: Largest L2 norm of all gradients together.
@@ -217,6 +217,11 @@ def _begin(
     check_accumulation(kit, settings.accumulate)
     _check_side_lr(kit, settings)
     photos = Photos.open(settings, kit)
+    if settings.patience and photos.validation is None:
+        raise PocketuneError(
+            f"patience={settings.patience} is of no use without photos to validate with: leave it "
+            "out, or give a val_fraction above 0"
+        )
     reclaim()
     check_budget(kit, settings, classes=len(photos.classes), before=process_memory())
     with new_run_folder(folder):

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 EPOCHS = 20
+MOMENTUM = 0.9
 SIDE = "branch"
 """Part of the names of all that methods add beside a block."""
 
@@ -98,6 +99,7 @@ class TrainSettings:
         steps: int | None,
         lr: float | None,
         optimizer: str,
+        momentum: float | None,
         budget: str | int | None,
         **others: Any,
     ) -> TrainSettings:
@@ -106,12 +108,17 @@ class TrainSettings:
         Raises:
             PocketuneError: A value makes no sense; the message names it.
         """
+        if momentum is not None and optimizer != "sgd":
+            raise PocketuneError(
+                f"momentum={momentum:g} is of no use with {optimizer}: leave it out, or take sgd"
+            )
         return cls(
             photos=str(Path(photos).absolute()),
             epochs=EPOCHS if epochs is None and steps is None else epochs,
             steps=steps,
             lr=LEARNING_RATES.get(optimizer, 0.0) if lr is None else lr,
             optimizer=optimizer,
+            momentum=MOMENTUM if momentum is None else momentum,
             budget=None if budget is None else parse_size(budget),
             **others,
         )
