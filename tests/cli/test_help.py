@@ -55,7 +55,6 @@ def test_help_tells_the_defaults_that_the_library_has(run):
         ("photos --kit a --network resnet18", "it is of no use with --kit"),
         ("photos --device cuda", "--device: it needs --engine torch"),
         ("photos --device cuda --engine onnx", "--device: it needs --engine torch"),
-        ("photos --resume runs/a", "PHOTOS: a run goes on as it was begun"),
         ("--resume runs/a --lr 1", "--lr: a run goes on as it was begun"),
         ("photos --epochs many", "'many' is not a valid int"),
         ("photos --optimizer lion", "'adam', 'adamw', 'sgd'"),

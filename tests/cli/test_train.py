@@ -188,7 +188,7 @@ class TestEngine:
         if file:
             (tmp_path / "old" / file).touch()
         run("train", "--resume", "old", "--budget", "1GB", *options)
-        assert called["arguments"] == (Path("old"),)
+        assert called["arguments"] == (Path("old"), None)
         assert called["budget"] == "1GB"
         assert (called["engine"] is not None) == torch
 

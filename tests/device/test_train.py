@@ -632,6 +632,15 @@ def test_photos_that_changed(stopped: Path, tmp_path: Path) -> None:
         resume(stopped, engine=SoftmaxEngine)
 
 
+def test_photos_that_moved(stopped: Path, photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "own").rename(tmp_path / "moved")
+    with pytest.raises(PocketuneError, match=r"no longer at .*own: name where they are now"):
+        resume(stopped, engine=SoftmaxEngine)
+    result = resume(stopped, tmp_path / "moved", engine=SoftmaxEngine, progress=Silent())
+    assert result.steps == 18
+    assert Checkpoint.load(stopped / LAST).settings.photos == str(tmp_path / "moved")
+
+
 def test_full_disk(stopped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real, left = os.fsync, 1
 

@@ -96,7 +96,8 @@ def train(
         Path | None,
         typer.Option(
             metavar="RUN",
-            help="Go on with a run that was stopped, from its last checkpoint.",
+            help="Go on with a run that was stopped, from its last checkpoint; name PHOTOS only "
+            "where they have moved.",
             show_default=False,
             rich_help_panel=RUN_PANEL,
         ),
@@ -261,7 +262,7 @@ def train(
     """
     check_train_usage(context)
     if resume is not None:
-        _tell(_resume(resume, budget, engine, device))
+        _tell(_resume(resume, photos, budget, engine, device))
         return
     assert photos is not None  # checked with the usage
     out = out or next_run(photos)
@@ -322,7 +323,9 @@ def _train(
     return train_kit(kit, photos, out=out, engine=engines, **how)
 
 
-def _resume(run: Path, budget: str | None, engine: Engine | None, device: Device) -> TrainResult:
+def _resume(
+    run: Path, photos: str | None, budget: str | None, engine: Engine | None, device: Device
+) -> TrainResult:
     from pocketune.device import resume as resume_run
     from pocketune.device.run_folder import NETWORK
 
@@ -330,7 +333,7 @@ def _resume(run: Path, budget: str | None, engine: Engine | None, device: Device
         engine = Engine.torch
     if engine is not Engine.torch and device is not Device.cpu:
         raise typer.BadParameter("the run is of the engine onnx", param_hint="--device")
-    return resume_run(run, budget=budget, engine=_engines(engine, device))
+    return resume_run(run, photos, budget=budget, engine=_engines(engine, device))
 
 
 def _engines(

@@ -153,6 +153,7 @@ def train(
 
 def resume(
     run: StrPath,
+    photos: StrPath | None = None,
     *,
     budget: str | int | None = None,
     engine: EngineFactory | None = None,
@@ -162,6 +163,7 @@ def resume(
 
     Args:
         run: The run folder.
+        photos: Where the run's photos are now; where they were, if not given.
         budget: Peak resident memory from now on; as before where not given.
         engine: The same kind of engine as before; ONNX Runtime where not given.
         progress: What shows the run; standard output where not given.
@@ -173,12 +175,13 @@ def resume(
     """
     folder = Path(run)
     with open_run_folder(folder) as kit:
-        return _go_on(kit, folder, budget, engine or _onnx_engine(), progress)
+        return _go_on(kit, folder, photos, budget, engine or _onnx_engine(), progress)
 
 
 def _go_on(
     kit: Kit,
     folder: Path,
+    moved: StrPath | None,
     budget: str | int | None,
     factory: EngineFactory,
     progress: Progress | None,
@@ -195,6 +198,12 @@ def _go_on(
     settings = checkpoint.settings
     if budget is not None:
         settings = replace(settings, budget=parse_size(budget))
+    if moved is not None:
+        settings = replace(settings, photos=str(Path(moved).absolute()))
+    elif not Path(settings.photos).exists():
+        raise PocketuneError(
+            f"the photos of the run are no longer at {settings.photos}: name where they are now"
+        )
     photos = Photos.open(settings, kit, checkpoint.identity.classes)
     if photos.fingerprint() != checkpoint.identity.photos:
         raise PocketuneError(
