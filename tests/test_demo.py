@@ -60,7 +60,8 @@ def test_the_contenders_kits_come_with_the_package(contender):
 def test_every_bundled_kit_opens():
     assert list_kits() == ("blocks", "last")
     for name in list_kits():
-        kit = Kit.open(bundled_kit(name))
+        kit = Kit.open(name)
+        assert kit.path == bundled_kit(name)
         assert kit.state().keys() == kit.manifest.shapes(10).keys()
 
 

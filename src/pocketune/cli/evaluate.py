@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pocketune.cli.kits import kit_path
 from pocketune.cli.left_out import print_left_out
 from pocketune.cli.options import Json, Run
 from pocketune.errors import PocketuneError
@@ -60,7 +59,7 @@ def evaluate(
     from pocketune.device import AttributeEvaluation
     from pocketune.device import evaluate as evaluate_photos
 
-    result = evaluate_photos(kit_path(run), photos)
+    result = evaluate_photos(run, photos)
     if confusion:
         if isinstance(result, AttributeEvaluation):
             raise PocketuneError(

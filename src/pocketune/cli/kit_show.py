@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pocketune.cli.kits import kit_path
 from pocketune.cli.options import Json
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def _open(path: str) -> tuple[Kit, Manifest]:
     """Without the values, which would count as memory."""
     from pocketune.device import Model
 
-    model = Model.open(kit_path(path))
+    model = Model.open(path)
     return model.kit, model.manifest
 
 

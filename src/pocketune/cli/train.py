@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pocketune.cli.author import author_half, built_kit
-from pocketune.cli.kits import DEFAULT, default_kit, kit_path
+from pocketune.cli.kits import DEFAULT, default_kit
 from pocketune.cli.left_out import print_left_out
 from pocketune.cli.options import (
     KIT_PANEL,
@@ -284,7 +284,7 @@ def train(
         "accumulate": accumulate,
     }
     if network is None:
-        path = kit_path(kit) if kit else default_kit()
+        path = Path(kit) if kit else default_kit()
         _tell(_train(path, photos, out, how, _engines(engine, device)))
         return
     _check(photos, out, how)

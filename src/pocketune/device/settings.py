@@ -23,6 +23,10 @@ LEARNING_RATES = {"adam": 3e-4, "adamw": 3e-4, "sgd": 1e-2}
 """Where none is named; those of published transfer recipes at batch 8 lie around them."""
 
 
+_WHOLE = ("epochs", "steps", "patience", "checkpoint_steps", "accumulate", "warmup", "seed")
+_REAL = ("lr", "side_lr", "clip", "checkpoint_seconds", "weight_decay", "momentum", "val_fraction")
+
+
 @dataclass(frozen=True)
 class TrainSettings:
     """Everything about a run but its kit; kept in each checkpoint, so that a run can be resumed.
@@ -76,6 +80,10 @@ class TrainSettings:
             raise PocketuneError(
                 f"unknown optimizer {self.optimizer!r}: choose one of {', '.join(OPTIMIZERS)}"
             )
+        for name in _WHOLE:
+            self._require(name, "a whole number", lambda value: isinstance(value, int))
+        for name in _REAL:
+            self._require(name, "a number", lambda value: isinstance(value, (int, float)))
         for name in ("epochs", "steps", "patience", "checkpoint_steps", "accumulate"):
             self._require(name, "at least 1", lambda value: value >= 1)
         for name in ("lr", "side_lr", "clip", "checkpoint_seconds"):
@@ -88,7 +96,7 @@ class TrainSettings:
     def _require(self, name: str, rule: str, holds: Any) -> None:
         value = getattr(self, name)
         if value is not None and not holds(value):
-            raise PocketuneError(f"{name} must be {rule}, not {value}")
+            raise PocketuneError(f"{name} must be {rule}, not {value!r}")
 
     @classmethod
     def new(
@@ -110,7 +118,7 @@ class TrainSettings:
         """
         if momentum is not None and optimizer != "sgd":
             raise PocketuneError(
-                f"momentum={momentum:g} is of no use with {optimizer}: leave it out, or take sgd"
+                f"momentum={momentum} is of no use with {optimizer}: leave it out, or take sgd"
             )
         return cls(
             photos=str(Path(photos).absolute()),
