@@ -318,6 +318,19 @@ def test_a_run_imports_nothing_that_it_does_not_need(
     assert not modules & {"torch", "onnx", "rich", "pydantic", "pocketune.compiler", "unittest"}
 
 
+def test_ctrl_c_while_a_command_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt")
+    paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        command("networks"),
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**environment(), "PYTHONPATH": paths},
+    )
+    assert (done.returncode, done.stderr) == (130, "stopped\n")
+
+
 def test_the_commands_themselves_are_light() -> None:
     code = (
         "import sys, pocketune.cli\n"

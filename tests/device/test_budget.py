@@ -54,6 +54,11 @@ def test_docstrings() -> None:
     assert doctest.testmod(size).failed == 0
 
 
+def test_a_size_beyond_all_numbers() -> None:
+    with pytest.raises(PocketuneError, match="is more than there is: write for example 96MB"):
+        parse_size("9" * 320)
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
