@@ -96,6 +96,8 @@ def test_evaluate_json(run, photos, trained):
     assert told["top1"] > 0.6  # it has learned
     assert told["top1"] == np.trace(told["confusion"]) / 30
     assert [c["class"] for c in told["classes"]] == list(CLASSES)
+    described = " ".join(run("evaluate", "--help").output.replace("│", " ").split())
+    assert f'"classes" ({", ".join(told["classes"][0])})' in described
 
 
 def test_evaluate_json_has_no_nan(run, kit, tmp_path, photos):

@@ -51,10 +51,10 @@ def evaluate(
 ) -> None:
     """Measure how well a model knows labelled photos.
 
-    With --json: one object with "images", "top1", "top5", "classes" (name, images, correct,
+    With --json: one object with "images", "top1", "top5", "classes" (class, images, correct,
     recall, precision), "confusion" (rows of counts) and "skipped" (image, reason). Of a model that
-    tells attributes: "images", "accuracy" (the mean), "attributes" (name, present, accuracy,
-    recall, precision) and "skipped".
+    tells attributes: "images", "accuracy" (the mean), "attributes" (attribute, present,
+    accuracy, recall, precision) and "skipped".
     """
     from pocketune.device import AttributeEvaluation
     from pocketune.device import evaluate as evaluate_photos

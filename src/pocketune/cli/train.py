@@ -87,7 +87,7 @@ def train(
         Path | None,
         typer.Option(
             metavar="RUN",
-            help="The run's folder; nothing is written outside it.",
+            help="The run's folder. A kit made from a --network lies beside it for so long.",
             show_default="runs/ and the photos' name",
             rich_help_panel=RUN_PANEL,
         ),
