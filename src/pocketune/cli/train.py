@@ -116,6 +116,7 @@ def train(
         int | None,
         typer.Option(
             metavar="STEPS",
+            min=1,
             help="Save the run after so many steps.",
             show_default="2 minutes; an epoch's end always saves",
             rich_help_panel=RUN_PANEL,

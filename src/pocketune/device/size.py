@@ -34,7 +34,7 @@ def parse_size(text: str | int) -> int:
     size = float(match[1]) * unit
     if not 1 <= size < float("inf"):
         what = "nothing" if size < 1 else "more than there is"
-        raise PocketuneError(f"a memory budget of {text} is {what}: write for example 96MB")
+        raise PocketuneError(f"a size of {text} is {what}: write for example 96MB")
     return int(size)
 
 
