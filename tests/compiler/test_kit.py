@@ -24,6 +24,7 @@ from pocketune.errors import PocketuneError
 from pocketune.methods import (
     FullFineTune,
     LastLayer,
+    Method,
     TopBlocks,
     adapt,
     list_methods,
@@ -228,10 +229,19 @@ def test_an_operator_without_a_lowering_is_named(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_random_layers_other_than_dropout_are_refused(tmp_path: Path) -> None:
-    network = adapt(tiny(), FullFineTune())
-    network.pool = nn.Sequential(nn.Dropout2d(0.5), network.pool)
+@pytest.mark.parametrize("method", [FullFineTune(), TopBlocks(blocks=1)])
+def test_random_layers_other_than_dropout_are_refused(method: Method, tmp_path: Path) -> None:
+    """In the frozen part they would only widen what rounding is said to do."""
+    network = adapt(tiny(), method)
+    network.stem.append(nn.Dropout2d(0.5))
     with pytest.raises(PocketuneError, match="random numbers"):
+        compile(network, tmp_path / "kit", **SETTINGS)
+
+
+def test_dropout_in_a_frozen_block_is_refused(tmp_path: Path) -> None:
+    network = adapt(tiny(blocks=3), TopBlocks(blocks=1))
+    network.blocks[0].excite = nn.Sequential(nn.Dropout(0.5), network.blocks[0].excite)
+    with pytest.raises(PocketuneError, match="dropout in a frozen block"):
         compile(network, tmp_path / "kit", **SETTINGS)
 
 

@@ -158,13 +158,6 @@ def test_an_unknown_operator_is_named() -> None:
         lower_function(lambda x: [x.cumsum(1)], [leaf(2, 3)])
 
 
-@pytest.mark.parametrize("draw", [torch.rand_like, lambda x: torch.bernoulli(x.abs() * 0)])
-def test_random_numbers_are_refused(draw: Callable[[Tensor], Tensor]) -> None:
-    """They would be drawn once, while compiling, and stay the same for ever."""
-    with pytest.raises(PocketuneError, match="random numbers"):
-        lower_function(lambda x, c: [x * draw(c)], [leaf(2, 3)], [leaf(2, 3, grad=False)])
-
-
 def test_other_precisions_are_refused() -> None:
     with pytest.raises(PocketuneError, match="float16"):
         lower_function(lambda x: [x.half().float()], [leaf(2, 3)])

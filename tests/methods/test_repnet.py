@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import nn
 
+from pocketune.errors import PocketuneError
 from pocketune.layers import ProgramModule
-from pocketune.methods import BiasAndLast, MethodConflict, RepNet, TinyTL, adapt
+from pocketune.methods import BiasAndLast, MethodConflict, RepNet, SignedBackward, TinyTL, adapt
 from pocketune.networks import anatomy, create_network, list_networks
 from pocketune.surgery import BRANCH
 
@@ -122,3 +123,13 @@ def test_no_image_is_kept_after_the_forward_pass() -> None:
     network(torch.randn(1, 3, 32, 32))
     for module in sides(network).values():
         assert not any(isinstance(value, torch.Tensor) for value in vars(module).values())
+
+
+def test_bottlenecks_without_a_module_between_norm_and_blocks() -> None:
+    network = create_network("resnet50", width=0.25, classes=3)
+    with_activation = copy.deepcopy(network)
+    del with_activation.maxpool, network.maxpool, network.relu
+    adapted = adapt(with_activation, RepNet() + SignedBackward())
+    assert "relu.branch.conv1.weight" in adapted.state_dict()
+    with pytest.raises(PocketuneError, match="only the norm bn1 before them"):
+        adapt(network, RepNet())

@@ -7,8 +7,9 @@ import torch
 from torch import nn
 
 from pocketune.errors import PocketuneError
+from pocketune.layers import FrozenConv2d
 from pocketune.networks import anatomy, create_network
-from pocketune.surgery import add_branches
+from pocketune.surgery import add_branches, swap
 
 
 @pytest.fixture
@@ -94,3 +95,25 @@ def test_branches_may_read_the_image(network: nn.Module) -> None:
     changed = inside + first
     expected = changed + block.conv(changed) + second
     torch.testing.assert_close(seen[0], expected)
+
+
+def test_a_branch_stays_when_its_block_is_replaced(network: nn.Module) -> None:
+    images = torch.randn(2, 3, 32, 32)
+    add_branches(network, {"features.0.0": lambda _: nn.Conv2d(3, 16, 1, stride=2)})
+    before = network(images)
+    swap(network, {"features.0.0": FrozenConv2d.from_convolution})
+    assert torch.equal(network(images), before)
+    assert "features.0.0.branch.weight" in network.state_dict()
+
+
+def test_a_block_that_would_run_the_branch_itself_is_refused(network: nn.Module) -> None:
+    with pytest.raises(PocketuneError, match=r"features\.0 is an nn\.Sequential"):
+        add_branches(network, {"features.0": lambda _: nn.Identity()})
+
+
+def test_what_reads_the_images_needs_the_whole_network(network: nn.Module) -> None:
+    images = torch.randn(2, 3, 32, 32)
+    add_branches(network, {"features.2": lambda _: ReadsImage(8)})
+    assert torch.equal(network(x=images), network(images))
+    with pytest.raises(PocketuneError, match="call the whole network"):
+        network.features(images)

@@ -14,7 +14,7 @@ from pocketune.compiler.liveness import order_for_memory
 from pocketune.compiler.lower import Value, lower
 from pocketune.compiler.lower.context import ROWS_MAX_PIXELS, Context
 from pocketune.compiler.lower.mask import LEAST_PACKED, has_masks
-from pocketune.compiler.partition import features_nodes, tensor_shape
+from pocketune.compiler.partition import ancestors, features_nodes, tensor_shape
 from pocketune.compiler.trace import (
     Traced,
     running_statistics,
@@ -23,6 +23,7 @@ from pocketune.compiler.trace import (
     trained_parameters,
 )
 from pocketune.device.prediction import ARENA_OVERHEAD, NODE_BYTES
+from pocketune.errors import PocketuneError
 
 CLASSES = "classes"
 _DTYPES = {torch.float32: FLOAT, torch.int64: INT64, torch.uint8: UINT8, torch.bool: BOOL}
@@ -51,6 +52,10 @@ def build_graphs(
     """Trace and lower `network`, whose class scores come from the linear layer `output_layer`.
 
     `attributes` is their number; None where an image has one class.
+
+    Raises:
+        PocketuneError: an operator draws random numbers, the frozen part has a dropout, or an
+            operator has no rule.
     """
     open_classes = {f"{output_layer}.weight", f"{output_layer}.bias"}
     step = trace_step(
@@ -61,10 +66,15 @@ def build_graphs(
         noise=noise,
         attributes=attributes,
     )
+    _refuse_random_numbers(step)
     predict = trace_predict(network, batch=2, size=size)
     step_cut, predict_cut = features_nodes(step, size), features_nodes(predict, size)
+    if _convolutions(step_cut) != _convolutions(predict_cut):
+        raise PocketuneError(
+            f"the frozen part of {type(network).__name__} computes in training what it does not "
+            "in evaluation, as a dropout in a frozen block does; take it out before adapting"
+        )
     shapes = [tensor_shape(node) for node in step_cut]
-    assert shapes == [tensor_shape(node) for node in predict_cut]
     trained = trained_parameters(network)
     parameters = [*trained, *running_statistics(network)]
     rows = _rows_max_pixels(step.graph, trained.values())
@@ -75,6 +85,22 @@ def build_graphs(
         predict=_predict(predict, predict_cut, parameters, open_classes, rows),
         features_shape=_features_shape(shapes) if shapes else None,
     )
+
+
+def _convolutions(cut: tuple[fx.Node, ...]) -> int:
+    """How many convolutions the frozen part has, if it ends with these nodes."""
+    convolution = torch.ops.aten.convolution.default
+    return sum(node.target is convolution for node in ancestors(cut))
+
+
+def _refuse_random_numbers(step: Traced) -> None:
+    """They would be drawn once, while compiling, and stay the same in every step."""
+    for node in ancestors(node for _, node in step.outputs):
+        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+            raise PocketuneError(
+                f"{node.target} draws random numbers, which a kit's graphs cannot do; use "
+                "nn.Dropout, whose mask the device draws"
+            )
 
 
 def build_features(network: nn.Module, size: int) -> onnx.ModelProto | None:

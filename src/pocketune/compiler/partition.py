@@ -20,7 +20,7 @@ def features_nodes(traced: Traced, size: int) -> tuple[fx.Node, ...]:
     """
     images = traced.placeholders["images"]
     frozen = _frozen_nodes(traced, images)
-    needed = _ancestors(node for _, node in traced.outputs)
+    needed = ancestors(node for _, node in traced.outputs)
     frontier = {source for node in needed - frozen for source in node.all_input_nodes} & frozen
     constants = {traced.placeholders[name] for name in traced.constants}
     for node in reversed(traced.graph.nodes):
@@ -61,7 +61,8 @@ def _frozen_nodes(traced: Traced, images: fx.Node) -> set[fx.Node]:
     return frozen
 
 
-def _ancestors(outputs: Iterable[fx.Node]) -> set[fx.Node]:
+def ancestors(outputs: Iterable[fx.Node]) -> set[fx.Node]:
+    """All that these nodes are computed from, with themselves."""
     seen: set[fx.Node] = set()
     stack = list(outputs)
     while stack:

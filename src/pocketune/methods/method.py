@@ -10,7 +10,7 @@ from torch import nn
 
 from pocketune.errors import PocketuneError
 from pocketune.methods.plan import MethodConflict, Plan, check_frozen_bits
-from pocketune.surgery import Factory, float_shapes, quantised
+from pocketune.surgery import Factory, float_shapes, quantised, separate
 
 
 class Method(ABC):
@@ -143,8 +143,8 @@ def adapt(network: nn.Module, method: Method, *, frozen_bits: int | None = None)
             network was loaded in 8 bits, else as the method asks.
 
     Raises:
-        PocketuneError: if the method does not fit the network, the network is adapted already, or
-            `frozen_bits` is another number.
+        PocketuneError: if the method does not fit the network, the network is adapted already or
+            has layers that share their values, or `frozen_bits` is another number.
         MethodConflict: if two methods of a sum want different things of one layer.
     """
     if frozen_bits is not None:
@@ -155,9 +155,10 @@ def adapt(network: nn.Module, method: Method, *, frozen_bits: int | None = None)
             f"the network is adapted to {earlier} already; adapt the original network, "
             f"to both with {earlier} + {method}"
         )
-    shapes = float_shapes(network)
-    method = method.settle(shapes, method.plan(shapes))
     adapted = copy.deepcopy(network)
+    separate(adapted)
+    shapes = float_shapes(adapted)
+    method = method.settle(shapes, method.plan(shapes))
     plan = complete_plan(method, shapes)
     bits = frozen_bits or (8 if quantised(network) else plan.frozen_bits)
     replace(plan, frozen_bits=bits).apply(adapted)

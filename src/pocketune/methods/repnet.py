@@ -8,12 +8,13 @@ from math import ceil, prod
 
 from torch import nn
 
+from pocketune.errors import PocketuneError
 from pocketune.layers import ProgramModule
 from pocketune.methods.method import Method
 from pocketune.methods.plan import Plan
 from pocketune.methods.registry import register_method
 from pocketune.networks import Block, anatomy
-from pocketune.networks.modules import is_convolution, main_modules
+from pocketune.networks.modules import is_convolution, is_norm, main_modules
 from pocketune.surgery import BRANCH, Factory, parameters_under
 
 SIZE = 224
@@ -86,13 +87,18 @@ def _modules(network: nn.Module) -> dict[str, Factory]:
     """What makes each side module, by the path of what it stands beside."""
     stem, *places = _places(network)
     blocks = anatomy(network).blocks
+    bottlenecks = blocks[0].kind == "bottleneck"
+    if bottlenecks and is_norm(network.get_submodule(stem.path)):
+        raise PocketuneError(
+            f"RepNet adds to what the blocks are given, and finds only the norm {stem.path} before "
+            "them: let the activation behind it be a module of the network, as nn.ReLU is"
+        )
     listed = [
         place
         for place, block in zip(places, blocks, strict=True)
         if block is blocks[-1]
         or (_starts_stage(place) and (block is not blocks[0] or not _is_thin(block)))
     ]
-    bottlenecks = blocks[0].kind == "bottleneck"
     reader = stem if bottlenecks else listed.pop(0)
     makers = {reader.path: _reads_image(stem.inputs, reader, as_wide=bottlenecks)}
     for place in listed:

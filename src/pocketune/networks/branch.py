@@ -28,7 +28,7 @@ def add_branches(network: nn.Module, factories: Mapping[str, Factory]) -> None:
 
     Raises:
         AttributeError: if there is no module of that name.
-        PocketuneError: if a block has a branch already.
+        PocketuneError: if a block has a branch already, or is an `nn.Sequential`.
     """
     for name, factory in factories.items():
         block = network.get_submodule(name)
@@ -36,22 +36,52 @@ def add_branches(network: nn.Module, factories: Mapping[str, Factory]) -> None:
             raise PocketuneError(
                 f"block {name} has a side branch already; begin with a network that has none"
             )
+        if isinstance(block, nn.Sequential):
+            raise PocketuneError(
+                f"block {name} is an nn.Sequential, which would run its branch as a layer of its "
+                "own; give the block a forward method"
+            )
         branch = factory(block).train(block.training)
         branch.is_side_branch = True  # type: ignore[assignment]
-        block.add_module(BRANCH, branch)
-        block.register_forward_hook(_add_branch)
+        _attach(branch, block)
         if _reads_image(branch):
-            network.register_forward_pre_hook(_show_image)
+            network.register_forward_pre_hook(_show_image, with_kwargs=True)
+
+
+def replace_beside_branch(block: nn.Module, factory: Factory) -> nn.Module:
+    """What `factory` makes of a block, with the block's branch beside it where it has one."""
+    branch: nn.Module | None = getattr(block, BRANCH, None)
+    if branch is None:
+        return factory(block)
+    delattr(block, BRANCH)
+    made = factory(block)
+    _attach(branch, made)
+    return made
+
+
+def _attach(branch: nn.Module, block: nn.Module) -> None:
+    block.add_module(BRANCH, branch)
+    block.register_forward_hook(_add_branch)
 
 
 def _add_branch(block: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
-    branch: nn.Module = block.get_submodule(BRANCH)
-    read = vars(branch).pop(_IMAGE) if _reads_image(branch) else inputs[0]
-    added: Tensor = output + branch(read)
+    branch: nn.Module | None = getattr(block, BRANCH, None)
+    if branch is None:  # it stands beside what took the block's place
+        return output
+    added: Tensor = output + branch(_image(branch) if _reads_image(branch) else inputs[0])
     return added
 
 
-def _show_image(network: nn.Module, inputs: tuple[Any, ...]) -> None:
+def _image(branch: nn.Module) -> Tensor:
+    image: Tensor | None = vars(branch).pop(_IMAGE, None)
+    if image is None:
+        raise PocketuneError(
+            "a side branch of this network reads the images: call the whole network, not a part"
+        )
+    return image
+
+
+def _show_image(network: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
     """Lay the image where the branches that read it will take it.
 
     Hooks are found by what they belong to and hold no module, so that a copy of the network has
@@ -59,7 +89,7 @@ def _show_image(network: nn.Module, inputs: tuple[Any, ...]) -> None:
     """
     for module in network.modules():
         if _reads_image(module):
-            vars(module)[_IMAGE] = inputs[0]
+            vars(module)[_IMAGE] = inputs[0] if inputs else next(iter(named.values()))
 
 
 def _reads_image(branch: nn.Module) -> bool:

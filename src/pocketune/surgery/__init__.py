@@ -17,6 +17,7 @@ from pocketune.surgery.freeze import (
 from pocketune.surgery.lean import use_lean_layers
 from pocketune.surgery.prune import prune
 from pocketune.surgery.quantise import dequantise, float_shapes, quantise_frozen, quantised
+from pocketune.surgery.shared import separate
 from pocketune.surgery.swap import swap
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "prune",
     "quantise_frozen",
     "quantised",
+    "separate",
     "signed_activations",
     "swap",
     "train_only",

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from torch import nn
 
+from pocketune.networks.branch import replace_beside_branch
 from pocketune.networks.modules import Factory
 
 
@@ -13,11 +14,12 @@ def swap(network: nn.Module, factories: Mapping[str, Factory]) -> None:
     Args:
         network: any module.
         factories: by the name of the module to replace, as in `network.named_modules()`. The new
-            module is in training or evaluation mode as the old one was.
+            module is in training or evaluation mode as the old one was, and has its side branch.
 
     Raises:
         AttributeError: if there is no module of that name.
     """
     for name, factory in factories.items():
         old = network.get_submodule(name)
-        network.set_submodule(name, factory(old).train(old.training), strict=True)
+        made = replace_beside_branch(old, factory).train(old.training)
+        network.set_submodule(name, made, strict=True)

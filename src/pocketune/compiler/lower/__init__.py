@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 from math import inf
 
-import torch
 from torch import fx
 
 from pocketune.compiler.builder import GraphBuilder
@@ -23,7 +22,6 @@ from pocketune.compiler.lower import (  # noqa: F401 - their rules register them
 )
 from pocketune.compiler.lower.context import Context, lowers
 from pocketune.compiler.lower.value import Value
-from pocketune.errors import PocketuneError
 
 __all__ = ["Context", "Value", "lower", "lowers"]
 
@@ -42,25 +40,13 @@ def lower(
     of `least_packed` elements or more are kept as bits, others as bytes.
 
     Raises:
-        PocketuneError: an operator has no rule, or draws random numbers.
+        PocketuneError: an operator has no rule.
     """
     context = Context(builder, rows_max_pixels=rows_max_pixels, least_packed=least_packed)
     context.values.update(given)
-    needed = _needed(wanted, given)
-    _refuse_random_numbers(needed)
-    for node in needed:
+    for node in _needed(wanted, given):
         context.lower(node)
     return context
-
-
-def _refuse_random_numbers(nodes: Iterable[fx.Node]) -> None:
-    """They would be drawn once, while compiling, and stay the same in every step."""
-    for node in nodes:
-        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
-            raise PocketuneError(
-                f"{node.target} draws random numbers, which a kit's graphs cannot do; use "
-                "nn.Dropout, whose mask the device draws"
-            )
 
 
 def _needed(wanted: Iterable[fx.Node], given: Mapping[fx.Node, Value]) -> list[fx.Node]:
