@@ -56,7 +56,7 @@ def test_help_tells_the_defaults_that_the_library_has(run):
         ("photos --device cuda", "--device: it needs --engine torch"),
         ("photos --device cuda --engine onnx", "--device: it needs --engine torch"),
         ("--resume runs/a --lr 1", "--lr: a run goes on as it was begun"),
-        ("photos --checkpoint-every 0", "--checkpoint-every: 0 is not in the range"),
+        ("photos --checkpoint-every 0", "'--checkpoint-every': 0 is not in the range"),
         ("photos --epochs many", "'many' is not a valid int"),
         ("photos --optimizer lion", "'adam', 'adamw', 'sgd'"),
         ("photos --nonsense", "--nonsense"),
