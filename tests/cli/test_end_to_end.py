@@ -207,6 +207,22 @@ class TestStopped:
             _, error = process.communicate(timeout=60)
         assert (process.returncode, error) == (130, "stopped\n")
 
+    def test_demo_leaves_nothing_behind(self, tmp_path: Path) -> None:
+        process = subprocess.Popen(
+            command("demo"),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**environment(), "TMPDIR": str(tmp_path)},
+        )
+        assert process.stdout is not None
+        while not process.stdout.readline().startswith("Training the"):
+            assert process.poll() is None
+        process.terminate()
+        _, error = process.communicate()  # once the training too has closed standard output
+        assert (process.returncode, error) == (130, "stopped\n")
+        assert not list(tmp_path.iterdir())
+
 
 def open_for_reader(pipe: Path) -> BinaryIO:
     """A named pipe to write to, once a process has come to where it reads it."""
@@ -234,6 +250,22 @@ def test_a_reader_that_goes_away_is_no_error_of_ours(
     process.stdout.close()
     assert process.stderr.read() == ""
     process.wait()
+
+
+def test_a_run_goes_on_where_its_reader_goes_away(tmp_path: Path, photos: Path, kit: Path) -> None:
+    process = subprocess.Popen(
+        command("train", photos, "--kit", kit, "--epochs", 3, "--out", "run"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env=environment(),
+    )
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    assert process.wait() == 0
+    assert lines(tmp_path / "run", "end")
 
 
 def test_a_budget_is_held_or_refused(
@@ -284,6 +316,19 @@ def test_a_run_imports_nothing_that_it_does_not_need(
     modules = set((tmp_path / "modules.txt").read_text().split())
     assert {"numpy", "onnxruntime", "typer"} <= modules
     assert not modules & {"torch", "onnx", "rich", "pydantic", "pocketune.compiler", "unittest"}
+
+
+def test_ctrl_c_while_a_command_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt")
+    paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        command("networks"),
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**environment(), "PYTHONPATH": paths},
+    )
+    assert (done.returncode, done.stderr) == (130, "stopped\n")
 
 
 def test_the_commands_themselves_are_light() -> None:

@@ -56,6 +56,11 @@ def test_refusals(run, options, said):
     assert not Path("kit").exists()
 
 
+def test_no_word_of_random_values_where_there_is_no_such_network(run):
+    result = run("kit", "build", "--out", "kit", "--network", "vgg16")
+    assert result.stderr.startswith("error: there is no network")
+
+
 def test_without_the_author_half(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     for name in [name for name in sys.modules if name.startswith("pocketune.compiler")]:

@@ -1,13 +1,12 @@
 """``pocketune train`` in this process: what becomes of its options, and what it says."""
 
-import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from pocketune import device, kits
+from pocketune.cli import author
 from pocketune.cli.out import next_run
 from pocketune.device import Kit, TrainResult
 from pocketune.device.checkpoint import LAST, Checkpoint
@@ -113,6 +112,12 @@ def test_where_a_run_goes_when_nobody_says(photos, taken, name, tmp_path, monkey
     assert next_run(photos) == Path("runs") / name
 
 
+def test_a_run_is_named_after_the_folder_itself(tmp_path, monkeypatch):
+    (tmp_path / "my.photos.2024" / "red").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "my.photos.2024" / "red")
+    assert next_run("..") == Path("runs") / "my.photos.2024"
+
+
 @pytest.fixture
 def bundled(kit, tmp_path, monkeypatch):
     """The bundled kits, with others in their place."""
@@ -183,9 +188,15 @@ class TestEngine:
         if file:
             (tmp_path / "old" / file).touch()
         run("train", "--resume", "old", "--budget", "1GB", *options)
-        assert called["arguments"] == (Path("old"),)
+        assert called["arguments"] == (Path("old"), None)
         assert called["budget"] == "1GB"
         assert (called["engine"] is not None) == torch
+
+    def test_a_run_of_onnx_takes_no_device(self, run, called):
+        result = run("train", "--resume", "old", "--device", "cuda")
+        assert result.exit_code == 2
+        assert "the run is of the engine onnx" in result.output
+        assert not called
 
     def test_without_the_author_half(self, run, photos, kit, monkeypatch):
         monkeypatch.setitem(sys.modules, "torch", None)
@@ -205,20 +216,20 @@ class TestNetwork:
     def test_its_options_are_those_given(self, run, photos, kit, monkeypatch):
         asked = []
 
-        def build(command, check):
-            asked.extend(command)
-            Kit.open(kit).copy_to(Path(command[command.index("--out") + 1]))
-            return SimpleNamespace(returncode=0)
+        def build(*command):
+            asked.extend(map(str, command))
+            Kit.open(kit).copy_to(command[command.index("--out") + 1])
+            return 0, ""
 
-        monkeypatch.setattr(subprocess, "run", build)
+        monkeypatch.setattr(author, "run_command", build)
         result = run(
             *("train", photos, "--network", "resnet18", "--width", 0.5, "--weights", "w.pth"),
             *("--padding", "same", "--method", "bias", "--size", 64, "--batch", 4),
             *("--label-smoothing", 0.1, "--epochs", 1, "--out", "run"),
         )
         assert result.exit_code == 0, result.output
-        assert asked[1:5] == ["-m", "pocketune", "kit", "build"]
-        given = dict(zip(asked[5::2], asked[6::2], strict=True))
+        assert asked[:2] == ["kit", "build"]
+        given = dict(zip(asked[2::2], asked[3::2], strict=True))
         given.pop("--out")
         given.pop("--save-network")
         assert given == {
@@ -237,17 +248,33 @@ class TestNetwork:
 
     @pytest.mark.parametrize(("code", "expected"), [(1, 1), (2, 2), (130, 130), (-9, 1)])
     def test_its_failure_is_ours(self, run, photos, monkeypatch, code, expected):
-        failed = SimpleNamespace(returncode=code)
-        monkeypatch.setattr(subprocess, "run", lambda *_, **__: failed)
+        monkeypatch.setattr(author, "run_command", lambda *_: (code, ""))
         result = run("train", photos, "--network", "resnet18", "--out", "deep/run")
         assert result.exit_code == expected
         assert not list(Path("deep").iterdir())
+
+    @pytest.mark.parametrize(
+        ("option", "value", "said"),
+        [
+            ("--lr", -1, "lr must be above 0"),
+            ("--budget", "much", "'much' is not a size"),
+            ("--out", ".", "is not empty"),
+        ],
+    )
+    def test_what_is_wrong_is_told_before_a_kit_is_made(
+        self, run, photos, monkeypatch, option, value, said
+    ):
+        monkeypatch.delattr(author, "run_command")
+        Path("file").touch()
+        result = run("train", photos, "--network", "resnet18", option, value)
+        assert result.exit_code == 1, result.exception
+        assert said in result.stderr
 
     def test_nowhere_to_write(self, run, photos):
         Path("file").touch()
         result = run("train", photos, "--network", "resnet18", "--out", "file/run")
         assert result.exit_code == 1
-        assert result.stderr.startswith("error: cannot write beside file/run: ")
+        assert result.stderr.startswith("error: cannot make the run folder file/run: ")
 
 
 def test_errors_of_ours_are_one_line_and_bugs_show_themselves(run, photos, kit, monkeypatch):

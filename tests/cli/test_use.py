@@ -10,7 +10,7 @@ import pytest
 
 from pocketune.device.manifest import SCHEMA
 
-from ..device.softmax_engine import CLASSES
+from ..device.softmax_engine import CLASSES, write_photos
 
 
 @pytest.fixture
@@ -96,6 +96,8 @@ def test_evaluate_json(run, photos, trained):
     assert told["top1"] > 0.6  # it has learned
     assert told["top1"] == np.trace(told["confusion"]) / 30
     assert [c["class"] for c in told["classes"]] == list(CLASSES)
+    described = " ".join(run("evaluate", "--help").output.replace("│", " ").split())
+    assert f'"classes" ({", ".join(told["classes"][0])})' in described
 
 
 def test_evaluate_json_has_no_nan(run, kit, tmp_path, photos):
@@ -155,6 +157,15 @@ def test_kit_show_json_is_the_manifest_and_more(run, kit):
     assert told["trained_parameters"] == 22
     assert told["training_memory"]["adam"] >= told["training_memory"]["sgd"] > 10_000_000
     assert told["schema"] == SCHEMA
+
+
+def test_kit_show_of_a_run_tells_its_own_classes(run, kit, tmp_path):
+    photos = write_photos(tmp_path / "two", classes=("cyan", "pink"))
+    assert run("train", photos, "--kit", kit, "--epochs", 1, "--out", "run").exit_code == 0
+    told = json.loads(run("kit", "show", "run", "--json").stdout)
+    assert told["classes"] == ["cyan", "pink"]
+    assert told["network"]["classes"] == 2
+    assert told["trained_parameters"] == 15
 
 
 def test_kit_show_refuses(run, tmp_path):

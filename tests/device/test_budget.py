@@ -54,6 +54,11 @@ def test_docstrings() -> None:
     assert doctest.testmod(size).failed == 0
 
 
+def test_a_size_beyond_all_numbers() -> None:
+    with pytest.raises(PocketuneError, match="is more than there is: write for example 96MB"):
+        parse_size("9" * 320)
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -82,7 +87,7 @@ def test_no_size(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["0", "0MB", 0])
 def test_nothing_is_no_budget(text: str | int) -> None:
-    with pytest.raises(PocketuneError, match="a memory budget of 0"):
+    with pytest.raises(PocketuneError, match="a size of 0"):
         parse_size(text)
 
 
@@ -201,6 +206,12 @@ def test_remedy_of_both(tmp_path: Path) -> None:
         BudgetExceeded, match=r"a kit of batch 1, the optimizer sgd and momentum 0$"
     ):
         check_budget(kit, settings, classes=9000, before=BEFORE)
+
+
+def test_remedy_of_a_bundled_kit() -> None:
+    last = predict_memory(Kit.open("last"), process=BEFORE.current, classes=3, slots=2).total
+    message = refusal(Kit.open("blocks"), last)
+    assert message.endswith("; it would fit with the bundled kit last")
 
 
 def test_no_remedy(kit: Kit) -> None:

@@ -58,7 +58,16 @@ def test_a_run_with_its_own_classes(tmp_path: Path, frozen_part: bool) -> None:
     file = export(str(kit.path), tmp_path / "out" / "modèle.onnx")
     np.testing.assert_allclose(run_file(file), OnnxEngine(kit, state).predict(images(5)), atol=1e-4)
     model = onnx.load(file)
-    assert json.loads({p.key: p.value for p in model.metadata_props}["classes"]) == list(MANY)
+    told = {p.key: json.loads(p.value) for p in model.metadata_props if p.key[0] in "cn"}
+    assert told == {"classes": list(MANY), "network": {"name": "tiny", "classes": len(MANY)}}
+
+
+@pytest.mark.parametrize(("kit", "out"), [("run", "run/../run/predict.onnx"), ("k.zip", "k.zip")])
+def test_what_is_exported_is_not_overwritten(tmp_path: Path, kit: str, out: str) -> None:
+    TinyKit().write(tmp_path / kit)
+    with pytest.raises(PocketuneError, match="is what is exported, or part of it: name another"):
+        export(tmp_path / kit, tmp_path / out)
+    Model.open(tmp_path / kit)
 
 
 def test_interface(tmp_path: Path) -> None:
@@ -212,4 +221,4 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(PocketuneError, match="cannot be written"):
         export(kit.path, tmp_path / "file" / "model.onnx")
     with pytest.raises(PocketuneError, match="cannot be written"):
-        export(kit.path, tmp_path / "kit")
+        export(kit.path, tmp_path)

@@ -53,6 +53,11 @@ def test_every_image_of_a_folder_in_order(run: Path, photos: Path) -> None:
         assert sum(shares) == pytest.approx(1)
 
 
+def test_one_path(run: Path, photos: Path) -> None:
+    file = photos / "cat" / "0.png"
+    assert list(predict(run, str(file))) == list(predict(run, [file]))
+
+
 @pytest.mark.parametrize(("top", "given"), [(1, 1), (2, 2), (3, 3), (50, 3)])
 def test_top(run: Path, photos: Path, top: int, given: int) -> None:
     (result,) = predict(run, [photos / "cat" / "0.png"], top=top)

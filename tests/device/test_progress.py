@@ -2,6 +2,7 @@
 
 import doctest
 import io
+import os
 from dataclasses import replace
 
 import pytest
@@ -80,6 +81,23 @@ def test_the_live_line_never_wraps(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = Terminal()
     LiveLine(stream).step(STEP)
     assert len(stream.getvalue().lstrip("\r")) == 29
+
+
+def test_the_line_of_an_epoch_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    stream = Terminal()
+    LiveLine(stream).epoch(EPOCH)
+    assert stream.getvalue() == f"\r{format_epoch(EPOCH)}\n"
+
+
+@pytest.mark.parametrize("kind", [LiveLine, PlainLines])
+def test_a_run_goes_on_where_nobody_reads(kind: type[LiveLine | PlainLines]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    told = kind(io.TextIOWrapper(io.FileIO(writer, "w")))
+    told.step(STEP)
+    told.epoch(EPOCH)
+    told.close()
 
 
 def test_the_live_line_shows_the_last_step_however_fast() -> None:

@@ -45,6 +45,9 @@ def test_fields_of_another_version(change: dict[str, object]) -> None:
         ({"val_fraction": 1.0}, "val_fraction must be from 0"),
         ({"checkpoint_steps": 0}, "checkpoint_steps must be at least 1"),
         ({"checkpoint_seconds": 0}, "checkpoint_seconds must be above 0"),
+        ({"epochs": 1.5}, "epochs must be a whole number, not 1.5"),
+        ({"seed": "1"}, "seed must be a whole number, not '1'"),
+        ({"lr": "0.1"}, "lr must be a number, not '0.1'"),
         ({"optimizer": "lion"}, "unknown optimizer 'lion': choose one of adam, adamw, sgd"),
     ],
 )

@@ -264,6 +264,22 @@ def test_the_kits_classes_keep_their_order_and_classifier(
     assert result.best_accuracy == 1.0
 
 
+def test_a_run_as_a_kit_is_trained_on(run: Run, tmp_path: Path) -> None:
+    trained = TrainedNetwork.load(run().run / BEST).state
+    starts: list[Mapping[str, FloatArray]] = []
+
+    def spying(kit: Kit, state: Mapping[str, FloatArray]) -> SoftmaxEngine:
+        starts.append(state)
+        return SoftmaxEngine(kit, state)
+
+    run(kit=tmp_path / "run", out=tmp_path / "same", engine=spying, epochs=1)
+    other = write_photos(tmp_path / "photos", classes=("cyan", "pink"))
+    run(kit=tmp_path / "run", photos=other, out=tmp_path / "other", engine=spying, epochs=1)
+    np.testing.assert_array_equal(starts[0]["fc.weight"], trained["fc.weight"])
+    np.testing.assert_array_equal(starts[1]["mean"], trained["mean"])
+    assert starts[1]["fc.weight"].shape == (2, 48)
+
+
 # --- data ------------------------------------------------------------------------------------
 
 
@@ -289,6 +305,21 @@ def test_side_lr_without_side_branches_leaves_no_run(run: Run, tmp_path: Path) -
     ):
         run(out=tmp_path / "side", side_lr=0.1)
     assert not (tmp_path / "side").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"momentum": 0.5}, r"momentum=0\.5 is of no use with adam"),
+        ({"patience": 1, "val_fraction": 0.0}, "patience=1 is of no use without photos to valid"),
+    ],
+)
+def test_what_is_of_no_use_is_refused(
+    options: dict[str, Any], message: str, run: Run, tmp_path: Path
+) -> None:
+    with pytest.raises(PocketuneError, match=message):
+        run(out=tmp_path / "run", **options)
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_missing_folder_leaves_no_run(run: Run, tmp_path: Path) -> None:
@@ -349,7 +380,7 @@ def test_a_zipped_kit(run: Run, tmp_path: Path) -> None:
 # --- stopping --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_ctrl_c_saves_and_says_how_to_go_on(
     number: signal.Signals, run: Run, tmp_path: Path
 ) -> None:
@@ -371,6 +402,18 @@ def test_ctrl_c_saves_and_says_how_to_go_on(
     assert signal.getsignal(number) == before
     assert told.closed
     assert resume(folder, engine=SoftmaxEngine, progress=Silent()).steps == 18
+
+
+def test_nohup(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def hang_up(result: Gradients) -> Gradients:
+        signal.raise_signal(signal.SIGHUP)
+        return result
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert run(engine=failing("gradients", 5, hang_up)).steps == 18
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_ctrl_c_while_validating(run: Run, tmp_path: Path) -> None:
@@ -517,6 +560,21 @@ def test_resumed_runs_end_with_the_same_bits(
     assert_same_end(tmp_path / "run", whole.run)
 
 
+def test_a_run_is_trained_by_one_process_at_a_time(run: Run, tmp_path: Path) -> None:
+    message = "another process is training the run in .*run$"
+
+    def interfere(result: Gradients) -> Gradients:
+        with pytest.raises(PocketuneError, match=message):
+            resume(tmp_path / "run", engine=SoftmaxEngine)
+        (tmp_path / "run" / LAST).rename(tmp_path / LAST)  # as if it had only just begun
+        with pytest.raises(PocketuneError, match=message):
+            run()
+        (tmp_path / LAST).rename(tmp_path / "run" / LAST)
+        return result
+
+    assert run(engine=failing("gradients", 5, interfere)).steps == 18
+
+
 def test_checkpoints_by_time(run: Run, tmp_path: Path) -> None:
     def stop(_: Gradients) -> Gradients:
         raise StopError
@@ -582,6 +640,15 @@ def test_photos_that_changed(stopped: Path, tmp_path: Path) -> None:
         PocketuneError, match=r"own are not those that the run in .* was begun with"
     ):
         resume(stopped, engine=SoftmaxEngine)
+
+
+def test_photos_that_moved(stopped: Path, photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "own").rename(tmp_path / "moved")
+    with pytest.raises(PocketuneError, match=r"no longer at .*own: name where they are now"):
+        resume(stopped, engine=SoftmaxEngine)
+    result = resume(stopped, tmp_path / "moved", engine=SoftmaxEngine, progress=Silent())
+    assert result.steps == 18
+    assert Checkpoint.load(stopped / LAST).settings.photos == str(tmp_path / "moved")
 
 
 def test_full_disk(stopped: Path, monkeypatch: pytest.MonkeyPatch) -> None:

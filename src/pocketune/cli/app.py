@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
 import warnings
 from typing import Annotated, Any
@@ -29,6 +30,7 @@ from pocketune.cli.prune import prune
 from pocketune.cli.retrain import retrain
 from pocketune.cli.tables import tables
 from pocketune.cli.train import train
+from pocketune.device.interrupt import ending_signals
 
 USE, AUTHOR = "Train and use", "Make kits"
 
@@ -154,6 +156,8 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # file names need not be valid text
             stream.reconfigure(errors="backslashreplace")
+    for number in ending_signals():  # as Ctrl-C, so that nothing temporary stays behind
+        signal.signal(number, signal.default_int_handler)
     try:
         app(prog_name="pocketune")
     finally:
@@ -170,5 +174,5 @@ def _flush() -> None:
     """Write out what is left, where somebody still reads it (not ``pocketune methods | head``)."""
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from pocketune.device.command import run_command
 from pocketune.errors import PocketuneError
 
 if TYPE_CHECKING:
@@ -58,12 +57,12 @@ def built_kit(options: Mapping[str, object], run: Path) -> Iterator[tuple[Path, 
         raise PocketuneError(f"cannot write beside {run}: {error.strerror or error}") from error
     with scratch as folder:
         kit, values = Path(folder) / "kit", Path(folder) / "network.safetensors"
-        command = [sys.executable, "-m", "pocketune", "kit", "build"]
+        arguments: list[object] = []
         for name, value in {**options, "out": kit, "save-network": values}.items():
             for each in value if isinstance(value, list) else [value]:
                 if each is not None:
-                    command += [f"--{name}", str(each)]
-        code = subprocess.run(command, check=False).returncode
+                    arguments += [f"--{name}", each]
+        code, _ = run_command("kit", "build", *arguments)
         if code:
             raise typer.Exit(code if code > 0 else 1)
         yield kit, values

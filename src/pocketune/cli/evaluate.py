@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pocketune.cli.kits import kit_path
 from pocketune.cli.left_out import print_left_out
 from pocketune.cli.options import Json, Run
 from pocketune.errors import PocketuneError
@@ -52,15 +51,15 @@ def evaluate(
 ) -> None:
     """Measure how well a model knows labelled photos.
 
-    With --json: one object with "images", "top1", "top5", "classes" (name, images, correct,
+    With --json: one object with "images", "top1", "top5", "classes" (class, images, correct,
     recall, precision), "confusion" (rows of counts) and "skipped" (image, reason). Of a model that
-    tells attributes: "images", "accuracy" (the mean), "attributes" (name, present, accuracy,
-    recall, precision) and "skipped".
+    tells attributes: "images", "accuracy" (the mean), "attributes" (attribute, present,
+    accuracy, recall, precision) and "skipped".
     """
     from pocketune.device import AttributeEvaluation
     from pocketune.device import evaluate as evaluate_photos
 
-    result = evaluate_photos(kit_path(run), photos)
+    result = evaluate_photos(run, photos)
     if confusion:
         if isinstance(result, AttributeEvaluation):
             raise PocketuneError(

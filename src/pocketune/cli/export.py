@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from pocketune.cli.kits import kit_path
 from pocketune.cli.options import Run
 
 
@@ -22,7 +21,7 @@ def export(
     from pocketune.device import export as export_model
     from pocketune.device.size import format_size
 
-    model = Model.open(kit_path(run))
+    model = Model.open(run)
     file, manifest = export_model(model, out), model.kit.manifest
     side, function = manifest.size, "sigmoid" if manifest.has_attributes else "softmax"
     print(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from typing import Any
 
 import typer
@@ -40,4 +41,5 @@ class CommandGroup(TyperGroup):
 
 def tell(message: str) -> None:
     """Print a line to standard error."""
-    print(message, file=sys.stderr, flush=True)
+    with suppress(OSError):  # its terminal may be gone
+        print(message, file=sys.stderr, flush=True)

@@ -90,11 +90,12 @@ def build(
     from pocketune.data import load_splits
 
     dataset = None if photos is None else load_splits(photos).train
-    if weights is None:
-        tell(f"warning: {network} starts from random values; name pretrained ones with --weights")
     with author_half("making a kit"):
         from pocketune.compiler.build import build_kit
+        from pocketune.networks import list_networks
 
+    if weights is None and network in list_networks():
+        tell(f"warning: {network} starts from random values; name pretrained ones with --weights")
     build_kit(
         out,
         network=network,

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pocketune.cli.kits import kit_path
 from pocketune.cli.options import Json
 
 if TYPE_CHECKING:
@@ -33,22 +32,29 @@ def show(
 ) -> None:
     """Tell what a kit trains, for which images, and how much memory that will take.
 
-    With --json: one object, the kit's manifest with "path", "trained_parameters" and
-    "training_memory" (bytes of the whole process by optimizer) added.
+    With --json: one object, the kit's manifest (with the classes of the run, where it is one) with
+    "path", "trained_parameters" and "training_memory" (bytes of the whole process by optimizer)
+    added.
     """
-    from pocketune.device import Kit
-
-    opened = Kit.open(kit_path(kit))
+    opened, manifest = _open(kit)
     facts = {
         "path": str(opened.path),
-        "trained_parameters": sum(math.prod(p.shape) for p in opened.manifest.parameters),
-        "training_memory": _training_memory(opened),
-        **asdict(opened.manifest),
+        "trained_parameters": sum(math.prod(p.shape) for p in manifest.parameters),
+        "training_memory": _training_memory(opened, len(manifest.classes)),
+        **asdict(manifest),
     }
-    print(json.dumps(facts) if as_json else "\n".join(_lines(facts, opened.manifest)))
+    print(json.dumps(facts) if as_json else "\n".join(_lines(facts, manifest)))
 
 
-def _training_memory(kit: Kit) -> dict[str, int]:
+def _open(path: str) -> tuple[Kit, Manifest]:
+    """Without the values, which would count as memory."""
+    from pocketune.device import Model
+
+    model = Model.open(path)
+    return model.kit, model.manifest
+
+
+def _training_memory(kit: Kit, classes: int) -> dict[str, int]:
     # What a run has imported by the time that it looks at its own memory.
     from pocketune.device import onnx_engine, run  # noqa: F401
     from pocketune.device.memory import process_memory
@@ -57,7 +63,7 @@ def _training_memory(kit: Kit) -> dict[str, int]:
     from pocketune.device.reclaim import reclaim
 
     reclaim()
-    process, classes = process_memory().current, len(kit.manifest.classes)
+    process = process_memory().current
     return {
         name: predict_memory(
             kit, process=process, classes=classes, slots=state_slots(name, momentum)

@@ -1,18 +1,15 @@
-"""Kits as users name them: by a path, or by the name of one that comes with Pocketune."""
+"""The kit that is trained where none is named."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pocketune.kits import bundled_kit, list_kits
+from pocketune.kits import bundled_kit
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 DEFAULT = "blocks"
-
-
-def kit_path(name: str) -> Path:
-    """The path itself, or the bundled kit of this name where there is nothing at the path."""
-    path = Path(name)
-    return bundled_kit(name) if name in list_kits() and not path.exists() else path
 
 
 def default_kit() -> Path:

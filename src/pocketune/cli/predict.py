@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pocketune.cli.group import tell
-from pocketune.cli.kits import kit_path
 from pocketune.cli.options import Json, Run
 from pocketune.errors import PocketuneError
 
@@ -45,7 +44,7 @@ def predict(
     from pocketune.device import Model
     from pocketune.device import predict as predict_images
 
-    known, model = 0, Model.open(kit_path(run))
+    known, model = 0, Model.open(run)
     of_attributes = model.kit.manifest.has_attributes
     for result in predict_images(model, files, top=top):
         if isinstance(result, Skipped):

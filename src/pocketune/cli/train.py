@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pocketune.cli.author import author_half, built_kit
-from pocketune.cli.kits import DEFAULT, default_kit, kit_path
+from pocketune.cli.kits import DEFAULT, default_kit
 from pocketune.cli.left_out import print_left_out
 from pocketune.cli.options import (
     KIT_PANEL,
@@ -76,7 +77,8 @@ def train(
         str | None,
         typer.Option(
             metavar="KIT",
-            help="A kit, a folder or .zip; or the name of a bundled one, blocks or last.",
+            help="A kit, a folder or .zip, or the name of a bundled one, blocks or last; or a run, "
+            "to train its network on.",
             show_default=f"the bundled kit {DEFAULT}",
             rich_help_panel=RUN_PANEL,
         ),
@@ -85,7 +87,7 @@ def train(
         Path | None,
         typer.Option(
             metavar="RUN",
-            help="The run's folder; nothing is written outside it.",
+            help="The run's folder. A kit made from a --network lies beside it for so long.",
             show_default="runs/ and the photos' name",
             rich_help_panel=RUN_PANEL,
         ),
@@ -94,7 +96,8 @@ def train(
         Path | None,
         typer.Option(
             metavar="RUN",
-            help="Go on with a run that was stopped, from its last checkpoint.",
+            help="Go on with a run that was stopped, from its last checkpoint; name PHOTOS only "
+            "where they have moved.",
             show_default=False,
             rich_help_panel=RUN_PANEL,
         ),
@@ -113,6 +116,7 @@ def train(
         int | None,
         typer.Option(
             metavar="STEPS",
+            min=1,
             help="Save the run after so many steps.",
             show_default="2 minutes; an epoch's end always saves",
             rich_help_panel=RUN_PANEL,
@@ -159,13 +163,14 @@ def train(
         ),
     ] = None,
     momentum: Annotated[
-        float,
+        float | None,
         typer.Option(
             metavar="SHARE",
             help="For sgd; 0 saves the memory of the optimizer's state.",
+            show_default="0.9",
             rich_help_panel=HOW_PANEL,
         ),
-    ] = 0.9,
+    ] = None,
     weight_decay: Annotated[
         float,
         typer.Option(
@@ -258,7 +263,7 @@ def train(
     """
     check_train_usage(context)
     if resume is not None:
-        _tell(_resume(resume, budget, engine, device))
+        _tell(_resume(resume, photos, budget, engine, device))
         return
     assert photos is not None  # checked with the usage
     out = out or next_run(photos)
@@ -280,9 +285,10 @@ def train(
         "accumulate": accumulate,
     }
     if network is None:
-        path = kit_path(kit) if kit else default_kit()
+        path = Path(kit) if kit else default_kit()
         _tell(_train(path, photos, out, how, _engines(engine, device)))
         return
+    _check(photos, out, how)
     made = {
         "photos": photos,
         "network": network,
@@ -301,6 +307,15 @@ def train(
         _tell(_train(path, photos, out, how, _engines(engine, device, values)))
 
 
+def _check(photos: str, out: Path, how: dict[str, Any]) -> None:
+    """Refuse what can be refused before a kit is made, which takes its time."""
+    from pocketune.device.run_folder import check_new_run_folder
+    from pocketune.device.settings import TrainSettings
+
+    TrainSettings.new(photos, **how)
+    check_new_run_folder(out)
+
+
 def _train(
     kit: Path, photos: str, out: Path, how: dict[str, Any], engines: EngineFactory | None
 ) -> TrainResult:
@@ -309,13 +324,17 @@ def _train(
     return train_kit(kit, photos, out=out, engine=engines, **how)
 
 
-def _resume(run: Path, budget: str | None, engine: Engine | None, device: Device) -> TrainResult:
+def _resume(
+    run: Path, photos: str | None, budget: str | None, engine: Engine | None, device: Device
+) -> TrainResult:
     from pocketune.device import resume as resume_run
     from pocketune.device.run_folder import NETWORK
 
     if engine is None and (run / NETWORK).exists():
         engine = Engine.torch
-    return resume_run(run, budget=budget, engine=_engines(engine, device))
+    if engine is not Engine.torch and device is not Device.cpu:
+        raise typer.BadParameter("the run is of the engine onnx", param_hint="--device")
+    return resume_run(run, photos, budget=budget, engine=_engines(engine, device))
 
 
 def _engines(
@@ -334,7 +353,8 @@ def _tell(result: TrainResult) -> None:
 
     best = "" if result.best_accuracy is None else f", accuracy {result.best_accuracy:.1%}"
     early = " (stopped early)" if result.reason == "patience" else ""
-    print(f"{result.steps} steps{early}, best after {result.best_step}{best}")
-    print_left_out(result.skipped)
-    print(f"peak memory {format_size(result.peak_memory)}")
-    print(f"saved in {result.run}; try: pocketune predict {shlex.quote(str(result.run))} PHOTO")
+    with suppress(BrokenPipeError):  # the run was a success, whoever reads of it
+        print(f"{result.steps} steps{early}, best after {result.best_step}{best}")
+        print_left_out(result.skipped)
+        print(f"peak memory {format_size(result.peak_memory)}")
+        print(f"saved in {result.run}; try: pocketune predict {shlex.quote(str(result.run))} PHOTO")

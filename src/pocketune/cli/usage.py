@@ -8,7 +8,7 @@ import typer
 
 from pocketune.cli.options import KIT_PANEL
 
-_ON_RESUME = {"resume", "budget", "engine", "device"}
+_ON_RESUME = {"resume", "photos", "budget", "engine", "device"}
 
 
 def check_train_usage(context: typer.Context) -> None:
@@ -23,8 +23,8 @@ def check_train_usage(context: typer.Context) -> None:
         for name, parameter in given.items():
             if name not in _ON_RESUME:
                 raise typer.BadParameter(
-                    "a run goes on as it was begun; beside --resume only --budget, --engine and "
-                    "--device may be given",
+                    "a run goes on as it was begun; beside --resume only PHOTOS, --budget, "
+                    "--engine and --device may be given",
                     param_hint=_option(parameter),
                 )
     elif "photos" not in given:

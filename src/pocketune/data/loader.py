@@ -88,7 +88,7 @@ class Loader:
         if train and len(dataset) < batch:
             raise PocketuneError(
                 f"a batch of {batch} is larger than the data, {len(dataset)} training images; add "
-                "images or use a kit with a smaller batch"
+                "images or use a smaller batch"
             )
         self.dataset = dataset
         self.size = size

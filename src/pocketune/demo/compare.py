@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import dataclass
@@ -15,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pocketune.demo.digits import NAMES, unpack_digits
+from pocketune.device.command import run_command
 from pocketune.device.kit import Kit
 from pocketune.device.metrics import METRICS
 from pocketune.errors import PocketuneError
@@ -67,7 +66,7 @@ def run_demo() -> None:
     Everything is written to a temporary folder, which is removed at the end.
 
     Raises:
-        PocketuneError: A training failed; it has told why on its own.
+        PocketuneError: A training failed.
     """
     console = Console(highlight=False)
     with tempfile.TemporaryDirectory(prefix="pocketune-demo-") as name:
@@ -88,16 +87,16 @@ def train(contender: Contender, photos: Path, out: Path) -> Outcome:
     """Run ``pocketune train`` and read off what it measured.
 
     Raises:
-        PocketuneError: The command failed.
+        PocketuneError: The command failed, and why.
     """
     kit = bundled_kit(contender.kit)
-    command = [sys.executable, "-m", "pocketune", "train", str(photos), "--kit", str(kit)]
-    command += ["--out", str(out), "--epochs", str(EPOCHS), "--lr", str(contender.lr)]
+    options = ("--kit", kit, "--out", out, "--epochs", EPOCHS, "--lr", contender.lr)
     start = time.perf_counter()
-    code = subprocess.run(command, check=False).returncode
+    # Its advice is kept back: where it is stopped, to go on with a run that we remove.
+    code, told = run_command("train", photos, *options, keep_errors=True)
     seconds = time.perf_counter() - start
     if code:
-        raise PocketuneError(f"training the {contender.trains} failed with exit code {code}")
+        raise PocketuneError(f"training the {contender.trains} failed: {told.strip() or code}")
     end = json.loads((out / METRICS).read_text().splitlines()[-1])
     parameters = sum(math.prod(spec.shape) for spec in Kit.open(kit).manifest.parameters)
     return Outcome(parameters, end["best_accuracy"], seconds, end["memory"])

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pocketune.device.kit import Kit
 from pocketune.device.optimizer import state_slots
 from pocketune.device.prediction import MemoryPrediction, predict_memory
 from pocketune.device.size import format_size
 from pocketune.errors import PocketuneError
+from pocketune.kits import list_kits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pocketune.device.kit import Kit
     from pocketune.device.memory import ProcessMemory
     from pocketune.device.settings import TrainSettings
 
@@ -42,7 +43,7 @@ def check_budget(kit: Kit, settings: TrainSettings, *, classes: int, before: Pro
             "that this process took before training began (Python, numpy and the runtime)"
         )
 
-    def predict(batch: int, slots: int) -> MemoryPrediction:
+    def predict(batch: int | None, slots: int, kit: Kit = kit) -> MemoryPrediction:
         return predict_memory(
             kit,
             process=before.current,
@@ -52,12 +53,17 @@ def check_budget(kit: Kit, settings: TrainSettings, *, classes: int, before: Pro
             accumulate=settings.accumulate,
         )
 
+    def fits(name: str) -> bool:
+        return predict(None, slots, Kit.open(name)).total <= budget
+
     batch = kit.manifest.batch
     slots = state_slots(settings.optimizer, settings.momentum)
     prediction = predict(batch, slots)
     if prediction.total <= budget:
         return
     remedies = list(_remedies(predict, budget, batch, slots))
+    if not remedies:
+        remedies = [f"the bundled kit {name}" for name in list_kits() if fits(name)]
     advice = f"it would fit with {' or with '.join(remedies)}" if remedies else "use a smaller kit"
     raise BudgetExceeded(
         f"the budget of {format_size(budget)} is {format_size(prediction.total - budget)} short: "

@@ -13,6 +13,7 @@ from pocketune.device.manifest import FEATURES, PREDICT
 from pocketune.device.model import Model, StrPath, as_model
 from pocketune.device.onnx_engine import OnnxEngine
 from pocketune.device.onnx_merge import merge
+from pocketune.device.run_folder import RUN_FILES
 from pocketune.errors import PocketuneError
 
 TOLERANCE = 1e-4
@@ -41,10 +42,11 @@ def export(
         The file's path.
 
     Raises:
-        PocketuneError: The model cannot be used, the file cannot be written, or it does not
-            compute what the model computes.
+        PocketuneError: The model cannot be used, the file cannot be written, is one of the
+            model's own, or does not compute what the model computes.
     """
     model, out = as_model(model), Path(out)
+    _refuse_to_overwrite(model.kit.path, out)
     content = _merged(model)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -61,8 +63,13 @@ def export(
     return out
 
 
+def _refuse_to_overwrite(model: Path, out: Path) -> None:
+    if out.resolve() in {model.resolve(), *(model.resolve() / name for name in RUN_FILES)}:
+        raise PocketuneError(f"{out} is what is exported, or part of it: name another file")
+
+
 def _merged(model: Model) -> bytes:
-    kit, manifest = model.kit, model.kit.manifest
+    kit, manifest = model.kit, model.manifest
     properties = {
         "classes": json.dumps(model.classes, ensure_ascii=False),
         "loss": manifest.loss,

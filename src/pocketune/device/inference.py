@@ -1,5 +1,6 @@
 """What is on these photos?"""
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +38,7 @@ class Prediction:
 
 def predict(
     model: Model | StrPath,
-    paths: Iterable[StrPath],
+    paths: StrPath | Iterable[StrPath],
     *,
     top: int | None = None,
     engine: EngineFactory = OnnxEngine,
@@ -52,7 +53,7 @@ def predict(
 
     Args:
         model: The folder of a run, or a kit.
-        paths: Image files, and folders and .zips of them.
+        paths: Image files, and folders and .zips of them; or one of these.
         top: How many classes or attributes to name for each image, at most all of them; 5
             classes, and all attributes, where not given.
         engine: What computes.
@@ -69,6 +70,7 @@ def predict(
     model = as_model(model)
     if top is None:
         top = len(model.classes) if model.kit.manifest.has_attributes else TOP
+    paths = [paths] if isinstance(paths, (str, os.PathLike)) else paths
     images = unlabelled(open_images(map(Path, paths)))
     manifest = model.kit.manifest
     loader = Loader(images, size=manifest.size, batch=manifest.batch, train=False)

@@ -34,15 +34,22 @@ def interrupted(folder: Path, what: str) -> Interrupted:
     return Interrupted(f"{what}; go on with: {command}", run=str(folder), command=command)
 
 
+def ending_signals() -> list[signal.Signals]:
+    """SIGTERM, and SIGHUP of a terminal that is gone, where the platform has and heeds it."""
+    signals = [signal.SIGTERM]
+    hangup = getattr(signal, "SIGHUP", None)
+    if hangup is not None and signal.getsignal(hangup) is not signal.SIG_IGN:
+        signals.append(hangup)
+    return signals
+
+
 class StopRequest:
-    """Turns the first Ctrl-C (or SIGTERM) into a flag, for as long as the context lasts.
+    """Turns the first Ctrl-C, SIGTERM or SIGHUP into a flag, for as long as the context lasts.
 
     A ``KeyboardInterrupt`` may strike in the middle of an update, when half of the parameters
     are a step ahead of the others; a flag that is read between steps cannot. A second Ctrl-C
-    interrupts at once, as usual.
+    interrupts at once, as usual. A SIGHUP that ``nohup`` has turned off stays off.
     """
-
-    _signals = (signal.SIGINT, signal.SIGTERM)
 
     def __init__(self) -> None:
         self.requested = False
@@ -51,7 +58,7 @@ class StopRequest:
     def __enter__(self) -> StopRequest:
         # Only the main thread may set handlers; in another one the caller's stay in force.
         if threading.current_thread() is threading.main_thread():
-            for number in self._signals:
+            for number in (signal.SIGINT, *ending_signals()):
                 self._previous[number] = signal.signal(number, self._request)
         return self
 

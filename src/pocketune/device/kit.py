@@ -15,6 +15,7 @@ from pocketune.device import storage
 from pocketune.device.engine import State
 from pocketune.device.manifest import FEATURES, PARAMETERS, PREDICT, STEP, KitError, Manifest
 from pocketune.device.storage import MANIFEST, Storage, open_storage, reading
+from pocketune.kits import kit_path
 
 
 @dataclass(frozen=True)
@@ -41,14 +42,15 @@ class Kit:
         """Open a kit.
 
         Args:
-            path: A folder, or a .zip of one. Other files beside the kit's own are ignored, so
-                that the folder of a run is a kit too.
+            path: A folder, or a .zip of one; or the name of a bundled kit, where there is nothing
+                at that path. Other files beside the kit's own are ignored, so that the folder of
+                a run is a kit too.
             verify: Compare the hash of every file with the manifest's.
 
         Raises:
             KitError: The path is not a kit, or the kit is incomplete, damaged or too new.
         """
-        place = open_storage(Path(path))
+        place = open_storage(kit_path(path))
         text = _manifest_text(place)
         manifest = Manifest.from_json(text, str(place.path / MANIFEST))
         kit = cls(manifest, hashlib.sha256(text).hexdigest(), place)

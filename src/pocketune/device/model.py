@@ -1,13 +1,13 @@
 """A network that can predict: a kit, and the values that a run has trained for it."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pocketune.device.checkpoint import LAST, Checkpoint
 from pocketune.device.engine import State
 from pocketune.device.kit import Kit, checked_state
-from pocketune.device.manifest import KitError
+from pocketune.device.manifest import KitError, Manifest
 from pocketune.device.trained import BEST, TrainedNetwork
 
 StrPath = str | os.PathLike[str]
@@ -27,6 +27,18 @@ class Model:
     classes: tuple[str, ...]
     state: State
 
+    @property
+    def manifest(self) -> Manifest:
+        """The kit's, of the model's own classes."""
+        manifest, count = self.kit.manifest, len(self.classes)
+        shapes = manifest.shapes(count)
+        return replace(
+            manifest,
+            classes=self.classes,
+            network={**manifest.network, "classes": count},
+            parameters=tuple(replace(p, shape=shapes[p.name]) for p in manifest.parameters),
+        )
+
     @classmethod
     def open(cls, path: StrPath) -> "Model":
         """Open what a run or a compilation has left.
@@ -38,8 +50,12 @@ class Model:
         Raises:
             PocketuneError: There is neither, or a file of it is damaged or of another kit.
         """
-        kit = Kit.open(path)
-        best, last = Path(path) / BEST, Path(path) / LAST
+        return cls.of(Kit.open(path))
+
+    @classmethod
+    def of(cls, kit: Kit) -> "Model":
+        """The model at an opened kit's place; see :meth:`open`."""
+        best, last = kit.path / BEST, kit.path / LAST
         if best.is_file():
             return cls._trained(kit, best)
         if last.is_file():

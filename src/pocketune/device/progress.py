@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol, TextIO
 
@@ -103,17 +104,14 @@ class PlainLines:
         """Print the step where the last line is long enough ago."""
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + _PLAIN
-            self._print(format_step(report))
+            _write(self._stream, format_step(report) + "\n")
 
     def epoch(self, report: EpochReport) -> None:
         """Print the epoch."""
-        self._print(format_epoch(report))
+        _write(self._stream, format_epoch(report) + "\n")
 
     def close(self) -> None:
         """Nothing is left open."""
-
-    def _print(self, text: str) -> None:
-        print(text, file=self._stream, flush=True)
 
 
 class LiveLine:
@@ -128,7 +126,9 @@ class LiveLine:
         """Write the line anew, at most ten times a second."""
         if time.monotonic() >= self._next or report.step == report.steps:
             self._next = time.monotonic() + _REFRESH
-            self._write(format_step(report))
+            # A line wider than the terminal would wrap, and a carriage return not undo it.
+            text = format_step(report)[: shutil.get_terminal_size().columns - 1]
+            self._write(text)
 
     def epoch(self, report: EpochReport) -> None:
         """Leave the epoch's line standing and begin a new one."""
@@ -138,16 +138,19 @@ class LiveLine:
     def close(self) -> None:
         """End the line."""
         if self._shown:
-            self._stream.write("\n")
-            self._stream.flush()
+            _write(self._stream, "\n")
             self._shown = 0
 
     def _write(self, text: str) -> None:
-        # A line wider than the terminal would wrap, and a carriage return not undo it.
-        text = text[: shutil.get_terminal_size().columns - 1]
-        self._stream.write("\r" + text.ljust(self._shown))
-        self._stream.flush()
+        _write(self._stream, "\r" + text.ljust(self._shown))
         self._shown = len(text)
+
+
+def _write(stream: TextIO, text: str) -> None:
+    """Where nobody reads any more, the run goes on in silence."""
+    with suppress(OSError):
+        stream.write(text)
+        stream.flush()
 
 
 def console(stream: TextIO | None = None) -> Progress:

@@ -17,13 +17,14 @@ from pocketune.device.kit import Kit
 from pocketune.device.loop import Loop
 from pocketune.device.memory import process_memory
 from pocketune.device.metrics import METRICS, MetricsFile
+from pocketune.device.model import Model
 from pocketune.device.optimizer import Optimizer, create_optimizer
 from pocketune.device.photos import Photos
 from pocketune.device.progress import Progress, console
 from pocketune.device.reclaim import reclaim
 from pocketune.device.recorder import Recorder
-from pocketune.device.run_folder import begin_run_folder, open_run_folder
-from pocketune.device.settings import EPOCHS, LEARNING_RATES, TrainSettings
+from pocketune.device.run_folder import new_run_folder, open_run_folder
+from pocketune.device.settings import TrainSettings
 from pocketune.device.size import parse_size
 from pocketune.errors import PocketuneError
 
@@ -72,7 +73,7 @@ def train(
     lr: float | None = None,
     side_lr: float | None = None,
     optimizer: str = "adam",
-    momentum: float = 0.9,
+    momentum: float | None = None,
     weight_decay: float = 0.0,
     warmup: int = 0,
     clip: float | None = None,
@@ -88,14 +89,15 @@ def train(
 ) -> TrainResult:
     """Fine-tune a kit on labelled photos.
 
-    Nothing is written outside ``out``. Where the photos' classes are not the kit's, training
-    starts from a new output layer.
+    Nothing is written outside ``out``. Training starts from the kit's values, or where a run is
+    named, from those that it has trained; where the photos' classes are not the same, from a new
+    output layer.
 
     Example:
         >>> train("kit/", "photos/", out="runs/flowers", budget="96MB")  # doctest: +SKIP
 
     Args:
-        kit: A kit, or the path of one.
+        kit: A kit or a run, or the path of one.
         photos: A folder of class folders, a CSV of file and label or of file and attributes (for
             a kit of that kind), or a .zip of either.
         out: The run folder to make.
@@ -105,7 +107,7 @@ def train(
         side_lr: Highest learning rate of the side branches that a method has added, Rep-Net's and
             TinyTL's; that of everything else where not given.
         optimizer: ``adam``, ``adamw`` or ``sgd``.
-        momentum: SGD's; 0 keeps no optimizer state.
+        momentum: SGD's, 0.9 where not given; 0 keeps no optimizer state.
         weight_decay: Decay of the weights.
         warmup: Steps of linear warm-up before the cosine.
         clip: Largest L2 norm of all gradients together.
@@ -126,18 +128,18 @@ def train(
         Diverged: The loss or a gradient is no longer finite.
         PocketuneError: Anything else about the kit, the photos, the settings or the disk.
     """
-    settings = TrainSettings(
-        photos=str(Path(photos).absolute()),
-        epochs=EPOCHS if epochs is None and steps is None else epochs,
+    settings = TrainSettings.new(
+        photos,
+        epochs=epochs,
         steps=steps,
-        lr=LEARNING_RATES.get(optimizer, 0.0) if lr is None else lr,
+        lr=lr,
         side_lr=side_lr,
         optimizer=optimizer,
         momentum=momentum,
         weight_decay=weight_decay,
         warmup=warmup,
         clip=clip,
-        budget=None if budget is None else parse_size(budget),
+        budget=budget,
         seed=seed,
         patience=patience,
         val_fraction=val_fraction,
@@ -151,6 +153,7 @@ def train(
 
 def resume(
     run: StrPath,
+    photos: StrPath | None = None,
     *,
     budget: str | int | None = None,
     engine: EngineFactory | None = None,
@@ -160,17 +163,29 @@ def resume(
 
     Args:
         run: The run folder.
+        photos: Where the run's photos are now; where they were, if not given.
         budget: Peak resident memory from now on; as before where not given.
         engine: The same kind of engine as before; ONNX Runtime where not given.
         progress: What shows the run; standard output where not given.
 
     Raises:
-        PocketuneError: The folder is no run, the run is complete, or the kit or the photos are
-            not those that it was begun with. And all that :func:`train` raises.
+        PocketuneError: The folder is no run, the run is complete, another process is training
+            it, or the kit or the photos are not those that it was begun with. And all that
+            :func:`train` raises.
     """
     folder = Path(run)
-    kit = open_run_folder(folder)
-    factory = engine or _onnx_engine()
+    with open_run_folder(folder) as kit:
+        return _go_on(kit, folder, photos, budget, engine or _onnx_engine(), progress)
+
+
+def _go_on(
+    kit: Kit,
+    folder: Path,
+    moved: StrPath | None,
+    budget: str | int | None,
+    factory: EngineFactory,
+    progress: Progress | None,
+) -> TrainResult:
     reclaim()
     before = process_memory()
     checkpoint = Checkpoint.load(folder / LAST)
@@ -183,6 +198,12 @@ def resume(
     settings = checkpoint.settings
     if budget is not None:
         settings = replace(settings, budget=parse_size(budget))
+    if moved is not None:
+        settings = replace(settings, photos=str(Path(moved).absolute()))
+    elif not Path(settings.photos).exists():
+        raise PocketuneError(
+            f"the photos of the run are no longer at {settings.photos}: name where they are now"
+        )
     photos = Photos.open(settings, kit, checkpoint.identity.classes)
     if photos.fingerprint() != checkpoint.identity.photos:
         raise PocketuneError(
@@ -205,16 +226,21 @@ def _begin(
     check_accumulation(kit, settings.accumulate)
     _check_side_lr(kit, settings)
     photos = Photos.open(settings, kit)
+    if settings.patience and photos.validation is None:
+        raise PocketuneError(
+            f"patience={settings.patience} is of no use without photos to validate with: leave it "
+            "out, or give a val_fraction above 0"
+        )
     reclaim()
     check_budget(kit, settings, classes=len(photos.classes), before=process_memory())
-    begin_run_folder(folder)
-    kit = kit.copy_to(folder)
-    make = accumulating(factory, settings.accumulate)
-    # no name for the state: the engine has copied it, and a name would keep it for the whole run
-    engine = make(kit, _starting_state(kit, photos.classes, settings.seed))
-    optimizer = _create_optimizer(settings, engine)
-    identity = RunIdentity(kit.identity, photos.fingerprint(), photos.classes)
-    return _run(folder, settings, identity, photos, engine, optimizer, Counters(), progress)
+    with new_run_folder(folder):
+        begun, kit = kit, kit.copy_to(folder)
+        make = accumulating(factory, settings.accumulate)
+        # no name for the state: the engine has copied it, and a name would keep it all the time
+        engine = make(kit, _starting_state(begun, photos.classes, settings.seed))
+        optimizer = _create_optimizer(settings, engine)
+        identity = RunIdentity(kit.identity, photos.fingerprint(), photos.classes)
+        return _run(folder, settings, identity, photos, engine, optimizer, Counters(), progress)
 
 
 def _run(
@@ -260,10 +286,10 @@ def _onnx_engine() -> EngineFactory:
 
 
 def _starting_state(kit: Kit, classes: tuple[str, ...], seed: int) -> State:
-    state = kit.state()
-    if classes == kit.manifest.classes:
-        return state
-    return with_new_classifier(state, kit.manifest.classifier, len(classes), seed)
+    model = Model.of(kit)
+    if classes == model.classes:
+        return model.state
+    return with_new_classifier(model.state, kit.manifest.classifier, len(classes), seed)
 
 
 def _check_side_lr(kit: Kit, settings: TrainSettings) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pocketune.device.checkpoint import LAST
 from pocketune.device.kit import Kit
+from pocketune.device.lock import locked
 from pocketune.device.manifest import KIT_FILES
 from pocketune.device.metrics import METRICS
 from pocketune.device.storage import MANIFEST
@@ -13,56 +15,76 @@ from pocketune.device.trained import BEST
 from pocketune.errors import PocketuneError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 NETWORK = "network.safetensors"
 """All values of the network, which a run on another engine than ONNX Runtime builds it from."""
 
-_OURS = frozenset((*KIT_FILES, MANIFEST, METRICS, LAST, BEST, NETWORK))
+RUN_FILES = frozenset((*KIT_FILES, MANIFEST, METRICS, LAST, BEST, NETWORK))
+"""All that a run makes."""
 
 
-def begin_run_folder(folder: Path) -> None:
+@contextmanager
+def new_run_folder(folder: Path) -> Iterator[None]:
     """Make the folder of a new run, or take over one whose run never got to its first checkpoint.
 
-    The empty metrics file comes first and marks the folder as a run's.
+    The metrics file comes first and marks the folder as a run's. It is locked until the context
+    ends.
 
     Raises:
         PocketuneError: The folder holds a run, or anything else, or cannot be made.
     """
+    check_new_run_folder(folder)
     try:
-        if folder.exists():
-            _refuse_to_overwrite(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / METRICS).write_bytes(b"")
     except OSError as error:
-        reason = error.strerror or error
-        raise PocketuneError(f"cannot make the run folder {folder}: {reason}") from error
+        raise _cannot_make(folder, error) from error
+    with locked(folder / METRICS):
+        yield
 
 
-def open_run_folder(folder: Path) -> Kit:
-    """The kit of the run in a folder.
+@contextmanager
+def open_run_folder(folder: Path) -> Iterator[Kit]:
+    """The kit of the run in a folder, which no other process trains until the context ends.
 
     Raises:
-        PocketuneError: There is no run with a checkpoint in the folder, or its kit is damaged.
+        PocketuneError: There is no run with a checkpoint in the folder, another process trains
+            it, or its kit is damaged.
     """
     if not (folder / LAST).is_file():
         raise PocketuneError(f"there is no run to resume in {folder}: it has no {LAST}")
-    return Kit.open(folder)
+    with locked(folder / METRICS):
+        yield Kit.open(folder)
 
 
-def _refuse_to_overwrite(folder: Path) -> None:
-    if not folder.is_dir():
+def check_new_run_folder(folder: Path) -> None:
+    """Look whether a new run may have the folder; changes nothing.
+
+    Raises:
+        PocketuneError: The folder holds a run, or anything else, or cannot be read.
+    """
+    if folder.is_file():
         raise PocketuneError(f"{folder} is a file: name a folder for the run")
-    if (folder / LAST).exists():
+    try:
+        names = {entry.name for entry in folder.iterdir()}
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise _cannot_make(folder, error) from error
+    if LAST in names:
         raise PocketuneError(
             f"{folder} already holds a run: resume it, or name another folder for a new one"
         )
-    names = {entry.name for entry in folder.iterdir()}
     left_over = METRICS in names and all(_is_ours(name) for name in names)
     if names and not left_over:
         raise PocketuneError(f"{folder} is not empty: name a new folder for the run")
 
 
+def _cannot_make(folder: Path, error: OSError) -> PocketuneError:
+    return PocketuneError(f"cannot make the run folder {folder}: {error.strerror or error}")
+
+
 def _is_ours(name: str) -> bool:
     """Whether a run makes a file of this name, were it only for a moment."""
-    return name.removesuffix(".tmp") in _OURS or name.removesuffix(".partial")[1:] in _OURS
+    return name.removesuffix(".tmp") in RUN_FILES or name.removesuffix(".partial")[1:] in RUN_FILES

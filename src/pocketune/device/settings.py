@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pocketune.device.optimizer import OPTIMIZERS
+from pocketune.device.size import parse_size
 from pocketune.errors import PocketuneError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 EPOCHS = 20
+MOMENTUM = 0.9
 SIDE = "branch"
 """Part of the names of all that methods add beside a block."""
 
 LEARNING_RATES = {"adam": 3e-4, "adamw": 3e-4, "sgd": 1e-2}
 """Where none is named; those of published transfer recipes at batch 8 lie around them."""
+
+
+_WHOLE = ("epochs", "steps", "patience", "checkpoint_steps", "accumulate", "warmup", "seed")
+_REAL = ("lr", "side_lr", "clip", "checkpoint_seconds", "weight_decay", "momentum", "val_fraction")
 
 
 @dataclass(frozen=True)
@@ -62,7 +70,7 @@ class TrainSettings:
     patience: int | None
     val_fraction: float
     checkpoint_steps: int | None
-    checkpoint_seconds: float | None
+    checkpoint_seconds: float | None = 120.0
     accumulate: int = 1
 
     def __post_init__(self) -> None:
@@ -72,6 +80,10 @@ class TrainSettings:
             raise PocketuneError(
                 f"unknown optimizer {self.optimizer!r}: choose one of {', '.join(OPTIMIZERS)}"
             )
+        for name in _WHOLE:
+            self._require(name, "a whole number", lambda value: isinstance(value, int))
+        for name in _REAL:
+            self._require(name, "a number", lambda value: isinstance(value, (int, float)))
         for name in ("epochs", "steps", "patience", "checkpoint_steps", "accumulate"):
             self._require(name, "at least 1", lambda value: value >= 1)
         for name in ("lr", "side_lr", "clip", "checkpoint_seconds"):
@@ -84,7 +96,40 @@ class TrainSettings:
     def _require(self, name: str, rule: str, holds: Any) -> None:
         value = getattr(self, name)
         if value is not None and not holds(value):
-            raise PocketuneError(f"{name} must be {rule}, not {value}")
+            raise PocketuneError(f"{name} must be {rule}, not {value!r}")
+
+    @classmethod
+    def new(
+        cls,
+        photos: str | os.PathLike[str],
+        *,
+        epochs: int | None,
+        steps: int | None,
+        lr: float | None,
+        optimizer: str,
+        momentum: float | None,
+        budget: str | int | None,
+        **others: Any,
+    ) -> TrainSettings:
+        """The settings of a new run, with what is left to us filled in.
+
+        Raises:
+            PocketuneError: A value makes no sense; the message names it.
+        """
+        if momentum is not None and optimizer != "sgd":
+            raise PocketuneError(
+                f"momentum={momentum} is of no use with {optimizer}: leave it out, or take sgd"
+            )
+        return cls(
+            photos=str(Path(photos).absolute()),
+            epochs=EPOCHS if epochs is None and steps is None else epochs,
+            steps=steps,
+            lr=LEARNING_RATES.get(optimizer, 0.0) if lr is None else lr,
+            optimizer=optimizer,
+            momentum=MOMENTUM if momentum is None else momentum,
+            budget=None if budget is None else parse_size(budget),
+            **others,
+        )
 
     def total_steps(self, steps_per_epoch: int) -> int:
         """Optimizer steps of the whole run."""

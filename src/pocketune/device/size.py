@@ -31,10 +31,11 @@ def parse_size(text: str | int) -> int:
     unit = _UNITS.get(match[2].lower()) if match else None
     if match is None or unit is None:
         raise PocketuneError(f"{text!r} is not a size: write for example 96MB, 128MiB or 1GB")
-    size = int(float(match[1]) * unit)
-    if size < 1:
-        raise PocketuneError(f"a memory budget of {text} is nothing: write for example 96MB")
-    return size
+    size = float(match[1]) * unit
+    if not 1 <= size < float("inf"):
+        what = "nothing" if size < 1 else "more than there is"
+        raise PocketuneError(f"a size of {text} is {what}: write for example 96MB")
+    return int(size)
 
 
 def format_size(size: float) -> str:

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Protocol, cast
 
+from pocketune.device.checkpoint import LAST
 from pocketune.device.manifest import KitError
+from pocketune.device.trained import BEST
 
 MANIFEST = "manifest.json"
 
@@ -50,8 +52,11 @@ class ZipStorage:
         self.path = path
         self.folder: Path | None = None
         with zipfile.ZipFile(path) as archive:
-            manifests = [n for n in archive.namelist() if n.split("/")[-1] == MANIFEST]
+            names = archive.namelist()
+        manifests = [name for name in names if name.split("/")[-1] == MANIFEST]
         self._prefix = min(manifests, key=len, default=MANIFEST)[: -len(MANIFEST)]
+        if any(self._prefix + trained in names for trained in (BEST, LAST)):
+            raise KitError(f"{path} is a run, not a kit: unpack it, and name its folder")
 
     @contextlib.contextmanager
     def open(self, name: str) -> Iterator[BinaryIO]:

@@ -7,6 +7,7 @@ feature fusion layer and the output layer.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from pocketune.errors import PocketuneError
@@ -30,3 +31,9 @@ def bundled_kit(name: str) -> Path:
             f"no kit called {name!r} comes with Pocketune; choose one of {', '.join(list_kits())}"
         )
     return _FOLDER / f"{name}.zip"
+
+
+def kit_path(name: str | os.PathLike[str]) -> Path:
+    """The path itself, or the bundled kit of this name where there is nothing at the path."""
+    path = Path(name)
+    return bundled_kit(str(name)) if str(name) in list_kits() and not path.exists() else path

@@ -118,13 +118,20 @@ def plan_pruning(
         limit = before.cumulative_bytes
         sensitive = before.sensitive(limit)
     else:
-        limit = parse_size(target)
+        limit = _limit(target)
         sensitive = before.above(limit)
     left, failed = _fit(model, sensitive, counts, limit)
     if failed is not None:
         raise _out_of_reach(model, before, counts, limit)
     after = MemoryProfile.of(_measure(shapes, left, method, size))
     return PruningPlan(limit, {b: (counts[b], n) for b, n in left.items()}, before, after)
+
+
+def _limit(target: str | int) -> int:
+    try:
+        return parse_size(target)
+    except PocketuneError as error:
+        raise PocketuneError(f"{error}; or {CUMULATIVE!r}") from error
 
 
 def _fit(
