@@ -36,7 +36,7 @@ JITTERS = 3
 """Further runs of PyTorch in float32, on images that differ in their last bit, where a tensor is
 off by more: how far rounding can carry it, wherever the implementation rounds."""
 
-ATTEMPTS = 3
+ATTEMPTS = 6
 """Batches tried for a step: an activation on its kink, where rounding decides which way the
 gradient goes, passes with other images; a wrong graph fails with any."""
 
