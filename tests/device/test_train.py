@@ -388,10 +388,14 @@ def test_ctrl_c_saves_and_says_how_to_go_on(
         signal.raise_signal(number)
         return result
 
-    before = signal.getsignal(number)
+    before = signal.default_int_handler
+    usual = signal.signal(number, before)  # nohup ignores SIGHUP, some shells SIGINT
     told = Collector()
-    with pytest.raises(Interrupted) as caught:
-        run(engine=failing("gradients", 5, interrupt), progress=told)
+    try:
+        with pytest.raises(Interrupted) as caught:
+            run(engine=failing("gradients", 5, interrupt), progress=told)
+    finally:
+        after = signal.signal(number, usual)
     folder = tmp_path / "run"
     assert caught.value.command == f"pocketune train --resume {folder}"
     assert str(caught.value) == (
@@ -399,7 +403,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(
     )
     assert caught.value.run == str(folder)
     assert Checkpoint.load(folder / LAST).counters.step == 5
-    assert signal.getsignal(number) == before
+    assert after == before
     assert told.closed
     assert resume(folder, engine=SoftmaxEngine, progress=Silent()).steps == 18
 
