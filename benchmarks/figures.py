@@ -145,7 +145,7 @@ def accuracy_memory() -> Figure:
         axes.set_title(f"{path.stem.removeprefix('accuracy_')} on Flowers", fontsize=10)
         axes.set_xlabel("peak memory of the process, MB", fontsize=9)
         axes.set_ylabel("top-1, %", fontsize=9)
-        axes.margins(x=0.15)
+        axes.margins(x=0.3)
     return figure
 
 
