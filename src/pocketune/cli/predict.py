@@ -21,7 +21,9 @@ def predict(
     run: Run,
     files: Annotated[
         list[str],
-        typer.Argument(metavar="FILES...", help="Images, and folders and .zips of them.", show_default=False),
+        typer.Argument(
+            metavar="FILES...", help="Images, and folders and .zips of them.", show_default=False
+        ),
     ],
     top: Annotated[
         int | None,
