@@ -235,36 +235,30 @@ def open_for_reader(pipe: Path) -> BinaryIO:
             time.sleep(0.05)
 
 
+def run_unread(folder: Path, *arguments: object) -> int:
+    """The exit code of a command whose reader goes away before it says anything."""
+    process = subprocess.Popen(
+        command(*arguments),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+        env=environment(),
+    )
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    return process.wait()
+
+
 def test_a_reader_that_goes_away_is_no_error_of_ours(
     tmp_path: Path, photos: Path, kit: Path
 ) -> None:
-    process = subprocess.Popen(
-        command("predict", kit, photos),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=tmp_path,
-        env=environment(),
-    )
-    assert process.stdout is not None and process.stderr is not None
-    process.stdout.close()
-    assert process.stderr.read() == ""
-    process.wait()
+    run_unread(tmp_path, "predict", kit, photos)
 
 
 def test_a_run_goes_on_where_its_reader_goes_away(tmp_path: Path, photos: Path, kit: Path) -> None:
-    process = subprocess.Popen(
-        command("train", photos, "--kit", kit, "--epochs", 3, "--out", "run"),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=tmp_path,
-        env=environment(),
-    )
-    assert process.stdout is not None and process.stderr is not None
-    process.stdout.close()
-    assert process.stderr.read() == ""
-    assert process.wait() == 0
+    assert run_unread(tmp_path, "train", photos, "--kit", kit, "--epochs", 3, "--out", "run") == 0
     assert lines(tmp_path / "run", "end")
 
 

@@ -86,7 +86,7 @@ def test_only_what_is_named_so_is_changed(tmp_path: Path) -> None:
     marked, other = model(*shapes), model(*shapes, name="conv")
     changed = ["Transpose", "ReorderInput", "Conv", "ReorderInput", "ReorderOutput", "Transpose"]
     assert sorted(operators(block_depthwise(marked))) == sorted(["Neg", "Neg", *changed])
-    assert operators(block_depthwise(other)) == ["Neg", "Conv", "Neg"]
+    assert block_depthwise(other) is None
     path = tmp_path / "step.onnx"
     path.write_bytes(marked)
     assert block_depthwise(path) == block_depthwise(marked)

@@ -36,8 +36,8 @@ _TYPE_INT, _TYPE_INTS = 2, 7
 _OPSET_DOMAIN, _OPSET_VERSION = 1, 2
 
 
-def block_depthwise(model: Path | bytes) -> bytes:
-    """The same graph, the convolutions so named in the blocked layout.
+def block_depthwise(model: Path | bytes) -> bytes | None:
+    """The same graph, the convolutions so named in the blocked layout; None if there are none.
 
     It opens where ONNX Runtime has blocked kernels for the processor, and nowhere else.
 
@@ -45,14 +45,16 @@ def block_depthwise(model: Path | bytes) -> bytes:
         ProtobufError: It is not a model.
     """
     domain = message(_MODEL_OPSET, text(_OPSET_DOMAIN, _DOMAIN), number(_OPSET_VERSION, 1))
-    parts = pieces([domain])
+    parts, found = pieces([domain]), 0
     for part in parse(opened(model)):
         if part.number == _MODEL_GRAPH:
-            fields = (made for field in parse(part.buffer) for made in _blocked(field))
+            given = list(parse(part.buffer))
+            fields = [made for field in given for made in _blocked(field)]
+            found += len(fields) - len(given)
             parts += in_pieces(_MODEL_GRAPH, fields)
         else:
             parts += pieces([part])
-    return b"".join(parts)
+    return b"".join(parts) if found else None
 
 
 def _blocked(field: Field) -> Iterator[Field]:

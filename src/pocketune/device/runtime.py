@@ -14,7 +14,6 @@ from pocketune.device.processor import available_cores, products_saturate
 # all sessions share one of both.
 ort.set_global_thread_pool_sizes(min(available_cores(), 8), 1)
 _TO_THE_NEXT_POWER_OF_TWO = 0
-_PROVIDERS = ["CPUExecutionProvider"]
 ort.create_and_register_allocator(
     ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT),
     ort.OrtArenaCfg(
@@ -61,13 +60,19 @@ def open_session(
         blocked = _open_blocked(model, options)
         if blocked is not None:
             return blocked
-    source = str(model) if isinstance(model, Path) else model
-    return ort.InferenceSession(source, options, providers=_PROVIDERS)
+    return _open(str(model) if isinstance(model, Path) else model, options)
 
 
 def _open_blocked(model: Path | bytes, options: ort.SessionOptions) -> ort.InferenceSession | None:
-    """With blocked kernels, where the runtime has them for this processor."""
+    """With blocked kernels, where it has what they compute and the processor has them."""
     try:
-        return ort.InferenceSession(block_depthwise(model), options, providers=_PROVIDERS)
+        blocked = block_depthwise(model)
+        return None if blocked is None else _open(blocked, options)
     except Exception:  # its own types, which have no base in common
         return None  # opened as it is, a graph that is damaged says so
+
+
+def _open(model: str | bytes, options: ort.SessionOptions) -> ort.InferenceSession:
+    session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    session._model_bytes = None  # it would keep the bytes, of which it has made its own graph
+    return session

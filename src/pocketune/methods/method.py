@@ -143,6 +143,8 @@ def adapt(network: nn.Module, method: Method, *, frozen_bits: int | None = None)
             network was loaded in 8 bits, else as the method asks.
 
     Raises:
+        PocketuneError: if `method` is none or does not fit the network, the network is adapted
+            already or has layers that share their values, or `frozen_bits` is another number.
         MethodConflict: if two methods of a sum want different things of one layer.
     """
     if not isinstance(method, Method):

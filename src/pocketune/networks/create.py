@@ -42,8 +42,7 @@ def create_network(
         name: one of `list_networks()`.
         weights: None for random ones; `"imagenet"` to download the published ones; a file,
             `.safetensors`, `.pth`, or `.npz` with kernels of int8, which stay int8 where a method
-            does not train them; a state dict; or a model of timm or torchvision, of the same
-            shape.
+            does not train them; a state dict; or a model of timm or torchvision, of the same shape.
             A file of `save_network` tells of pruned blocks and lite residual modules itself.
             A file whose batch norm was folded away gets norms that are the identity: follow with
             `restore_batch_norm` before a norm is trained.
