@@ -89,16 +89,16 @@ convolved_limits = st.sampled_from([1 << 30, 0])
 
 
 @settings(max_examples=100)
-@given(case=cases(), rows_max_pixels=rows_limits, convolved_max_pixels=convolved_limits)
+@given(case=cases(), rows_max_pixels=rows_limits, convolved_max_channels=convolved_limits)
 def test_forward_and_all_gradients(
-    case: Case, rows_max_pixels: int, convolved_max_pixels: int
+    case: Case, rows_max_pixels: int, convolved_max_channels: int
 ) -> None:
     def step(x: Tensor, w: Tensor, b: Tensor, g: Tensor) -> list[Tensor]:
         y = F.conv2d(x, w, b, **case.arguments)
         return [y, *torch.autograd.grad(y, [x, w, b], g)]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conv_rules, "CONVOLVED_MAX_PIXELS", convolved_max_pixels)
+        patch.setattr(conv_rules, "CONVOLVED_MAX_CHANNELS", convolved_max_channels)
         check_function(step, case.tensors(), rows_max_pixels=rows_max_pixels)
 
 
@@ -152,7 +152,7 @@ def test_gradients_that_nothing_needs_are_not_computed() -> None:
         return list(torch.autograd.grad(F.conv2d(x, w, padding=1), [w], g))
 
     g = leaf(2, 4, 6, 6, seed=2, grad=False)
-    model = lower_function(step, [leaf(2, 3, 6, 6, grad=False), leaf(4, 3, 3, 3), g])
+    model = lower_function(step, [leaf(2, 5, 6, 6, grad=False), leaf(4, 5, 3, 3), g])
     assert not {"Conv", "ConvTranspose"} & set(operators(model))
 
 

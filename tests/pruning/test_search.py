@@ -8,7 +8,7 @@ from torch import nn
 
 from pocketune.accounting import published_memory
 from pocketune.errors import PocketuneError
-from pocketune.methods import LastLayer, RepNet, adapt
+from pocketune.methods import LastLayer, RepNet, TinyTL, adapt
 from pocketune.networks import create_network
 from pocketune.networks.hidden import FEWEST, narrow
 from pocketune.pruning import MemoryProfile, plan_pruning, profile_memory, prune_for_memory
@@ -125,6 +125,16 @@ def test_another_method_has_another_profile() -> None:
     network = meta("mcunet_5fps", classes=3)
     plan = plan_pruning(network, 1_600_000, method=LastLayer())
     assert plan.before != plan_pruning(network, 1_600_000).before
+
+
+def test_a_network_with_lite_residual_modules_keeps_them() -> None:
+    """By `TinyTL`, for `RepNet` has a side network of its own."""
+    complete = TinyTL().insert_modules(meta("mobilenet_v2", classes=10))
+    pruned = prune_for_memory(complete, 2_500_000, importance="weight")
+    assert pruned.config.branches == complete.config.branches
+    assert pruned.config.hidden["features.2"] < 96
+    memory = profile_memory(adapt(pruned, TinyTL()))
+    assert memory.peak.peak_bytes <= 2_500_000
 
 
 def test_a_roomy_target_leaves_the_network_as_it_is() -> None:

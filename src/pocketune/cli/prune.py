@@ -51,9 +51,13 @@ def prune(
         Importance, typer.Option(help="Activations' norm over the photos, or weights' norm.")
     ] = Importance.l2,
     method: Annotated[
-        str,
-        typer.Option(metavar="NAME", help="By what it will be fine-tuned, for the memory."),
-    ] = "repnet",
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="By what it will be fine-tuned, for the memory.",
+            show_default="repnet, or tinytl for weights with lite residual modules",
+        ),
+    ] = None,
     size: Annotated[int, typer.Option(metavar="PIXELS", help="Side of the images.")] = 224,
     width: Width = 1.0,
     weights: Weights = None,
@@ -78,7 +82,8 @@ def prune(
     created = create_measured(
         network, weights=weights, width=width, padding=padding.value, size=size, photos=dataset
     )
-    plan = plan_pruning(created, target, size=size, method=create_method(method))
+    by = None if method is None else create_method(method)
+    plan = plan_pruning(created, target, size=size, method=by)
     images = None if dataset is None else spread_batches(created, dataset, size)
     pruned = prune_network(created, plan.ratios, importance=importance.value, images=images)
     save_network(pruned, out)

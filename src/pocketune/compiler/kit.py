@@ -21,6 +21,7 @@ from pocketune.compiler.check import check_engine
 from pocketune.compiler.cost import graph_flops
 from pocketune.compiler.graphs import Graphs, build_features, build_graphs
 from pocketune.compiler.int8_weights import store_as_int8
+from pocketune.compiler.layouts import leave_large_plain
 from pocketune.compiler.liveness import fused_peak, order_for_memory
 from pocketune.compiler.noise import supply_noise
 from pocketune.compiler.quantise import quantise_features
@@ -232,6 +233,8 @@ def _manifest(
                 given = {"images", "features", "labels", *(spec.name for spec in noise)}
                 recompute_from_parameters(model, sizes, frozenset(given))
             memory[name] = order_for_memory(model, sizes)
+            if name == "step":
+                leave_large_plain(model, sizes)
             flops[name] = graph_flops(model, sizes)
     described: Any = network
     return Manifest(

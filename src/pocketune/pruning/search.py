@@ -13,7 +13,8 @@ from pocketune.accounting import published_memory
 from pocketune.accounting.conventions.memory import PublishedMemory
 from pocketune.device.size import parse_size
 from pocketune.errors import PocketuneError
-from pocketune.methods import Method, RepNet, adapt
+from pocketune.methods import Method, RepNet, TinyTL, adapt
+from pocketune.networks import NetworkConfig
 from pocketune.networks.hidden import FEWEST, hidden_channels, narrow
 from pocketune.pruning.model import PeakModel
 from pocketune.pruning.profile import MemoryProfile
@@ -62,7 +63,8 @@ def prune_for_memory(
         importance: by what to choose channels, `"l2"` or `"weight"`; see `prune`.
         images: batches of normalised images (N, 3, H, W) to choose by, for `"l2"`.
         size: side of the images to be trained on, in pixels.
-        method: by what the network will be fine-tuned; `RepNet()` where none is given.
+        method: by what the network will be fine-tuned; where none is given `RepNet()`, or
+            `TinyTL()` for a network with lite residual modules.
 
     Returns:
         An ordinary network: adapt it to any method, save it with `save_network`.
@@ -100,14 +102,15 @@ def plan_pruning(
         target: bytes for one image, such as 2_000_000 or `"2MB"`, or `"cumulative"`: what the
             whole network keeps for the backward pass.
         size: side of the images, in pixels.
-        method: by what the network will be fine-tuned; `RepNet()` where none is given.
+        method: by what the network will be fine-tuned; where none is given `RepNet()`, or
+            `TinyTL()` for a network with lite residual modules.
 
     Raises:
         PocketuneError: if the target cannot be reached, naming the block that sets the floor; for
             a network that is pruned already; for a target that is none.
     """
     require_unpruned(network)
-    method = method or RepNet()
+    method = method or _usual_method(network)
     shapes = copy.deepcopy(network).to("meta")
     full = _measure(shapes, {}, method, size)
     before = MemoryProfile.of(full)
@@ -125,6 +128,12 @@ def plan_pruning(
         raise _out_of_reach(model, before, counts, limit)
     after = MemoryProfile.of(_measure(shapes, left, method, size))
     return PruningPlan(limit, {b: (counts[b], n) for b, n in left.items()}, before, after)
+
+
+def _usual_method(network: nn.Module) -> Method:
+    config = getattr(network, "config", None)
+    has_modules = isinstance(config, NetworkConfig) and bool(config.branches)
+    return TinyTL() if has_modules else RepNet()
 
 
 def _limit(target: str | int) -> int:

@@ -1,7 +1,6 @@
 """Convolution and its gradients, each written as what the runtime does fastest for its shape."""
 
 from collections.abc import Iterator
-from math import prod
 
 import numpy as np
 import torch
@@ -16,15 +15,15 @@ from pocketune.compiler.lower.geometry import (
     geometry,
     kernel_matrix,
 )
-from pocketune.compiler.lower.shape import column_sum
+from pocketune.compiler.lower.shape import channel_sum
 from pocketune.compiler.lower.value import Value
 from pocketune.errors import PocketuneError
 
 aten = torch.ops.aten
 
-# On larger maps the gradient of a depthwise kernel is a matrix product a plane: see
-# `_depthwise_kernel_gradient_by_planes`. On smaller ones, or with a stride, it is a convolution.
-CONVOLVED_MAX_PIXELS = 14 * 14
+# Input channels up to which the gradient of a dense kernel is one convolution: it is one of as many
+# images. For more of them products tap by tap are faster.
+CONVOLVED_MAX_CHANNELS = 4
 
 
 @lowers(aten.convolution.default)
@@ -90,7 +89,7 @@ def _convolution_backward(
     return (
         input_gradient(context, geo, g, x, w) if needed[0] else None,
         kernel_gradient(context, geo, g, x, w) if needed[1] else None,
-        _channel_sum(context, g) if needed[2] else None,
+        channel_sum(context, g) if needed[2] else None,
     )
 
 
@@ -132,7 +131,7 @@ def _correlate_flipped(context: Context, geo: Geometry, g: Value, w: Value) -> s
     vertical, horizontal = (kh - 1) * dh, (kw - 1) * dw
     pads = [vertical - top, horizontal - left, vertical - bottom, horizontal - right]
     attributes = {**geo.attributes, "pads": pads}
-    hint = depthwise_hint(geo.groups, prod(g.shape))
+    hint = depthwise_hint(geo.groups)
     return context.builder.add("Conv", context.plain(g), flipped, hint=hint, **attributes)
 
 
@@ -157,13 +156,9 @@ def kernel_gradient(context: Context, geo: Geometry, g: Value, x: Value, w: Valu
         rows = _pointwise_kernel_gradient(context, g, x)
         return Value(w.shape, plain=context.reshape(rows, *w.shape))
     if geo.depthwise:
-        plain = geo.stride == geo.dilation == (1, 1)
-        if plain and x.pixels > CONVOLVED_MAX_PIXELS:
-            name = _depthwise_kernel_gradient_by_planes(context, geo, g, x)
-        else:
-            name = _depthwise_kernel_gradient(context, geo, g, x)
-    elif geo.groups > 1:
-        name = _grouped_kernel_gradient(context, geo, g, x)
+        name = _depthwise_kernel_gradient(context, geo, g, x)
+    elif geo.groups > 1 or geo.channels_in <= CONVOLVED_MAX_CHANNELS:
+        name = _convolved_kernel_gradient(context, geo, g, x)
     else:
         name = _kernel_gradient_by_taps(context, geo, g, x)
     return Value(w.shape, plain=context.reshape(name, *w.shape))
@@ -214,7 +209,7 @@ def _taps(geo: Geometry, g: Value) -> Iterator[tuple[tuple[int, int], tuple[int,
             yield (top, left), (top + down, left + across)
 
 
-def _grouped_kernel_gradient(context: Context, geo: Geometry, g: Value, x: Value) -> str:
+def _convolved_kernel_gradient(context: Context, geo: Geometry, g: Value, x: Value) -> str:
     """One convolution, of the input's channels as its images and the images as its channels.
 
     Its kernel is the output's gradient. In contrast to the product by taps it is a handful of
@@ -300,62 +295,6 @@ def _window(
 ) -> str:
     arguments = [context.builder.constant(np.array(v)) for v in (start, end, axes, step)]
     return context.builder.add("Slice", tensor, *arguments)
-
-
-def _depthwise_kernel_gradient_by_planes(
-    context: Context, geo: Geometry, g: Value, x: Value
-) -> str:
-    """Depthwise gradient on large maps, as one matrix product a plane for each kernel column.
-
-    For column j, `G X_j^T` of a plane, with X_j the input's columns under that tap, has at
-    (h, h * stride + i) the terms of tap (i, j): the wanted sums lie on its diagonals. That
-    computes far more than is needed, in the one operation that runs at the processor's full rate.
-    Returns (channels, 1, taps).
-    """
-    b = context.builder
-    (kh, kw), (sh, sw) = geo.kernel, geo.stride
-    channels, height, width = g.shape[1], g.shape[2], g.shape[3]
-    top, left, bottom, right = geo.pads
-    padded_height = x.shape[2] + top + bottom
-    pads = b.constant(np.array([0, 0, top, left, 0, 0, bottom, right]))
-    padded = b.add("Pad", context.plain(x), pads) if any(geo.pads) else context.plain(x)
-    turned = b.add("Transpose", padded, perm=[0, 1, 3, 2])
-    diagonals = b.constant(_diagonals(height, padded_height, kh, sh))
-    columns = []
-    for j in range(kw):
-        under = _slice_axis(context, turned, 2, j, j + (width - 1) * sw + 1, sw)
-        product = b.add("MatMul", context.plain(g), under)
-        product = context.reshape(product, -1, height * padded_height)
-        taps = b.add("Gather", product, diagonals, axis=1)
-        total = b.add("ReduceSum", taps, b.constant(np.array([2])), keepdims=0)
-        total = _sum_leading(context, context.reshape(total, -1, channels, kh))
-        columns.append(context.reshape(total, channels, kh, 1))
-    return context.reshape(b.add("Concat", *columns, axis=2), channels, 1, kh * kw)
-
-
-def _slice_axis(context: Context, name: str, axis: int, start: int, end: int, step: int) -> str:
-    arguments = [context.builder.constant(np.array([v])) for v in (start, end, axis, step)]
-    return context.builder.add("Slice", name, *arguments)
-
-
-def _diagonals(rows: int, columns: int, taps: int, stride: int) -> np.ndarray:
-    """Flat indices (taps, rows) of the elements (r, r * stride + tap) of a matrix."""
-    r = np.arange(rows)
-    return np.stack([r * columns + r * stride + tap for tap in range(taps)]).astype(np.int64)
-
-
-# ---- gradient of the bias
-
-
-def _channel_sum(context: Context, g: Value) -> Value:
-    channels = g.shape[1]
-    if context.in_rows(g) or context.prefers_rows(g):
-        total = column_sum(context, context.rows(g), g.shape[0] * g.pixels)
-        return Value((channels,), plain=context.reshape(total, channels))
-    axes = context.builder.constant(np.array([0, 2, 3]))
-    return Value(
-        (channels,), plain=context.builder.add("ReduceSum", context.plain(g), axes, keepdims=0)
-    )
 
 
 def _sum_leading(context: Context, name: str) -> str:

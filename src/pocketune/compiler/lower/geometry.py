@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 from pocketune.compiler.lower.context import Context
 from pocketune.compiler.lower.value import Value
 from pocketune.device.blocked import DEPTHWISE, LARGEST_BLOCK
 from pocketune.errors import PocketuneError
-
-MOST_REORDERED = 1_250_000
-"""Elements of a map that it pays to bring into another layout for one convolution."""
 
 
 @dataclass(frozen=True)
@@ -127,20 +123,15 @@ def convolve(
     if isinstance(x.made_by, Padded):
         pads = zip(geo.pads, x.made_by.pads, strict=True)
         attributes, x = {**attributes, "pads": [a + b for a, b in pads]}, x.made_by.x
-    hint = depthwise_hint(geo.groups, prod(x.shape)) if geo.depthwise else None
+    hint = depthwise_hint(geo.groups) if geo.depthwise else None
     inputs = (context.plain(x), context.plain(w), *biases)
     name = context.builder.add("Conv", *inputs, hint=hint, **attributes)
     return Value(shape, plain=name, made_by=made_by)
 
 
-def depthwise_hint(channels: int, elements: int = 0) -> str | None:
-    """The name of a node that the device may compute in blocks, where it gains by that.
-
-    `elements` are those of the input: in large maps reordering them takes as long as it saves, and
-    memory besides.
-    """
-    fits = channels % LARGEST_BLOCK == 0 and elements <= MOST_REORDERED
-    return DEPTHWISE if fits else None
+def depthwise_hint(channels: int) -> str | None:
+    """The name of a node that the device may compute in blocks, if they are filled."""
+    return DEPTHWISE if channels % LARGEST_BLOCK == 0 else None
 
 
 def kernel_matrix(context: Context, w: Value) -> str:

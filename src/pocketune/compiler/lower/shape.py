@@ -170,12 +170,11 @@ def _reduce(
         rows = context.builder.add(op, stack, axis, keepdims=0)
         return Value(shape, rows=rows) if keepdim else Value(shape, plain=rows)
     if dims == [0, 2, 3] and op != "ReduceL2" and context.in_rows(x):
-        total = column_sum(context, context.rows(x), x.shape[0] * x.pixels)
+        total = context.plain(channel_sum(context, x))
         if op == "ReduceMean":
-            total = context.builder.add(
-                "Mul", total, context.builder.constant(1 / (x.shape[0] * x.pixels))
-            )
-        return Value(shape, plain=context.reshape(total, *shape))
+            count = context.builder.constant(1 / (x.shape[0] * x.pixels))
+            total = context.builder.add("Mul", total, count)
+        return Value(shape, vector=total) if keepdim else Value(shape, plain=total)
     axes = context.builder.constant(torch.tensor(dims).numpy())
     by_channel = keepdim and dims == [0, 2, 3] and x.is_map
     keepdims = int(keepdim and not by_channel)
@@ -183,7 +182,16 @@ def _reduce(
     return Value(shape, vector=name) if by_channel else Value(shape, plain=name)
 
 
-def column_sum(context: Context, rows: str, count: int) -> str:
-    """Sum over the rows of a matrix (count, C), as (1, C): a product with ones."""
-    ones = context.builder.constant(torch.ones(1, count).numpy(), hint="ones")
-    return context.builder.add("MatMul", ones, rows)
+def channel_sum(context: Context, x: Value) -> Value:
+    """Sum of every channel of a map, (C,); of rows it is a product with ones."""
+    channels, count = x.shape[1], x.shape[0] * x.pixels
+    if x.expanded is not None and x.expanded.shape == (*x.shape[:2], 1, 1):
+        total = context.plain(channel_sum(context, x.expanded))
+        name = context.builder.add("Mul", total, context.builder.constant(float(x.pixels)))
+    elif context.in_rows(x):
+        ones = context.builder.constant(torch.ones(count).numpy(), hint="ones")
+        name = context.builder.add("MatMul", ones, context.rows(x))
+    else:
+        axes = context.builder.constant(torch.tensor([0, 2, 3]).numpy())
+        name = context.builder.add("ReduceSum", context.plain(x), axes, keepdims=0)
+    return Value((channels,), plain=name)
