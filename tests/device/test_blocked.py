@@ -99,3 +99,38 @@ def test_without_blocked_kernels_the_graph_runs_as_it_is(monkeypatch: pytest.Mon
     session = runtime.open_session(graph, as_written=True)
     feeds = {"x": np.ones((1, 16, 6, 6), np.float32), "kernel": np.ones((16, 1, 3, 3), np.float32)}
     assert session.run(None, feeds)[0].shape == (1, 16, 4, 4)
+
+
+def test_an_output_that_more_than_a_transpose_reads_stays_as_it_is() -> None:
+    """`y` is read by a node, `z` is an output: neither has the channels last alone."""
+    shape = (1, 16, 5, 6)
+    conv = {"group": 16, "pads": [1, 1, 1, 1]}
+    nodes = [
+        helper.make_node("Conv", ["x", "kernel"], ["y"], name=f"{DEPTHWISE}_1", **conv),
+        helper.make_node("Transpose", ["y"], ["y.last"], perm=[0, 2, 3, 1]),
+        helper.make_node("Conv", ["y", "kernel"], ["z"], name=f"{DEPTHWISE}_2", **conv),
+        helper.make_node("Transpose", ["z"], ["z.last"], perm=[0, 2, 3, 1]),
+    ]
+    info = helper.make_tensor_value_info
+    inputs = [
+        info("x", TensorProto.FLOAT, shape),
+        info("kernel", TensorProto.FLOAT, (16, 1, 3, 3)),
+    ]
+    outputs = [info(name, TensorProto.FLOAT, None) for name in ("y.last", "z", "z.last")]
+    graph = helper.make_graph(nodes, "test", inputs, outputs)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    blocked = block_depthwise(made.SerializeToString())
+    assert operators(blocked).count("ReorderOutput") == 2
+    kernel_turns, output_turns = 4, 2
+    assert operators(blocked).count("Transpose") == kernel_turns + output_turns
+    if platform.machine() in ("x86_64", "AMD64"):
+        rng = np.random.default_rng(0)
+        feeds = {"x": rng.standard_normal(shape, np.float32)}
+        feeds["kernel"] = rng.standard_normal((16, 1, 3, 3), np.float32)
+        found = zip(
+            session(blocked).run(None, feeds),
+            session(made.SerializeToString()).run(None, feeds),
+            strict=True,
+        )
+        for ours, expected in found:
+            np.testing.assert_allclose(ours, expected, atol=1e-5)

@@ -17,6 +17,7 @@ from pocketune.compiler.lower.geometry import (
 )
 from pocketune.compiler.lower.shape import channel_sum
 from pocketune.compiler.lower.value import Value
+from pocketune.device.blocked import KERNEL_GRADIENT
 from pocketune.errors import PocketuneError
 
 aten = torch.ops.aten
@@ -245,7 +246,7 @@ def _depthwise_kernel_gradient(context: Context, geo: Geometry, g: Value, x: Val
         "Conv",
         context.reshape(context.plain(x), 1, -1, *x.shape[2:]),
         context.reshape(context.plain(g), -1, 1, *g.shape[2:]),
-        hint=depthwise_hint(batch * channels),
+        hint=KERNEL_GRADIENT if depthwise_hint(channels) else depthwise_hint(batch * channels),
         strides=list(geo.dilation),
         dilations=list(geo.stride),
         pads=list(geo.pads),
