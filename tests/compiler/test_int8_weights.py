@@ -10,6 +10,7 @@ from onnx import numpy_helper
 from pocketune.compiler import compile
 from pocketune.compiler.int8_weights import as_int8, store_as_int8
 from pocketune.compiler.liveness import Liveness
+from pocketune.device.blocked import block_depthwise
 from pocketune.device.kit import Kit
 from pocketune.device.manifest import PREDICT, STEP
 from pocketune.device.quantisation import Quantisation
@@ -81,6 +82,16 @@ def test_a_kit_holds_its_frozen_kernels_in_8_bits(kits: dict[int, Kit], name: st
 
 def _stored_bytes(model: onnx.ModelProto) -> int:
     return sum(numpy_helper.to_array(t).nbytes for t in model.graph.initializer)
+
+
+def test_convolutions_with_such_kernels_are_blocked_like_others(kits: dict[int, Kit]) -> None:
+    """The nodes that bring a kernel to float are named after their reader."""
+    counts = []
+    for kit in kits.values():
+        blocked = onnx.load_from_string(block_depthwise(kit.path / STEP))
+        onnx.checker.check_model(blocked)
+        counts.append([node.op_type for node in blocked.graph.node].count("ReorderOutput"))
+    assert counts[0] == counts[1] > 0
 
 
 def test_a_kernel_is_in_float_only_while_it_is_read(kits: dict[int, Kit]) -> None:

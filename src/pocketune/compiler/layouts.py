@@ -26,7 +26,7 @@ def leave_large_plain(model: onnx.ModelProto, sizes: Mapping[str, int]) -> None:
     nodes, liveness = list(model.graph.node), Liveness.of(model, sizes)
     timeline = liveness.timeline(nodes)
     for node, live in zip(nodes, timeline, strict=True):
-        if not node.name.startswith(DEPTHWISE):
+        if node.op_type != "Conv" or not node.name.startswith(DEPTHWISE):
             continue
         x, kernel = (liveness.bytes.get(name, 0) for name in node.input[:2])
         y = liveness.bytes[node.output[0]]

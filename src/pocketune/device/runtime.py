@@ -8,6 +8,7 @@ os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # read on import: nothing is ever sen
 import onnxruntime as ort
 
 from pocketune.device.blocked import block_depthwise
+from pocketune.device.onnx_protobuf import ProtobufError
 from pocketune.device.processor import available_cores, products_saturate
 
 # Two pools of spinning threads disturb each other, and two arenas keep the peak of each graph:
@@ -67,9 +68,14 @@ def _open_blocked(model: Path | bytes, options: ort.SessionOptions) -> ort.Infer
     """With blocked kernels, where it has what they compute and the processor has them."""
     try:
         blocked = block_depthwise(model)
-        return None if blocked is None else _open(blocked, options)
-    except Exception:  # its own types, which have no base in common
+    except ProtobufError:
         return None  # opened as it is, a graph that is damaged says so
+    if blocked is None:
+        return None
+    try:
+        return _open(blocked, options)
+    except Exception:  # its own types, which have no base in common
+        return None
 
 
 def _open(model: str | bytes, options: ort.SessionOptions) -> ort.InferenceSession:
