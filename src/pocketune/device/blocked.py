@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 from pocketune.device.onnx_protobuf import (
@@ -52,57 +51,52 @@ _OPSET_DOMAIN, _OPSET_VERSION = 1, 2
 def block_depthwise(model: Path | bytes) -> bytes | None:
     """The same graph, the convolutions so named in the blocked layout; None if there are none.
 
-    It opens where ONNX Runtime has blocked kernels for the processor, and nowhere else.
+    It opens where ONNX Runtime has blocked kernels for the processor, and nowhere else. Nodes are
+    read twice, one at a time, for all of them at once would take megabytes.
 
     Raises:
         ProtobufError: It is not a model.
     """
+    data = opened(model)
+    graphs = [part.buffer for part in parse(data) if part.number == _MODEL_GRAPH]
+    moves = _Moves(field for graph in graphs for field in parse(graph))
+    if not moves.convolutions:
+        return None
     domain = message(_MODEL_OPSET, text(_OPSET_DOMAIN, _DOMAIN), number(_OPSET_VERSION, 1))
-    parts, found = pieces([domain]), False
-    for part in parse(opened(model)):
+    parts = pieces([domain])
+    for part in parse(data):
         if part.number == _MODEL_GRAPH:
-            given = list(parse(part.buffer))
-            graph = _Graph([_Node(field) for field in given if field.number == _GRAPH_NODE], given)
-            found = any(node.is_depthwise for node in graph.nodes)
-            others = (field for field in given if field.number != _GRAPH_NODE)
-            parts += in_pieces(_MODEL_GRAPH, [*graph.blocked(), *others])
+            parts += in_pieces(_MODEL_GRAPH, [f for g in parse(part.buffer) for f in moves.made(g)])
         else:
             parts += pieces([part])
-    return b"".join(parts) if found else None
+    return b"".join(parts)
 
 
 @dataclass(frozen=True)
 class _Node:
-    field: Field
+    name: str
+    operator: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: tuple[Field, ...]
 
-    @cached_property
-    def _parts(self) -> list[Field]:
-        return list(parse(self.field.buffer))
-
-    @cached_property
-    def inputs(self) -> list[str]:
-        return [part.text for part in self._parts if part.number == _INPUT]
-
-    @cached_property
-    def outputs(self) -> list[str]:
-        return [part.text for part in self._parts if part.number == _OUTPUT]
-
-    @cached_property
-    def name(self) -> str:
-        return next((part.text for part in self._parts if part.number == _NAME), "")
-
-    @property
-    def operator(self) -> str:
-        return next(part.text for part in self._parts if part.number == _OPERATOR)
+    @classmethod
+    def read(cls, field: Field) -> _Node:
+        texts: dict[int, list[str]] = {n: [] for n in (_NAME, _OPERATOR, _INPUT, _OUTPUT)}
+        attributes = []
+        for part in parse(field.buffer):
+            if part.number in texts:
+                texts[part.number].append(part.text)
+            elif part.number == _ATTRIBUTE:
+                attributes.append(part)
+        (operator,), inputs, outputs = texts[_OPERATOR], texts[_INPUT], texts[_OUTPUT]
+        name = "".join(texts[_NAME])
+        return cls(name, operator, tuple(inputs), tuple(outputs), tuple(attributes))
 
     @property
     def is_depthwise(self) -> bool:
         """Not so a kernel in 8 bits, which is brought to float under the name of its reader."""
-        return self.name.startswith(DEPTHWISE) and self.operator == "Conv"
-
-    @property
-    def attributes(self) -> list[Field]:
-        return [part for part in self._parts if part.number == _ATTRIBUTE]
+        return self.operator == "Conv" and self.name.startswith(DEPTHWISE)
 
     def numbers(self, attribute: str) -> tuple[int, ...]:
         """The value or values of an attribute of integers; none where it is not there."""
@@ -113,39 +107,61 @@ class _Node:
                 return tuple(value for value in values if isinstance(value, int))
         return ()
 
-    def transposes(self, order: Sequence[int]) -> bool:
+    def transposes(self, order: tuple[int, ...]) -> bool:
         return self.operator == "Transpose" and self.numbers("perm") == order
 
 
-class _Graph:
-    """The nodes of a graph, and who makes and reads what."""
+class _Moves:
+    """The depthwise convolutions of a graph, and the nodes that move elements around them."""
 
-    def __init__(self, nodes: Sequence[_Node], fields: Iterable[Field]) -> None:
-        self.nodes = nodes
-        self._makers = {name: node for node in nodes for name in node.outputs}
-        self._reads = Counter(name for node in nodes for name in node.inputs)
-        self._readers = {name: node for node in nodes for name in node.inputs}
-        values = (parse(field.buffer) for field in fields if field.number == _GRAPH_OUTPUT)
-        self._wanted = {p.text for value in values for p in value if p.number == _VALUE_NAME}
-        self._made: set[str] = set()  # by others than the nodes that made them
+    def __init__(self, fields: Iterable[Field]) -> None:
+        self._first: dict[str, str] = {}  # (N, C, H, W), made of (N, H, W, C)
+        self._last: dict[str, str] = {}  # the other way round
+        self._reshaped: dict[str, tuple[str, ...]] = {}  # made of a tensor and a shape
+        self._reads: Counter[str] = Counter()  # of those and of convolutions
+        self.convolutions: dict[str, list[Field]] = {}
+        """What takes the place of each, by its output."""
+        found: list[_Node] = []
+        for field in fields:
+            if field.number == _GRAPH_OUTPUT:
+                self._count(p.text for p in parse(field.buffer) if p.number == _VALUE_NAME)
+            elif field.number == _GRAPH_NODE:
+                node = _Node.read(field)
+                self._note(node)
+                if node.is_depthwise:
+                    found.append(node)
+        self._turned: set[str] = set()  # made by what takes a convolution's place
+        for node in found:
+            self.convolutions[node.outputs[0]] = list(self._in_blocks(node))
 
-    def blocked(self) -> list[Field]:
-        """All nodes, without the moves that nothing reads any more."""
-        made = [node for given in self.nodes for node in self._in_blocks(given)]
-        wanted, kept = set(self._wanted), []
-        for node in reversed(made):
-            if wanted.intersection(node.outputs):
-                wanted.update(node.inputs)
-                kept.append(node.field)
-        return kept[::-1]
+    def _note(self, node: _Node) -> None:
+        self._count(node.inputs)
+        output = node.outputs[0]
+        self._reads[output] = 0
+        if node.transposes(_TO_CHANNELS_FIRST):
+            self._first[output] = node.inputs[0]
+        elif node.transposes(_TO_CHANNELS_LAST):
+            self._last[node.inputs[0]] = output
+        elif node.operator == "Reshape":
+            self._reshaped[output] = node.inputs
+        elif not node.is_depthwise:
+            del self._reads[output]
 
-    def _in_blocks(self, node: _Node) -> Iterator[_Node]:
-        """A node, or those that take its place."""
-        if self._made.intersection(node.outputs):
-            return
-        if not node.is_depthwise:
-            yield node
-            return
+    def _count(self, names: Iterable[str]) -> None:
+        self._reads.update(name for name in names if name in self._reads)
+
+    def made(self, field: Field) -> list[Field]:
+        """What becomes of a field of the graph: of a move that nothing reads any more, nothing."""
+        if field.number != _GRAPH_NODE:
+            return [field]
+        output = _Node.read(field).outputs[0]
+        if output in self.convolutions:
+            return self.convolutions[output]
+        moved = output in self._first or output in self._reshaped
+        unread = moved and not self._reads[output]
+        return [] if unread or output in self._turned else [field]
+
+    def _in_blocks(self, node: _Node) -> Iterator[Field]:
         x, kernel, *bias = node.inputs
         x_blocked, kernel_blocked = f"{node.name}.x", f"{node.name}.kernel"
         if node.name.startswith(KERNEL_GRADIENT):
@@ -159,35 +175,35 @@ class _Graph:
         yield _node("Conv", inputs, y, *node.attributes, domain=_DOMAIN)
         yield self._plain(y, node)
 
-    def _blocks(self, name: str, blocked: str) -> _Node:
+    def _blocks(self, name: str, blocked: str) -> Field:
         """A map (N, C, H, W) in blocks, straight from (N, H, W, C) where it was made of that."""
-        maker = self._makers.get(name)
-        if maker is not None and maker.transposes(_TO_CHANNELS_FIRST):
-            last = _integer("channels_last", 1)
-            return _node("ReorderInput", maker.inputs, blocked, last, domain=_DOMAIN)
-        return _node("ReorderInput", [name], blocked, domain=_DOMAIN)
+        if name not in self._first:
+            return _node("ReorderInput", [name], blocked, domain=_DOMAIN)
+        self._reads[name] -= 1
+        last = _integer("channels_last", 1)
+        return _node("ReorderInput", [self._first[name]], blocked, last, domain=_DOMAIN)
 
-    def _reshaped_blocks(self, name: str, blocked: str) -> Iterator[_Node]:
+    def _reshaped_blocks(self, name: str, blocked: str) -> Iterator[Field]:
         """Of what is a map in another shape: the blocks of both lie in the same order."""
-        source, shape = self._makers[name].inputs
+        source, shape = self._reshaped[name]
+        self._reads[name] -= 1
+        if self._reads[name]:  # it stays, and goes on reading the map
+            self._reads[source] += 1
         yield self._blocks(source, f"{blocked}.map")
         yield _node("Reshape", [f"{blocked}.map", shape], blocked)
 
-    def _plain(self, y: str, conv: _Node) -> _Node:
+    def _plain(self, y: str, conv: _Node) -> Field:
         """The convolution's output, as (N, H, W, C) where nothing reads it but a `Transpose`."""
-        (output,) = conv.outputs
-        (channels,) = conv.numbers("group")
+        (output,), (channels,) = conv.outputs, conv.numbers("group")
         attributes = [_integer("channels", channels)]
-        reader = self._readers.get(output)
-        alone = self._reads[output] == 1 and output not in self._wanted
-        if reader is not None and alone and reader.transposes(_TO_CHANNELS_LAST):
-            (output,) = reader.outputs
-            self._made.add(output)
+        if self._reads[output] == 1 and output in self._last:
+            output = self._last[output]
+            self._turned.add(output)
             attributes.append(_integer("channels_last", 1))
         return _node("ReorderOutput", [y], output, *attributes, domain=_DOMAIN)
 
 
-def _kernel_blocks(kernel: str, blocked: str) -> Iterator[_Node]:
+def _kernel_blocks(kernel: str, blocked: str) -> Iterator[Field]:
     """(channels, 1, kh, kw), of which the first is what is cut into blocks.
 
     It is moved to where the runtime looks for channels, and back.
@@ -200,16 +216,10 @@ def _kernel_blocks(kernel: str, blocked: str) -> Iterator[_Node]:
 
 def _node(
     operator: str, inputs: Sequence[str], output: str, *attributes: Field, domain: str = ""
-) -> _Node:
+) -> Field:
     named = [*(text(_INPUT, name) for name in inputs), text(_OUTPUT, output), text(_NAME, output)]
-    return _Node(
-        message(
-            _GRAPH_NODE,
-            *named,
-            text(_OPERATOR, operator),
-            *attributes,
-            text(_NODE_DOMAIN, domain),
-        )
+    return message(
+        _GRAPH_NODE, *named, text(_OPERATOR, operator), *attributes, text(_NODE_DOMAIN, domain)
     )
 
 
