@@ -13,6 +13,7 @@ from pocketune.compiler.lower.geometry import (
     convolve,
     depthwise_hint,
     geometry,
+    in_preferred_layout,
     kernel_matrix,
 )
 from pocketune.compiler.lower.shape import channel_sum
@@ -106,7 +107,8 @@ def input_gradient(context: Context, geo: Geometry, g: Value, x: Value, w: Value
         transposed = _transposed_pointwise(context, w)
         name = context.builder.add("Conv", context.plain(g), transposed)
     elif geo.depthwise and geo.stride == (1, 1) and geo.padded_by_less_than_kernel:
-        name = _correlate_flipped(context, geo, g, w)
+        flipped = Value(x.shape, plain=_correlate_flipped(context, geo, g, w))
+        return in_preferred_layout(context, flipped)
     else:
         name = _transposed_convolution(context, geo, g, x, w)
     return Value(x.shape, plain=name)

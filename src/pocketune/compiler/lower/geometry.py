@@ -126,7 +126,19 @@ def convolve(
     hint = depthwise_hint(geo.groups) if geo.depthwise else None
     inputs = (context.plain(x), context.plain(w), *biases)
     name = context.builder.add("Conv", *inputs, hint=hint, **attributes)
-    return Value(shape, plain=name, made_by=made_by)
+    output = Value(shape, plain=name, made_by=made_by)
+    return in_preferred_layout(context, output) if geo.depthwise else output
+
+
+def in_preferred_layout(context: Context, depthwise: Value) -> Value:
+    """What a depthwise convolution has made, on rows where work on it should be done there.
+
+    In blocks a map is as near to rows as to PyTorch's layout, which is then never made.
+    """
+    if not context.prefers_rows(depthwise):
+        return depthwise
+    rows = context.rows(depthwise)
+    return Value(depthwise.shape, rows=rows, made_by=depthwise.made_by)
 
 
 def depthwise_hint(channels: int) -> str | None:
