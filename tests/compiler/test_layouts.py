@@ -65,17 +65,20 @@ def test_large_copies_only_below_the_peak(side: int, blocked: list[bool]) -> Non
     onnx.checker.check_model(model)
 
 
-def test_a_kernel_is_copied_twice() -> None:
-    """As it is where one of the output's gradients is the kernel."""
+@pytest.mark.parametrize(("maps_at_the_peak", "blocked"), [(4, False), (5, True)])
+def test_a_kernel_is_copied_twice(maps_at_the_peak: int, blocked: bool) -> None:
+    """A gradient may be as large as the input: two maps and three copies of them make five."""
     b = GraphBuilder()
-    maps = [b.input(name, FLOAT, (1, 64, 150, 150)) for name in ("x", "g")]
-    x, g = (b.add("Neg", name) for name in maps)
-    g = b.add("Reshape", g, b.constant(np.array([64, 1, 150, 150])))
-    y = b.add("Conv", x, g, hint=DEPTHWISE, group=64)
-    b.emit(y, "y", FLOAT, (1, 64, 1, 1))
+    shape = (1, 64, 150, 150)
+    made = [b.add("Neg", b.input("x", FLOAT, shape))]
+    while len(made) < maps_at_the_peak - 1:
+        made.append(b.add("Exp", made[-1]))
+    total = b.add("Sum", *made)
+    g = b.add("Reshape", b.add("Neg", total), b.constant(np.array([64, 1, 150, 150])))
+    b.emit(b.add("Conv", total, g, hint=DEPTHWISE, group=64), "y", FLOAT, (1, 64, 1, 1))
     model = b.model("test")
     leave_large_plain(model, {})
-    assert names(model) == [False]
+    assert names(model) == [blocked]
 
 
 def inverted_residual(stride: int, kernel: int) -> Function:

@@ -21,16 +21,17 @@ def leave_large_plain(model: onnx.ModelProto, sizes: Mapping[str, int]) -> None:
 
     Args:
         model: in the order in which it is executed.
-        sizes: of open dimensions.
+        sizes: of open dimensions, by name.
     """
     nodes, liveness = list(model.graph.node), Liveness.of(model, sizes)
     timeline = liveness.timeline(nodes)
+    peak = max(timeline, default=0)
     for node, live in zip(nodes, timeline, strict=True):
         if node.op_type != "Conv" or not node.name.startswith(DEPTHWISE):
             continue
         x, kernel = (liveness.bytes.get(name, 0) for name in node.input[:2])
         y = liveness.bytes[node.output[0]]
-        # input and kernel are copied, the kernel twice, before there is an output
+        # input and kernel are copied, the kernel twice at most, before there is an output
         copies = max(x + kernel, x + 2 * kernel - y, y)
-        if copies > SMALL and live + copies > max(timeline):
+        if copies > SMALL and live + copies > peak:
             node.name = f"plain_{node.name}"
