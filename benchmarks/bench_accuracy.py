@@ -185,14 +185,15 @@ def main() -> None:
                     result["peak"] = bench.peak(METHODS[method], sets["flowers"])
                 if "rate" not in result:
                     result["rate"] = bench.best_rate(METHODS[method], sets["flowers"])
-                if photos not in result["top1"]:
+                scores = result["top1"].setdefault(photos, [])
+                if len(scores) < options.seeds:
                     kit = bench.kit(METHODS[method], sets[photos])
                     train, test = (sets[photos] / part for part in ("train", "test"))
-                    result["top1"][photos] = [
+                    scores += [
                         bench.accuracy(
                             kit, train, test, epochs=EPOCHS[photos], seed=seed, lr=result["rate"]
                         )
-                        for seed in range(options.seeds)
+                        for seed in range(len(scores), options.seeds)
                     ]
                 publish(options.network, results, options.seeds)
 

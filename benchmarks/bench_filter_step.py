@@ -5,8 +5,9 @@
 The last 2 or 4 convolutions or all of them, and the classifier, trained with exact gradients and
 with patches of 2 and 4 pixels. Eager PyTorch, channels last: forward and backward pass. Kits: the
 same, the frozen part included. Random images; variants in turns in one process, medians; the
-optimizer is left out. Kits of all convolutions are left out with ``--eager-all``, as checking them
-takes most of the time: a quarter of an hour in all, five minutes without them.
+optimizer is left out, and the allocator keeps freed memory. Kits of all convolutions are left out
+with ``--eager-all``, as checking them takes most of the time: a quarter of an hour in all, five
+minutes without them.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import pocketune
+from fresh import keep_memory
 from pocketune.compiler.trace import normalize
 from pocketune.device.onnx_engine import OnnxEngine
 from pocketune.layers import FilteredConv2d
@@ -100,6 +102,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--eager-all", action="store_true", help="no kits of all convolutions")
     options = parser.parse_args()
+    keep_memory()
     torch.set_num_threads(options.threads)
     rows = []
     for name, title in NETWORKS.items():

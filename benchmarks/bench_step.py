@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fresh import KEEPING_ALLOCATOR
 from report import table, write
 
 if TYPE_CHECKING:
@@ -50,11 +51,6 @@ METHODS = {
 }
 """What a configuration calls a method: its registered name and its options."""
 HEADER = ["method", "step", "median ms", "fastest ms", "peak process MB"]
-KEEPING_ALLOCATOR = {
-    "MALLOC_MMAP_MAX_": "0",
-    "MALLOC_TRIM_THRESHOLD_": "100000000000",
-    "MALLOC_TOP_PAD_": "67108864",
-}
 
 
 def adapted(network: str, method: str, width: float) -> nn.Module:

@@ -210,10 +210,11 @@ class _FilteredConv(torch.autograd.Function):
         taps, sums, scale, slopes = ctx.saved_tensors
         needs_x, needs_carrier, _, needs_kernel, needs_bias, _ = ctx.needs_input_grad
         g = gradients[-1]
-        average = _average(g, call)
+        average, divisor = _average(g, call)
         of_x = of_carrier = of_kernel = of_bias = None
         if needs_x or needs_carrier:
-            taps = taps.to(g.dtype)  # autocast has g in fewer bits than the kernel
+            # Autocast has g in fewer bits than the kernel.
+            taps = _divided(taps.to(g.dtype), divisor)
             small = input_gradient(average, taps, call.filter.dilation, call.groups)
             if needs_carrier:
                 of_carrier = _hand_down(small, slopes, call)
@@ -223,24 +224,33 @@ class _FilteredConv(torch.autograd.Function):
             if call.rounds:
                 sums = from_int8(sums, scale)
             small = kernel_gradient(average, sums.to(g.dtype), call.groups)
-            of_kernel = small.expand(ctx.kernel_shape)
+            of_kernel = _divided(small, divisor).expand(ctx.kernel_shape)
         if needs_bias:
             of_bias = g.sum((0, 2, 3))
         return of_x, of_carrier, None, of_kernel, of_bias, None
 
 
-def _average(g: Tensor, call: _Call) -> Tensor:
-    """Of the output's gradient, or, for a pooled output, of its sums over patches."""
-    filter = call.filter
+def _average(g: Tensor, call: _Call) -> tuple[Tensor, int]:
+    """Of the output's gradient, or, for a pooled output, of its sums over patches.
+
+    Returns:
+        What is the average once it is divided by the number that comes with it: kernels are
+        smaller than maps, and are divided instead.
+    """
+    filter, divisor = call.filter, call.filter.meets
     if not call.pooled:
-        average = patch_mean(g, filter.output, filter.divisor)
-    elif filter.divisor is not None:
-        average = g / filter.divisor
+        g = patch_mean(g, filter.output, filter.divisor)
     else:
-        average = g / patch_elements(filter.output, call.geometry.y, g)
-    if filter.meets > 1:
-        average = average / filter.meets
-    return in_int8(average) if call.rounds else average
+        elements = filter.divisor or patch_elements(filter.output, call.geometry.y, g)
+        if isinstance(elements, int):
+            divisor *= elements
+        else:
+            g = g / elements
+    return in_int8(g) if call.rounds else g, divisor
+
+
+def _divided(x: Tensor, divisor: int) -> Tensor:
+    return x if divisor == 1 else x / divisor
 
 
 def _hand_down(g: Tensor, slopes: Tensor | None, call: _Call) -> Tensor:
