@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.nn.grad import conv2d_weight
 
 from pocketune.layers.operators import register_operator
 
@@ -48,7 +49,8 @@ def kernel_gradient(g: Tensor, x: Tensor, groups: int) -> Tensor:
     if groups == 1 and g.numel() * inputs < _FEW:
         return (_rows(g).t() @ _rows(x)).view(outputs, inputs, 1, 1)
     shape = (outputs, inputs // groups, 1, 1)
-    return torch.nn.grad.conv2d_weight(x, shape, g, groups=groups)
+    gradient: Tensor = conv2d_weight(x, shape, g, groups=groups)
+    return gradient
 
 
 def _is_depthwise(kernel: Tensor, groups: int) -> bool:
