@@ -49,7 +49,7 @@ def kernel_gradient(g: Tensor, x: Tensor, groups: int) -> Tensor:
     if groups == 1 and g.numel() * inputs < _FEW:
         return (_rows(g).t() @ _rows(x)).view(outputs, inputs, 1, 1)
     shape = (outputs, inputs // groups, 1, 1)
-    gradient: Tensor = conv2d_weight(x, shape, g, groups=groups)
+    gradient: Tensor = conv2d_weight(x, shape, g, groups=groups)  # type: ignore[no-untyped-call]
     return gradient
 
 
