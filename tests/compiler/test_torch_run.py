@@ -18,7 +18,8 @@ from pocketune.device.progress import Silent
 from pocketune.device.run import resume, train
 from pocketune.device.run_folder import NETWORK
 from pocketune.errors import PocketuneError
-from pocketune.methods import FullFineTune, TopBlocks
+from pocketune.layers import IntegerConv2d, QuantisedConv2d, computes_integers
+from pocketune.methods import FullFineTune, MobileTL, TopBlocks
 
 from ..device.run_folders import assert_same_end
 from ..device.softmax_engine import write_photos
@@ -112,6 +113,56 @@ def test_the_rebuilt_network_is_the_kits(place, tmp_path):
     assert (tmp_path / "run" / NETWORK).exists()
     again = TorchEngines()(kit, kit.state())
     np.testing.assert_array_equal(again.predict(images()), engine.predict(images()))
+
+
+class TestFrozenInEightBits:
+    def test_computes_with_integers(self, place, tmp_path):
+        photos = load_splits(place / "photos").train
+        values = tmp_path / "values.safetensors"
+        kit = build_kit(
+            tmp_path / "kit",
+            network="mobilenet_v2",
+            method=MobileTL(blocks=2),
+            width=0.35,
+            size=SIZE,
+            batch=BATCH,
+            photos=photos,
+            save_network=values,
+        )
+        assert kit.manifest.quantisation.float_layers == 0
+        engine = TorchEngines(network=values)(kit, kit.state())
+        assert computes_integers() == bool(modules(engine, IntegerConv2d))
+        expected = OnnxEngine(kit, kit.state()).predict(images())
+        assert norm(engine.predict(images()) - expected) < 0.2 * norm(expected)
+
+        again = TorchEngines()(kit, kit.state())  # from the file that the first one left
+        np.testing.assert_array_equal(again.predict(images()), engine.predict(images()))
+
+    def test_computes_in_float_where_no_photos_gave_ranges(self, tmp_path):
+        values = tmp_path / "values.safetensors"
+        kit = build_kit(
+            tmp_path / "kit",
+            network="mobilenet_v2",
+            method=TopBlocks(blocks=1),
+            width=0.1,
+            size=SIZE,
+            batch=BATCH,
+            frozen_bits=8,
+            save_network=values,
+        )
+        engine = TorchEngines(network=values)(kit, kit.state())
+        assert modules(engine, QuantisedConv2d)
+        assert not modules(engine, IntegerConv2d)
+        expected = OnnxEngine(kit, kit.state()).predict(images())
+        np.testing.assert_allclose(engine.predict(images()), expected, atol=1e-4)
+
+
+def modules(engine, kind):
+    return [module for module in engine._network.modules() if isinstance(module, kind)]
+
+
+def norm(values):
+    return np.linalg.norm(values)
 
 
 def test_a_kit_alone_does_not_hold_the_frozen_part(place, tmp_path):

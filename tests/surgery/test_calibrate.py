@@ -20,7 +20,7 @@ from pocketune.methods import (
     adapt,
 )
 from pocketune.networks import anatomy, create_network
-from pocketune.surgery import calibrate
+from pocketune.surgery import calibrate, input_formats, observe_formats
 
 SIZE = 40
 NETWORKS = ["mobilenet_v2", "mobilenet_v3_small", "mcunet_5fps", "resnet18"]
@@ -105,6 +105,17 @@ def test_training_goes_on(method: Method) -> None:
     assert all(g is not None for g in gradients[1].values())
     flat = [torch.cat([g.flatten() for g in each.values()]) for each in gradients]
     assert relative(flat[1], flat[0]) < 0.5
+
+
+def test_observed_formats_are_those_of_the_images() -> None:
+    adapted = adapt(network("mobilenet_v2"), MobileTL(blocks=2))
+    expected = calibrate(adapted, images().split(4)).eval()
+    observe_formats(adapted, images().split(4))
+    with torch.no_grad():
+        assert torch.equal(calibrate(adapted).eval()(images(4)), expected(images(4)))
+    trains_all = adapt(network("mobilenet_v2"), FullFineTune())
+    observe_formats(trains_all, [])
+    assert not input_formats(trains_all)
 
 
 def test_it_can_be_copied_and_moved() -> None:

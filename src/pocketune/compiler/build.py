@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from pocketune.compiler.calibration import Calibration
 from pocketune.compiler.kit import compile
+from pocketune.compiler.torch_run import save_values
 from pocketune.compiler.trace import normalize
 from pocketune.data import Batch, ImageDataset, Loader
 from pocketune.device.kit import Kit
@@ -24,7 +24,13 @@ from pocketune.networks import create_network, restore_batch_norm
 from pocketune.networks.files import read_state
 from pocketune.networks.folded import is_folded
 from pocketune.networks.int8 import INT8
-from pocketune.surgery import dequantise, float_shapes, quantise_frozen, quantised
+from pocketune.surgery import (
+    dequantise,
+    float_shapes,
+    observe_formats,
+    quantise_frozen,
+    quantised,
+)
 
 _CLASSES = 1000
 """ImageNet's, of the published weights."""
@@ -34,6 +40,9 @@ _MEASURED = 256
 
 _CALIBRATED = 192
 """Photos by which a frozen part in 8 bits is calibrated and judged."""
+
+_OBSERVED = 32
+"""Photos that show PyTorch the ranges of the maps of a frozen part in 8 bits."""
 
 
 def build_kit(
@@ -68,7 +77,8 @@ def build_kit(
             measured for weights that come without, and on which a frozen part in 8 bits is
             calibrated; 1,000 numbered classes where none are given.
         save_network: A ``.safetensors`` file to write all of the network's values to, frozen
-            ones included, for training by PyTorch.
+            ones included, for training by PyTorch. Where the frozen part of the kit computes with
+            integers, the file tells in what formats, as the photos show.
         frozen_bits: 8 or 32; what the method asks for where it is None.
         loss: As of ``compile``; where it is None, that for attributes where the photos have them.
 
@@ -104,12 +114,20 @@ def build_kit(
         calibration=_calibration(photos, size) if bits == 8 and photos is not None else None,
     )
     if save_network is not None:
-        if plan.frozen_bits == 8:  # as PyTorch builds the network again from the method
+        if bits == 8:
             quantise_frozen(adapted)
+            if photos is not None and _bears_integers(kit):
+                observe_formats(adapted, spread_batches(adapted, photos, size, _OBSERVED))
         else:
             dequantise(adapted, quantised(adapted))
-        save_file(adapted.state_dict(), save_network)
+        save_values(adapted, save_network)
     return kit
+
+
+def _bears_integers(kit: Kit) -> bool:
+    """Whether the frozen part was found to compute with integers in all of its layers."""
+    found = kit.manifest.quantisation
+    return found is not None and found.activations == 8 and found.float_layers == 0
 
 
 def create_measured(
@@ -153,10 +171,12 @@ def _calibration(photos: ImageDataset, size: int) -> Calibration | None:
     return Calibration(images, None if photos.has_attributes else labels)
 
 
-def spread_batches(network: nn.Module, photos: ImageDataset, size: int) -> Iterator[Tensor]:
-    """Some of the photos, spread over all of them, as the network takes them."""
+def spread_batches(
+    network: nn.Module, photos: ImageDataset, size: int, count: int = _MEASURED
+) -> Iterator[Tensor]:
+    """About `count` of the photos, spread over all of them, as the network takes them."""
     norm: Any = network.normalization
-    for batch in _some(photos, size, _MEASURED):
+    for batch in _some(photos, size, count):
         yield normalize(torch.from_numpy(batch.images), norm.mean, norm.std)
 
 

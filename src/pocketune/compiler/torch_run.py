@@ -2,12 +2,14 @@
 
 A kit holds its frozen part as graphs, which PyTorch cannot train by. The folder of such a run
 therefore holds one file more than others, ``network.safetensors``: every value of the network
-when the run began. With the network and the method of the manifest it gives the network back, on
-any day and machine.
+when the run began, and in what formats of 8 bits the maps of its frozen part fit, where that is
+known. With the network and the method of the manifest it gives the network back, on any day and
+machine.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,17 +18,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from pocketune.compiler.torch_engine import TorchEngine
 from pocketune.device.run_folder import NETWORK
 from pocketune.errors import PocketuneError
+from pocketune.layers import QuantisedConv2d, Uint8, computes_integers
 from pocketune.methods import adapt, method_from_dict
 from pocketune.networks import NetworkConfig, Normalization
 from pocketune.networks.registry import build
 from pocketune.networks.state import COUNTER
+from pocketune.surgery import calibrate, input_formats
 
 if TYPE_CHECKING:
     from pocketune.device.engine import FloatArray
@@ -34,8 +38,15 @@ if TYPE_CHECKING:
     from pocketune.device.manifest import Manifest
 
 
+_FORMATS = "input_formats"
+"""Key of the file's metadata: JSON, [scale, zero] by the convolution."""
+
+
 class TorchEngines:
     """Makes engines of PyTorch from kits: an ``EngineFactory`` for ``train`` and ``resume``.
+
+    On the CPU, a frozen part of known formats computes with integers, as ``calibrate`` has it,
+    where PyTorch can.
 
     Args:
         device: Where to compute, ``"cpu"`` or ``"cuda"``.
@@ -55,12 +66,20 @@ class TorchEngines:
         """
         manifest, kept = kit.manifest, kit.path / NETWORK
         source = self._source or kept
-        tensors = _read(source) if source.exists() else {}
+        tensors, formats = _read(source) if source.exists() else ({}, {})
         tensors.update((name, _tensor(value)) for name, value in state.items())
-        network = _build(manifest, classes=len(state[manifest.classifier.weight]), kit=kit.path)
+        classes = len(state[manifest.classifier.weight])
+        bits = 8 if any(name.endswith(".weight_int8") for name in tensors) else 32
+        network = _build(manifest, classes=classes, frozen_bits=bits, kit=kit.path)
         _fill(network, tensors, kit.path)
+        for name, format in formats.items():
+            conv = network.get_submodule(name)
+            assert isinstance(conv, QuantisedConv2d)
+            conv.input_format = format
         if not kept.exists():
-            _write(network, kept)
+            save_values(network, kept)
+        if formats and self._device == "cpu" and computes_integers():
+            network = calibrate(network)
         return TorchEngine(
             network,
             batch=manifest.batch,
@@ -70,14 +89,33 @@ class TorchEngines:
         )
 
 
-def _build(manifest: Manifest, *, classes: int, kit: Path) -> nn.Module:
+def save_values(network: nn.Module, path: Path) -> None:
+    """Write all values of an adapted network, whole or not at all, for ``TorchEngines``.
+
+    Raises:
+        PocketuneError: The file cannot be written.
+    """
+    metadata = {_FORMATS: json.dumps(input_formats(network))}
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        save_file(network.state_dict(), partial, metadata)
+        with partial.open("rb") as stream:
+            os.fsync(stream.fileno())
+        partial.replace(path)
+    except (SafetensorError, OSError) as error:
+        raise PocketuneError(f"{path} cannot be written ({error})") from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _build(manifest: Manifest, *, classes: int, frozen_bits: int, kit: Path) -> nn.Module:
     """The adapted network that a manifest describes, with values of no meaning."""
     try:
         config = replace(NetworkConfig.from_dict(manifest.network), classes=classes)
         network = build(config)
         vars(network)["config"] = config
         vars(network)["normalization"] = Normalization(manifest.mean, manifest.std)
-        return adapt(network, method_from_dict(manifest.method))
+        return adapt(network, method_from_dict(manifest.method), frozen_bits=frozen_bits)
     except PocketuneError as error:
         raise PocketuneError(
             f"the network of the kit {kit} cannot be built again in PyTorch ({error}): train it "
@@ -97,25 +135,15 @@ def _fill(network: nn.Module, tensors: Mapping[str, Tensor], kit: Path) -> None:
     network.load_state_dict({name: tensors[name] for name in needed}, strict=False)
 
 
-def _read(path: Path) -> dict[str, Tensor]:
+def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Uint8]]:
+    """The values, and the formats of the maps that come into convolutions."""
     try:
-        return load_file(path)
-    except (SafetensorError, OSError) as error:
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            formats = json.loads((file.metadata() or {}).get(_FORMATS, "{}"))
+        return tensors, {name: Uint8(*format) for name, format in formats.items()}
+    except (SafetensorError, OSError, ValueError) as error:
         raise PocketuneError(f"{path} is damaged or cannot be read ({error})") from error
-
-
-def _write(network: nn.Module, path: Path) -> None:
-    """Save all values, whole or not at all."""
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        save_file(network.state_dict(), partial)
-        with partial.open("rb") as stream:
-            os.fsync(stream.fileno())
-        partial.replace(path)
-    except (SafetensorError, OSError) as error:
-        raise PocketuneError(f"{path} cannot be written ({error})") from error
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _tensor(value: FloatArray) -> Tensor:

@@ -10,7 +10,7 @@ from pocketune.layers.activation import (
 from pocketune.layers.filtered_conv import FilteredConv2d, check_filter
 from pocketune.layers.frozen_conv import FrozenConv2d
 from pocketune.layers.group_norm import GroupNorm
-from pocketune.layers.integer_conv import IntegerConv2d
+from pocketune.layers.integer_conv import IntegerConv2d, computes_integers
 from pocketune.layers.lite_residual import LiteResidual
 from pocketune.layers.norm import FrozenBatchNorm2d
 from pocketune.layers.pooled_map import MASKS, PooledActivation, PooledMap
@@ -39,6 +39,7 @@ __all__ = [
     "StandardizedConv2d",
     "Uint8",
     "check_filter",
+    "computes_integers",
     "round_to_int8",
     "standardized",
 ]

@@ -3,7 +3,7 @@
 from pocketune.networks.branch import BRANCH, add_branches
 from pocketune.networks.modules import Factory
 from pocketune.surgery.activation import masked_activations, signed_activations
-from pocketune.surgery.calibrate import calibrate
+from pocketune.surgery.calibrate import calibrate, input_formats, observe_formats
 from pocketune.surgery.chain import chain_filters
 from pocketune.surgery.filter import filter_convolution
 from pocketune.surgery.freeze import (
@@ -41,7 +41,9 @@ __all__ = [
     "freeze_batch_norms",
     "freeze_convolutions",
     "in_float",
+    "input_formats",
     "masked_activations",
+    "observe_formats",
     "parameters_under",
     "prune",
     "quantise_frozen",

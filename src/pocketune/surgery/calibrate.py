@@ -85,24 +85,52 @@ def calibrate(network: nn.Module, images: Iterable[Tensor] | None = None) -> nn.
     calibrated = copy.deepcopy(network)
     quantise_frozen(calibrated)
     body = anatomy(calibrated)
-    layers = [layer for layer in body.layers if _is_frozen(_get(calibrated, layer.conv))]
-    reached, chained = _follow(calibrated, layers)
-    formats = _formats(
-        calibrated, [layer.conv for layer in layers if layer.conv in reached], images
-    )
+    layers, chained = _follow(calibrated, body)
+    if not layers:
+        raise PocketuneError(
+            "no convolution of this network is frozen with nothing trained before it: there is "
+            "nothing to compute in 8 bits"
+        )
+    if images is not None:
+        _observe(calibrated, [layer.conv for layer in layers], images)
+    formats = input_formats(calibrated)
+    if any(layer.conv not in formats for layer in layers):
+        raise PocketuneError(
+            "these weights came without ranges of the maps; calibrate with a few dozen images"
+        )
     reader = dict({*_pairs(body), *_stem_pair(calibrated, body)} & chained)
     for layer in layers:
-        if layer.conv in formats:
-            gives = formats.get(reader.get(layer.conv, ""))
-            _fuse(calibrated, body, layer, formats[layer.conv], gives)
+        gives = formats.get(reader.get(layer.conv, ""))
+        _fuse(calibrated, body, layer, formats[layer.conv], gives)
     return calibrated
 
 
-def _follow(network: nn.Module, layers: Iterable[Layer]) -> tuple[set[str], set[tuple[str, str]]]:
-    """Convolutions that no gradient goes through, and pairs of which one reads the other's layer.
+def observe_formats(network: nn.Module, images: Iterable[Tensor]) -> None:
+    """Note on each convolution that `calibrate` would change in what format its maps come in.
+
+    In place, for a network whose frozen part is in 8 bits: `calibrate` then needs no images.
+
+    Args:
+        network: as `adapt` returns it; nothing happens where no such convolution is in it.
+        images: as of `calibrate`.
+    """
+    layers, _ = _follow(network, anatomy(network))
+    if layers:
+        _observe(network, [layer.conv for layer in layers], images)
+
+
+def input_formats(network: nn.Module) -> dict[str, Uint8]:
+    """Formats of the maps that come in, by the convolution, as far as they are known."""
+    convs = {n: m for n, m in network.named_modules() if isinstance(m, QuantisedConv2d)}
+    return {name: conv.input_format for name, conv in convs.items() if conv.input_format}
+
+
+def _follow(network: nn.Module, body: Anatomy) -> tuple[list[Layer], set[tuple[str, str]]]:
+    """Layers whose convolutions no gradient goes through; pairs of which one reads the other's.
 
     They are seen from a picture that runs through the network, with gradients on.
     """
+    layers = [layer for layer in body.layers if _is_frozen(_get(network, layer.conv))]
     reached: set[str] = set()
     chained: set[tuple[str, str]] = set()
     given: dict[int, str] = {}
@@ -133,37 +161,20 @@ def _follow(network: nn.Module, layers: Iterable[Layer]) -> tuple[set[str], set[
     network.train(training)
     for hook in hooks:
         hook.remove()
-    return reached, chained
+    return [layer for layer in layers if layer.conv in reached], chained
 
 
-def _formats(
-    network: nn.Module, convs: list[str], images: Iterable[Tensor] | None
-) -> dict[str, Uint8]:
-    """In what the maps are written that each of these convolutions reads.
-
-    Raises:
-        PocketuneError: if there is no convolution; without images, where they are needed.
-    """
-    if not convs:
-        raise PocketuneError(
-            "no convolution of this network is frozen with nothing trained before it: there is "
-            "nothing to compute in 8 bits"
-        )
-    if images is None:
-        known = {name: getattr(_get(network, name), "input_format", None) for name in convs}
-        formats = {name: format for name, format in known.items() if format is not None}
-        if len(formats) < len(convs):
-            raise PocketuneError(
-                "these weights came without ranges of the maps; calibrate with a few dozen images"
-            )
-        return formats
+def _observe(network: nn.Module, convs: list[str], images: Iterable[Tensor]) -> None:
     ranges: dict[str, list[Tensor]] = {name: [] for name in convs}
     watchers = {_get(network, name): seen.append for name, seen in ranges.items()}
     ends = {module: _ends(append) for module, append in watchers.items()}
     if watch_inputs(network, images, ends) == 0:
         raise PocketuneError("calibration needs images; give a few dozen")
-    both = {name: torch.stack(seen).aminmax() for name, seen in ranges.items()}
-    return {name: Uint8.spanning(float(low), float(high)) for name, (low, high) in both.items()}
+    for name, seen in ranges.items():
+        low, high = torch.stack(seen).aminmax()
+        conv = _get(network, name)
+        assert isinstance(conv, QuantisedConv2d)
+        conv.input_format = Uint8.spanning(float(low), float(high))
 
 
 def _ends(append: Callable[[Tensor], None]) -> Callable[[Tensor], None]:
