@@ -163,8 +163,8 @@ def main() -> None:
         f"{options.network} at {made_for.size} px, ratios {options.target}: without {removed} of "
         f"the hidden channels the peak of one image falls from {before:.2f} to {after:.2f} MB by "
         f"the papers' rules. Retrained for {options.retrain_epochs} epochs on 700 photos without "
-        f"labels. Rep-Net: {EPOCHS} epochs, batch {BATCH}, learning rate {RATE:g}; mean ± standard deviation of "
-        f"{options.seeds} seeds, after the last step."
+        f"labels. Rep-Net: {EPOCHS} epochs, batch {BATCH}, learning rate {RATE:g}; mean ± standard "
+        f"deviation of {options.seeds} seeds, after the last step."
     )
     rows = [
         [label, f"{percent:.1f}", *(scores.get(label, {}).get(name, "") for name in SETS)]
