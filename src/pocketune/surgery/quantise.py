@@ -8,15 +8,14 @@ from torch import nn
 from pocketune.layers import FrozenConv2d, QuantisedConv2d
 from pocketune.layers.same_shape import same_shape
 from pocketune.networks.conv import SameConv2d
-from pocketune.networks.int8 import QuantisedSameConv2d
+from pocketune.networks.int8 import QUANTISED, QuantisedSameConv2d
 from pocketune.networks.modules import Factory
 from pocketune.surgery.freeze import FrozenSameConv2d, can_freeze
 from pocketune.surgery.swap import swap
 
-QUANTISED: dict[type[nn.Module], type[QuantisedConv2d]] = {
-    nn.Conv2d: QuantisedConv2d,
+ROUNDED: dict[type[nn.Module], type[QuantisedConv2d]] = {
+    **QUANTISED,
     FrozenConv2d: QuantisedConv2d,
-    SameConv2d: QuantisedSameConv2d,
     FrozenSameConv2d: QuantisedSameConv2d,
 }
 """What takes the place of which convolution; others stay as they are."""
@@ -34,7 +33,7 @@ def quantise_frozen(network: nn.Module) -> None:
     Kernels that are trained keep their values, biases too. Layers of other kinds are left alone,
     as are convolutions that fill their padding with anything but zeros.
     """
-    found = {name: m for name, m in network.named_modules() if type(m) in QUANTISED}
+    found = {name: m for name, m in network.named_modules() if type(m) in ROUNDED}
     frozen = [name for name, conv in found.items() if can_freeze(conv)]
     factories: dict[str, Factory] = dict.fromkeys(frozen, _quantise)
     swap(network, factories)
@@ -71,7 +70,7 @@ def float_shapes(network: nn.Module) -> nn.Module:
 
 def _quantise(conv: nn.Module) -> nn.Module:
     assert isinstance(conv, nn.Conv2d)
-    return QUANTISED[type(conv)].from_convolution(conv)
+    return ROUNDED[type(conv)].from_convolution(conv)
 
 
 def _dequantise(conv: nn.Module) -> nn.Module:

@@ -8,9 +8,10 @@ from torch import nn
 from pocketune.accounting import walk
 from pocketune.accounting.conventions.gradfilter import GradientFilterFlops, GradientFilterMemory
 from pocketune.layers import FilteredConv2d
+from pocketune.methods.parts import classifier
 from pocketune.networks import anatomy
 from pocketune.surgery import parameters_under, swap
-from pocketune.tables.settings import classifier, shapes, training
+from pocketune.tables.settings import shapes, training
 from pocketune.tables.table import About, Cell, Row, register_table
 
 MEMORY, FLOPS = "memory (KB)", "FLOPs (millions)"

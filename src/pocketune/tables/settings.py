@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from pocketune.methods import TinyTL
-from pocketune.networks import anatomy, create_network
-from pocketune.surgery import add_branches, parameters_under, train_only
+from pocketune.networks import create_network
+from pocketune.surgery import add_branches, train_only
 
 
 def shapes(name: str, *, classes: int, width: float = 1.0) -> nn.Module:
@@ -20,11 +20,6 @@ def training(network: nn.Module, trained: Collection[str]) -> nn.Module:
     """The network itself, where these parameters are trained and nothing is replaced."""
     train_only(network, trained)
     return network
-
-
-def classifier(network: nn.Module) -> frozenset[str]:
-    """Names of the classifier's parameters."""
-    return parameters_under(network, anatomy(network).classifier)
 
 
 def add_lite_residuals(network: nn.Module) -> nn.Module:

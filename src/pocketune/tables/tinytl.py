@@ -8,9 +8,10 @@ from torch import nn
 from pocketune.accounting import published_memory
 from pocketune.accounting.conventions.tinytl import TinyTLMemory
 from pocketune.methods import FullFineTune, TinyTL, adapt
+from pocketune.methods.parts import classifier
 from pocketune.networks.modules import is_norm
 from pocketune.surgery import parameters_under
-from pocketune.tables.settings import add_lite_residuals, classifier, shapes, training
+from pocketune.tables.settings import add_lite_residuals, shapes, training
 from pocketune.tables.table import About, Cell, Row, register_table
 
 MEMORY = "memory (MB)"
