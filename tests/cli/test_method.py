@@ -4,7 +4,7 @@ import pytest
 
 from pocketune.cli.method import parse_method
 from pocketune.errors import PocketuneError
-from pocketune.methods import BiasAndLast, MobileTL, SignedBackward, TopBlocks
+from pocketune.methods import BiasAndLast, GradientFilter, MobileTL, SignedBackward, TopBlocks
 
 
 @pytest.mark.parametrize(
@@ -14,6 +14,8 @@ from pocketune.methods import BiasAndLast, MobileTL, SignedBackward, TopBlocks
         ("blocks", 2, [], TopBlocks(blocks=2)),
         ("blocks", None, ["blocks=2"], TopBlocks(blocks=2)),
         ("mobiletl", 1, ["norm=shift", "signed=False"], MobileTL(1, norm="shift", signed=False)),
+        ("gradfilter", None, ["layers=stem.0,head.0"], GradientFilter(layers=("stem.0", "head.0"))),
+        ("gradfilter", None, ["layers=stem.0,"], GradientFilter(layers=("stem.0",))),
         ("blocks+signed", 2, None, TopBlocks(blocks=2) + SignedBackward()),
         ("bias+mobiletl", 1, ["norm=all"], BiasAndLast() + MobileTL(1, norm="all")),
     ],

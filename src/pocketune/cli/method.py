@@ -45,11 +45,15 @@ def parse_method(names: str, blocks: int | None, options: Iterable[str] | None) 
 
 
 def _parse_option(text: str) -> tuple[str, Any]:
-    """``blocks=3``, ``signed=false`` and ``norm=shift`` are a number, a truth value, a word."""
+    """``blocks=3``, ``signed=false`` and ``norm=shift`` are a number, a truth value, a word.
+
+    ``layers=stem.0,head.0`` is a list of two words; one of one has a comma at its end.
+    """
     name, equals, value = text.partition("=")
     if not (name and equals and value):
         raise PocketuneError(f"--method-option {text!r} is not of the form NAME=VALUE")
     try:
         return name, json.loads(value.lower() if value.lower() in ("true", "false") else value)
     except ValueError:
-        return name, value
+        words = [word for word in value.split(",") if word]
+        return name, words if "," in value else value
