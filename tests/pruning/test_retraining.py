@@ -14,6 +14,7 @@ from pocketune.errors import PocketuneError
 from pocketune.methods import LastLayer, RepNet, TinyTL, adapt
 from pocketune.networks import NetworkConfig, create_network, load_network, save_network
 from pocketune.pruning.retraining import Recipe, retrain
+from pocketune.surgery import prune
 
 SHORT = Recipe(epochs=2, lr=0.01, batch=4, size=64)
 
@@ -89,6 +90,36 @@ def test_follows_a_teacher_where_labels_mean_nothing(photos, tmp_path):
     assert losses[-1] < losses[0]
 
 
+def test_follows_the_blocks_of_a_teacher_and_trains_no_further(photos, tmp_path):
+    pytest.importorskip("lightning_fabric")
+    torch.manual_seed(0)
+    teacher = create_network("mobilenet_v2", width=0.1, classes=7)
+    pruned = prune(teacher, {"features.2": 0.5, "features.3": 0.5}, importance="weight")
+    before = {name: value.clone() for name, value in pruned.state_dict().items()}
+    recipe = Recipe(epochs=4, lr=0.02, batch=4, size=64, follow="blocks")
+    losses = retrain(
+        pruned,
+        photos,
+        tmp_path / "out.safetensors",
+        recipe=recipe,
+        teacher=teacher,
+        accelerator="cpu",
+    )
+    assert losses[-1] < losses[0]
+    changed = {n for n, value in pruned.state_dict().items() if not torch.equal(value, before[n])}
+    start = ("features.0.", "features.1.", "features.2.", "features.3.")
+    assert changed == {name for name in before if name.startswith(start)}
+
+
+def test_blocks_that_cannot_be_followed(photos, tmp_path):
+    recipe, out = Recipe(follow="blocks"), tmp_path / "out.safetensors"
+    with pytest.raises(PocketuneError, match="give the unpruned network as teacher"):
+        retrain(network(), photos, out, recipe=recipe)
+    whole = create_network("mobilenet_v2", width=0.1)
+    with pytest.raises(PocketuneError, match="no block of this network was pruned"):
+        retrain(whole, photos, out, recipe=recipe, teacher=whole)
+
+
 def test_progress_of_another_recipe(photos, tmp_path):
     pytest.importorskip("lightning_fabric")
     out = tmp_path / "out.safetensors"
@@ -120,6 +151,8 @@ def test_what_could_not_be_saved_is_not_trained(photos, tmp_path, monkeypatch):
     [
         ({"epochs": 0}, "epochs=0 must be at least 1"),
         ({"lr": float("nan")}, "lr=nan must be above 0"),
+        ({"follow": "maps"}, "follow='maps' must be predictions or blocks"),
+        ({"follow": "blocks", "lr": 0.0}, "lr=0.0 must be above 0"),
         ({"distillation": 1.5}, r"distillation=1.5 must lie in \[0, 1\]"),
     ],
 )
@@ -175,3 +208,19 @@ def test_the_command(photos, tmp_path):
     assert load_network(out).config.branches["features.2"]["stride"] == 2
     done = CliRunner().invoke(app, ["retrain", str(out), "--weights", "imagenet", *arguments[5:]])
     assert "leave out --weights" in done.stderr
+
+
+def test_the_command_follows_blocks(photos, tmp_path):
+    pytest.importorskip("lightning_fabric")
+    whole, out = tmp_path / "whole.safetensors", tmp_path / "out.safetensors"
+    torch.manual_seed(0)
+    teacher = create_network("mobilenet_v2", width=0.1, classes=2)
+    save_network(teacher, whole)
+    save_network(prune(teacher, {"features.2": 0.5}, importance="weight"), out)
+    arguments = ["retrain", str(out), "--photos", str(photos.root), "--teacher", str(whole)]
+    arguments += ["--follow", "blocks", "--epochs", "1", "--batch", "4", "--size", "32"]
+    done = CliRunner().invoke(app, [*arguments, "--accelerator", "cpu", "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    end = load_network(out).state_dict()
+    assert torch.equal(end["features.4.conv.0.0.weight"], teacher.features[4].conv[0][0].weight)
+    assert not torch.equal(end["features.1.conv.1.weight"], teacher.features[1].conv[1].weight)

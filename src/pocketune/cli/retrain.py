@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,14 @@ from pocketune.errors import PocketuneError
 
 if TYPE_CHECKING:
     from torch import nn
+
+
+class Followed(str, Enum):
+    """Keys of ``pocketune.pruning.retraining.LEARNING_RATES``, which would import torch."""
+
+    predictions = "predictions"
+    blocks = "blocks"
+
 
 TEACHES = 1000
 """Classes of a network that begins from published weights and follows a teacher: ImageNet's."""
@@ -54,13 +63,27 @@ def retrain(
         str | None,
         typer.Option(
             metavar="FILE|imagenet",
-            help="Weights of the whole network, whose predictions are followed as well; or alone, "
-            "where the photos have other classes.",
+            help="Weights of the whole network, which is followed beside the photos' labels; or "
+            "alone, where they have other classes.",
             show_default="none",
         ),
     ] = None,
+    follow: Annotated[
+        Followed,
+        typer.Option(
+            help="What of the teacher: its predictions; or, after pruning, the maps behind its "
+            "blocks, for which a few hundred photos of any kind are enough.",
+        ),
+    ] = Followed.predictions,
     epochs: Annotated[int, typer.Option(metavar="N", help="Passes over the photos.")] = 10,
-    lr: Annotated[float, typer.Option(metavar="RATE", help="Highest learning rate.")] = 0.01,
+    lr: Annotated[
+        float | None,
+        typer.Option(
+            metavar="RATE",
+            help="Highest learning rate.",
+            show_default="0.01; 0.05 to follow blocks",
+        ),
+    ] = None,
     batch: Annotated[int, typer.Option(metavar="N", help="Images of a step, a device.")] = 32,
     size: Annotated[int, typer.Option(metavar="PIXELS", help="Side of the images.")] = 160,
     seed: Annotated[int, typer.Option(metavar="N", help="Of order and crops.")] = 0,
@@ -69,7 +92,7 @@ def retrain(
     ] = "auto",
     devices: Annotated[int, typer.Option(metavar="N", help="How many of them.")] = 1,
 ) -> None:
-    """Train all of a network again, on one processor or several GPUs.
+    """Train a network again, on one processor or several GPUs.
 
     After pruning, to win back what it has cost; or with TinyTL's lite residual modules in place,
     on the data that the network was pretrained on. The file that is written serves as --weights of
@@ -113,7 +136,7 @@ def retrain(
         student,
         dataset,
         out,
-        recipe=Recipe(epochs=epochs, lr=lr, batch=batch, size=size, seed=seed),
+        recipe=Recipe(epochs=epochs, lr=lr, batch=batch, size=size, follow=follow.value, seed=seed),
         teacher=whole,
         accelerator=accelerator,
         devices=devices,

@@ -15,18 +15,19 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from pocketune.compiler.loss import mean_loss
 from pocketune.compiler.trace import normalize
 from pocketune.data import ImageDataset, Loader
 from pocketune.device.schedule import CosineSchedule
 from pocketune.errors import PocketuneError
-from pocketune.networks import anatomy, save_network
+from pocketune.networks import save_network
 from pocketune.networks.recorded import check_saveable
+from pocketune.pruning.objectives import Blocks, Predictions
 
 HEADER = "pocketune.retraining"
 MOMENTUM = "momentum_buffer"
+LEARNING_RATES = {"predictions": 0.01, "blocks": 0.05}
+"""By what is followed of a teacher."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,14 @@ class Recipe:
 
     Attributes:
         epochs: passes over the photos.
-        lr: highest learning rate.
+        lr: highest learning rate; 0.01 where none is given, 0.05 to follow blocks.
         batch: images of a step, on each device.
         size: side of the images, in pixels.
         weight_decay: decay of weights, not of biases and norms.
         label_smoothing: share of the target that is spread over all classes.
-        distillation: share of the loss that follows the teacher, where there is one.
+        follow: what of the teacher: its `"predictions"`, or the maps behind its `"blocks"`, for
+            which a few hundred photos are enough; see `pocketune.pruning.objectives`.
+        distillation: share of the loss that follows the teacher's predictions, beside labels.
         temperature: by which the teacher's and the network's logits are divided.
         seed: of order and crops.
 
@@ -49,25 +52,34 @@ class Recipe:
     """
 
     epochs: int = 10
-    lr: float = 0.01
+    lr: float | None = None
     batch: int = 32
     size: int = 160
     weight_decay: float = 4e-5
     label_smoothing: float = 0.0
+    follow: str = "predictions"
     distillation: float = 0.5
     temperature: float = 2.0
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if self.follow not in LEARNING_RATES:
+            known = " or ".join(LEARNING_RATES)
+            raise PocketuneError(f"follow={self.follow!r} must be {known}")
         for name in ("epochs", "batch", "size"):
             if getattr(self, name) < 1:
                 raise PocketuneError(f"{name}={getattr(self, name)} must be at least 1")
-        for name in ("lr", "temperature"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise PocketuneError(f"{name}={getattr(self, name)} must be above 0")
+        for name, value in (("lr", self.highest_lr), ("temperature", self.temperature)):
+            if not 0 < value < float("inf"):
+                raise PocketuneError(f"{name}={value} must be above 0")
         for name in ("label_smoothing", "distillation"):
             if not 0 <= getattr(self, name) <= 1:
                 raise PocketuneError(f"{name}={getattr(self, name)} must lie in [0, 1]")
+
+    @property
+    def highest_lr(self) -> float:
+        """`lr`, or what suits that which is followed."""
+        return LEARNING_RATES[self.follow] if self.lr is None else self.lr
 
 
 def retrain(
@@ -80,7 +92,9 @@ def retrain(
     accelerator: str = "auto",
     devices: int = 1,
 ) -> list[float]:
-    """Train every parameter of `network`, in place, and write it to `out` after each epoch.
+    """Train a network again, in place, and write it to `out` after each epoch.
+
+    All of its parameters; to follow the blocks of a teacher, those up to the last pruned block.
 
     A run that was stopped goes on from its last whole epoch when it is called again with the
     same arguments: beside `out` lies `out` with the suffix `.progress.safetensors` until it ends.
@@ -92,9 +106,7 @@ def retrain(
             nothing to it and a teacher is needed, which it then follows alone.
         out: a `.safetensors` file, which `create_network` and the commands take as weights.
         recipe: how; the defaults of `Recipe` where none is given.
-        teacher: the unpruned network, with as many classes; the loss then is partly the
-            divergence of its predictions (Hinton et al., Distilling the Knowledge in a Neural
-            Network, 2015).
+        teacher: the unpruned network, which is followed as the recipe says.
         accelerator: `"cpu"`, `"cuda"` or `"auto"`, as Lightning Fabric takes it.
         devices: how many of them; each takes batches of its own.
 
@@ -102,9 +114,9 @@ def retrain(
         The mean loss of each epoch that this call has trained.
 
     Raises:
-        PocketuneError: for an adapted network or one that cannot be saved in `out`, photos of
-            other classes without a teacher, a teacher of other classes, progress of another
-            recipe, or where Lightning Fabric is not installed.
+        PocketuneError: for an adapted network or one that cannot be saved in `out`, photos and a
+            teacher that do not go with it, progress of another recipe, or where Lightning Fabric
+            is not installed.
     """
     recipe, out = recipe or Recipe(), Path(out)
     if hasattr(network, "method"):
@@ -113,17 +125,18 @@ def retrain(
             "one that it was adapted from"
         )
     check_saveable(network, out)
-    share = _teacher_share(network, photos, recipe, teacher)
+    objective = _objective(network, photos, recipe, teacher)
     fabric = _fabric(accelerator, devices)
     fabric.launch()
     progress = out.with_suffix(".progress.safetensors")
-    optimizer = _optimizer(network, recipe)
+    optimizer = _optimizer(objective.model, recipe)
     loader = _loader(photos, recipe, fabric.global_rank, fabric.world_size)
-    schedule = CosineSchedule(recipe.lr, recipe.epochs * len(loader))
-    model, wrapped = fabric.setup(network, optimizer)
+    schedule = CosineSchedule(recipe.highest_lr, recipe.epochs * len(loader))
+    fabric.to_device(network)  # all of it, where a part is trained
+    model, wrapped = fabric.setup(objective.model, optimizer)
     first = _resume(progress, network, optimizer, recipe)
-    if teacher is not None:
-        teacher = fabric.to_device(teacher.eval().requires_grad_(False))
+    if objective.teacher is not None:
+        fabric.to_device(objective.teacher.eval().requires_grad_(False))
     losses = []
     for epoch in range(first, recipe.epochs):
         model.train()
@@ -133,7 +146,7 @@ def retrain(
         for step, (images, labels) in enumerate(_batches(network, loader, epoch, fabric)):
             for group in wrapped.param_groups:
                 group["lr"] = schedule(epoch * len(loader) + step)
-            loss = _loss(model(images), labels, images, teacher, share, recipe)
+            loss = objective.loss(model(images), images, labels)
             wrapped.zero_grad()
             fabric.backward(loss)
             wrapped.step()
@@ -148,30 +161,19 @@ def retrain(
     return losses
 
 
-def _teacher_share(
+def _objective(
     network: nn.Module, photos: ImageDataset, recipe: Recipe, teacher: nn.Module | None
-) -> float:
-    """Share of the loss that follows the teacher: all of it, where labels mean nothing."""
-    classes = _classes(network)
-    if teacher is not None and _classes(teacher) != classes:
-        raise PocketuneError(
-            f"the teacher has {_classes(teacher)} classes and the network {classes}; give the "
-            "network that it was pruned from"
-        )
-    if len(photos.classes) == classes:
-        return recipe.distillation if teacher is not None else 0.0
-    if teacher is None:
-        raise PocketuneError(
-            f"the photos have {len(photos.classes)} classes and the network {classes}: give the "
-            "unpruned network as teacher, which needs no labels, or photos of the same classes"
-        )
-    return 1.0
-
-
-def _classes(network: nn.Module) -> int:
-    layer = network.get_submodule(anatomy(network).classifier[-1])
-    assert isinstance(layer, nn.Linear)
-    return layer.out_features
+) -> Predictions | Blocks:
+    if recipe.follow == "blocks":
+        return Blocks(network, teacher)
+    return Predictions(
+        network,
+        photos,
+        teacher,
+        share=recipe.distillation,
+        temperature=recipe.temperature,
+        label_smoothing=recipe.label_smoothing,
+    )
 
 
 def _fabric(accelerator: str, devices: int) -> Any:
@@ -191,7 +193,7 @@ def _optimizer(network: nn.Module, recipe: Recipe) -> torch.optim.SGD:
         {"params": [p for p in parameters if p.ndim > 1], "weight_decay": recipe.weight_decay},
         {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
     ]
-    return torch.optim.SGD(groups, lr=recipe.lr, momentum=0.9, nesterov=True)
+    return torch.optim.SGD(groups, lr=recipe.highest_lr, momentum=0.9, nesterov=True)
 
 
 def _loader(photos: ImageDataset, recipe: Recipe, rank: int, world: int) -> Loader:
@@ -208,27 +210,6 @@ def _batches(
     for batch in loader.epoch(epoch):
         images = normalize(torch.from_numpy(batch.images), norm.mean, norm.std)
         yield fabric.to_device((images, torch.from_numpy(batch.labels)))
-
-
-def _loss(
-    logits: Tensor,
-    labels: Tensor,
-    images: Tensor,
-    teacher: nn.Module | None,
-    share: float,
-    recipe: Recipe,
-) -> Tensor:
-    """The labels' own loss and the divergence from the teacher, whose gradients are of one size."""
-    loss = logits.new_zeros(())
-    if share < 1:
-        loss = (1 - share) * mean_loss(logits, labels, recipe.label_smoothing)
-    if teacher is not None and share > 0:
-        with torch.no_grad():
-            wanted = F.log_softmax(teacher(images) / recipe.temperature, 1)
-        given = F.log_softmax(logits / recipe.temperature, 1)
-        apart = F.kl_div(given, wanted, reduction="batchmean", log_target=True)
-        loss = loss + share * recipe.temperature**2 * apart
-    return loss
 
 
 def _save(

@@ -1,0 +1,169 @@
+"""What retraining aims at: labels and a teacher's predictions, or the maps of its blocks."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from pocketune.compiler.loss import mean_loss
+from pocketune.data import ImageDataset
+from pocketune.errors import PocketuneError
+from pocketune.networks import anatomy
+
+
+class Predictions:
+    """The labels' own loss, and the divergence from the teacher's predictions.
+
+    Hinton et al., Distilling the Knowledge in a Neural Network, 2015; both parts have gradients of
+    one size.
+
+    Args:
+        network: all of it is trained.
+        photos: labelled images. Where they have other classes than the network, the teacher is
+            followed alone.
+        teacher: with as many classes as the network, or None.
+        share: of the loss, for the teacher where there are labels as well.
+        temperature: by which logits are divided.
+        label_smoothing: as of `mean_loss`.
+
+    Attributes:
+        model: what is trained; `loss` takes what it gives.
+        teacher: what is compared with, to be brought to the model's device.
+
+    Raises:
+        PocketuneError: for photos of other classes without a teacher, or a teacher of others.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        photos: ImageDataset,
+        teacher: nn.Module | None,
+        *,
+        share: float,
+        temperature: float,
+        label_smoothing: float,
+    ) -> None:
+        classes = _classes(network)
+        if teacher is not None and _classes(teacher) != classes:
+            raise PocketuneError(
+                f"the teacher has {_classes(teacher)} classes and the network {classes}; give the "
+                "network that it was pruned from"
+            )
+        labelled = len(photos.classes) == classes
+        if not labelled and teacher is None:
+            raise PocketuneError(
+                f"the photos have {len(photos.classes)} classes and the network {classes}: give "
+                "the unpruned network as teacher, which needs no labels, or photos of the same "
+                "classes"
+            )
+        self.model: nn.Module = network
+        self.teacher = teacher
+        self._share = share if labelled else 1.0
+        self._temperature, self._label_smoothing = temperature, label_smoothing
+
+    def loss(self, output: Tensor, images: Tensor, labels: Tensor) -> Tensor:
+        """Of logits (N, classes)."""
+        share = 0.0 if self.teacher is None else self._share
+        loss = output.new_zeros(())
+        if share < 1:
+            loss = (1 - share) * mean_loss(output, labels, self._label_smoothing)
+        if self.teacher is not None and share > 0:
+            with torch.no_grad():
+                wanted = F.log_softmax(self.teacher(images) / self._temperature, 1)
+            given = F.log_softmax(output / self._temperature, 1)
+            apart = F.kl_div(given, wanted, reduction="batchmean", log_target=True)
+            loss = loss + share * self._temperature**2 * apart
+        return loss
+
+
+class Blocks:
+    """The maps behind the pruned blocks, which are to be the teacher's.
+
+    What comes behind the last pruned block is not trained, so that a few photos cannot spoil what
+    it knows (the reconstruction of He, Zhang and Sun, Channel Pruning for Accelerating Very Deep
+    Neural Networks, ICCV 2017, by gradients and for all blocks at once). Labels are not needed.
+
+    Args:
+        network: a pruned one.
+        teacher: the network that it was pruned from.
+
+    Attributes:
+        model: the part that is trained; `loss` takes what it gives.
+        teacher: the same part of the teacher.
+
+    Raises:
+        PocketuneError: without a teacher, or if no block of the network was pruned.
+    """
+
+    def __init__(self, network: nn.Module, teacher: nn.Module | None) -> None:
+        if teacher is None:
+            raise PocketuneError(
+                "following a teacher's blocks needs one: give the unpruned network as teacher"
+            )
+        pruned = tuple(network.config.hidden)  # type: ignore[union-attr, arg-type]
+        if not pruned:
+            raise PocketuneError(
+                "no block of this network was pruned: let it follow a teacher's predictions"
+            )
+        self.model: nn.Module = _Start(network, pruned)
+        self.teacher: nn.Module | None = _Start(teacher, pruned)
+
+    def loss(self, output: list[Tensor], images: Tensor, labels: Tensor) -> Tensor:  # noqa: ARG002
+        """Sum over blocks of the squared error of a map by the sum of its squares."""
+        assert self.teacher is not None
+        with torch.no_grad():
+            wanted = self.teacher(images)
+        errors = [
+            (own - other).square().sum() / other.square().sum()
+            for own, other in zip(output, wanted, strict=True)
+        ]
+        return torch.stack(errors).sum()
+
+
+class _Start(nn.Module):
+    """A network as far as the last of these blocks; gives the maps behind all of them."""
+
+    def __init__(self, network: nn.Module, blocks: tuple[str, ...]) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList()
+        self._ends: list[int] = []
+        wanted = set(blocks)
+        for name, part in _in_order(network):
+            self.parts.append(part)
+            if name in wanted:
+                self._ends.append(len(self.parts))
+                wanted.remove(name)
+            if not wanted:
+                break
+
+    def forward(self, images: Tensor) -> list[Tensor]:
+        """Normalised images (N, 3, H, W) -> a map (N, C, h, w) for each block."""
+        x, maps = images, []
+        for count, part in enumerate(self.parts, 1):
+            x = part(x)
+            if count in self._ends:
+                maps.append(x)
+        return maps
+
+
+def _in_order(network: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Blocks and single layers by name, as they run one after the other."""
+    blocks = {block.name for block in anatomy(network).blocks}
+    order: list[tuple[str, nn.Module]] = []
+
+    def walk(name: str, module: nn.Module) -> None:
+        if name not in blocks and any(block.startswith(f"{name}.") for block in blocks):
+            for child, part in module.named_children():
+                walk(f"{name}.{child}", part)
+        else:
+            order.append((name, module))
+
+    for name, module in network.named_children():
+        walk(name, module)
+    return order
+
+
+def _classes(network: nn.Module) -> int:
+    layer = network.get_submodule(anatomy(network).classifier[-1])
+    assert isinstance(layer, nn.Linear)
+    return layer.out_features

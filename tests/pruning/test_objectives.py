@@ -1,0 +1,36 @@
+"""What retraining aims at."""
+
+import pytest
+import torch
+
+from pocketune.methods import TinyTL
+from pocketune.networks import anatomy, create_network, list_networks
+from pocketune.pruning.objectives import Blocks
+from pocketune.surgery import prune
+
+
+@pytest.mark.parametrize(
+    ("name", "modules"), [*((name, False) for name in list_networks()), ("mobilenet_v2", True)]
+)
+def test_the_start_of_a_network_gives_the_maps_of_its_blocks(name, modules):
+    torch.manual_seed(0)
+    teacher = create_network(name, classes=3).eval()
+    if modules:
+        teacher = TinyTL().insert_modules(teacher).eval()
+    names = [block.name for block in anatomy(teacher).blocks]
+    ratios = dict.fromkeys((names[1], names[4]), 0.5)
+    pruned = prune(teacher, ratios, importance="weight").eval()
+
+    expected = []
+    for path in ratios:
+        pruned.get_submodule(path).register_forward_hook(lambda *seen: expected.append(seen[-1]))
+    images = torch.randn(2, 3, 64, 64)
+    with torch.no_grad():
+        pruned(images)
+        maps = list(expected)
+        objective = Blocks(pruned, teacher)
+        found = objective.model(images)
+        assert len(found) == len(maps) == 2
+        assert all(map(torch.equal, found, maps))
+        assert objective.loss(found, images, torch.zeros(2)) > 0
+        assert objective.loss(objective.teacher(images), images, torch.zeros(2)) == 0
