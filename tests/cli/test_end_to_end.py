@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import os
 import shlex
 import signal
@@ -27,7 +28,7 @@ from .conftest import Process, command, environment
 
 SIZE, EPOCHS = 64, 8
 NETWORK_OPTIONS = [
-    *("--network", "mobilenet_v2", "--width", "0.1", "--method", "full"),
+    *("--network", "mobilenet_v2", "--width", "0.1", "--method", "blocks"),
     *("--size", SIZE, "--batch", "4"),
 ]
 
@@ -39,7 +40,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_photos(folder / "photos")
     done = subprocess.run(
         command(
-            *("train", "photos", *NETWORK_OPTIONS, "--epochs", EPOCHS, "--lr", "0.01"),
+            *("train", "photos", *NETWORK_OPTIONS, "--epochs", EPOCHS, "--lr", "0.003"),
             *("--out", "run", "--engine", "torch"),
         ),
         capture_output=True,
@@ -49,7 +50,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
         env=environment(),
     )
     assert done.returncode == 0, done.stderr
-    assert "made a kit of mobilenet_v2: 64 px, batch 4, method full" in done.stdout
+    assert "made a kit of mobilenet_v2: 64 px, batch 4, method blocks" in done.stdout
     assert done.stderr == (
         "warning: mobilenet_v2 starts from random values; name pretrained ones with --weights\n"
     )
@@ -73,7 +74,7 @@ def call(workplace: Path, *arguments: object) -> str:
 
 def test_a_network_learns_the_photos(workplace: Path) -> None:
     losses = [line["loss"] for line in lines(workplace / "run", "epoch")]
-    assert losses[-1] < 0.8 * losses[0]
+    assert losses[-1] < 0.7 * math.log(3)  # what guessing among three classes gives
     told = json.loads(call(workplace, "evaluate", "run", "photos", "--json"))
     assert told["images"] == 30
 
