@@ -33,9 +33,23 @@ def test_names_and_options(names, blocks, options, method):
         ("bias+last", ["norm=all"], r"none of the methods bias\+last has the option norm"),
         ("mobiletl", ["norm"], "'norm' is not of the form NAME=VALUE"),
         ("mobiletl", ["=all"], "'=all' is not of the form NAME=VALUE"),
+        ("gradfilter", ["layers=,"], "'layers=,' is not of the form NAME=VALUE"),
+        (
+            "gradfilter",
+            ["alignment=paper,natural"],
+            r"alignment=\['paper', 'natural'\] must be one",
+        ),
+        ("mobiletl", ["signed=no"], "signed='no' must be true or false"),
+        ("mobiletl", ["blocks=true"], "blocks=True must be a whole number"),
         ("mobiletl", ["norm=inner"], "norm='inner' is unknown"),
     ],
 )
 def test_what_makes_no_method(names, options, message):
     with pytest.raises(PocketuneError, match=message):
         parse_method(names, None, options)
+
+
+def test_batch_and_size_of_the_command_are_those_of_a_method_that_measures():
+    given = parse_method("blocks+gradfilter", None, ["size=48"], batch=2, size=32)
+    assert given == TopBlocks() + GradientFilter(batch=2, size=48)
+    assert parse_method("blocks", 2, None, batch=2, size=32) == TopBlocks(2)

@@ -1,5 +1,6 @@
 """A frozen part in 8 bits: near enough to float32, or kept in it."""
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,17 @@ from pocketune.compiler.feature_error import Judge, relative_error, run_features
 from pocketune.compiler.liveness import fused_peak, order_for_memory
 from pocketune.compiler.qdq import MinMax, Percentile, StaticQuantiser
 from pocketune.compiler.quantise import quantise_features
+from pocketune.data import Loader, load_splits
+from pocketune.device.exporter import export
 from pocketune.device.graph import Graph
 from pocketune.device.kit import Kit
 from pocketune.device.manifest import FEATURES
 from pocketune.device.onnx_engine import OnnxEngine
 from pocketune.device.quantisation import Quantisation
+from pocketune.device.runtime import open_session
 from pocketune.errors import PocketuneError
 from pocketune.methods import FullFineTune, LastLayer, TopBlocks, adapt
+from pocketune.networks import create_network
 
 from .networks import tiny
 
@@ -250,3 +255,30 @@ def test_compiling_twice_gives_the_same_kit(tmp_path: Path) -> None:
     options: Any = {"batch": 2, "size": SIZE, "frozen_bits": 8, "calibration": pictures()}
     kits = [compile(network, tmp_path / name, **options) for name in ("a", "b")]
     assert kits[0].identity == kits[1].identity
+
+
+def test_a_kit_that_computes_with_integers_is_exported(shared_data: Path, tmp_path: Path) -> None:
+    """Real weights and photos: elsewhere few roundings fall the other way in float32."""
+    with zipfile.ZipFile(
+        shared_data / "classification" / "oxford_flowers_12cls_224.zip"
+    ) as archive:
+        archive.extractall(tmp_path)
+    photos = load_splits(tmp_path / "test", val_fraction=0.0).train
+    loader = Loader(photos.subset(range(0, len(photos), 6)), size=96, batch=40, train=False)
+    batch = next(iter(loader.epoch(0)))
+    weights = shared_data / "weights" / "mbv2-w0.35.float32.safetensors"
+    network = create_network("mobilenet_v2", weights=weights, width=0.35)
+    kit = compile(
+        adapt(network, LastLayer()),
+        tmp_path / "kit",
+        batch=2,
+        size=96,
+        frozen_bits=8,
+        calibration=Calibration(batch.images, batch.labels),
+    )
+    assert kit.manifest.quantisation.float_layers == 0
+    session = open_session(export(kit.path, tmp_path / "m.onnx"), as_written=False, integers=True)
+    images = batch.images[:4]
+    (logits,) = session.run(["logits"], {"images": images})
+    expected = OnnxEngine(kit, kit.state()).predict(images)
+    assert np.abs(logits - expected).max() < 1e-4 * np.abs(expected).max()

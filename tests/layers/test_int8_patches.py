@@ -27,3 +27,14 @@ def test_the_largest_magnitude_is_exact_and_zero_stays_zero() -> None:
     whole, scale = to_int8(torch.zeros(3))
     assert whole.tolist() == [0, 0, 0]
     assert scale == 1
+
+
+def test_bfloat16_is_rounded_in_float32() -> None:
+    torch.manual_seed(0)
+    for _ in range(100):
+        x = torch.randn(64).bfloat16()
+        whole, scale = to_int8(x)
+        found = from_int8(whole, scale)
+        assert ((found - x.float()).abs() <= scale / 2 * (1 + 1e-5)).all()
+        assert in_int8(x).dtype == torch.bfloat16
+        torch.testing.assert_close(in_int8(x), found.bfloat16())

@@ -49,3 +49,11 @@ def test_spreads_without_rounding_into_the_next_patch(size: int) -> None:
     values = torch.arange(count, dtype=torch.float32).view(1, 1, count, 1)
     found = patch_spread(values, Patches((size, 1), (0, 0), (count, 1)), (size * count, 1))
     assert torch.equal(found.flatten(), (torch.arange(size * count) // size).float())
+
+
+def test_a_patch_far_larger_than_the_map_takes_the_memory_of_the_map() -> None:
+    whole = Patches((10**9, 10**9), (-5, 0), (1, 1))
+    x = torch.arange(6.0).view(1, 1, 2, 3)
+    assert patch_sum(x, whole).item() == 15
+    assert patch_mean(x, whole).item() == 2.5
+    assert patch_spread(torch.tensor([[[[7.0]]]]), whole, (2, 3)).flatten().tolist() == [7.0] * 6

@@ -136,3 +136,9 @@ def test_filtering_leaves_a_signal_in_real_gradients(
     assert mean(shares[name] for name in depthwise) == pytest.approx(energy, abs=0.001)
     found = gradient_snr(pretrained, GradientFilter(2, layers=4), images, labels)
     assert all(snr.kernel > 0 for snr in found if shares[snr.layer] == pytest.approx(1))
+
+
+def test_named_layers_are_told_as_the_gradient_passes_them() -> None:
+    names = ("features.18.0", "features.17.conv.2")
+    found = gradient_snr(network(), GradientFilter(2, layers=names), *noise())
+    assert tuple(snr.layer for snr in found) == names

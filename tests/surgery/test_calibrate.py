@@ -118,6 +118,16 @@ def test_observed_formats_are_those_of_the_images() -> None:
     assert not input_formats(trains_all)
 
 
+def test_its_values_can_be_loaded_into_another() -> None:
+    first = calibrate(adapt(network("mobilenet_v2"), LastLayer()), images().split(4)).eval()
+    torch.manual_seed(1)
+    other = calibrate(adapt(network("mobilenet_v2"), LastLayer()), [images(2)]).eval()
+    with torch.no_grad():
+        assert not torch.equal(other(images(4)), first(images(4)))
+        other.load_state_dict(first.state_dict())
+        assert torch.equal(other(images(4)), first(images(4)))
+
+
 def test_it_can_be_copied_and_moved() -> None:
     calibrated = calibrate(adapt(network("mcunet_5fps"), LastLayer()), images().split(4)).eval()
     with torch.no_grad():

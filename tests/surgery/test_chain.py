@@ -145,3 +145,18 @@ def test_a_network_without_blocks_stays_as_it_is() -> None:
     plain = nn.Sequential(conv, nn.ReLU(), FilteredConv2d(3, 3, 1))
     assert chain_filters(plain) == ()
     assert not conv.passes_pooled
+
+
+class InTraining(nn.Module):
+    """Like stochastic depth: reads the shape of a map, in training alone."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * torch.ones(x.shape[0], 1, 1, 1) if self.training else x
+
+
+def test_what_only_runs_in_training_is_tried_too() -> None:
+    foreign = network("mobilenet_v2")
+    foreign.features[17].add_module("drop", InTraining())
+    foreign.features[17].forward = lambda x: foreign.features[17].drop(foreign.features[17].conv(x))
+    adapted = adapt(foreign, GradientFilter(layers=4))
+    assert adapted.train()(torch.randn(2, 3, 50, 64)).shape == (2, 4)

@@ -8,6 +8,7 @@ errors alone.
 from __future__ import annotations
 
 import io
+import logging
 import os
 import signal
 import sys
@@ -153,6 +154,9 @@ def main() -> None:
     """Run the command that the process's arguments name, and exit with its code."""
     warnings.filterwarnings("ignore", module="PIL")  # what it finds odd about photos
     warnings.showwarning = _show_warning
+    log = logging.getLogger("pocketune")
+    log.setLevel(logging.INFO)
+    log.addHandler(_Notes())
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # file names need not be valid text
             stream.reconfigure(errors="backslashreplace")
@@ -168,6 +172,13 @@ def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__
     """One line for what the user should know; where in the code it was said is no matter."""
     if issubclass(category, UserWarning):
         tell(f"warning: {message}")
+
+
+class _Notes(logging.Handler):
+    """What was found on the way, such as why a layer is filtered."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        tell(f"note: {record.getMessage()}")
 
 
 def _flush() -> None:

@@ -99,7 +99,7 @@ def build(
     build_kit(
         out,
         network=network,
-        method=parse_method(method, blocks, method_option),
+        method=parse_method(method, blocks, method_option, batch=batch, size=size),
         weights=weights,
         width=width,
         padding=padding.value,

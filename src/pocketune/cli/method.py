@@ -14,13 +14,16 @@ if TYPE_CHECKING:
     from pocketune.methods import Method
 
 
-def parse_method(names: str, blocks: int | None, options: Iterable[str] | None) -> Method:
+def parse_method(
+    names: str, blocks: int | None, options: Iterable[str] | None, **step: int
+) -> Method:
     """One method, or the sum of several.
 
     Args:
         names: a method's name, or several with ``+`` between them.
         blocks: short for the option ``blocks=...``.
         options: each ``NAME=VALUE``; in a sum, for all methods that have an option of that name.
+        step: ``batch`` and ``size`` of the images, for methods that measure with them.
 
     Raises:
         PocketuneError: there is no such method, or none of them has such an option.
@@ -31,17 +34,16 @@ def parse_method(names: str, blocks: int | None, options: Iterable[str] | None) 
     knobs = dict(_parse_option(option) for option in options or ())
     if blocks is not None:
         knobs["blocks"] = blocks
-    first, *others = names.split("+")
-    if not others:
-        return create_method(first, **knobs)
     terms, unknown = [], set(knobs)
-    for name in (first, *others):
+    several = "+" in names
+    for name in names.split("+"):
         known = method_to_dict(create_method(name)).keys()
-        terms.append(create_method(name, **{k: v for k, v in knobs.items() if k in known}))
+        given = {k: v for k, v in knobs.items() if k in known or not several}
+        terms.append(create_method(name, **{k: v for k, v in step.items() if k in known} | given))
         unknown -= known
-    if unknown:
+    if several and unknown:
         raise PocketuneError(f"none of the methods {names} has the option {min(unknown)}")
-    return Sum(tuple(terms))
+    return Sum(tuple(terms)) if several else terms[0]
 
 
 def _parse_option(text: str) -> tuple[str, Any]:
@@ -50,7 +52,7 @@ def _parse_option(text: str) -> tuple[str, Any]:
     ``layers=stem.0,head.0`` is a list of two words; one of one has a comma at its end.
     """
     name, equals, value = text.partition("=")
-    if not (name and equals and value):
+    if not (name and equals and value.strip(",")):
         raise PocketuneError(f"--method-option {text!r} is not of the form NAME=VALUE")
     try:
         return name, json.loads(value.lower() if value.lower() in ("true", "false") else value)

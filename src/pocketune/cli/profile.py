@@ -87,7 +87,7 @@ def profile(
         from pocketune.networks import create_network
 
     created = create_network(network, width=width, classes=classes)
-    adapted = adapt(created, parse_method(method, blocks, method_option))
+    adapted = adapt(created, parse_method(method, blocks, method_option, batch=batch, size=size))
     if published is not None:
         counted = published_memory(adapted, published.value, batch=batch, size=size)
         print_published(counted, by=by.value, as_json=as_json)

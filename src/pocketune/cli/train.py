@@ -286,7 +286,11 @@ def train(
     }
     if network is None:
         path = Path(kit) if kit else default_kit()
-        _tell(_train(path, photos, out, how, _engines(engine, device)))
+        from pocketune.device.run_folder import NETWORK
+
+        values = path / NETWORK  # of a run by PyTorch, or put there by kit build --save-network
+        beside = values if values.is_file() else None
+        _tell(_train(path, photos, out, how, _engines(engine, device, beside)))
         return
     _check(photos, out, how)
     made = {

@@ -41,6 +41,7 @@ ATTEMPTS = 6
 gradient goes, passes with other images; a wrong graph fails with any."""
 
 LEARNING_RATE = 0.01
+"""Of gradients of norm 1 at most; larger ones are scaled, for random values might diverge."""
 
 Images = NDArray[np.uint8]
 Tensors = dict[str, NDArray[np.float64]]
@@ -74,7 +75,13 @@ class Reference:
         self._optimizer = torch.optim.SGD(self._trained.values(), LEARNING_RATE)
 
     def step(
-        self, state: State, images: Images, labels: Labels, noise: State, jitter: float = 0.0
+        self,
+        state: State,
+        images: Images,
+        labels: Labels,
+        noise: State,
+        lr: float,
+        jitter: float = 0.0,
     ) -> Tensors:
         """Everything that a step from the values `state` gives.
 
@@ -90,6 +97,7 @@ class Reference:
         for name, parameter in self._trained.items():
             assert parameter.grad is not None
             values[f"gradient of {name}"] = _to_numpy(parameter.grad)
+        self._optimizer.param_groups[0]["lr"] = lr
         self._optimizer.step()
         for name, parameter in self._trained.items():
             values[f"updated {name}"] = _to_numpy(parameter)
@@ -165,9 +173,10 @@ def check_engine(
         for _ in range(ATTEMPTS):
             engine.load(before)
             images, labels = _smooth_images(rng, batch, size), _labels(rng, batch, classes, loss)
-            ours = _engine_step(engine, images, labels, np.random.default_rng(step))
+            ours, lr = _engine_step(engine, images, labels, np.random.default_rng(step))
             masks = draw_noise(noise, np.random.default_rng(step))
-            found.append(_deviation(ours, exact.step, rounding.step, before, images, labels, masks))
+            inputs = (before, images, labels, masks, lr)
+            found.append(_deviation(ours, exact.step, rounding.step, *inputs))
             if found[-1].share <= 1:
                 break
         worst = max(worst, min(found, key=_share), key=_share)
@@ -180,14 +189,17 @@ def check_engine(
 
 def _engine_step(
     engine: Engine, images: Images, labels: Labels, rng: np.random.Generator
-) -> Tensors:
+) -> tuple[Tensors, float]:
+    """Everything that a step gives, and its learning rate."""
     result = engine.gradients(images, labels, rng)
     values: dict[str, object] = {f"gradient of {n}": g for n, g in result.values.items()}
-    SGD(engine.parameters).step(result.values, lr=LEARNING_RATE)
+    norm = sum(float(np.square(g, dtype=np.float64).sum()) for g in result.values.values()) ** 0.5
+    lr = LEARNING_RATE / max(norm, 1.0)
+    SGD(engine.parameters).step(result.values, lr=lr)
     values["loss"] = result.loss
     values.update({f"updated {n}": p for n, p in engine.parameters.items()})
     values.update({f"new {n}": s for n, s in engine.statistics.items()})
-    return {name: np.array(value, np.float64) for name, value in values.items()}
+    return {name: np.array(value, np.float64) for name, value in values.items()}, lr
 
 
 def _deviation(

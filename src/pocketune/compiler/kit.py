@@ -6,13 +6,15 @@ import copy
 import os
 import tempfile
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import onnx
 import safetensors.numpy
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 import pocketune
@@ -121,7 +123,7 @@ def compile(
     manifest = replace(manifest, loss=loss)
     if rounded:
         manifest = replace(manifest, quantisation=Quantisation(activations=32))
-    with tempfile.TemporaryDirectory(prefix="pocketune-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="pocketune-") as scratch, _explained(scratch):
         files = _write_files(graphs, network, Path(scratch))
         kit = write_kit(Path(scratch) / "kit", manifest, files)
         check_engine(
@@ -138,6 +140,18 @@ def compile(
             manifest = _quantise(graphs.features, calibration, exact, manifest)
             onnx.save(graphs.features, Path(scratch) / FEATURES)
         return write_kit(out, manifest, files)
+
+
+@contextmanager
+def _explained(folder: str) -> Iterator[None]:
+    """Say where there was no room for a kit, instead of a traceback."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        raise PocketuneError(
+            f"{folder}, where the kit is made, cannot be written ({error}); make room there, or "
+            "name another place with the environment variable TMPDIR"
+        ) from error
 
 
 def _check_arguments(

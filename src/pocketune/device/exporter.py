@@ -94,8 +94,11 @@ def _check(file: Path, model: Model, engine: EngineFactory) -> None:
     shape = (_CHECKED_IMAGES, side, side, 3)
     images = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
     expected = engine(model.kit, model.state).predict(images)
+    quantisation = model.kit.manifest.quantisation
+    integers = quantisation is not None and quantisation.activations == 8
     try:
-        (logits,) = runtime.open_session(file, as_written=False).run(["logits"], {"images": images})
+        session = runtime.open_session(file, as_written=False, integers=integers)
+        (logits,) = session.run(["logits"], {"images": images})
     except Exception as error:  # the runtime's own types, which have no base in common
         raise PocketuneError(
             f"the kit {model.kit.path} cannot be exported: the runtime refuses the result "

@@ -150,7 +150,7 @@ def check_filter(patch: object, alignment: object, bits: object) -> None:
     """
     if not isinstance(patch, int) or isinstance(patch, bool) or patch < 1:
         raise PocketuneError(f"patch={patch!r} must be a whole number of at least 1")
-    if alignment not in ALIGNMENTS:
+    if not isinstance(alignment, str) or alignment not in ALIGNMENTS:
         raise PocketuneError(f"alignment={alignment!r} must be one of {', '.join(ALIGNMENTS)}")
     if bits not in (8, 32):
         raise PocketuneError(f"bits={bits!r} is not possible; gradients are filtered in 8 or 32")

@@ -17,15 +17,15 @@ from pocketune.layers.quantised_conv import LARGEST
 
 @register_operator("int8_scale(Tensor x) -> Tensor")
 def int8_scale(x: Tensor) -> Tensor:
-    """`max |x| / 127`, () of any shape; 1 where x is zero."""
-    scale = x.abs().amax() / LARGEST
+    """`max |x| / 127`, () of any shape, in float32 at least; 1 where x is zero."""
+    scale = _wide(x).abs().amax() / LARGEST
     return torch.where(scale == 0, torch.ones_like(scale), scale)
 
 
 def to_int8(x: Tensor) -> tuple[Tensor, Tensor]:
     """Whole numbers (int8) of the same shape, and their scale ()."""
     scale = int8_scale(x)
-    return (x / scale).round().to(torch.int8), scale
+    return (_wide(x) / scale).round().to(torch.int8), scale
 
 
 def from_int8(whole: Tensor, scale: Tensor) -> Tensor:
@@ -36,4 +36,9 @@ def from_int8(whole: Tensor, scale: Tensor) -> Tensor:
 def in_int8(x: Tensor) -> Tensor:
     """`from_int8(*to_int8(x))`, without the bytes in between."""
     scale = int8_scale(x)
-    return (x / scale).round() * scale
+    return ((_wide(x) / scale).round() * scale).to(x.dtype)
+
+
+def _wide(x: Tensor) -> Tensor:
+    """In float32 at least: in bfloat16 a quotient of 127 could come out as 128."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))

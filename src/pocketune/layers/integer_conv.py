@@ -5,6 +5,7 @@ that multiply uint8 by int8 without cutting sums off (VNNI and the like). Elsewh
 numbers are computed in float32, which is slower than a float32 convolution and only as exact.
 """
 
+import math
 from functools import cache
 from typing import Any
 
@@ -118,6 +119,19 @@ class IntegerConv2d(QuantisedConv2d):
             "",
         )
         return y
+
+    def get_extra_state(self) -> Tensor:
+        """Scale and zero of the input's and of the output's format; nan where that is float32."""
+        numbers = [*self.input_format, *(self.output_format or (math.nan, math.nan))]
+        return torch.tensor(numbers, dtype=torch.float64)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """The inverse; what was packed is of other values."""
+        scale, zero, output_scale, output_zero = state.tolist()
+        self.input_format = Uint8(scale, round(zero))
+        floats = math.isnan(output_scale)
+        self.output_format = None if floats else Uint8(output_scale, round(output_zero))
+        self._packed = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the packed kernel, which cannot be copied; it is packed again when needed."""

@@ -42,12 +42,27 @@ def patch_sum(x: Tensor, patches: Patches) -> Tensor:
 
 def patch_mean(x: Tensor, patches: Patches, divisor: int | None = None) -> Tensor:
     """Sum of each patch over `divisor`, or over the number of its elements that are on the map."""
+    patches = _on_map(patches, x.shape[2:])
     return _pool(x, patches.size, patches.start, patches.count, divisor)
 
 
 def patch_spread(values: Tensor, patches: Patches, shape: Sequence[int]) -> Tensor:
     """Each value all over its patch: (N, C, *patches.count) -> (N, C, *shape), zero elsewhere."""
+    patches = _on_map(patches, shape)
     return _spread(values, patches.size, patches.start, shape)
+
+
+def _on_map(patches: Patches, shape: Sequence[int]) -> Patches:
+    """The same patches; one that is alone in its row or column ends where the map does.
+
+    What it would hold beyond is zeros, which take memory all the same.
+    """
+    size, start = list(patches.size), list(patches.start)
+    for axis, length in enumerate(shape):
+        first, end = max(start[axis], 0), min(start[axis] + size[axis], length)
+        if patches.count[axis] == 1 and first < end:
+            size[axis], start[axis] = end - first, first
+    return Patches((size[0], size[1]), (start[0], start[1]), patches.count)
 
 
 def patch_elements(patches: Patches, shape: Sequence[int], like: Tensor) -> Tensor | int:

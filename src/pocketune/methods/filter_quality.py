@@ -75,7 +75,7 @@ def gradient_snr(
     factories = method.plan(network).replaced
     if not factories:
         raise PocketuneError(f"{method} names no layers; give their number, or their names")
-    layers = list(factories)
+    layers = [name for name, _ in network.named_modules() if name in factories]
     exact = _gradients(network, layers, {}, images, labels)
     filtered = _gradients(network, layers, factories, images, labels)
     return [_snr(name, exact[name], filtered[name]) for name in reversed(layers)]

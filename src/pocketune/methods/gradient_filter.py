@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -23,6 +24,9 @@ from pocketune.surgery import BRANCH, filter_convolution, parameters_under
 TRAINED, AUTO = "trained", "auto"
 
 
+_log = logging.getLogger(__name__)
+
+
 @register_method("gradfilter")
 @dataclass(frozen=True)
 class GradientFilter(Method):
@@ -37,7 +41,7 @@ class GradientFilter(Method):
     `TopBlocks(3) + GradientFilter(layers="trained")`. `"auto"` filters those for which this
     machine's measurements (`measure_filters`) say that it pays. Both leave out squeeze-excite's,
     whose maps have one pixel. They are settled when a network is adapted; its `method` has the
-    names of the layers.
+    names of the layers. Why `"auto"` filters a layer or does not is logged.
 
     Attributes:
         patch: rows and columns of a patch of a convolution's output.
@@ -116,6 +120,8 @@ class GradientFilter(Method):
                 batch=self.batch,
                 size=self.size,
             )
+            for choice in choices:
+                _log.info("%s", choice)
             names = tuple(choice.layer for choice in choices if choice.filtered)
         return replace(self, layers=names)
 

@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -10,6 +11,7 @@ from torch import nn
 
 from pocketune.errors import PocketuneError
 from pocketune.methods.plan import MethodConflict, Plan, check_frozen_bits
+from pocketune.networks.batch_norm import is_folded
 from pocketune.surgery import Factory, float_shapes, quantised, separate
 
 
@@ -164,6 +166,13 @@ def adapt(network: nn.Module, method: Method, *, frozen_bits: int | None = None)
     shapes = float_shapes(adapted)
     method = method.settle(adapted, method.plan(shapes))
     plan = complete_plan(method, shapes)
+    folded = [n for n, m in network.named_modules() if n in plan.batch_norms and is_folded(m)]
+    if folded:
+        warnings.warn(
+            f"{method} trains batch norms, {folded[0]} among them, that were folded away in the "
+            "weights: measure their statistics first, with restore_batch_norm(network, images)",
+            stacklevel=2,
+        )
     bits = frozen_bits or (8 if quantised(network) else plan.frozen_bits)
     replace(plan, frozen_bits=bits).apply(adapted)
     adapted.method = method  # type: ignore[assignment]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 from pocketune.errors import PocketuneError
 from pocketune.methods.method import Method, Sum
@@ -46,7 +46,8 @@ def create_method(name: str, **options: Any) -> Method:
     TopBlocks(blocks=3)
 
     Raises:
-        PocketuneError: if there is no such method, or it has no such option.
+        PocketuneError: if there is no such method, it has no such option, or the value is of
+            another kind.
     """
     method = _method_class(name)
     known = [field.name for field in fields(method)]  # type: ignore[arg-type]
@@ -54,6 +55,12 @@ def create_method(name: str, **options: Any) -> Method:
     if unknown:
         has = f"it has {', '.join(known)}" if known else "it has none"
         raise PocketuneError(f"method {name} has no option {unknown[0]}; {has}")
+    kinds = get_type_hints(method)
+    for option, value in options.items():
+        if kinds[option] is bool and not isinstance(value, bool):
+            raise PocketuneError(f"{option}={value!r} must be true or false")
+        if kinds[option] is int and (isinstance(value, bool) or not isinstance(value, int)):
+            raise PocketuneError(f"{option}={value!r} must be a whole number")
     return method(**options)
 
 

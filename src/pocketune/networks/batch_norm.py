@@ -30,6 +30,17 @@ class _Moments:
         self.count = total
 
 
+def is_folded(norm: nn.Module) -> bool:
+    """Whether this batch norm was folded away: it does nothing, and its statistics are no map's."""
+    if not isinstance(norm, nn.BatchNorm2d):
+        return False
+    mean, variance = norm.running_mean, norm.running_var
+    if mean is None or variance is None or variance.is_meta:
+        return False
+    identity = torch.ones_like(variance) - norm.eps
+    return not mean.any() and torch.equal(variance, identity)
+
+
 def restore_batch_norm(network: nn.Module, images: Iterable[Tensor]) -> nn.Module:
     """Measure the input of every batch norm, make that its running statistics, keep its function.
 

@@ -18,7 +18,7 @@ from pocketune.surgery.swap import swap
 Link = tuple[Layer, Layer]
 """A layer, and the one that alone reads what it makes."""
 
-_PROBE = (1, 3, 64, 64)
+_PROBE = (2, 3, 64, 64)
 """Shape of what a forward pass is tried with; a network that cannot take it stays as it is."""
 
 
@@ -126,13 +126,17 @@ def _trained_before(network: nn.Module, i: int) -> bool:
 
 
 def _runs(network: nn.Module, links: list[Link]) -> bool:
-    """Whether pooled maps pass through the network's own code where its anatomy says they do."""
-    probe = copy.deepcopy(network).eval()
+    """Whether pooled maps pass through the network's own code where its anatomy says they do.
+
+    Some code runs in training alone, such as stochastic depth.
+    """
+    probe = copy.deepcopy(network)
     _apply(probe, links)
     weight = next(probe.parameters())
     try:
         with torch.enable_grad():
-            probe(weight.new_zeros(_PROBE))
+            for training in (False, True):
+                probe.train(training)(weight.new_zeros(_PROBE))
     except (PocketuneError, RuntimeError, TypeError, AttributeError):
         return False
     return True
