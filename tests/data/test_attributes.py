@@ -129,6 +129,10 @@ class TestBadInput:
         message = self.refusal(write(images, rows))
         assert f"{value!r} for 'smiles' in line 4" in message
 
+    def test_more_values_than_titles(self, images):
+        said = self.refusal(write(images, ["a.png,1,0,1"]))
+        assert "more values than titles in line 2" in said
+
     @pytest.mark.parametrize("row", [("img/1.png", 1), ("img/1.png", 1, "", 0)])
     def test_no_value(self, images, row):
         assert "no value for 'smiles' in line 2" in self.refusal(write(images, [row]))

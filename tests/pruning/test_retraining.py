@@ -224,3 +224,37 @@ def test_the_command_follows_blocks(photos, tmp_path):
     end = load_network(out).state_dict()
     assert torch.equal(end["features.4.conv.0.0.weight"], teacher.features[4].conv[0][0].weight)
     assert not torch.equal(end["features.1.conv.1.weight"], teacher.features[1].conv[1].weight)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--batch", "1"], "batch=1 must be at least 2"),
+        (["--accelerator", "abacus"], "accelerator='abacus' with devices=1 cannot be had here"),
+        (["--teacher", "TEACHER"], "the teacher has 5 classes and the network 2"),
+    ],
+)
+def test_the_command_refuses(photos, tmp_path, arguments, said):
+    pytest.importorskip("lightning_fabric")
+    small, teacher = tmp_path / "small.safetensors", tmp_path / "teacher.safetensors"
+    save_network(network(), small)
+    save_network(create_network("mobilenet_v2", width=0.1, classes=5), teacher)
+    arguments = [str(teacher) if word == "TEACHER" else word for word in arguments]
+    command = ["retrain", str(small), "--photos", str(photos.root), "--out", str(small)]
+    done = CliRunner().invoke(app, [*command, "--size", "32", "--accelerator", "cpu", *arguments])
+    assert done.exit_code == 1
+    assert said in done.stderr
+
+
+def test_pruning_keeps_the_classes_of_the_weights(tmp_path):
+    weights, out = tmp_path / "weights.safetensors", tmp_path / "small.safetensors"
+    save_network(create_network("mobilenet_v2", width=0.1, classes=5), weights)
+    arguments = ["prune", "mobilenet_v2", "--width", "0.1", "--weights", str(weights)]
+    arguments += ["--importance", "weight", "--target", "110KB", "--size", "64", "--out", str(out)]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    assert load_network(out).config.classes == 5
+    done = CliRunner().invoke(
+        app, ["profile", "mobilenet_v2", "--width", "0.1", "--weights", str(out), "--size", "64"]
+    )
+    assert done.exit_code == 0, done.output

@@ -10,7 +10,18 @@ import typer
 
 from pocketune.cli.author import author_half
 from pocketune.cli.method import parse_method
-from pocketune.cli.options import Batch, Blocks, Json, Method, MethodOptions, Size, Width
+from pocketune.cli.options import (
+    Batch,
+    Blocks,
+    Json,
+    Method,
+    MethodOptions,
+    Padded,
+    Padding,
+    Size,
+    Weights,
+    Width,
+)
 
 
 class Optimizer(str, Enum):
@@ -45,6 +56,8 @@ def profile(
         ),
     ],
     width: Width = 1.0,
+    weights: Weights = None,
+    padding: Padded = Padding.symmetric,
     classes: Annotated[int, typer.Option(metavar="N", help="Outputs of the network.")] = 1000,
     method: Method = "blocks",
     blocks: Blocks = None,
@@ -86,7 +99,9 @@ def profile(
         from pocketune.methods import adapt
         from pocketune.networks import create_network
 
-    created = create_network(network, width=width, classes=classes)
+    created = create_network(
+        network, weights=weights, width=width, padding=padding.value, classes=classes
+    )
     adapted = adapt(created, parse_method(method, blocks, method_option, batch=batch, size=size))
     if published is not None:
         counted = published_memory(adapted, published.value, batch=batch, size=size)

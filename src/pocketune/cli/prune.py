@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pocketune.cli.author import author_half
+from pocketune.cli.method import parse_method
 from pocketune.cli.options import Padded, Padding, Weights, Width
 from pocketune.errors import PocketuneError
 
@@ -74,7 +75,6 @@ def prune(
     dataset = None if photos is None else load_splits(photos).train
     with author_half("pruning"):
         from pocketune.compiler.build import create_measured, spread_batches
-        from pocketune.methods import create_method
         from pocketune.networks import save_network
         from pocketune.pruning import plan_pruning
         from pocketune.surgery import prune as prune_network
@@ -82,7 +82,7 @@ def prune(
     created = create_measured(
         network, weights=weights, width=width, padding=padding.value, size=size, photos=dataset
     )
-    by = None if method is None else create_method(method)
+    by = None if method is None else parse_method(method, None, None)
     plan = plan_pruning(created, target, size=size, method=by)
     images = None if dataset is None else spread_batches(created, dataset, size)
     pruned = prune_network(created, plan.ratios, importance=importance.value, images=images)

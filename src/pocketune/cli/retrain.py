@@ -90,7 +90,7 @@ def retrain(
     accelerator: Annotated[
         str, typer.Option(metavar="NAME", help="cpu, cuda or auto, as Lightning Fabric's.")
     ] = "auto",
-    devices: Annotated[int, typer.Option(metavar="N", help="How many of them.")] = 1,
+    devices: Annotated[int, typer.Option(metavar="N", min=1, help="How many of them.")] = 1,
 ) -> None:
     """Train a network again, on one processor or several GPUs.
 
@@ -104,6 +104,7 @@ def retrain(
     with author_half("retraining"):
         from pocketune.methods import TinyTL
         from pocketune.networks import create_network, load_network
+        from pocketune.networks.recorded import recorded_classes
         from pocketune.pruning.retraining import Recipe
         from pocketune.pruning.retraining import retrain as retrain_network
 
@@ -116,7 +117,7 @@ def retrain(
         student = create_network(
             network,
             weights=weights,
-            classes=TEACHES if teacher else len(dataset.classes),
+            classes=(recorded_classes(weights) or TEACHES) if teacher else len(dataset.classes),
             width=width,
             padding=padding.value,
         )
@@ -125,6 +126,7 @@ def retrain(
         options = student.config.to_dict()  # type: ignore[operator, union-attr]
         for changed in ("hidden", "branches"):
             options.pop(changed, None)
+        options["classes"] = recorded_classes(teacher) or TEACHES
         whole = create_network(
             **options,
             weights=teacher,

@@ -24,6 +24,7 @@ from pocketune.networks import create_network, restore_batch_norm
 from pocketune.networks.files import read_state
 from pocketune.networks.folded import is_folded
 from pocketune.networks.int8 import INT8
+from pocketune.networks.recorded import recorded_classes
 from pocketune.surgery import (
     dequantise,
     float_shapes,
@@ -139,9 +140,16 @@ def create_measured(
     size: int,
     photos: ImageDataset | None,
 ) -> nn.Module:
-    """A network of ImageNet's classes; batch norms that were folded away are measured on photos."""
+    """A network of its weights' classes; batch norms that were folded away are measured on photos.
+
+    The classes are ImageNet's where the weights do not tell.
+    """
     created = create_network(
-        network, weights=weights, classes=_CLASSES, width=width, padding=padding
+        network,
+        weights=weights,
+        classes=recorded_classes(weights) or _CLASSES,
+        width=width,
+        padding=padding,
     )
     if _is_folded(weights):
         _measure_norms(created, photos, size, f"{weights} were folded away")

@@ -143,6 +143,11 @@ def _example(row: Sequence[str], line: int, columns: _Columns, name: str) -> Exa
     file = posixpath.normpath(cell("file", columns.file).replace("\\", "/"))
     if columns.label is not None:
         return Example(file, as_label(cell("label", columns.label)), part)
+    known = [columns.file, columns.split or 0, *columns.attributes.values()]
+    if any(row[max(known) + 1 :]):
+        raise PocketuneError(
+            f"{shown(name)} has more values than titles in line {line}; name every column, in order"
+        )
     return Example(file, "", part, read_attributes(row, line, columns.attributes, name))
 
 

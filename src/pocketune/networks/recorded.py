@@ -90,6 +90,14 @@ def _shapes(network: nn.Module) -> dict[str, tuple[int, ...]]:
     return {name: tuple(t.shape) for name, t in state.items() if not name.endswith(COUNTER)}
 
 
+def recorded_classes(weights: str | PathLike[str] | None) -> int | None:
+    """How many classes a file of `save_network` tells of; None for any other weights."""
+    if weights is None or not Path(weights).is_file():
+        return None
+    recorded = read_description(Path(weights))
+    return None if recorded is None else recorded[0].classes
+
+
 def read_description(path: Path) -> tuple[NetworkConfig, Normalization] | None:
     """What the header of a file says; None where it says nothing, or there is no such file.
 

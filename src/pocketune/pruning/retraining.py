@@ -66,9 +66,10 @@ class Recipe:
         if self.follow not in LEARNING_RATES:
             known = " or ".join(LEARNING_RATES)
             raise PocketuneError(f"follow={self.follow!r} must be {known}")
-        for name in ("epochs", "batch", "size"):
-            if getattr(self, name) < 1:
-                raise PocketuneError(f"{name}={getattr(self, name)} must be at least 1")
+        # a batch of one image has no statistics for norms
+        for name, least in (("epochs", 1), ("batch", 2), ("size", 1)):
+            if getattr(self, name) < least:
+                raise PocketuneError(f"{name}={getattr(self, name)} must be at least {least}")
         for name, value in (("lr", self.highest_lr), ("temperature", self.temperature)):
             if not 0 < value < float("inf"):
                 raise PocketuneError(f"{name}={value} must be above 0")
@@ -184,7 +185,13 @@ def _fabric(accelerator: str, devices: int) -> Any:
             "retraining needs lightning-fabric, which is not installed here; install it with: "
             'pip install "pocketune[retrain]"'
         ) from error
-    return Fabric(accelerator=accelerator, devices=devices)
+    try:
+        return Fabric(accelerator=accelerator, devices=devices)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise PocketuneError(
+            f"accelerator={accelerator!r} with devices={devices} cannot be had here "
+            f"({str(error).splitlines()[0]}); use accelerator 'cpu' and one device"
+        ) from error
 
 
 def _optimizer(network: nn.Module, recipe: Recipe) -> torch.optim.SGD:
