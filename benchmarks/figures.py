@@ -128,8 +128,9 @@ def _backward_flops(conv: nn.Module, side: int) -> int:
 def accuracy_memory() -> Figure:
     """Each method by the peak of a whole process and by its accuracy, a network a panel."""
     kept = sorted(RESULTS.glob("accuracy_*.json"))
-    figure = Figure(figsize=(5.5 * len(kept), 4.5), layout="constrained")
-    for axes, path in zip(figure.subplots(1, len(kept), squeeze=False)[0], kept, strict=True):
+    rows = -(-len(kept) // 2)
+    figure = Figure(figsize=(11, 4.5 * rows), layout="constrained")
+    for axes, path in zip(figure.subplots(rows, 2, squeeze=False).flat, kept, strict=False):
         for method, result in json.loads(path.read_text()).items():
             scores = result["top1"]["flowers"]
             axes.errorbar(

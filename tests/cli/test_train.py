@@ -174,6 +174,15 @@ class TestEngine:
         assert type(called["engine"]).__name__ == "TorchEngines"
         assert called["engine"]._device == "cuda"
 
+    def test_torch_goes_on_from_the_values_beside_a_kit(self, run, photos, called, tmp_path):
+        folder = tmp_path / "folder"
+        folder.mkdir()
+        run("train", photos, "--kit", folder, "--engine", "torch")
+        assert called["engine"]._source is None
+        (folder / NETWORK).touch()
+        run("train", photos, "--kit", folder, "--engine", "torch")
+        assert called["engine"]._source == folder / NETWORK
+
     @pytest.mark.parametrize(
         ("file", "options", "torch"),
         [
