@@ -1,12 +1,13 @@
 """Backward time and kept memory of single convolutions, filtered against PyTorch's own.
 
-    python benchmarks/bench_filter.py [--rounds 20] [--calls 6] [--threads 2]
+    python benchmarks/bench_filter.py [--rounds 20] [--calls 6] [--threads 2] [--device cpu]
 
 Channels last, variants in turns in one process, several calls a turn, medians. The first call of a
 turn finds the caches full of another variant's maps, and is reported apart. `full` is the layer's
 whole backward pass, from the gradient of its output to that of its input and kernel; `chained` is
 that of a layer between two other filtered ones, which takes and hands on gradients in patches.
-The allocator keeps freed memory. Takes a minute or three.
+The allocator keeps freed memory. Takes a minute or three. With `--device cuda` the results are
+written beside those of the processor.
 """
 
 from __future__ import annotations
@@ -48,30 +49,39 @@ def chained(conv: FilteredConv2d, x: Tensor) -> Callable[[], object]:
     """The same between two filtered layers, behind a ReLU: from patches to patches."""
     count = (-(-x.shape[2] // conv.patch), -(-x.shape[3] // conv.patch))
     patches = Patches((conv.patch, conv.patch), (0, 0), count)
-    carrier = channels_last(torch.zeros(*x.shape[:2], *count)).requires_grad_()
+    carrier = channels_last(x.new_zeros(*x.shape[:2], *count)).requires_grad_()
     before = PooledMap(x.detach(), carrier, patches).activated(nn.ReLU())
     conv.passes_pooled = True
     y = conv(before).carrier
-    g = channels_last(torch.randn(y.shape))
+    g = channels_last(torch.randn_like(y))
     return lambda: torch.autograd.grad(y, [carrier, conv.weight], g, retain_graph=True)
 
 
 def milliseconds(run: Callable[[], object]) -> float:
+    synchronize()
     start = time.perf_counter()
     run()
+    synchronize()
     return 1000 * (time.perf_counter() - start)
+
+
+def synchronize() -> None:
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
 
 
 def channels_last(x: Tensor) -> Tensor:
     return x.contiguous(memory_format=torch.channels_last)
 
 
-def measure(case: tuple[int, ...], rounds: int, calls: int) -> list[list[str]]:
+def measure(case: tuple[int, ...], rounds: int, calls: int, device: str) -> list[list[str]]:
     batch, inputs, outputs, height, width, kernel, groups = case
     options = {"padding": kernel // 2, "groups": groups, "bias": False}
-    exact = nn.Conv2d(inputs, outputs, kernel, **options).to(memory_format=torch.channels_last)
-    x = channels_last(torch.randn(batch, inputs, height, width)).requires_grad_()
-    g = channels_last(torch.randn(batch, outputs, height, width))
+    exact = nn.Conv2d(inputs, outputs, kernel, **options, device=device)
+    exact.to(memory_format=torch.channels_last)
+    x = torch.randn(batch, inputs, height, width, device=device)
+    x = channels_last(x).requires_grad_()
+    g = channels_last(torch.randn(batch, outputs, height, width, device=device))
     variants = {("exact", 1): backward(exact, x, g)}
     for patch in PATCHES:
         conv = FilteredConv2d.from_convolution(exact, patch=patch)
@@ -106,6 +116,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--calls", type=int, default=6)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
     keep_memory()
     torch.set_num_threads(options.threads)
@@ -114,7 +125,8 @@ def main() -> None:
     for name, case in CASES.items():
         batch, _, _, height, width, *_ = case
         shape = f"{batch} x {height} x {width}"
-        rows += [[name, shape, *row] for row in measure(case, options.rounds, options.calls)]
+        measured = measure(case, options.rounds, options.calls, options.device)
+        rows += [[name, shape, *row] for row in measured]
         print(*rows[-len(PATCHES) :], sep="\n", flush=True)
     header = [
         "convolution",
@@ -130,7 +142,10 @@ def main() -> None:
         "kept of the input",
     ]
     title = "Backward pass of a convolution with filtered gradients"
-    write("filter", title, f"{options.threads} threads.\n\n{table(header, rows)}")
+    if options.device == "cpu":
+        write("filter", title, f"{options.threads} threads.\n\n{table(header, rows)}")
+    else:
+        write("filter_cuda", title, f"{torch.cuda.get_device_name()}.\n\n{table(header, rows)}")
 
 
 if __name__ == "__main__":

@@ -39,3 +39,8 @@ def register_operator(
         return operator
 
     return register
+
+
+def implement_on_cuda(name: str, function: Callable[..., torch.Tensor]) -> None:
+    """Let an operator that is registered run another function on CUDA tensors."""
+    _library.impl(name, function, "CUDA")  # type: ignore[no-untyped-call]

@@ -2,19 +2,21 @@
 
 Both are operators of PyTorch's dispatcher (`torch.ops.pocketune.patch_pool`, `patch_spread`), so
 that a traced training step names them and the compiler can write them as it likes. They have no
-autograd of their own: the layers that use them say what their backward pass is.
+autograd of their own: the layers that use them say what their backward pass is. On CUDA devices
+they are Triton's kernels where Triton is installed, as it is with PyTorch for CUDA on Linux.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pocketune.layers.operators import register_operator
+from pocketune.layers.operators import implement_on_cuda, register_operator
 
 Pair = tuple[int, int]
 
@@ -151,3 +153,24 @@ def _misread(extent: Sequence[int], count: Sequence[int], shape: Sequence[int]) 
     return any(
         d in (c, 2 * c) and d != whole for d, c, whole in zip(shape, count, extent, strict=True)
     )
+
+
+def _pool_on_cuda(
+    x: Tensor, size: Pair, start: Sequence[int], count: Sequence[int], divisor: int | None
+) -> Tensor:
+    from pocketune.layers import triton_patches  # slow to import
+
+    return triton_patches.pool(x, size, start, count, divisor)
+
+
+def _spread_on_cuda(
+    values: Tensor, size: Pair, start: Sequence[int], shape: Sequence[int]
+) -> Tensor:
+    from pocketune.layers import triton_patches
+
+    return triton_patches.spread(values, size, start, shape)
+
+
+if find_spec("triton"):
+    implement_on_cuda("patch_pool", _pool_on_cuda)
+    implement_on_cuda("patch_spread", _spread_on_cuda)
