@@ -64,6 +64,34 @@ def test_the_gradient_is_the_ordinary_activations(layer: type[nn.Module]) -> Non
 
 
 @every
+@pytest.mark.parametrize("memory_format", FORMATS)
+def test_second_derivatives_pass_where_the_first_do(
+    layer: Layer, memory_format: torch.memory_format
+) -> None:
+    """Of the squared activation: the gradient of `y * y` has one in y, which is masked in turn."""
+    x = inputs(2, 5, 7, 3).detach().to(memory_format=memory_format).requires_grad_()
+    y = layer()(x)
+    (first,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), x, create_graph=True)
+    (third,) = torch.autograd.grad((second * y).sum(), x)
+    passes = gradient(layer(), x, torch.ones_like(x))
+    torch.testing.assert_close(second.detach(), 2 * passes, rtol=0, atol=0)
+    torch.testing.assert_close(third, 2 * passes, rtol=0, atol=0)
+
+
+@masked
+def test_second_derivatives_are_the_ordinary_activations(layer: type[nn.Module]) -> None:
+    x, weight = inputs(2, 5, 7, 3), torch.randn(2, 5, 7, 3, dtype=torch.float64)
+
+    def second(activation: nn.Module) -> Tensor:
+        y = activation(x * x - 1)
+        (first,) = torch.autograd.grad((weight * y.sin()).sum(), x, create_graph=True)
+        return torch.autograd.grad(first.square().sum(), x)[0]
+
+    torch.testing.assert_close(second(layer()), second(MASKED[layer]()))
+
+
+@every
 @pytest.mark.parametrize("shape", [(8, 6, 5, 4), (3, 5, 7, 3), (17,), (0, 3, 2, 2)])
 def test_keeps_one_bit_an_element(layer: Layer, shape: tuple[int, ...]) -> None:
     kept = []

@@ -88,7 +88,7 @@ class _Signed(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
         (packed,) = ctx.saved_tensors
-        return mask_gradient(gradient, packed, ctx.channels_last), None
+        return _mask(gradient, packed, ctx.channels_last), None
 
 
 class _Masked(torch.autograd.Function):
@@ -103,4 +103,24 @@ class _Masked(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
         (packed,) = ctx.saved_tensors
-        return mask_gradient(gradient, packed, ctx.channels_last), None
+        return _mask(gradient, packed, ctx.channels_last), None
+
+
+def _mask(gradient: Tensor, packed: Tensor, channels_last: bool) -> Tensor:
+    g: Tensor = _Mask.apply(gradient, packed, channels_last)  # type: ignore[no-untyped-call]
+    return g
+
+
+class _Mask(torch.autograd.Function):
+    """`mask_gradient`, which has no autograd of its own: linear, so its gradient is itself."""
+
+    @staticmethod
+    def forward(ctx: Any, gradient: Tensor, packed: Tensor, channels_last: bool) -> Any:
+        ctx.channels_last = channels_last
+        ctx.save_for_backward(packed)
+        return mask_gradient(gradient, packed, channels_last)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        (packed,) = ctx.saved_tensors
+        return _mask(gradient, packed, ctx.channels_last), None, None
