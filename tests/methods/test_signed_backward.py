@@ -4,13 +4,14 @@ import pytest
 from torch import nn
 
 from pocketune.errors import PocketuneError
-from pocketune.layers import SignedReLU6
+from pocketune.layers import SignedReLU, SignedReLU6
 from pocketune.methods import (
     BiasAndLast,
     LastLayer,
     Method,
     MobileTL,
     SignedBackward,
+    Sum,
     TopBlocks,
     adapt,
     method_from_dict,
@@ -50,13 +51,28 @@ def test_all_of_them_where_everything_is_trained(network):
     assert set(kinds.values()) == {SignedReLU6}
 
 
-def test_none_where_the_gradient_passes_none(network):
-    assert signed(network, LastLayer() + SignedBackward()) == set()
+def test_refused_where_the_gradient_passes_none(network):
+    with pytest.raises(PocketuneError, match=r"SignedBackward\(\) finds no ReLU, ReLU6 or h-swish"):
+        adapt(network, LastLayer() + SignedBackward())
 
 
-def test_what_another_method_replaces_stays(network):
-    both = MobileTL(blocks=2, signed=False) + SignedBackward()
-    assert activations(network, both) == activations(network, MobileTL(blocks=2, signed=False))
+@pytest.mark.parametrize("turn", [1, -1])
+def test_what_another_method_replaces_exactly_becomes_signed(network, turn):
+    exact = MobileTL(blocks=2, signed=False)
+    both = Sum((exact, SignedBackward())[::turn])
+    assert activations(network, both) == activations(network, MobileTL(blocks=2))
+
+
+def test_without_hard_swish():
+    network = create_network("mobilenet_v3_small", classes=3)
+    exact = MobileTL(blocks=1, signed=False, hard_swish=False)
+    adapted, alike = (
+        adapt(network, method)
+        for method in (exact + SignedBackward(), MobileTL(blocks=1, hard_swish=False))
+    )
+    kinds = [[type(module) for module in made.modules()] for made in (adapted, alike)]
+    assert kinds[0] == kinds[1]
+    assert SignedReLU in kinds[0]
 
 
 def test_to_plain_values_and_back():

@@ -2,7 +2,7 @@
 
 from pocketune.networks.branch import BRANCH, add_branches
 from pocketune.networks.modules import Factory
-from pocketune.surgery.activation import masked_activations, signed_activations
+from pocketune.surgery.activation import masked_activations, signed_activations, signed_after
 from pocketune.surgery.calibrate import calibrate, input_formats, observe_formats
 from pocketune.surgery.chain import chain_filters
 from pocketune.surgery.filter import filter_convolution
@@ -50,6 +50,7 @@ __all__ = [
     "quantised",
     "separate",
     "signed_activations",
+    "signed_after",
     "standardize_convolution",
     "swap",
     "train_only",

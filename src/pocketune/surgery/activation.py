@@ -4,12 +4,14 @@ from collections.abc import Iterable
 
 from torch import nn
 
-from pocketune.layers import MaskedReLU6, SignedHardswish, SignedReLU, SignedReLU6
+from pocketune.layers import MaskedReLU, MaskedReLU6, SignedHardswish, SignedReLU, SignedReLU6
 from pocketune.networks.modules import Factory
 
 SIGNED: dict[type[nn.Module], type[nn.Module]] = {
     nn.ReLU: SignedReLU,
     nn.ReLU6: SignedReLU6,
+    MaskedReLU: SignedReLU,
+    MaskedReLU6: SignedReLU6,
     nn.Hardswish: SignedHardswish,
 }
 """What has an approximate backward pass."""
@@ -24,6 +26,16 @@ def signed_activations(network: nn.Module, names: Iterable[str | None]) -> dict[
     """
     kinds = {name: type(network.get_submodule(name)) for name in names if name}
     return {name: _make(SIGNED[kind]) for name, kind in kinds.items() if kind in SIGNED}
+
+
+def signed_after(factory: Factory) -> Factory:
+    """A factory of the `Signed...` variant of what `factory` makes, where that has one."""
+
+    def make(old: nn.Module) -> nn.Module:
+        made = factory(old)
+        return SIGNED[type(made)]() if type(made) in SIGNED else made
+
+    return make
 
 
 def masked_activations(network: nn.Module, names: Iterable[str | None]) -> dict[str, Factory]:
