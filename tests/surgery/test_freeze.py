@@ -1,9 +1,15 @@
 """Freezing parameters and statistics."""
 
+import copy
+
+import pytest
 import torch
 from torch import nn
 
+from pocketune.errors import PocketuneError
 from pocketune.layers import FrozenBatchNorm2d, FrozenConv2d
+from pocketune.methods import TopBlocks, adapt
+from pocketune.networks import create_network
 from pocketune.networks.conv import SameConv2d
 from pocketune.surgery import (
     batch_norms,
@@ -11,6 +17,7 @@ from pocketune.surgery import (
     freeze_batch_norms,
     freeze_convolutions,
     parameters_under,
+    separate_batch_norms,
     train_only,
 )
 
@@ -108,3 +115,43 @@ def test_convolutions_that_pad_in_other_ways_stay() -> None:
     train_only(net, ())
     freeze_convolutions(net)
     assert [type(module) for module in net] == [nn.Conv2d, nn.Conv2d]
+
+
+@pytest.mark.parametrize("options", [{}, {"affine": False}, {"track_running_stats": False}])
+def test_synchronised_norms_become_ordinary_ones(options: dict[str, bool]) -> None:
+    net, x = network(), torch.randn(2, 3, 6, 6)
+    net[1] = nn.BatchNorm2d(4, 1e-3, 0.3, **options)
+    twin = nn.SyncBatchNorm.convert_sync_batchnorm(copy.deepcopy(net))
+    twin[3].eval()
+    before = twin.state_dict(keep_vars=True)
+    separate_batch_norms(twin)
+    assert [type(twin[1]), type(twin[3][1])] == [nn.BatchNorm2d] * 2
+    assert all(twin.state_dict(keep_vars=True)[name] is value for name, value in before.items())
+    assert [twin[1].training, twin[3][1].training] == [True, False]
+    net[3].eval()
+    assert torch.equal(twin(x), net(x))
+    assert all(map(torch.equal, twin.state_dict().values(), net.state_dict().values()))
+
+
+def test_synchronised_norms_are_frozen_as_others() -> None:
+    plain = create_network("mobilenet_v2", width=0.35, classes=3)
+    synchronised = nn.SyncBatchNorm.convert_sync_batchnorm(copy.deepcopy(plain))
+    x, kinds, values = torch.randn(2, 3, 32, 32), [], []
+    for net in (plain, synchronised):
+        adapted = adapt(net, TopBlocks(blocks=1))
+        kinds.append({name: type(module) for name, module in adapted.named_modules()})
+        values.append(adapted.eval()(x))
+    assert kinds[0] == kinds[1]
+    assert torch.equal(*values)
+    assert any(isinstance(module, nn.SyncBatchNorm) for module in synchronised.modules())
+
+
+class NormAct(nn.SyncBatchNorm):
+    """As timm's ``SyncBatchNormAct``."""
+
+
+def test_synchronised_norms_that_do_more_are_refused_by_name() -> None:
+    net = network()
+    net[3][1] = NormAct(4)
+    with pytest.raises(PocketuneError, match=r"3\.1 is a NormAct, which cannot be frozen"):
+        separate_batch_norms(net)

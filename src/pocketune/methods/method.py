@@ -12,7 +12,7 @@ from torch import nn
 from pocketune.errors import PocketuneError
 from pocketune.methods.plan import MethodConflict, Plan, check_frozen_bits
 from pocketune.networks.batch_norm import is_folded
-from pocketune.surgery import Factory, float_shapes, quantised, separate
+from pocketune.surgery import Factory, float_shapes, quantised, separate, separate_batch_norms
 
 
 class Method(ABC):
@@ -136,7 +136,8 @@ def adapt(network: nn.Module, method: Method, *, frozen_bits: int | None = None)
 
     The copy has `method`, settled, as an attribute besides those that `network` has. Parameters
     that are not trained have `requires_grad=False`, batch norms that are not trained are
-    `FrozenBatchNorm2d`, and activations do not work in place.
+    `FrozenBatchNorm2d`, and activations do not work in place. A `SyncBatchNorm` that is trained
+    becomes a `BatchNorm2d`, with the statistics of its own process.
 
     Args:
         network: what is adapted.
@@ -163,6 +164,7 @@ def adapt(network: nn.Module, method: Method, *, frozen_bits: int | None = None)
         )
     adapted = copy.deepcopy(network)
     separate(adapted)
+    separate_batch_norms(adapted)
     shapes = float_shapes(adapted)
     method = method.settle(adapted, method.plan(shapes))
     plan = complete_plan(method, shapes)

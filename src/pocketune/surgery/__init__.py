@@ -12,6 +12,7 @@ from pocketune.surgery.freeze import (
     freeze_batch_norms,
     freeze_convolutions,
     parameters_under,
+    separate_batch_norms,
     train_only,
 )
 from pocketune.surgery.lean import use_lean_layers
@@ -49,6 +50,7 @@ __all__ = [
     "quantise_frozen",
     "quantised",
     "separate",
+    "separate_batch_norms",
     "signed_activations",
     "signed_after",
     "standardize_convolution",

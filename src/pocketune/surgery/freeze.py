@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable
 
 from torch import nn
 
+from pocketune.errors import PocketuneError
 from pocketune.layers import FrozenBatchNorm2d, FrozenConv2d
 from pocketune.networks.conv import SameConv2d
 from pocketune.surgery.swap import swap
@@ -20,6 +21,22 @@ FROZEN_CONVOLUTIONS = {nn.Conv2d: FrozenConv2d, SameConv2d: FrozenSameConv2d}
 def batch_norms(network: nn.Module) -> dict[str, nn.BatchNorm2d]:
     """The batch norms of a network by name, frozen ones left out."""
     return {name: m for name, m in network.named_modules() if isinstance(m, nn.BatchNorm2d)}
+
+
+def separate_batch_norms(network: nn.Module) -> None:
+    """Make a `BatchNorm2d` of every `SyncBatchNorm`, in place; its tensors stay the same objects.
+
+    Raises:
+        PocketuneError: naming a norm of a class derived from it, which may do more.
+    """
+    norms = {n: m for n, m in network.named_modules() if isinstance(m, nn.SyncBatchNorm)}
+    for name, norm in norms.items():
+        if type(norm) is not nn.SyncBatchNorm:
+            raise PocketuneError(
+                f"{name} is a {type(norm).__name__}, which cannot be frozen; build the network "
+                "with norms that are no SyncBatchNorm"
+            )
+    swap(network, dict.fromkeys(norms, _on_its_own))
 
 
 def parameters_under(network: nn.Module, modules: Iterable[str]) -> frozenset[str]:
@@ -73,6 +90,17 @@ def can_freeze(conv: nn.Module) -> bool:
     assert isinstance(conv, nn.Conv2d)
     plain = conv.padding_mode == "zeros" and not isinstance(conv.padding, str)
     return plain and not conv.weight.requires_grad
+
+
+def _on_its_own(norm: nn.Module) -> nn.Module:
+    assert isinstance(norm, nn.SyncBatchNorm)
+    made = nn.BatchNorm2d(
+        norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats
+    )
+    made.weight, made.bias = norm.weight, norm.bias
+    made.running_mean, made.running_var = norm.running_mean, norm.running_var
+    made.num_batches_tracked = norm.num_batches_tracked
+    return made
 
 
 def _freeze_convolution(conv: nn.Module) -> nn.Module:
