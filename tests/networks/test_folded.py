@@ -94,7 +94,7 @@ def test_other_classes(file):
 
 def test_normalization_has_to_come_from_somewhere(file):
     file.with_name("tiny.arch.json").unlink()
-    with pytest.raises(PocketuneError, match=r"nothing beside tiny.* give normalization="):
+    with pytest.raises(PocketuneError, match=r"put the tiny\.arch\.json .* normalization="):
         create_network(**OPTIONS, weights=file)
     given = Normalization((0, 0, 0), (1, 1, 1))
     loaded = create_network(**OPTIONS, weights=file, normalization=given)

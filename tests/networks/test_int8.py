@@ -65,6 +65,12 @@ def test_whole_numbers_scales_and_formats_are_the_files(file, arrays):
         np.testing.assert_allclose(norm.bias.detach(), bias, rtol=1e-6)
 
 
+def test_without_a_description_says_which_file_is_missing(file):
+    file.with_name("tiny.arch.json").unlink()
+    with pytest.raises(PocketuneError, match=r"for tiny\.int8\.npz: put the tiny\.arch\.json that"):
+        create_network(**OPTIONS, weights=file)
+
+
 def test_what_is_trained_starts_from_float_and_the_rest_stays_int8(file):
     network = create_network(**OPTIONS, weights=file)
     with pytest.warns(UserWarning, match="folded away in the weights: measure"):

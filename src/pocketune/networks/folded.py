@@ -54,8 +54,9 @@ def load_folded(
     normalization = normalization or _normalization(facts)
     if normalization is None:
         raise PocketuneError(
-            f"nothing beside {path.name} tells how its images were normalised; "
-            "give normalization=, for example Normalization.HALF"
+            f"nothing tells how images were normalised for {path.name}: put the "
+            f"{_description(path).name} that it was published with beside it; in Python, "
+            "create_network takes normalization= instead, such as Normalization.HALF"
         )
     body = anatomy(network)
     unfolded = _unfold(network, body, state, path)
@@ -117,10 +118,15 @@ def _identity(name: str, norm: nn.Module, shift: Tensor) -> dict[str, Tensor]:
     }
 
 
-def _read_facts(path: Path) -> dict[str, Any]:
-    """What `<net>.arch.json` says, beside `<net>.float32.safetensors`; empty without it."""
+def _description(path: Path) -> Path:
+    """`<net>.arch.json` beside `<net>.float32.safetensors`, which may not be there."""
     net = path.stem.removesuffix(".float32").removesuffix(".int8")
-    beside = path.with_name(f"{net}.arch.json")
+    return path.with_name(f"{net}.arch.json")
+
+
+def _read_facts(path: Path) -> dict[str, Any]:
+    """What the `.arch.json` beside a file says; empty without it."""
+    beside = _description(path)
     if not beside.is_file():
         return {}
     try:
