@@ -231,6 +231,8 @@ def test_the_command_follows_blocks(photos, tmp_path):
     [
         (["--batch", "1"], "batch=1 must be at least 2"),
         (["--accelerator", "abacus"], "accelerator='abacus' with devices=1 cannot be had here"),
+        (["--width", "1.0"], "small.safetensors holds a network and weights of its own: leave out"),
+        (["--padding", "symmetric"], "leave out --padding"),
         (["--teacher", "TEACHER"], "the teacher has 5 classes and the network 2"),
     ],
 )

@@ -10,7 +10,7 @@ import typer
 
 from pocketune.cli.author import author_half
 from pocketune.cli.options import Padded, Padding, Weights, Width
-from pocketune.errors import PocketuneError
+from pocketune.cli.usage import refuse_beside_file
 
 if TYPE_CHECKING:
     from torch import nn
@@ -28,6 +28,7 @@ TEACHES = 1000
 
 
 def retrain(
+    context: typer.Context,
     network: Annotated[
         str,
         typer.Argument(
@@ -110,8 +111,7 @@ def retrain(
 
     student: nn.Module
     if Path(network).is_file():
-        if weights is not None:
-            raise PocketuneError(f"{network} holds weights of its own: leave out --weights")
+        refuse_beside_file(context, network)
         student = load_network(network)
     else:
         student = create_network(

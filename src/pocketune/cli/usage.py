@@ -7,8 +7,10 @@ from typing import Any
 import typer
 
 from pocketune.cli.options import KIT_PANEL
+from pocketune.errors import PocketuneError
 
 _ON_RESUME = {"resume", "photos", "budget", "engine", "device"}
+_OF_NETWORK = {"weights", "width", "padding"}
 
 
 def check_train_usage(context: typer.Context) -> None:
@@ -37,6 +39,19 @@ def check_train_usage(context: typer.Context) -> None:
         raise typer.BadParameter("it needs a --network", param_hint=_option(made[0]))
     if "device" in given and context.params["engine"] in (None, "onnx") and "resume" not in given:
         raise typer.BadParameter("it needs --engine torch", param_hint="--device")
+
+
+def refuse_beside_file(context: typer.Context, file: str) -> None:
+    """Refuse what ``retrain`` would not heed where it is given a network in a file.
+
+    Raises:
+        PocketuneError: An option describes the network, which the file does already.
+    """
+    for parameter in _given(context):
+        if parameter.name in _OF_NETWORK:
+            raise PocketuneError(
+                f"{file} holds a network and weights of its own: leave out {_option(parameter)}"
+            )
 
 
 def _given(context: typer.Context) -> list[Any]:
