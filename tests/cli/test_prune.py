@@ -33,6 +33,19 @@ def test_by_weights_without_photos(run):
     assert load_network("small.safetensors").config.hidden
 
 
+def test_options_of_the_method_count(run):
+    """The more blocks are trained, the more is kept."""
+    peaks = []
+    for options in ([], ["--method-option", "blocks=12"]):
+        result = run(
+            *("prune", *MCUNET, "--importance", "weight", "--method", "blocks", *options),
+            *("--target", "10MB", "--out", "small.safetensors"),
+        )
+        assert result.exit_code == 0, result.output
+        peaks.append(result.stdout.partition("peak for one image ")[2].partition(" bytes")[0])
+    assert peaks[0] != peaks[1]
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -40,6 +53,7 @@ def test_by_weights_without_photos(run):
         ([*MCUNET, "--importance", "weight", "--target", "10kB"], "the floor is"),
         ([*MCUNET, "--importance", "weight", "--target", "lots"], "or 1GB; or 'cumulative'"),
         ([*MCUNET, "--photos", "empty"], "empty"),
+        ([*MCUNET, "--importance", "weight", "--method-option", "bias=true"], "one by --method"),
         (["vgg16", "--importance", "weight"], "there is no network 'vgg16'"),
         ([*MCUNET, "--importance", "weight", "--weights", "pruned.safetensors"], "pruned already"),
     ],

@@ -10,7 +10,7 @@ import typer
 
 from pocketune.cli.author import author_half
 from pocketune.cli.method import parse_method
-from pocketune.cli.options import Padded, Padding, Weights, Width
+from pocketune.cli.options import MethodOptions, Padded, Padding, Weights, Width
 from pocketune.errors import PocketuneError
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ def prune(
             show_default="repnet, or tinytl for weights with lite residual modules",
         ),
     ] = None,
+    method_option: MethodOptions = None,
     size: Annotated[int, typer.Option(metavar="PIXELS", help="Side of the images.")] = 224,
     width: Width = 1.0,
     weights: Weights = None,
@@ -72,6 +73,8 @@ def prune(
 
     if photos is None and importance is Importance.l2:
         raise PocketuneError("--importance l2 needs --photos; name some, or --importance weight")
+    if method is None and method_option:
+        raise PocketuneError("--method-option is an option of the method: name one by --method")
     dataset = None if photos is None else load_splits(photos).train
     with author_half("pruning"):
         from pocketune.compiler.build import create_measured, spread_batches
@@ -82,7 +85,7 @@ def prune(
     created = create_measured(
         network, weights=weights, width=width, padding=padding.value, size=size, photos=dataset
     )
-    by = None if method is None else parse_method(method, None, None)
+    by = None if method is None else parse_method(method, None, method_option, size=size)
     plan = plan_pruning(created, target, size=size, method=by)
     images = None if dataset is None else spread_batches(created, dataset, size)
     pruned = prune_network(created, plan.ratios, importance=importance.value, images=images)
