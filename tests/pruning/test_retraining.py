@@ -1,6 +1,7 @@
 """Training a whole network again: it learns, follows its teacher, and goes on after a stop."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -55,25 +56,48 @@ def test_learns_and_writes_the_network(photos, tmp_path):
     assert not list(tmp_path.glob("*.progress.*"))
 
 
-def test_goes_on_as_if_it_had_not_been_stopped(photos, tmp_path, monkeypatch):
-    pytest.importorskip("lightning_fabric")
-    whole, stopped = network(), network()
-    expected = retrain(whole, photos, tmp_path / "a.safetensors", recipe=SHORT, accelerator="cpu")
-
+def stop_after_an_epoch(monkeypatch, stopped, photos, out, **options):
     def stop(*args):
         save_network(*args)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pocketune.pruning.retraining.save_network", stop)
+    with monkeypatch.context() as patch:
+        patch.setattr("pocketune.pruning.retraining.save_network", stop)
+        with pytest.raises(KeyboardInterrupt):
+            retrain(stopped, photos, out, recipe=SHORT, accelerator="cpu", **options)
+
+
+def test_goes_on_as_if_it_had_not_been_stopped(photos, tmp_path, monkeypatch):
+    pytest.importorskip("lightning_fabric")
+    whole, stopped = network(), network()
+    expected = retrain(whole, photos, tmp_path / "a.safetensors", recipe=SHORT, accelerator="cpu")
     out = tmp_path / "b.safetensors"
-    with pytest.raises(KeyboardInterrupt):
-        retrain(stopped, photos, out, recipe=SHORT, accelerator="cpu")
-    monkeypatch.undo()
+    stop_after_an_epoch(monkeypatch, stopped, photos, out)
     fresh = network()
     rest = retrain(fresh, photos, out, recipe=SHORT, accelerator="cpu")
     assert rest == pytest.approx(expected[1:], rel=1e-5)
     for mine, theirs in zip(fresh.state_dict().values(), whole.state_dict().values(), strict=True):
         torch.testing.assert_close(mine, theirs)
+
+
+def test_goes_on_only_with_the_same_photos_and_teacher(photos, tmp_path, monkeypatch):
+    pytest.importorskip("lightning_fabric")
+    out, (teacher, other) = tmp_path / "out.safetensors", (network(), network())
+    torch.nn.init.ones_(other.classifier[1].bias)
+    stop_after_an_epoch(monkeypatch, network(), photos, out, teacher=teacher)
+    fewer = photos.subset(range(1, len(photos)))
+    relabelled = replace(photos, labels=1 - photos.labels)
+    for some, by, message in (
+        (fewer, teacher, "a run with other photos; remove it to begin anew, or go on with the ph"),
+        (relabelled, teacher, "a run with other photos"),
+        (photos, other, "a run with another teacher or none"),
+        (photos, None, "a run with another teacher or none"),
+    ):
+        with pytest.raises(PocketuneError, match=message):
+            retrain(network(), some, out, recipe=SHORT, teacher=by, accelerator="cpu")
+    with pytest.raises(PocketuneError, match="a run of another recipe"):
+        retrain(network(), photos, out, recipe=replace(SHORT, seed=1), accelerator="cpu")
+    assert len(retrain(network(), photos, out, recipe=SHORT, teacher=teacher)) == 1
 
 
 def test_follows_a_teacher_where_labels_mean_nothing(photos, tmp_path):
@@ -120,7 +144,7 @@ def test_blocks_that_cannot_be_followed(photos, tmp_path):
         retrain(whole, photos, out, recipe=recipe, teacher=whole)
 
 
-def test_progress_of_another_recipe(photos, tmp_path):
+def test_damaged_progress(photos, tmp_path):
     pytest.importorskip("lightning_fabric")
     out = tmp_path / "out.safetensors"
     out.with_suffix(".progress.safetensors").write_bytes(b"torn")

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from pocketune.data.archive import PathSource
 
 if TYPE_CHECKING:
+    import hashlib
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
@@ -60,6 +61,12 @@ class ImageDataset:
         """The whole of the image's file; raises OSError if it is gone."""
         with self.open(index) as file:
             return file.read()
+
+    def add_to(self, digest: hashlib._Hash) -> None:
+        """Take names and labels, in order, into a hash, as of ``hashlib``."""
+        for name in self.names:
+            digest.update(name.encode("utf-8", "surrogatepass") + b"\0")
+        digest.update(self.labels.tobytes())
 
     def subset(self, indices: Sequence[int] | npt.NDArray[np.int64]) -> ImageDataset:
         """The images at ``indices``, in that order."""

@@ -42,9 +42,7 @@ class Splits:
         """SHA-256 of the names and labels of both sides, in order."""
         digest = hashlib.sha256()
         for part in (self.train, self.val):
-            for name in part.names:
-                digest.update(name.encode("utf-8", "surrogatepass") + b"\0")
-            digest.update(part.labels.tobytes())
+            part.add_to(digest)
         return digest.hexdigest()
 
 

@@ -4,6 +4,7 @@ On Lightning Fabric, which brings the same loop from one processor to several GP
 optional package: `pip install "pocketune[retrain]"`.
 """
 
+import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -116,8 +117,8 @@ def retrain(
 
     Raises:
         PocketuneError: for an adapted network or one that cannot be saved in `out`, photos and a
-            teacher that do not go with it, progress of another recipe, or where Lightning Fabric
-            is not installed.
+            teacher that do not go with it, progress with another recipe, other photos or another
+            teacher, or where Lightning Fabric is not installed.
     """
     recipe, out = recipe or Recipe(), Path(out)
     if hasattr(network, "method"):
@@ -130,12 +131,13 @@ def retrain(
     fabric = _fabric(accelerator, devices)
     fabric.launch()
     progress = out.with_suffix(".progress.safetensors")
+    identity = _identity(recipe, photos, teacher)
     optimizer = _optimizer(objective.model, recipe)
     loader = _loader(photos, recipe, fabric.global_rank, fabric.world_size)
     schedule = CosineSchedule(recipe.highest_lr, recipe.epochs * len(loader))
     fabric.to_device(network)  # all of it, where a part is trained
     model, wrapped = fabric.setup(objective.model, optimizer)
-    first = _resume(progress, network, optimizer, recipe)
+    first = _resume(progress, network, optimizer, identity)
     if objective.teacher is not None:
         fabric.to_device(objective.teacher.eval().requires_grad_(False))
     losses = []
@@ -154,7 +156,7 @@ def retrain(
             total += float(loss.detach())
         losses.append(total / len(loader))
         if fabric.is_global_zero:
-            _save(progress, network, optimizer, recipe, epoch + 1)
+            _save(progress, network, optimizer, identity, epoch + 1)
             save_network(network, out)
         fabric.barrier()
     if fabric.is_global_zero:
@@ -219,15 +221,32 @@ def _batches(
         yield fabric.to_device((images, torch.from_numpy(batch.labels)))
 
 
+def _identity(recipe: Recipe, photos: ImageDataset, teacher: nn.Module | None) -> dict[str, Any]:
+    """What must be the same where a run goes on: the recipe, and hashes of photos and teacher."""
+    labelled, taught = hashlib.sha256(), hashlib.sha256()
+    photos.add_to(labelled)
+    for name, value in {} if teacher is None else teacher.state_dict().items():
+        taught.update(name.encode() + value.cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return {
+        "recipe": asdict(recipe),
+        "photos": labelled.hexdigest(),
+        "teacher": None if teacher is None else taught.hexdigest(),
+    }
+
+
 def _save(
-    path: Path, network: nn.Module, optimizer: torch.optim.SGD, recipe: Recipe, epochs: int
+    path: Path,
+    network: nn.Module,
+    optimizer: torch.optim.SGD,
+    identity: dict[str, Any],
+    epochs: int,
 ) -> None:
     """All values and momenta after so many epochs, whole or not at all; never a pickle."""
     tensors = {f"network.{name}": value for name, value in network.state_dict().items()}
     for name, parameter in network.named_parameters():
         if MOMENTUM in optimizer.state[parameter]:
             tensors[f"{MOMENTUM}.{name}"] = optimizer.state[parameter][MOMENTUM]
-    facts = json.dumps({"epochs": epochs, "recipe": asdict(recipe)})
+    facts = json.dumps({"epochs": epochs, **identity})
     partial = path.with_name(f".{path.name}.partial")
     try:
         save_file({k: v.contiguous() for k, v in tensors.items()}, partial, {HEADER: facts})
@@ -238,7 +257,9 @@ def _save(
         partial.unlink(missing_ok=True)
 
 
-def _resume(path: Path, network: nn.Module, optimizer: torch.optim.SGD, recipe: Recipe) -> int:
+def _resume(
+    path: Path, network: nn.Module, optimizer: torch.optim.SGD, identity: dict[str, Any]
+) -> int:
     """Take up what `_save` has left; returns the epochs that are done."""
     if not path.exists():
         return 0
@@ -248,11 +269,17 @@ def _resume(path: Path, network: nn.Module, optimizer: torch.optim.SGD, recipe: 
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, KeyError, ValueError) as error:
         raise PocketuneError(f"{path} is damaged; remove it to begin anew ({error})") from error
-    if facts["recipe"] != asdict(recipe):
+    if facts["recipe"] != identity["recipe"]:
         raise PocketuneError(
             f"{path} was left by a run of another recipe; remove it to begin anew, or go on with "
             f"{facts['recipe']}"
         )
+    for what, other in (("photos", "other photos"), ("teacher", "another teacher or none")):
+        if facts.get(what) != identity[what]:
+            raise PocketuneError(
+                f"{path} was left by a run with {other}; remove it to begin anew, or go on with "
+                f"the {what} of then"
+            )
     state = {n.removeprefix("network."): t for n, t in tensors.items() if n.startswith("network.")}
     try:
         network.load_state_dict(state)
