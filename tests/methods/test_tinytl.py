@@ -267,6 +267,14 @@ def test_refuses_a_block_whose_channels_make_no_groups() -> None:
         adapt(network, TinyTL(groups=1))
 
 
+def test_refuses_a_layer_whose_channels_make_no_groups_by_name() -> None:
+    network = create_network("mobilenet_v2", classes=3, width=0.35, hidden={"features.3": 13})
+    with pytest.raises(
+        PocketuneError, match=r"layer features\.3\.conv\.0\.1: 13 channels.*'batch'"
+    ):
+        adapt(network, TinyTL(norm="group"))
+
+
 def test_refuses_groups_that_do_not_divide_the_channels() -> None:
     with pytest.raises(PocketuneError, match="groups=1"):
         adapt(small(), TinyTL(groups=3))

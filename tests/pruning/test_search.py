@@ -8,6 +8,7 @@ from torch import nn
 
 from pocketune.accounting import published_memory
 from pocketune.errors import PocketuneError
+from pocketune.layers.group_norm import group_size
 from pocketune.methods import LastLayer, RepNet, TinyTL, adapt
 from pocketune.networks import create_network
 from pocketune.networks.hidden import FEWEST, narrow
@@ -135,6 +136,17 @@ def test_a_network_with_lite_residual_modules_keeps_them() -> None:
     assert pruned.config.hidden["features.2"] < 96
     memory = profile_memory(adapt(pruned, TinyTL()))
     assert memory.peak.peak_bytes <= 2_500_000
+
+
+@pytest.mark.parametrize("target", [56_000, 72_000, 100_000])
+def test_counts_are_such_that_group_norms_can_divide(target: int) -> None:
+    network = meta("mcunet_5fps", classes=3)
+    method = TinyTL(norm="group", lite_residual=False)
+    plan = plan_pruning(network, target, size=64, method=method)
+    assert plan.channels
+    assert plan.after.peak.peak_bytes <= target
+    for _, left in plan.channels.values():
+        assert group_size(left) > 1
 
 
 def test_a_roomy_target_leaves_the_network_as_it_is() -> None:

@@ -9,6 +9,7 @@ from torch import nn
 
 from pocketune.errors import PocketuneError
 from pocketune.layers import GroupNorm, LiteResidual, standardized
+from pocketune.layers.group_norm import group_size
 from pocketune.methods.method import Method
 from pocketune.methods.plan import Plan, check_frozen_bits
 from pocketune.methods.registry import register_method
@@ -219,10 +220,18 @@ def _group_norms(network: nn.Module) -> dict[str, Factory]:
     replaced: dict[str, Factory] = {}
     for name, module in main_modules(network):
         if isinstance(module, nn.BatchNorm2d):
+            _check_groups(name, module)
             replaced[name] = _group_norm
         elif is_convolution(module) and module.bias is None:
             replaced[name] = _standardized
     return replaced
+
+
+def _check_groups(name: str, norm: nn.BatchNorm2d) -> None:
+    try:
+        group_size(norm.num_features)
+    except PocketuneError as error:
+        raise PocketuneError(f"layer {name}: {error}") from None
 
 
 def _group_norm(norm: nn.Module) -> nn.Module:

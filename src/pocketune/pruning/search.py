@@ -2,7 +2,7 @@
 
 import copy
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import ceil
@@ -13,6 +13,7 @@ from pocketune.accounting import published_memory
 from pocketune.accounting.conventions.memory import PublishedMemory
 from pocketune.device.size import parse_size
 from pocketune.errors import PocketuneError
+from pocketune.layers.group_norm import GroupNorm, group_size
 from pocketune.methods import Method, RepNet, TinyTL, adapt
 from pocketune.networks import NetworkConfig
 from pocketune.networks.hidden import FEWEST, hidden_channels, narrow
@@ -95,7 +96,8 @@ def plan_pruning(
     blocks have kept for the backward pass, and the input that its own shortcut holds - within the
     target. With a target in bytes, every block whose peak is above it is sensitive, so that no
     block takes more in the end. With `"cumulative"` it is, as in the paper, every block whose
-    temporary memory alone is above that.
+    temporary memory alone is above that. Where the method puts group norms, a number of channels
+    that these cannot divide is passed over for the next smaller one.
 
     Args:
         network: a network that is not adapted yet; it stays as it is.
@@ -123,9 +125,10 @@ def plan_pruning(
     else:
         limit = _limit(target)
         sensitive = before.above(limit)
-    left, failed = _fit(model, sensitive, counts, limit)
+    choices = _choices(shapes, counts, method)
+    left, failed = _fit(model, sensitive, choices, limit)
     if failed is not None:
-        raise _out_of_reach(model, before, counts, limit)
+        raise _out_of_reach(model, before, choices, limit)
     after = MemoryProfile.of(_measure(shapes, left, method, size))
     return PruningPlan(limit, {b: (counts[b], n) for b, n in left.items()}, before, after)
 
@@ -144,21 +147,21 @@ def _limit(target: str | int) -> int:
 
 
 def _fit(
-    model: PeakModel, sensitive: Iterable[str], counts: Mapping[str, int], limit: int
+    model: PeakModel, sensitive: Iterable[str], choices: Mapping[str, Sequence[int]], limit: int
 ) -> tuple[dict[str, int], str | None]:
     """Most hidden channels with which each sensitive block stays within the limit.
 
     From front to back, for what a block keeps counts in all blocks behind it. Returns the blocks
     that lose channels, with what is left to them, and the first block for which nothing helps.
     """
+    counts = {block: possible[-1] for block, possible in choices.items()}
     left: dict[str, int] = {}
     for block in sensitive:
-        everything = counts.get(block, FEWEST)
 
         def peak(channels: int, block: str = block) -> int:
             return ceil(model.peak(block, {**counts, **left, block: channels}))
 
-        candidates = range(FEWEST, everything + 1)
+        candidates = choices.get(block, [FEWEST])
         fitting = bisect_right(candidates, limit, key=peak)
         if fitting == 0:
             return left, block
@@ -168,16 +171,16 @@ def _fit(
 
 
 def _out_of_reach(
-    model: PeakModel, before: MemoryProfile, counts: Mapping[str, int], limit: int
+    model: PeakModel, before: MemoryProfile, choices: Mapping[str, Sequence[int]], limit: int
 ) -> PocketuneError:
     """Find the smallest target in bytes that can be reached, and what stops there."""
     low, high = 0, before.peak.peak_bytes  # out of reach, within reach
     block = before.peak.path
     while high - low > 1:
         middle = (low + high) // 2
-        _, failed = _fit(model, before.above(middle), counts, middle)
+        _, failed = _fit(model, before.above(middle), choices, middle)
         low, high, block = (middle, high, failed) if failed else (low, middle, block)
-    how = "" if block in counts else ", which cannot be pruned"
+    how = "" if block in choices else ", which cannot be pruned"
     return PocketuneError(
         f"the target of {limit:,} bytes an image cannot be reached by pruning: the floor is "
         f"{high:,} bytes, set by block {block}{how}; give that or more"
@@ -191,6 +194,33 @@ def _hidden_counts(shapes: nn.Module, blocks: Iterable[str]) -> dict[str, int]:
         with suppress(PocketuneError):
             counts[block] = hidden_channels(shapes, block)[0].count(shapes)
     return {block: count for block, count in counts.items() if count > FEWEST}
+
+
+def _choices(
+    shapes: nn.Module, counts: Mapping[str, int], method: Method
+) -> dict[str, Sequence[int]]:
+    """With how many hidden channels each block may be left: where `method` puts group norms, what
+    these can divide.
+    """
+    adapted = adapt(shapes, method)
+    choices: dict[str, Sequence[int]] = {}
+    for block, count in counts.items():
+        layers = [
+            layer for h in hidden_channels(shapes, block) for layer in (h.producer, h.depthwise)
+        ]
+        norms = [layer.norm for layer in layers if layer is not None and layer.norm is not None]
+        grouped = any(isinstance(adapted.get_submodule(norm), GroupNorm) for norm in norms)
+        every = range(FEWEST, count + 1)
+        choices[block] = [n for n in every if _has_groups(n)] if grouped else every
+    return choices
+
+
+def _has_groups(channels: int) -> bool:
+    try:
+        group_size(channels)
+    except PocketuneError:
+        return False
+    return True
 
 
 def _measure(
