@@ -205,6 +205,31 @@ def test_a_block_of_fewest_channels_has_none_to_remove() -> None:
         plan_pruning(network, 100, size=16, method=LastLayer())
 
 
+class Remembers(nn.Module):
+    """A basic block whose hidden channels go through a view of their number."""
+
+    def __init__(self, hidden: int, width: int) -> None:
+        super().__init__()
+        self.width = width
+        self.conv1, self.bn1 = nn.Conv2d(8, hidden, 3, padding=1), nn.BatchNorm2d(hidden)
+        self.conv2, self.bn2 = nn.Conv2d(hidden, 8, 3, padding=1), nn.BatchNorm2d(8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.bn1(self.conv1(x))
+        return x + self.bn2(self.conv2(y.view(len(y), self.width, *y.shape[2:])))
+
+
+def test_blocks_that_remember_their_width_are_left_alone() -> None:
+    network = nn.Sequential(
+        *(nn.Conv2d(3, 8, 3), Remembers(32, -1), Remembers(16, 16)),
+        *(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)),
+    )
+    target = profile_memory(adapt(network, LastLayer()), size=34).block("2").peak_bytes
+    assert list(plan_pruning(network, target, size=34, method=LastLayer()).channels) == ["1"]
+    with pytest.raises(PocketuneError, match="set by block 2, which cannot be pruned"):
+        plan_pruning(network, target - 1, size=34, method=LastLayer())
+
+
 def test_pruned_networks_are_refused() -> None:
     network = create_network("mcunet_5fps", hidden={"features.2": 20})
     with pytest.raises(PocketuneError, match="pruned already"):

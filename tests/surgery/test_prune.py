@@ -16,6 +16,7 @@ from pocketune.surgery import prune
 from pocketune.surgery.importance import rank_channels
 
 from ..networks.timm_like import MobileNetV3 as TimmLike
+from ..networks.timm_like import SqueezeExcite
 
 GOLDEN = {"features.1": 0.3, "features.2": 0.78, "features.3": 0.46, "features.4": 0.46}
 OPTIONS = {"mobilenet_v2": {"width": 0.35}, "resnet18": {"width": 0.25}, "resnet50": {"width": 0.1}}
@@ -194,6 +195,71 @@ def grouped() -> nn.Module:
 def test_refusals(make, ratios, message) -> None:
     with pytest.raises(PocketuneError, match=message):
         prune(make(), ratios, importance="weight")
+
+
+class RememberingExcite(SqueezeExcite):
+    """It knows how many channels it was made for."""
+
+    def __init__(self, channels: int, squeezed: int) -> None:
+        super().__init__(channels, squeezed)
+        self.channels = channels
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scale = self.conv_expand(self.conv_reduce(x.mean((2, 3), keepdim=True)))
+        return x * scale.view(-1, self.channels, 1, 1)
+
+
+def foreign(change: str) -> nn.Module:
+    """With a layer whose width pruning cannot change, or not in one place alone."""
+    network = TimmLike()
+    blocks = [stage[0] for stage in network.blocks]
+    if change == "remembers":
+        blocks[1].se = RememberingExcite(72, 8)
+    elif change == "tied":
+        blocks[9].conv_pw.weight = blocks[10].conv_pw.weight
+    elif change == "shared":
+        blocks[4].bn1.act = blocks[5].bn1.act = nn.PReLU(240)
+    return network.eval()
+
+
+@pytest.mark.parametrize("images", [None, "some"])
+@pytest.mark.parametrize(
+    ("change", "concerned", "message"),
+    [
+        (
+            "remembers",
+            [1],
+            r"MobileNetV3 does not run with .* in blocks\.1\.0: RuntimeError: .*; le",
+        ),
+        (
+            "tied",
+            [9, 10],
+            r"blocks\.9\.0 cannot .* its blocks\.9\.0\.conv_pw\.weight is shared with",
+        ),
+        ("shared", [4, 5], r"blocks\.4\.0 cannot .* its blocks\.4\.0\.bn1\.act\.weight is shared"),
+    ],
+)
+def test_refuses_a_foreign_network_that_would_not_run(change, concerned, message, images) -> None:
+    network = foreign(change)
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    ratios = dict.fromkeys((f"blocks.{number}.0" for number in range(1, 11)), 0.5)
+    options = {"images": [torch.randn(2, 3, 64, 64)]} if images else {"importance": "weight"}
+    with pytest.raises(PocketuneError, match=message):
+        prune(network, ratios, **options)
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+    assert not network.training
+    for number in concerned:
+        del ratios[f"blocks.{number}.0"]
+    pruned = prune(network, ratios, **options)
+    assert pruned(torch.randn(1, 3, 64, 64)).isfinite().all()
+
+
+def test_batches_that_can_be_read_once_all_count() -> None:
+    network = small("mobilenet_v2")
+    batches = torch.randn(3, 2, 3, 32, 32).unbind()
+    twice = [prune(network, {"features.3": 0.5}, images=some) for some in (batches, iter(batches))]
+    weights = [pruned.features[3].conv[2].weight for pruned in twice]
+    assert torch.equal(*weights)
 
 
 def test_refuses_a_network_that_is_pruned_or_adapted() -> None:

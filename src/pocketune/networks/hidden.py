@@ -128,12 +128,27 @@ def _check(network: nn.Module, hidden: Hidden) -> None:
             raise _refusal(hidden, f"its layer {path} is shared with another place")
         if isinstance(module, nn.GroupNorm):
             raise _refusal(hidden, f"its norm {path} works on groups of channels")
+    if tied := _tied(network, hidden):
+        raise _refusal(hidden, f"its {tied} is shared with another place")
     for layer in (hidden.producer, hidden.consumer):
         conv = network.get_submodule(layer.conv)
         if isinstance(conv, QuantisedConv2d):
             raise _refusal(hidden, f"its convolution {layer.conv} is stored in 8 bits")
         if is_convolution(conv) and conv.groups > 1:
             raise _refusal(hidden, f"its convolution {layer.conv} is grouped")
+
+
+def _tied(network: nn.Module, hidden: Hidden) -> str | None:
+    """The first parameter over the hidden channels that belongs to several modules."""
+    owners = Counter(id(p) for _, p in network.named_parameters(remove_duplicate=False))
+    makers = [layer for layer in (hidden.producer, hidden.depthwise) if layer is not None]
+    paths = [path for made in makers for path in (made.conv, made.norm, made.activation)]
+    count = hidden.count(network)
+    for path in (*filter(None, (*paths, hidden.squeeze_excite)), hidden.consumer.conv):
+        for name, parameter in network.get_submodule(path).named_parameters(prefix=path):
+            if owners[id(parameter)] > 1 and count in parameter.shape:
+                return name
+    return None
 
 
 def _refusal(hidden: Hidden, reason: str) -> PocketuneError:

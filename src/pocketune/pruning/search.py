@@ -117,7 +117,10 @@ def plan_pruning(
     full = _measure(shapes, {}, method, size)
     before = MemoryProfile.of(full)
     counts = _hidden_counts(shapes, (block.path for block in before.blocks))
-    least = _measure(shapes, dict.fromkeys(counts, FEWEST), method, size)
+    least = _fewest(shapes, counts, method, size)
+    if least is None:  # a layer remembers its width: the channels of its block stay
+        counts = {b: n for b, n in counts.items() if _fewest(shapes, [b], method, size)}
+        least = _measure(shapes, dict.fromkeys(counts, FEWEST), method, size)
     model = PeakModel(full, least, counts, _owners(shapes, counts))
     if target == CUMULATIVE:
         limit = before.cumulative_bytes
@@ -194,6 +197,16 @@ def _hidden_counts(shapes: nn.Module, blocks: Iterable[str]) -> dict[str, int]:
         with suppress(PocketuneError):
             counts[block] = hidden_channels(shapes, block)[0].count(shapes)
     return {block: count for block, count in counts.items() if count > FEWEST}
+
+
+def _fewest(
+    shapes: nn.Module, blocks: Iterable[str], method: Method, size: int
+) -> PublishedMemory | None:
+    """Memory with the fewest hidden channels in these blocks; None where it does not run so."""
+    try:
+        return _measure(shapes, dict.fromkeys(blocks, FEWEST), method, size)
+    except PocketuneError:
+        return None
 
 
 def _choices(

@@ -3,12 +3,15 @@
 import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import chain
 
+import torch
 from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
 from pocketune.networks import NetworkConfig
-from pocketune.networks.hidden import FEWEST, hidden_channels, keep_channels
+from pocketune.networks.hidden import FEWEST, hidden_channels, keep_channels, narrow
+from pocketune.networks.watch import watch_inputs
 from pocketune.surgery.importance import rank_channels
 
 
@@ -34,7 +37,8 @@ def prune(
 
     Raises:
         PocketuneError: for a ratio out of range; for a block that is not there, that shares its
-            channels or has grouped convolutions; for a network that is pruned or adapted already.
+            channels, has grouped convolutions or without whose channels the network, tried on an
+            image, does not run; for a network that is pruned or adapted already.
 
     Example:
         >>> from pocketune.networks import create_network
@@ -50,13 +54,15 @@ def prune(
         channels = hidden.count(pruned)
         if (left := channels_left(channels, ratios[hidden.block])) < channels:
             losing[hidden] = left
+    shown, images = _peek(() if images is None else images)
     scores = rank_channels(pruned, list(losing), importance, images) if losing else []
     for (hidden, count), score in zip(losing.items(), scores, strict=True):
         best = score.argsort(descending=True, stable=True)[:count]
         keep_channels(pruned, hidden, best.sort().values)
+    counts = {hidden.block: count for hidden, count in losing.items()}
+    _try(network, pruned, counts, _an_image(network) if shown is None else shown[:1])
     config = getattr(network, "config", None)
     if isinstance(config, NetworkConfig):
-        counts = {hidden.block: count for hidden, count in losing.items()}
         vars(pruned)["config"] = replace(config, hidden=counts)
     return pruned
 
@@ -74,6 +80,48 @@ def _check(network: nn.Module, ratios: Mapping[str, float]) -> None:
     if method is not None:
         raise PocketuneError(f"the network is adapted to {method}; prune it before it is adapted")
     require_unpruned(network)
+
+
+def _try(network: nn.Module, pruned: nn.Module, counts: Mapping[str, int], image: Tensor) -> None:
+    """Refuse what no longer runs: a layer may remember its width, or add what has lost channels.
+
+    A network that did not run on such an image before tells nothing.
+    """
+    failure = _failure(pruned, image) if counts else None
+    if failure is None or _failure(network, image) is not None:
+        return
+    failing = [b for b, n in counts.items() if _failure(_narrowed(network, {b: n}), image)]
+    blocks, reason = ", ".join(failing or counts), str(failure).partition("\n")[0]
+    raise PocketuneError(
+        f"{type(network).__name__} does not run with fewer hidden channels in {blocks}: "
+        f"{type(failure).__name__}: {reason}; leave out what is named"
+    ) from failure
+
+
+def _narrowed(network: nn.Module, channels: Mapping[str, int]) -> nn.Module:
+    narrowed = copy.deepcopy(network)
+    narrow(narrowed, channels)
+    return narrowed
+
+
+def _failure(network: nn.Module, image: Tensor) -> Exception | None:
+    try:
+        watch_inputs(network, [image], {})
+    except Exception as error:  # the network's own code may raise anything
+        return error
+    return None
+
+
+def _an_image(network: nn.Module) -> Tensor:
+    like = next(network.parameters())
+    return torch.zeros(1, 3, 224, 224, dtype=like.dtype, device=like.device)
+
+
+def _peek(images: Iterable[Tensor]) -> tuple[Tensor | None, Iterable[Tensor]]:
+    """The first batch, and all of them again."""
+    rest = iter(images)
+    first = next(rest, None)
+    return first, rest if first is None else chain((first,), rest)
 
 
 def require_unpruned(network: nn.Module) -> None:
