@@ -20,6 +20,8 @@ from pocketune.methods import (
 )
 from pocketune.networks import create_network
 
+from ..networks.timm_like import pooling_network
+
 
 @pytest.mark.parametrize(
     "method",
@@ -42,3 +44,19 @@ def test_a_sum_of_methods(method: Method, tmp_path: Path) -> None:
     adapted = adapt(create_network("mobilenet_v2", width=0.1, classes=3), method)
     assert account(adapted, batch=2, size=64).kept_bytes > 0
     compile(adapted, tmp_path / "kit", batch=2, size=64)
+
+
+@pytest.mark.parametrize(
+    "method", [RepNet(), TinyTL(), MobileTL(blocks=2, patches="with")], ids=str
+)
+@pytest.mark.parametrize("size", [64, 75])
+def test_beside_blocks_that_stride_by_pooling(method: Method, size: int, tmp_path: Path) -> None:
+    torch.manual_seed(4)
+    adapted = adapt(pooling_network(), method)
+    assert account(adapted, batch=2, size=size).kept_bytes > 0
+    images = torch.randn(2, 3, size, size)
+    adapted.train()(images).logsumexp(1).sum().backward()
+    trained = [p for name, p in adapted.named_parameters() if p.requires_grad and "branch" in name]
+    assert trained
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in trained)
+    compile(adapted, tmp_path / "kit", batch=2, size=size)

@@ -57,6 +57,15 @@ def test_value_and_gradients_are_the_formula(
         torch.testing.assert_close(a, b)
 
 
+@pytest.mark.parametrize("size", [(3, 4), (4, 4), (9, 8)])
+def test_gives_the_size_that_is_asked_for(size: tuple[int, int]) -> None:
+    """A block that pools beside its stride, or does not pad, has another one than strides tell."""
+    lite, x = module(), torch.randn(2, 16, 8, 8, dtype=torch.float64)
+    expected = lite.norm2(lite.conv2(F.relu(lite.norm1(lite.conv1(F.avg_pool2d(x, 2))))))
+    expected = F.interpolate(expected, size, mode="bilinear")
+    torch.testing.assert_close(lite(x, size=torch.Size(size)), expected)
+
+
 def test_starts_as_nothing_and_can_begin_to_learn() -> None:
     lite = LiteResidual(16, 24)
     y = lite(torch.randn(2, 16, 8, 8))

@@ -90,3 +90,9 @@ def test_kept_bytes_are_those_of_the_docstring() -> None:
         module(torch.randn(5, 6, 16, 16))
     pooled = 5 * 8 * 8
     assert sum(kept.values()) == 4 * pooled * (6 + 8 + 8 + 12)
+
+
+@pytest.mark.parametrize("size", [(3, 5), (4, 4)])
+def test_gives_the_size_that_is_asked_for(size: tuple[int, int]) -> None:
+    module = ProgramModule(8, 8, 16)
+    assert module(torch.randn(2, 8, 8, 8), size=torch.Size(size)).shape == (2, 16, *size)

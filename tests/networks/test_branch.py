@@ -109,6 +109,25 @@ def test_branches_may_read_the_image(network: nn.Module) -> None:
     torch.testing.assert_close(seen[0], expected)
 
 
+class Resizes(nn.Module):
+    resizes = True
+
+    def forward(self, x: torch.Tensor, size: torch.Size) -> torch.Tensor:
+        return torch.ones(len(x), 1, *size)
+
+
+def test_branches_may_be_told_the_size_of_the_output(network: nn.Module) -> None:
+    """Of a block that pools."""
+    inside = network.features[:3](torch.randn(2, 3, 40, 56))
+    block = network.features[3]
+    block.conv[0].append(nn.MaxPool2d(3, 2))
+    block.use_res_connect = False
+    before = block(inside)
+    add_branches(network, {"features.3": lambda _: Resizes()})
+    assert before.shape[2:] == (4, 6)
+    torch.testing.assert_close(block(inside), before + 1)
+
+
 def test_a_branch_stays_when_its_block_is_replaced(network: nn.Module) -> None:
     images = torch.randn(2, 3, 32, 32)
     add_branches(network, {"features.0.0": lambda _: nn.Conv2d(3, 16, 1, stride=2)})

@@ -234,3 +234,16 @@ class SEResNet(nn.Module):
     def forward(self, x):
         x = self.maxpool(self.act1(self.bn1(self.conv1(x))))
         return self.fc(self.global_pool(self.layer2(self.layer1(x))).flatten(1))
+
+
+def pooling_network(classes=3):
+    """Its blocks stride by pooling, as with timm's ``aa_layer``, and its stem does not pad."""
+    block = InvertedResidual(8, 24, 16)
+    block.aa = nn.AvgPool2d(2)
+    last = InvertedResidual(16, 48, 16, stride=2)
+    last.aa = nn.MaxPool2d(3, 2)
+    blocks = nn.Sequential(DepthwiseSeparableConv(8, 8), block, InvertedResidual(16, 48, 16), last)
+    stem = (nn.Conv2d(3, 8, 3, 2, bias=False), BatchNormAct2d(8))
+    return nn.Sequential(
+        *stem, blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, classes)
+    )

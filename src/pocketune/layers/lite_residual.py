@@ -1,6 +1,7 @@
 """The lite residual module of TinyTL."""
 
 import math
+from collections.abc import Sequence
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -27,7 +28,7 @@ class LiteResidual(nn.Module):
         inputs: channels of the block's input; the middle has as many, to the next multiple of 8.
         outputs: channels of the block's output.
         kernel: side of the first convolution, odd.
-        stride: of the block.
+        stride: of the block's convolutions.
         groups: of the first convolution.
 
     Raises:
@@ -44,6 +45,7 @@ class LiteResidual(nn.Module):
     )
     LAST_SHIFT = "norm2.bias"
     """Does what the last shift of the block beside it does."""
+    resizes = True
 
     def __init__(
         self,
@@ -96,12 +98,12 @@ class LiteResidual(nn.Module):
         self.norm2.reset_parameters()
         nn.init.zeros_(self.norm2.weight)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(N, inputs, H, W) -> (N, outputs, ceil(H / stride), ceil(W / stride))."""
-        height, width = (-(-side // self.stride) for side in x.shape[2:])
+    def forward(self, x: Tensor, size: Sequence[int] | None = None) -> Tensor:
+        """(N, inputs, H, W) -> (N, outputs, *size), H and W by `stride` where no size is given."""
+        size = [-(-side // self.stride) for side in x.shape[2:]] if size is None else list(size)
         y = self.norm1(self.conv1(_pool(x)))
         y = self.norm2(self.conv2(self.activation(y)))
-        return F.interpolate(y, (height, width), mode="bilinear")
+        return y if list(y.shape[2:]) == size else F.interpolate(y, size, mode="bilinear")
 
 
 def _pool(x: Tensor) -> Tensor:

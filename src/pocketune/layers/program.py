@@ -1,6 +1,7 @@
 """The side module of Rep-Net."""
 
 import math
+from collections.abc import Sequence
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -44,6 +45,7 @@ class ProgramModule(nn.Module):
         "norm2.bias",
     )
     NORMS = ("norm1", "norm2")
+    resizes = True
 
     def __init__(
         self,
@@ -81,9 +83,9 @@ class ProgramModule(nn.Module):
         self.norm2.reset_parameters()
         nn.init.zeros_(self.norm2.weight)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(N, inputs, H, W) -> (N, outputs, ceil(H / stride), ceil(W / stride))."""
-        size = [-(-side // self.stride) for side in x.shape[2:]]
+    def forward(self, x: Tensor, size: Sequence[int] | None = None) -> Tensor:
+        """(N, inputs, H, W) -> (N, outputs, *size), H and W by `stride` where no size is given."""
+        size = [-(-side // self.stride) for side in x.shape[2:]] if size is None else list(size)
         y: Tensor = F.avg_pool2d(x, [min(side, self.window) for side in x.shape[2:]])
         y = self.activation(self.norm1(self.conv1(y)))
         y = self.norm2(self.conv2(y))

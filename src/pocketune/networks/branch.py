@@ -20,7 +20,8 @@ def add_branches(network: nn.Module, factories: Mapping[str, Factory]) -> None:
 
     A block then computes `block(x) + block.branch(x)`; what was there keeps its names, and
     `anatomy` does not see the branch. A branch that says `reads_image = True` is given what
-    `network` itself is given, instead of the block's input.
+    `network` itself is given, instead of the block's input. One that says `resizes = True` is told
+    height and width of the block's output, as `size`: strides do not tell them where a block pools.
 
     Args:
         network: any module.
@@ -73,7 +74,9 @@ def _add_branch(block: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Te
     branch: nn.Module | None = getattr(block, BRANCH, None)
     if branch is None:  # it stands beside what took the block's place
         return output
-    added: Tensor = output + branch(_image(branch) if _reads_image(branch) else inputs[0])
+    x = _image(branch) if _reads_image(branch) else inputs[0]
+    size = {"size": output.shape[2:]} if getattr(branch, "resizes", False) is True else {}
+    added: Tensor = output + branch(x, **size)
     return added
 
 
