@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
 from pocketune.layers import (
-    MASKS,
+    SLOPES,
     FilteredConv2d,
     FrozenBatchNorm2d,
     PooledActivation,
@@ -61,7 +61,7 @@ def links(draw: st.DrawFn) -> Link:
     alignment = draw(st.sampled_from(["natural", "paper", "reference"]))
     stride = 1 if alignment == "reference" else draw(st.integers(1, 3))
     kernels = st.sampled_from([1, 3, 5])
-    activation = draw(st.sampled_from([None, *MASKS]))
+    activation = draw(st.sampled_from([None, *SLOPES]))
     first = shape(draw(kernels), draw(st.integers(1, 2)), 1, draw(st.sampled_from([1, 2])))
     first["padding"] = draw(st.integers(0, 3))
     dilation = draw(st.sampled_from([1, 2, 6]))

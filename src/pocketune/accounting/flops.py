@@ -98,7 +98,7 @@ def _elementwise(tensor: Tensor) -> Flops:
     "aten._prelu_kernel_backward", "aten.log_sigmoid_forward", "aten.log_sigmoid_backward",
     "aten.glu_backward", "aten.rrelu_with_noise", "aten.native_dropout", "aten.mse_loss",
     "aten.mse_loss_backward", "aten.smooth_l1_loss", "aten.binary_cross_entropy",
-    "pocketune.mask_gradient",
+    "pocketune.mask_gradient", "pocketune.slope_between", "pocketune.slope_nonnegative",
 )  # fmt: skip
 def _untagged(args: tuple[Any, ...], result: Any) -> Flops:
     return _elementwise(result[0] if isinstance(result, tuple) else result)

@@ -13,14 +13,14 @@ from pocketune.layers.group_norm import GroupNorm
 from pocketune.layers.integer_conv import IntegerConv2d, computes_integers
 from pocketune.layers.lite_residual import LiteResidual
 from pocketune.layers.norm import FrozenBatchNorm2d
-from pocketune.layers.pooled_map import MASKS, PooledActivation, PooledMap
+from pocketune.layers.pooled_map import SLOPES, PooledActivation, PooledMap
 from pocketune.layers.program import ProgramModule
 from pocketune.layers.quantised_conv import QuantisedConv2d, round_to_int8
 from pocketune.layers.uint8 import Uint8
 from pocketune.layers.weight_standardization import StandardizedConv2d, standardized
 
 __all__ = [
-    "MASKS",
+    "SLOPES",
     "FilteredConv2d",
     "FrozenBatchNorm2d",
     "FrozenConv2d",

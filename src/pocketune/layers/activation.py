@@ -82,7 +82,8 @@ class _Signed(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, activation: Any) -> Any:
         ctx.channels_last = is_channels_last(x)
-        ctx.save_for_backward(pack_nonnegative(x, ctx.channels_last))
+        if ctx.needs_input_grad[0]:
+            ctx.save_for_backward(pack_nonnegative(x, ctx.channels_last))
         return activation(x)
 
     @staticmethod
@@ -97,7 +98,8 @@ class _Masked(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, high: float) -> Any:
         ctx.channels_last = is_channels_last(x)
-        ctx.save_for_backward(pack_between(x, 0.0, high, ctx.channels_last))
+        if ctx.needs_input_grad[0]:
+            ctx.save_for_backward(pack_between(x, 0.0, high, ctx.channels_last))
         return functional.relu(x) if high == float("inf") else functional.hardtanh(x, 0.0, high)
 
     @staticmethod

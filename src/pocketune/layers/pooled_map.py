@@ -25,6 +25,7 @@ from pocketune.layers.activation import (
     SignedReLU6,
 )
 from pocketune.layers.patches import Patches, patch_sum
+from pocketune.layers.slopes import slope_between, slope_nonnegative
 
 _LARGEST_BYTE = 255
 
@@ -59,15 +60,14 @@ class PooledMap:
         return replace(self, value=value, carrier=affine(self.carrier))
 
     def activated(self, activation: nn.Module) -> PooledMap:
-        """What one of `MASKS` makes of it; slopes are counts, in a byte where one can hold them.
+        """What one of `SLOPES` makes of it; slopes are counts, in a byte where one can hold them.
 
         Raises:
             PocketuneError: behind an activation: the gradient there differs within a patch.
         """
         self._refuse_activated("an activation")
         with torch.no_grad():
-            mask = MASKS[type(activation)](self.value)
-            slopes = patch_sum(mask.to(self.value.dtype), self.patches).round()
+            slopes = patch_sum(SLOPES[type(activation)](self.value), self.patches).round()
             if self.patches.size[0] * self.patches.size[1] <= _LARGEST_BYTE:
                 slopes = slopes.to(torch.uint8)
             return replace(self, value=activation.forward(self.value), slopes=slopes)
@@ -110,7 +110,7 @@ class PooledActivation(nn.Module):
     elements and channel, 32 for larger ones. For tensors what the activation itself keeps.
 
     Args:
-        activation: one of `MASKS`.
+        activation: one of `SLOPES`.
     """
 
     def __init__(self, activation: nn.Module) -> None:
@@ -125,25 +125,21 @@ class PooledActivation(nn.Module):
         return y
 
 
+def _between_zero_and_six(x: Tensor) -> Tensor:
+    return slope_between(x, 0.0, 6.0)
+
+
 def _positive(x: Tensor) -> Tensor:
-    return x > 0
+    return slope_between(x, 0.0, torch.inf)
 
 
-def _not_negative(x: Tensor) -> Tensor:
-    return x >= 0
-
-
-def _within_six(x: Tensor) -> Tensor:
-    return (x > 0) & (x < 6)
-
-
-MASKS: dict[type[nn.Module], Callable[[Tensor], Tensor]] = {
+SLOPES: dict[type[nn.Module], Callable[[Tensor], Tensor]] = {
     nn.ReLU: _positive,
     MaskedReLU: _positive,
-    nn.ReLU6: _within_six,
-    MaskedReLU6: _within_six,
-    SignedReLU: _not_negative,
-    SignedReLU6: _not_negative,
-    SignedHardswish: _not_negative,
+    nn.ReLU6: _between_zero_and_six,
+    MaskedReLU6: _between_zero_and_six,
+    SignedReLU: slope_nonnegative,
+    SignedReLU6: slope_nonnegative,
+    SignedHardswish: slope_nonnegative,
 }
-"""Where the gradient passes an activation, from its input."""
+"""Derivatives of the activations, zeros and ones like their input, from that."""

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from pocketune.errors import PocketuneError
-from pocketune.layers import MASKS, FilteredConv2d, FrozenBatchNorm2d, PooledActivation
+from pocketune.layers import SLOPES, FilteredConv2d, FrozenBatchNorm2d, PooledActivation
 from pocketune.networks import anatomy
 from pocketune.networks.blocks import Block, Layer
 from pocketune.surgery.swap import swap
@@ -27,7 +27,7 @@ def chain_filters(network: nn.Module) -> tuple[tuple[str, ...], ...]:
 
     It does between two convolutions of one patch size and alignment, the second of which keeps
     the size but for its stride, where nothing lies between them but a norm on fixed statistics
-    with a frozen scale and one of the activations in `pocketune.layers.MASKS`, or where one ends a
+    with a frozen scale and one of the activations in `pocketune.layers.SLOPES`, or where one ends a
     linear bottleneck and the other begins the next block. Squeeze-excite, norms on the batch's
     statistics and sums in front of an activation end a chain.
 
@@ -77,7 +77,7 @@ def _fits(network: nn.Module, first: Layer, second: Layer) -> bool:
             return False
     elif norm is not None:
         return False
-    return not first.activation or type(network.get_submodule(first.activation)) in MASKS
+    return not first.activation or type(network.get_submodule(first.activation)) in SLOPES
 
 
 def _keeps_places(conv: FilteredConv2d) -> bool:

@@ -1,4 +1,4 @@
-"""The masks of `pocketune.layers.bits`, kept as bytes or packed to bits.
+"""The masks of `pocketune.layers.bits` and `slopes`, the first kept as bytes or packed to bits.
 
 A packed mask takes an eighth of the memory between the passes, more while it is unpacked, and more
 nodes, so the compiler lowers a step both ways and takes the one that needs less memory.
@@ -12,7 +12,8 @@ import torch
 from onnx import TensorProto
 from torch import fx
 
-import pocketune.layers.bits  # noqa: F401 - registers the operators
+import pocketune.layers.bits
+import pocketune.layers.slopes  # noqa: F401 - both register operators
 from pocketune.compiler.lower.context import Context, lowers, shape_of
 from pocketune.compiler.lower.elementwise import elementwise
 from pocketune.compiler.lower.value import Value
@@ -49,11 +50,29 @@ def _pack_nonnegative(context: Context, node: fx.Node, x: Value, channels_last: 
 def _pack_between(
     context: Context, node: fx.Node, x: Value, low: float, high: float, channels_last: bool
 ) -> Value:
+    return _keep(context, node, _between(context, x, low, high))
+
+
+@lowers(ops.slope_nonnegative.default)
+def _slope_nonnegative(context: Context, node: fx.Node, x: Value) -> Value:
+    return _as_float(context, elementwise(context, "GreaterOrEqual", [x, 0.0], x.shape))
+
+
+@lowers(ops.slope_between.default)
+def _slope_between(context: Context, node: fx.Node, x: Value, low: float, high: float) -> Value:
+    return _as_float(context, _between(context, x, low, high))
+
+
+def _between(context: Context, x: Value, low: float, high: float) -> Value:
     mask = elementwise(context, "Greater", [x, low], x.shape)
-    if high != inf:
-        below = elementwise(context, "Less", [x, high], x.shape)
-        mask = elementwise(context, "And", [mask, below], x.shape)
-    return _keep(context, node, mask)
+    if high == inf:
+        return mask
+    below = elementwise(context, "Less", [x, high], x.shape)
+    return elementwise(context, "And", [mask, below], x.shape)
+
+
+def _as_float(context: Context, mask: Value) -> Value:
+    return elementwise(context, "Cast", [mask], mask.shape, to=TensorProto.FLOAT)
 
 
 @lowers(ops.mask_gradient.default)
@@ -63,10 +82,7 @@ def _mask_gradient(
     mask: Mask = packed.made_by
     # a product takes the mask as floats, one more tensor of that size; Where takes two, and twice
     # as long
-    if mask.packed is None:
-        factor = elementwise(context, "Cast", [mask.value], g.shape, to=TensorProto.FLOAT)
-    else:
-        factor = _unpack(context, mask)
+    factor = _unpack(context, mask) if mask.packed else _as_float(context, mask.value)
     return elementwise(context, "Mul", [g, factor], g.shape)
 
 
