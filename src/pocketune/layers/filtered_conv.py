@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pocketune.errors import PocketuneError
+from pocketune.layers.bits import is_channels_last
 from pocketune.layers.int8_patches import from_int8, in_int8, to_int8
 from pocketune.layers.patch_gradients import input_gradient, kernel_gradient
 from pocketune.layers.patch_rules import ALIGNMENTS, Filter, Geometry, convolution_geometry
@@ -198,6 +199,7 @@ class _FilteredConv(torch.autograd.Function):
             slopes if needs_carrier else None,
         )
         ctx.call, ctx.kernel_shape = call, weight.shape
+        ctx.channels_last = is_channels_last(x)
         if not call.pooled:
             return y
         ctx.mark_non_differentiable(y)
@@ -210,6 +212,8 @@ class _FilteredConv(torch.autograd.Function):
         taps, sums, scale, slopes = ctx.saved_tensors
         needs_x, needs_carrier, _, needs_kernel, needs_bias, _ = ctx.needs_input_grad
         g = gradients[-1]
+        if ctx.channels_last:  # a global average pool's is not, and all before it would not be
+            g = g.contiguous(memory_format=torch.channels_last)
         average, divisor = _average(g, call)
         of_x = of_carrier = of_kernel = of_bias = None
         if needs_x or needs_carrier:
