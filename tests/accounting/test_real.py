@@ -18,6 +18,8 @@ from pocketune.methods import adapt, create_method
 from pocketune.networks import create_network
 from pocketune.surgery import add_branches
 
+from ..layers.kept import kept_bytes
+
 BATCH, SIZE, CLASSES = 8, 48, 5
 
 
@@ -125,26 +127,11 @@ def real_batch() -> tuple[Tensor, Tensor]:
     return torch.randn(BATCH, 3, SIZE, SIZE), torch.zeros(BATCH, dtype=torch.int64)
 
 
-def storages(tensors: list[Tensor]) -> dict[int, int]:
-    stores = [tensor.untyped_storage() for tensor in tensors]
-    return {store.data_ptr(): store.nbytes() for store in stores}
-
-
 def saved_bytes(network: nn.Module) -> int:
-    """What a real forward pass keeps, as PyTorch's own hooks see it."""
-    network = copy.deepcopy(network).train()
+    """What a real forward pass keeps."""
     images, labels = real_batch()
-    kept: list[Tensor] = []
-
-    def keep(tensor: Tensor) -> Tensor:
-        kept.append(tensor.detach())
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        loss = cross_entropy(network(images), labels)
-    assert loss.requires_grad
-    own = storages([*network.parameters(), *network.buffers()])
-    return sum(size for place, size in storages(kept).items() if place not in own)
+    network = copy.deepcopy(network).train()
+    return kept_bytes(network, images, lambda logits: cross_entropy(logits, labels))
 
 
 def measured_peak(network: nn.Module) -> int:

@@ -14,6 +14,8 @@ from pocketune.layers import (
     SignedReLU6,
 )
 
+from .kept import kept_tensors
+
 SIGNED = {SignedReLU: nn.ReLU, SignedReLU6: nn.ReLU6, SignedHardswish: nn.Hardswish}
 MASKED = {MaskedReLU: nn.ReLU, MaskedReLU6: nn.ReLU6}
 EVERY = {**SIGNED, **MASKED}
@@ -94,16 +96,8 @@ def test_second_derivatives_are_the_ordinary_activations(layer: type[nn.Module])
 @every
 @pytest.mark.parametrize("shape", [(8, 6, 5, 4), (3, 5, 7, 3), (17,), (0, 3, 2, 2)])
 def test_keeps_one_bit_an_element(layer: Layer, shape: tuple[int, ...]) -> None:
-    kept = []
-
-    def pack(tensor: Tensor) -> Tensor:
-        kept.append(tensor)
-        return tensor
-
     x = torch.randn(shape, requires_grad=True)
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        layer()(x)
-    assert sum(tensor.nbytes for tensor in kept) == (x.numel() + 7) // 8
+    assert sum(t.nbytes for t in kept_tensors(layer(), x)) == (x.numel() + 7) // 8
 
 
 @every

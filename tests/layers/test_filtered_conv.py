@@ -11,6 +11,7 @@ from pocketune.errors import PocketuneError
 from pocketune.layers import FilteredConv2d
 
 from .filter_formulas import Case, filtered_gradients
+from .kept import kept_tensors
 
 ALIGNMENTS = ["natural", "paper", "reference"]
 
@@ -152,18 +153,6 @@ def _middle_of_input_gradient(alignment: str | None) -> Tensor:
 # ---- what is kept
 
 
-def kept(module: nn.Module, x: Tensor) -> list[Tensor]:
-    tensors: list[Tensor] = []
-
-    def pack(tensor: Tensor) -> Tensor:
-        tensors.append(tensor)
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        module(x)
-    return tensors
-
-
 @pytest.mark.parametrize("alignment", ALIGNMENTS)
 @pytest.mark.parametrize(
     ("patch", "stride", "patches"), [(2, 1, 16), (4, 1, 4), (7, 1, 1), (2, 2, 4), (16, 1, 1)]
@@ -174,36 +163,36 @@ def test_keeps_patch_sums_and_tap_sums(
     conv = FilteredConv2d(
         6, 8, 3, stride=stride, padding=1, groups=2, patch=patch, alignment=alignment
     )
-    tensors = kept(conv, torch.randn(5, 6, 7, 7, requires_grad=True))
+    tensors = kept_tensors(conv, torch.randn(5, 6, 7, 7, requires_grad=True))
     assert sum(t.nbytes for t in tensors) == 4 * (5 * 6 * patches + 8 * 3)
 
 
 def test_keeps_8_bits_a_patch_and_a_scale() -> None:
-    tensors = kept(FilteredConv2d(6, 8, 3, padding=1, bits=8), torch.randn(5, 6, 7, 7))
+    tensors = kept_tensors(FilteredConv2d(6, 8, 3, padding=1, bits=8), torch.randn(5, 6, 7, 7))
     assert sum(t.nbytes for t in tensors) == 5 * 6 * 16 + 4
 
 
 def test_keeps_tap_sums_alone_while_the_kernel_is_frozen() -> None:
     conv = FilteredConv2d(6, 8, 3).requires_grad_(False)
-    tensors = kept(conv, torch.randn(5, 6, 7, 7, requires_grad=True))
+    tensors = kept_tensors(conv, torch.randn(5, 6, 7, 7, requires_grad=True))
     assert sum(t.nbytes for t in tensors) == 4 * 6 * 8
 
 
 def test_keeps_patch_sums_alone_where_the_input_needs_no_gradient() -> None:
-    tensors = kept(FilteredConv2d(6, 8, 3, padding=1), torch.randn(5, 6, 7, 7))
+    tensors = kept_tensors(FilteredConv2d(6, 8, 3, padding=1), torch.randn(5, 6, 7, 7))
     assert sum(t.nbytes for t in tensors) == 4 * 5 * 6 * 16
 
 
 def test_keeps_no_copy_of_a_1x1_kernel() -> None:
     conv = FilteredConv2d(6, 8, 1)
-    tensors = kept(conv, torch.randn(5, 6, 8, 8, requires_grad=True))
+    tensors = kept_tensors(conv, torch.randn(5, 6, 8, 8, requires_grad=True))
     assert [t.data_ptr() == conv.weight.data_ptr() for t in tensors] == [True, False]
     assert tensors[1].nbytes == 4 * 5 * 6 * 16
 
 
 def test_keeps_nothing_without_gradients() -> None:
     with torch.no_grad():
-        assert kept(FilteredConv2d(6, 8, 3), torch.randn(5, 6, 7, 7)) == []
+        assert kept_tensors(FilteredConv2d(6, 8, 3), torch.randn(5, 6, 7, 7)) == []
 
 
 # ---- as a module

@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 from pocketune.layers import FrozenConv2d
 
+from .kept import kept_bytes
+
 
 @st.composite
 def convolutions(draw: st.DrawFn) -> tuple[nn.Conv2d, Tensor]:
@@ -48,14 +50,6 @@ def test_forward_and_gradients(case: tuple[nn.Conv2d, Tensor]) -> None:
         strict=True,
     ):
         torch.testing.assert_close(ours, exact)
-
-
-def kept_bytes(module: nn.Module, x: Tensor) -> int:
-    own = {p.data_ptr() for p in module.parameters()}
-    kept = []
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
-        module(x)
-    return sum(t.nbytes for t in kept if t.data_ptr() not in own)
 
 
 def test_keeps_nothing_but_its_own_kernel() -> None:

@@ -10,6 +10,8 @@ from pocketune.layers import GroupNorm, LiteResidual, StandardizedConv2d, standa
 from pocketune.layers.group_norm import group_size
 from pocketune.layers.weight_standardization import standardize
 
+from .kept import kept_tensors
+
 
 def plain(module: LiteResidual, x: Tensor) -> Tensor:
     """The module's formula in PyTorch's own operators."""
@@ -154,15 +156,9 @@ def test_equal_weights_become_zero_and_have_a_finite_gradient() -> None:
 
 
 def test_standardizing_keeps_only_the_weight() -> None:
-    conv, kept = StandardizedConv2d(8, 8, 3), []
-
-    def pack(tensor: Tensor) -> Tensor:
-        kept.append(tensor.data_ptr())
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        standardize(conv.weight)
-    assert kept == [conv.weight.data_ptr()]
+    conv = StandardizedConv2d(8, 8, 3)
+    (kept,) = kept_tensors(standardize, conv.weight)
+    assert kept.data_ptr() == conv.weight.data_ptr()
 
 
 def test_standardized_copy() -> None:

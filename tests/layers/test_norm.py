@@ -7,6 +7,8 @@ from torch import Tensor, nn
 from pocketune.errors import PocketuneError
 from pocketune.layers import FrozenBatchNorm2d
 
+from .kept import kept_tensors
+
 
 def batch_norm(features: int = 5, eps: float = 1e-3) -> nn.BatchNorm2d:
     """A batch norm whose every tensor differs from the default."""
@@ -22,17 +24,9 @@ def images(features: int = 5) -> Tensor:
     return torch.randn(4, features, 7, 6, generator=torch.Generator().manual_seed(1))
 
 
-def kept_bytes(module: nn.Module, x: Tensor) -> int:
+def map_bytes(module: nn.Module, x: Tensor) -> int:
     """Bytes of activation-sized tensors that a forward pass keeps for the backward pass."""
-    kept = []
-
-    def pack(tensor: Tensor) -> Tensor:
-        kept.append(tensor.nbytes if tensor.numel() >= x.numel() else 0)
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        module(x)
-    return sum(kept)
+    return sum(t.nbytes for t in kept_tensors(module, x) if t.numel() >= x.numel())
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -84,18 +78,18 @@ def test_keeps_nothing_while_the_scale_is_frozen(shift_trained: bool) -> None:
     frozen = FrozenBatchNorm2d.from_batch_norm(batch_norm())
     frozen.weight.requires_grad_(False)
     frozen.bias.requires_grad_(shift_trained)
-    assert kept_bytes(frozen, images().requires_grad_()) == 0
+    assert map_bytes(frozen, images().requires_grad_()) == 0
 
 
 def test_keeps_its_input_where_the_scale_is_trained() -> None:
     x = images().requires_grad_()
-    assert kept_bytes(FrozenBatchNorm2d.from_batch_norm(batch_norm()), x) == x.nbytes
+    assert map_bytes(FrozenBatchNorm2d.from_batch_norm(batch_norm()), x) == x.nbytes
 
 
 def test_batch_norm_in_evaluation_keeps_its_input_although_frozen() -> None:
     """Why this layer exists; if it fails, PyTorch has become better and the layer may go."""
     x = images().requires_grad_()
-    assert kept_bytes(batch_norm().eval().requires_grad_(False), x) == x.nbytes
+    assert map_bytes(batch_norm().eval().requires_grad_(False), x) == x.nbytes
 
 
 def test_gradients_are_exact() -> None:

@@ -15,6 +15,8 @@ from pocketune.layers import (
     PooledMap,
 )
 
+from .kept import kept_tensors
+
 
 class Link(nn.Module):
     """Filtered convolution, frozen norm whose shift is trained, activation, another convolution."""
@@ -83,15 +85,8 @@ def test_keeps_a_count_for_each_patch(patch: int, bytes_a_patch: int) -> None:
     """And the patch sums of both convolutions, and the taps of the second; no map."""
     link = Link(nn.ReLU6(), patch, "natural", shape(3, 1, 1, 1), shape(3, 1, 1, 1))
     link.first.passes_pooled = True
-    kept: dict[int, Tensor] = {}
-
-    def pack(tensor: Tensor) -> Tensor:
-        if tensor.dim() == 4:  # not the norm's scales
-            kept[tensor.data_ptr()] = tensor
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        link(torch.randn(2, 4, 32, 32))
+    tensors = kept_tensors(link, torch.randn(2, 4, 32, 32))
+    kept = {t.data_ptr(): t for t in tensors if t.dim() == 4}  # not the norm's scales
     patches = 2 * (-(-32 // patch)) ** 2
     scales = [tensor for tensor in kept.values() if tensor.shape[0] == 1]
     assert sum(tensor.nbytes for tensor in scales) == 4 * 6

@@ -9,6 +9,8 @@ from torch.nn import functional as F
 
 from pocketune.layers import ProgramModule
 
+from .kept import kept_tensors
+
 
 def random_module(*args: int, **options: object) -> ProgramModule:
     torch.manual_seed(0)
@@ -78,16 +80,10 @@ def test_groups(channels: tuple[int, int], image: bool, groups: int) -> None:
 
 
 def test_kept_bytes_are_those_of_the_docstring() -> None:
-    kept: dict[int, int] = {}
-
-    def pack(tensor: Tensor) -> Tensor:
-        if tensor.dim() == 4 and tensor.shape[0] == 5:  # the batch: weights have other sizes
-            kept[tensor.data_ptr()] = tensor.numel() * tensor.element_size()
-        return tensor
-
     module = ProgramModule(6, 8, 12)
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        module(torch.randn(5, 6, 16, 16))
+    tensors = kept_tensors(module, torch.randn(5, 6, 16, 16))
+    maps = [t for t in tensors if t.dim() == 4 and t.shape[0] == 5]  # weights have other sizes
+    kept = {t.data_ptr(): t.nbytes for t in maps}
     pooled = 5 * 8 * 8
     assert sum(kept.values()) == 4 * pooled * (6 + 8 + 8 + 12)
 

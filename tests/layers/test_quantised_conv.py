@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from pocketune.layers import QuantisedConv2d, round_to_int8
 
+from .kept import kept_tensors
+
 OPTIONS: list[dict[str, Any]] = [
     {"kernel_size": 1},
     {"kernel_size": 3, "padding": 1},
@@ -69,9 +71,7 @@ def test_it_is_the_convolution_with_the_rounded_kernel(options: dict[str, Any]) 
 
 def test_nothing_but_the_int8_kernel_is_kept() -> None:
     layer = QuantisedConv2d.from_convolution(nn.Conv2d(4, 8, 3))
-    kept: list[Tensor] = []
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
-        layer(torch.randn(1, 4, 5, 5, requires_grad=True))
+    kept = kept_tensors(layer, torch.randn(1, 4, 5, 5, requires_grad=True))
     own = {buffer.data_ptr() for buffer in layer.buffers()}
     assert {tensor.data_ptr() for tensor in kept} == own
 

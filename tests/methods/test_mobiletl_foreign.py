@@ -11,8 +11,9 @@ from pocketune.layers import FrozenBatchNorm2d, SignedHardswish, SignedReLU, Sig
 from pocketune.methods import MobileTL, adapt, complete_plan
 from pocketune.networks import anatomy
 
+from ..layers.kept import kept_bytes
 from ..networks.timm_like import MobileNetV2, MobileNetV3, SEResNet
-from .test_mobiletl_memory import BATCH, SIZE, block_bytes, head_bytes, kept_bytes, output_shapes
+from .test_mobiletl_memory import BATCH, SIZE, block_bytes, head_bytes, output_shapes
 
 METHOD = MobileTL(blocks=2)
 NETWORKS: list[tuple[Callable[[], nn.Module], type[nn.Module]]] = [

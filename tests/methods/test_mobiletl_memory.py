@@ -10,25 +10,10 @@ from pocketune.methods import BiasAndLast, Method, MobileTL, adapt
 from pocketune.networks import anatomy, create_network
 from pocketune.networks.blocks import Block
 
+from ..layers.kept import kept_bytes
+
 BATCH, SIZE = 4, 64
 Shapes = dict[str, tuple[int, ...]]
-
-
-def kept_bytes(network: nn.Module, images: Tensor) -> int:
-    """Bytes of all tensors that autograd keeps, but those of the network itself, each once."""
-    own = {t.untyped_storage().data_ptr() for t in network.state_dict(keep_vars=True).values()}
-    kept: dict[int, int] = {}
-
-    def pack(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
-            kept[storage.data_ptr()] = storage.nbytes()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        logits = network(images)  # holds what is kept, so that no storage is there twice
-    assert logits.requires_grad
-    return sum(kept.values())
 
 
 def output_shapes(network: nn.Module, images: Tensor) -> Shapes:

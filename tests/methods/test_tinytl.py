@@ -14,6 +14,7 @@ from pocketune.networks import anatomy, create_network
 from pocketune.surgery import add_branches
 
 from ..compiler.networks import tiny
+from ..layers.kept import kept_bytes
 
 B = TinyTL(lite_residual=False)
 L = TinyTL(bias=False)
@@ -174,22 +175,6 @@ def test_a_batch_of_one_learns(method: TinyTL) -> None:
         loss.backward()
         optimizer.step()
     assert network.eval()(x).argmax(1).tolist() == [0, 1, 2]
-
-
-def kept_bytes(network: nn.Module, x: Tensor) -> int:
-    """Bytes that the forward pass keeps, what the network holds anyway left out."""
-    own = {t.untyped_storage().data_ptr() for t in network.state_dict(keep_vars=True).values()}
-    kept: dict[int, int] = {}
-
-    def pack(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
-            kept[storage.data_ptr()] = storage.nbytes()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        network(x).sum()
-    return sum(kept.values())
 
 
 def test_biases_keep_one_bit_an_activation() -> None:
