@@ -1,7 +1,6 @@
 """Images with attributes, from a table to an exported model, on both engines."""
 
 import csv
-import signal
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +32,7 @@ from pocketune.errors import PocketuneError
 from pocketune.methods import BiasAndLast, LastLayer, adapt
 from pocketune.networks import Normalization
 
+from ..device.failing import failing, interrupt
 from ..device.run_folders import assert_same_end, lines
 from .networks import SIZE, tiny
 
@@ -111,20 +111,11 @@ def test_both_engines_train_to_the_same(place: Path, tmp_path: Path) -> None:
         np.testing.assert_allclose([x[key] for x in one], [x[key] for x in other], rtol=1e-3)
 
 
-def test_a_stopped_run_ends_with_the_same_bits(place, tmp_path, monkeypatch) -> None:
+def test_a_stopped_run_ends_with_the_same_bits(place: Path, tmp_path: Path) -> None:
     run(place, tmp_path / "whole")
-    gradients, calls = OnnxEngine.gradients, 0
-
-    def interrupting(*arguments):
-        nonlocal calls
-        calls += 1
-        if calls == 4:
-            signal.raise_signal(signal.SIGINT)
-        return gradients(*arguments)
-
-    monkeypatch.setattr(OnnxEngine, "gradients", interrupting)
+    stopping = failing("gradients", 4, interrupt, OnnxEngine)
     with pytest.raises(Interrupted):
-        run(place, tmp_path / "run")
+        run(place, tmp_path / "run", engine=stopping)
     resume(tmp_path / "run", progress=Silent())
     assert_same_end(tmp_path / "run", tmp_path / "whole")
 

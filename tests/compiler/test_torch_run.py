@@ -1,7 +1,6 @@
 """Runs on PyTorch: the network is built again from the run's own folder."""
 
 import json
-import signal
 
 import numpy as np
 import pytest
@@ -21,6 +20,7 @@ from pocketune.errors import PocketuneError
 from pocketune.layers import IntegerConv2d, QuantisedConv2d, computes_integers
 from pocketune.methods import FullFineTune, MobileTL, TopBlocks
 
+from ..device.failing import at_call, interrupt
 from ..device.run_folders import assert_same_end
 from ..device.softmax_engine import write_photos
 
@@ -64,16 +64,8 @@ def run(place, out, engine, **options):
 class TestResumed:
     def test_a_stopped_run_ends_with_the_same_bits(self, place, tmp_path, monkeypatch):
         run(place, tmp_path / "whole", TorchEngines(network=place / "values.safetensors"))
-        gradients, calls = TorchEngine.gradients, 0
-
-        def interrupting(*arguments):
-            nonlocal calls
-            calls += 1
-            if calls == 5:
-                signal.raise_signal(signal.SIGINT)
-            return gradients(*arguments)
-
-        monkeypatch.setattr(TorchEngine, "gradients", interrupting)
+        stopping = at_call(5, interrupt, TorchEngine.gradients)
+        monkeypatch.setattr(TorchEngine, "gradients", stopping)
         with pytest.raises(Interrupted):
             run(place, tmp_path / "run", TorchEngines(network=place / "values.safetensors"))
         resume(tmp_path / "run", engine=TorchEngines(), progress=Silent())

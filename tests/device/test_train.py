@@ -28,6 +28,7 @@ from pocketune.device.run import TrainResult, resume, train
 from pocketune.device.trained import BEST, TrainedNetwork
 from pocketune.errors import PocketuneError
 
+from .failing import failing, interrupt
 from .run_folders import assert_same_end, lines
 from .softmax_engine import BATCH, CLASSES, SoftmaxEngine, write_photos, write_softmax_kit
 
@@ -65,19 +66,6 @@ def run(kit: Path, photos: Path, tmp_path: Path) -> Run:
         return train(**{**arguments, **changes})
 
     return call
-
-
-def failing(method: str, at: int, action: Callable[[Any], Any]) -> type[SoftmaxEngine]:
-    """An engine whose ``at``-th call of a method goes through ``action``."""
-    calls = 0
-
-    def call(self: SoftmaxEngine, *arguments: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        result = getattr(SoftmaxEngine, method)(self, *arguments)
-        return action(result) if calls == at else result
-
-    return type("Failing", (SoftmaxEngine,), {method: call})
 
 
 def test_learns_and_leaves_a_run_folder(run: Run, tmp_path: Path) -> None:
@@ -384,7 +372,7 @@ def test_a_zipped_kit(run: Run, tmp_path: Path) -> None:
 def test_ctrl_c_saves_and_says_how_to_go_on(
     number: signal.Signals, run: Run, tmp_path: Path
 ) -> None:
-    def interrupt(result: Gradients) -> Gradients:
+    def stop(result: Gradients) -> Gradients:
         signal.raise_signal(number)
         return result
 
@@ -393,7 +381,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(
     told = Collector()
     try:
         with pytest.raises(Interrupted) as caught:
-            run(engine=failing("gradients", 5, interrupt), progress=told)
+            run(engine=failing("gradients", 5, stop), progress=told)
     finally:
         after = signal.signal(number, usual)
     folder = tmp_path / "run"
@@ -421,10 +409,6 @@ def test_nohup(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_ctrl_c_while_validating(run: Run, tmp_path: Path) -> None:
-    def interrupt(logits: FloatArray) -> FloatArray:
-        signal.raise_signal(signal.SIGINT)
-        return logits
-
     with pytest.raises(Interrupted, match="at step 12 of 18"):
         run(engine=failing("predict", 3, interrupt))
     resume(tmp_path / "run", engine=SoftmaxEngine, progress=Silent())
@@ -442,13 +426,11 @@ def ctrl_c() -> Iterator[None]:
 
 @pytest.mark.usefixtures("ctrl_c")
 def test_a_second_ctrl_c_stops_at_once(run: Run, tmp_path: Path) -> None:
-    def interrupt(result: Gradients) -> Gradients:
-        signal.raise_signal(signal.SIGINT)
-        signal.raise_signal(signal.SIGINT)
-        return result
+    def twice(result: Gradients) -> Gradients:
+        return interrupt(interrupt(result))
 
     with pytest.raises(Interrupted, match="stopped at once; the last checkpoint stands; go on"):
-        run(engine=failing("gradients", 5, interrupt), checkpoint_steps=3)
+        run(engine=failing("gradients", 5, twice), checkpoint_steps=3)
     assert Checkpoint.load(tmp_path / "run" / LAST).counters.step == 3
 
 

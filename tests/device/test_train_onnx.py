@@ -1,19 +1,17 @@
 """Runs on ONNX Runtime: what holds for the numpy engine holds for the real one."""
 
-import signal
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from pocketune.device.engine import Gradients
 from pocketune.device.interrupt import Interrupted
 from pocketune.device.onnx_engine import OnnxEngine
 from pocketune.device.progress import Silent
 from pocketune.device.run import resume, train
 from pocketune.device.trained import BEST, TrainedNetwork
 
+from .failing import failing, interrupt
 from .run_folders import assert_same_end, lines
 from .softmax_engine import CLASSES, write_photos
 from .tiny_kit import TinyKit
@@ -39,19 +37,10 @@ def test_learns(frozen_part: bool, photos: Path, tmp_path: Path) -> None:
 
 def test_stopped_and_resumed(photos: Path, tmp_path: Path) -> None:
     kit = TinyKit(classes=tuple(reversed(CLASSES))).write(tmp_path / "kit")
-    calls = 0
-
-    class Interrupting(OnnxEngine):
-        def gradients(self, *arguments: Any) -> Gradients:
-            nonlocal calls
-            calls += 1
-            if calls == 5:
-                signal.raise_signal(signal.SIGINT)
-            return super().gradients(*arguments)
-
+    stopping = failing("gradients", 5, interrupt, OnnxEngine)
     whole = train(kit, photos, out=tmp_path / "whole", epochs=2, progress=Silent())
     with pytest.raises(Interrupted):
-        train(kit, photos, out=tmp_path / "run", epochs=2, engine=Interrupting, progress=Silent())
+        train(kit, photos, out=tmp_path / "run", epochs=2, engine=stopping, progress=Silent())
     resume(tmp_path / "run", progress=Silent())
     assert whole.classes == tuple(reversed(CLASSES))
     assert_same_end(tmp_path / "run", whole.run)
