@@ -3,49 +3,17 @@
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from pocketune.compiler import compile
 from pocketune.compiler.torch_engine import TorchEngine
-from pocketune.compiler.trace import normalize
 from pocketune.device.onnx_engine import OnnxEngine
 from pocketune.device.optimizer import create_optimizer
 from pocketune.methods import LastLayer, TopBlocks, adapt
-from pocketune.networks import create_network
 
-BATCH, SIZE, CLASSES, STEPS = 8, 64, 4, 50
+from .settled import BATCH, SIZE, batch, settled
+
+STEPS = 50
 TOLERANCE = 1e-3
-
-
-def batch(step: int) -> tuple[np.ndarray, np.ndarray]:
-    """Images (BATCH, SIZE, SIZE, 3) whose brightest channel or half tells their class."""
-    rng = np.random.default_rng([7, 100 + step])
-    labels = rng.integers(0, CLASSES, BATCH)
-    images = rng.integers(0, 156, (BATCH, SIZE, SIZE, 3), dtype=np.uint8)
-    for image, label in zip(images, labels, strict=True):
-        image[:, (label // 2) * SIZE // 2 :, label % 2] += 99
-    return images, labels
-
-
-@pytest.fixture(scope="module")
-def network() -> nn.Module:
-    """Random weights whose norms know their inputs, as a pretrained network's do.
-
-    Without that, signals vanish on the way, the first gradients are in the tens, and any two
-    orders of addition train to different networks.
-    """
-    torch.manual_seed(0)
-    torch.set_num_threads(1)
-    network = create_network("mobilenet_v2", width=0.1, classes=CLASSES)
-    images = torch.from_numpy(np.concatenate([batch(-step)[0] for step in range(1, 9)]))
-    norms = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
-    for norm in norms:
-        norm.momentum = 1.0  # take the batch's statistics as they are
-    with torch.no_grad():
-        network.train()(normalize(images, network.normalization.mean, network.normalization.std))
-    for norm in norms:
-        norm.momentum = 0.1
-    return network
 
 
 @pytest.mark.parametrize(
@@ -56,8 +24,9 @@ def network() -> nn.Module:
     ],
     ids=str,
 )
-def test_the_same_results_after_fifty_steps(network, method, optimizer, lr, tmp_path):
-    adapted = adapt(network, method)
+def test_the_same_results_after_fifty_steps(method, optimizer, lr, tmp_path):
+    torch.set_num_threads(1)
+    adapted = adapt(settled("mobilenet_v2"), method)
     kit = compile(adapted, tmp_path / "kit", batch=BATCH, size=SIZE, label_smoothing=0.1)
     assert kit.manifest.noise  # dropout takes part
     engines = [

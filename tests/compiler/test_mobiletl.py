@@ -2,45 +2,17 @@
 
 import numpy as np
 import pytest
-import torch
-from torch import nn
 
 from pocketune.compiler import compile
 from pocketune.compiler.torch_engine import TorchEngine
-from pocketune.compiler.trace import normalize
 from pocketune.device.onnx_engine import OnnxEngine
 from pocketune.device.optimizer import SGD
 from pocketune.methods import MobileTL, SignedBackward, TopBlocks, adapt
-from pocketune.networks import create_network
 
-BATCH, SIZE, CLASSES, STEPS = 8, 64, 4, 20
+from .settled import BATCH, SIZE, batch, settled
+
+STEPS = 20
 TOLERANCE = 1e-3
-
-
-def settled(name: str) -> nn.Module:
-    """Random weights, and norms that know their inputs, as a pretrained network's do."""
-    torch.manual_seed(0)
-    network = create_network(name, width=0.1, classes=CLASSES)
-    norms = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
-    momentum = norms[0].momentum
-    for norm in norms:
-        norm.momentum = 1.0
-    images = torch.from_numpy(np.concatenate([batch(-step)[0] for step in range(1, 9)]))
-    with torch.no_grad():
-        network.train()(normalize(images, network.normalization.mean, network.normalization.std))
-    for norm in norms:
-        norm.momentum = momentum
-    return network
-
-
-def batch(step: int) -> tuple[np.ndarray, np.ndarray]:
-    """Images (BATCH, SIZE, SIZE, 3) of noise, some halves brighter, and classes to learn."""
-    rng = np.random.default_rng([7, 100 + step])
-    labels = rng.integers(0, CLASSES, BATCH)
-    images = rng.integers(0, 156, (BATCH, SIZE, SIZE, 3), dtype=np.uint8)
-    for image, label in zip(images, labels, strict=True):
-        image[:, (label // 2) * SIZE // 2 :, label % 2] += 99
-    return images, labels
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from pocketune.networks import anatomy, create_network
 from pocketune.surgery import add_branches
 
 from ..compiler.networks import tiny
+from ..compiler.settled import settle
 from ..layers.kept import kept_bytes
 
 B = TinyTL(lite_residual=False)
@@ -27,16 +28,6 @@ LITE += [*[124_800] * 3, 134_208, *[203_520] * 3, 228_352]
 def small(**options: object) -> nn.Module:
     torch.manual_seed(0)
     return create_network("mobilenet_v2", width=0.35, classes=3, **options)
-
-
-def measured(network: nn.Module) -> nn.Module:
-    """Give every batch norm the statistics of a batch, as a pretrained network has them."""
-    norms = [m for m in network.modules() if isinstance(m, nn.BatchNorm2d)]
-    for norm in norms:
-        norm.momentum = 1.0
-    with torch.no_grad():
-        network.train()(images(8))
-    return network
 
 
 def images(batch: int = 2, size: int = 32) -> Tensor:
@@ -166,7 +157,7 @@ def test_images_of_a_batch_do_not_see_each_other(norm: str) -> None:
 
 @pytest.mark.parametrize("method", [B, L, LB, TinyTL(norm="group")], ids=str)
 def test_a_batch_of_one_learns(method: TinyTL) -> None:
-    network = adapt(measured(small()), method).train()
+    network = adapt(settle(small(), images(8)), method).train()
     x, labels = images(3), torch.tensor([0, 1, 2])
     optimizer = torch.optim.Adam([p for p in network.parameters() if p.requires_grad], 3e-3)
     for step in range(60):
