@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -50,19 +51,22 @@ def environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", "COLUMNS": "100"}
 
 
+def run_command(
+    folder: Path, *arguments: object, **options: object
+) -> subprocess.CompletedProcess[str]:
+    """A command in a process of its own, in this folder."""
+    return subprocess.run(
+        command(*arguments),
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        env=environment(),
+        **options,
+    )
+
+
 @pytest.fixture
 def process(tmp_path: Path) -> Process:
-    """``process("predict", ...)`` in a process of its own."""
-
-    def call(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            command(*arguments),
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=tmp_path,
-            env=environment(),
-            **options,
-        )
-
-    return call
+    """``process("predict", ...)`` in a process and a folder of its own."""
+    return partial(run_command, tmp_path)

@@ -24,7 +24,7 @@ from pocketune.device.run_folder import NETWORK
 
 from ..device.run_folders import assert_same_end, lines
 from ..device.softmax_engine import CLASSES, write_photos
-from .conftest import Process, command, environment
+from .conftest import Process, command, environment, run_command
 
 SIZE, EPOCHS = 64, 8
 NETWORK_OPTIONS = [
@@ -38,16 +38,10 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with photos and a run on them, of a network that the command itself has compiled."""
     folder = tmp_path_factory.mktemp("work")
     write_photos(folder / "photos")
-    done = subprocess.run(
-        command(
-            *("train", "photos", *NETWORK_OPTIONS, "--epochs", EPOCHS, "--lr", "0.003"),
-            *("--out", "run", "--engine", "torch"),
-        ),
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=folder,
-        env=environment(),
+    done = run_command(
+        folder,
+        *("train", "photos", *NETWORK_OPTIONS, "--epochs", EPOCHS, "--lr", "0.003"),
+        *("--out", "run", "--engine", "torch"),
     )
     assert done.returncode == 0, done.stderr
     assert "made a kit of mobilenet_v2: 64 px, batch 4, method blocks" in done.stdout
@@ -60,14 +54,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def call(workplace: Path, *arguments: object) -> str:
     """A command that has to succeed, in the folder of the run."""
-    done = subprocess.run(
-        command(*arguments),
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=workplace,
-        env=environment(),
-    )
+    done = run_command(workplace, *arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

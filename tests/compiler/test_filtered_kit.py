@@ -7,6 +7,7 @@ from torch import nn
 
 from pocketune.compiler import compile
 from pocketune.layers import FilteredConv2d
+from pocketune.layers.same_shape import same_shape
 from pocketune.methods import GradientFilter, Method, TopBlocks, adapt
 from pocketune.networks import create_network
 from pocketune.surgery import swap
@@ -19,16 +20,8 @@ def unfiltered(adapted: nn.Module) -> nn.Module:
 
     def exact(conv: nn.Module) -> nn.Module:
         assert isinstance(conv, FilteredConv2d)
-        plain = nn.Conv2d(
-            conv.in_channels,
-            conv.out_channels,
-            conv.kernel_size,
-            stride=conv.stride,
-            padding=conv.padding,
-            groups=conv.groups,
-            bias=conv.bias is not None,
-        )
-        plain.weight, plain.bias = conv.weight, conv.bias
+        plain = same_shape(nn.Conv2d, conv)
+        plain.weight = conv.weight
         return plain
 
     filtered = [n for n, m in adapted.named_modules() if isinstance(m, FilteredConv2d)]

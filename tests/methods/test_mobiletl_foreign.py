@@ -13,7 +13,7 @@ from pocketune.networks import anatomy
 
 from ..layers.kept import kept_bytes
 from ..networks.timm_like import MobileNetV2, MobileNetV3, SEResNet
-from .test_mobiletl_memory import BATCH, SIZE, block_bytes, head_bytes, output_shapes
+from .test_mobiletl_memory import BATCH, SIZE, expected_bytes
 
 METHOD = MobileTL(blocks=2)
 NETWORKS: list[tuple[Callable[[], nn.Module], type[nn.Module]]] = [
@@ -79,10 +79,4 @@ def test_kept_for_the_backward_pass(blocks: int) -> None:
     """To the byte what a network of ours keeps."""
     network = adapt(MobileNetV2(), MobileTL(blocks=blocks)).train()
     images = torch.randn(BATCH, 3, SIZE, SIZE)
-    kept = kept_bytes(network, images)
-    shapes = output_shapes(network, images)
-    own = anatomy(network).blocks
-    expected = head_bytes(network, shapes, shapes[own[-1].name])
-    for before, block in zip(own[-blocks - 1 :], own[-blocks:], strict=False):
-        expected += block_bytes(block, shapes, shapes[before.name])
-    assert kept == expected
+    assert kept_bytes(network, images) == expected_bytes(network, images, blocks)

@@ -76,18 +76,22 @@ def head_bytes(network: nn.Module, shapes: Shapes, block_output: tuple[int, ...]
     return total
 
 
+def expected_bytes(network: nn.Module, images: Tensor, blocks: int) -> int:
+    """What a step of MobileTL must keep of the head and the last `blocks` blocks."""
+    shapes = output_shapes(network, images)
+    own = anatomy(network).blocks
+    total = head_bytes(network, shapes, shapes[own[-1].name])
+    for before, block in zip(own[-blocks - 1 :], own[-blocks:], strict=False):
+        total += block_bytes(block, shapes, shapes[before.name])
+    return total
+
+
 @pytest.mark.parametrize("name", ["mobilenet_v2", "proxylessnas_mobile", "mobilenet_v3_small"])
 @pytest.mark.parametrize("blocks", [1, 3])
 def test_kept_for_the_backward_pass(name: str, blocks: int) -> None:
     network = adapted(name, MobileTL(blocks=blocks))
     images = torch.randn(BATCH, 3, SIZE, SIZE)
-    kept = kept_bytes(network, images)
-    shapes = output_shapes(network, images)
-    all_blocks = anatomy(network).blocks
-    expected = head_bytes(network, shapes, shapes[all_blocks[-1].name])
-    for before, block in zip(all_blocks[-blocks - 1 :], all_blocks[-blocks:], strict=False):
-        expected += block_bytes(block, shapes, shapes[before.name])
-    assert kept == expected
+    assert kept_bytes(network, images) == expected_bytes(network, images, blocks)
 
 
 def test_without_squeeze_excite_and_swish_only_masks_stay() -> None:
