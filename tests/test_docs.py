@@ -24,11 +24,23 @@ def blocks(page: Path) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.S | re.M)
 
 
+def indented(page: Path) -> list[str]:
+    """Lines that Markdown shows as code, outside of fences."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
+    return re.findall(r"^ {4}(\S.*)$", text, re.M)
+
+
 def commands(page: Path) -> Iterator[list[str]]:
     """Command lines that begin with `pocketune`, joined where a backslash continues them."""
     text = page.read_text(encoding="utf-8").replace("\\\n", " ")
     for line in re.findall(r"^(?: {4}|\$ )pocketune +(.+)$", text, re.M):
         yield shlex.split(line, comments=True)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_is_fenced(page: Path) -> None:
+    """What is only indented would not be checked."""
+    assert not [line for line in indented(page) if re.match(r"import |from |.*\bpocketune\.", line)]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
