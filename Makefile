@@ -28,7 +28,7 @@ lint: $(DEV) ## Check style, formatting and types
 
 bench: $(DEV) ## Reproduce every figure of benchmarks/results (hours)
 	$(PIP) install --quiet --constraint constraints.txt --editable ".[bench]"
-	@set -e; for script in benchmarks/bench_*.py; do echo "$$script"; $(BIN)/python "$$script"; done
+	$(BIN)/python benchmarks/every.py $(ARGS)
 
 clean: ## Remove the environment and everything that was built
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -8,15 +8,14 @@ the published weights, with 8-bit frozen layers where the method asks for them, 
 Adam and one cosine to zero. Each method has the learning rate, of three, that does best on a fifth
 of the Flowers training photos that is held out for this alone. The accuracy is that of the last
 step, on each set's own test photos; the memory is the peak of a fresh process that trains the kit
-on the flowers. Results that stand in the .json are kept: a run can be broken off and gone on with.
-Skipped where the data are not at hand.
+on the flowers. Results that stand in the .json are kept: a run can be broken off and gone on with;
+`--anew` forgets them. Skipped where the data are not at hand.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
 import tempfile
 import zipfile
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from typing import Any
 import pyarrow.parquet as parquet
 
 import pocketune
+from data import parse
 from fresh import kit_peak
 from pocketune.compiler.build import build_kit
 from pocketune.data import load_splits
@@ -162,16 +162,16 @@ def _mean(scores: list[float] | None) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, default=Path(__file__).parents[2] / "shared" / "data")
     parser.add_argument("--network", choices=NETWORKS, default="mbv2-w0.35")
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--photos", nargs="+", choices=EPOCHS, default=list(EPOCHS))
-    options = parser.parse_args()
-    if not options.data.is_dir():
-        sys.exit(f"skipped: no images and weights at {options.data}; name their folder with --data")
+    parser.add_argument("--anew", action="store_true", help="keep nothing of the .json")
+    options = parse(parser)
     kept = RESULTS / f"accuracy_{options.network}.json"
-    results: dict[str, dict[str, Any]] = json.loads(kept.read_text()) if kept.is_file() else {}
+    results: dict[str, dict[str, Any]] = {}
+    if kept.is_file() and not options.anew:
+        results = json.loads(kept.read_text())
     with tempfile.TemporaryDirectory() as scratch:
         bench = Bench(options.data, options.network, Path(scratch))
         sets = {

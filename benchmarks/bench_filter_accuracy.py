@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import sys
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -27,6 +26,7 @@ from torch.nn import functional
 
 import pocketune
 from bench_filter_step import exact
+from data import parse
 from pocketune.layers import FilteredConv2d
 from pocketune.methods import GradientFilter
 from pocketune.surgery import swap
@@ -137,13 +137,10 @@ def adapted(network: nn.Module, layers: int, patch: int | None) -> nn.Module:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, default=Path(__file__).parents[2] / "shared" / "data")
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--images", type=int, default=4_000)
-    options = parser.parse_args()
-    if not options.data.is_dir():
-        sys.exit(f"no photos at {options.data}; give --data")
+    options = parse(parser)
     first, second = (Half(options.data, user, options.images) for user in (0, 1))
     torch.manual_seed(0)
     pretrained = pocketune.create_network(**NETWORK).to(memory_format=torch.channels_last)

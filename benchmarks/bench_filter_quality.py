@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import csv
 import io
-import sys
 import zipfile
 from pathlib import Path
 from statistics import mean
@@ -23,6 +22,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 import pocketune
+from data import parse
 from pocketune.data import center_crop
 from pocketune.methods import GradientFilter, dc_energy, gradient_snr
 from pocketune.networks.modules import is_depthwise, is_pointwise
@@ -79,12 +79,9 @@ def energy_row(file: str, network: nn.Module) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, default=Path(__file__).parents[2] / "shared" / "data")
     parser.add_argument("--photos", type=int, default=32)
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
-    options = parser.parse_args()
-    if not options.data.is_dir():
-        sys.exit(f"no photos and weights at {options.data}; give --data")
+    options = parse(parser)
     noise, energy = [], []
     for file, arguments in NETWORKS.items():
         weights = options.data / "weights" / f"{file}.float32.safetensors"

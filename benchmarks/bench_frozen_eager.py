@@ -4,14 +4,13 @@
 
 MobileNetV2 1.0 below its top three blocks, pretrained, on Flowers-12. The variants take turns in
 one process; times are the fastest of all rounds. Ranges are calibrated on other images than those
-that the error of the features is measured on. ``bench_frozen.py`` does the same for kits.
+that the error of the features is measured on.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 import pocketune
+from data import parse
 from pocketune.compiler.trace import normalize
 from pocketune.data import Loader, load_splits
 from report import table, write
@@ -98,14 +98,11 @@ def measure(data: Path, size: int, batch: int, rounds: int) -> list[list[str]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, default=Path(__file__).parents[2] / "shared" / "data")
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--threads", type=int, default=1)
-    options = parser.parse_args()
-    if not options.data.is_dir():
-        sys.exit(f"no photos and weights at {options.data}; give --data")
+    options = parse(parser)
     torch.set_num_threads(options.threads)
     rows = measure(options.data, options.size, options.batch, options.rounds)
     header = ["frozen part", "ms a batch", "times as fast", "features off by"]

@@ -10,8 +10,8 @@ Its accuracy is that on Imagenette's 500 photos of ImageNet's validation part, a
 classes. Then Rep-Net is trained on two sets of flowers, on the whole and the pruned and retrained
 networks (5 epochs, batch 8, Adam). The paper's rates, 2e-4 and 1e-3 for the side modules, are too
 low for so few epochs: the rate is the one of bench_accuracy.py that did best on held-out flowers.
-Results that stand in the .json are kept. Skipped where the data are not at hand. With the defaults
-about half an hour on one core.
+Results that stand in the .json are kept; `--anew` forgets them. Skipped where the data are not at
+hand. With the defaults about half an hour on one core.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import copy
 import csv
 import io
 import json
-import sys
 import tempfile
 import zipfile
 from pathlib import Path
@@ -33,6 +32,7 @@ from torch import nn
 
 import pocketune
 from bench_accuracy import NETWORKS, Pretrained, unpack
+from data import parse
 from pocketune.compiler.build import build_kit, create_measured, spread_batches
 from pocketune.compiler.trace import normalize
 from pocketune.data import ImageDataset, Loader, load_splits
@@ -123,18 +123,18 @@ def spread(scores: list[float] | None) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, default=Path(__file__).parents[2] / "shared" / "data")
     parser.add_argument("--network", choices=NETWORKS, default="mbv2-w0.35")
     parser.add_argument("--target", default="paper", help="'paper', 'cumulative' or a size")
     parser.add_argument("--retrain-epochs", type=int, default=40)
     parser.add_argument("--seeds", type=int, default=4)
-    options = parser.parse_args()
-    if not options.data.is_dir():
-        sys.exit(f"skipped: no images and weights at {options.data}; name their folder with --data")
+    parser.add_argument("--anew", action="store_true", help="keep nothing of the .json")
+    options = parse(parser)
     made_for = NETWORKS[options.network]
     weights = options.data / "weights" / f"{options.network}.float32.safetensors"
     kept = RESULTS / f"repnet_accuracy_{options.network}.json"
-    results: dict[str, dict[str, Any]] = json.loads(kept.read_text()) if kept.is_file() else {}
+    results: dict[str, dict[str, Any]] = {}
+    if kept.is_file() and not options.anew:
+        results = json.loads(kept.read_text())
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         train, val, numbers = imagenette(options.data, folder / "imagenette")

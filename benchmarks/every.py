@@ -1,0 +1,60 @@
+"""Every figure that is claimed, measured anew; what `make bench` runs.
+
+    python benchmarks/every.py [NAME ...]
+
+The names are those of files in benchmarks/results, and all of them where none is given. What needs
+photos or weights that are not at hand is skipped. A script that fails does not keep the others
+from running, but they do not hide it: the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+RUNS = {
+    "filter": "bench_filter.py",
+    "filter_quality": "bench_filter_quality.py --photos 16",
+    "filter_step": "bench_filter_step.py --eager-all",
+    "frozen_eager": "bench_frozen_eager.py",
+    "memory": "bench_memory.py",
+    "mobiletl_step_mobilenet_v2": "bench_mobiletl_step.py",
+    "mobiletl_step_mobilenet_v3_small": "bench_mobiletl_step.py",
+    "prune": "bench_prune.py",
+    "repnet_memory": "bench_repnet_memory.py",
+    "step": "bench_step.py",
+    "tinytl": "bench_tinytl.py",
+    "filter_accuracy": "bench_filter_accuracy.py",
+    "repnet_accuracy_mbv2-w0.35": "bench_repnet_accuracy.py --network mbv2-w0.35 --anew",
+    "repnet_accuracy_mbv2-w1.0": "bench_repnet_accuracy.py --network mbv2-w1.0 --anew",
+    "accuracy_mbv2-w0.35": "bench_accuracy.py --network mbv2-w0.35 --anew",
+    "accuracy_proxyless-w0.3": "bench_accuracy.py --network proxyless-w0.3 --anew",
+    "accuracy_mcunet-5fps": "bench_accuracy.py --network mcunet-5fps --anew",
+    "accuracy_mbv2-w1.0": "bench_accuracy.py --network mbv2-w1.0 --anew",
+}
+"""What each file of benchmarks/results is made with, short runs first."""
+
+FIGURES = "figures.py"
+"""Draws what the others have found."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(RUNS))
+    names = parser.parse_args().names or list(RUNS)
+    if unknown := [name for name in names if name not in RUNS]:
+        parser.error(f"{unknown[0]} is no result; choose from {', '.join(RUNS)}")
+    failed = []
+    for line in dict.fromkeys([*(RUNS[name] for name in names), FIGURES]):
+        print(f"== {line}", flush=True)
+        script, *arguments = line.split()
+        command = [sys.executable, str(Path(__file__).with_name(script)), *arguments]
+        if subprocess.run(command, check=False).returncode:
+            failed.append(line)
+    sys.exit("\n".join(["failed:", *failed]) if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""`make bench` runs whatever makes a published figure, and can be run without the photos."""
+
+import runpy
+import subprocess
+import sys
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+EVERY = runpy.run_path(str(BENCHMARKS / "every.py"))
+COMMANDS = sorted({*EVERY["RUNS"].values(), EVERY["FIGURES"]})
+
+
+def test_each_result_and_each_script_is_run() -> None:
+    assert sorted(EVERY["RUNS"]) == sorted(path.stem for path in BENCHMARKS.glob("results/*.md"))
+    scripts = {path.name for path in BENCHMARKS.glob("bench_*.py")} | {"figures.py"}
+    assert {line.split()[0] for line in COMMANDS} == scripts
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_the_scripts_have_these_options(line: str) -> None:
+    script, *arguments = line.split()
+    source = (BENCHMARKS / script).read_text(encoding="utf-8")
+    assert all(f'"{word}"' in source for word in arguments if word.startswith("--"))
+
+
+def test_a_result_that_does_not_exist() -> None:
+    command = [sys.executable, str(BENCHMARKS / "every.py"), "speed"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "speed is no result; choose from filter, " in done.stderr
+
+
+@pytest.fixture
+def parse() -> Any:
+    return runpy.run_path(str(BENCHMARKS / "data.py"))["parse"]
+
+
+def test_skips_without_an_error_where_the_photos_are_not(
+    parse: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["bench.py", "--data", str(tmp_path / "none")])
+    with pytest.raises(SystemExit) as ended:
+        parse(ArgumentParser())
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("skipped: no images and weights at ")
+
+
+def test_finds_the_photos_where_the_tests_do(
+    parse: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["bench.py"])
+    monkeypatch.setenv("POCKETUNE_SHARED_DATA", str(tmp_path))
+    assert parse(ArgumentParser()).data == tmp_path
