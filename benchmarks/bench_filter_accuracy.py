@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import io
 from pathlib import Path
-from statistics import mean, stdev
 
 import numpy as np
 import pyarrow.parquet as parquet
@@ -30,7 +29,7 @@ from data import parse
 from pocketune.layers import FilteredConv2d
 from pocketune.methods import GradientFilter
 from pocketune.surgery import swap
-from report import table, write
+from report import spread, table, write
 
 NETWORK = {"name": "resnet18", "width": 0.25, "classes": 10}
 BATCH, SIZE = 128, 224  # the last maps have 7 x 7 pixels, as in the paper
@@ -155,9 +154,8 @@ def main() -> None:
                 scores.append(
                     fit(adapted(pretrained, layers, patch), features, options.epochs, 0.05)
                 )
-            spread = f" ± {stdev(scores):.1f}" if len(scores) > 1 else ""
             gradients = "exact" if patch is None else f"patch {patch}"
-            rows.append([str(layers), gradients, f"{mean(scores):.1f}{spread}"])
+            rows.append([str(layers), gradients, spread(scores)])
             print(*rows[-1], flush=True)
     note = (
         f"ResNet-18, width 0.25, {SIZE} px, batch {BATCH}, {options.epochs} epochs, "

@@ -26,6 +26,7 @@ from data import parse
 from pocketune.data import center_crop
 from pocketune.methods import GradientFilter, dc_energy, gradient_snr
 from pocketune.networks.modules import is_depthwise, is_pointwise
+from pretrained import weights_file
 from report import table, write
 
 NETWORKS = {
@@ -84,7 +85,7 @@ def main() -> None:
     options = parse(parser)
     noise, energy = [], []
     for file, arguments in NETWORKS.items():
-        weights = options.data / "weights" / f"{file}.float32.safetensors"
+        weights = weights_file(options.data, file)
         network = pocketune.create_network(**arguments, weights=weights)
         energy.append(energy_row(file, network))
         for size in options.sizes:

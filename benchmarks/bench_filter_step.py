@@ -25,8 +25,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import pocketune
+from data import normalized
 from fresh import keep_memory
-from pocketune.compiler.trace import normalize
 from pocketune.device.onnx_engine import OnnxEngine
 from pocketune.layers import FilteredConv2d
 from pocketune.layers.same_shape import same_shape
@@ -64,11 +64,10 @@ def adapted(name: str, layers: int, patch: int | None) -> nn.Module:
 def eager_step(network: nn.Module) -> Step:
     network = network.train().to(memory_format=torch.channels_last)
     trained = [p for p in network.parameters() if p.requires_grad]
-    norm = network.normalization
 
     def step(images: np.ndarray, labels: np.ndarray) -> object:
-        pixels = normalize(torch.from_numpy(images), norm.mean, norm.std)
-        logits = network(pixels.contiguous(memory_format=torch.channels_last))
+        pixels = normalized(images, network).contiguous(memory_format=torch.channels_last)
+        logits = network(pixels)
         return torch.autograd.grad(cross_entropy(logits, torch.from_numpy(labels)), trained)
 
     return step

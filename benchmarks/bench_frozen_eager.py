@@ -13,15 +13,14 @@ import argparse
 import copy
 import time
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 import pocketune
-from data import parse
-from pocketune.compiler.trace import normalize
+from data import normalized, parse
 from pocketune.data import Loader, load_splits
+from pretrained import weights_file
 from report import table, write
 
 CALIBRATION = 32
@@ -53,13 +52,12 @@ def images(data: Path, network: nn.Module, size: int, count: int) -> Tensor:
     photos = load_splits(data / "classification" / "oxford_flowers_12cls_224.zip").train
     chosen = photos.subset(list(range(0, len(photos), len(photos) // count))[:count])
     (batch,) = Loader(chosen, size=size, batch=count, train=False).epoch(0)
-    norm: Any = network.normalization
-    return normalize(torch.from_numpy(batch.images), norm.mean, norm.std).contiguous()
+    return normalized(batch.images, network).contiguous()
 
 
 @torch.no_grad()
 def measure(data: Path, size: int, batch: int, rounds: int) -> list[list[str]]:
-    weights = data / "weights" / "mbv2-w1.0.float32.safetensors"
+    weights = weights_file(data, "mbv2-w1.0")
     network = pocketune.create_network("mobilenet_v2", weights=weights, padding="same", classes=12)
     photos = images(data, network, size, CALIBRATION + batch)
     fitted, x = photos[:CALIBRATION].split(8), photos[CALIBRATION:]

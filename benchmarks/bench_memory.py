@@ -18,12 +18,11 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-from PIL import Image
-
+from data import class_names, write_photos
 from report import table, write
 
 CLASSES, PHOTOS = 5, 48
+CAMERA = 640, 480  # what a small one takes
 OPTIMIZER = "adam"
 TOLERANCE = 0.10, 8_000_000
 """A prediction is good within this share or so many bytes, whichever is more."""
@@ -62,18 +61,8 @@ def build_kit(row: Row, out: Path) -> None:
 
     network = pocketune.create_network(row.network, width=row.width, classes=CLASSES)
     adapted = pocketune.adapt(network, pocketune.create_method(row.method))
-    names = tuple(f"class{i}" for i in range(CLASSES))
+    names = class_names(CLASSES)
     pocketune.compile(adapted, out, batch=row.batch, size=row.size, classes=names)
-
-
-def write_photos(folder: Path) -> None:
-    """Photos of 640 x 480, as a small camera takes them."""
-    rng = np.random.default_rng(0)
-    for number in range(PHOTOS):
-        coarse = rng.integers(0, 256, (12, 16, 3), dtype=np.uint8)
-        path = folder / f"class{number % CLASSES}" / f"{number}.jpg"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(coarse).resize((640, 480)).save(path)
 
 
 def work(kit: str, photos: str, out: str) -> None:
@@ -150,7 +139,7 @@ def main() -> None:
     options = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as photos:
-        write_photos(Path(photos))
+        write_photos(Path(photos), CLASSES, PHOTOS, CAMERA, grain=40)
         for number in options.rows:
             result = measure(ROWS[number - 1], Path(photos))
             print(json.dumps(result), file=sys.stderr)

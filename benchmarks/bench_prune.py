@@ -17,7 +17,8 @@ from pathlib import Path
 import torch
 
 import pocketune
-from bench_tinytl import CLASSES, write_photos
+from bench_tinytl import CLASSES, PHOTOS
+from data import class_names, write_photos
 from fresh import kit_peak
 from pocketune.pruning import PruningPlan, plan_pruning
 from pocketune.surgery import prune
@@ -30,10 +31,11 @@ def compiled(network: torch.nn.Module, size: int, batch: int) -> tuple[str, str]
     """Live bytes of a Rep-Net kit's graphs, and the peak of a process that trains it."""
     adapted = pocketune.adapt(network, pocketune.RepNet())
     with tempfile.TemporaryDirectory() as name:
-        scratch, classes = Path(name), [f"{number:02d}" for number in range(CLASSES)]
+        scratch, classes = Path(name), class_names(CLASSES)
         kit = pocketune.compile(adapted, scratch / "kit", batch=batch, size=size, classes=classes)
         memory = kit.manifest.memory
-        peak = kit_peak(kit.path, write_photos(scratch / "photos"), scratch / "run")
+        photos = write_photos(scratch / "photos", CLASSES, PHOTOS)
+        peak = kit_peak(kit.path, photos, scratch / "run")
     live = " / ".join(f"{memory.get(part, 0) / 1e6:.2f}" for part in ("features", "step"))
     return live, f"{peak:.0f}"
 

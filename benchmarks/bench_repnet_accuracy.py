@@ -20,29 +20,28 @@ import argparse
 import copy
 import csv
 import io
-import json
 import tempfile
 import zipfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from statistics import mean, stdev
 from typing import Any
 
 import torch
 from torch import nn
 
 import pocketune
-from bench_accuracy import NETWORKS, Pretrained, unpack
-from data import parse
-from pocketune.compiler.build import build_kit, create_measured, spread_batches
-from pocketune.compiler.trace import normalize
+from data import normalized, parse, unpack
+from pocketune.compiler.build import create_measured, spread_batches
 from pocketune.data import ImageDataset, Loader, load_splits
 from pocketune.device.progress import Silent
 from pocketune.pruning import plan_pruning
 from pocketune.pruning.retraining import Recipe
 from pocketune.tables.repnet import PRUNED
-from report import RESULTS, table, write
+from pretrained import BATCH, NETWORKS, Pretrained, weights_file
+from report import keep, kept, spread, table, write
 
-BATCH, EPOCHS = 8, 5
+EPOCHS = 5
 RATE = 3e-3
 SETS = ("flowers", "flower_photos")
 FOLLOWED = ("predictions", "blocks")
@@ -62,13 +61,11 @@ def imagenette(data: Path, folder: Path) -> tuple[ImageDataset, ImageDataset, li
 @torch.inference_mode()
 def top1(network: nn.Module, photos: ImageDataset, numbers: list[int], size: int) -> float:
     """Percent of the photos whose class is the likeliest of all 1000."""
-    norm: Any = network.normalization
     network.eval()
     hits = 0
     for batch in Loader(photos, size=size, batch=32, train=False).epoch(0):
-        images = normalize(torch.from_numpy(batch.images), norm.mean, norm.std)
         wanted = torch.tensor(numbers)[torch.from_numpy(batch.labels)]
-        hits += int((network(images).argmax(1) == wanted).sum())
+        hits += int((network(normalized(batch.images, network)).argmax(1) == wanted).sum())
     return 100 * hits / len(photos)
 
 
@@ -88,17 +85,7 @@ def transfer(weights: Path, made_for: Pretrained, photos: Path, seeds: int) -> l
     scores = []
     with tempfile.TemporaryDirectory() as scratch:
         kit = Path(scratch) / "kit"
-        build_kit(
-            kit,
-            network=made_for.network,
-            method=pocketune.RepNet(),
-            weights=str(weights),
-            width=made_for.width,
-            padding=made_for.padding,
-            size=made_for.size,
-            batch=BATCH,
-            photos=load_splits(photos / "train", val_fraction=0.0).train,
-        )
+        made_for.kit(kit, pocketune.RepNet(), weights, photos)
         for seed in range(seeds):
             result = pocketune.train(
                 kit,
@@ -115,10 +102,62 @@ def transfer(weights: Path, made_for: Pretrained, photos: Path, seeds: int) -> l
     return scores
 
 
-def spread(scores: list[float] | None) -> str:
-    if not scores:
-        return ""
-    return f"{mean(scores):.1f}" + (f" ± {stdev(scores):.1f}" if len(scores) > 1 else "")
+class Bench:
+    """One network, whole and pruned, and what was found of it."""
+
+    def __init__(self, options: argparse.Namespace, scratch: Path) -> None:
+        self.options, self.scratch = options, scratch
+        self.made_for = made_for = NETWORKS[options.network]
+        self.results = {} if options.anew else kept(f"repnet_accuracy_{options.network}")
+        self.train, self.val, self.numbers = imagenette(options.data, scratch / "imagenette")
+        self.sets = {name: unpack(options.data, name, scratch / name) for name in SETS}
+        self.whole = create_measured(
+            made_for.network,
+            weights=str(weights_file(options.data, options.network)),
+            width=made_for.width,
+            padding=made_for.padding,
+            size=made_for.size,
+            photos=self.train,
+        )
+        self.ratios = choose(self.whole, options.target, made_for.size)
+        images = spread_batches(self.whole, self.train, made_for.size)
+        self.pruned = pocketune.prune(self.whole, self.ratios, images=images)
+
+    def run(self) -> None:
+        """Measure what the results do not have yet."""
+        self.judge("whole", lambda: self.whole)
+        self.judge("pruned", lambda: self.pruned, transferred=False)
+        for follow in FOLLOWED:
+            self.judge(f"pruned, following {follow}", partial(self.retrained, follow))
+
+    def judge(self, label: str, make: Callable[[], nn.Module], transferred: bool = True) -> None:
+        """Accuracy and memory of a network, and its accuracy after Rep-Net."""
+        if label in self.results:
+            return
+        network, size = make(), self.made_for.size
+        result: dict[str, Any] = {"imagenet": top1(network, self.val, self.numbers, size)}
+        result["peak"] = peak(network, size)
+        file = self.scratch / "judged.safetensors"
+        pocketune.save_network(network, file)
+        for name in SETS if transferred else ():
+            result[name] = transfer(file, self.made_for, self.sets[name], self.options.seeds)
+        self.results[label] = result
+        keep(f"repnet_accuracy_{self.options.network}", self.results)
+        print(label, result, flush=True)
+
+    def retrained(self, follow: str) -> nn.Module:
+        """The pruned network once it has followed the whole one."""
+        network = copy.deepcopy(self.pruned)
+        recipe = Recipe(epochs=self.options.retrain_epochs, size=self.made_for.size, follow=follow)
+        pocketune.retrain(
+            network,
+            self.train,
+            self.scratch / f"{follow}.safetensors",
+            recipe=recipe,
+            teacher=self.whole,
+            accelerator="cpu",
+        )
+        return network
 
 
 def main() -> None:
@@ -129,53 +168,10 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--anew", action="store_true", help="keep nothing of the .json")
     options = parse(parser)
-    made_for = NETWORKS[options.network]
-    weights = options.data / "weights" / f"{options.network}.float32.safetensors"
-    kept = RESULTS / f"repnet_accuracy_{options.network}.json"
-    results: dict[str, dict[str, Any]] = {}
-    if kept.is_file() and not options.anew:
-        results = json.loads(kept.read_text())
     with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        train, val, numbers = imagenette(options.data, folder / "imagenette")
-        whole = create_measured(
-            made_for.network,
-            weights=str(weights),
-            width=made_for.width,
-            padding=made_for.padding,
-            size=made_for.size,
-            photos=train,
-        )
-        ratios = choose(whole, options.target, made_for.size)
-        pruned = pocketune.prune(whole, ratios, images=spread_batches(whole, train, made_for.size))
-        sets = {name: unpack(options.data, name, folder / name) for name in SETS}
-
-        def judge(label: str, network: nn.Module, transferred: bool = True) -> None:
-            result = results.setdefault(label, {})
-            result["imagenet"] = top1(network, val, numbers, made_for.size)
-            result["peak"] = peak(network, made_for.size)
-            file = folder / "judged.safetensors"
-            pocketune.save_network(network, file)
-            for name in SETS if transferred else ():
-                result[name] = transfer(file, made_for, sets[name], options.seeds)
-            kept.write_text(json.dumps(results, indent=1) + "\n")
-            print(label, result, flush=True)
-
-        if "whole" not in results:
-            judge("whole", whole)
-        if "pruned" not in results:
-            judge("pruned", pruned, transferred=False)
-        for follow in FOLLOWED:
-            label = f"pruned, following {follow}"
-            if label not in results:
-                again = copy.deepcopy(pruned)
-                recipe = Recipe(epochs=options.retrain_epochs, size=made_for.size, follow=follow)
-                out = folder / f"{follow}.safetensors"
-                pocketune.retrain(
-                    again, train, out, recipe=recipe, teacher=whole, accelerator="cpu"
-                )
-                judge(label, again)
-    publish(options, results, ratios)
+        bench = Bench(options, Path(scratch))
+        bench.run()
+    publish(options, bench.results, bench.ratios)
 
 
 def publish(

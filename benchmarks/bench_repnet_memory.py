@@ -16,7 +16,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench_tinytl import CLASSES, write_photos
+from bench_tinytl import CLASSES, PHOTOS
+from data import class_names, write_photos
 from report import table, write
 
 CASES = [  # method, pruned, engine
@@ -64,7 +65,7 @@ def build(kit: Path, method: str, *, pruned: bool, options: argparse.Namespace) 
     if pruned:
         network = pocketune.prune(network, PRUNED, importance="weight")
     network = pocketune.adapt(network, pocketune.create_method(method))
-    names = [f"{number:02d}" for number in range(CLASSES)]
+    names = class_names(CLASSES)
     pocketune.compile(network, kit, batch=options.batch, size=options.size, classes=names)
     save_file(network.state_dict(), f"{kit}.safetensors")
 
@@ -87,7 +88,7 @@ def main() -> None:
     options = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as scratch:
-        photos = write_photos(Path(scratch) / "photos")
+        photos = write_photos(Path(scratch) / "photos", CLASSES, PHOTOS)
         for number, (method, pruned, engine) in enumerate(CASES):
             kit = Path(scratch) / f"{method}-{pruned}"
             if not kit.exists():

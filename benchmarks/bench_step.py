@@ -90,18 +90,16 @@ def eager_step(network: nn.Module, channels_last: bool) -> Callable[[np.ndarray,
     import torch
     from torch.nn.functional import cross_entropy
 
-    from pocketune.compiler.trace import normalize
+    from data import normalized
 
     network.train()
     layout = torch.channels_last if channels_last else torch.contiguous_format
     network.to(memory_format=layout)
     trained = [p for p in network.parameters() if p.requires_grad]
     optimizer = torch.optim.Adam(trained, lr=1e-4, fused=True)
-    norm = network.normalization
 
     def step(images: np.ndarray, labels: np.ndarray) -> None:
-        pixels = normalize(torch.from_numpy(images), norm.mean, norm.std)
-        logits = network(pixels.contiguous(memory_format=layout))
+        logits = network(normalized(images, network).contiguous(memory_format=layout))
         loss = cross_entropy(logits, torch.from_numpy(labels))
         optimizer.zero_grad(set_to_none=True)
         loss.backward()

@@ -19,14 +19,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-import numpy as np
-from PIL import Image
-
 from bench_step import CLASSES, HEADER, adapted, measure
+from data import class_names, normalized, write_photos
 from fresh import kit_peak, peak
 from report import table, write
 
-EACH = 8  # photos of a class
+PHOTOS = 80
 LB, B, FULL, BIAS = "TinyTL-L+B", "TinyTL-B", "full", "bias"
 RUNS = [  # what is trained, how, pixels, images at once, batches of a step
     *((method, "kit", 160, 1, 1) for method in (LB, B)),
@@ -67,7 +65,7 @@ def main() -> None:
 
 
 def measure_memory(options: argparse.Namespace, scratch: Path) -> list[list[str]]:
-    photos = write_photos(scratch / "photos")
+    photos = write_photos(scratch / "photos", CLASSES, PHOTOS)
     rows = []
     for number, (method, how, size, at_once, accumulate) in enumerate(RUNS):
         if how == "kit":
@@ -90,7 +88,7 @@ def build(kit: Path, method: str, size: int, batch: int, options: argparse.Names
     import pocketune
 
     network = adapted(options.network, method, options.width)
-    names = [f"{number:02d}" for number in range(CLASSES)]
+    names = class_names(CLASSES)
     pocketune.compile(network, kit, batch=batch, size=size, classes=names)
 
 
@@ -101,7 +99,6 @@ def eager_run(
     import torch
 
     import pocketune
-    from pocketune.compiler.trace import normalize
     from pocketune.data import Loader, load_splits
     from pocketune.device.memory import process_memory
     from pocketune.networks import anatomy
@@ -116,11 +113,11 @@ def eager_run(
                 module.eval()
     optimizer = torch.optim.Adam([p for p in network.parameters() if p.requires_grad], lr=1e-4)
     loader = Loader(load_splits(photos, val_fraction=0.0).train, size=size, batch=batch, train=True)
-    norm, done = network.normalization, 0
+    done = 0
     while done < steps:
         for step in loader.epoch(done):
-            pixels = normalize(torch.from_numpy(step.images), norm.mean, norm.std)
-            loss = torch.nn.functional.cross_entropy(network(pixels), torch.from_numpy(step.labels))
+            logits = network(normalized(step.images, network))
+            loss = torch.nn.functional.cross_entropy(logits, torch.from_numpy(step.labels))
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -128,17 +125,6 @@ def eager_run(
             if done == steps:
                 break
     print(process_memory().peak / 1e6)
-
-
-def write_photos(folder: Path) -> Path:
-    """Noise, a few photos a class."""
-    rng = np.random.default_rng(0)
-    for number in range(CLASSES):
-        (folder / f"{number:02d}").mkdir(parents=True)
-        for index in range(EACH):
-            pixels = rng.integers(0, 256, (256, 256, 3), dtype=np.uint8)
-            Image.fromarray(pixels).save(folder / f"{number:02d}" / f"{index}.jpg")
-    return folder
 
 
 if __name__ == "__main__":

@@ -1,10 +1,21 @@
-"""Photos and published weights, which the project does not contain."""
+"""Photos: real ones and weights, which the project does not contain, and generated ones.
+
+Nothing here imports torch before it is needed: a script whose own memory counts may import this.
+"""
 
 from __future__ import annotations
 
 import os
+import zipfile
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from PIL import Image
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 DEFAULT = Path(__file__).parents[2] / "shared" / "data"
 
@@ -18,3 +29,53 @@ def parse(parser: ArgumentParser) -> Namespace:
         print(f"skipped: no images and weights at {options.data}; name their folder with --data")
         raise SystemExit(0)
     return options
+
+
+def unpack(data: Path, name: str, folder: Path) -> Path:
+    """A set of real photos as `train` and `test` folders of class folders."""
+    if name == "cifar10":
+        _unpack_cifar10(data / "cifar10", folder)
+    else:
+        files = {"flowers": "oxford_flowers_12cls_224", "flower_photos": "flower_photos_5cls_160"}
+        with zipfile.ZipFile(data / "classification" / f"{files[name]}.zip") as archive:
+            archive.extractall(folder)
+    return folder
+
+
+def _unpack_cifar10(data: Path, folder: Path) -> None:
+    from pyarrow import parquet
+
+    for part, count in (("train", 2000), ("test", 1000)):
+        rows = parquet.read_table(data / f"cifar10_{part}.parquet")
+        for number, row in enumerate(rows.slice(0, count).to_pylist()):
+            path = folder / part / row["label_name"] / f"{number}.jpg"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(row["image"])
+
+
+def class_names(count: int) -> list[str]:
+    """Those of the generated photos."""
+    return [f"{number:02d}" for number in range(count)]
+
+
+def write_photos(
+    folder: Path, classes: int, count: int, size: tuple[int, int] = (256, 256), grain: int = 1
+) -> Path:
+    """Noise in grains of so many pixels, as JPEGs in class folders; `size` is (width, height)."""
+    rng, names = np.random.default_rng(0), class_names(classes)
+    for number in range(count):
+        coarse = rng.integers(0, 256, (size[1] // grain, size[0] // grain, 3), dtype=np.uint8)
+        path = folder / names[number % classes] / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(coarse).resize(size).save(path)
+    return folder
+
+
+def normalized(images: np.ndarray, network: nn.Module) -> Tensor:
+    """Images (N, H, W, 3), uint8, as the network takes them."""
+    import torch
+
+    from pocketune.compiler.trace import normalize
+
+    norm = network.normalization
+    return normalize(torch.from_numpy(images), norm.mean, norm.std)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 from collections.abc import Sequence
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("pocketune", "torch", "onnxruntime", "numpy", "pillow")
@@ -32,6 +35,25 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """A table in Markdown."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
+
+
+def spread(scores: Sequence[float] | None) -> str:
+    """Mean and standard deviation, with one place; nothing where nothing was measured."""
+    if not scores:
+        return ""
+    return f"{mean(scores):.1f}" + (f" ± {stdev(scores):.1f}" if len(scores) > 1 else "")
+
+
+def kept(name: str) -> dict[str, dict[str, Any]]:
+    """What stands in a result's .json, to go on from."""
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text()) if path.is_file() else {}
+
+
+def keep(name: str, results: dict[str, dict[str, Any]]) -> None:
+    """Write it down."""
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps(results, indent=1) + "\n")
 
 
 def write(name: str, title: str, text: str) -> None:

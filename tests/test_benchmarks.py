@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
+
+from pocketune.data import load_splits
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 EVERY = runpy.run_path(str(BENCHMARKS / "every.py"))
@@ -55,3 +58,19 @@ def test_finds_the_photos_where_the_tests_do(
     monkeypatch.setattr(sys, "argv", ["bench.py"])
     monkeypatch.setenv("POCKETUNE_SHARED_DATA", str(tmp_path))
     assert parse(ArgumentParser()).data == tmp_path
+
+
+def test_generated_photos_are_those_of_the_classes(tmp_path: Path) -> None:
+    data = runpy.run_path(str(BENCHMARKS / "data.py"))
+    data["write_photos"](tmp_path, classes=2, count=5, size=(80, 40), grain=40)
+    photos = load_splits(tmp_path, val_fraction=0.0).train
+    assert list(photos.classes) == data["class_names"](2)
+    assert photos.labels.tolist() == [0, 0, 0, 1, 1]
+    assert {Image.open(path).size for path in tmp_path.rglob("*.jpg")} == {(80, 40)}
+
+
+@pytest.mark.parametrize(
+    ("scores", "text"), [(None, ""), ([], ""), ([71.25], "71.2"), ([70.0, 72.0], "71.0 ± 1.4")]
+)
+def test_mean_and_deviation(scores: list[float] | None, text: str) -> None:
+    assert runpy.run_path(str(BENCHMARKS / "report.py"))["spread"](scores) == text

@@ -1,0 +1,49 @@
+"""Networks that were published with their weights, and kits of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pocketune.compiler.build import build_kit
+from pocketune.data import load_splits
+from pocketune.methods import Method
+
+BATCH = 8
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """What published weights were made for."""
+
+    network: str
+    width: float
+    size: int
+    padding: str = "symmetric"
+
+    def kit(self, out: Path, method: Method, weights: Path, photos: Path) -> None:
+        """What `pocketune train` would build for these photos."""
+        build_kit(
+            out,
+            network=self.network,
+            method=method,
+            weights=str(weights),
+            width=self.width,
+            padding=self.padding,
+            size=self.size,
+            batch=BATCH,
+            photos=load_splits(photos / "train", val_fraction=0.0).train,
+        )
+
+
+NETWORKS = {
+    "mbv2-w0.35": Pretrained("mobilenet_v2", 0.35, 128),
+    "proxyless-w0.3": Pretrained("proxylessnas_mobile", 0.3, 128),
+    "mcunet-5fps": Pretrained("mcunet_5fps", 1.0, 128),
+    "mbv2-w1.0": Pretrained("mobilenet_v2", 1.0, 160, "same"),
+}
+
+
+def weights_file(data: Path, name: str) -> Path:
+    """Where the weights of a network are."""
+    return data / "weights" / f"{name}.float32.safetensors"
