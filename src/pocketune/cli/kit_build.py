@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
@@ -16,23 +15,15 @@ from pocketune.cli.options import (
     Batch,
     Blocks,
     FrozenBits,
+    Loss,
     Method,
     MethodOptions,
     Padded,
-    Padding,
     Size,
     Smoothing,
     Weights,
     Width,
 )
-
-
-class Loss(str, Enum):
-    """Names of ``pocketune.device.losses.LOSSES``, which would import numpy."""
-
-    cross_entropy = "cross_entropy"
-    binary_cross_entropy = "binary_cross_entropy"
-
 
 PHOTOS_HELP = (
     "Photos to take the classes, or attributes, from, as of train. Weights whose "
@@ -69,7 +60,7 @@ def build(
     ] = None,
     width: Width = 1.0,
     weights: Weights = None,
-    padding: Padded = Padding.symmetric,
+    padding: Padded = "symmetric",
     method: Method = "blocks",
     blocks: Blocks = None,
     method_option: MethodOptions = None,
@@ -102,13 +93,13 @@ def build(
         method=parse_method(method, blocks, method_option, batch=batch, size=size),
         weights=weights,
         width=width,
-        padding=padding.value,
+        padding=padding,
         size=size,
         batch=batch,
         label_smoothing=label_smoothing,
         photos=dataset,
         save_network=save_network,
         frozen_bits=frozen_bits,
-        loss=loss and loss.value,
+        loss=loss,
     )
     print(f"made a kit of {network}: {size} px, batch {batch}, method {method}", flush=True)

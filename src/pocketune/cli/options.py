@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 KIT_PANEL = "Make a kit from a network (needs PyTorch)"
 
-
-class Padding(str, Enum):
-    """How strided convolutions pad."""
-
-    symmetric = "symmetric"
-    same = "same"
+# What the library has under these names; to ask it would import numpy, or torch.
+Padding = Literal["symmetric", "same"]
+Optimizer = Literal["adam", "adamw", "sgd"]
+Loss = Literal["cross_entropy", "binary_cross_entropy"]
+Engine = Literal["onnx", "torch"]
+Device = Literal["cpu", "cuda"]
+Importance = Literal["l2", "weight"]
+Followed = Literal["predictions", "blocks"]
+Convention = Literal["tinytl", "mobiletl", "repnet", "gradfilter"]
+Row = Literal["block", "layer"]
 
 
 Run = Annotated[

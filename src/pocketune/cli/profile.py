@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
@@ -13,39 +12,17 @@ from pocketune.cli.method import parse_method
 from pocketune.cli.options import (
     Batch,
     Blocks,
+    Convention,
     Json,
     Method,
     MethodOptions,
+    Optimizer,
     Padded,
-    Padding,
+    Row,
     Size,
     Weights,
     Width,
 )
-
-
-class Optimizer(str, Enum):
-    """Those that a run can have."""
-
-    adam = "adam"
-    adamw = "adamw"
-    sgd = "sgd"
-
-
-class Convention(str, Enum):
-    """Papers whose way to count memory is known."""
-
-    tinytl = "tinytl"
-    mobiletl = "mobiletl"
-    repnet = "repnet"
-    gradfilter = "gradfilter"
-
-
-class By(str, Enum):
-    """What the rows of a table are."""
-
-    block = "block"
-    layer = "layer"
 
 
 def profile(
@@ -57,16 +34,14 @@ def profile(
     ],
     width: Width = 1.0,
     weights: Weights = None,
-    padding: Padded = Padding.symmetric,
+    padding: Padded = "symmetric",
     classes: Annotated[int, typer.Option(metavar="N", help="Outputs of the network.")] = 1000,
     method: Method = "blocks",
     blocks: Blocks = None,
     method_option: MethodOptions = None,
     batch: Batch = 8,
     size: Size = 224,
-    optimizer: Annotated[Optimizer, typer.Option(help="What updates the parameters.")] = (
-        Optimizer.adam
-    ),
+    optimizer: Annotated[Optimizer, typer.Option(help="What updates the parameters.")] = "adam",
     published: Annotated[
         Convention | None,
         typer.Option(
@@ -74,7 +49,7 @@ def profile(
             show_default=False,
         ),
     ] = None,
-    by: Annotated[By, typer.Option(help="A row for each block or each layer.")] = By.block,
+    by: Annotated[Row, typer.Option(help="A row for each block or each layer.")] = "block",
     plot: Annotated[
         Path | None,
         typer.Option(
@@ -100,14 +75,14 @@ def profile(
         from pocketune.networks import create_network
 
     created = create_network(
-        network, weights=weights, width=width, padding=padding.value, classes=classes
+        network, weights=weights, width=width, padding=padding, classes=classes
     )
     adapted = adapt(created, parse_method(method, blocks, method_option, batch=batch, size=size))
     if published is not None:
-        counted = published_memory(adapted, published.value, batch=batch, size=size)
-        print_published(counted, by=by.value, as_json=as_json)
+        counted = published_memory(adapted, published, batch=batch, size=size)
+        print_published(counted, by=by, as_json=as_json)
         return
-    costs = account(adapted, batch=batch, size=size, optimizer=optimizer.value)
+    costs = account(adapted, batch=batch, size=size, optimizer=optimizer)
     if plot is not None:
         save_figure(costs, plot)
-    print_account(costs, by=by.value, as_json=as_json)
+    print_account(costs, by=by, as_json=as_json)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,18 +9,11 @@ import typer
 
 from pocketune.cli.author import author_half
 from pocketune.cli.method import parse_method
-from pocketune.cli.options import MethodOptions, Padded, Padding, Weights, Width
+from pocketune.cli.options import Importance, MethodOptions, Padded, Weights, Width
 from pocketune.errors import PocketuneError
 
 if TYPE_CHECKING:
     from pocketune.pruning import PruningPlan
-
-
-class Importance(str, Enum):
-    """By what channels are chosen."""
-
-    l2 = "l2"
-    weight = "weight"
 
 
 def prune(
@@ -50,7 +42,7 @@ def prune(
     ] = "cumulative",
     importance: Annotated[
         Importance, typer.Option(help="Activations' norm over the photos, or weights' norm.")
-    ] = Importance.l2,
+    ] = "l2",
     method: Annotated[
         str | None,
         typer.Option(
@@ -63,7 +55,7 @@ def prune(
     size: Annotated[int, typer.Option(metavar="PIXELS", help="Side of the images.")] = 224,
     width: Width = 1.0,
     weights: Weights = None,
-    padding: Padded = Padding.symmetric,
+    padding: Padded = "symmetric",
 ) -> None:
     """Remove channels from the blocks whose temporary memory sets the peak of fine-tuning.
 
@@ -71,7 +63,7 @@ def prune(
     """
     from pocketune.data import load_splits
 
-    if photos is None and importance is Importance.l2:
+    if photos is None and importance == "l2":
         raise PocketuneError("--importance l2 needs --photos; name some, or --importance weight")
     if method is None and method_option:
         raise PocketuneError("--method-option is an option of the method: name one by --method")
@@ -83,12 +75,12 @@ def prune(
         from pocketune.surgery import prune as prune_network
 
     created = create_measured(
-        network, weights=weights, width=width, padding=padding.value, size=size, photos=dataset
+        network, weights=weights, width=width, padding=padding, size=size, photos=dataset
     )
     by = None if method is None else parse_method(method, None, method_option, size=size)
     plan = plan_pruning(created, target, size=size, method=by)
     images = None if dataset is None else spread_batches(created, dataset, size)
-    pruned = prune_network(created, plan.ratios, importance=importance.value, images=images)
+    pruned = prune_network(created, plan.ratios, importance=importance, images=images)
     save_network(pruned, out)
     _tell(plan, out)
 

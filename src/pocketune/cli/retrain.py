@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pocketune.cli.author import author_half
-from pocketune.cli.options import Padded, Padding, Weights, Width
+from pocketune.cli.options import Followed, Padded, Weights, Width
 from pocketune.cli.usage import refuse_beside_file
 
 if TYPE_CHECKING:
     from torch import nn
-
-
-class Followed(str, Enum):
-    """Keys of ``pocketune.pruning.retraining.LEARNING_RATES``, which would import torch."""
-
-    predictions = "predictions"
-    blocks = "blocks"
 
 
 TEACHES = 1000
@@ -51,7 +43,7 @@ def retrain(
     ],
     weights: Weights = None,
     width: Width = 1.0,
-    padding: Padded = Padding.symmetric,
+    padding: Padded = "symmetric",
     lite_residual: Annotated[
         bool,
         typer.Option(
@@ -75,7 +67,7 @@ def retrain(
             help="What of the teacher: its predictions; or, after pruning, the maps behind its "
             "blocks, for which a few hundred photos of any kind are enough.",
         ),
-    ] = Followed.predictions,
+    ] = "predictions",
     epochs: Annotated[int, typer.Option(metavar="N", help="Passes over the photos.")] = 10,
     lr: Annotated[
         float | None,
@@ -119,7 +111,7 @@ def retrain(
             weights=weights,
             classes=(recorded_classes(weights) or TEACHES) if teacher else len(dataset.classes),
             width=width,
-            padding=padding.value,
+            padding=padding,
         )
     whole = None
     if teacher is not None:
@@ -138,7 +130,7 @@ def retrain(
         student,
         dataset,
         out,
-        recipe=Recipe(epochs=epochs, lr=lr, batch=batch, size=size, follow=follow.value, seed=seed),
+        recipe=Recipe(epochs=epochs, lr=lr, batch=batch, size=size, follow=follow, seed=seed),
         teacher=whole,
         accelerator=accelerator,
         devices=devices,

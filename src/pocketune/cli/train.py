@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from contextlib import suppress
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,11 +16,13 @@ from pocketune.cli.options import (
     KIT_PANEL,
     Batch,
     Blocks,
+    Device,
+    Engine,
     FrozenBits,
     Method,
     MethodOptions,
+    Optimizer,
     Padded,
-    Padding,
     Size,
     Smoothing,
     Weights,
@@ -37,28 +38,6 @@ if TYPE_CHECKING:
 RUN_PANEL = "The run"
 HOW_PANEL = "How it trains"
 ENGINE_PANEL = "What computes"
-
-
-class Optimizer(str, Enum):
-    """Names of ``pocketune.device.optimizer.OPTIMIZERS``, which would import numpy."""
-
-    adam = "adam"
-    adamw = "adamw"
-    sgd = "sgd"
-
-
-class Engine(str, Enum):
-    """What computes gradients."""
-
-    onnx = "onnx"
-    torch = "torch"
-
-
-class Device(str, Enum):
-    """Where PyTorch computes."""
-
-    cpu = "cpu"
-    cuda = "cuda"
 
 
 def train(
@@ -142,7 +121,7 @@ def train(
     ] = None,
     optimizer: Annotated[
         Optimizer, typer.Option(help="Update rule.", rich_help_panel=HOW_PANEL)
-    ] = Optimizer.adam,
+    ] = "adam",
     lr: Annotated[
         float | None,
         typer.Option(
@@ -235,7 +214,7 @@ def train(
     ] = None,
     width: Width = 1.0,
     weights: Weights = None,
-    padding: Padded = Padding.symmetric,
+    padding: Padded = "symmetric",
     method: Method = "blocks",
     blocks: Blocks = None,
     method_option: MethodOptions = None,
@@ -253,7 +232,7 @@ def train(
     ] = None,
     device: Annotated[
         Device, typer.Option(help="For PyTorch.", rich_help_panel=ENGINE_PANEL)
-    ] = Device.cpu,
+    ] = "cpu",
 ) -> None:
     """Fine-tune a network on a folder of photos.
 
@@ -272,7 +251,7 @@ def train(
         "steps": steps,
         "lr": lr,
         "side_lr": side_lr,
-        "optimizer": optimizer.value,
+        "optimizer": optimizer,
         "momentum": momentum,
         "weight_decay": weight_decay,
         "warmup": warmup,
@@ -298,7 +277,7 @@ def train(
         "network": network,
         "width": width,
         "weights": weights,
-        "padding": padding.value,
+        "padding": padding,
         "method": method,
         "blocks": blocks,
         "method-option": method_option,
@@ -335,8 +314,8 @@ def _resume(
     from pocketune.device.run_folder import NETWORK
 
     if engine is None and (run / NETWORK).exists():
-        engine = Engine.torch
-    if engine is not Engine.torch and device is not Device.cpu:
+        engine = "torch"
+    if engine != "torch" and device != "cpu":
         raise typer.BadParameter("the run is of the engine onnx", param_hint="--device")
     return resume_run(run, photos, budget=budget, engine=_engines(engine, device))
 
@@ -345,11 +324,11 @@ def _engines(
     engine: Engine | None, device: Device, network: Path | None = None
 ) -> EngineFactory | None:
     """What makes the engine; None for ONNX Runtime."""
-    if engine is not Engine.torch:
+    if engine != "torch":
         return None
     with author_half("the engine torch"):
         from pocketune.compiler.torch_run import TorchEngines
-    return TorchEngines(device.value, network)
+    return TorchEngines(device, network)
 
 
 def _tell(result: TrainResult) -> None:

@@ -1,0 +1,29 @@
+"""What options can be is what the library has."""
+
+from collections.abc import Collection
+from typing import Any, get_args
+
+import pytest
+
+from pocketune.accounting.real import OPTIMIZERS as ACCOUNTED
+from pocketune.cli import options
+from pocketune.device.losses import LOSSES
+from pocketune.device.optimizer import OPTIMIZERS
+from pocketune.networks.config import PADDINGS
+from pocketune.pruning.retraining import LEARNING_RATES
+from pocketune.surgery.importance import RANKINGS
+
+
+@pytest.mark.parametrize(
+    ("choices", "known"),
+    [
+        (options.Padding, PADDINGS),
+        (options.Optimizer, OPTIMIZERS),
+        (options.Optimizer, ACCOUNTED),
+        (options.Loss, LOSSES),
+        (options.Importance, RANKINGS),
+        (options.Followed, LEARNING_RATES),
+    ],
+)
+def test_choices(choices: Any, known: Collection[str]) -> None:
+    assert set(get_args(choices)) == set(known)
