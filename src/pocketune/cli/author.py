@@ -39,8 +39,8 @@ def built_kit(options: Mapping[str, object], run: Path) -> Iterator[tuple[Path, 
     In another process since PyTorch would stay in the memory of this one, which a budget counts.
 
     Args:
-        options: Of ``kit build``, by name; those that are None are left to it, and each of a list
-            is given.
+        options: Parameters of ``kit build``; those that are None are left to it, and each of a
+            list is given.
         run: The folder of the run that copies the kit; the kit lies beside it for so long.
 
     Yields:
@@ -58,10 +58,10 @@ def built_kit(options: Mapping[str, object], run: Path) -> Iterator[tuple[Path, 
     with scratch as folder:
         kit, values = Path(folder) / "kit", Path(folder) / "network.safetensors"
         arguments: list[object] = []
-        for name, value in {**options, "out": kit, "save-network": values}.items():
+        for name, value in {**options, "out": kit, "save_network": values}.items():
             for each in value if isinstance(value, list) else [value]:
                 if each is not None:
-                    arguments += [f"--{name}", each]
+                    arguments += [f"--{name.replace('_', '-')}", each]
         code, _ = run_command("kit", "build", *arguments)
         if code:
             raise typer.Exit(code if code > 0 else 1)

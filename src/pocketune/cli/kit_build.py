@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from pocketune.cli.author import author_half
+from pocketune.cli.expand import expand
 from pocketune.cli.group import tell
 from pocketune.cli.method import parse_method
 from pocketune.cli.options import (
     KIT_PANEL,
-    Batch,
-    Blocks,
-    FrozenBits,
+    KitStepOptions,
     Loss,
-    Method,
     MethodOptions,
-    Padded,
-    Size,
-    Smoothing,
-    Weights,
-    Width,
+    NetworkOptions,
 )
 
 PHOTOS_HELP = (
@@ -31,6 +26,7 @@ PHOTOS_HELP = (
 )
 
 
+@expand
 def build(
     network: Annotated[
         str,
@@ -58,16 +54,10 @@ def build(
             show_default=False,
         ),
     ] = None,
-    width: Width = 1.0,
-    weights: Weights = None,
-    padding: Padded = "symmetric",
-    method: Method = "blocks",
-    blocks: Blocks = None,
-    method_option: MethodOptions = None,
-    size: Size = 224,
-    batch: Batch = 8,
-    label_smoothing: Smoothing = 0.0,
-    frozen_bits: FrozenBits = None,
+    *,
+    network_options: NetworkOptions,
+    method_options: MethodOptions,
+    step_options: KitStepOptions,
     loss: Annotated[
         Loss | None,
         typer.Option(
@@ -85,21 +75,18 @@ def build(
         from pocketune.compiler.build import build_kit
         from pocketune.networks import list_networks
 
-    if weights is None and network in list_networks():
+    if network_options.weights is None and network in list_networks():
         tell(f"warning: {network} starts from random values; name pretrained ones with --weights")
+    size, batch = step_options.size, step_options.batch
     build_kit(
         out,
         network=network,
-        method=parse_method(method, blocks, method_option, batch=batch, size=size),
-        weights=weights,
-        width=width,
-        padding=padding,
-        size=size,
-        batch=batch,
-        label_smoothing=label_smoothing,
+        **asdict(network_options),
+        method=parse_method(**asdict(method_options), batch=batch, size=size),
+        **asdict(step_options),
         photos=dataset,
         save_network=save_network,
-        frozen_bits=frozen_bits,
         loss=loss,
     )
+    method = method_options.method
     print(f"made a kit of {network}: {size} px, batch {batch}, method {method}", flush=True)

@@ -15,14 +15,15 @@ if TYPE_CHECKING:
 
 
 def parse_method(
-    names: str, blocks: int | None, options: Iterable[str] | None, **step: int
+    method: str, blocks: int | None, method_option: Iterable[str] | None, **step: int
 ) -> Method:
     """One method, or the sum of several.
 
     Args:
-        names: a method's name, or several with ``+`` between them.
+        method: a method's name, or several with ``+`` between them.
         blocks: short for the option ``blocks=...``.
-        options: each ``NAME=VALUE``; in a sum, for all methods that have an option of that name.
+        method_option: each ``NAME=VALUE``; in a sum, for all methods that have an option of that
+            name.
         step: ``batch`` and ``size`` of the images, for methods that measure with them.
 
     Raises:
@@ -31,18 +32,18 @@ def parse_method(
     with author_half("a method"):
         from pocketune.methods import Sum, create_method, method_to_dict
 
-    knobs = dict(_parse_option(option) for option in options or ())
+    knobs = dict(_parse_option(option) for option in method_option or ())
     if blocks is not None:
         knobs["blocks"] = blocks
     terms, unknown = [], set(knobs)
-    several = "+" in names
-    for name in names.split("+"):
+    several = "+" in method
+    for name in method.split("+"):
         known = method_to_dict(create_method(name)).keys()
         given = {k: v for k, v in knobs.items() if k in known or not several}
         terms.append(create_method(name, **{k: v for k, v in step.items() if k in known} | given))
         unknown -= known
     if several and unknown:
-        raise PocketuneError(f"none of the methods {names} has the option {min(unknown)}")
+        raise PocketuneError(f"none of the methods {method} has the option {min(unknown)}")
     return Sum(tuple(terms)) if several else terms[0]
 
 

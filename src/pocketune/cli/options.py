@@ -1,7 +1,9 @@
-"""Arguments and options that several commands have."""
+"""Arguments and options that several commands have; `expand` makes options of the dataclasses."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Literal
 
 import typer
@@ -30,76 +32,81 @@ Run = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
-Width = Annotated[
-    float, typer.Option(help="Multiplier of every layer's channels.", rich_help_panel=KIT_PANEL)
-]
-Weights = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FILE|imagenet",
-        help="Pretrained weights: a .safetensors, .pth or 8-bit .npz file, or "
-        "[bold]imagenet[/bold] to download the published ones.",
-        show_default="random values",
-        rich_help_panel=KIT_PANEL,
-    ),
-]
-Padded = Annotated[
-    Padding,
-    typer.Option(
-        help="[bold]same[/bold] for weights that come from TensorFlow.", rich_help_panel=KIT_PANEL
-    ),
-]
-Method = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME",
-        help="What is trained: see [bold]pocketune methods[/bold]. Several: a+b.",
-        rich_help_panel=KIT_PANEL,
-    ),
-]
-Blocks = Annotated[
-    int | None,
-    typer.Option(
-        metavar="K",
-        help="For methods that train blocks: how many, from the last one.",
-        show_default="3",
-        rich_help_panel=KIT_PANEL,
-    ),
-]
-MethodOptions = Annotated[
+_kit_option = partial(typer.Option, rich_help_panel=KIT_PANEL)
+
+MethodOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--method-option",
+    _kit_option(
         metavar="NAME=VALUE",
         help="An option of the method; may be given several times.",
         show_default=False,
-        rich_help_panel=KIT_PANEL,
     ),
 ]
-Size = Annotated[
-    int,
-    typer.Option(metavar="PIXELS", help="Side of the images.", rich_help_panel=KIT_PANEL),
-]
-Batch = Annotated[
-    int, typer.Option(metavar="N", help="Images of a training step.", rich_help_panel=KIT_PANEL)
-]
-Smoothing = Annotated[
-    float,
-    typer.Option(
-        "--label-smoothing",
-        metavar="SHARE",
-        help="Share of the target that is spread over all classes.",
-        rich_help_panel=KIT_PANEL,
-    ),
-]
-FrozenBits = Annotated[
-    int | None,
-    typer.Option(
-        "--frozen-bits",
-        metavar="BITS",
-        help="What the part that is not trained is stored and, calibrated on the photos, computed "
-        "in: 8 or 32.",
-        show_default="as the method asks",
-        rich_help_panel=KIT_PANEL,
-    ),
-]
+
+
+@dataclass(frozen=True)
+class NetworkOptions:
+    """How a network is created, but for its name: arguments of ``create_network``."""
+
+    width: Annotated[float, _kit_option(help="Multiplier of every layer's channels.")] = 1.0
+    weights: Annotated[
+        str | None,
+        _kit_option(
+            metavar="FILE|imagenet",
+            help="Pretrained weights: a .safetensors, .pth or 8-bit .npz file, or "
+            "[bold]imagenet[/bold] to download the published ones.",
+            show_default="random values",
+        ),
+    ] = None
+    padding: Annotated[
+        Padding, _kit_option(help="[bold]same[/bold] for weights that come from TensorFlow.")
+    ] = "symmetric"
+
+
+@dataclass(frozen=True)
+class MethodOptions:
+    """What is trained; ``parse_method`` makes a method of it."""
+
+    method: Annotated[
+        str,
+        _kit_option(
+            metavar="NAME",
+            help="What is trained: see [bold]pocketune methods[/bold]. Several: a+b.",
+        ),
+    ] = "blocks"
+    blocks: Annotated[
+        int | None,
+        _kit_option(
+            metavar="K",
+            help="For methods that train blocks: how many, from the last one.",
+            show_default="3",
+        ),
+    ] = None
+    method_option: MethodOption = None
+
+
+@dataclass(frozen=True)
+class StepOptions:
+    """What a training step takes."""
+
+    size: Annotated[int, _kit_option(metavar="PIXELS", help="Side of the images.")] = 224
+    batch: Annotated[int, _kit_option(metavar="N", help="Images of a training step.")] = 8
+
+
+@dataclass(frozen=True)
+class KitStepOptions(StepOptions):
+    """What a kit fixes of its step: arguments of ``build_kit``."""
+
+    label_smoothing: Annotated[
+        float,
+        _kit_option(metavar="SHARE", help="Share of the target that is spread over all classes."),
+    ] = 0.0
+    frozen_bits: Annotated[
+        int | None,
+        _kit_option(
+            metavar="BITS",
+            help="What the part that is not trained is stored and, calibrated on the photos, "
+            "computed in: 8 or 32.",
+            show_default="as the method asks",
+        ),
+    ] = None

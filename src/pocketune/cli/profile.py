@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from pocketune.cli.author import author_half
+from pocketune.cli.expand import expand
 from pocketune.cli.method import parse_method
 from pocketune.cli.options import (
-    Batch,
-    Blocks,
     Convention,
     Json,
-    Method,
     MethodOptions,
+    NetworkOptions,
     Optimizer,
-    Padded,
     Row,
-    Size,
-    Weights,
-    Width,
+    StepOptions,
 )
 
 
+@expand
 def profile(
     network: Annotated[
         str,
@@ -32,15 +30,11 @@ def profile(
             metavar="NETWORK", help="See [bold]pocketune networks[/bold].", show_default=False
         ),
     ],
-    width: Width = 1.0,
-    weights: Weights = None,
-    padding: Padded = "symmetric",
+    *,
+    network_options: NetworkOptions,
     classes: Annotated[int, typer.Option(metavar="N", help="Outputs of the network.")] = 1000,
-    method: Method = "blocks",
-    blocks: Blocks = None,
-    method_option: MethodOptions = None,
-    batch: Batch = 8,
-    size: Size = 224,
+    method_options: MethodOptions,
+    step_options: StepOptions,
     optimizer: Annotated[Optimizer, typer.Option(help="What updates the parameters.")] = "adam",
     published: Annotated[
         Convention | None,
@@ -74,15 +68,14 @@ def profile(
         from pocketune.methods import adapt
         from pocketune.networks import create_network
 
-    created = create_network(
-        network, weights=weights, width=width, padding=padding, classes=classes
-    )
-    adapted = adapt(created, parse_method(method, blocks, method_option, batch=batch, size=size))
+    step = asdict(step_options)
+    created = create_network(network, **asdict(network_options), classes=classes)
+    adapted = adapt(created, parse_method(**asdict(method_options), **step))
     if published is not None:
-        counted = published_memory(adapted, published, batch=batch, size=size)
+        counted = published_memory(adapted, published, **step)
         print_published(counted, by=by, as_json=as_json)
         return
-    costs = account(adapted, batch=batch, size=size, optimizer=optimizer)
+    costs = account(adapted, **step, optimizer=optimizer)
     if plot is not None:
         save_figure(costs, plot)
     print_account(costs, by=by, as_json=as_json)

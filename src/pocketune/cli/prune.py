@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pocketune.cli.author import author_half
+from pocketune.cli.expand import expand
 from pocketune.cli.method import parse_method
-from pocketune.cli.options import Importance, MethodOptions, Padded, Weights, Width
+from pocketune.cli.options import Importance, MethodOption, NetworkOptions
 from pocketune.errors import PocketuneError
 
 if TYPE_CHECKING:
     from pocketune.pruning import PruningPlan
 
 
+@expand
 def prune(
     network: Annotated[
         str, typer.Argument(metavar="NETWORK", help="See [bold]pocketune networks[/bold].")
@@ -51,11 +54,10 @@ def prune(
             show_default="repnet, or tinytl for weights with lite residual modules",
         ),
     ] = None,
-    method_option: MethodOptions = None,
+    method_option: MethodOption = None,
     size: Annotated[int, typer.Option(metavar="PIXELS", help="Side of the images.")] = 224,
-    width: Width = 1.0,
-    weights: Weights = None,
-    padding: Padded = "symmetric",
+    *,
+    network_options: NetworkOptions,
 ) -> None:
     """Remove channels from the blocks whose temporary memory sets the peak of fine-tuning.
 
@@ -74,9 +76,7 @@ def prune(
         from pocketune.pruning import plan_pruning
         from pocketune.surgery import prune as prune_network
 
-    created = create_measured(
-        network, weights=weights, width=width, padding=padding, size=size, photos=dataset
-    )
+    created = create_measured(network, **asdict(network_options), size=size, photos=dataset)
     by = None if method is None else parse_method(method, None, method_option, size=size)
     plan = plan_pruning(created, target, size=size, method=by)
     images = None if dataset is None else spread_batches(created, dataset, size)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pocketune.cli.author import author_half
-from pocketune.cli.options import Followed, Padded, Weights, Width
+from pocketune.cli.expand import expand
+from pocketune.cli.options import Followed, NetworkOptions
 from pocketune.cli.usage import refuse_beside_file
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ TEACHES = 1000
 """Classes of a network that begins from published weights and follows a teacher: ImageNet's."""
 
 
+@expand
 def retrain(
     context: typer.Context,
     network: Annotated[
@@ -41,9 +44,8 @@ def retrain(
             show_default=False,
         ),
     ],
-    weights: Weights = None,
-    width: Width = 1.0,
-    padding: Padded = "symmetric",
+    *,
+    network_options: NetworkOptions,
     lite_residual: Annotated[
         bool,
         typer.Option(
@@ -106,12 +108,11 @@ def retrain(
         refuse_beside_file(context, network)
         student = load_network(network)
     else:
+        weights = network_options.weights
         student = create_network(
             network,
-            weights=weights,
             classes=(recorded_classes(weights) or TEACHES) if teacher else len(dataset.classes),
-            width=width,
-            padding=padding,
+            **asdict(network_options),
         )
     whole = None
     if teacher is not None:
