@@ -1,14 +1,17 @@
 """Counting how well a model knows labelled photos."""
 
 import csv
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from pocketune.data import load_splits
-from pocketune.device.evaluation import Evaluation, evaluate
+from pocketune.data import Skipped, load_splits
+from pocketune.device.evaluation import evaluate
 from pocketune.device.inference import Prediction, predict
+from pocketune.device.results import AttributeEvaluation, Evaluation
 from pocketune.errors import PocketuneError
 
 from .runs import trained_state, write_best, write_last, write_photo, write_photos
@@ -154,3 +157,43 @@ def test_per_class_csv(small: Evaluation, tmp_path: Path) -> None:
 def test_csv_into_a_missing_folder(small: Evaluation, tmp_path: Path) -> None:
     with pytest.raises(PocketuneError, match="cannot be written"):
         small.write_confusion(tmp_path / "missing" / "confusion.csv")
+
+
+def test_plain_values(small: Evaluation) -> None:
+    values = replace(small, skipped=(Skipped("a.txt", "not an image"),)).to_dict()
+    assert json.loads(json.dumps(values, allow_nan=False)) == {
+        "images": 4,
+        "top1": 0.75,
+        "top5": 1.0,
+        "classes": [
+            {"class": "größe, groß", "images": 4, "correct": 3, "recall": 0.75, "precision": 1.0},
+            {"class": 'a "b"', "images": 0, "correct": 0, "recall": None, "precision": 0.0},
+        ],
+        "confusion": [[3, 1], [0, 0]],
+        "skipped": [{"image": "a.txt", "reason": "not an image"}],
+    }
+    assert str(small) == "top-1 75.0%, top-5 100.0% of 4 photos"
+
+
+def test_plain_values_of_attributes() -> None:
+    result = AttributeEvaluation(("bald", "young"), np.array([[[1, 1], [1, 1]], [[4, 0], [0, 0]]]))
+    assert json.loads(json.dumps(result.to_dict(), allow_nan=False)) == {
+        "images": 4,
+        "accuracy": 0.75,
+        "attributes": [
+            {"attribute": "bald", "present": 2, "accuracy": 0.5, "recall": 0.5, "precision": 0.5},
+            {
+                "attribute": "young",
+                "present": 0,
+                "accuracy": 1.0,
+                "recall": None,
+                "precision": None,
+            },
+        ],
+        "skipped": [],
+    }
+    assert str(result).splitlines() == [
+        "mean accuracy 75.0% of 2 attributes of 4 photos",
+        "  bald    50.0%",
+        "  young  100.0%",
+    ]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pocketune.data import Skipped, center_crop, open_image
-from pocketune.device.inference import Prediction, predict
+from pocketune.device.inference import AttributePrediction, Guess, Prediction, predict
 from pocketune.device.losses import softmax
 from pocketune.device.model import Model
 from pocketune.device.onnx_engine import OnnxEngine
@@ -51,6 +51,33 @@ def test_every_image_of_a_folder_in_order(run: Path, photos: Path) -> None:
         shares = [guess.probability for guess in result.guesses]
         assert shares == sorted(shares, reverse=True)
         assert sum(shares) == pytest.approx(1)
+
+
+GUESSES = (Guess("young", 0.9), Guess("bald", 0.5))
+
+
+def test_plain_values_of_classes() -> None:
+    result = Prediction("a.png", GUESSES)
+    assert result.worth_naming == GUESSES
+    assert result.to_dict() == {
+        "image": "a.png",
+        "classes": [
+            {"class": "young", "probability": 0.9},
+            {"class": "bald", "probability": 0.5},
+        ],
+    }
+
+
+def test_plain_values_of_attributes() -> None:
+    result = AttributePrediction("a.png", GUESSES)
+    assert result.worth_naming == GUESSES[:1]
+    assert result.to_dict() == {
+        "image": "a.png",
+        "attributes": [
+            {"attribute": "young", "probability": 0.9, "present": True},
+            {"attribute": "bald", "probability": 0.5, "present": False},
+        ],
+    }
 
 
 def test_one_path(run: Path, photos: Path) -> None:

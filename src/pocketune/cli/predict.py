@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,7 +14,7 @@ from pocketune.errors import PocketuneError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pocketune.device import Guess, Prediction
+    from pocketune.device import Guess
 
 
 def predict(
@@ -43,12 +43,10 @@ def predict(
     "attributes": [{"attribute": name, "probability": 0 to 1, "present": above 0.5}, ...]}.
     """
     from pocketune.data import Skipped
-    from pocketune.device import Model
     from pocketune.device import predict as predict_images
 
-    known, model = 0, Model.open(run)
-    of_attributes = model.kit.manifest.has_attributes
-    for result in predict_images(model, files, top=top):
+    known = 0
+    for result in predict_images(run, files, top=top):
         if isinstance(result, Skipped):
             if as_json:
                 print(json.dumps({"image": result.name, "error": result.reason}))
@@ -56,35 +54,12 @@ def predict(
                 tell(f"skipped {result.name}: {result.reason}")
             continue
         known += 1
-        if of_attributes:
-            values, line = _attribute_values(result), _attribute_line(result, top)
+        if as_json:
+            print(json.dumps(result.to_dict()))
         else:
-            values, line = _values(result), _line(result.name, result.guesses)
-        print(json.dumps(values) if as_json else line)
+            print(_line(result.name, result.guesses if top else result.worth_naming))
     if not known:
         raise PocketuneError("none of the files is an image that can be read")
-
-
-def _values(result: Prediction) -> dict[str, Any]:
-    classes = [{"class": g.label, "probability": g.probability} for g in result.guesses]
-    return {"image": result.name, "classes": classes}
-
-
-def _attribute_values(result: Prediction) -> dict[str, Any]:
-    attributes = [
-        {"attribute": g.label, "probability": g.probability, "present": _is_present(g)}
-        for g in result.guesses
-    ]
-    return {"image": result.name, "attributes": attributes}
-
-
-def _attribute_line(result: Prediction, top: int | None) -> str:
-    """The attributes that the image has, or as many as are asked for."""
-    return _line(result.name, [g for g in result.guesses if top or _is_present(g)])
-
-
-def _is_present(guess: Guess) -> bool:
-    return guess.probability > 0.5
 
 
 def _line(name: str, guesses: Iterable[Guess]) -> str:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pocketune.device.budget import BudgetExceeded as BudgetExceeded
     from pocketune.device.evaluation import evaluate as evaluate
     from pocketune.device.exporter import export as export
+    from pocketune.device.inference import AttributePrediction as AttributePrediction
     from pocketune.device.inference import Guess as Guess
     from pocketune.device.inference import Prediction as Prediction
     from pocketune.device.inference import predict as predict
@@ -36,7 +37,7 @@ _HOMES = {
     "budget": ["BudgetExceeded"],
     "evaluation": ["evaluate"],
     "exporter": ["export"],
-    "inference": ["Guess", "Prediction", "predict"],
+    "inference": ["AttributePrediction", "Guess", "Prediction", "predict"],
     "interrupt": ["Interrupted"],
     "kit": ["Kit"],
     "loop": ["Diverged"],

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,16 +25,46 @@ class Guess:
     label: str
     probability: float
 
+    @property
+    def likely(self) -> bool:
+        """Whether the probability is above a half: then an image is taken to have an attribute."""
+        return self.probability > 0.5
+
 
 @dataclass(frozen=True)
 class Prediction:
-    """The likeliest classes of one image, or all of its attributes, the likeliest first.
-
-    An image is taken to have the attributes whose probability is above a half.
-    """
+    """The likeliest classes of one image, the likeliest first."""
 
     name: str
     guesses: tuple[Guess, ...]
+
+    @property
+    def worth_naming(self) -> tuple[Guess, ...]:
+        """The guesses to show where nobody has said how many."""
+        return self.guesses
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        classes = [{"class": g.label, "probability": g.probability} for g in self.guesses]
+        return {"image": self.name, "classes": classes}
+
+
+@dataclass(frozen=True)
+class AttributePrediction(Prediction):
+    """The attributes of one image, the likeliest first."""
+
+    @property
+    def worth_naming(self) -> tuple[Guess, ...]:
+        """Those that the image is taken to have."""
+        return tuple(guess for guess in self.guesses if guess.likely)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        attributes = [
+            {"attribute": g.label, "probability": g.probability, "present": g.likely}
+            for g in self.guesses
+        ]
+        return {"image": self.name, "attributes": attributes}
 
 
 def predict(
@@ -59,8 +90,9 @@ def predict(
         engine: What computes.
 
     Returns:
-        A result for each image, in the order of the paths, computed while it is iterated over;
-        what cannot be read comes as a ``Skipped`` after its batch.
+        A result for each image, in the order of the paths, computed while it is iterated over,
+        an ``AttributePrediction`` where the model tells attributes; what cannot be read comes as a
+        ``Skipped`` after its batch.
 
     Raises:
         PocketuneError: The model or a path cannot be used, or ``top`` is below 1.
@@ -81,11 +113,13 @@ def _results(
     engine: Engine, loader: Loader, model: Model, top: int
 ) -> Iterator[Prediction | Skipped]:
     told: set[Skipped] = set()
-    probabilities = LOSSES[model.kit.manifest.loss].probabilities
+    manifest = model.kit.manifest
+    probabilities = LOSSES[manifest.loss].probabilities
+    made = AttributePrediction if manifest.has_attributes else Prediction
     for batch in loader.epoch(0):
         for name, row in zip(batch.names, probabilities(engine.predict(batch.images)), strict=True):
             best = np.argsort(-row, kind="stable")[:top]
-            yield Prediction(name, tuple(Guess(model.classes[i], float(row[i])) for i in best))
+            yield made(name, tuple(Guess(model.classes[i], float(row[i])) for i in best))
         yield from _new(loader, told)
     yield from _new(loader, told)
 

@@ -1,9 +1,11 @@
 """What an evaluation has counted."""
 
 import csv
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,6 +80,30 @@ class Evaluation:
         images, predicted = self.confusion.sum(1).tolist(), self.confusion.sum(0).tolist()
         correct = self.confusion.diagonal().tolist()
         return tuple(map(ClassResult, self.classes, images, predicted, correct))
+
+    def __str__(self) -> str:
+        return f"top-1 {self.top1:.1%}, top-5 {self.top5:.1%} of {self.images} photos"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; shares of nothing are None."""
+        classes = [
+            {
+                "class": c.name,
+                "images": c.images,
+                "correct": c.correct,
+                "recall": _known(c.recall),
+                "precision": _known(c.precision),
+            }
+            for c in self.per_class
+        ]
+        return {
+            "images": self.images,
+            "top1": self.top1,
+            "top5": self.top5,
+            "classes": classes,
+            "confusion": self.confusion.tolist(),
+            "skipped": _reasons(self.skipped),
+        }
 
     def write_confusion(self, path: StrPath) -> None:
         """Write the confusion matrix as CSV: a row for each class, a column for each guess.
@@ -175,6 +201,35 @@ class AttributeEvaluation:
             for name, table in zip(self.attributes, self.counts, strict=True)
         )
 
+    def __str__(self) -> str:
+        width = max(map(len, self.attributes))
+        first = (
+            f"mean accuracy {self.accuracy:.1%} of {len(self.attributes)} attributes of "
+            f"{self.images} photos"
+        )
+        return "\n".join(
+            [first, *(f"  {a.name:<{width}}  {a.accuracy:6.1%}" for a in self.per_attribute)]
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; shares of nothing are None."""
+        attributes = [
+            {
+                "attribute": a.name,
+                "present": a.present,
+                "accuracy": a.accuracy,
+                "recall": _known(a.recall),
+                "precision": _known(a.precision),
+            }
+            for a in self.per_attribute
+        ]
+        return {
+            "images": self.images,
+            "accuracy": self.accuracy,
+            "attributes": attributes,
+            "skipped": _reasons(self.skipped),
+        }
+
     def write_per_class(self, path: StrPath) -> None:
         """Write a row for each attribute as CSV: images, present, accuracy, recall and precision.
 
@@ -193,6 +248,15 @@ class AttributeEvaluation:
 
 def _share(part: int, whole: int) -> float:
     return part / whole if whole else float("nan")
+
+
+def _known(share: float) -> float | None:
+    """JSON has no nan."""
+    return None if math.isnan(share) else share
+
+
+def _reasons(files: Iterable[Skipped]) -> list[dict[str, str]]:
+    return [{"image": file.name, "reason": file.reason} for file in files]
 
 
 def _write_csv(
