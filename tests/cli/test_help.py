@@ -32,8 +32,8 @@ def test_each_command_explains_itself(run, name):
 
 def test_train_groups_its_options(run):
     text = run("train", "--help").output
-    panels = ["The run", "How it trains", "Make a kit from a network", "What computes", "Examples"]
-    places = [text.index(panel) for panel in panels]
+    panels = ["The run", "Training ", "Network ", "Training method", "Engine", "Examples"]
+    places = [text.index(f"─ {panel}") for panel in panels[:-1]] + [text.index(panels[-1])]
     assert places == sorted(places)
 
 

@@ -33,7 +33,7 @@ from pocketune.cli.tables import tables
 from pocketune.cli.train import train
 from pocketune.device.interrupt import ending_signals
 
-USE, AUTHOR = "Train and use", "Make kits"
+USE, AUTHOR = "Train and use", "Networks, methods and kits (need PyTorch)"
 
 app = typer.Typer(
     cls=CommandGroup,
@@ -96,7 +96,7 @@ app.command(
         "    --photos imagenette/ --out with_modules.safetensors",
     ),
 )(retrain)
-app.add_typer(kit, name="kit", rich_help_panel=AUTHOR, help="Make kits, and look into them.")
+app.add_typer(kit, name="kit", rich_help_panel=AUTHOR, help="Build kits, or show what is in one.")
 app.command(
     rich_help_panel=AUTHOR,
     epilog=examples(

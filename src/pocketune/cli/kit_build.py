@@ -13,7 +13,7 @@ from pocketune.cli.expand import expand
 from pocketune.cli.group import tell
 from pocketune.cli.method import parse_method
 from pocketune.cli.options import (
-    KIT_PANEL,
+    METHOD_PANEL,
     KitStepOptions,
     Loss,
     MethodOptions,
@@ -63,7 +63,7 @@ def build(
         typer.Option(
             help="Whether an image has one class, or any number of attributes.",
             show_default="by the photos; cross_entropy without any",
-            rich_help_panel=KIT_PANEL,
+            rich_help_panel=METHOD_PANEL,
         ),
     ] = None,
 ) -> None:

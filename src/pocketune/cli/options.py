@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 
 import typer
 
-KIT_PANEL = "Make a kit from a network (needs PyTorch)"
+NETWORK_PANEL = "Network"
+METHOD_PANEL = "Training method"
 
 # What the library has under these names; to ask it would import numpy, or torch.
 Padding = Literal["symmetric", "same"]
@@ -32,11 +33,12 @@ Run = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
-_kit_option = partial(typer.Option, rich_help_panel=KIT_PANEL)
+_network_option = partial(typer.Option, rich_help_panel=NETWORK_PANEL)
+_method_option = partial(typer.Option, rich_help_panel=METHOD_PANEL)
 
 MethodOption = Annotated[
     list[str] | None,
-    _kit_option(
+    _method_option(
         metavar="NAME=VALUE",
         help="An option of the method; may be given several times.",
         show_default=False,
@@ -48,10 +50,10 @@ MethodOption = Annotated[
 class NetworkOptions:
     """How a network is created, but for its name: arguments of ``create_network``."""
 
-    width: Annotated[float, _kit_option(help="Multiplier of every layer's channels.")] = 1.0
+    width: Annotated[float, _network_option(help="Multiplier of every layer's channels.")] = 1.0
     weights: Annotated[
         str | None,
-        _kit_option(
+        _network_option(
             metavar="FILE|imagenet",
             help="Pretrained weights: a .safetensors, .pth or 8-bit .npz file, or "
             "[bold]imagenet[/bold] to download the published ones.",
@@ -59,7 +61,7 @@ class NetworkOptions:
         ),
     ] = None
     padding: Annotated[
-        Padding, _kit_option(help="[bold]same[/bold] for weights that come from TensorFlow.")
+        Padding, _network_option(help="[bold]same[/bold] for weights that come from TensorFlow.")
     ] = "symmetric"
 
 
@@ -69,14 +71,14 @@ class MethodOptions:
 
     method: Annotated[
         str,
-        _kit_option(
+        _method_option(
             metavar="NAME",
             help="What is trained: see [bold]pocketune methods[/bold]. Several: a+b.",
         ),
     ] = "blocks"
     blocks: Annotated[
         int | None,
-        _kit_option(
+        _method_option(
             metavar="K",
             help="For methods that train blocks: how many, from the last one.",
             show_default="3",
@@ -89,8 +91,8 @@ class MethodOptions:
 class StepOptions:
     """What a training step takes."""
 
-    size: Annotated[int, _kit_option(metavar="PIXELS", help="Side of the images.")] = 224
-    batch: Annotated[int, _kit_option(metavar="N", help="Images of a training step.")] = 8
+    size: Annotated[int, _method_option(metavar="PIXELS", help="Side of the images.")] = 224
+    batch: Annotated[int, _method_option(metavar="N", help="Images of a training step.")] = 8
 
 
 @dataclass(frozen=True)
@@ -99,11 +101,13 @@ class KitStepOptions(StepOptions):
 
     label_smoothing: Annotated[
         float,
-        _kit_option(metavar="SHARE", help="Share of the target that is spread over all classes."),
+        _method_option(
+            metavar="SHARE", help="Share of the target that is spread over all classes."
+        ),
     ] = 0.0
     frozen_bits: Annotated[
         int | None,
-        _kit_option(
+        _method_option(
             metavar="BITS",
             help="What the part that is not trained is stored and, calibrated on the photos, "
             "computed in: 8 or 32.",

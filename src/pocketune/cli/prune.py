@@ -11,7 +11,7 @@ import typer
 from pocketune.cli.author import author_half
 from pocketune.cli.expand import expand
 from pocketune.cli.method import parse_method
-from pocketune.cli.options import Importance, MethodOption, NetworkOptions
+from pocketune.cli.options import METHOD_PANEL, Importance, MethodOption, NetworkOptions
 from pocketune.errors import PocketuneError
 
 if TYPE_CHECKING:
@@ -46,18 +46,19 @@ def prune(
     importance: Annotated[
         Importance, typer.Option(help="Activations' norm over the photos, or weights' norm.")
     ] = "l2",
+    *,
+    network_options: NetworkOptions,
     method: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
             help="By what it will be fine-tuned, for the memory.",
             show_default="repnet, or tinytl for weights with lite residual modules",
+            rich_help_panel=METHOD_PANEL,
         ),
     ] = None,
     method_option: MethodOption = None,
     size: Annotated[int, typer.Option(metavar="PIXELS", help="Side of the images.")] = 224,
-    *,
-    network_options: NetworkOptions,
 ) -> None:
     """Remove channels from the blocks whose temporary memory sets the peak of fine-tuning.
 

@@ -14,7 +14,7 @@ from pocketune.cli.author import author_half, built_kit
 from pocketune.cli.expand import expand
 from pocketune.cli.kits import default_kit
 from pocketune.cli.left_out import print_left_out
-from pocketune.cli.options import KIT_PANEL, KitStepOptions, MethodOptions, NetworkOptions
+from pocketune.cli.options import NETWORK_PANEL, KitStepOptions, MethodOptions, NetworkOptions
 from pocketune.cli.out import next_run
 from pocketune.cli.train_options import EngineOptions, RunOptions, TrainingOptions
 from pocketune.cli.usage import check_train_usage
@@ -46,7 +46,7 @@ def train(
             metavar="NAME",
             help="See [bold]pocketune networks[/bold].",
             show_default=False,
-            rich_help_panel=KIT_PANEL,
+            rich_help_panel=NETWORK_PANEL,
         ),
     ] = None,
     network_options: NetworkOptions,
@@ -56,7 +56,8 @@ def train(
 ) -> None:
     """Fine-tune a network on a folder of photos.
 
-    Without --kit and --network, the network that comes with Pocketune is trained.
+    Without --kit and --network, the network that comes with Pocketune is trained. With --network, a
+    kit is built first, as the options under Network and Training method say; this needs PyTorch.
 
     Ctrl-C saves the run and says how to go on.
     """

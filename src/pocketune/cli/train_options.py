@@ -13,8 +13,8 @@ from pocketune.cli.kits import DEFAULT
 from pocketune.cli.options import Device, Engine, Optimizer
 
 RUN_PANEL = "The run"
-TRAINING_PANEL = "How it trains"
-ENGINE_PANEL = "What computes"
+TRAINING_PANEL = "Training"
+ENGINE_PANEL = "Engine"
 
 _run_option = partial(typer.Option, rich_help_panel=RUN_PANEL)
 _training_option = partial(typer.Option, rich_help_panel=TRAINING_PANEL)

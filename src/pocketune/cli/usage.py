@@ -6,11 +6,10 @@ from typing import Any
 
 import typer
 
-from pocketune.cli.options import KIT_PANEL
+from pocketune.cli.options import METHOD_PANEL, NETWORK_PANEL
 from pocketune.errors import PocketuneError
 
 _ON_RESUME = {"resume", "photos", "budget", "engine", "device"}
-_OF_NETWORK = {"weights", "width", "padding"}
 
 
 def check_train_usage(context: typer.Context) -> None:
@@ -20,7 +19,8 @@ def check_train_usage(context: typer.Context) -> None:
         typer.BadParameter: Two options exclude each other, or one needs another; exit code 2.
     """
     given = {parameter.name: parameter for parameter in _given(context)}
-    made = [parameter for parameter in given.values() if _panel(parameter) == KIT_PANEL]
+    fixed = (NETWORK_PANEL, METHOD_PANEL)  # in a kit
+    made = [parameter for parameter in given.values() if _panel(parameter) in fixed]
     if "resume" in given:
         for name, parameter in given.items():
             if name not in _ON_RESUME:
@@ -48,7 +48,7 @@ def refuse_beside_file(context: typer.Context, file: str) -> None:
         PocketuneError: An option describes the network, which the file does already.
     """
     for parameter in _given(context):
-        if parameter.name in _OF_NETWORK:
+        if _panel(parameter) == NETWORK_PANEL:
             raise PocketuneError(
                 f"{file} holds a network and weights of its own: leave out {_option(parameter)}"
             )
