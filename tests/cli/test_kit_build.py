@@ -11,7 +11,7 @@ from pocketune.device import Kit
 
 from ..device.softmax_engine import CLASSES
 
-SMALL = ["--network", "mobilenet_v2", "--width", 0.1, "--size", 32, "--batch", 2]
+SMALL = ["mobilenet_v2", "--width", 0.1, "--size", 32, "--batch", 2]
 
 
 def test_build(run, photos):
@@ -36,7 +36,7 @@ def test_build(run, photos):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--network", "vgg16"], "there is no network 'vgg16'; choose from"),
+        (["vgg16"], "there is no network 'vgg16'; choose from"),
         ([*SMALL, "--method", "magic"], "there is no method 'magic'; choose from"),
         ([*SMALL, "--method", "last", "--blocks", 3], "method last has no option blocks"),
         ([*SMALL, "--blocks", 99], "blocks=99 does not fit a network of 17 blocks"),
@@ -44,7 +44,7 @@ def test_build(run, photos):
         ([*SMALL, "--photos", "nowhere"], "nowhere does not exist"),
         ([*SMALL, "--batch", 0], "batch=0"),
         ([*SMALL, "--label-smoothing", 2], "label_smoothing=2.0 must lie in [0, 1)"),
-        (["--network", "resnet18", "--width", -1], "width=-1.0 is no channel multiplier"),
+        (["resnet18", "--width", -1], "width=-1.0 is no channel multiplier"),
     ],
 )
 def test_refusals(run, options, said):
@@ -57,7 +57,7 @@ def test_refusals(run, options, said):
 
 
 def test_no_word_of_random_values_where_there_is_no_such_network(run):
-    result = run("kit", "build", "--out", "kit", "--network", "vgg16")
+    result = run("kit", "build", "--out", "kit", "vgg16")
     assert result.stderr.startswith("error: there is no network")
 
 

@@ -19,7 +19,7 @@ def test_prune_then_make_kits(run, photos):
     assert set(hidden) == {"features.1", "features.2"}
     for method in ("repnet", "last"):
         made = run(
-            *("kit", "build", "--network", "mcunet_5fps", "--weights", "small.safetensors"),
+            *("kit", "build", "mcunet_5fps", "--weights", "small.safetensors"),
             *("--size", 32, "--batch", 2, "--method", method, "--out", method),
         )
         assert made.exit_code == 0, made.output

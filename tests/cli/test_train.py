@@ -237,13 +237,12 @@ class TestNetwork:
             *("--label-smoothing", 0.1, "--epochs", 1, "--out", "run"),
         )
         assert result.exit_code == 0, result.output
-        assert asked[:2] == ["kit", "build"]
-        given = dict(zip(asked[2::2], asked[3::2], strict=True))
+        assert asked[:3] == ["kit", "build", "resnet18"]
+        given = dict(zip(asked[3::2], asked[4::2], strict=True))
         given.pop("--out")
         given.pop("--save-network")
         assert given == {
             "--photos": str(photos),
-            "--network": "resnet18",
             "--width": "0.5",
             "--weights": "w.pth",
             "--padding": "same",

@@ -113,8 +113,8 @@ app.command(
 )(tables)
 kit.command(
     epilog=examples(
-        "pocketune kit build --network mobilenet_v2 --weights imagenet --out mobilenet.zip",
-        "pocketune kit build --network mcunet_5fps --weights mcunet.safetensors \\",
+        "pocketune kit build mobilenet_v2 --weights imagenet --out mobilenet.zip",
+        "pocketune kit build mcunet_5fps --weights mcunet.safetensors \\",
         "    --method bias --size 160 --photos photos/ --out flowers.zip",
     ),
 )(build)

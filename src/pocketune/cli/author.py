@@ -33,14 +33,17 @@ def author_half(purpose: str) -> Iterator[None]:
 
 
 @contextmanager
-def built_kit(options: Mapping[str, object], run: Path) -> Iterator[tuple[Path, Path]]:
+def built_kit(
+    network: str, options: Mapping[str, object], run: Path
+) -> Iterator[tuple[Path, Path]]:
     """A kit that ``pocketune kit build`` makes in another process, until the context ends.
 
     In another process since PyTorch would stay in the memory of this one, which a budget counts.
 
     Args:
-        options: Parameters of ``kit build``; those that are None are left to it, and each of a
-            list is given.
+        network: The network's name.
+        options: Other parameters of ``kit build``; those that are None are left to it, and each
+            of a list is given.
         run: The folder of the run that copies the kit; the kit lies beside it for so long.
 
     Yields:
@@ -62,7 +65,7 @@ def built_kit(options: Mapping[str, object], run: Path) -> Iterator[tuple[Path, 
             for each in value if isinstance(value, list) else [value]:
                 if each is not None:
                     arguments += [f"--{name.replace('_', '-')}", each]
-        code, _ = run_command("kit", "build", *arguments)
+        code, _ = run_command("kit", "build", network, *arguments)
         if code:
             raise typer.Exit(code if code > 0 else 1)
         yield kit, values

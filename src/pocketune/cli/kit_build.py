@@ -30,10 +30,8 @@ PHOTOS_HELP = (
 def build(
     network: Annotated[
         str,
-        typer.Option(
-            metavar="NAME",
-            help="See [bold]pocketune networks[/bold].",
-            show_default=False,
+        typer.Argument(
+            metavar="NETWORK", help="See [bold]pocketune networks[/bold].", show_default=False
         ),
     ],
     out: Annotated[

@@ -83,12 +83,11 @@ def train(
     _check(photos, out, how)
     made = {
         "photos": photos,
-        "network": network,
         **asdict(network_options),
         **asdict(method_options),
         **asdict(step_options),
     }
-    with built_kit(made, out) as (path, values):
+    with built_kit(network, made, out) as (path, values):
         _tell(_train(path, photos, out, how, _engines(engine_options, values)))
 
 
