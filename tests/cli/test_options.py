@@ -5,6 +5,7 @@ from typing import Any, get_args
 
 import pytest
 
+from pocketune.accounting.published import MEMORY
 from pocketune.accounting.real import OPTIMIZERS as ACCOUNTED
 from pocketune.cli import options
 from pocketune.device.losses import LOSSES
@@ -23,6 +24,7 @@ from pocketune.surgery.importance import RANKINGS
         (options.Loss, LOSSES),
         (options.Importance, RANKINGS),
         (options.Followed, LEARNING_RATES),
+        (options.Convention, MEMORY),
     ],
 )
 def test_choices(choices: Any, known: Collection[str]) -> None:

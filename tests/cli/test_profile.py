@@ -27,12 +27,28 @@ def test_layers(run):
     assert "features.17.conv.0.0" in result.stdout
 
 
-@pytest.mark.parametrize("convention", ["tinytl", "mobiletl", "repnet", "gradfilter"])
+@pytest.mark.parametrize(
+    "convention", ["tinytl", "mobiletl", "mobiletl-stored", "repnet", "gradfilter"]
+)
 def test_published(run, convention):
     options = (*SMALL, "--method", "last", "--published", convention)
     data = json.loads(run(*options, "--json").stdout)
     assert data["convention"] == convention
     assert megabytes(data["total_bytes"]) in run(*options).stdout
+
+
+def test_a_frozen_part_in_8_bits_is_smaller(run):
+    def bytes_of(bits):
+        result = run(*SMALL, "--method", "blocks", "--frozen-bits", bits, "--json")
+        return json.loads(result.stdout)["total_bytes"]
+
+    assert bytes_of(8) < bytes_of(32)
+
+
+def test_papers_have_frozen_bits_of_their_own(run):
+    result = run(*SMALL, "--published", "tinytl", "--frozen-bits", 8)
+    assert result.exit_code == 2
+    assert "cannot be combined with --published" in result.stderr
 
 
 @pytest.mark.parametrize("ending", ["svg", "png"])
@@ -48,6 +64,7 @@ def test_plot(run, ending):
     ("options", "said"),
     [
         (["--method", "magic"], "there is no method 'magic'; choose from"),
+        (["--frozen-bits", 4], "frozen_bits=4"),
         (["--batch", 0], "batch=0 must be a whole number of at least 1"),
         (["--size", 0], "size=0 must be a whole number of at least 1"),
         (["--method", "last", "--plot", "step.gif"], "step.gif cannot be drawn"),

@@ -19,7 +19,7 @@ Engine = Literal["onnx", "torch"]
 Device = Literal["cpu", "cuda"]
 Importance = Literal["l2", "weight"]
 Followed = Literal["predictions", "blocks"]
-Convention = Literal["tinytl", "mobiletl", "repnet", "gradfilter"]
+Convention = Literal["tinytl", "mobiletl", "mobiletl-stored", "repnet", "gradfilter"]
 Row = Literal["block", "layer"]
 
 
@@ -93,6 +93,15 @@ class StepOptions:
 
     size: Annotated[int, _method_option(metavar="PIXELS", help="Side of the images.")] = 224
     batch: Annotated[int, _method_option(metavar="N", help="Images of a training step.")] = 8
+    frozen_bits: Annotated[
+        int | None,
+        _method_option(
+            metavar="BITS",
+            help="What the part that is not trained is stored and, calibrated on the photos, "
+            "computed in: 8 or 32.",
+            show_default="as the method asks",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -105,12 +114,3 @@ class KitStepOptions(StepOptions):
             metavar="SHARE", help="Share of the target that is spread over all classes."
         ),
     ] = 0.0
-    frozen_bits: Annotated[
-        int | None,
-        _method_option(
-            metavar="BITS",
-            help="What the part that is not trained is stored and, calibrated on the photos, "
-            "computed in: 8 or 32.",
-            show_default="as the method asks",
-        ),
-    ] = None

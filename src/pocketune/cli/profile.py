@@ -61,6 +61,11 @@ def profile(
     """
     if published is not None and plot is not None:
         raise typer.BadParameter("it draws what is real, not --published", param_hint="--plot")
+    if published is not None and step_options.frozen_bits is not None:
+        raise typer.BadParameter(
+            "cannot be combined with --published: papers count frozen parameters each in its way",
+            param_hint="--frozen-bits",
+        )
     with author_half("profiling a network"):
         from pocketune.accounting import account, published_memory
         from pocketune.accounting.plot import save_figure
@@ -68,14 +73,15 @@ def profile(
         from pocketune.methods import adapt
         from pocketune.networks import create_network
 
-    step = asdict(step_options)
+    batch, size = step_options.batch, step_options.size
     created = create_network(network, **asdict(network_options), classes=classes)
-    adapted = adapt(created, parse_method(**asdict(method_options), **step))
+    chosen = parse_method(**asdict(method_options), batch=batch, size=size)
+    adapted = adapt(created, chosen, frozen_bits=step_options.frozen_bits)
     if published is not None:
-        counted = published_memory(adapted, published, **step)
+        counted = published_memory(adapted, published, batch=batch, size=size)
         print_published(counted, by=by, as_json=as_json)
         return
-    costs = account(adapted, **step, optimizer=optimizer)
+    costs = account(adapted, batch=batch, size=size, optimizer=optimizer)
     if plot is not None:
         save_figure(costs, plot)
     print_account(costs, by=by, as_json=as_json)
