@@ -41,7 +41,7 @@ def test_evaluate(run: Run, place: Path) -> None:
 def test_a_confusion_matrix_is_for_classes(run: Run, place: Path) -> None:
     done = run("evaluate", place / "kit", place / "table.csv", "--confusion", "out.csv")
     assert done.exit_code == 1
-    assert "have no confusion matrix" in done.stderr
+    assert "has no confusion matrix" in done.stderr
 
 
 def test_predict(run: Run, place: Path) -> None:

@@ -133,7 +133,7 @@ def test_a_bad_file_among_good_ones_is_listed(
     write(photos / "red" / name)
     result = run("train", photos, "--kit", kit, "--epochs", 2)
     assert result.exit_code == 0, result.output
-    assert "1 file left out:" in result.stdout
+    assert "1 file skipped:" in result.stdout
     assert f"  red/{name}: " in result.stdout
     assert reason in result.stdout
 

@@ -44,9 +44,9 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *("--out", "run", "--engine", "torch"),
     )
     assert done.returncode == 0, done.stderr
-    assert "made a kit of mobilenet_v2: 64 px, batch 4, method blocks" in done.stdout
+    assert "built a kit of mobilenet_v2: 64 px, batch 4, method blocks" in done.stdout
     assert done.stderr == (
-        "warning: mobilenet_v2 starts from random values; name pretrained ones with --weights\n"
+        "warning: mobilenet_v2 starts from random weights; choose pretrained ones with --weights\n"
     )
     assert {entry.name for entry in folder.iterdir()} == {"photos", "run"}
     return folder

@@ -20,8 +20,8 @@ def test_build(run, photos):
         *("--save-network", "network.safetensors", "--label-smoothing", 0.1),
     )
     assert result.exit_code == 0, result.output
-    assert result.stdout == "made a kit of mobilenet_v2: 32 px, batch 2, method last\n"
-    assert "starts from random values" in result.stderr
+    assert result.stdout == "built a kit of mobilenet_v2: 32 px, batch 2, method last\n"
+    assert "starts from random weights" in result.stderr
     manifest = Kit.open("kit.zip").manifest
     assert manifest.classes == CLASSES
     assert (manifest.size, manifest.batch, manifest.label_smoothing) == (32, 2, 0.1)
@@ -77,4 +77,4 @@ def test_lists_without_the_author_half(run, monkeypatch, name):
         monkeypatch.delitem(sys.modules, module)
     result = run(name)
     assert result.exit_code == 1
-    assert f"error: listing {name} needs torch, which is not installed here" in result.stderr
+    assert f"error: listing {name} needs torch, which is not installed;" in result.stderr

@@ -90,4 +90,4 @@ def test_plot_without_matplotlib(run, monkeypatch):
 def test_a_figure_of_what_is_published_is_refused(run):
     result = run(*SMALL, "--published", "tinytl", "--plot", "step.svg")
     assert result.exit_code == 2
-    assert "it draws what is real" in result.stderr
+    assert "cannot be combined with --published" in result.stderr

@@ -53,7 +53,10 @@ def test_options_of_the_method_count(run):
         ([*MCUNET, "--importance", "weight", "--target", "10kB"], "the floor is"),
         ([*MCUNET, "--importance", "weight", "--target", "lots"], "or 1GB; or 'cumulative'"),
         ([*MCUNET, "--photos", "empty"], "empty"),
-        ([*MCUNET, "--importance", "weight", "--method-option", "bias=true"], "one by --method"),
+        (
+            [*MCUNET, "--importance", "weight", "--method-option", "bias=true"],
+            "--method-option needs --method",
+        ),
         (["vgg16", "--importance", "weight"], "there is no network 'vgg16'"),
         ([*MCUNET, "--importance", "weight", "--weights", "pruned.safetensors"], "pruned already"),
     ],

@@ -26,7 +26,7 @@ def test_says_how_it_went_and_how_to_go_on(run, photos, kit):
     assert result.exit_code == 0, result.output
     told = result.stdout.splitlines()
     assert told[0].startswith("epoch 1/2  loss ")
-    assert told[2].startswith("12 steps, best after ")
+    assert told[2].startswith("12 steps, best at step ")
     assert told[3].startswith("peak memory ")
     run_folder = Path("runs") / "photos"
     assert told[4] == f"saved in {run_folder}; try: pocketune predict {run_folder} PHOTO"
@@ -73,7 +73,7 @@ def test_stopping_early_is_told(run, photos, kit):
         *("train", photos, "--kit", kit, "--out", "run", "--epochs", 30, "--patience", 1),
         *("--lr", 1e-9),
     )
-    assert "steps (stopped early), best after " in result.stdout
+    assert "steps (stopped early), best at step " in result.stdout
 
 
 def test_files_left_out_are_counted_and_listed(run, tmp_path, kit):
@@ -82,7 +82,7 @@ def test_files_left_out_are_counted_and_listed(run, tmp_path, kit):
     (photos / "list.txt").write_text("hello")
     result = run("train", photos, "--kit", kit, "--epochs", 1)
     assert result.exit_code == 0, result.output
-    assert "1 file left out:\n  red/notes.txt: not an image in a known format\n" in result.stdout
+    assert "1 file skipped:\n  red/notes.txt: not an image in a known format\n" in result.stdout
 
 
 def test_a_long_list_of_files_left_out_is_cut(run, tmp_path, kit):
@@ -90,7 +90,7 @@ def test_a_long_list_of_files_left_out_is_cut(run, tmp_path, kit):
     for number in range(30):
         (photos / "red" / f"{number:02}.txt").write_text("hello")
     told = run("train", photos, "--kit", kit, "--epochs", 1).stdout
-    assert "30 files left out:" in told
+    assert "30 files skipped:" in told
     assert told.count("not an image") == 20
     assert "  and 10 more\n" in told
 
@@ -131,7 +131,7 @@ def bundled(kit, tmp_path, monkeypatch):
 def test_without_a_kit_the_bundled_one_is_trained_and_said(run, photos, bundled):
     result = run("train", photos, "--epochs", 1)
     assert result.exit_code == 0, result.output
-    first = "training the network that comes with Pocketune (the kit 'blocks'); see --kit"
+    first = "training the bundled kit 'blocks'; choose another with --kit"
     assert result.stdout.splitlines()[0] == first
 
 
@@ -204,7 +204,7 @@ class TestEngine:
     def test_a_run_of_onnx_takes_no_device(self, run, called):
         result = run("train", "--resume", "old", "--device", "cuda")
         assert result.exit_code == 2
-        assert "the run is of the engine onnx" in result.output
+        assert "this run uses onnx" in result.output
         assert not called
 
     def test_without_the_author_half(self, run, photos, kit, monkeypatch):
@@ -214,8 +214,8 @@ class TestEngine:
         result = run("train", photos, "--kit", kit, "--engine", "torch")
         assert result.exit_code == 1
         assert result.stderr == (
-            "error: the engine torch needs torch, which is not installed here; install the author "
-            'half with: pip install "pocketune[author]"\n'
+            "error: --engine torch needs torch, which is not installed; install it with: "
+            'pip install "pocketune[author]"\n'
         )
 
 

@@ -146,7 +146,7 @@ def test_kit_show(run, kit):
     told = dict(line.split(maxsplit=1) for line in result.stdout.splitlines())
     assert told["kit"] == str(kit)
     assert told["trains"] == "22 parameters"
-    assert told["images"] == "16 x 16 pixels, 4 in a step"
+    assert told["images"] == "16 x 16 pixels, batch 4"
     assert told["classes"] == "3: blue, green, red"
     assert " MB with adam, " in told["memory"]
 

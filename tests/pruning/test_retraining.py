@@ -231,7 +231,7 @@ def test_the_command(photos, tmp_path):
     assert done.exit_code == 0, done.output
     assert load_network(out).config.branches["features.2"]["stride"] == 2
     done = CliRunner().invoke(app, ["retrain", str(out), "--weights", "imagenet", *arguments[5:]])
-    assert "leave out --weights" in done.stderr
+    assert "--weights cannot be used here" in done.stderr
 
 
 def test_the_command_follows_blocks(photos, tmp_path):
@@ -255,8 +255,8 @@ def test_the_command_follows_blocks(photos, tmp_path):
     [
         (["--batch", "1"], "batch=1 must be at least 2"),
         (["--accelerator", "abacus"], "accelerator='abacus' with devices=1 cannot be had here"),
-        (["--width", "1.0"], "small.safetensors holds a network and weights of its own: leave out"),
-        (["--padding", "symmetric"], "leave out --padding"),
+        (["--width", "1.0"], "small.safetensors already holds a network and its weights"),
+        (["--padding", "symmetric"], "--padding cannot be used here"),
         (["--teacher", "TEACHER"], "the teacher has 5 classes and the network 2"),
     ],
 )

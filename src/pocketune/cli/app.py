@@ -134,9 +134,9 @@ def _version(asked: bool) -> None:
 @app.callback(
     epilog=examples(
         "pocketune demo                          see it work",
-        "pocketune train photos/                 photos/ holds a folder for each class",
+        "pocketune train photos/                 photos/ has one folder per class",
         "pocketune predict runs/photos new.jpg   what is on this photo?",
-        "pocketune export runs/photos            one ordinary model.onnx",
+        "pocketune export runs/photos            one model.onnx for any runtime",
     )
 )
 def pocketune_(

@@ -27,8 +27,8 @@ def author_half(purpose: str) -> Iterator[None]:
         if (error.name or "").partition(".")[0] not in _PACKAGES:
             raise
         raise PocketuneError(
-            f"{purpose} needs {error.name}, which is not installed here; install the author half "
-            'with: pip install "pocketune[author]"'
+            f"{purpose} needs {error.name}, which is not installed; install it with: "
+            'pip install "pocketune[author]"'
         ) from error
 
 
@@ -57,7 +57,7 @@ def built_kit(
         run.parent.mkdir(parents=True, exist_ok=True)
         scratch = tempfile.TemporaryDirectory(prefix=f".{run.name}.", dir=run.parent)
     except OSError as error:
-        raise PocketuneError(f"cannot write beside {run}: {error.strerror or error}") from error
+        raise PocketuneError(f"cannot write next to {run}: {error.strerror or error}") from error
     with scratch as folder:
         kit, values = Path(folder) / "kit", Path(folder) / "network.safetensors"
         arguments: list[object] = []

@@ -19,16 +19,16 @@ def evaluate(
         str | None,
         typer.Argument(
             metavar="[PHOTOS]",
-            help="Labelled photos: a folder of class folders, a CSV of file and label or of file "
-            "and attributes, or a .zip. Where they come divided, those that validate.",
-            show_default="those that the run held back",
+            help="Labelled photos, as for train. If they have a train/val split, the validation "
+            "part is used.",
+            show_default="the run's own validation photos",
         ),
     ] = None,
     confusion: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE.csv",
-            help="Write the confusion matrix: a row for each class, a column for each guess.",
+            help="Write the confusion matrix: one row per class, one column per predicted class.",
             show_default=False,
         ),
     ] = None,
@@ -36,17 +36,17 @@ def evaluate(
         Path | None,
         typer.Option(
             metavar="FILE.csv",
-            help="Write images, recall, precision and so on of each class, or attribute.",
+            help="Write the number of images, recall, precision etc. of each class or attribute.",
             show_default=False,
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure how well a model knows labelled photos.
+    """Evaluate a model on labelled photos.
 
     With --json: one object with "images", "top1", "top5", "classes" (class, images, correct,
-    recall, precision), "confusion" (rows of counts) and "skipped" (image, reason). Of a model that
-    tells attributes: "images", "accuracy" (the mean), "attributes" (attribute, present,
+    recall, precision), "confusion" (rows of counts) and "skipped" (image, reason). For a model
+    of attributes: "images", "accuracy" (the mean), "attributes" (attribute, present,
     accuracy, recall, precision) and "skipped".
     """
     from pocketune.device import Evaluation
@@ -56,8 +56,8 @@ def evaluate(
     if confusion:
         if not isinstance(result, Evaluation):
             raise PocketuneError(
-                "photos with attributes have no confusion matrix; leave out --confusion, and see "
-                "--per-class"
+                "a model of attributes has no confusion matrix: use --per-class instead of "
+                "--confusion"
             )
         result.write_confusion(confusion)
     if per_class:

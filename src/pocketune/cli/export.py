@@ -12,11 +12,9 @@ from pocketune.cli.options import Run
 
 def export(
     run: Run,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The file to write.")] = Path(
-        "model.onnx"
-    ),
+    out: Annotated[Path, typer.Option(metavar="FILE", help="File to write.")] = Path("model.onnx"),
 ) -> None:
-    """Write one ordinary model.onnx, with the trained values in it, for any ONNX runtime."""
+    """Export the trained model as a single ONNX file for any ONNX runtime."""
     from pocketune.device import Model
     from pocketune.device import export as export_model
     from pocketune.device.size import format_size

@@ -21,8 +21,8 @@ from pocketune.cli.options import (
 )
 
 PHOTOS_HELP = (
-    "Photos to take the classes, or attributes, from, as of train. Weights whose "
-    "batch norms were folded away are measured on them, and a frozen part in 8 bits calibrated."
+    "Labelled photos, as for train. They define the classes or attributes, calibrate 8-bit frozen "
+    "layers, and restore batch norms that were folded into the weights."
 )
 
 
@@ -37,7 +37,7 @@ def build(
     out: Annotated[
         Path,
         typer.Option(
-            metavar="KIT", help="The kit to write: a folder, or a .zip.", show_default=False
+            metavar="KIT", help="Kit to write: a folder or a .zip file.", show_default=False
         ),
     ],
     photos: Annotated[
@@ -48,7 +48,8 @@ def build(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Also write all values of the network, as .safetensors, to train it by PyTorch.",
+            help="Also save all weights of the network as .safetensors, for training with "
+            "--engine torch.",
             show_default=False,
         ),
     ] = None,
@@ -59,8 +60,8 @@ def build(
     loss: Annotated[
         Loss | None,
         typer.Option(
-            help="Whether an image has one class, or any number of attributes.",
-            show_default="by the photos; cross_entropy without any",
+            help="Loss: cross_entropy for classes, binary_cross_entropy for attributes.",
+            show_default="chosen by the photos; cross_entropy without",
             rich_help_panel=METHOD_PANEL,
         ),
     ] = None,
@@ -69,12 +70,14 @@ def build(
     from pocketune.data import load_splits
 
     dataset = None if photos is None else load_splits(photos).train
-    with author_half("making a kit"):
+    with author_half("building a kit"):
         from pocketune.compiler.build import build_kit
         from pocketune.networks import list_networks
 
     if network_options.weights is None and network in list_networks():
-        tell(f"warning: {network} starts from random values; name pretrained ones with --weights")
+        tell(
+            f"warning: {network} starts from random weights; choose pretrained ones with --weights"
+        )
     size, batch = step_options.size, step_options.batch
     build_kit(
         out,
@@ -87,4 +90,4 @@ def build(
         loss=loss,
     )
     method = method_options.method
-    print(f"made a kit of {network}: {size} px, batch {batch}, method {method}", flush=True)
+    print(f"built a kit of {network}: {size} px, batch {batch}, method {method}", flush=True)

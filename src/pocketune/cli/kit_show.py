@@ -24,17 +24,17 @@ def show(
         str,
         typer.Argument(
             metavar="KIT",
-            help="A folder, a .zip or a run; or the name of a bundled kit: blocks or last.",
+            help="A kit: a folder, a .zip or the name of a bundled one, blocks or last; or a run "
+            "folder.",
             show_default=False,
         ),
     ],
     as_json: Json = False,
 ) -> None:
-    """Tell what a kit trains, for which images, and how much memory that will take.
+    """Show what a kit trains, on which images, and how much memory training takes.
 
-    With --json: one object, the kit's manifest (with the classes of the run, where it is one) with
-    "path", "trained_parameters" and "training_memory" (bytes of the whole process by optimizer)
-    added.
+    With --json: one object, the kit's manifest (for a run, with the run's classes) plus "path",
+    "trained_parameters" and "training_memory" (bytes of the whole process by optimizer).
     """
     opened, manifest = _open(kit)
     facts = {
@@ -82,12 +82,12 @@ def _lines(facts: dict[str, Any], manifest: Manifest) -> list[str]:
         "method": _described(facts["method"]),
         "trains": f"{facts['trained_parameters']:,} parameters",
         "frozen part": _frozen_part(manifest),
-        "images": f"{facts['size']} x {facts['size']} pixels, {facts['batch']} in a step",
+        "images": f"{facts['size']} x {facts['size']} pixels, batch {facts['batch']}",
         "attributes" if manifest.has_attributes else "classes": (
             f"{len(classes)}: {', '.join(classes[:10])}" + ", ..." * (len(classes) > 10)
         ),
         "memory": ", ".join(f"{format_size(size)} with {name}" for name, size in memory.items())
-        + " (predicted, the whole process)",
+        + " (predicted, whole process)",
         "made by": f"pocketune {facts['version']}",
     }
     return [f"{name:<12} {value}" for name, value in rows.items()]

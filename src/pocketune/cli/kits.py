@@ -14,5 +14,5 @@ DEFAULT = "blocks"
 
 def default_kit() -> Path:
     """The bundled kit that is trained where no other is named; says so."""
-    print(f"training the network that comes with Pocketune (the kit {DEFAULT!r}); see --kit")
+    print(f"training the bundled kit {DEFAULT!r}; choose another with --kit")
     return bundled_kit(DEFAULT)

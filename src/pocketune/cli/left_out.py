@@ -16,7 +16,7 @@ def print_left_out(skipped: Sequence[Skipped]) -> None:
     """Print how many files were left out, and the first of them with the reasons."""
     if not skipped:
         return
-    print(f"{len(skipped)} file{'s' * (len(skipped) > 1)} left out:")
+    print(f"{len(skipped)} file{'s' * (len(skipped) > 1)} skipped:")
     for file in skipped[:_LISTED]:
         print(f"  {file.name}: {file.reason}")
     if len(skipped) > _LISTED:

@@ -6,7 +6,7 @@ from pocketune.cli.author import author_half
 
 
 def networks() -> None:
-    """List the networks that kits are made of, with their number of parameters."""
+    """List the networks with their parameter counts."""
     with author_half("listing networks"):
         import torch
 
@@ -19,7 +19,7 @@ def networks() -> None:
 
 
 def methods() -> None:
-    """List the methods that networks are fine-tuned by, with their options."""
+    """List the fine-tuning methods with their options."""
     with author_half("listing methods"):
         from pocketune.methods import create_method, describe_method, list_methods, method_to_dict
 

@@ -27,7 +27,7 @@ Run = Annotated[
     str,
     typer.Argument(
         metavar="RUN",
-        help="Folder of a run; or a kit, a folder or .zip, or the name of a bundled one.",
+        help="A run folder; or a kit: a folder, a .zip or the name of a bundled one.",
         show_default=False,
     ),
 ]
@@ -40,7 +40,7 @@ MethodOption = Annotated[
     list[str] | None,
     _method_option(
         metavar="NAME=VALUE",
-        help="An option of the method; may be given several times.",
+        help="Option of the method; can be repeated.",
         show_default=False,
     ),
 ]
@@ -50,18 +50,21 @@ MethodOption = Annotated[
 class NetworkOptions:
     """How a network is created, but for its name: arguments of ``create_network``."""
 
-    width: Annotated[float, _network_option(help="Multiplier of every layer's channels.")] = 1.0
+    width: Annotated[float, _network_option(help="Width multiplier.")] = 1.0
     weights: Annotated[
         str | None,
         _network_option(
             metavar="FILE|imagenet",
             help="Pretrained weights: a .safetensors, .pth or 8-bit .npz file, or "
             "[bold]imagenet[/bold] to download the published ones.",
-            show_default="random values",
+            show_default="random initialization",
         ),
     ] = None
     padding: Annotated[
-        Padding, _network_option(help="[bold]same[/bold] for weights that come from TensorFlow.")
+        Padding,
+        _network_option(
+            help="Padding of strided convolutions; [bold]same[/bold] for weights from TensorFlow."
+        ),
     ] = "symmetric"
 
 
@@ -73,14 +76,14 @@ class MethodOptions:
         str,
         _method_option(
             metavar="NAME",
-            help="What is trained: see [bold]pocketune methods[/bold]. Several: a+b.",
+            help="Fine-tuning method: see [bold]pocketune methods[/bold]. Combine several as a+b.",
         ),
     ] = "blocks"
     blocks: Annotated[
         int | None,
         _method_option(
             metavar="K",
-            help="For methods that train blocks: how many, from the last one.",
+            help="Number of blocks to train, from the last one, for methods that train blocks.",
             show_default="3",
         ),
     ] = None
@@ -91,15 +94,15 @@ class MethodOptions:
 class StepOptions:
     """What a training step takes."""
 
-    size: Annotated[int, _method_option(metavar="PIXELS", help="Side of the images.")] = 224
-    batch: Annotated[int, _method_option(metavar="N", help="Images of a training step.")] = 8
+    size: Annotated[int, _method_option(metavar="PIXELS", help="Image height and width.")] = 224
+    batch: Annotated[int, _method_option(metavar="N", help="Batch size.")] = 8
     frozen_bits: Annotated[
         int | None,
         _method_option(
             metavar="BITS",
-            help="What the part that is not trained is stored and, calibrated on the photos, "
-            "computed in: 8 or 32.",
-            show_default="as the method asks",
+            help="Precision of the frozen layers, 8 or 32 bits; the 8-bit layers of a kit are "
+            "calibrated on the photos.",
+            show_default="chosen by the method",
         ),
     ] = None
 
@@ -110,7 +113,5 @@ class KitStepOptions(StepOptions):
 
     label_smoothing: Annotated[
         float,
-        _method_option(
-            metavar="SHARE", help="Share of the target that is spread over all classes."
-        ),
+        _method_option(metavar="FRACTION", help="Amount of label smoothing."),
     ] = 0.0

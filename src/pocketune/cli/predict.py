@@ -22,24 +22,26 @@ def predict(
     files: Annotated[
         list[str],
         typer.Argument(
-            metavar="FILES...", help="Images, and folders and .zips of them.", show_default=False
+            metavar="FILES...",
+            help="Images, folders of images, or .zip files of images.",
+            show_default=False,
         ),
     ],
     top: Annotated[
         int | None,
         typer.Option(
             metavar="N",
-            help="How many classes, or attributes, to name for each image.",
-            show_default="5 classes; the attributes above 50 %",
+            help="Number of classes or attributes to show per image.",
+            show_default="5 classes; attributes above 50 %",
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Tell what is on photos.
+    """Classify photos.
 
-    With --json: one object a line for each image, {"image": name, "classes": [{"class": name,
-    "probability": 0 to 1}, ...]} with the likeliest class first, or {"image": name, "error":
-    reason} for a file that cannot be read. Of a model that tells attributes: {"image": name,
+    With --json: one object per line for each image, {"image": name, "classes": [{"class": name,
+    "probability": 0 to 1}, ...]} most likely class first, or {"image": name, "error":
+    reason} for a file that cannot be read. For a model of attributes: {"image": name,
     "attributes": [{"attribute": name, "probability": 0 to 1, "present": above 0.5}, ...]}.
     """
     from pocketune.data import Skipped

@@ -32,35 +32,35 @@ def profile(
     ],
     *,
     network_options: NetworkOptions,
-    classes: Annotated[int, typer.Option(metavar="N", help="Outputs of the network.")] = 1000,
+    classes: Annotated[int, typer.Option(metavar="N", help="Number of classes.")] = 1000,
     method_options: MethodOptions,
     step_options: StepOptions,
-    optimizer: Annotated[Optimizer, typer.Option(help="What updates the parameters.")] = "adam",
+    optimizer: Annotated[Optimizer, typer.Option(help="Optimizer.")] = "adam",
     published: Annotated[
         Convention | None,
         typer.Option(
-            help="Count as this paper does, to compare with its tables, instead of what is real.",
+            help="Count as this paper does, to compare with its tables, instead of actual memory.",
             show_default=False,
         ),
     ] = None,
-    by: Annotated[Row, typer.Option(help="A row for each block or each layer.")] = "block",
+    by: Annotated[Row, typer.Option(help="Rows of the table: blocks or layers.")] = "block",
     plot: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Draw the memory by block and along the step; .svg, .png or .pdf.",
+            help="Plot memory by block and over the step, as .svg, .png or .pdf.",
             show_default=False,
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Tell what a training step costs in memory and FLOPs, before anything is trained.
+    """Predict the memory and FLOPs of a training step without running it.
 
-    Predicted for PyTorch's own step, from shapes alone. With --json: one object, whose
+    The step is PyTorch's own, predicted from shapes alone. With --json: one object, whose
     "total_bytes" is the table's total.
     """
     if published is not None and plot is not None:
-        raise typer.BadParameter("it draws what is real, not --published", param_hint="--plot")
+        raise typer.BadParameter("cannot be combined with --published", param_hint="--plot")
     if published is not None and step_options.frozen_bits is not None:
         raise typer.BadParameter(
             "cannot be combined with --published: papers count frozen parameters each in its way",

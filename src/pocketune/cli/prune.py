@@ -25,13 +25,13 @@ def prune(
     ],
     out: Annotated[
         Path,
-        typer.Option(metavar="FILE", help="The .safetensors file to write.", show_default=False),
+        typer.Option(metavar="FILE", help="Output .safetensors file.", show_default=False),
     ],
     photos: Annotated[
         str | None,
         typer.Option(
             metavar="PHOTOS",
-            help="Photos to choose channels by: a few hundred of any kind, in class folders.",
+            help="Photos for ranking channels: a few hundred of any kind, in class folders.",
             show_default="none, with --importance weight",
         ),
     ] = None,
@@ -39,12 +39,16 @@ def prune(
         str,
         typer.Option(
             metavar="SIZE|cumulative",
-            help="What no block may take for one image, such as 2MB; or [bold]cumulative[/bold]: "
-            "what the network keeps for the backward pass, as Rep-Net's authors chose.",
+            help="Memory limit of each block for one image, such as 2MB; or "
+            "[bold]cumulative[/bold]: the memory that the network keeps for the backward pass, "
+            "as in the Rep-Net paper.",
         ),
     ] = "cumulative",
     importance: Annotated[
-        Importance, typer.Option(help="Activations' norm over the photos, or weights' norm.")
+        Importance,
+        typer.Option(
+            help="Rank channels by the norm of their activations on photos, or of their weights."
+        ),
     ] = "l2",
     *,
     network_options: NetworkOptions,
@@ -52,24 +56,24 @@ def prune(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="By what it will be fine-tuned, for the memory.",
+            help="Method whose memory is the target.",
             show_default="repnet, or tinytl for weights with lite residual modules",
             rich_help_panel=METHOD_PANEL,
         ),
     ] = None,
     method_option: MethodOption = None,
-    size: Annotated[int, typer.Option(metavar="PIXELS", help="Side of the images.")] = 224,
+    size: Annotated[int, typer.Option(metavar="PIXELS", help="Image height and width.")] = 224,
 ) -> None:
-    """Remove channels from the blocks whose temporary memory sets the peak of fine-tuning.
+    """Remove channels from the blocks that set the peak memory of fine-tuning.
 
-    The file that is written serves as --weights of every other command.
+    The output file can be passed as --weights to the other commands.
     """
     from pocketune.data import load_splits
 
     if photos is None and importance == "l2":
-        raise PocketuneError("--importance l2 needs --photos; name some, or --importance weight")
+        raise PocketuneError("--importance l2 needs --photos; add them, or use --importance weight")
     if method is None and method_option:
-        raise PocketuneError("--method-option is an option of the method: name one by --method")
+        raise PocketuneError("--method-option needs --method")
     dataset = None if photos is None else load_splits(photos).train
     with author_half("pruning"):
         from pocketune.compiler.build import create_measured, spread_batches

@@ -28,19 +28,19 @@ def retrain(
         str,
         typer.Argument(
             metavar="FILE|NETWORK",
-            help="What [bold]pocketune prune[/bold] has written; or one of [bold]pocketune "
-            "networks[/bold], with --weights to begin from.",
+            help="Output of [bold]pocketune prune[/bold]; or one of [bold]pocketune "
+            "networks[/bold], with --weights to start from.",
         ),
     ],
     photos: Annotated[
         str,
-        typer.Option(metavar="PHOTOS", help="Labelled photos, as of train.", show_default=False),
+        typer.Option(metavar="PHOTOS", help="Labelled photos, as for train.", show_default=False),
     ],
     out: Annotated[
         Path,
         typer.Option(
             metavar="FILE",
-            help="The .safetensors file to write; the same command goes on after a stop.",
+            help="Output .safetensors file. Repeat the same command to resume after a stop.",
             show_default=False,
         ),
     ],
@@ -50,48 +50,48 @@ def retrain(
         bool,
         typer.Option(
             "--lite-residual",
-            help="Put TinyTL's lite residual modules beside the blocks first; [bold]train --method "
-            "tinytl[/bold] then starts from them.",
+            help="Add TinyTL's lite residual modules first; [bold]train --method tinytl[/bold] "
+            "then starts from them.",
         ),
     ] = False,
     teacher: Annotated[
         str | None,
         typer.Option(
             metavar="FILE|imagenet",
-            help="Weights of the whole network, which is followed beside the photos' labels; or "
-            "alone, where they have other classes.",
+            help="Weights of the unpruned network to distil from, in addition to the labels, or "
+            "instead of them if the photos have other classes.",
             show_default="none",
         ),
     ] = None,
     follow: Annotated[
         Followed,
         typer.Option(
-            help="What of the teacher: its predictions; or, after pruning, the maps behind its "
-            "blocks, for which a few hundred photos of any kind are enough.",
+            help="What to distil from the teacher: its predictions, or its block outputs, for "
+            "which a few hundred photos of any kind are enough.",
         ),
     ] = "predictions",
-    epochs: Annotated[int, typer.Option(metavar="N", help="Passes over the photos.")] = 10,
+    epochs: Annotated[int, typer.Option(metavar="N", help="Number of epochs.")] = 10,
     lr: Annotated[
         float | None,
         typer.Option(
             metavar="RATE",
-            help="Highest learning rate.",
-            show_default="0.01; 0.05 to follow blocks",
+            help="Peak learning rate.",
+            show_default="0.01; 0.05 with --follow blocks",
         ),
     ] = None,
-    batch: Annotated[int, typer.Option(metavar="N", help="Images of a step, a device.")] = 32,
-    size: Annotated[int, typer.Option(metavar="PIXELS", help="Side of the images.")] = 160,
-    seed: Annotated[int, typer.Option(metavar="N", help="Of order and crops.")] = 0,
+    batch: Annotated[int, typer.Option(metavar="N", help="Batch size per device.")] = 32,
+    size: Annotated[int, typer.Option(metavar="PIXELS", help="Image height and width.")] = 160,
+    seed: Annotated[int, typer.Option(metavar="N", help="Random seed.")] = 0,
     accelerator: Annotated[
-        str, typer.Option(metavar="NAME", help="cpu, cuda or auto, as Lightning Fabric's.")
+        str,
+        typer.Option(metavar="NAME", help="Accelerator for Lightning Fabric: cpu, cuda or auto."),
     ] = "auto",
-    devices: Annotated[int, typer.Option(metavar="N", min=1, help="How many of them.")] = 1,
+    devices: Annotated[int, typer.Option(metavar="N", min=1, help="Number of devices.")] = 1,
 ) -> None:
-    """Train a network again, on one processor or several GPUs.
+    """Retrain a whole network, on the CPU or on several GPUs.
 
-    After pruning, to win back what it has cost; or with TinyTL's lite residual modules in place,
-    on the data that the network was pretrained on. The file that is written serves as --weights of
-    every other command.
+    Recovers accuracy after pruning; or pretrains TinyTL's lite residual modules, on the data that
+    the network was pretrained on. The output file can be passed as --weights to the other commands.
     """
     from pocketune.data import load_splits
 

@@ -20,13 +20,13 @@ def tables(
         str | None,
         typer.Argument(
             metavar="NAME",
-            help="Such as mobiletl-3.",
+            help="Table to compute, such as mobiletl-3.",
             show_default="list all tables",
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Compute the papers' tables anew, each figure beside the printed one.
+    """Recompute the papers' tables and compare each figure with the printed one.
 
     With --json: one object, {"name", "source", "columns", "notes", "rows": [{"label", "cells":
     {column: {"paper", "ours", "difference"}}}, ...]}, or a list of such objects without rows.

@@ -31,9 +31,9 @@ def train(
         str | None,
         typer.Argument(
             metavar="PHOTOS",
-            help="A folder with a folder for each class (also divided into train/ and val/), a "
-            "CSV of file and label, or of file and a column of 0 and 1 for each attribute, or a "
-            ".zip of either.",
+            help="Labelled photos: a folder with one subfolder per class (optionally split into "
+            "train/ and val/), a CSV of file and label, a CSV of file and a 0/1 column per "
+            "attribute, or a .zip of these.",
             show_default=False,
         ),
     ] = None,
@@ -44,7 +44,7 @@ def train(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="See [bold]pocketune networks[/bold].",
+            help="Build a kit from this network first; see [bold]pocketune networks[/bold].",
             show_default=False,
             rich_help_panel=NETWORK_PANEL,
         ),
@@ -54,12 +54,12 @@ def train(
     step_options: KitStepOptions,
     engine_options: EngineOptions,
 ) -> None:
-    """Fine-tune a network on a folder of photos.
+    """Fine-tune a network on labelled photos.
 
-    Without --kit and --network, the network that comes with Pocketune is trained. With --network, a
-    kit is built first, as the options under Network and Training method say; this needs PyTorch.
+    Without --kit or --network, a bundled network is trained. With --network, a kit is built first,
+    using the options under Network and Training method; this needs PyTorch.
 
-    Ctrl-C saves the run and says how to go on.
+    Ctrl-C saves the run and prints the command that resumes it.
     """
     check_train_usage(context)
     if run.resume is not None:
@@ -117,7 +117,7 @@ def _resume(
     if chosen.engine is None and (run / NETWORK).exists():
         chosen = EngineOptions("torch", chosen.device)
     if chosen.engine != "torch" and chosen.device != "cpu":
-        raise typer.BadParameter("the run is of the engine onnx", param_hint="--device")
+        raise typer.BadParameter("needs --engine torch; this run uses onnx", param_hint="--device")
     return resume_run(run, photos, budget=budget, engine=_engines(chosen))
 
 
@@ -125,7 +125,7 @@ def _engines(chosen: EngineOptions, network: Path | None = None) -> EngineFactor
     """What makes the engine; None for ONNX Runtime."""
     if chosen.engine != "torch":
         return None
-    with author_half("the engine torch"):
+    with author_half("--engine torch"):
         from pocketune.compiler.torch_run import TorchEngines
     return TorchEngines(chosen.device, network)
 
@@ -136,7 +136,7 @@ def _tell(result: TrainResult) -> None:
     best = "" if result.best_accuracy is None else f", accuracy {result.best_accuracy:.1%}"
     early = " (stopped early)" if result.reason == "patience" else ""
     with suppress(BrokenPipeError):  # the run was a success, whoever reads of it
-        print(f"{result.steps} steps{early}, best after {result.best_step}{best}")
+        print(f"{result.steps} steps{early}, best at step {result.best_step}{best}")
         print_left_out(result.skipped)
         print(f"peak memory {format_size(result.peak_memory)}")
         print(f"saved in {result.run}; try: pocketune predict {shlex.quote(str(result.run))} PHOTO")

@@ -29,25 +29,25 @@ class RunOptions:
         str | None,
         _run_option(
             metavar="KIT",
-            help="A kit, a folder or .zip, or the name of a bundled one, blocks or last; or a run, "
-            "to train its network on.",
-            show_default=f"the bundled kit {DEFAULT}",
+            help="Kit to train: a folder, a .zip or the name of a bundled one, blocks or last; or "
+            "a run folder, to fine-tune its model further.",
+            show_default=f"bundled kit {DEFAULT}",
         ),
     ] = None
     out: Annotated[
         Path | None,
         _run_option(
             metavar="RUN",
-            help="The run's folder. A kit made from a --network lies beside it for so long.",
-            show_default="runs/ and the photos' name",
+            help="Run folder. A kit built with --network is kept next to it during training.",
+            show_default="runs/ and the name of PHOTOS",
         ),
     ] = None
     resume: Annotated[
         Path | None,
         _run_option(
             metavar="RUN",
-            help="Go on with a run that was stopped, from its last checkpoint; name PHOTOS only "
-            "where they have moved.",
+            help="Resume a stopped run from its last checkpoint. Give PHOTOS only if they have "
+            "moved.",
             show_default=False,
         ),
     ] = None
@@ -55,8 +55,8 @@ class RunOptions:
         str | None,
         _run_option(
             metavar="SIZE",
-            help="Peak memory that the whole process may take, such as 96MB: a run that will "
-            "not fit is refused.",
+            help="Memory limit of the whole process, such as 96MB. A run that will not fit is "
+            "refused.",
             show_default="no limit",
         ),
     ] = None
@@ -65,8 +65,8 @@ class RunOptions:
         _run_option(
             metavar="STEPS",
             min=1,
-            help="Save the run after so many steps.",
-            show_default="2 minutes; an epoch's end always saves",
+            help="Save a checkpoint every STEPS steps.",
+            show_default="every 2 minutes; always after an epoch",
         ),
     ] = None
 
@@ -77,81 +77,80 @@ class TrainingOptions:
 
     epochs: Annotated[
         int | None,
-        _training_option(metavar="N", help="Passes over the photos.", show_default="20"),
+        _training_option(metavar="N", help="Number of epochs.", show_default="20"),
     ] = None
     steps: Annotated[
         int | None,
-        _training_option(metavar="N", help="Steps, instead of epochs.", show_default=False),
+        _training_option(
+            metavar="N", help="Number of training steps, instead of --epochs.", show_default=False
+        ),
     ] = None
-    optimizer: Annotated[Optimizer, _training_option(help="Update rule.")] = "adam"
+    optimizer: Annotated[Optimizer, _training_option(help="Optimizer.")] = "adam"
     lr: Annotated[
         float | None,
         _training_option(
             metavar="RATE",
-            help="Highest learning rate; it falls along a cosine.",
-            show_default="0.0003, sgd 0.01",
+            help="Peak learning rate, followed by cosine decay.",
+            show_default="0.0003; 0.01 for sgd",
         ),
     ] = None
     side_lr: Annotated[
         float | None,
         _training_option(
             metavar="RATE",
-            help="Highest learning rate of side branches, where the method adds some: repnet, "
-            "tinytl.",
-            show_default="that of --lr",
+            help="Peak learning rate of side branches, for methods that add them: repnet, tinytl.",
+            show_default="same as --lr",
         ),
     ] = None
     momentum: Annotated[
         float | None,
         _training_option(
-            metavar="SHARE",
-            help="For sgd; 0 saves the memory of the optimizer's state.",
+            metavar="FACTOR",
+            help="Momentum of sgd; 0 saves the memory of its buffer.",
             show_default="0.9",
         ),
     ] = None
     weight_decay: Annotated[
         float,
-        _training_option(metavar="RATE", help="Decay of weights, not of biases."),
+        _training_option(metavar="RATE", help="Weight decay; not applied to biases."),
     ] = 0.0
     warmup: Annotated[
         int,
-        _training_option(metavar="STEPS", help="Steps of linear warm-up."),
+        _training_option(metavar="STEPS", help="Number of linear warm-up steps."),
     ] = 0
     clip: Annotated[
         float | None,
         _training_option(
             metavar="NORM",
-            help="Largest norm of all gradients together.",
-            show_default="never clips",
+            help="Clip the global gradient norm to this value.",
+            show_default="no clipping",
         ),
     ] = None
     accumulate: Annotated[
         int,
         _training_option(
             metavar="N",
-            help="Batches to one step: the update of a batch N times as large, in little more "
-            "than the memory of one.",
+            help="Accumulate gradients over N batches per optimizer step.",
         ),
     ] = 1
     patience: Annotated[
         int | None,
         _training_option(
             metavar="EPOCHS",
-            help="Stop after so many epochs without a better validation.",
-            show_default="never stops early",
+            help="Stop after this many epochs without a better validation result.",
+            show_default="no early stopping",
         ),
     ] = None
     val_fraction: Annotated[
         float,
         _training_option(
-            metavar="SHARE", help="Share of the photos to validate with, where they come undivided."
+            metavar="FRACTION",
+            help="Fraction of the photos for validation, if there is no train/val split.",
         ),
     ] = 0.2
     seed: Annotated[
         int,
-        _training_option(
-            metavar="N", help="Of all that is drawn: the same seed gives the same run."
-        ),
+        _training_option(metavar="N", help="Random seed."),
     ] = 0
 
 
@@ -162,8 +161,8 @@ class EngineOptions:
     engine: Annotated[
         Engine | None,
         _engine_option(
-            help="ONNX Runtime; or PyTorch, which is installed separately and larger.",
-            show_default="onnx; a resumed run's own",
+            help="ONNX Runtime, or PyTorch (installed separately).",
+            show_default="onnx; a resumed run keeps its own",
         ),
     ] = None
-    device: Annotated[Device, _engine_option(help="For PyTorch.")] = "cpu"
+    device: Annotated[Device, _engine_option(help="Device for PyTorch.")] = "cpu"

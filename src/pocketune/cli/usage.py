@@ -25,20 +25,21 @@ def check_train_usage(context: typer.Context) -> None:
         for name, parameter in given.items():
             if name not in _ON_RESUME:
                 raise typer.BadParameter(
-                    "a run goes on as it was begun; beside --resume only PHOTOS, --budget, "
-                    "--engine and --device may be given",
+                    "cannot be combined with --resume: a resumed run keeps its settings; only "
+                    "PHOTOS, --budget, --engine and --device can be given",
                     param_hint=_option(parameter),
                 )
     elif "photos" not in given:
-        raise typer.BadParameter("name the photos to train on", param_hint="PHOTOS")
+        raise typer.BadParameter("give the photos to train on", param_hint="PHOTOS")
     elif "kit" in given and made:
         raise typer.BadParameter(
-            "it is of no use with --kit, which is made already", param_hint=_option(made[0])
+            "cannot be combined with --kit: a kit's network and method are fixed",
+            param_hint=_option(made[0]),
         )
     elif made and "network" not in given:
-        raise typer.BadParameter("it needs a --network", param_hint=_option(made[0]))
+        raise typer.BadParameter("needs --network", param_hint=_option(made[0]))
     if "device" in given and context.params["engine"] in (None, "onnx") and "resume" not in given:
-        raise typer.BadParameter("it needs --engine torch", param_hint="--device")
+        raise typer.BadParameter("needs --engine torch", param_hint="--device")
 
 
 def refuse_beside_file(context: typer.Context, file: str) -> None:
@@ -50,7 +51,8 @@ def refuse_beside_file(context: typer.Context, file: str) -> None:
     for parameter in _given(context):
         if _panel(parameter) == NETWORK_PANEL:
             raise PocketuneError(
-                f"{file} holds a network and weights of its own: leave out {_option(parameter)}"
+                f"{_option(parameter)} cannot be used here: {file} already holds a network and "
+                "its weights"
             )
 
 
