@@ -175,7 +175,7 @@ KITS: dict[str, tuple[Callable[[Path], object], str]] = {
     "a missing file": (lambda k: (k / "step.onnx").unlink(), "step.onnx of the kit"),
     "a wrong hash": (
         lambda k: (k / "predict.onnx").write_bytes(b"changed"),
-        "(wrong SHA-256): it is damaged or was changed; copy the kit afresh",
+        "(wrong SHA-256): it is damaged or was changed; copy the kit again",
     ),
     "a newer schema": (
         lambda k: rewrite_manifest(k, schema=99),
@@ -204,7 +204,7 @@ def test_kit(case: str, run: Run, tmp_path: Path, photos: Path) -> None:
         (["--val-fraction", "1"], "val_fraction must be"),
         (
             ["--lr", "1e30", "--optimizer", "sgd", "--epochs", "5"],
-            "train anew with a learning rate",
+            "start again with a learning rate",
         ),
     ],
 )
@@ -219,7 +219,7 @@ def test_a_loss_that_is_no_number_keeps_the_last_good_state(
         *(run, "train", photos, "--kit", kit, "--out", "run"),
         *("--lr", "1e30", "--optimizer", "sgd", "--epochs", "5"),
     )
-    assert "is not a finite number at step" in text
+    assert "is not finite at step" in text
     assert "the last good state is kept in run" in text
     assert run("predict", "run", photos / "red").exit_code == 0
 
@@ -236,7 +236,7 @@ def test_a_budget_that_the_kit_does_not_fit(run: Run, tmp_path: Path, photos: Pa
 def test_a_run_is_not_written_over(run: Run, photos: Path, kit: Path) -> None:
     arguments = ("train", photos, "--kit", kit, "--out", "run", "--epochs", 1)
     assert run(*arguments).exit_code == 0
-    assert "already holds a run" in refusal(run, *arguments)
+    assert "already contains a run" in refusal(run, *arguments)
 
 
 def test_nothing_to_resume(run: Run, tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_a_checkpoint_of_another_kit(run: Run, tmp_path: Path, photos: Path, kit
     for name, its in (("one", kit), ("two", other)):
         assert run("train", photos, "--kit", its, "--out", name, "--epochs", 1).exit_code == 0
     shutil.copy(Path("two") / LAST, Path("one") / LAST)
-    assert "is a checkpoint of another kit than one" in refusal(run, "train", "--resume", "one")
+    assert "is a checkpoint of another kit, not of one" in refusal(run, "train", "--resume", "one")
 
 
 def test_a_full_disk_leaves_the_checkpoint_before_it(

@@ -158,7 +158,7 @@ class TestStopped:
         process.send_signal(number)
         _, error = process.communicate()
         assert process.returncode == 130
-        told, advice = error.rstrip("\n").split("; go on with: ")
+        told, advice = error.rstrip("\n").split("; resume with: ")
         step = Checkpoint.load(tmp_path / "run" / LAST).counters.step
         assert told == f"stopped and saved at step {step} of 360"
         words = shlex.split(advice)

@@ -125,7 +125,7 @@ def test_evaluate_refuses(run, trained, arguments, said):
 def test_a_kit_has_no_photos_of_its_own(run, kit):
     result = run("evaluate", kit)
     assert result.exit_code == 1
-    assert "name the photos to evaluate it on" in result.stderr
+    assert "give photos to evaluate it on" in result.stderr
 
 
 def test_export(run, trained):

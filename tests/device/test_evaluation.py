@@ -89,7 +89,7 @@ def test_a_run_is_evaluated_on_what_it_held_back(run: Path, photos: Path) -> Non
     assert evaluation.images == 8
     assert np.array_equal(evaluation.confusion, expected.confusion)
     write_photo(photos / MANY[0] / "another.png", 0)
-    with pytest.raises(PocketuneError, match="name a folder of other photos to evaluate"):
+    with pytest.raises(PocketuneError, match="give other photos to evaluate"):
         evaluate(run)
 
 
@@ -102,7 +102,7 @@ def _copy(names: tuple[str, ...], source: Path, target: Path) -> Path:
 
 def test_a_kit_has_held_nothing_back(tmp_path: Path) -> None:
     kit = TinyKit().write(tmp_path / "kit")
-    with pytest.raises(PocketuneError, match="is not a run: name the photos"):
+    with pytest.raises(PocketuneError, match="is not a run: give photos"):
         evaluate(kit.path)
 
 
@@ -124,7 +124,7 @@ def test_unreadable_photos_are_listed(run: Path, photos: Path) -> None:
 def test_nothing_can_be_decoded(run: Path, tmp_path: Path) -> None:
     file = write_photo(tmp_path / "photos" / MANY[0] / "0.png", 0)
     file.write_bytes(file.read_bytes()[:200])
-    with pytest.raises(PocketuneError, match="no photo to evaluate that can be decoded"):
+    with pytest.raises(PocketuneError, match="no readable photo to evaluate"):
         evaluate(run, tmp_path / "photos")
 
 

@@ -65,7 +65,7 @@ def test_a_run_with_its_own_classes(tmp_path: Path, frozen_part: bool) -> None:
 @pytest.mark.parametrize(("kit", "out"), [("run", "run/../run/predict.onnx"), ("k.zip", "k.zip")])
 def test_what_is_exported_is_not_overwritten(tmp_path: Path, kit: str, out: str) -> None:
     TinyKit().write(tmp_path / kit)
-    with pytest.raises(PocketuneError, match="is what is exported, or part of it: name another"):
+    with pytest.raises(PocketuneError, match="is the exported run or kit, or a file in it: choose"):
         export(tmp_path / kit, tmp_path / out)
     Model.open(tmp_path / kit)
 
@@ -148,13 +148,13 @@ def test_a_file_that_computes_something_else_is_not_written(
 
     monkeypatch.setattr(exporter, "merge", wrong)
     kit = TinyKit().write(tmp_path / "kit")
-    assert "logits are off by" in refused(kit.path, tmp_path)
+    assert "logits differ by" in refused(kit.path, tmp_path)
 
 
 def test_nan_is_not_equal(tmp_path: Path) -> None:
     kit = TinyKit().write(tmp_path / "kit")
     state = {**kit.state(), "scale": np.array(np.nan, np.float32)}
-    assert "off by nan" in refused(Model(kit, CLASSES, state), tmp_path)
+    assert "differ by nan" in refused(Model(kit, CLASSES, state), tmp_path)
 
 
 def test_different_operator_versions(tmp_path: Path) -> None:

@@ -235,7 +235,7 @@ def test_graphs_of_another_kit(folder: Path) -> None:
     shutil.copy(folder / "predict.onnx", folder / "step.onnx")
     rehash(folder)
     kit = Kit.open(folder)
-    with pytest.raises(KitError, match=r"step.onnx of the kit .* does not fit its manifest"):
+    with pytest.raises(KitError, match=r"step.onnx of the kit .* does not match its manifest"):
         OnnxEngine(kit, kit.state()).gradients(
             np.zeros((4, 8, 8, 3), np.uint8), np.zeros(4, np.int64), np.random.default_rng(0)
         )

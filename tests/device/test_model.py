@@ -46,7 +46,9 @@ def test_a_zipped_run_is_not_taken_for_the_kit_that_it_started_from(tmp_path: Pa
     kit = TinyKit().write(tmp_path / "run")
     write_best(kit.path, kit, trained_state(TinyKit()), CLASSES)
     file = shutil.make_archive(str(tmp_path / "run"), "zip", tmp_path, "run")
-    with pytest.raises(KitError, match=r"run.zip is a run, not a kit: unpack it, and name its"):
+    with pytest.raises(
+        KitError, match=r"run.zip is a zipped run, not a kit: unpack it and give its"
+    ):
         Model.open(file)
 
 
@@ -54,7 +56,7 @@ def test_values_of_another_kit(tmp_path: Path) -> None:
     kit = TinyKit().write(tmp_path / "run")
     other = TinyKit(frozen_part=False).write(tmp_path / "other")
     write_best(kit.path, other, trained_state(TinyKit()), CLASSES)
-    with pytest.raises(KitError, match=r"best.safetensors was trained with another kit"):
+    with pytest.raises(KitError, match=r"best.safetensors does not belong to the kit next to it"):
         Model.open(kit.path)
 
 

@@ -193,13 +193,13 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
 
 def test_foreign_safetensors(tmp_path: Path) -> None:
     safetensors.numpy.save_file({"w": np.zeros(3, np.float32)}, tmp_path / "f")
-    with pytest.raises(PocketuneError, match="but not a checkpoint of Pocketune's"):
+    with pytest.raises(PocketuneError, match="but not a Pocketune checkpoint"):
         read_tensors(tmp_path / "f", kind="checkpoint")
 
 
 def test_another_kind(tmp_path: Path) -> None:
     write_tensors(tmp_path / "f", {}, kind="trained network", metadata={})
-    with pytest.raises(PocketuneError, match="but not a checkpoint of Pocketune's"):
+    with pytest.raises(PocketuneError, match="but not a Pocketune checkpoint"):
         read_tensors(tmp_path / "f", kind="checkpoint")
 
 

@@ -289,7 +289,7 @@ def test_unreadable_files_are_listed(run: Run, tmp_path: Path) -> None:
 
 def test_side_lr_without_side_branches_leaves_no_run(run: Run, tmp_path: Path) -> None:
     with pytest.raises(
-        PocketuneError, match=r"side_lr=0\.1 is of no use: .* trains no side branches"
+        PocketuneError, match=r"side_lr=0\.1 has no effect: .* trains no side branches"
     ):
         run(out=tmp_path / "side", side_lr=0.1)
     assert not (tmp_path / "side").exists()
@@ -298,8 +298,8 @@ def test_side_lr_without_side_branches_leaves_no_run(run: Run, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"momentum": 0.5}, r"momentum=0\.5 is of no use with adam"),
-        ({"patience": 1, "val_fraction": 0.0}, "patience=1 is of no use without photos to valid"),
+        ({"momentum": 0.5}, r"momentum=0\.5 has no effect with adam"),
+        ({"patience": 1, "val_fraction": 0.0}, "patience=1 needs validation photos"),
     ],
 )
 def test_what_is_of_no_use_is_refused(
@@ -321,14 +321,16 @@ def test_a_missing_folder_leaves_no_run(run: Run, tmp_path: Path) -> None:
 
 def test_a_finished_run_is_not_overwritten(run: Run) -> None:
     run(epochs=1)
-    with pytest.raises(PocketuneError, match="already holds a run: resume it, or name another"):
+    with pytest.raises(
+        PocketuneError, match="already contains a run: resume it, or choose another"
+    ):
         run(epochs=1)
 
 
 def test_a_folder_with_other_things_is_left_alone(run: Run, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "diary.txt").write_text("dear")
-    with pytest.raises(PocketuneError, match="run is not empty: name a new folder"):
+    with pytest.raises(PocketuneError, match="run is not empty: choose a new folder"):
         run()
     assert [entry.name for entry in (tmp_path / "run").iterdir()] == ["diary.txt"]
 
@@ -341,7 +343,7 @@ def test_a_kit_is_not_turned_into_a_run(run: Run, tmp_path: Path) -> None:
 
 def test_a_file_is_no_folder(run: Run, tmp_path: Path) -> None:
     (tmp_path / "run").write_text("")
-    with pytest.raises(PocketuneError, match="run is a file: name a folder"):
+    with pytest.raises(PocketuneError, match="run is a file: choose a folder"):
         run()
 
 
@@ -387,7 +389,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(
     folder = tmp_path / "run"
     assert caught.value.command == f"pocketune train --resume {folder}"
     assert str(caught.value) == (
-        f"stopped and saved at step 5 of 18; go on with: {caught.value.command}"
+        f"stopped and saved at step 5 of 18; resume with: {caught.value.command}"
     )
     assert caught.value.run == str(folder)
     assert Checkpoint.load(folder / LAST).counters.step == 5
@@ -429,7 +431,9 @@ def test_a_second_ctrl_c_stops_at_once(run: Run, tmp_path: Path) -> None:
     def twice(result: Gradients) -> Gradients:
         return interrupt(interrupt(result))
 
-    with pytest.raises(Interrupted, match="stopped at once; the last checkpoint stands; go on"):
+    with pytest.raises(
+        Interrupted, match="stopped immediately; the last checkpoint is kept; resume"
+    ):
         run(engine=failing("gradients", 5, twice), checkpoint_steps=3)
     assert Checkpoint.load(tmp_path / "run" / LAST).counters.step == 3
 
@@ -461,7 +465,7 @@ def test_numbers_that_are_none_stop_the_run(
     with pytest.raises(Diverged) as caught:
         run(engine=failing("gradients", 5, action), checkpoint_steps=2)
     assert str(caught.value) == (
-        f"{what} is not a finite number at step 5: train anew with a learning rate lower than "
+        f"{what} is not finite at step 5: start again with a learning rate lower than "
         f"0.05, such as 0.005, or set clip to 1; the last good state is kept in {tmp_path / 'run'}"
     )
     kept = Checkpoint.load(tmp_path / "run" / LAST)
@@ -473,7 +477,7 @@ def test_predictions_that_are_no_numbers_stop_the_run(run: Run, tmp_path: Path) 
     def spoil(logits: FloatArray) -> FloatArray:
         return logits * np.float32(np.nan)
 
-    with pytest.raises(Diverged, match="the validation loss is not a finite number"):
+    with pytest.raises(Diverged, match="the validation loss is not finite"):
         run(engine=failing("predict", 1, spoil), clip=1.0)
     assert not (tmp_path / "run" / BEST).exists()
 
@@ -504,7 +508,7 @@ def test_a_run_over_its_budget_is_saved_and_stops(
     monkeypatch.setattr(
         loop_module, "process_memory", lambda: ProcessMemory(100, next(peaks, 3_000_000_000))
     )
-    with pytest.raises(BudgetExceeded, match=r"the process took 3000 MB by step .*resume it with"):
+    with pytest.raises(BudgetExceeded, match=r"memory reached 3000 MB by step .*resume it with"):
         run(budget="2GB")
     assert Checkpoint.load(tmp_path / "run" / LAST).counters.step == min(after, 6)
     result = resume(tmp_path / "run", engine=SoftmaxEngine, progress=Silent(), budget="4GB")
@@ -608,7 +612,7 @@ def test_a_damaged_checkpoint(stopped: Path) -> None:
 def test_a_trained_network_is_no_checkpoint(run: Run, stopped: Path, tmp_path: Path) -> None:
     other = run(out=tmp_path / "other", epochs=1)
     (stopped / LAST).write_bytes((other.run / BEST).read_bytes())
-    with pytest.raises(PocketuneError, match="but not a checkpoint of Pocketune's"):
+    with pytest.raises(PocketuneError, match="but not a Pocketune checkpoint"):
         resume(stopped, engine=SoftmaxEngine)
 
 
@@ -616,21 +620,19 @@ def test_a_checkpoint_of_another_kit(run: Run, stopped: Path, tmp_path: Path) ->
     kit = write_softmax_kit(tmp_path / "kit", batch=BATCH + 1)
     other = run(kit=kit, out=tmp_path / "other", epochs=1)
     (stopped / LAST).write_bytes((other.run / LAST).read_bytes())
-    with pytest.raises(PocketuneError, match="is a checkpoint of another kit than"):
+    with pytest.raises(PocketuneError, match="is a checkpoint of another kit"):
         resume(stopped, engine=SoftmaxEngine)
 
 
 def test_photos_that_changed(stopped: Path, tmp_path: Path) -> None:
     Image.new("RGB", (20, 20)).save(tmp_path / "own" / "red" / "new.png")
-    with pytest.raises(
-        PocketuneError, match=r"own are not those that the run in .* was begun with"
-    ):
+    with pytest.raises(PocketuneError, match=r"own have changed since the run in .* started"):
         resume(stopped, engine=SoftmaxEngine)
 
 
 def test_photos_that_moved(stopped: Path, photos: Path, tmp_path: Path) -> None:
     (tmp_path / "own").rename(tmp_path / "moved")
-    with pytest.raises(PocketuneError, match=r"no longer at .*own: name where they are now"):
+    with pytest.raises(PocketuneError, match=r"no longer at .*own: give their new location"):
         resume(stopped, engine=SoftmaxEngine)
     result = resume(stopped, tmp_path / "moved", engine=SoftmaxEngine, progress=Silent())
     assert result.steps == 18

@@ -108,7 +108,7 @@ def _celeba_rows(data: bytes, name: str) -> Iterator[_Row]:
     if len(count) != 1 or not count[0].isdecimal() or not attributes:
         raise PocketuneError(
             f"{shown(name)} is not CelebA's list of attributes, whose first line is the number of "
-            "images and whose second their names; copy it afresh"
+            "images and whose second their names; copy it again"
         )
     return chain([(line, [FILE_COLUMNS[0], *attributes])], rows)
 

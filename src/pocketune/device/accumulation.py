@@ -91,9 +91,9 @@ def check_accumulation(kit: Kit, parts: int) -> None:
     """
     if parts > 1 and kit.manifest.statistics:
         raise PocketuneError(
-            f"accumulate={parts} would not give the update of a larger batch, for the kit's norms "
-            "use the statistics of their batch: use a kit of a larger batch, or of a method that "
-            "leaves norms on their running statistics, such as tinytl"
+            f"accumulate={parts} cannot stand in for a larger batch, because this kit's norms use "
+            "batch statistics: use a kit with a larger batch, or with a method that uses running "
+            "statistics, such as tinytl"
         )
 
 

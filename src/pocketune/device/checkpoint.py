@@ -123,7 +123,7 @@ class Checkpoint:
                 ),
             )
         except (KeyError, TypeError, AttributeError) as error:
-            raise PocketuneError(f"{path} lacks parts of a checkpoint ({error})") from error
+            raise PocketuneError(f"{path} is not a complete checkpoint ({error})") from error
 
     def require_fits(self, kit: Kit, path: Path) -> None:
         """Check that this checkpoint, read from ``path``, belongs to a kit.
@@ -132,7 +132,7 @@ class Checkpoint:
             PocketuneError: It belongs to another kit, or its tensors are not the kit's.
         """
         if self.identity.kit != kit.identity:
-            raise PocketuneError(f"{path} is a checkpoint of another kit than {kit.path}")
+            raise PocketuneError(f"{path} is a checkpoint of another kit, not of {kit.path}")
         shapes = {k: v.shape for k, v in {**self.parameters, **self.statistics}.items()}
         if shapes != kit.manifest.shapes(len(self.identity.classes)):
             raise PocketuneError(f"{path} does not hold the tensors that its kit trains")

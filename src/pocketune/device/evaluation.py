@@ -47,7 +47,7 @@ def evaluate(
     count = _count_attributes if manifest.has_attributes else _count_classes
     result = count(engine(model.kit, model.state), loader.epoch(0), model.classes)
     if not result.images:
-        raise PocketuneError(f"{dataset.root} has no photo to evaluate that can be decoded")
+        raise PocketuneError(f"{dataset.root} has no readable photo to evaluate")
     return replace(result, skipped=(*skipped, *loader.skipped))
 
 
@@ -67,7 +67,7 @@ def _all(photos: StrPath, model: Model) -> _Found:
 def _held_back(model: Model) -> _Found:
     last = model.kit.path / LAST
     if not last.is_file():
-        raise PocketuneError(f"{model.kit.path} is not a run: name the photos to evaluate it on")
+        raise PocketuneError(f"{model.kit.path} is not a run: give photos to evaluate it on")
     checkpoint = Checkpoint.load(last)
     settings = checkpoint.settings
     splits = load_splits(
@@ -79,12 +79,14 @@ def _held_back(model: Model) -> _Found:
     )
     if splits.fingerprint() != checkpoint.identity.photos:
         raise PocketuneError(
-            f"the photos in {settings.photos} are not those that the run in {model.kit.path} was "
-            "begun with, so it may have trained on those it would evaluate: bring them back, or "
-            "name a folder of other photos to evaluate"
+            f"the photos in {settings.photos} have changed since the run in {model.kit.path} "
+            "started, so its validation photos may be among those it was trained on: restore them, "
+            "or give other photos to evaluate"
         )
     if not len(splits.val):
-        raise PocketuneError(f"the run {model.kit.path} held no photos back: name some to evaluate")
+        raise PocketuneError(
+            f"the run {model.kit.path} has no validation photos: give photos to evaluate"
+        )
     return splits.val, splits.skipped
 
 

@@ -65,7 +65,9 @@ def export(
 
 def _refuse_to_overwrite(model: Path, out: Path) -> None:
     if out.resolve() in {model.resolve(), *(model.resolve() / name for name in RUN_FILES)}:
-        raise PocketuneError(f"{out} is what is exported, or part of it: name another file")
+        raise PocketuneError(
+            f"{out} is the exported run or kit, or a file in it: choose another file"
+        )
 
 
 def _merged(model: Model) -> bytes:
@@ -107,6 +109,6 @@ def _check(file: Path, model: Model, engine: EngineFactory) -> None:
     difference = float(np.abs(logits - expected).max() / max(1.0, float(np.abs(expected).max())))
     if not difference <= TOLERANCE:  # a nan is a difference too
         raise PocketuneError(
-            f"the kit {model.kit.path} cannot be exported: the file's logits are off by "
-            f"{difference:.1e} of the largest, more than {TOLERANCE:.0e}"
+            f"the kit {model.kit.path} cannot be exported: the exported logits differ by "
+            f"{difference:.1e} relative to the largest, more than {TOLERANCE:.0e}"
         )

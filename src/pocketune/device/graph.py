@@ -51,7 +51,7 @@ class Graph:
         given = {value.name for value in self._session.get_outputs()}
         strange = sorted((taken - {*bound, *inputs}) | (set(outputs) - given))
         if strange:
-            raise KitError(f"{where} does not fit its manifest: see its tensor {strange[0]}")
+            raise KitError(f"{where} does not match its manifest: check its tensor {strange[0]}")
         self._bound = {key: array for key, array in bound.items() if key in taken}
         self._inputs = [key for key in inputs if key in taken]
         self._outputs = list(outputs)

@@ -31,7 +31,7 @@ class Interrupted(PocketuneError):  # noqa: N818 - it reads as what happened
 def interrupted(folder: Path, what: str) -> Interrupted:
     """The exception for the run in ``folder``, with the command that goes on from there."""
     command = f"pocketune train --resume {shlex.quote(str(folder))}"
-    return Interrupted(f"{what}; go on with: {command}", run=str(folder), command=command)
+    return Interrupted(f"{what}; resume with: {command}", run=str(folder), command=command)
 
 
 def ending_signals() -> list[signal.Signals]:

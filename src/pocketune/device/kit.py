@@ -85,7 +85,7 @@ class Kit:
                 source = self.source(PARAMETERS)
                 values = load_file(source) if isinstance(source, Path) else load(source)
         except (SafetensorError, KeyError) as error:
-            raise KitError(f"{where} is damaged ({error}); copy the kit afresh") from error
+            raise KitError(f"{where} is damaged ({error}); copy the kit again") from error
         return checked_state(values, self.manifest.shapes(len(self.manifest.classes)), where)
 
     def copy_to(self, folder: Path) -> "Kit":
@@ -128,7 +128,7 @@ class Kit:
             if verify and storage.sha256(stream) != expected:
                 raise KitError(
                     f"{name} of the kit {self.path} is not the file that its manifest describes "
-                    "(wrong SHA-256): it is damaged or was changed; copy the kit afresh"
+                    "(wrong SHA-256): it is damaged or was changed; copy the kit again"
                 )
 
 

@@ -79,7 +79,7 @@ def _refuse_to_overwrite(target: Path) -> None:
     else:
         return
     if not is_kit:
-        raise KitError(f"{target} exists and is not a kit: choose another name or move it away")
+        raise KitError(f"{target} exists and is not a kit: choose another name, or move it")
 
 
 def _fill(folder: Path, manifest: Manifest, files: Mapping[str, bytes | Path]) -> None:

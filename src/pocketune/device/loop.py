@@ -154,9 +154,9 @@ class Loop:
             return
         self.save()
         raise BudgetExceeded(
-            f"the process took {format_size(memory)} by step {self.counters.step}, over the budget "
-            f"of {format_size(budget)}: the run stopped and is saved in {self.recorder.folder}; "
-            "resume it with a larger budget, or train anew with a kit of a smaller batch"
+            f"memory reached {format_size(memory)} by step {self.counters.step}, over the budget "
+            f"of {format_size(budget)}: the run was stopped and saved in {self.recorder.folder}; "
+            "resume it with a larger budget, or start again with a kit of a smaller batch"
         )
 
     def _require_finite(self, value: float, what: str) -> None:
@@ -165,7 +165,7 @@ class Loop:
         lr = self._settings.lr
         clip = "" if self._settings.clip else ", or set clip to 1"
         raise Diverged(
-            f"{what} is not a finite number at step {self.counters.step + 1}: train anew with a "
+            f"{what} is not finite at step {self.counters.step + 1}: start again with a "
             f"learning rate lower than {lr:g}, such as {lr / 10:g}{clip}; the last good state is "
             f"kept in {self.recorder.folder}"
         )

@@ -158,11 +158,11 @@ class Manifest:
             values = _read(fields, schema)
             fields.finish()
         except FieldError as error:
-            raise KitError(f"{error}; make the kit again or copy it afresh") from error
+            raise KitError(f"{error}; build the kit again or copy it again") from error
         try:
             return cls(**values)
         except KitError as error:
-            raise KitError(f"{where}: {error}; make the kit again or copy it afresh") from error
+            raise KitError(f"{where}: {error}; build the kit again or copy it again") from error
 
     @property
     def has_attributes(self) -> bool:

@@ -69,7 +69,7 @@ class Model:
     def _trained(cls, kit: Kit, file: Path) -> "Model":
         trained = TrainedNetwork.load(file)
         if trained.kit != kit.identity:
-            raise KitError(f"{file} was trained with another kit than the one beside it")
+            raise KitError(f"{file} does not belong to the kit next to it")
         shapes = kit.manifest.shapes(len(trained.classes))
         return cls(kit, trained.classes, checked_state(trained.state, shapes, str(file)))
 

@@ -202,13 +202,13 @@ def _go_on(
         settings = replace(settings, photos=str(Path(moved).absolute()))
     elif not Path(settings.photos).exists():
         raise PocketuneError(
-            f"the photos of the run are no longer at {settings.photos}: name where they are now"
+            f"the photos of the run are no longer at {settings.photos}: give their new location"
         )
     photos = Photos.open(settings, kit, checkpoint.identity.classes)
     if photos.fingerprint() != checkpoint.identity.photos:
         raise PocketuneError(
-            f"the photos in {settings.photos} are not those that the run in {folder} was begun "
-            "with: bring them back, or train anew"
+            f"the photos in {settings.photos} have changed since the run in {folder} started: "
+            "restore them, or start a new run"
         )
     check_budget(kit, settings, classes=len(photos.classes), before=before)
     live, optimizer = _restore(checkpoint, kit, factory)
@@ -228,8 +228,8 @@ def _begin(
     photos = Photos.open(settings, kit)
     if settings.patience and photos.validation is None:
         raise PocketuneError(
-            f"patience={settings.patience} is of no use without photos to validate with: leave it "
-            "out, or give a val_fraction above 0"
+            f"patience={settings.patience} needs validation photos: leave it out, or set "
+            "val_fraction above 0"
         )
     reclaim()
     check_budget(kit, settings, classes=len(photos.classes), before=process_memory())
@@ -263,7 +263,7 @@ def _run(
         try:
             loop.run()
         except KeyboardInterrupt:  # the second Ctrl-C: an update may be half made, so do not save
-            raise interrupted(folder, "stopped at once; the last checkpoint stands") from None
+            raise interrupted(folder, "stopped immediately; the last checkpoint is kept") from None
     return TrainResult(
         run=folder,
         classes=identity.classes,
@@ -297,8 +297,8 @@ def _check_side_lr(kit: Kit, settings: TrainSettings) -> None:
     if settings.side_lr is not None and not settings.rates(names):
         method = kit.manifest.method.get("name")
         raise PocketuneError(
-            f"side_lr={settings.side_lr:g} is of no use: the kit's method, {method}, trains no "
-            "side branches; leave it out, or train a kit of repnet or tinytl"
+            f"side_lr={settings.side_lr:g} has no effect: the kit's method, {method}, trains no "
+            "side branches; leave it out, or use a kit of repnet or tinytl"
         )
 
 

@@ -65,7 +65,7 @@ def check_new_run_folder(folder: Path) -> None:
         PocketuneError: The folder holds a run, or anything else, or cannot be read.
     """
     if folder.is_file():
-        raise PocketuneError(f"{folder} is a file: name a folder for the run")
+        raise PocketuneError(f"{folder} is a file: choose a folder for the run")
     try:
         names = {entry.name for entry in folder.iterdir()}
     except FileNotFoundError:
@@ -74,11 +74,11 @@ def check_new_run_folder(folder: Path) -> None:
         raise _cannot_make(folder, error) from error
     if LAST in names:
         raise PocketuneError(
-            f"{folder} already holds a run: resume it, or name another folder for a new one"
+            f"{folder} already contains a run: resume it, or choose another folder for a new one"
         )
     left_over = METRICS in names and all(_is_ours(name) for name in names)
     if names and not left_over:
-        raise PocketuneError(f"{folder} is not empty: name a new folder for the run")
+        raise PocketuneError(f"{folder} is not empty: choose a new folder for the run")
 
 
 def _cannot_make(folder: Path, error: OSError) -> PocketuneError:

@@ -118,7 +118,7 @@ class TrainSettings:
         """
         if momentum is not None and optimizer != "sgd":
             raise PocketuneError(
-                f"momentum={momentum} is of no use with {optimizer}: leave it out, or take sgd"
+                f"momentum={momentum} has no effect with {optimizer}: leave it out, or use sgd"
             )
         return cls(
             photos=str(Path(photos).absolute()),

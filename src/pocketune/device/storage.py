@@ -56,7 +56,7 @@ class ZipStorage:
         manifests = [name for name in names if name.split("/")[-1] == MANIFEST]
         self._prefix = min(manifests, key=len, default=MANIFEST)[: -len(MANIFEST)]
         if any(self._prefix + trained in names for trained in (BEST, LAST)):
-            raise KitError(f"{path} is a run, not a kit: unpack it, and name its folder")
+            raise KitError(f"{path} is a zipped run, not a kit: unpack it and give its folder")
 
     @contextlib.contextmanager
     def open(self, name: str) -> Iterator[BinaryIO]:
@@ -80,7 +80,7 @@ def open_storage(path: Path) -> Storage:
         if path.is_dir():
             return FolderStorage(path)
         if not path.exists():
-            raise KitError(f"there is no kit at {path}; make one with: pocketune kit build")
+            raise KitError(f"there is no kit at {path}; build one with: pocketune kit build")
         if not zipfile.is_zipfile(path):
             raise KitError(f"{path} is not a kit: it is neither a folder nor a .zip")
         return ZipStorage(path)
@@ -93,9 +93,9 @@ def reading(path: Path, name: str | None = None) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise KitError(f"{where} is missing; copy the kit afresh") from error
+        raise KitError(f"{where} is missing; copy the kit again") from error
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
-        raise KitError(f"{where} is damaged ({error}); copy the kit afresh") from error
+        raise KitError(f"{where} is damaged ({error}); copy the kit again") from error
     except OSError as error:
         raise KitError(f"{where} cannot be read: {error.strerror or error}") from error
 

@@ -85,7 +85,7 @@ def read_tensors(path: Path, *, kind: str) -> tuple[State, dict[str, Any]]:
 
 def _require_kind(path: Path, metadata: Any, kind: str) -> None:
     if not isinstance(metadata, dict) or metadata.get("kind") != kind:
-        raise PocketuneError(f"{path} is a safetensors file, but not a {kind} of Pocketune's")
+        raise PocketuneError(f"{path} is a safetensors file, but not a Pocketune {kind}")
     if metadata.get("schema") != _SCHEMA:
         raise PocketuneError(
             f"{path} has schema {metadata.get('schema')} and this version of Pocketune reads "

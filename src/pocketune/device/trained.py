@@ -66,4 +66,4 @@ class TrainedNetwork:
                 **{key: metadata[key] for key in ("kit", "step", "accuracy", "loss")},
             )
         except (KeyError, TypeError) as error:
-            raise PocketuneError(f"{path} lacks parts of a trained network ({error})") from error
+            raise PocketuneError(f"{path} is not a complete trained network ({error})") from error
