@@ -16,7 +16,7 @@ SOURCE = Path(pocketune.__file__).parent
 
 # Folders and single modules, floor by floor; what a floor holds may import from the floors below.
 FLOORS = (
-    {"errors"},
+    {"errors", "lazy"},
     {"layers", "data", "kits"},
     {"networks"},
     {"surgery", "accounting", "device"},
@@ -27,7 +27,7 @@ FLOORS = (
     {"__main__"},
 )
 FLOOR = {room: number for number, floor in enumerate(FLOORS) for room in floor}
-DEVICE_HALF = {"errors", "kits", "data", "device", "demo"}
+DEVICE_HALF = {"errors", "lazy", "kits", "data", "device", "demo"}
 AUTHOR_HALF = {
     "networks",
     "layers",

@@ -4,8 +4,48 @@ The names below are looked up when they are first used, so that `import pocketun
 neither PyTorch (the author half) nor ONNX Runtime (the device half).
 """
 
-from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING
+
+from pocketune.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from pocketune.accounting import account as account
+    from pocketune.accounting import register_flops as register_flops
+    from pocketune.compiler import Calibration as Calibration
+    from pocketune.compiler import compile as compile
+    from pocketune.device import Kit as Kit
+    from pocketune.device import evaluate as evaluate
+    from pocketune.device import export as export
+    from pocketune.device import predict as predict
+    from pocketune.device import resume as resume
+    from pocketune.device import train as train
+    from pocketune.errors import PocketuneError as PocketuneError
+    from pocketune.methods import BiasAndLast as BiasAndLast
+    from pocketune.methods import FullFineTune as FullFineTune
+    from pocketune.methods import GradientFilter as GradientFilter
+    from pocketune.methods import LastLayer as LastLayer
+    from pocketune.methods import MobileTL as MobileTL
+    from pocketune.methods import NormAndLast as NormAndLast
+    from pocketune.methods import RepNet as RepNet
+    from pocketune.methods import SignedBackward as SignedBackward
+    from pocketune.methods import TinyTL as TinyTL
+    from pocketune.methods import TopBlocks as TopBlocks
+    from pocketune.methods import adapt as adapt
+    from pocketune.methods import create_method as create_method
+    from pocketune.methods import list_methods as list_methods
+    from pocketune.methods import trainable as trainable
+    from pocketune.networks import anatomy as anatomy
+    from pocketune.networks import create_network as create_network
+    from pocketune.networks import list_networks as list_networks
+    from pocketune.networks import load_network as load_network
+    from pocketune.networks import restore_batch_norm as restore_batch_norm
+    from pocketune.networks import save_network as save_network
+    from pocketune.pruning import plan_pruning as plan_pruning
+    from pocketune.pruning import profile_memory as profile_memory
+    from pocketune.pruning import prune_for_memory as prune_for_memory
+    from pocketune.pruning import retrain as retrain
+    from pocketune.surgery import calibrate as calibrate
+    from pocketune.surgery import prune as prune
 
 __version__ = "0.1.0"
 
@@ -41,18 +81,7 @@ _HOMES = {
     "compiler": ["Calibration", "compile"],
     "device": ["Kit", "evaluate", "export", "predict", "resume", "train"],
 }
-_HOME = {name: module for module, names in _HOMES.items() for name in names}
 
-__all__ = [*_HOME, "__version__"]  # noqa: PLE0604
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'pocketune' has no attribute {name!r}")
-    value = getattr(import_module(f"pocketune.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+if not TYPE_CHECKING:  # with a `__getattr__` every name would be right to a type checker
+    __getattr__, __dir__, __all__ = lazy_names(__name__, _HOMES)
+    __all__ += ["__version__"]

@@ -4,8 +4,9 @@ The names below are looked up when they are first used: whoever only opens a kit
 ONNX Runtime.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from pocketune.lazy import lazy_names
 
 if TYPE_CHECKING:
     from pocketune.device.budget import BudgetExceeded as BudgetExceeded
@@ -47,18 +48,6 @@ _HOMES = {
     "results": ["AttributeEvaluation", "AttributeResult", "ClassResult", "Evaluation"],
     "run": ["TrainResult", "resume", "train"],
 }
-_HOME = {name: module for module, names in _HOMES.items() for name in names}
 
-__all__ = [*_HOME]  # noqa: PLE0604
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'pocketune.device' has no attribute {name!r}")
-    value = getattr(import_module(f"pocketune.device.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+if not TYPE_CHECKING:  # with a `__getattr__` every name would be right to a type checker
+    __getattr__, __dir__, __all__ = lazy_names(__name__, _HOMES)
