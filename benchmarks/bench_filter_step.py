@@ -25,13 +25,12 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import pocketune
-from data import normalized
 from fresh import keep_memory
 from pocketune.device.onnx_engine import OnnxEngine
 from pocketune.layers import FilteredConv2d
 from pocketune.layers.same_shape import same_shape
 from pocketune.methods import GradientFilter
-from pocketune.networks import anatomy
+from pocketune.networks import anatomy, normalize
 from pocketune.surgery import swap
 from report import table, write
 
@@ -66,7 +65,7 @@ def eager_step(network: nn.Module) -> Step:
     trained = [p for p in network.parameters() if p.requires_grad]
 
     def step(images: np.ndarray, labels: np.ndarray) -> object:
-        pixels = normalized(images, network).contiguous(memory_format=torch.channels_last)
+        pixels = normalize(network, images).contiguous(memory_format=torch.channels_last)
         logits = network(pixels)
         return torch.autograd.grad(cross_entropy(logits, torch.from_numpy(labels)), trained)
 

@@ -18,8 +18,9 @@ import torch
 from torch import Tensor, nn
 
 import pocketune
-from data import normalized, parse
+from data import parse
 from pocketune.data import Loader, load_splits
+from pocketune.networks import normalize
 from pretrained import weights_file
 from report import table, write
 
@@ -52,7 +53,7 @@ def images(data: Path, network: nn.Module, size: int, count: int) -> Tensor:
     photos = load_splits(data / "classification" / "oxford_flowers_12cls_224.zip").train
     chosen = photos.subset(list(range(0, len(photos), len(photos) // count))[:count])
     (batch,) = Loader(chosen, size=size, batch=count, train=False).epoch(0)
-    return normalized(batch.images, network).contiguous()
+    return normalize(network, batch.images).contiguous()
 
 
 @torch.no_grad()

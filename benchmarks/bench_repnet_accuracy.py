@@ -31,10 +31,11 @@ import torch
 from torch import nn
 
 import pocketune
-from data import normalized, parse, unpack
-from pocketune.compiler.build import create_measured, spread_batches
+from data import parse, unpack
 from pocketune.data import ImageDataset, Loader, load_splits
 from pocketune.device.progress import Silent
+from pocketune.networks import normalize, sample_batches
+from pocketune.networks.measured import create_measured
 from pocketune.pruning import plan_pruning
 from pocketune.pruning.retraining import Recipe
 from pocketune.tables.repnet import PRUNED
@@ -65,7 +66,7 @@ def top1(network: nn.Module, photos: ImageDataset, numbers: list[int], size: int
     hits = 0
     for batch in Loader(photos, size=size, batch=32, train=False).epoch(0):
         wanted = torch.tensor(numbers)[torch.from_numpy(batch.labels)]
-        hits += int((network(normalized(batch.images, network)).argmax(1) == wanted).sum())
+        hits += int((network(normalize(network, batch.images)).argmax(1) == wanted).sum())
     return 100 * hits / len(photos)
 
 
@@ -120,8 +121,8 @@ class Bench:
             photos=self.train,
         )
         self.ratios = choose(self.whole, options.target, made_for.size)
-        images = spread_batches(self.whole, self.train, made_for.size)
-        self.pruned = pocketune.prune(self.whole, self.ratios, images=images)
+        batches = sample_batches(self.whole, self.train, size=made_for.size)
+        self.pruned = pocketune.prune(self.whole, self.ratios, images=batches)
 
     def run(self) -> None:
         """Measure what the results do not have yet."""

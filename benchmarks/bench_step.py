@@ -90,7 +90,7 @@ def eager_step(network: nn.Module, channels_last: bool) -> Callable[[np.ndarray,
     import torch
     from torch.nn.functional import cross_entropy
 
-    from data import normalized
+    from pocketune.networks import normalize
 
     network.train()
     layout = torch.channels_last if channels_last else torch.contiguous_format
@@ -99,7 +99,7 @@ def eager_step(network: nn.Module, channels_last: bool) -> Callable[[np.ndarray,
     optimizer = torch.optim.Adam(trained, lr=1e-4, fused=True)
 
     def step(images: np.ndarray, labels: np.ndarray) -> None:
-        logits = network(normalized(images, network).contiguous(memory_format=layout))
+        logits = network(normalize(network, images).contiguous(memory_format=layout))
         loss = cross_entropy(logits, torch.from_numpy(labels))
         optimizer.zero_grad(set_to_none=True)
         loss.backward()

@@ -20,7 +20,7 @@ import tempfile
 from pathlib import Path
 
 from bench_step import CLASSES, HEADER, adapted, measure
-from data import class_names, normalized, write_photos
+from data import class_names, write_photos
 from fresh import kit_peak, peak
 from report import table, write
 
@@ -101,7 +101,7 @@ def eager_run(
     import pocketune
     from pocketune.data import Loader, load_splits
     from pocketune.device.memory import process_memory
-    from pocketune.networks import anatomy
+    from pocketune.networks import anatomy, normalize
 
     network = pocketune.create_network(name, classes=CLASSES, width=width).train()
     if trained == BIAS:
@@ -116,7 +116,7 @@ def eager_run(
     done = 0
     while done < steps:
         for step in loader.epoch(done):
-            logits = network(normalized(step.images, network))
+            logits = network(normalize(network, step.images))
             loss = torch.nn.functional.cross_entropy(logits, torch.from_numpy(step.labels))
             optimizer.zero_grad()
             loss.backward()

@@ -9,13 +9,9 @@ import os
 import zipfile
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
 
 DEFAULT = Path(__file__).parents[2] / "shared" / "data"
 
@@ -69,13 +65,3 @@ def write_photos(
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(coarse).resize(size).save(path)
     return folder
-
-
-def normalized(images: np.ndarray, network: nn.Module) -> Tensor:
-    """Images (N, H, W, 3), uint8, as the network takes them."""
-    import torch
-
-    from pocketune.compiler.trace import normalize
-
-    norm = network.normalization
-    return normalize(torch.from_numpy(images), norm.mean, norm.std)

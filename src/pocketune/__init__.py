@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from pocketune.networks import list_networks as list_networks
     from pocketune.networks import load_network as load_network
     from pocketune.networks import restore_batch_norm as restore_batch_norm
+    from pocketune.networks import sample_batches as sample_batches
     from pocketune.networks import save_network as save_network
+    from pocketune.pruning import Recipe as Recipe
     from pocketune.pruning import plan_pruning as plan_pruning
     from pocketune.pruning import profile_memory as profile_memory
     from pocketune.pruning import prune_for_memory as prune_for_memory
@@ -57,10 +59,11 @@ _HOMES = {
         "list_networks",
         "load_network",
         "restore_batch_norm",
+        "sample_batches",
         "save_network",
     ],
     "surgery": ["calibrate", "prune"],
-    "pruning": ["plan_pruning", "profile_memory", "prune_for_memory", "retrain"],
+    "pruning": ["Recipe", "plan_pruning", "profile_memory", "prune_for_memory", "retrain"],
     "methods": [
         "BiasAndLast",
         "FullFineTune",

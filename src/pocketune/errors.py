@@ -6,3 +6,13 @@ class PocketuneError(Exception):
 
     The commands print it as ``error: <message>`` and exit with 1; the Python API raises it.
     """
+
+
+def check_positive(name: str, value: object) -> None:
+    """Refuse what is no number of images, pixels, channels and the like.
+
+    Raises:
+        PocketuneError: naming the argument, where it is no whole number of at least 1.
+    """
+    if not isinstance(value, int) or value < 1:
+        raise PocketuneError(f"{name}={value!r} must be a whole number of at least 1")

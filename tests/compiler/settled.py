@@ -4,8 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pocketune.compiler.trace import normalize
-from pocketune.networks import create_network
+from pocketune.networks import create_network, normalize
 
 BATCH, SIZE, CLASSES = 8, 64, 4
 
@@ -28,9 +27,8 @@ def settled(name: str) -> nn.Module:
     """
     torch.manual_seed(0)
     network = create_network(name, width=0.1, classes=CLASSES)
-    images = torch.from_numpy(np.concatenate([batch(-step)[0] for step in range(1, 9)]))
-    norm = network.normalization
-    return settle(network, normalize(images, norm.mean, norm.std))
+    images = np.concatenate([batch(-step)[0] for step in range(1, 9)])
+    return settle(network, normalize(network, images))
 
 
 def settle(network: nn.Module, images: Tensor) -> nn.Module:

@@ -10,13 +10,12 @@ from torch import nn
 from torch.nn import functional
 
 from pocketune.compiler.torch_engine import TorchEngine
-from pocketune.compiler.trace import normalize
 from pocketune.device.engine import Engine
 from pocketune.device.manifest import NoiseSpec
 from pocketune.device.noise import draw_noise
 from pocketune.errors import PocketuneError
 from pocketune.methods import BiasAndLast, FullFineTune, Method, TopBlocks, adapt
-from pocketune.networks import create_network
+from pocketune.networks import create_network, normalize
 
 BATCH, SIZE, CLASSES = 4, 32, 5
 METHODS = [FullFineTune(), BiasAndLast(), TopBlocks(blocks=2)]
@@ -68,8 +67,7 @@ def test_gradients_are_those_of_plain_pytorch(
 
     spec = NoiseSpec("mask", (BATCH, 1280), 0.8)
     mask = torch.from_numpy(draw_noise([spec], np.random.default_rng(3))["mask"])
-    norm = reference.normalization
-    pixels = normalize(torch.from_numpy(images()), norm.mean, norm.std)
+    pixels = normalize(reference, images())
     features = reference.features(pixels).mean((2, 3))
     logits = reference.classifier(features * mask)
     target = torch.from_numpy(labels())

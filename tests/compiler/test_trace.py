@@ -55,8 +55,7 @@ def _constants(traced: Traced) -> dict[str, Tensor]:
 
 def eager_gradients(network: Any) -> dict[str, Tensor]:
     network.train()
-    norm = network.normalization
-    loss = F.cross_entropy(network(normalize(IMAGES, norm.mean, norm.std)), LABELS)
+    loss = F.cross_entropy(network(normalize(network, IMAGES)), LABELS)
     trained = trained_parameters(network)
     return dict(zip(trained, torch.autograd.grad(loss, list(trained.values())), strict=True))
 
@@ -153,8 +152,7 @@ def test_prediction_uses_the_running_statistics() -> None:
     network = with_normalization(adapt(tiny(), FullFineTune()))
     traced = trace_predict(network, batch=BATCH, size=SIZE)
     logits = run(traced, network, images=IMAGES)["logits"]
-    norm = network.normalization
-    expected = network.eval()(normalize(IMAGES, norm.mean, norm.std))
+    expected = network.eval()(normalize(network, IMAGES))
     torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -168,14 +166,6 @@ def test_noise_is_an_input() -> None:
     values = run(traced, network, images=IMAGES, labels=LABELS, **dropped)
     assert values["grad.classifier.weight"].count_nonzero() == 0
     assert values["grad.classifier.bias"].count_nonzero() > 0
-
-
-def test_normalization() -> None:
-    mean, std = (0.4, 0.5, 0.6), (0.2, 0.3, 0.4)
-    expected = (IMAGES.permute(0, 3, 1, 2) / 255 - torch.tensor(mean).view(3, 1, 1)) / (
-        torch.tensor(std).view(3, 1, 1)
-    )
-    torch.testing.assert_close(normalize(IMAGES, mean, std), expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,16 @@ def test_learns_and_writes_the_network(photos, tmp_path):
     assert not list(tmp_path.glob("*.progress.*"))
 
 
+def test_photos_are_named_or_given(photos, tmp_path):
+    pytest.importorskip("lightning_fabric")
+    folder, out = photos.root, tmp_path / "out.safetensors"
+    given = load_splits(folder).train
+    losses = [
+        retrain(network(), which, out, recipe=SHORT, accelerator="cpu") for which in (folder, given)
+    ]
+    assert losses[0] == losses[1]
+
+
 def stop_after_an_epoch(monkeypatch, stopped, photos, out, **options):
     def stop(*args):
         save_network(*args)

@@ -76,15 +76,15 @@ def prune(
         raise PocketuneError("--method-option needs --method")
     dataset = None if photos is None else load_splits(photos).train
     with author_half("pruning"):
-        from pocketune.compiler.build import create_measured, spread_batches
-        from pocketune.networks import save_network
+        from pocketune.networks import sample_batches, save_network
+        from pocketune.networks.measured import create_measured
         from pocketune.pruning import plan_pruning
         from pocketune.surgery import prune as prune_network
 
     created = create_measured(network, **asdict(network_options), size=size, photos=dataset)
     by = None if method is None else parse_method(method, None, method_option, size=size)
     plan = plan_pruning(created, target, size=size, method=by)
-    images = None if dataset is None else spread_batches(created, dataset, size)
+    images = None if dataset is None else sample_batches(created, dataset, size=size)
     pruned = prune_network(created, plan.ratios, importance=importance, images=images)
     save_network(pruned, out)
     _tell(plan, out)

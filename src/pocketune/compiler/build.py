@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
 
 from pocketune.compiler.calibration import Calibration
 from pocketune.compiler.kit import compile
 from pocketune.compiler.torch_run import save_values
-from pocketune.compiler.trace import normalize
-from pocketune.data import Batch, ImageDataset, Loader
+from pocketune.data import ImageDataset, sample
 from pocketune.device.kit import Kit
 from pocketune.device.losses import CROSS_ENTROPY, loss_name
-from pocketune.errors import PocketuneError
 from pocketune.methods import Method, adapt, complete_plan
-from pocketune.networks import create_network, restore_batch_norm
-from pocketune.networks.files import read_state
-from pocketune.networks.folded import is_folded
-from pocketune.networks.int8 import INT8
-from pocketune.networks.recorded import recorded_classes
+from pocketune.networks import create_network, sample_batches
+from pocketune.networks.measured import CLASSES, are_folded, measure_norms
 from pocketune.surgery import (
     dequantise,
     float_shapes,
@@ -32,12 +24,6 @@ from pocketune.surgery import (
     quantise_frozen,
     quantised,
 )
-
-_CLASSES = 1000
-"""ImageNet's, of the published weights."""
-
-_MEASURED = 256
-"""Photos on which the statistics of folded batch norms are measured."""
 
 _CALIBRATED = 192
 """Photos by which a frozen part in 8 bits is calibrated and judged."""
@@ -88,7 +74,7 @@ def build_kit(
             trained were folded away and there are no photos to measure them on.
     """
     torch.manual_seed(0)  # the same command makes the same kit
-    names = tuple(map(str, range(_CLASSES))) if photos is None else photos.classes
+    names = tuple(map(str, range(CLASSES))) if photos is None else photos.classes
     created = create_network(
         network, weights=weights, classes=len(names), width=width, padding=padding
     )
@@ -96,10 +82,8 @@ def build_kit(
     rounded = bool(quantised(created))
     bits = frozen_bits or (8 if rounded else plan.frozen_bits)
     own = {name for name, _ in created.named_modules()}
-    if plan.batch_norms & own and _is_folded(weights):
-        _measure_norms(
-            created, photos, size, f"{weights} were folded away and {method} trains them"
-        )
+    if plan.batch_norms & own and are_folded(weights):
+        measure_norms(created, photos, size, f"{weights} were folded away and {method} trains them")
     # in float32 first, which the error of the kit's frozen part is measured against; weights that
     # were published in 8 bits are not rounded again
     adapted = adapt(created, method, frozen_bits=8 if rounded and bits == 8 else 32)
@@ -118,7 +102,9 @@ def build_kit(
         if bits == 8:
             quantise_frozen(adapted)
             if photos is not None and _bears_integers(kit):
-                observe_formats(adapted, spread_batches(adapted, photos, size, _OBSERVED))
+                observe_formats(
+                    adapted, sample_batches(adapted, photos, size=size, count=_OBSERVED)
+                )
         else:
             dequantise(adapted, quantised(adapted))
         save_values(adapted, save_network)
@@ -131,64 +117,11 @@ def _bears_integers(kit: Kit) -> bool:
     return found is not None and found.activations == 8 and found.float_layers == 0
 
 
-def create_measured(
-    network: str,
-    *,
-    weights: str | None,
-    width: float,
-    padding: str,
-    size: int,
-    photos: ImageDataset | None,
-) -> nn.Module:
-    """A network of its weights' classes; batch norms that were folded away are measured on photos.
-
-    The classes are ImageNet's where the weights do not tell.
-    """
-    created = create_network(
-        network,
-        weights=weights,
-        classes=recorded_classes(weights) or _CLASSES,
-        width=width,
-        padding=padding,
-    )
-    if _is_folded(weights):
-        _measure_norms(created, photos, size, f"{weights} were folded away")
-    return created
-
-
-def _measure_norms(network: nn.Module, photos: ImageDataset | None, size: int, which: str) -> None:
-    if photos is None:
-        raise PocketuneError(f"the batch norms in {which}: name photos to measure them on")
-    restore_batch_norm(network, spread_batches(network, photos, size))
-
-
-def _is_folded(weights: str | None) -> bool:
-    if weights in (None, "imagenet"):
-        return False
-    path = Path(str(weights))
-    return path.suffix == INT8 or is_folded(read_state(path))
-
-
 def _calibration(photos: ImageDataset, size: int) -> Calibration | None:
     """Some of the photos, spread over all of them; None where fewer than two can be read."""
-    batches = list(_some(photos, size, _CALIBRATED))
+    batches = list(sample(photos, size=size, count=_CALIBRATED))
     if sum(len(batch.images) for batch in batches) < 2:
         return None
     images = np.concatenate([batch.images for batch in batches])
     labels = np.concatenate([batch.labels for batch in batches])
     return Calibration(images, None if photos.has_attributes else labels)
-
-
-def spread_batches(
-    network: nn.Module, photos: ImageDataset, size: int, count: int = _MEASURED
-) -> Iterator[Tensor]:
-    """About `count` of the photos, spread over all of them, as the network takes them."""
-    norm: Any = network.normalization
-    for batch in _some(photos, size, count):
-        yield normalize(torch.from_numpy(batch.images), norm.mean, norm.std)
-
-
-def _some(photos: ImageDataset, size: int, count: int) -> Iterator[Batch]:
-    """About `count` of the photos, spread over all of them."""
-    spread = range(0, len(photos), max(1, len(photos) // count))
-    return Loader(photos.subset(list(spread)), size=size, batch=8, train=False).epoch(0)

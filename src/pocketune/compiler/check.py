@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional
 
 from pocketune.compiler.loss import mean_loss
-from pocketune.compiler.trace import normalize, running_statistics, trained_parameters
+from pocketune.compiler.trace import running_statistics, trained_parameters
 from pocketune.data import Labels
 from pocketune.device.engine import Engine, State
 from pocketune.device.losses import BINARY_CROSS_ENTROPY, CROSS_ENTROPY
@@ -22,6 +22,7 @@ from pocketune.device.manifest import NoiseSpec
 from pocketune.device.noise import draw_noise
 from pocketune.device.optimizer import SGD
 from pocketune.errors import PocketuneError
+from pocketune.networks import normalize
 
 TOLERANCE = 1e-4
 """Largest error of a tensor, as a share of its largest magnitude."""
@@ -113,8 +114,7 @@ class Reference:
         return {"predictions": _to_numpy(self._logits(images, jitter))}
 
     def _logits(self, images: Images, jitter: float) -> torch.Tensor:
-        norm: Any = self._network.normalization
-        pixels = normalize(torch.from_numpy(images), norm.mean, norm.std)
+        pixels = normalize(self._network, images)
         pixels = pixels * (1 + jitter * torch.randn_like(pixels))
         dtype = next(self._network.parameters()).dtype
         logits: torch.Tensor = self._network(pixels.to(dtype))

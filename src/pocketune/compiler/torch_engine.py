@@ -1,7 +1,6 @@
 """The training step in eager PyTorch."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import torch
@@ -10,11 +9,12 @@ from torch import Tensor, nn
 
 from pocketune.compiler.loss import correct_guesses, mean_loss
 from pocketune.compiler.noise import supply_noise
-from pocketune.compiler.trace import normalize, running_statistics, trained_parameters
+from pocketune.compiler.trace import running_statistics, trained_parameters
 from pocketune.data import Labels
 from pocketune.device.engine import FloatArray, Gradients, State
 from pocketune.device.noise import draw_noise
 from pocketune.errors import PocketuneError
+from pocketune.networks import normalize
 
 
 class TorchEngine:
@@ -120,9 +120,7 @@ class TorchEngine:
         return {**self.parameters, **self.statistics}
 
     def _logits(self, images: NDArray[np.uint8]) -> Tensor:
-        norm: Any = self._network.normalization
-        with self._device:  # where the constants of the normalisation are made
-            pixels = normalize(torch.from_numpy(images).to(self._device), norm.mean, norm.std)
+        pixels = normalize(self._network, torch.from_numpy(images).to(self._device))
         logits: Tensor = self._network(pixels)
         return logits
 

@@ -23,6 +23,7 @@ from torch.overrides import TorchFunctionMode
 
 from pocketune.compiler.loss import step_loss
 from pocketune.errors import PocketuneError
+from pocketune.networks import normalize
 
 _DATA_DEPENDENT = (
     DataDependentOutputException,
@@ -60,16 +61,6 @@ def running_statistics(network: nn.Module) -> dict[str, Tensor]:
     }
 
 
-def normalize(images: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> Tensor:
-    """uint8 (N, H, W, 3) to normalised float32 (N, 3, H, W)."""
-    # by rows of the picture: a runtime works fast along the last axis, if it has more than three
-    width = images.shape[2]
-    scale = torch.tensor([1 / (255 * s) for s in std]).repeat(width)
-    shift = torch.tensor([-m / s for m, s in zip(mean, std, strict=True)]).repeat(width)
-    rows = images.flatten(2).float() * scale + shift
-    return rows.view_as(images).permute(0, 3, 1, 2)
-
-
 def trace_step(
     network: nn.Module,
     *,
@@ -88,7 +79,7 @@ def trace_step(
     statistics = running_statistics(network)
 
     def step(tensors: dict[str, Tensor], images: Tensor, labels: Tensor) -> list[Tensor]:
-        logits = functional_call(network, tensors, (_input(network, images),))
+        logits = functional_call(network, tensors, (normalize(network, images),))
         loss, correct, gradient = step_loss(logits.detach(), labels, label_smoothing)
         parameters = [tensors[name] for name in trained]
         return [loss, correct, *torch.autograd.grad(logits, parameters, gradient)]
@@ -108,15 +99,10 @@ def trace_predict(network: nn.Module, *, batch: int, size: int) -> Traced:
     dynamic = {*trained_parameters(network), *running_statistics(network)}
 
     def predict(tensors: dict[str, Tensor], images: Tensor) -> list[Tensor]:
-        return [functional_call(network, tensors, (_input(network, images),))]
+        return [functional_call(network, tensors, (normalize(network, images),))]
 
     images = torch.zeros(batch, size, size, 3, dtype=torch.uint8)
     return _trace(network, predict, {"images": images}, ["logits"], dynamic, training=False)
-
-
-def _input(network: nn.Module, images: Tensor) -> Tensor:
-    norm: Any = network.normalization
-    return normalize(images, norm.mean, norm.std)
 
 
 def _trace(

@@ -2,8 +2,9 @@
 
 from pocketune.data.dataset import ImageDataset, Labels, unlabelled
 from pocketune.data.images import load_image, open_image
-from pocketune.data.load import load_splits, open_images
+from pocketune.data.load import load_splits, open_images, training_images
 from pocketune.data.loader import Batch, Loader
+from pocketune.data.sample import sample
 from pocketune.data.skipped import Skipped
 from pocketune.data.splits import Splits, stratify
 from pocketune.data.streams import Purpose, random_stream
@@ -28,6 +29,8 @@ __all__ = [
     "open_images",
     "random_resized_crop",
     "random_stream",
+    "sample",
     "stratify",
+    "training_images",
     "unlabelled",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -80,6 +81,15 @@ def load_splits(
     folders = f"the class folders of {parts}" if parts else "the class folders"
     skipped += [Skipped(image.name, f"it lies outside {folders}") for image in loose]
     return Splits(train, val, tuple(sorted(skipped)))
+
+
+def training_images(photos: ImageDataset | str | os.PathLike[str]) -> ImageDataset:
+    """A dataset as it is; of a path the images that train, as ``load_splits`` divides them.
+
+    Raises:
+        PocketuneError: as ``load_splits``.
+    """
+    return photos if isinstance(photos, ImageDataset) else load_splits(Path(photos)).train
 
 
 def open_images(paths: Iterable[str | Path]) -> list[str]:

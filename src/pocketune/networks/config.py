@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 from pocketune.errors import PocketuneError
 
@@ -61,18 +61,3 @@ class NetworkConfig:
             wrong = f"unknown {', '.join(unknown)}" if unknown else "no name"
             raise PocketuneError(f"a network's description is not understood: {wrong}")
         return cls(**values)
-
-
-@dataclass(frozen=True)
-class Normalization:
-    """Pixels in [0, 1] become `(pixel - mean) / std`, channel by channel (red, green, blue)."""
-
-    mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
-    std: tuple[float, float, float] = (0.229, 0.224, 0.225)
-
-    IMAGENET: ClassVar["Normalization"]
-    HALF: ClassVar["Normalization"]
-
-
-Normalization.IMAGENET = Normalization()
-Normalization.HALF = Normalization((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))

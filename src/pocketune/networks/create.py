@@ -9,11 +9,12 @@ from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
 from pocketune.networks.anatomy import anatomy
-from pocketune.networks.config import NetworkConfig, Normalization
+from pocketune.networks.config import NetworkConfig
 from pocketune.networks.files import read_state, unwrap
 from pocketune.networks.folded import is_folded, lacks_head, load_folded
 from pocketune.networks.foreign import load_module
 from pocketune.networks.int8 import INT8, has_head, load_int8
+from pocketune.networks.normalization import Normalization
 from pocketune.networks.published import download
 from pocketune.networks.recorded import read_description, require_same
 from pocketune.networks.registry import build

@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from pocketune.errors import PocketuneError
 from pocketune.networks.anatomy import Anatomy, anatomy
 from pocketune.networks.blocks import Layer
-from pocketune.networks.config import NetworkConfig, Normalization
+from pocketune.networks.config import NetworkConfig
 from pocketune.networks.files import read_state
+from pocketune.networks.normalization import Normalization
 from pocketune.networks.state import load_state
 
 ROLES = {"expand": "expand", "depthwise": "dw", "project": "project"}

@@ -6,8 +6,8 @@ from itertools import chain
 from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
-from pocketune.networks.config import Normalization
 from pocketune.networks.modules import is_convolution, is_norm
+from pocketune.networks.normalization import Normalization
 
 GEOMETRY = ("kernel_size", "stride", "groups", "padding")
 

@@ -19,9 +19,10 @@ from torch import Tensor, nn
 from pocketune.errors import PocketuneError
 from pocketune.layers import QuantisedConv2d, Uint8
 from pocketune.networks.anatomy import anatomy
-from pocketune.networks.config import NetworkConfig, Normalization
+from pocketune.networks.config import NetworkConfig
 from pocketune.networks.conv import SameConv2d
 from pocketune.networks.folded import load_folded, places
+from pocketune.networks.normalization import Normalization
 
 INT8 = ".npz"  # how such files are called
 SIGNED = 128  # the zero of int8 as uint8

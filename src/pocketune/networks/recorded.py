@@ -16,7 +16,8 @@ from torch import nn
 from pocketune.errors import PocketuneError
 from pocketune.layers import QuantisedConv2d
 from pocketune.networks.anatomy import anatomy
-from pocketune.networks.config import NetworkConfig, Normalization
+from pocketune.networks.config import NetworkConfig
+from pocketune.networks.normalization import Normalization
 from pocketune.networks.registry import build
 from pocketune.networks.state import COUNTER
 

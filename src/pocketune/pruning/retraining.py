@@ -17,11 +17,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from pocketune.compiler.trace import normalize
-from pocketune.data import ImageDataset, Loader
+from pocketune.data import ImageDataset, Loader, training_images
 from pocketune.device.schedule import CosineSchedule
 from pocketune.errors import PocketuneError
-from pocketune.networks import save_network
+from pocketune.networks import normalize, save_network
 from pocketune.networks.recorded import check_saveable
 from pocketune.pruning.objectives import Blocks, Predictions
 
@@ -86,7 +85,7 @@ class Recipe:
 
 def retrain(
     network: nn.Module,
-    photos: ImageDataset,
+    photos: ImageDataset | str | PathLike[str],
     out: str | PathLike[str],
     *,
     recipe: Recipe | None = None,
@@ -104,8 +103,9 @@ def retrain(
     Args:
         network: of ours, not adapted: a pruned one, or one to which `TinyTL.insert_modules` has
             added lite residual modules, which are then pretrained together with it.
-        photos: labelled images. Where they have other classes than the network, labels mean
-            nothing to it and a teacher is needed, which it then follows alone.
+        photos: as `train` takes them, of which those that train are taken; or a dataset. Where
+            they have other classes than the network, labels mean nothing to it and a teacher is
+            needed, which it then follows alone.
         out: a `.safetensors` file, which `create_network` and the commands take as weights.
         recipe: how; the defaults of `Recipe` where none is given.
         teacher: the unpruned network, which is followed as the recipe says.
@@ -127,6 +127,7 @@ def retrain(
             "one that it was adapted from"
         )
     check_saveable(network, out)
+    photos = training_images(photos)
     objective = _objective(network, photos, recipe, teacher)
     fabric = _fabric(accelerator, devices)
     fabric.launch()
@@ -215,9 +216,8 @@ def _loader(photos: ImageDataset, recipe: Recipe, rank: int, world: int) -> Load
 def _batches(
     network: nn.Module, loader: Loader, epoch: int, fabric: Any
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    norm: Any = network.normalization
     for batch in loader.epoch(epoch):
-        images = normalize(torch.from_numpy(batch.images), norm.mean, norm.std)
+        images = normalize(network, batch.images)
         yield fabric.to_device((images, torch.from_numpy(batch.labels)))
 
 
