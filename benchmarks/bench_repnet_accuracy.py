@@ -122,7 +122,7 @@ class Bench:
         )
         self.ratios = choose(self.whole, options.target, made_for.size)
         batches = sample_batches(self.whole, self.train, size=made_for.size)
-        self.pruned = pocketune.prune(self.whole, self.ratios, images=batches)
+        self.pruned = pocketune.prune(self.whole, self.ratios, batches=batches)
 
     def run(self) -> None:
         """Measure what the results do not have yet."""

@@ -104,7 +104,7 @@ def test_most_active_channels_stay() -> None:
     network(images)
     handle.remove()
     best = seen[0].double().square().sum((0, 2, 3)).topk(24).indices.sort().values
-    pruned = prune(network, {"features.3": 0.5}, images=images.split(3))
+    pruned = prune(network, {"features.3": 0.5}, batches=images.split(3))
     assert torch.equal(pruned.features[3].conv[2].weight, project.weight[:, best])
     assert torch.equal(
         pruned.features[3].conv[0][1].running_mean, block.conv[0][1].running_mean[best]
@@ -125,7 +125,7 @@ def test_original_stays_and_modes_are_kept() -> None:
     network = create_network("mobilenet_v2", width=0.35, classes=4).train()
     network.features[4].eval()
     before = {name: value.clone() for name, value in network.state_dict().items()}
-    pruned = prune(network, {"features.2": 0.5}, images=[torch.randn(2, 3, 32, 32)])
+    pruned = prune(network, {"features.2": 0.5}, batches=[torch.randn(2, 3, 32, 32)])
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
     assert network.features[3].training
     assert not network.features[4].training
@@ -243,7 +243,7 @@ def test_refuses_a_foreign_network_that_would_not_run(change, concerned, message
     network = foreign(change)
     before = {name: value.clone() for name, value in network.state_dict().items()}
     ratios = dict.fromkeys((f"blocks.{number}.0" for number in range(1, 11)), 0.5)
-    options = {"images": [torch.randn(2, 3, 64, 64)]} if images else {"importance": "weight"}
+    options = {"batches": [torch.randn(2, 3, 64, 64)]} if images else {"importance": "weight"}
     with pytest.raises(PocketuneError, match=message):
         prune(network, ratios, **options)
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
@@ -257,7 +257,7 @@ def test_refuses_a_foreign_network_that_would_not_run(change, concerned, message
 def test_batches_that_can_be_read_once_all_count() -> None:
     network = small("mobilenet_v2")
     batches = torch.randn(3, 2, 3, 32, 32).unbind()
-    twice = [prune(network, {"features.3": 0.5}, images=some) for some in (batches, iter(batches))]
+    twice = [prune(network, {"features.3": 0.5}, batches=some) for some in (batches, iter(batches))]
     weights = [pruned.features[3].conv[2].weight for pruned in twice]
     assert torch.equal(*weights)
 
@@ -274,7 +274,7 @@ def test_refuses_a_network_that_is_pruned_or_adapted() -> None:
 @pytest.mark.parametrize("images", [None, []])
 def test_ranking_by_activations_needs_images(images) -> None:
     with pytest.raises(PocketuneError, match="there are none"):
-        prune(create_network("mcunet_5fps"), {"features.2": 0.5}, images=images)
+        prune(create_network("mcunet_5fps"), {"features.2": 0.5}, batches=images)
 
 
 def test_unknown_importance() -> None:

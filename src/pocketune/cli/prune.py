@@ -84,8 +84,8 @@ def prune(
     created = create_measured(network, **asdict(network_options), size=size, photos=dataset)
     by = None if method is None else parse_method(method, None, method_option, size=size)
     plan = plan_pruning(created, target, size=size, method=by)
-    images = None if dataset is None else sample_batches(created, dataset, size=size)
-    pruned = prune_network(created, plan.ratios, importance=importance, images=images)
+    batches = None if dataset is None else sample_batches(created, dataset, size=size)
+    pruned = prune_network(created, plan.ratios, importance=importance, batches=batches)
     save_network(pruned, out)
     _tell(plan, out)
 

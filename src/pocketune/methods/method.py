@@ -172,7 +172,7 @@ def adapt(network: nn.Module, method: Method, *, frozen_bits: int | None = None)
     if folded:
         warnings.warn(
             f"{method} trains batch norms, {folded[0]} among them, that were folded away in the "
-            "weights: measure their statistics first, with restore_batch_norm(network, images)",
+            "weights: measure their statistics first, with restore_batch_norm(network, batches)",
             stacklevel=2,
         )
     bits = frozen_bits or (8 if quantised(network) else plan.frozen_bits)

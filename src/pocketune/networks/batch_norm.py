@@ -41,7 +41,7 @@ def is_folded(norm: nn.Module) -> bool:
     return not mean.any() and torch.equal(variance, identity)
 
 
-def restore_batch_norm(network: nn.Module, images: Iterable[Tensor]) -> nn.Module:
+def restore_batch_norm(network: nn.Module, batches: Iterable[Tensor]) -> nn.Module:
     """Measure the input of every batch norm, make that its running statistics, keep its function.
 
     A norm computes `a * x + b`. With the measured mean m and variance v as its statistics,
@@ -51,7 +51,7 @@ def restore_batch_norm(network: nn.Module, images: Iterable[Tensor]) -> nn.Modul
 
     Args:
         network: changed in place, but for its training mode.
-        images: batches of normalised images (N, 3, H, W), a few hundred images in all.
+        batches: normalised images (N, 3, H, W), a few hundred images in all.
 
     Returns:
         The network.
@@ -64,7 +64,7 @@ def restore_batch_norm(network: nn.Module, images: Iterable[Tensor]) -> nn.Modul
         >>> network = create_network("mobilenet_v2", width=0.35)
         >>> _ = restore_batch_norm(network, torch.randn(16, 3, 32, 32).split(8))
     """
-    moments = _measure(network, images)
+    moments = _measure(network, batches)
     with torch.no_grad():
         for norm, measured in moments.items():
             if measured.count:
@@ -85,7 +85,7 @@ def _restore(norm: nn.BatchNorm2d, measured: _Moments) -> None:
     old_variance.copy_(variance)
 
 
-def _measure(network: nn.Module, images: Iterable[Tensor]) -> dict[nn.BatchNorm2d, _Moments]:
+def _measure(network: nn.Module, batches: Iterable[Tensor]) -> dict[nn.BatchNorm2d, _Moments]:
     """Run the network as it predicts, and watch what goes into its norms."""
     moments = {
         module: _Moments()
@@ -93,6 +93,6 @@ def _measure(network: nn.Module, images: Iterable[Tensor]) -> dict[nn.BatchNorm2
         if isinstance(module, nn.BatchNorm2d) and module.track_running_stats and module.affine
     }
 
-    if watch_inputs(network, images, {n: seen.add for n, seen in moments.items()}) == 0:
+    if watch_inputs(network, batches, {n: seen.add for n, seen in moments.items()}) == 0:
         raise PocketuneError("batch norm cannot be restored without images; give a few hundred")
     return moments

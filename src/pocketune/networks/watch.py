@@ -8,14 +8,14 @@ from torch import Tensor, nn
 
 def watch_inputs(
     network: nn.Module,
-    images: Iterable[Tensor],
+    batches: Iterable[Tensor],
     watchers: Mapping[nn.Module, Callable[[Tensor], None]],
 ) -> int:
     """Run a network as it predicts, and show each watched module's input to its watcher.
 
     Args:
         network: left as it is, its training mode included.
-        images: batches of normalised images (N, 3, H, W).
+        batches: normalised images (N, 3, H, W).
         watchers: by the module, what takes its first input.
 
     Returns:
@@ -31,7 +31,7 @@ def watch_inputs(
     seen = 0
     try:
         with torch.no_grad():
-            for batch in images:
+            for batch in batches:
                 network(batch)
                 seen += len(batch)
     finally:

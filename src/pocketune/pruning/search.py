@@ -52,7 +52,7 @@ def prune_for_memory(
     target: str | int = CUMULATIVE,
     *,
     importance: str = "l2",
-    images: Iterable[Tensor] | None = None,
+    batches: Iterable[Tensor] | None = None,
     size: int = 224,
     method: Method | None = None,
 ) -> nn.Module:
@@ -62,7 +62,7 @@ def prune_for_memory(
         network: a network that is not adapted yet; it stays as it is.
         target: see `plan_pruning`.
         importance: by what to choose channels, `"l2"` or `"weight"`; see `prune`.
-        images: batches of normalised images (N, 3, H, W) to choose by, for `"l2"`.
+        batches: normalised images (N, 3, H, W) to choose by, for `"l2"`.
         size: side of the images to be trained on, in pixels.
         method: by what the network will be fine-tuned; where none is given `RepNet()`, or
             `TinyTL()` for a network with lite residual modules.
@@ -80,7 +80,7 @@ def prune_for_memory(
         {'features.1': 22, 'features.2': 22, 'features.3': 86, 'features.4': 110}
     """
     plan = plan_pruning(network, target, size=size, method=method)
-    return prune(network, plan.ratios, importance=importance, images=images)
+    return prune(network, plan.ratios, importance=importance, batches=batches)
 
 
 def plan_pruning(

@@ -52,20 +52,20 @@ PROBE = 64
 """Side of the picture by which connections are found, in pixels."""
 
 
-def calibrate(network: nn.Module, images: Iterable[Tensor] | None = None) -> nn.Module:
+def calibrate(network: nn.Module, batches: Iterable[Tensor] | None = None) -> nn.Module:
     """A copy of an adapted network that computes its frozen part in 8 bits, for eager PyTorch.
 
     Every frozen convolution into which no gradient flows becomes an `IntegerConv2d`, with the norm
     and the activation behind it. From one to the next maps stay uint8 inside a block; between
     blocks, and around squeeze-excite, they are float32. The ranges of the maps are those that
-    `images` show. What is trained stays as it is, and is trained as before.
+    `batches` show. What is trained stays as it is, and is trained as before.
 
     The copy is for computing: to compile a kit give the adapted network to `compile`, whose
     `calibration` does the same there.
 
     Args:
         network: as `adapt` returns it, on the CPU; it stays as it is.
-        images: batches of normalised images (N, 3, H, W), a few dozen in all. Weights of an
+        batches: normalised images (N, 3, H, W), a few dozen in all. Weights of an
             `.int8.npz` file bring their ranges with them, and need none.
 
     Raises:
@@ -91,8 +91,8 @@ def calibrate(network: nn.Module, images: Iterable[Tensor] | None = None) -> nn.
             "no convolution of this network is frozen with nothing trained before it: there is "
             "nothing to compute in 8 bits"
         )
-    if images is not None:
-        _observe(calibrated, [layer.conv for layer in layers], images)
+    if batches is not None:
+        _observe(calibrated, [layer.conv for layer in layers], batches)
     formats = input_formats(calibrated)
     if any(layer.conv not in formats for layer in layers):
         raise PocketuneError(
@@ -105,18 +105,18 @@ def calibrate(network: nn.Module, images: Iterable[Tensor] | None = None) -> nn.
     return calibrated
 
 
-def observe_formats(network: nn.Module, images: Iterable[Tensor]) -> None:
+def observe_formats(network: nn.Module, batches: Iterable[Tensor]) -> None:
     """Note on each convolution that `calibrate` would change in what format its maps come in.
 
     In place, for a network whose frozen part is in 8 bits: `calibrate` then needs no images.
 
     Args:
         network: as `adapt` returns it; nothing happens where no such convolution is in it.
-        images: as of `calibrate`.
+        batches: as of `calibrate`.
     """
     layers, _ = _follow(network, anatomy(network))
     if layers:
-        _observe(network, [layer.conv for layer in layers], images)
+        _observe(network, [layer.conv for layer in layers], batches)
 
 
 def input_formats(network: nn.Module) -> dict[str, Uint8]:
@@ -164,11 +164,11 @@ def _follow(network: nn.Module, body: Anatomy) -> tuple[list[Layer], set[tuple[s
     return [layer for layer in layers if layer.conv in reached], chained
 
 
-def _observe(network: nn.Module, convs: list[str], images: Iterable[Tensor]) -> None:
+def _observe(network: nn.Module, convs: list[str], batches: Iterable[Tensor]) -> None:
     ranges: dict[str, list[Tensor]] = {name: [] for name in convs}
     watchers = {_get(network, name): seen.append for name, seen in ranges.items()}
     ends = {module: _ends(append) for module, append in watchers.items()}
-    if watch_inputs(network, images, ends) == 0:
+    if watch_inputs(network, batches, ends) == 0:
         raise PocketuneError("calibration needs images; give a few dozen")
     for name, seen in ranges.items():
         low, high = torch.stack(seen).aminmax()

@@ -17,7 +17,7 @@ def rank_channels(
     network: nn.Module,
     sets: Sequence[Hidden],
     importance: str,
-    images: Iterable[Tensor] | None = None,
+    batches: Iterable[Tensor] | None = None,
 ) -> list[Tensor]:
     """Importance of every channel of each set, (C,) float64; more is more important.
 
@@ -28,7 +28,7 @@ def rank_channels(
             reads it, over all images and pixels; or `"weight"`, the L2 norm of the weights by
             which that convolution reads it. (The weights that produce a channel say nothing
             where a batch norm follows, which undoes their scale.)
-        images: batches of normalised images (N, 3, H, W), for `"l2"`.
+        batches: normalised images (N, 3, H, W), for `"l2"`.
 
     Raises:
         PocketuneError: for an unknown importance, or `"l2"` without images.
@@ -37,7 +37,7 @@ def rank_channels(
         raise PocketuneError(f"importance={importance!r} is unknown; choose from {RANKINGS}")
     if importance == "weight":
         return [_weight_norms(network, hidden) for hidden in sets]
-    return _activation_norms(network, sets, () if images is None else images)
+    return _activation_norms(network, sets, () if batches is None else batches)
 
 
 def _weight_norms(network: nn.Module, hidden: Hidden) -> Tensor:
@@ -47,7 +47,7 @@ def _weight_norms(network: nn.Module, hidden: Hidden) -> Tensor:
 
 
 def _activation_norms(
-    network: nn.Module, sets: Sequence[Hidden], images: Iterable[Tensor]
+    network: nn.Module, sets: Sequence[Hidden], batches: Iterable[Tensor]
 ) -> list[Tensor]:
     """Run the network as it predicts, and watch what goes into each consumer."""
     sums = [torch.zeros(hidden.count(network), dtype=torch.float64) for hidden in sets]
@@ -56,7 +56,7 @@ def _activation_norms(
         network.get_submodule(hidden.consumer.conv): partial(_add_squares, total)
         for hidden, total in zip(sets, sums, strict=True)
     }
-    if watch_inputs(network, images, watchers) == 0:
+    if watch_inputs(network, batches, watchers) == 0:
         raise PocketuneError(
             "importance='l2' ranks channels by what photos make of them, and there are none: give "
             "a few hundred, or importance='weight'"

@@ -20,7 +20,7 @@ def prune(
     ratios: Mapping[str, float],
     *,
     importance: str = "l2",
-    images: Iterable[Tensor] | None = None,
+    batches: Iterable[Tensor] | None = None,
 ) -> nn.Module:
     """A copy of `network` whose blocks have lost the least important of their hidden channels.
 
@@ -33,7 +33,7 @@ def prune(
             in `anatomy(network).blocks`. Of C channels `round(C * (1 - ratio))` stay, at least 2.
             In bottleneck blocks the ratio is that of both inner convolutions.
         importance: `"l2"` or `"weight"`; see `rank_channels`.
-        images: batches of normalised images (N, 3, H, W) to rank by, for `"l2"`.
+        batches: normalised images (N, 3, H, W) to rank by, for `"l2"`.
 
     Raises:
         PocketuneError: for a ratio out of range; for a block that is not there, that shares its
@@ -54,8 +54,8 @@ def prune(
         channels = hidden.count(pruned)
         if (left := channels_left(channels, ratios[hidden.block])) < channels:
             losing[hidden] = left
-    shown, images = _peek(() if images is None else images)
-    scores = rank_channels(pruned, list(losing), importance, images) if losing else []
+    shown, batches = _peek(() if batches is None else batches)
+    scores = rank_channels(pruned, list(losing), importance, batches) if losing else []
     for (hidden, count), score in zip(losing.items(), scores, strict=True):
         best = score.argsort(descending=True, stable=True)[:count]
         keep_channels(pruned, hidden, best.sort().values)
@@ -117,9 +117,9 @@ def _an_image(network: nn.Module) -> Tensor:
     return torch.zeros(1, 3, 224, 224, dtype=like.dtype, device=like.device)
 
 
-def _peek(images: Iterable[Tensor]) -> tuple[Tensor | None, Iterable[Tensor]]:
+def _peek(batches: Iterable[Tensor]) -> tuple[Tensor | None, Iterable[Tensor]]:
     """The first batch, and all of them again."""
-    rest = iter(images)
+    rest = iter(batches)
     first = next(rest, None)
     return first, rest if first is None else chain((first,), rest)
 
