@@ -10,6 +10,8 @@ from pocketune.lazy import lazy_names
 
 if TYPE_CHECKING:
     from pocketune.accounting import account as account
+    from pocketune.accounting import published_flops as published_flops
+    from pocketune.accounting import published_memory as published_memory
     from pocketune.accounting import register_flops as register_flops
     from pocketune.compiler import Calibration as Calibration
     from pocketune.compiler import compile as compile
@@ -32,7 +34,10 @@ if TYPE_CHECKING:
     from pocketune.methods import TopBlocks as TopBlocks
     from pocketune.methods import adapt as adapt
     from pocketune.methods import create_method as create_method
+    from pocketune.methods import dc_energy as dc_energy
+    from pocketune.methods import gradient_snr as gradient_snr
     from pocketune.methods import list_methods as list_methods
+    from pocketune.methods import measure_filters as measure_filters
     from pocketune.methods import trainable as trainable
     from pocketune.networks import anatomy as anatomy
     from pocketune.networks import create_network as create_network
@@ -77,10 +82,13 @@ _HOMES = {
         "TopBlocks",
         "adapt",
         "create_method",
+        "dc_energy",
+        "gradient_snr",
         "list_methods",
+        "measure_filters",
         "trainable",
     ],
-    "accounting": ["account", "register_flops"],
+    "accounting": ["account", "published_flops", "published_memory", "register_flops"],
     "compiler": ["Calibration", "compile"],
     "device": ["Kit", "evaluate", "export", "predict", "resume", "train"],
 }

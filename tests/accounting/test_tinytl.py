@@ -57,9 +57,9 @@ def test_the_peak_of_frozen_expansions_is_the_first_of_them(network):
     at the activation of the feature-fusion layer."""
     sets = trained_sets(network)
     train_only(network, sets["TinyTL-L+B"])
-    assert published_memory(network).peak_layer == "features.2.conv.0.0"
+    assert published_memory(network, "tinytl").peak_layer == "features.2.conv.0.0"
     train_only(network, sets["FT-Norm+Last"])
-    assert published_memory(network).peak_layer == "features.21.2"
+    assert published_memory(network, "tinytl").peak_layer == "features.21.2"
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_the_peak_of_frozen_expansions_is_the_first_of_them(network):
 def test_other_batches_and_sizes(network, batch, size, computed, peak, saved):
     """Table 3's 65 MB, and what figure 5 calls around 16 MB. Exact; quirks as in table 2."""
     train_only(network, trained_sets(network)["TinyTL-L+B"])
-    memory = published_memory(network, batch=batch, size=size)
+    memory = published_memory(network, "tinytl", batch=batch, size=size)
     assert memory.activation_bytes == batch * peak
     assert memory.saved_bytes == saved
     assert round(memory.total_bytes / 1e6, 3) == computed
@@ -82,12 +82,12 @@ def test_other_batches_and_sizes(network, batch, size, computed, peak, saved):
 def test_mobilenet_v2_of_table_3():
     """644 MB: width 1.4, batch norm and no lite residual modules. Float32 to the byte."""
     network = adapted("mobilenet_v2", FullFineTune(), width=1.4, classes=102)
-    memory = published_memory(network)
+    memory = published_memory(network, "tinytl")
     assert memory.parameter_bytes == 17_994_648
     assert memory.activation_bytes == pytest.approx(8 * 78_272_896, abs=8 * FLOAT32)
     assert round(memory.total_bytes / 1e6) == 644
     ours = train_only(lite := lite_network(), trained_sets(lite)["TinyTL-L+B"])
-    ratio = memory.total_bytes / published_memory(ours, size=320).total_bytes
+    ratio = memory.total_bytes / published_memory(ours, "tinytl", size=320).total_bytes
     assert round(ratio, 2) == 9.96  # figure 7 prints 9.9
 
 
@@ -177,7 +177,7 @@ def test_frozen_blocks_keep_no_masks_when_the_classifier_alone_is_trained():
     network = train_only(on_meta("mobilenet_v3_small", classes=5), [])
     for layer in (network.classifier[0], network.classifier[3]):
         layer.requires_grad_(True)
-    memory = published_memory(network, size=64)
+    memory = published_memory(network, "tinytl", size=64)
     assert {m.path for m in memory.layers if m.saved_bytes} == {"classifier.0", "classifier.3"}
     on = published_memory(network, TinyTLMemory(masks=True), size=64)
     assert on.saved_bytes > memory.saved_bytes
@@ -186,11 +186,11 @@ def test_frozen_blocks_keep_no_masks_when_the_classifier_alone_is_trained():
 def test_bad_input():
     network = on_meta("mobilenet_v2", classes=5)
     with pytest.raises(PocketuneError, match="batch=0 makes no step"):
-        published_memory(network, batch=0)
+        published_memory(network, "tinytl", batch=0)
     with pytest.raises(PocketuneError, match="size=0 makes no step"):
-        published_memory(network, size=0)
+        published_memory(network, "tinytl", size=0)
     with pytest.raises(PocketuneError, match="no published convention 'papers' here; choose from"):
         published_memory(network, "papers")
     network.features[0][2] = nn.PReLU()
     with pytest.raises(PocketuneError, match=r"tinytl has no rule for PReLU at features\.0\.2"):
-        published_memory(network, size=64)
+        published_memory(network, "tinytl", size=64)

@@ -61,7 +61,7 @@ def test_every_option_reaches_the_run(run, photos, kit):
         "seed": 7,
         "patience": 4,
         "val_fraction": 0.4,
-        "checkpoint_steps": 5,
+        "checkpoint_every": 5,
         "checkpoint_seconds": 120.0,
         "accumulate": 1,
         "side_lr": None,

@@ -54,7 +54,7 @@ def run(place, out, engine, **options):
         out=out,
         steps=9,
         seed=3,
-        checkpoint_steps=2,
+        checkpoint_every=2,
         engine=engine,
         progress=Silent(),
         **options,

@@ -70,7 +70,7 @@ def write_last(
         seed=3,
         patience=None,
         val_fraction=0.25,
-        checkpoint_steps=None,
+        checkpoint_every=None,
         checkpoint_seconds=None,
     )
     statistics = {spec.name for spec in kit.manifest.statistics}

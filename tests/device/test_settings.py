@@ -43,7 +43,7 @@ def test_fields_of_another_version(change: dict[str, object]) -> None:
         ({"seed": -1}, "seed must be 0 or more"),
         ({"patience": 0}, "patience must be at least 1"),
         ({"val_fraction": 1.0}, "val_fraction must be from 0"),
-        ({"checkpoint_steps": 0}, "checkpoint_steps must be at least 1"),
+        ({"checkpoint_every": 0}, "checkpoint_every must be at least 1"),
         ({"checkpoint_seconds": 0}, "checkpoint_seconds must be above 0"),
         ({"epochs": 1.5}, "epochs must be a whole number, not 1.5"),
         ({"seed": "1"}, "seed must be a whole number, not '1'"),

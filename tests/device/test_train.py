@@ -434,7 +434,7 @@ def test_a_second_ctrl_c_stops_at_once(run: Run, tmp_path: Path) -> None:
     with pytest.raises(
         Interrupted, match="stopped immediately; the last checkpoint is kept; resume"
     ):
-        run(engine=failing("gradients", 5, twice), checkpoint_steps=3)
+        run(engine=failing("gradients", 5, twice), checkpoint_every=3)
     assert Checkpoint.load(tmp_path / "run" / LAST).counters.step == 3
 
 
@@ -463,7 +463,7 @@ def test_numbers_that_are_none_stop_the_run(
     action: Callable[[Gradients], Gradients], what: str, run: Run, tmp_path: Path
 ) -> None:
     with pytest.raises(Diverged) as caught:
-        run(engine=failing("gradients", 5, action), checkpoint_steps=2)
+        run(engine=failing("gradients", 5, action), checkpoint_every=2)
     assert str(caught.value) == (
         f"{what} is not finite at step 5: start again with a learning rate lower than "
         f"0.05, such as 0.005, or set clip to 1; the last good state is kept in {tmp_path / 'run'}"
@@ -543,10 +543,10 @@ def test_resumed_runs_end_with_the_same_bits(
 
     whole = run(out=tmp_path / "whole", optimizer=optimizer)
     with pytest.raises(StopError):
-        run(engine=failing("gradients", at, stop), optimizer=optimizer, checkpoint_steps=2)
+        run(engine=failing("gradients", at, stop), optimizer=optimizer, checkpoint_every=2)
     resume(tmp_path / "run", engine=SoftmaxEngine, progress=Silent())
     one = Checkpoint.load(tmp_path / "run" / LAST)
-    assert one.settings.checkpoint_steps == 2
+    assert one.settings.checkpoint_every == 2
     assert_same_end(tmp_path / "run", whole.run)
 
 
@@ -598,7 +598,7 @@ def stopped(run: Run, photos: Path, tmp_path: Path) -> Path:
 
     write_photos(tmp_path / "own")
     with pytest.raises(StopError):
-        run(engine=failing("gradients", 5, stop), checkpoint_steps=4, photos=tmp_path / "own")
+        run(engine=failing("gradients", 5, stop), checkpoint_every=4, photos=tmp_path / "own")
     return tmp_path / "run"
 
 

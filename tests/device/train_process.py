@@ -24,7 +24,7 @@ def main(kit: str, photos: str, run: str) -> None:
         out=run,
         epochs=EPOCHS,
         lr=0.01,
-        checkpoint_steps=CHECKPOINT_STEPS,
+        checkpoint_every=CHECKPOINT_STEPS,
         engine=SoftmaxEngine,
         progress=Silent(),
     )

@@ -19,7 +19,7 @@ DEFAULTS: dict[str, Any] = {
     "seed": 0,
     "patience": None,
     "val_fraction": 0.2,
-    "checkpoint_steps": None,
+    "checkpoint_every": None,
     "checkpoint_seconds": None,
 }
 

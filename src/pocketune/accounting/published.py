@@ -53,7 +53,7 @@ Convention = TypeVar("Convention")
 
 def published_memory(
     network: nn.Module,
-    convention: str | MemoryConvention = "tinytl",
+    convention: str | MemoryConvention,
     *,
     batch: int = 8,
     size: int = 224,
@@ -73,10 +73,10 @@ def published_memory(
 
     Example:
         >>> import pocketune
-        >>> from pocketune.accounting import published_memory
         >>> network = pocketune.create_network("mobilenet_v2", width=1.4, classes=102)
         >>> adapted = pocketune.adapt(network, pocketune.FullFineTune())
-        >>> round(published_memory(adapted).total_bytes / 1e6, 1)  # TinyTL, table 3: 644 MB
+        >>> memory = pocketune.published_memory(adapted, "tinytl")
+        >>> round(memory.total_bytes / 1e6, 1)  # TinyTL, table 3: 644 MB
         644.2
     """
     chosen = _choose(convention, MEMORY)
@@ -85,7 +85,7 @@ def published_memory(
 
 def published_flops(
     network: nn.Module,
-    convention: str | FlopsConvention = "mobiletl",
+    convention: str | FlopsConvention,
     *,
     batch: int = 8,
     size: int = 224,
@@ -104,9 +104,9 @@ def published_flops(
 
     Example:
         >>> import pocketune
-        >>> from pocketune.accounting import published_flops
         >>> network = pocketune.create_network("mobilenet_v3_small", classes=100)
-        >>> flops = published_flops(pocketune.adapt(network, pocketune.FullFineTune()))
+        >>> adapted = pocketune.adapt(network, pocketune.FullFineTune())
+        >>> flops = pocketune.published_flops(adapted, "mobiletl")
         >>> round(flops.forward / 1e6, 1)  # MobileTL: 1000.6 million
         1000.6
     """

@@ -21,7 +21,12 @@ _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 def account(
-    network: nn.Module, *, batch: int, size: int, optimizer: str = "adam", channels: int = 3
+    network: nn.Module,
+    *,
+    batch: int = 8,
+    size: int = 224,
+    optimizer: str = "adam",
+    channels: int = 3,
 ) -> Account:
     """Predict every byte and FLOP of a training step: forward, loss, backward, optimizer.
 

@@ -70,7 +70,7 @@ def train(
     how = {
         **asdict(training),
         "budget": run.budget,
-        "checkpoint_steps": run.checkpoint_every,
+        "checkpoint_every": run.checkpoint_every,
     }
     if network is None:
         path = Path(run.kit) if run.kit else default_kit()

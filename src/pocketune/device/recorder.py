@@ -53,7 +53,7 @@ class Recorder:
 
     def checkpoint_is_due(self, counters: Counters) -> bool:
         """Whether so many steps or seconds have passed as the settings say."""
-        every, seconds = self.settings.checkpoint_steps, self.settings.checkpoint_seconds
+        every, seconds = self.settings.checkpoint_every, self.settings.checkpoint_seconds
         if every and counters.step % every == 0:
             return True
         return bool(seconds) and time.monotonic() - self._saved_at >= (seconds or 0)

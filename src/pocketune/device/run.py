@@ -81,7 +81,7 @@ def train(
     seed: int = 0,
     patience: int | None = None,
     val_fraction: float = 0.2,
-    checkpoint_steps: int | None = None,
+    checkpoint_every: int | None = None,
     checkpoint_seconds: float | None = 120.0,
     accumulate: int = 1,
     engine: EngineFactory | None = None,
@@ -115,7 +115,7 @@ def train(
         seed: Of everything that is drawn; the same seed gives the same run.
         patience: Epochs without a better validation after which to stop.
         val_fraction: Share to validate on where the photos come without a split.
-        checkpoint_steps: Save after so many steps.
+        checkpoint_every: Save after so many steps.
         checkpoint_seconds: Save after so many seconds. The end of an epoch always saves.
         accumulate: Batches of the kit whose gradients make one step: the update of a batch so
             many times as large, in little more than the memory of one.
@@ -143,7 +143,7 @@ def train(
         seed=seed,
         patience=patience,
         val_fraction=val_fraction,
-        checkpoint_steps=checkpoint_steps,
+        checkpoint_every=checkpoint_every,
         checkpoint_seconds=checkpoint_seconds,
         accumulate=accumulate,
     )

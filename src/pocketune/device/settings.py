@@ -23,7 +23,7 @@ LEARNING_RATES = {"adam": 3e-4, "adamw": 3e-4, "sgd": 1e-2}
 """Where none is named; those of published transfer recipes at batch 8 lie around them."""
 
 
-_WHOLE = ("epochs", "steps", "patience", "checkpoint_steps", "accumulate", "warmup", "seed")
+_WHOLE = ("epochs", "steps", "patience", "checkpoint_every", "accumulate", "warmup", "seed")
 _REAL = ("lr", "side_lr", "clip", "checkpoint_seconds", "weight_decay", "momentum", "val_fraction")
 
 
@@ -46,7 +46,7 @@ class TrainSettings:
         seed: Of the split, the order, the crops, the noise and a new classifier.
         patience: Epochs without a better validation after which to stop; None never stops early.
         val_fraction: Share of the photos to validate on, where they come without a split.
-        checkpoint_steps: Save every so many steps; None leaves it to the time.
+        checkpoint_every: Save every so many steps; None leaves it to the time.
         checkpoint_seconds: Save after so many seconds; None leaves it to the steps. The end of
             an epoch always saves.
         accumulate: Batches of the kit whose gradients make one step.
@@ -69,7 +69,7 @@ class TrainSettings:
     seed: int
     patience: int | None
     val_fraction: float
-    checkpoint_steps: int | None
+    checkpoint_every: int | None
     checkpoint_seconds: float | None = 120.0
     accumulate: int = 1
 
@@ -84,7 +84,7 @@ class TrainSettings:
             self._require(name, "a whole number", lambda value: isinstance(value, int))
         for name in _REAL:
             self._require(name, "a number", lambda value: isinstance(value, (int, float)))
-        for name in ("epochs", "steps", "patience", "checkpoint_steps", "accumulate"):
+        for name in ("epochs", "steps", "patience", "checkpoint_every", "accumulate"):
             self._require(name, "at least 1", lambda value: value >= 1)
         for name in ("lr", "side_lr", "clip", "checkpoint_seconds"):
             self._require(name, "above 0", lambda value: 0 < value < float("inf"))
