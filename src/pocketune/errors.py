@@ -8,11 +8,12 @@ class PocketuneError(Exception):
     """
 
 
-def check_positive(name: str, value: object) -> None:
+def check_positive(**numbers: object) -> None:
     """Refuse what is no number of images, pixels, channels and the like.
 
     Raises:
-        PocketuneError: naming the argument, where it is no whole number of at least 1.
+        PocketuneError: naming the first argument that is no whole number of at least 1.
     """
-    if not isinstance(value, int) or value < 1:
-        raise PocketuneError(f"{name}={value!r} must be a whole number of at least 1")
+    for name, number in numbers.items():
+        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+            raise PocketuneError(f"{name}={number!r} must be a whole number of at least 1")

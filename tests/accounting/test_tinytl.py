@@ -185,9 +185,9 @@ def test_frozen_blocks_keep_no_masks_when_the_classifier_alone_is_trained():
 
 def test_bad_input():
     network = on_meta("mobilenet_v2", classes=5)
-    with pytest.raises(PocketuneError, match="batch=0 makes no step"):
+    with pytest.raises(PocketuneError, match="batch=0 must be a whole number of at least 1"):
         published_memory(network, "tinytl", batch=0)
-    with pytest.raises(PocketuneError, match="size=0 makes no step"):
+    with pytest.raises(PocketuneError, match="size=0 must be a whole number of at least 1"):
         published_memory(network, "tinytl", size=0)
     with pytest.raises(PocketuneError, match="no published convention 'papers' here; choose from"):
         published_memory(network, "papers")

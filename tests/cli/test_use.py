@@ -62,7 +62,7 @@ def test_predict_names_what_it_skips_and_fails_where_nothing_is_left(run, photos
     [
         (["trained", "nowhere.jpg"], "nowhere.jpg does not exist"),
         (["nowhere", "photo.jpg"], "there is no kit at nowhere"),
-        (["trained", ".", "--top", "0"], "top=0 is too small"),
+        (["trained", ".", "--top", "0"], "top=0 must be a whole number"),
     ],
 )
 def test_predict_refuses(run, trained, arguments, said):

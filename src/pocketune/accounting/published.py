@@ -14,7 +14,7 @@ from pocketune.accounting.conventions.mobiletl_stored import MobileTLStored
 from pocketune.accounting.conventions.repnet import RepNetMemory
 from pocketune.accounting.conventions.tinytl import TinyTLMemory
 from pocketune.accounting.walk import Walk, walk
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, check_positive
 
 
 class MemoryConvention(Protocol):
@@ -125,7 +125,5 @@ def _choose(convention: str | Convention, known: Mapping[str, Convention]) -> Co
 
 
 def _follow(network: nn.Module, *, batch: int, size: int) -> Walk:
-    for name, value in {"batch": batch, "size": size}.items():
-        if value < 1:
-            raise PocketuneError(f"{name}={value} makes no step; give a whole number from 1 on")
+    check_positive(batch=batch, size=size)
     return walk(network, (3, size, size))

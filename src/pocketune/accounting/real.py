@@ -11,7 +11,7 @@ from pocketune.accounting.costs import Account
 from pocketune.accounting.layers import block_costs, layer_costs
 from pocketune.accounting.step import record_step
 from pocketune.accounting.timeline import Memory, Moment, timeline
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, check_positive
 
 OPTIMIZERS = {"adam": (2, 10), "adamw": (2, 11), "sgd": (1, 4)}
 """Tensors that an optimizer keeps for each parameter, and its FLOPs for each element: those of
@@ -82,9 +82,7 @@ def _name(network: nn.Module) -> str:
 
 
 def _check(network: nn.Module, batch: int, size: int, optimizer: str) -> None:
-    for name, value in (("batch", batch), ("size", size)):
-        if not isinstance(value, int) or value < 1:
-            raise PocketuneError(f"{name}={value!r} must be a whole number of at least 1")
+    check_positive(batch=batch, size=size)
     if optimizer not in OPTIMIZERS:
         raise PocketuneError(
             f"unknown optimizer {optimizer!r}: choose one of {', '.join(OPTIMIZERS)}"

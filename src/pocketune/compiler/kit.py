@@ -44,7 +44,7 @@ from pocketune.device.manifest import (
 )
 from pocketune.device.onnx_engine import OnnxEngine
 from pocketune.device.quantisation import Quantisation
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, check_positive
 from pocketune.layers import IntegerConv2d
 from pocketune.methods import method_to_dict
 from pocketune.networks import Normalization, anatomy
@@ -172,9 +172,7 @@ def _check_arguments(
             "the network was calibrated to compute in PyTorch; compile the adapted one, and give "
             "calibration= for a kit that computes in 8 bits"
         )
-    for name, value in (("batch", batch), ("size", size)):
-        if not isinstance(value, int) or value < 1:
-            raise PocketuneError(f"{name}={value!r} must be a whole number of at least 1")
+    check_positive(batch=batch, size=size)
     if batch == 1 and running_statistics(network):
         warnings.warn(
             "norms use the statistics of the batch, which holds one image; give a batch of 2 or "

@@ -20,7 +20,7 @@ from pocketune.data.skipped import Skipped, printable
 from pocketune.data.streams import Purpose, random_stream
 from pocketune.data.transforms import Pixels, center_crop, random_resized_crop
 from pocketune.data.unreadable import UnreadableImage, reading
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, check_positive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,9 +80,7 @@ class Loader:
         seed: int = 0,
         workers: int = 2,
     ) -> None:
-        for name, value in (("size", size), ("batch", batch), ("workers", workers)):
-            if value < 1:
-                raise PocketuneError(f"{name}={value} is too small; give 1 or more")
+        check_positive(size=size, batch=batch, workers=workers)
         if seed < 0:
             raise PocketuneError(f"seed={seed} is negative; give 0 or more")
         if train and len(dataset) < batch:

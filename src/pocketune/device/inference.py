@@ -13,7 +13,7 @@ from pocketune.device.engine import Engine, EngineFactory
 from pocketune.device.losses import LOSSES
 from pocketune.device.model import Model, StrPath, as_model
 from pocketune.device.onnx_engine import OnnxEngine
-from pocketune.errors import PocketuneError
+from pocketune.errors import check_positive
 
 TOP = 5
 
@@ -97,8 +97,8 @@ def predict(
     Raises:
         PocketuneError: The model or a path cannot be used, or ``top`` is below 1.
     """
-    if top is not None and top < 1:
-        raise PocketuneError(f"top={top} is too small; give 1 or more")
+    if top is not None:
+        check_positive(top=top)
     model = as_model(model)
     if top is None:
         top = len(model.classes) if model.kit.manifest.has_attributes else TOP

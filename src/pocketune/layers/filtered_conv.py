@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, check_positive
 from pocketune.layers.bits import is_channels_last
 from pocketune.layers.int8_patches import from_int8, in_int8, to_int8
 from pocketune.layers.patch_gradients import input_gradient, kernel_gradient
@@ -149,8 +149,7 @@ def check_filter(patch: object, alignment: object, bits: object) -> None:
     Raises:
         PocketuneError: naming the argument.
     """
-    if not isinstance(patch, int) or isinstance(patch, bool) or patch < 1:
-        raise PocketuneError(f"patch={patch!r} must be a whole number of at least 1")
+    check_positive(patch=patch)
     if not isinstance(alignment, str) or alignment not in ALIGNMENTS:
         raise PocketuneError(f"alignment={alignment!r} must be one of {', '.join(ALIGNMENTS)}")
     if bits not in (8, 32):

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, check_positive
 from pocketune.layers import check_filter
 from pocketune.methods.filter_choice import measure_filters
 from pocketune.methods.method import Method
@@ -62,10 +62,7 @@ class GradientFilter(Method):
 
     def __post_init__(self) -> None:
         check_filter(self.patch, self.alignment, self.bits)
-        for name in ("batch", "size"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
-                raise PocketuneError(f"{name}={value!r} must be a whole number of at least 1")
+        check_positive(batch=self.batch, size=self.size)
         layers: Any = self.layers
         if isinstance(layers, list):  # as JSON has it
             layers = tuple(layers)

@@ -7,7 +7,7 @@ from math import prod
 
 from torch import nn
 
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, check_positive
 from pocketune.layers import GroupNorm, LiteResidual, standardized
 from pocketune.layers.group_norm import group_size
 from pocketune.methods.method import Method
@@ -70,10 +70,9 @@ class TinyTL(Method):
             )
         if self.norm not in NORMS:
             raise PocketuneError(f"norm={self.norm!r} is unknown; choose from {NORMS}")
-        if not isinstance(self.kernel, int) or self.kernel < 1 or self.kernel % 2 == 0:
-            raise PocketuneError(f"kernel={self.kernel!r} must be an odd whole number")
-        if not isinstance(self.groups, int) or self.groups < 1:
-            raise PocketuneError(f"groups={self.groups!r} must be a whole number of at least 1")
+        check_positive(kernel=self.kernel, groups=self.groups)
+        if self.kernel % 2 == 0:
+            raise PocketuneError(f"kernel={self.kernel!r} must be odd")
         check_frozen_bits(self.frozen_bits)
 
     def plan(self, network: nn.Module) -> Plan:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, check_positive
 
 PADDINGS = ("symmetric", "same")
 
@@ -38,8 +38,7 @@ class NetworkConfig:
     branches: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.classes, int) or self.classes < 1:
-            raise PocketuneError(f"classes={self.classes!r} must be a whole number of at least 1")
+        check_positive(classes=self.classes)
         if not isinstance(self.width, (int, float)) or not 0 < self.width <= 10:
             raise PocketuneError(f"width={self.width!r} is no channel multiplier; give 0.1 to 10")
         if self.padding not in PADDINGS:

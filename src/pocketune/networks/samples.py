@@ -44,7 +44,6 @@ def sample_batches(
         >>> batches = sample_batches(network, "photos/", size=96)  # doctest: +SKIP
         >>> _ = pocketune.restore_batch_norm(network, batches)  # doctest: +SKIP
     """
-    for name, value in (("size", size), ("count", count), ("batch", batch)):
-        check_positive(name, value)
+    check_positive(size=size, count=count, batch=batch)
     chosen = sample(training_images(photos), size=size, count=count, batch=batch)
     return (normalize(network, found.images) for found in chosen)
