@@ -118,7 +118,7 @@ class TestGradients:
     def test_weights_in_8_bits_are_counted_too(self):
         network = on_meta("mobilenet_v2", classes=5)
         whole, eighth = (
-            walk(adapt(network, MobileTL(1, frozen_bits=bits)), (3, 32, 32)) for bits in (32, 8)
+            walk(adapt(network, MobileTL(1), frozen_bits=bits), (3, 32, 32)) for bits in (32, 8)
         )
         for trained in (True, False):
             assert eighth.count_parameters(trained=trained) == whole.count_parameters(

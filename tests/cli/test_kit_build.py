@@ -33,6 +33,18 @@ def test_build(run, photos):
     assert json.loads(run("kit", "show", "kit.zip", "--json").stdout)["method"]["name"] == "last"
 
 
+@pytest.mark.parametrize("bits", [8, 32])
+def test_what_is_shown_of_frozen_bits_is_what_was_asked_for(run, bits):
+    """Over what the method does by itself, which is 8."""
+    method = ["--method", "mobiletl", "--blocks", 2]
+    result = run("kit", "build", *SMALL, *method, "--frozen-bits", bits, "--out", "kit.zip")
+    assert result.exit_code == 0, result.output
+    shown = run("kit", "show", "kit.zip").stdout
+    assert "frozen_bits" not in shown
+    assert ("frozen part  features.onnx, float32" in shown) == (bits == 32)
+    assert ("in 8 bits" in shown) == (bits == 8)
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -18,19 +18,19 @@ TOLERANCE = 1e-3
 @pytest.mark.parametrize(
     ("name", "method"),
     [
-        ("mobilenet_v2", MobileTL(blocks=2, frozen_bits=32)),
-        ("mobilenet_v3_small", MobileTL(blocks=2, frozen_bits=32)),
+        ("mobilenet_v2", MobileTL(blocks=2)),
+        ("mobilenet_v3_small", MobileTL(blocks=2)),
         (
             "mobilenet_v3_small",
-            MobileTL(blocks=2, squeeze_excite=False, norm="all", frozen_bits=32),
+            MobileTL(blocks=2, squeeze_excite=False, norm="all"),
         ),
-        ("resnet18", MobileTL(blocks=1, frozen_bits=32)),
+        ("resnet18", MobileTL(blocks=1)),
         ("proxylessnas_mobile", TopBlocks(blocks=2) + SignedBackward()),
     ],
     ids=str,
 )
 def test_the_same_losses_for_twenty_steps(name, method, tmp_path):
-    adapted = adapt(settled(name), method)
+    adapted = adapt(settled(name), method, frozen_bits=32)
     kit = compile(adapted, tmp_path / "kit", batch=BATCH, size=SIZE)
     engines = [
         OnnxEngine(kit, kit.state()),

@@ -238,7 +238,7 @@ def test_refuses_what_is_no_calibration(images: Any, labels: Any, message: str) 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"frozen_bits": 4}, "frozen_bits=4 must be 8 or 32"),
+        ({"frozen_bits": 4}, "frozen_bits=4 is not possible"),
         ({"frozen_bits": 8, "calibration": pictures(4, 16)}, r"give them as \(N, 32, 32, 3\)"),
     ],
 )

@@ -50,7 +50,11 @@ class AddBranch(Method):
     def plan(self, network: nn.Module) -> Plan:
         names = frozenset(f"{self.block}.branch.{name}" for name in ("weight", "bias"))
         branches = {self.block: lambda block: nn.Conv2d(8, 16, 1)}
-        return Plan(names, frozenset(), branches=branches, frozen_bits=self.bits)
+        return Plan(names, frozenset(), branches=branches)
+
+    @property
+    def frozen_bits(self) -> int:
+        return self.bits
 
 
 def tiny() -> nn.Sequential:
@@ -189,4 +193,12 @@ def test_two_branches_on_one_block_are_a_conflict(network: nn.Module) -> None:
 
 def test_a_sum_stores_frozen_weights_in_the_fewest_bits_asked_for(network: nn.Module) -> None:
     method = AddBranch("features.1", bits=8) + AddBranch("features.2")
-    assert method.plan(network).frozen_bits == 8
+    assert method.frozen_bits == adapt(network, method).frozen_bits == 8
+    assert adapt(network, method, frozen_bits=32).frozen_bits == 32
+
+
+def test_frozen_bits_that_there_are_not(network: nn.Module) -> None:
+    with pytest.raises(PocketuneError, match=r"frozen_bits=0 is not possible.*8 or 32"):
+        adapt(network, LastLayer(), frozen_bits=0)
+    with pytest.raises(PocketuneError, match=r"frozen_bits=4 is not possible.*8 or 32"):
+        adapt(network, AddBranch("features.1", bits=4))

@@ -91,6 +91,12 @@ def test_what_is_trained_starts_from_float_and_the_rest_stays_int8(file):
     torch.testing.assert_close(adapted.eval()(x), network.eval()(x))
 
 
+def test_stays_in_8_bits_whatever_the_method_does_by_itself(file):
+    network = create_network(**OPTIONS, weights=file)
+    assert LastLayer().frozen_bits == 32
+    assert adapt(network, LastLayer()).frozen_bits == 8
+
+
 def test_all_of_it_in_float_if_that_is_asked_for(file):
     network = create_network(**OPTIONS, weights=file)
     adapted = adapt(network, LastLayer(), frozen_bits=32)

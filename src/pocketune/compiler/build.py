@@ -15,6 +15,7 @@ from pocketune.data import ImageDataset, sample
 from pocketune.device.kit import Kit
 from pocketune.device.losses import CROSS_ENTROPY, loss_name
 from pocketune.methods import Method, adapt, complete_plan
+from pocketune.methods.frozen_bits import resolve_frozen_bits
 from pocketune.networks import create_network, sample_batches
 from pocketune.networks.measured import CLASSES, are_folded, measure_norms
 from pocketune.surgery import (
@@ -66,7 +67,7 @@ def build_kit(
         save_network: A ``.safetensors`` file to write all of the network's values to, frozen
             ones included, for training by PyTorch. Where the frozen part of the kit computes with
             integers, the file tells in what formats, as the photos show.
-        frozen_bits: 8 or 32; what the method asks for where it is None.
+        frozen_bits: As of ``adapt``.
         loss: As of ``compile``; where it is None, that for attributes where the photos have them.
 
     Raises:
@@ -80,7 +81,7 @@ def build_kit(
     )
     plan = complete_plan(method, float_shapes(created))
     rounded = bool(quantised(created))
-    bits = frozen_bits or (8 if rounded else plan.frozen_bits)
+    bits = resolve_frozen_bits(created, frozen_bits, method.frozen_bits)
     own = {name for name, _ in created.named_modules()}
     if plan.batch_norms & own and are_folded(weights):
         measure_norms(created, photos, size, f"{weights} were folded away and {method} trains them")

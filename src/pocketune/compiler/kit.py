@@ -47,6 +47,7 @@ from pocketune.device.quantisation import Quantisation
 from pocketune.errors import PocketuneError, check_positive
 from pocketune.layers import IntegerConv2d
 from pocketune.methods import method_to_dict
+from pocketune.methods.frozen_bits import check_frozen_bits
 from pocketune.networks import Normalization, anatomy
 from pocketune.surgery import quantise_frozen
 
@@ -190,8 +191,7 @@ def _frozen_bits(
 ) -> int:
     """Bits of the frozen part, with images to calibrate it on that fit it."""
     bits: int = getattr(network, "frozen_bits", 32) if asked is None else asked
-    if bits not in (8, 32):
-        raise PocketuneError(f"frozen_bits={bits!r} must be 8 or 32")
+    check_frozen_bits(bits)
     if calibration is not None and calibration.images.shape[1:3] != (size, size):
         raise PocketuneError(
             f"the calibration images have shape {calibration.images.shape}; give them as "

@@ -4,15 +4,16 @@ import copy
 import itertools
 import warnings
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import nn
 
 from pocketune.errors import PocketuneError
-from pocketune.methods.plan import MethodConflict, Plan, check_frozen_bits
+from pocketune.methods.frozen_bits import resolve_frozen_bits
+from pocketune.methods.plan import MethodConflict, Plan
 from pocketune.networks.batch_norm import is_folded
-from pocketune.surgery import Factory, float_shapes, quantised, separate, separate_batch_norms
+from pocketune.surgery import Factory, float_shapes, separate, separate_batch_norms
 
 
 class Method(ABC):
@@ -23,6 +24,11 @@ class Method(ABC):
 
     name: ClassVar[str]
     """Under which `create_method` knows it; set by `@register_method`."""
+
+    @property
+    def frozen_bits(self) -> int:
+        """Bits of frozen kernels, 8 or 32, where `adapt` is told none: no knob of the method."""
+        return 32
 
     @abstractmethod
     def plan(self, network: nn.Module) -> Plan:
@@ -84,6 +90,11 @@ class Sum(Method):
         terms = [m.methods if isinstance(m, Sum) else (m,) for m in self.methods]
         object.__setattr__(self, "methods", tuple(itertools.chain(*terms)))
 
+    @property
+    def frozen_bits(self) -> int:
+        """The fewest of any of the methods."""
+        return min(method.frozen_bits for method in self.methods)
+
     def plan(self, network: nn.Module) -> Plan:
         """Everything that any of the methods trains, replaces or adds.
 
@@ -97,7 +108,6 @@ class Sum(Method):
             batch_norms=frozenset().union(*(plan.batch_norms for plan in plans)),
             replaced=_merge_replaced(self.methods, plans),
             branches=_merge_branches(self.methods, plans),
-            frozen_bits=min(plan.frozen_bits for plan in plans),
             lean=any(plan.lean for plan in plans),
         )
 
@@ -143,7 +153,7 @@ def adapt(network: nn.Module, method: Method, *, frozen_bits: int | None = None)
         network: what is adapted.
         method: what is trained, and how.
         frozen_bits: 8 or 32, for the kernels of frozen convolutions; where it is None, 8 if the
-            network was loaded in 8 bits, else as the method asks.
+            network was loaded in 8 bits, else the method's own `frozen_bits`.
 
     Raises:
         PocketuneError: if `method` is none or does not fit the network, the network is adapted
@@ -154,14 +164,13 @@ def adapt(network: nn.Module, method: Method, *, frozen_bits: int | None = None)
         raise PocketuneError(
             f'method={method!r} is no method; give one like MobileTL() or create_method("mobiletl")'
         )
-    if frozen_bits is not None:
-        check_frozen_bits(frozen_bits)
     earlier = getattr(network, "method", None)
     if earlier is not None:
         raise PocketuneError(
             f"the network is adapted to {earlier} already; adapt the original network, "
             f"to both with {earlier} + {method}"
         )
+    bits = resolve_frozen_bits(network, frozen_bits, method.frozen_bits)
     adapted = copy.deepcopy(network)
     separate(adapted)
     separate_batch_norms(adapted)
@@ -175,8 +184,7 @@ def adapt(network: nn.Module, method: Method, *, frozen_bits: int | None = None)
             "weights: measure their statistics first, with restore_batch_norm(network, batches)",
             stacklevel=2,
         )
-    bits = frozen_bits or (8 if quantised(network) else plan.frozen_bits)
-    replace(plan, frozen_bits=bits).apply(adapted)
+    plan.apply(adapted, frozen_bits=bits)
     adapted.method = method  # type: ignore[assignment]
     return adapted
 

@@ -9,7 +9,7 @@ from pocketune.errors import PocketuneError
 from pocketune.layers import SignedReLU
 from pocketune.methods.method import Method
 from pocketune.methods.parts import head_and_classifier, top_blocks
-from pocketune.methods.plan import Plan, check_frozen_bits
+from pocketune.methods.plan import Plan
 from pocketune.methods.registry import register_method
 from pocketune.methods.tinytl import TinyTL
 from pocketune.networks import anatomy
@@ -65,7 +65,6 @@ class MobileTL(Method):
             statistics, for batches of one image.
         patches: TinyTL's lite residual modules beside the trained blocks: `"none"`, `"with"` to
             train both, or `"instead"` to freeze the blocks and train the modules alone.
-        frozen_bits: bits in which frozen weights are stored, 8 or 32.
     """
 
     blocks: int = 3
@@ -75,7 +74,6 @@ class MobileTL(Method):
     hard_swish: bool = True
     batch_statistics: bool = True
     patches: str = "none"
-    frozen_bits: int = 8
 
     def __post_init__(self) -> None:
         if self.norm not in NORMS:
@@ -84,7 +82,11 @@ class MobileTL(Method):
             raise PocketuneError(
                 f"patches={self.patches!r} is unknown; choose from {', '.join(PATCHES)}"
             )
-        check_frozen_bits(self.frozen_bits)
+
+    @property
+    def frozen_bits(self) -> int:
+        """8: what is frozen is read and never written."""
+        return 8
 
     def plan(self, network: nn.Module) -> Plan:
         """Blocks, head and classifier.
@@ -110,7 +112,6 @@ class MobileTL(Method):
             full | head_norms if self.batch_statistics else frozenset(),
             replaced={**removed, **self._activations(network, top)},
             branches=patches.branches,
-            frozen_bits=self.frozen_bits,
         )
 
     def _patches(self, network: nn.Module, top: tuple[Block, ...]) -> Plan:

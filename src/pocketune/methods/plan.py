@@ -27,18 +27,6 @@ class MethodConflict(PocketuneError):  # noqa: N818 (it is the user's word for i
     """Two methods want different things of one layer; the message names the layer."""
 
 
-def check_frozen_bits(bits: object) -> None:
-    """Refuse what frozen weights cannot be stored in.
-
-    Raises:
-        PocketuneError: if it is neither 8 nor 32.
-    """
-    if bits not in (8, 32):
-        raise PocketuneError(
-            f"frozen_bits={bits!r} is not possible; frozen weights are stored in 8 or 32 bits"
-        )
-
-
 @dataclass(frozen=True)
 class Plan:
     """What is trained, replaced and added, by the names of the network's own modules.
@@ -51,7 +39,6 @@ class Plan:
         replaced: for each replaced module the factory of the one that takes its place.
         branches: for each block that gets a side branch the factory that makes it; its
             parameters are called `<block>.branch.<name>`.
-        frozen_bits: bits in which the kernels of frozen convolutions are stored, 32 or 8.
         lean: whether exact layers that keep less take the place of PyTorch's own, wherever no
             method has put another one.
     """
@@ -60,7 +47,6 @@ class Plan:
     batch_norms: frozenset[str]
     replaced: Mapping[str, Factory] = field(default_factory=dict)
     branches: Mapping[str, Factory] = field(default_factory=dict)
-    frozen_bits: int = 32
     lean: bool = False
 
     @classmethod
@@ -74,14 +60,19 @@ class Plan:
         norms = (name for name in batch_norms(network) if f"{name}.weight" in trained)
         return cls(trained, frozenset(norms))
 
-    def apply(self, network: nn.Module) -> None:
+    def apply(self, network: nn.Module, *, frozen_bits: int = 32) -> None:
         """Carry the plan out, in place.
+
+        Args:
+            network: what is changed.
+            frozen_bits: in which the kernels of frozen convolutions are stored, 32 or 8.
 
         Raises:
             PocketuneError: if a layer to replace is not there.
             MethodConflict: if a parameter to train is not there once layers are replaced.
         """
-        dequantise(network, [name for name in quantised(network) if self._needs_float(name)])
+        in_int8 = quantised(network)
+        dequantise(network, [n for n in in_int8 if frozen_bits == 32 or self._needs_float(n)])
         add_branches(network, self.branches)
         absent = self.replaced.keys() - {name for name, _ in network.named_modules()}
         if absent:
@@ -100,12 +91,12 @@ class Plan:
             use_lean_layers(network)
         freeze_convolutions(network)
         disable_inplace(network)
-        if self.frozen_bits == 8:
+        if frozen_bits == 8:
             quantise_frozen(network)
         network.filter_chains = chain_filters(network)  # type: ignore[assignment]
-        network.frozen_bits = self.frozen_bits  # type: ignore[assignment]
+        network.frozen_bits = frozen_bits  # type: ignore[assignment]
 
     def _needs_float(self, conv: str) -> bool:
         """Whether a kernel of int8 cannot stay what it is."""
         inside = any(f"{conv}.".startswith(f"{layer}.") for layer in self.replaced)
-        return self.frozen_bits == 32 or inside or f"{conv}.weight" in self.trained
+        return inside or f"{conv}.weight" in self.trained

@@ -11,7 +11,7 @@ from pocketune.errors import PocketuneError, check_positive
 from pocketune.layers import GroupNorm, LiteResidual, standardized
 from pocketune.layers.group_norm import group_size
 from pocketune.methods.method import Method
-from pocketune.methods.plan import Plan, check_frozen_bits
+from pocketune.methods.plan import Plan
 from pocketune.methods.registry import register_method
 from pocketune.networks import NetworkConfig, anatomy
 from pocketune.networks.blocks import Block
@@ -52,7 +52,6 @@ class TinyTL(Method):
             keeps its input for the backward pass, frozen batch norm keeps nothing.
         kernel: largest kernel of the lite residual modules, odd.
         groups: of their first convolution.
-        frozen_bits: bits in which frozen weights are stored, 8 or 32.
     """
 
     bias: bool = True
@@ -60,7 +59,6 @@ class TinyTL(Method):
     norm: str = "batch"
     kernel: int = 5
     groups: int = 2
-    frozen_bits: int = 8
 
     def __post_init__(self) -> None:
         if not (self.bias or self.lite_residual):
@@ -73,7 +71,11 @@ class TinyTL(Method):
         check_positive(kernel=self.kernel, groups=self.groups)
         if self.kernel % 2 == 0:
             raise PocketuneError(f"kernel={self.kernel!r} must be odd")
-        check_frozen_bits(self.frozen_bits)
+
+    @property
+    def frozen_bits(self) -> int:
+        """8: what is frozen is read and never written."""
+        return 8
 
     def plan(self, network: nn.Module) -> Plan:
         """The classifier, and biases, lite residual modules or both.
@@ -99,7 +101,6 @@ class TinyTL(Method):
             frozenset(),
             replaced=replaced,
             branches=new,
-            frozen_bits=self.frozen_bits,
             lean=True,
         )
 
