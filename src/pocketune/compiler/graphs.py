@@ -1,6 +1,6 @@
 """The three ONNX graphs of a kit, from an adapted network."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, prod
 
@@ -26,6 +26,7 @@ from pocketune.device.prediction import ARENA_OVERHEAD, NODE_BYTES
 from pocketune.errors import PocketuneError
 
 CLASSES = "classes"
+Sizes = Mapping[str, int]
 _DTYPES = {torch.float32: FLOAT, torch.int64: INT64, torch.uint8: UINT8, torch.bool: BOOL}
 
 
@@ -37,6 +38,13 @@ class Graphs:
     step: onnx.ModelProto
     predict: onnx.ModelProto
     features_shape: tuple[int, ...] | None
+
+    def sized(self, batch: int, classes: int) -> Iterator[tuple[str, onnx.ModelProto, Sizes]]:
+        """Name, model and the sizes of its open dimensions; frozen parts run image by image."""
+        if self.features is not None:
+            yield "features", self.features, {"N": 1, CLASSES: classes}
+        yield "step", self.step, {"N": batch, CLASSES: classes}
+        yield "predict", self.predict, {"N": batch, CLASSES: classes}
 
 
 def build_graphs(

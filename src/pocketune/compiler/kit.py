@@ -6,28 +6,25 @@ import copy
 import os
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import onnx
 import safetensors.numpy
 from safetensors import SafetensorError
-from torch import Tensor, nn
+from torch import nn
 
-import pocketune
 from pocketune.compiler.calibration import Calibration
 from pocketune.compiler.check import check_engine
-from pocketune.compiler.cost import graph_flops
+from pocketune.compiler.describe import describe
 from pocketune.compiler.graphs import Graphs, build_features, build_graphs
 from pocketune.compiler.int8_weights import store_as_int8
-from pocketune.compiler.layouts import leave_large_plain
-from pocketune.compiler.liveness import fused_peak, order_for_memory
+from pocketune.compiler.liveness import fused_peak
 from pocketune.compiler.noise import supply_noise
+from pocketune.compiler.optimise import optimise
 from pocketune.compiler.quantise import quantise_features
-from pocketune.compiler.recompute import recompute_from_parameters
 from pocketune.compiler.trace import running_statistics, trained_parameters
 from pocketune.device.kit import Kit
 from pocketune.device.kit_writer import check_place, write_kit
@@ -38,15 +35,11 @@ from pocketune.device.manifest import (
     PREDICT,
     STEP,
     ClassifierSpec,
-    Manifest,
-    NoiseSpec,
-    TensorSpec,
 )
 from pocketune.device.onnx_engine import OnnxEngine
 from pocketune.device.quantisation import Quantisation
 from pocketune.errors import PocketuneError, check_positive
 from pocketune.layers import IntegerConv2d
-from pocketune.methods import method_to_dict
 from pocketune.methods.frozen_bits import check_frozen_bits
 from pocketune.networks import Normalization, anatomy
 from pocketune.surgery import quantise_frozen
@@ -119,11 +112,20 @@ def compile(
         attributes=count if loss == BINARY_CROSS_ENTROPY else None,
     )
     rounded = bits == 8 and _store_weights(graphs, calibrated=calibration is not None)
-    classifier = ClassifierSpec(f"{output_layer}.weight", f"{output_layer}.bias")
-    manifest = _manifest(network, graphs, noise, names, classifier, batch, size, label_smoothing)
-    manifest = replace(manifest, loss=loss)
-    if rounded:
-        manifest = replace(manifest, quantisation=Quantisation(activations=32))
+    memory = optimise(graphs, batch=batch, classes=count, noise=noise)
+    manifest = describe(
+        network,
+        graphs,
+        memory=memory,
+        noise=noise,
+        classes=names,
+        classifier=ClassifierSpec(f"{output_layer}.weight", f"{output_layer}.bias"),
+        batch=batch,
+        size=size,
+        label_smoothing=label_smoothing,
+        loss=loss,
+        quantisation=Quantisation(activations=32) if rounded else None,
+    )
     with tempfile.TemporaryDirectory(prefix="pocketune-") as scratch, _explained(scratch):
         files = _write_files(graphs, network, Path(scratch))
         kit = write_kit(Path(scratch) / "kit", manifest, files)
@@ -138,8 +140,10 @@ def compile(
             noise=noise,
         )
         if bits == 8 and graphs.features is not None and calibration is not None:
-            manifest = _quantise(graphs.features, calibration, exact, manifest)
-            onnx.save(graphs.features, Path(scratch) / FEATURES)
+            features, cost = quantise_features(graphs.features, calibration, exact)
+            onnx.save(features, Path(scratch) / FEATURES)
+            memory = {**memory, "features": fused_peak(features, {"N": 1})}
+            manifest = replace(manifest, memory=memory, quantisation=cost)
         return write_kit(out, manifest, files)
 
 
@@ -226,49 +230,6 @@ def _class_names(classes: Sequence[str] | None, count: int) -> tuple[str, ...]:
     return names
 
 
-def _manifest(
-    network: nn.Module,
-    graphs: Graphs,
-    noise: tuple[NoiseSpec, ...],
-    classes: tuple[str, ...],
-    classifier: ClassifierSpec,
-    batch: int,
-    size: int,
-    label_smoothing: float,
-) -> Manifest:
-    models = {"features": graphs.features, "step": graphs.step, "predict": graphs.predict}
-    memory, flops = {}, {}
-    for name, model in models.items():
-        if model is not None:
-            sizes = {"N": 1 if name == "features" else batch, "classes": len(classes)}
-            if name == "step":
-                given = {"images", "features", "labels", *(spec.name for spec in noise)}
-                recompute_from_parameters(model, sizes, frozenset(given))
-            memory[name] = order_for_memory(model, sizes)
-            if name == "step":
-                leave_large_plain(model, sizes)
-            flops[name] = graph_flops(model, sizes)
-    described: Any = network
-    return Manifest(
-        version=pocketune.__version__,
-        network=_network_description(described),
-        method=_method_description(described),
-        classes=classes,
-        size=size,
-        mean=described.normalization.mean,
-        std=described.normalization.std,
-        batch=batch,
-        label_smoothing=label_smoothing,
-        features=graphs.features_shape,
-        parameters=_specs(trained_parameters(network)),
-        statistics=_specs(running_statistics(network)),
-        noise=noise,
-        classifier=classifier,
-        memory=memory,
-        flops=flops,
-    )
-
-
 def _store_weights(graphs: Graphs, *, calibrated: bool) -> bool:
     """Store the graphs' rounded weights in 8 bits; whether there are any.
 
@@ -278,34 +239,6 @@ def _store_weights(graphs: Graphs, *, calibrated: bool) -> bool:
     if graphs.features is not None and not calibrated:
         models.append(graphs.features)
     return sum(store_as_int8(model) for model in models) > 0
-
-
-def _quantise(
-    features: onnx.ModelProto,
-    calibration: Calibration,
-    exact: onnx.ModelProto | None,
-    manifest: Manifest,
-) -> Manifest:
-    """Quantise the frozen part in place; returns the manifest that goes with it."""
-    quantised, cost = quantise_features(features, calibration, exact)
-    features.CopyFrom(quantised)
-    memory = {**manifest.memory, "features": fused_peak(features, {"N": 1})}
-    return replace(manifest, memory=memory, quantisation=cost)
-
-
-def _network_description(network: Any) -> dict[str, Any]:
-    """A network of ours can be built again from it; of a foreign one it is the name alone."""
-    config = getattr(network, "config", None)
-    return config.to_dict() if config is not None else {"name": type(network).__name__}
-
-
-def _method_description(network: Any) -> dict[str, Any]:
-    method = getattr(network, "method", None)
-    return method_to_dict(method) if method is not None else {"name": "custom"}
-
-
-def _specs(tensors: Mapping[str, Tensor]) -> tuple[TensorSpec, ...]:
-    return tuple(TensorSpec(name, tuple(tensor.shape)) for name, tensor in tensors.items())
 
 
 def _write_files(graphs: Graphs, network: nn.Module, folder: Path) -> dict[str, bytes | Path]:
