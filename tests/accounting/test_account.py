@@ -71,6 +71,14 @@ def test_the_table_shows_the_total_and_names_the_worst_block(full: Account, by: 
     assert f"the worst block is {full.worst_block.name}." in text
 
 
+def test_images_of_one_channel() -> None:
+    kept = []
+    for channels in (1, 3):
+        network = nn.Sequential(nn.Conv2d(channels, 4, 3), nn.Flatten(), nn.Linear(144, 2))
+        kept.append(account(network, batch=2, size=8, channels=channels).kept_bytes)
+    assert kept[1] - kept[0] == 4 * 2 * (3 - 1) * 8 * 8  # the images
+
+
 @pytest.mark.parametrize(("optimizer", "slots"), [("adam", 2), ("adamw", 2), ("sgd", 1)])
 def test_optimizers(optimizer: str, slots: int) -> None:
     memory = account(small(), batch=2, size=32, optimizer=optimizer).peak.memory
@@ -137,6 +145,7 @@ class Fourier(nn.Module):
     ("network", "options", "said"),
     [
         (small, {"batch": 0}, "batch=0 must be a whole number of at least 1"),
+        (small, {"channels": 0}, "channels=0 must be a whole number of at least 1"),
         (small, {"size": 1.5}, "size=1.5 must be a whole number"),
         (small, {"optimizer": "lion"}, "unknown optimizer 'lion': choose one of adam, adamw, sgd"),
         (lambda: small().requires_grad_(False), {}, "nothing in this network is trained"),

@@ -79,6 +79,14 @@ def test_table_3_without_that_quirk(method, printed, computed):
     assert total == pytest.approx(printed, rel=1.5e-3)
 
 
+def test_smaller_images_and_batches_take_less():
+    network = mobiletl_network(PROXYLESS, classes=100)
+    whole = published_flops(network, "mobiletl", batch=8, size=224).forward
+    assert published_flops(network, "mobiletl", batch=4).forward == whole / 2
+    quarter = published_flops(network, "mobiletl", size=112).forward
+    assert whole / 4 < quarter < whole / 3  # the classifier and its like stay as they are
+
+
 def test_table_3_mobiletl():
     total = published_flops(mobiletl_network(PROXYLESS, classes=100), FITTED).total / 1e6
     assert round(total, 3) == 7_699.059  # the paper: 7,699.0

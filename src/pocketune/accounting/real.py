@@ -59,7 +59,7 @@ def account(
         >>> result.worst_block.name, result.kept_bytes
         ('features.2', 41348)
     """
-    _check(network, batch, size, optimizer)
+    _check(network, batch, size, channels, optimizer)
     slots, flops_an_element = OPTIMIZERS[optimizer]
     step = record_step(network, batch=batch, size=size, channels=channels)
     moments = timeline(step.events, step.roles, _resident(network, slots), step.given)
@@ -81,8 +81,8 @@ def _name(network: nn.Module) -> str:
     return str(getattr(config, "name", type(network).__name__))
 
 
-def _check(network: nn.Module, batch: int, size: int, optimizer: str) -> None:
-    check_positive(batch=batch, size=size)
+def _check(network: nn.Module, batch: int, size: int, channels: int, optimizer: str) -> None:
+    check_positive(batch=batch, size=size, channels=channels)
     if optimizer not in OPTIMIZERS:
         raise PocketuneError(
             f"unknown optimizer {optimizer!r}: choose one of {', '.join(OPTIMIZERS)}"

@@ -33,9 +33,9 @@ _SPARKS = "▁▂▃▄▅▆▇█"
 _LINE = 72
 
 
-def render(account: Account, *, by: str = "block", width: int = 100) -> str:
+def render(account: Account, *, by: str = "block") -> str:
     """The account as text, without colours."""
-    console = Console(width=width)
+    console = Console(width=100)
     with console.capture() as captured:
         console.print(report(account, by=by))
     return captured.get().rstrip()

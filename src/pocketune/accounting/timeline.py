@@ -51,12 +51,6 @@ class Memory:
         """All of it."""
         return sum(self.by_category().values())
 
-    @property
-    def transient(self) -> int:
-        """What a step allocates: all but parameters, statistics and the optimizer's state."""
-        resident = self.trained_parameters + self.frozen_parameters + self.statistics
-        return self.total - resident - self.optimizer
-
     def by_category(self) -> dict[str, int]:
         """Bytes by the names of the attributes."""
         return {field.name: getattr(self, field.name) for field in fields(self)}

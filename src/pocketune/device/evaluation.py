@@ -8,7 +8,7 @@ import numpy as np
 
 from pocketune.data import Batch, ImageDataset, Loader, Skipped, load_splits
 from pocketune.device.checkpoint import LAST, Checkpoint
-from pocketune.device.engine import Engine, EngineFactory
+from pocketune.device.engine import Engine
 from pocketune.device.model import Model, StrPath, as_model
 from pocketune.device.onnx_engine import OnnxEngine
 from pocketune.device.results import AttributeEvaluation, Evaluation
@@ -20,8 +20,6 @@ TOP = 5
 def evaluate(
     model: Model | StrPath,
     photos: StrPath | None = None,
-    *,
-    engine: EngineFactory = OnnxEngine,
 ) -> Evaluation | AttributeEvaluation:
     """Classify labelled photos, or tell their attributes, and count.
 
@@ -30,7 +28,6 @@ def evaluate(
         photos: A folder of class folders, a CSV of file and label or of file and attributes, or a
             .zip of either. Where they come divided, those that validate; else all of them. None
             for the photos that the run itself has held back.
-        engine: What computes.
 
     Returns:
         An ``AttributeEvaluation`` where the model tells attributes.
@@ -45,7 +42,7 @@ def evaluate(
     manifest = model.kit.manifest
     loader = Loader(dataset, size=manifest.size, batch=manifest.batch, train=False)
     count = _count_attributes if manifest.has_attributes else _count_classes
-    result = count(engine(model.kit, model.state), loader.epoch(0), model.classes)
+    result = count(OnnxEngine(model.kit, model.state), loader.epoch(0), model.classes)
     if not result.images:
         raise PocketuneError(f"{dataset.root} has no readable photo to evaluate")
     return replace(result, skipped=(*skipped, *loader.skipped))

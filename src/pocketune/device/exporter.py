@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 
 from pocketune.device import runtime
-from pocketune.device.engine import EngineFactory
 from pocketune.device.manifest import FEATURES, PREDICT
 from pocketune.device.model import Model, StrPath, as_model
 from pocketune.device.onnx_engine import OnnxEngine
@@ -22,9 +21,7 @@ TOLERANCE = 1e-4
 _CHECKED_IMAGES = 3
 
 
-def export(
-    model: Model | StrPath, out: StrPath = "model.onnx", *, engine: EngineFactory = OnnxEngine
-) -> Path:
+def export(model: Model | StrPath, out: StrPath = "model.onnx") -> Path:
     """Write ``images`` (N, S, S, 3) uint8 to ``logits`` (N, classes) float32 as one ONNX file.
 
     The trained values are constants of the graph, and the normalisation of pixels is part of it.
@@ -36,7 +33,6 @@ def export(
     Args:
         model: The folder of a run, or a kit.
         out: The file to write or replace.
-        engine: What the file is compared with.
 
     Returns:
         The file's path.
@@ -56,7 +52,7 @@ def export(
                 stream.write(content)
                 stream.flush()
                 os.fsync(stream.fileno())
-            _check(file, model, engine)
+            _check(file, model)
             file.replace(out)
     except OSError as error:
         raise PocketuneError(f"{out} cannot be written: {error.strerror or error}") from error
@@ -91,11 +87,11 @@ def _merged(model: Model) -> bytes:
         raise PocketuneError(f"the kit {kit.path} cannot be exported: {error}") from error
 
 
-def _check(file: Path, model: Model, engine: EngineFactory) -> None:
+def _check(file: Path, model: Model) -> None:
     side = model.kit.manifest.size
     shape = (_CHECKED_IMAGES, side, side, 3)
     images = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
-    expected = engine(model.kit, model.state).predict(images)
+    expected = OnnxEngine(model.kit, model.state).predict(images)
     quantisation = model.kit.manifest.quantisation
     integers = quantisation is not None and quantisation.activations == 8
     try:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pocketune.data import Loader, Skipped, open_images, unlabelled
-from pocketune.device.engine import Engine, EngineFactory
+from pocketune.device.engine import Engine
 from pocketune.device.losses import LOSSES
 from pocketune.device.model import Model, StrPath, as_model
 from pocketune.device.onnx_engine import OnnxEngine
@@ -72,7 +72,6 @@ def predict(
     paths: StrPath | Iterable[StrPath],
     *,
     top: int | None = None,
-    engine: EngineFactory = OnnxEngine,
 ) -> Iterator[Prediction | Skipped]:
     """Classify images, or tell their attributes, a batch at a time.
 
@@ -87,7 +86,6 @@ def predict(
         paths: Image files, and folders and .zips of them; or one of these.
         top: How many classes or attributes to name for each image, at most all of them; 5
             classes, and all attributes, where not given.
-        engine: What computes.
 
     Returns:
         A result for each image, in the order of the paths, computed while it is iterated over,
@@ -106,7 +104,7 @@ def predict(
     images = unlabelled(open_images(map(Path, paths)))
     manifest = model.kit.manifest
     loader = Loader(images, size=manifest.size, batch=manifest.batch, train=False)
-    return _results(engine(model.kit, model.state), loader, model, top)
+    return _results(OnnxEngine(model.kit, model.state), loader, model, top)
 
 
 def _results(

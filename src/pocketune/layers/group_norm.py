@@ -8,8 +8,8 @@ GROUP = 8
 """Channels of a group, where the number of channels allows (TinyTL, section 4.1)."""
 
 
-def group_size(channels: int, largest: int = GROUP) -> int:
-    """Largest number up to `largest` that divides `channels`.
+def group_size(channels: int) -> int:
+    """Largest number up to `GROUP` that divides `channels`.
 
     >>> group_size(96), group_size(42)
     (8, 7)
@@ -18,10 +18,10 @@ def group_size(channels: int, largest: int = GROUP) -> int:
         PocketuneError: if only 1 does. A norm over single channels would make the same map of
             every image where a map has one pixel.
     """
-    size = next(size for size in range(min(largest, channels), 0, -1) if channels % size == 0)
+    size = next(size for size in range(min(GROUP, channels), 0, -1) if channels % size == 0)
     if size == 1:
         raise PocketuneError(
-            f"{channels} channels cannot be divided into groups of 2 to {largest}; use "
+            f"{channels} channels cannot be divided into groups of 2 to {GROUP}; use "
             "norm='batch' and no lite residual modules (lite_residual=False, patches='none')"
         )
     return size

@@ -74,10 +74,10 @@ class ConvNormActivation(nn.Sequential):
         super().__init__(*layers)
 
 
-def make_divisible(channels: float, divisor: int = 8) -> int:
-    """Nearest multiple of `divisor`, and never more than 10 % below `channels`.
+def make_divisible(channels: float) -> int:
+    """Nearest multiple of 8, and never more than 10 % below `channels`.
 
     The rule of TensorFlow's slim networks, which MobileNetV2 and V3 are defined with.
     """
-    rounded = max(divisor, int(channels + divisor / 2) // divisor * divisor)
-    return rounded if rounded >= 0.9 * channels else rounded + divisor
+    rounded = max(8, int(channels + 4) // 8 * 8)
+    return rounded if rounded >= 0.9 * channels else rounded + 8

@@ -152,10 +152,6 @@ class Context:
         """Reshape an ONNX tensor; at most one entry is -1."""
         return self.builder.add("Reshape", name, self.builder.constant(torch.tensor(shape).numpy()))
 
-    def node_value(self, node: fx.Node, plain: str) -> Value:
-        """A value with the shape of a traced node."""
-        return Value(shape_of(node), plain=plain)
-
 
 def shape_of(node: fx.Node) -> tuple[int, ...]:
     """Shape of a traced node's tensor."""
