@@ -18,7 +18,7 @@ like are then free); every other module needs one. Subclasses inherit rules.
 """
 
 from collections import ChainMap
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, ParamSpec, TypeVar
 
 from torch import nn
@@ -66,6 +66,15 @@ class Rules(Generic[P, Cost]):
             return rule
 
         return register
+
+    def of(self, calls: Iterable[Call]) -> Iterator[tuple[Call, Callable[P, Cost]]]:
+        """Each call with its rule; calls of what only calls others are left out.
+
+        Raises:
+            PocketuneError: as `find`.
+        """
+        found = ((call, self.find(call)) for call in calls)
+        return ((call, rule) for call, rule in found if rule is not None)
 
     def find(self, call: Call) -> Callable[P, Cost] | None:
         """The rule for a call; None for a module that only calls others.

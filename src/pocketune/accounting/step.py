@@ -21,11 +21,12 @@ from pocketune.accounting.record import LOSS, Event, Operation, Recorder
 from pocketune.accounting.timeline import Role
 from pocketune.errors import PocketuneError
 
-_DATA_DEPENDENT = (
+DATA_DEPENDENT = (
     DataDependentOutputException,
     DynamicOutputShapeException,
     GuardOnDataDependentSymNode,
 )
+"""What PyTorch raises where a forward pass on fake tensors asks for the value of one."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,7 @@ def _explained(network: nn.Module, shape: tuple[int, ...]) -> Iterator[None]:
     name = type(network).__name__
     try:
         yield
-    except _DATA_DEPENDENT as error:
+    except DATA_DEPENDENT as error:
         raise PocketuneError(
             f"{name} cannot be accounted for: its forward pass decides by the values of a tensor, "
             "so that its memory depends on the images"

@@ -12,24 +12,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-)
 from torch.func import functional_call
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.overrides import TorchFunctionMode
 
+from pocketune.accounting.step import DATA_DEPENDENT
 from pocketune.compiler.loss import step_loss
 from pocketune.errors import PocketuneError
 from pocketune.networks import normalize
-
-_DATA_DEPENDENT = (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    GuardOnDataDependentSymNode,
-)
 
 
 @dataclass(frozen=True)
@@ -120,7 +110,7 @@ def _trace(
             module = make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)(
                 tensors, *inputs.values()
             )
-        except _DATA_DEPENDENT as error:
+        except DATA_DEPENDENT as error:
             raise PocketuneError(
                 f"{type(network).__name__} cannot be compiled: its forward pass decides by the "
                 "values of a tensor, which a graph of fixed operators cannot"

@@ -1,6 +1,6 @@
 """Convolution whose kernel is not trained."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -27,13 +27,35 @@ class FrozenConv2d(nn.Conv2d):
         return frozen
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        y: Tensor
         if input.requires_grad or (bias is not None and bias.requires_grad):
-            numbers = (self.stride, self.padding, self.dilation, self.groups)
-            y = _FrozenConvolution.apply(input, weight, bias, *numbers)  # type: ignore[no-untyped-call]
-        else:
-            y = super()._conv_forward(input, weight, bias)
+            return frozen_convolution(self, input, bias, _as_it_is, weight)
+        y: Tensor = super()._conv_forward(input, weight, bias)
         return y
+
+
+def frozen_convolution(
+    conv: nn.Conv2d,
+    x: Tensor,
+    bias: Tensor | None,
+    kernel: Callable[..., Tensor],
+    *stored: Tensor,
+) -> Tensor:
+    """The map of a convolution of `conv`'s shape, which keeps nothing but what is stored anyway.
+
+    Args:
+        conv: what gives stride, padding, dilation and groups.
+        x: the map that comes in.
+        bias: may be trained.
+        kernel: makes the kernel of what is stored, for each pass anew.
+        stored: what the kernel is stored as.
+    """
+    numbers = (conv.stride, conv.padding, conv.dilation, conv.groups)
+    y: Tensor = _FrozenConvolution.apply(x, bias, numbers, kernel, *stored)  # type: ignore[no-untyped-call]
+    return y
+
+
+def _as_it_is(weight: Tensor) -> Tensor:
+    return weight
 
 
 class _FrozenConvolution(torch.autograd.Function):
@@ -43,26 +65,24 @@ class _FrozenConvolution(torch.autograd.Function):
     def forward(
         ctx: Any,
         x: Tensor,
-        weight: Tensor,
         bias: Tensor | None,
-        stride: tuple[int, ...],
-        padding: tuple[int, ...],
-        dilation: tuple[int, ...],
-        groups: int,
+        numbers: tuple[Any, ...],
+        kernel: Callable[..., Tensor],
+        *stored: Tensor,
     ) -> Any:
-        ctx.save_for_backward(weight)
-        ctx.size, ctx.numbers = x.shape[2:], (stride, padding, dilation, groups)
-        return functional.conv2d(x, weight, bias, stride, padding, dilation, groups)
+        ctx.save_for_backward(*stored)
+        ctx.size, ctx.numbers, ctx.kernel = x.shape[2:], numbers, kernel
+        return functional.conv2d(x, kernel(*stored), bias, *numbers)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
-        (weight,) = ctx.saved_tensors
         x_gradient = bias_gradient = None
         if ctx.needs_input_grad[0]:
-            x_gradient = input_gradient(gradient, weight, ctx.size, *ctx.numbers)
-        if ctx.needs_input_grad[2]:
+            kernel = ctx.kernel(*ctx.saved_tensors)
+            x_gradient = input_gradient(gradient, kernel, ctx.size, *ctx.numbers)
+        if ctx.needs_input_grad[1]:
             bias_gradient = gradient.sum((0, 2, 3))
-        return x_gradient, None, bias_gradient, None, None, None, None
+        return x_gradient, bias_gradient, *(None,) * (len(ctx.needs_input_grad) - 2)
 
 
 def input_gradient(

@@ -1,12 +1,9 @@
 """Convolution whose frozen kernel is stored in 8 bits."""
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-from pocketune.layers.frozen_conv import input_gradient
+from pocketune.layers.frozen_conv import frozen_convolution
 from pocketune.layers.same_shape import same_shape
 from pocketune.layers.uint8 import Uint8
 
@@ -69,49 +66,15 @@ class QuantisedConv2d(nn.Conv2d):
         weight: Tensor,  # noqa: ARG002 - it is None, as PyTorch's own forward passes it on
         bias: Tensor | None,
     ) -> Tensor:
-        numbers = (self.stride, self.padding, self.dilation, self.groups)
-        y: Tensor = _QuantisedConvolution.apply(  # type: ignore[no-untyped-call]
-            input, self.weight_int8, self.weight_scale, bias, *numbers
+        return frozen_convolution(
+            self, input, bias, _dequantise, self.weight_int8, self.weight_scale
         )
-        return y
 
 
 def count_int8_weights(network: nn.Module) -> int:
     """Weights that are stored in 8 bits: buffers, and so not among the parameters."""
     layers = (m for m in network.modules() if isinstance(m, QuantisedConv2d))
     return sum(layer.weight_int8.numel() for layer in layers)
-
-
-class _QuantisedConvolution(torch.autograd.Function):
-    """Brings the kernel to float for each pass; the input's gradient asks for no input."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        whole: Tensor,
-        scale: Tensor,
-        bias: Tensor | None,
-        stride: tuple[int, ...],
-        padding: tuple[int, ...],
-        dilation: tuple[int, ...],
-        groups: int,
-    ) -> Any:
-        ctx.save_for_backward(whole, scale)
-        ctx.size, ctx.numbers = x.shape[2:], (stride, padding, dilation, groups)
-        return functional.conv2d(
-            x, _dequantise(whole, scale), bias, stride, padding, dilation, groups
-        )
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:
-        x_gradient = bias_gradient = None
-        if ctx.needs_input_grad[0]:
-            weight = _dequantise(*ctx.saved_tensors)
-            x_gradient = input_gradient(gradient, weight, ctx.size, *ctx.numbers)
-        if ctx.needs_input_grad[3]:
-            bias_gradient = gradient.sum((0, 2, 3))
-        return x_gradient, None, None, bias_gradient, None, None, None, None
 
 
 def _dequantise(whole: Tensor, scale: Tensor) -> Tensor:

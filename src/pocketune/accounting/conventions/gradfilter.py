@@ -52,9 +52,7 @@ class GradientFilterMemory:
 
     def measure(self, walk: Walk, batch: int = 1) -> PublishedMemory:
         """Memory of a step of `batch` samples."""
-        costs = (
-            (call, rule(call)) for call in walk.calls if (rule := MEMORY.find(call)) is not None
-        )
+        costs = ((call, rule(call)) for call, rule in MEMORY.of(walk.calls))
         return all_saved(self.name, along(costs), batch=batch)
 
 
@@ -66,11 +64,7 @@ class GradientFilterFlops:
 
     def count(self, walk: Walk, batch: int = 1) -> PublishedFlops:
         """FLOPs of the backward pass of `batch` samples."""
-        costs = (
-            (call, rule(call, batch))
-            for call in walk.calls
-            if (rule := FLOPS.find(call)) is not None
-        )
+        costs = ((call, rule(call, batch)) for call, rule in FLOPS.of(walk.calls))
         return total(self.name, costs, batch=batch)
 
 

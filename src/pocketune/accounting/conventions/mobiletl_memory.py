@@ -41,11 +41,7 @@ class MobileTLMemory:
 
     def measure(self, walk: Walk, batch: int = 8) -> PublishedMemory:
         """Memory of a step of `batch` samples."""
-        costs = (
-            (call, rule(call, call.gradient_in))
-            for call in walk.calls
-            if (rule := RULES.find(call)) is not None
-        )
+        costs = ((call, rule(call, call.gradient_in)) for call, rule in RULES.of(walk.calls))
         return at_peak(
             self.name, along(costs), parameter_bytes=tinytl.parameter_bytes(walk), batch=batch
         )

@@ -32,11 +32,7 @@ class MobileTLStored:
 
     def measure(self, walk: Walk, batch: int = 8) -> PublishedMemory:
         """Stored activations of `batch` samples."""
-        costs = (
-            (call, rule(call, call.gradient_in))
-            for call in walk.calls
-            if (rule := RULES.find(call)) is not None
-        )
+        costs = ((call, rule(call, call.gradient_in)) for call, rule in RULES.of(walk.calls))
         return all_saved(self.name, along(costs), batch=batch)
 
 

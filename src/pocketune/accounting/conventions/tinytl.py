@@ -53,11 +53,7 @@ class TinyTLMemory:
     def measure(self, walk: Walk, batch: int = 8) -> PublishedMemory:
         """Memory of a step of `batch` samples."""
         masks = trains_more_than_classifier(walk) if self.masks is None else self.masks
-        costs = (
-            (call, rule(call, masks))
-            for call in shifted(walk.calls)
-            if (rule := RULES.find(call)) is not None
-        )
+        costs = ((call, rule(call, masks)) for call, rule in RULES.of(shifted(walk.calls)))
         return at_peak(
             self.name,
             along(costs, shortcuts=self.shortcuts),
