@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -12,13 +12,6 @@ from pocketune.cli.author import author_half
 from pocketune.cli.expand import expand
 from pocketune.cli.options import Followed, NetworkOptions
 from pocketune.cli.usage import refuse_beside_file
-
-if TYPE_CHECKING:
-    from torch import nn
-
-
-TEACHES = 1000
-"""Classes of a network that begins from published weights and follows a teacher: ImageNet's."""
 
 
 @expand
@@ -100,31 +93,19 @@ def retrain(
         from pocketune.methods import TinyTL
         from pocketune.networks import create_network, load_network
         from pocketune.networks.recorded import recorded_classes
-        from pocketune.pruning.retraining import Recipe
-        from pocketune.pruning.retraining import retrain as retrain_network
+        from pocketune.pruning import Recipe
+        from pocketune.pruning import retrain as retrain_network
+        from pocketune.pruning.teacher import IMAGENET_CLASSES, load_teacher
 
-    student: nn.Module
     if Path(network).is_file():
         refuse_beside_file(context, network)
         student = load_network(network)
     else:
-        weights = network_options.weights
-        student = create_network(
-            network,
-            classes=(recorded_classes(weights) or TEACHES) if teacher else len(dataset.classes),
-            **asdict(network_options),
-        )
-    whole = None
-    if teacher is not None:
-        options = student.config.to_dict()  # type: ignore[operator, union-attr]
-        for changed in ("hidden", "branches"):
-            options.pop(changed, None)
-        options["classes"] = recorded_classes(teacher) or TEACHES
-        whole = create_network(
-            **options,
-            weights=teacher,
-            normalization=student.normalization,  # type: ignore[arg-type]
-        )
+        classes = len(dataset.classes)
+        if teacher is not None:
+            classes = recorded_classes(network_options.weights) or IMAGENET_CLASSES
+        student = create_network(network, classes=classes, **asdict(network_options))
+    whole = None if teacher is None else load_teacher(teacher, student)
     if lite_residual:
         student = TinyTL().insert_modules(student)
     losses = retrain_network(
