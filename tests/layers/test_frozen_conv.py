@@ -68,6 +68,17 @@ def test_a_trained_bias_below_which_nothing_is_trained() -> None:
     torch.testing.assert_close(gradient, torch.full((4,), 18.0))
 
 
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_kernel_that_is_unfrozen_is_trained(bias: bool) -> None:
+    conv = nn.Conv2d(3, 4, 3, bias=bias).requires_grad_(False)
+    frozen = FrozenConv2d.from_convolution(conv).requires_grad_(True)
+    x = torch.randn(2, 3, 5, 5, requires_grad=True)
+    wanted = [x, *frozen.parameters()]
+    upstream = torch.randn(2, 4, 3, 3)
+    found = torch.autograd.grad(frozen(x), wanted, upstream)
+    torch.testing.assert_close(found, torch.autograd.grad(conv(x), wanted, upstream))
+
+
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
 def test_the_memory_format_stays(memory_format: torch.memory_format) -> None:
     conv = nn.Conv2d(4, 6, 3, padding=1).requires_grad_(False).to(memory_format=memory_format)

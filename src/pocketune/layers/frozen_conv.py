@@ -14,7 +14,8 @@ class FrozenConv2d(nn.Conv2d):
     """`nn.Conv2d` with a frozen kernel, which alone the gradient of the input needs.
 
     Kept for the backward pass: 0 bits an element. PyTorch's own convolution keeps its input
-    whether or not its kernel is trained. A bias may be trained.
+    whether or not its kernel is trained. A bias may be trained. Once its kernel requires a gradient
+    it is PyTorch's own.
 
     Padding is given in numbers and filled with zeros.
     """
@@ -27,7 +28,8 @@ class FrozenConv2d(nn.Conv2d):
         return frozen
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        if input.requires_grad or (bias is not None and bias.requires_grad):
+        reached = input.requires_grad or (bias is not None and bias.requires_grad)
+        if reached and not weight.requires_grad:
             return frozen_convolution(self, input, bias, _as_it_is, weight)
         y: Tensor = super()._conv_forward(input, weight, bias)
         return y
