@@ -131,10 +131,19 @@ def test_refuses_what_would_need_the_gradient_of_every_element() -> None:
     with pytest.raises(PocketuneError, match="an activation behind an activation"):
         activated.activated(nn.ReLU())
     with pytest.raises(PocketuneError, match="a norm behind an activation"):
-        FrozenBatchNorm2d(4)(activated)
+        FrozenBatchNorm2d(4).requires_grad_(False)(activated)
     with pytest.raises(PocketuneError, match="a sum behind an activation"):
         pooled_map() + activated
     with pytest.raises(PocketuneError, match="a gradient of its own"):
         pooled_map() + torch.zeros(1, 4, 6, 6, requires_grad=True)
     with pytest.raises(PocketuneError, match="a sum of maps with Patches"):
         pooled_map(patch=2) + pooled_map(patch=3)
+
+
+def test_a_norm_whose_scale_is_unfrozen_is_refused() -> None:
+    """The carrier holds no values, of which the scale's gradient would be made."""
+    norm = FrozenBatchNorm2d(4)
+    with pytest.raises(PocketuneError, match=r"FrozenBatchNorm2d\(4, eps=1e-05\) requires a grad"):
+        norm(pooled_map())
+    norm.weight.requires_grad_(False)
+    assert isinstance(norm(pooled_map()), PooledMap)

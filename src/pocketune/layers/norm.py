@@ -61,8 +61,12 @@ class FrozenBatchNorm2d(nn.Module):
         return frozen.train(norm.training)
 
     def forward(self, x: Tensor | PooledMap) -> Tensor | PooledMap:
-        """(N, features, H, W) -> (N, features, H, W), and a `PooledMap` where it is given one."""
-        x = x.through(self._affine) if isinstance(x, PooledMap) else self._affine(x)
+        """(N, features, H, W) -> (N, features, H, W), and a `PooledMap` where it is given one.
+
+        Raises:
+            PocketuneError: if it is given one, and the scale has been unfrozen.
+        """
+        x = self._pooled(x) if isinstance(x, PooledMap) else self._affine(x)
         for module in self.children():
             x = module(x)
         return x
@@ -72,6 +76,15 @@ class FrozenBatchNorm2d(nn.Module):
         shift = self.bias - self.running_mean * scale
         # one pass, and autograd keeps x for the scale's gradient only
         return torch.addcmul(shift.view(1, -1, 1, 1), x, scale.view(1, -1, 1, 1))
+
+    def _pooled(self, x: PooledMap) -> PooledMap:
+        if self.weight.requires_grad:
+            raise PocketuneError(
+                f"the scale of FrozenBatchNorm2d({self.extra_repr()}) requires a gradient, and the "
+                "convolution before it hands on that of patches alone: adapt the network by a "
+                "method that trains it, or set passes_pooled=False on the layers of filter_chains"
+            )
+        return x.through(self._affine)
 
     def extra_repr(self) -> str:
         """Features and eps, for `repr`."""
