@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from pocketune.errors import PocketuneError, check_positive
 from pocketune.layers.bits import is_channels_last
+from pocketune.layers.first_order import first_order
 from pocketune.layers.int8_patches import from_int8, in_int8, to_int8
 from pocketune.layers.patch_gradients import input_gradient, kernel_gradient
 from pocketune.layers.patch_rules import ALIGNMENTS, Filter, Geometry, convolution_geometry
@@ -57,7 +58,7 @@ class FilteredConv2d(nn.Conv2d):
     between (`passes_pooled`, set by `pocketune.surgery.chain_filters`): it then returns a
     `PooledMap`, and the other layer keeps the slopes of that besides.
 
-    The state dict is that of `nn.Conv2d`.
+    The state dict is that of `nn.Conv2d`. Second derivatives are refused.
 
     Attributes:
         passes_pooled: whether it returns a `PooledMap` where gradients are recorded.
@@ -206,6 +207,7 @@ class _FilteredConv(torch.autograd.Function):
         return y, y.new_zeros(()).expand(*y.shape[:2], *filter.output.count)
 
     @staticmethod
+    @first_order
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         call: _Call = ctx.call
         taps, sums, scale, slopes = ctx.saved_tensors
