@@ -15,6 +15,7 @@ from pocketune.surgery import (
     disable_inplace,
     freeze_batch_norms,
     freeze_convolutions,
+    make_contiguous,
     quantise_frozen,
     quantised,
     swap,
@@ -91,6 +92,7 @@ class Plan:
             use_lean_layers(network)
         freeze_convolutions(network)
         disable_inplace(network)
+        make_contiguous(network)
         if frozen_bits == 8:
             quantise_frozen(network)
         network.filter_chains = chain_filters(network)  # type: ignore[assignment]

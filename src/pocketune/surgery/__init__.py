@@ -15,6 +15,7 @@ from pocketune.surgery.freeze import (
     separate_batch_norms,
     train_only,
 )
+from pocketune.surgery.group_norm import make_contiguous
 from pocketune.surgery.lean import use_lean_layers
 from pocketune.surgery.prune import prune
 from pocketune.surgery.quantise import (
@@ -43,6 +44,7 @@ __all__ = [
     "freeze_convolutions",
     "in_float",
     "input_formats",
+    "make_contiguous",
     "masked_activations",
     "observe_formats",
     "parameters_under",
