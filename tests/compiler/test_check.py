@@ -9,7 +9,7 @@ import onnx
 import pytest
 import torch
 from onnx import numpy_helper
-from torch import nn
+from torch import Tensor, nn
 
 from pocketune.compiler import CompileError, compile
 from pocketune.compiler import kit as kit_module
@@ -17,8 +17,10 @@ from pocketune.compiler.check import check_engine
 from pocketune.compiler.graphs import Graphs, build_graphs
 from pocketune.compiler.noise import supply_noise
 from pocketune.compiler.torch_engine import TorchEngine
+from pocketune.compiler.trace import check_norms
 from pocketune.device.engine import Gradients
-from pocketune.methods import BiasAndLast, FullFineTune, TopBlocks, adapt
+from pocketune.errors import PocketuneError
+from pocketune.methods import BiasAndLast, FullFineTune, LastLayer, TopBlocks, adapt
 from pocketune.networks import Normalization
 
 from .networks import BATCH, CLASSES, SIZE, tiny
@@ -97,6 +99,35 @@ def test_the_networks_own_values_stay(network: nn.Module) -> None:
     check_engine(engine, network, classes=CLASSES, noise=noise, steps=1, **SETTINGS)
     for name, tensor in network.state_dict().items():
         assert torch.equal(tensor, before[name])
+
+
+class Drifts(nn.Module):
+    """Counts its steps in a buffer, by which it predicts; no kit has that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.seen += 1
+            return x
+        return x * (1 + self.seen)
+
+
+def test_a_buffer_that_only_pytorch_changes_is_no_rounding(tmp_path: Path) -> None:
+    network = tiny()
+    network.pool = nn.Sequential(Drifts(), network.pool)
+    with pytest.raises(CompileError, match="after step 5: predictions is off by"):
+        compile(adapt(network, LastLayer()), tmp_path / "kit", **SETTINGS)
+
+
+def test_running_statistics_that_a_kit_would_not_update_are_refused(tmp_path: Path) -> None:
+    network = tiny()
+    network.pool = nn.Sequential(nn.InstanceNorm2d(4, track_running_stats=True), network.pool)
+    with pytest.raises(PocketuneError, match=r"pool\.0 is a InstanceNorm2d with running statist"):
+        compile(adapt(network, LastLayer()), tmp_path / "kit", **SETTINGS)
+    check_norms(nn.InstanceNorm2d(4))
 
 
 def corrupt(model: onnx.ModelProto) -> None:

@@ -25,7 +25,7 @@ from pocketune.compiler.liveness import fused_peak
 from pocketune.compiler.noise import supply_noise
 from pocketune.compiler.optimise import optimise
 from pocketune.compiler.quantise import quantise_features
-from pocketune.compiler.trace import running_statistics, trained_parameters
+from pocketune.compiler.trace import check_norms, running_statistics, trained_parameters
 from pocketune.device.kit import Kit
 from pocketune.device.kit_writer import check_place, write_kit
 from pocketune.device.losses import BINARY_CROSS_ENTROPY, CROSS_ENTROPY, LOSSES
@@ -177,6 +177,7 @@ def _check_arguments(
             "the network was calibrated to compute in PyTorch; compile the adapted one, and give "
             "calibration= for a kit that computes in 8 bits"
         )
+    check_norms(network)
     check_positive(batch=batch, size=size)
     if batch == 1 and running_statistics(network):
         warnings.warn(

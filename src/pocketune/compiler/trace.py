@@ -19,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 from pocketune.accounting.step import DATA_DEPENDENT
 from pocketune.compiler.loss import step_loss
 from pocketune.errors import PocketuneError
+from pocketune.layers import FrozenBatchNorm2d
 from pocketune.networks import normalize
 
 
@@ -49,6 +50,22 @@ def running_statistics(network: nn.Module) -> dict[str, Tensor]:
         if isinstance(module, nn.BatchNorm2d)
         for statistic in ("running_mean", "running_var")
     }
+
+
+def check_norms(network: nn.Module) -> None:
+    """Refuse running statistics that a compiled step would not update.
+
+    Raises:
+        PocketuneError: naming the norm.
+    """
+    for name, module in network.named_modules():
+        known = isinstance(module, (nn.BatchNorm2d, FrozenBatchNorm2d))
+        if getattr(module, "running_mean", None) is not None and not known:
+            raise PocketuneError(
+                f"{name} is a {type(module).__name__} with running statistics, which a compiled "
+                "step does not update: build the network with BatchNorm2d, or with a norm that "
+                "has none"
+            )
 
 
 def trace_step(
