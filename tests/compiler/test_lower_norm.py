@@ -45,6 +45,19 @@ def tensors_of(
     return [x, w, leaf(channels, seed=2), leaf(channels, seed=3), mean, var, g]
 
 
+@pytest.mark.parametrize("training", [True, False])
+@LAYOUTS
+def test_of_vectors(training: bool, rows_max_pixels: int) -> None:
+    def step(x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor) -> list[Tensor]:
+        y = F.batch_norm(x, mean, var, weight, bias, training, MOMENTUM, EPS)
+        return [y, *torch.autograd.grad(y, [x, weight, bias], x.square())]
+
+    _, _, *per_channel, _ = tensors_of(4, 5, (1, 1))
+    tensors = [leaf(4, 5), *per_channel]
+    statistics = (3, 4) if training else ()
+    check_function(step, tensors, (), rows_max_pixels, 1e-4, statistics)
+
+
 def of_values(tensors: list[Tensor], values: Tensor | float) -> list[Tensor]:
     """The norm's input is `values`: they replace `x`, and nothing is added."""
     with torch.no_grad():

@@ -21,6 +21,7 @@ from pocketune.compiler.loss import step_loss
 from pocketune.errors import PocketuneError
 from pocketune.layers import FrozenBatchNorm2d
 from pocketune.networks import normalize
+from pocketune.surgery import BatchNorm
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ def running_statistics(network: nn.Module) -> dict[str, Tensor]:
     return {
         f"{module_name}.{statistic}": getattr(module, statistic)
         for module_name, module in network.named_modules()
-        if isinstance(module, nn.BatchNorm2d)
+        if isinstance(module, BatchNorm)
         for statistic in ("running_mean", "running_var")
     }
 
@@ -59,11 +60,11 @@ def check_norms(network: nn.Module) -> None:
         PocketuneError: naming the norm.
     """
     for name, module in network.named_modules():
-        known = isinstance(module, (nn.BatchNorm2d, FrozenBatchNorm2d))
+        known = isinstance(module, (BatchNorm, FrozenBatchNorm2d))
         if getattr(module, "running_mean", None) is not None and not known:
             raise PocketuneError(
                 f"{name} is a {type(module).__name__} with running statistics, which a compiled "
-                "step does not update: build the network with BatchNorm2d, or with a norm that "
+                "step does not update: build the network with batch norms, or with a norm that "
                 "has none"
             )
 

@@ -12,7 +12,7 @@ from pocketune.layers.frozen_conv import FrozenConv2d
 from pocketune.layers.group_norm import GroupNorm
 from pocketune.layers.integer_conv import IntegerConv2d, computes_integers
 from pocketune.layers.lite_residual import LiteResidual
-from pocketune.layers.norm import FrozenBatchNorm2d
+from pocketune.layers.norm import FrozenBatchNorm1d, FrozenBatchNorm2d
 from pocketune.layers.pooled_map import SLOPES, PooledActivation, PooledMap
 from pocketune.layers.program import ProgramModule
 from pocketune.layers.quantised_conv import QuantisedConv2d, round_to_int8
@@ -22,6 +22,7 @@ from pocketune.layers.weight_standardization import StandardizedConv2d, standard
 __all__ = [
     "SLOPES",
     "FilteredConv2d",
+    "FrozenBatchNorm1d",
     "FrozenBatchNorm2d",
     "FrozenConv2d",
     "GroupNorm",

@@ -39,7 +39,7 @@ class FrozenBatchNorm2d(nn.Module):
         self.register_buffer("running_var", torch.ones(features))
 
     @classmethod
-    def from_batch_norm(cls, norm: nn.BatchNorm2d) -> "FrozenBatchNorm2d":
+    def from_batch_norm(cls, norm: nn.BatchNorm1d | nn.BatchNorm2d) -> "FrozenBatchNorm2d":
         """Take over the tensors of a batch norm (the same objects, not copies).
 
         Modules inside `norm` (timm's `BatchNormAct2d` has a dropout and an activation) keep their
@@ -61,7 +61,7 @@ class FrozenBatchNorm2d(nn.Module):
         return frozen.train(norm.training)
 
     def forward(self, x: Tensor | PooledMap) -> Tensor | PooledMap:
-        """(N, features, H, W) -> (N, features, H, W), and a `PooledMap` where it is given one.
+        """(N, features, ...) -> the same shape, and a `PooledMap` where it is given one.
 
         Raises:
             PocketuneError: if it is given one, and the scale has been unfrozen.
@@ -75,14 +75,15 @@ class FrozenBatchNorm2d(nn.Module):
         scale = self.weight * (self.running_var + self.eps).rsqrt()
         shift = self.bias - self.running_mean * scale
         # one pass, and autograd keeps x for the scale's gradient only
-        return torch.addcmul(shift.view(1, -1, 1, 1), x, scale.view(1, -1, 1, 1))
+        shape = (1, -1, *(1,) * (x.dim() - 2))
+        return torch.addcmul(shift.view(shape), x, scale.view(shape))
 
     def _pooled(self, x: PooledMap) -> PooledMap:
         if self.weight.requires_grad:
             raise PocketuneError(
-                f"the scale of FrozenBatchNorm2d({self.extra_repr()}) requires a gradient, and the "
-                "convolution before it hands on that of patches alone: adapt the network by a "
-                "method that trains it, or set passes_pooled=False on the layers of filter_chains"
+                f"the scale of {self} requires a gradient, and the convolution before it hands on "
+                "that of patches alone: adapt the network by a method that trains it, or set "
+                "passes_pooled=False on the layers of filter_chains"
             )
         return x.through(self._affine)
 
@@ -95,3 +96,7 @@ class FrozenBatchNorm2d(nn.Module):
     ) -> None:
         state_dict.pop(f"{prefix}num_batches_tracked", None)
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+
+
+class FrozenBatchNorm1d(FrozenBatchNorm2d):
+    """The same in the place of an `nn.BatchNorm1d`, as classifiers have it."""

@@ -146,8 +146,8 @@ def adapt(network: nn.Module, method: Method, *, frozen_bits: int | None = None)
 
     The copy has `method`, settled, as an attribute besides those that `network` has. Parameters
     that are not trained have `requires_grad=False`, batch norms that are not trained are
-    `FrozenBatchNorm2d`, and activations do not work in place. A `SyncBatchNorm` that is trained
-    becomes a `BatchNorm2d`, with the statistics of its own process.
+    `FrozenBatchNorm2d` or `FrozenBatchNorm1d`, and activations do not work in place. A
+    `SyncBatchNorm` that is trained becomes a `BatchNorm2d`, with the statistics of its own process.
 
     Args:
         network: what is adapted.

@@ -27,7 +27,8 @@ CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 class Anatomy:
     """A whole network; every string is a module path as in `named_modules()`.
 
-    `classifier` holds all that is trained as "the classifier"; its last layer gives the logits.
+    `classifier` holds all that is trained as "the classifier", norms between its layers too; its
+    last layer gives the logits.
     """
 
     stem: tuple[Layer, ...]
@@ -64,8 +65,7 @@ def anatomy(network: nn.Module) -> Anatomy:
     _refuse_unknown_blocks(network, blocks)
     before, after = _around(network, blocks)
     head = [layer for layer in conv_layers(after) if layer.norm is not None]
-    fused = {layer.path for layer in head}
-    classifier = tuple(path for path, module in after if _weighs(module) and path not in fused)
+    classifier = _classifier(after, {path for layer in head for path in (layer.path, layer.norm)})
     if not classifier:
         raise PocketuneError(f"{type(network).__name__} has no classifier behind its last block")
     return Anatomy(
@@ -118,6 +118,18 @@ def _refuse_unknown_blocks(network: nn.Module, blocks: tuple[Block, ...]) -> Non
 
 def _within(path: str, block: Block | None) -> bool:
     return block is not None and f"{path}.".startswith(f"{block.name}.")
+
+
+def _classifier(after: list[tuple[str, nn.Module]], head: set[str | None]) -> tuple[str, ...]:
+    """Paths from the first to the last layer with weights of what has parameters."""
+    rest = [(path, module) for path, module in after if path not in head]
+    places = [place for place, (_, module) in enumerate(rest) if _weighs(module)]
+    between = rest[min(places, default=0) : max(places, default=-1) + 1]
+    return tuple(path for path, module in between if _weighs(module) or _has_own(module))
+
+
+def _has_own(module: nn.Module) -> bool:
+    return next(module.parameters(recurse=False), None) is not None
 
 
 def _weighs(module: nn.Module) -> bool:

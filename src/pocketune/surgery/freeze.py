@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable
 from torch import nn
 
 from pocketune.errors import PocketuneError
-from pocketune.layers import FrozenBatchNorm2d, FrozenConv2d
+from pocketune.layers import FrozenBatchNorm1d, FrozenBatchNorm2d, FrozenConv2d
 from pocketune.networks.conv import SameConv2d
 from pocketune.surgery.swap import swap
 
@@ -14,13 +14,15 @@ class FrozenSameConv2d(FrozenConv2d, SameConv2d):
     """`SameConv2d` with a frozen kernel: keeps nothing for the backward pass."""
 
 
+BatchNorm = nn.BatchNorm1d | nn.BatchNorm2d
+
 FROZEN_CONVOLUTIONS = {nn.Conv2d: FrozenConv2d, SameConv2d: FrozenSameConv2d}
 """What takes the place of which convolution; others stay as they are."""
 
 
-def batch_norms(network: nn.Module) -> dict[str, nn.BatchNorm2d]:
+def batch_norms(network: nn.Module) -> dict[str, BatchNorm]:
     """The batch norms of a network by name, frozen ones left out."""
-    return {name: m for name, m in network.named_modules() if isinstance(m, nn.BatchNorm2d)}
+    return {name: m for name, m in network.named_modules() if isinstance(m, BatchNorm)}
 
 
 def separate_batch_norms(network: nn.Module) -> None:
@@ -59,7 +61,7 @@ def train_only(network: nn.Module, trained: Collection[str]) -> None:
 
 
 def freeze_batch_norms(network: nn.Module, keep: Collection[str]) -> None:
-    """Make a `FrozenBatchNorm2d` of every batch norm not in `keep`, in place."""
+    """Make a `FrozenBatchNorm2d` or `1d` of every batch norm not in `keep`, in place."""
     frozen = [name for name in batch_norms(network) if name not in keep]
     swap(network, dict.fromkeys(frozen, _freeze))
 
@@ -109,5 +111,6 @@ def _freeze_convolution(conv: nn.Module) -> nn.Module:
 
 
 def _freeze(norm: nn.Module) -> nn.Module:
-    assert isinstance(norm, nn.BatchNorm2d)
-    return FrozenBatchNorm2d.from_batch_norm(norm)
+    assert isinstance(norm, BatchNorm)
+    frozen = FrozenBatchNorm1d if isinstance(norm, nn.BatchNorm1d) else FrozenBatchNorm2d
+    return frozen.from_batch_norm(norm)

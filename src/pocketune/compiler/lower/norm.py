@@ -4,6 +4,8 @@ The runtime's own node for training makes output, mean and variance in one go, i
 the input: the mean of squares less the square of the mean would cancel in float32.
 """
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import fx
@@ -18,6 +20,15 @@ aten = torch.ops.aten
 
 @lowers(aten.native_batch_norm.default)
 def _batch_norm(
+    context: Context, node: fx.Node, x: Value, *arguments: Any
+) -> tuple[Value, Value, Value]:
+    if x.is_map:
+        return _of_map(context, node, x, *arguments)
+    y, mean, inverse = _of_map(context, node, _as_map(context, x), *arguments)
+    return _as_matrix(context, y), mean, inverse
+
+
+def _of_map(
     context: Context,
     node: fx.Node,
     x: Value,
@@ -53,6 +64,16 @@ def _batch_norm(
 
 @lowers(aten.native_batch_norm_backward.default)
 def _batch_norm_backward(
+    context: Context, node: fx.Node, g: Value, x: Value, *arguments: Any
+) -> tuple[Value | None, Value | None, Value | None]:
+    if x.is_map:
+        return _gradients_of_map(context, node, g, x, *arguments)
+    maps = _as_map(context, g), _as_map(context, x)
+    of_x, of_weight, of_bias = _gradients_of_map(context, node, *maps, *arguments)
+    return None if of_x is None else _as_matrix(context, of_x), of_weight, of_bias
+
+
+def _gradients_of_map(
     context: Context,
     node: fx.Node,
     g: Value,
@@ -91,6 +112,16 @@ def _batch_norm_backward(
         weight_gradient if needed[1] else None,
         total if needed[2] else None,
     )
+
+
+def _as_map(context: Context, x: Value) -> Value:
+    """A matrix (N, C) as a map of one pixel."""
+    return Value((*x.shape, 1, 1), rows=context.plain(x))
+
+
+def _as_matrix(context: Context, x: Value) -> Value:
+    """And back."""
+    return Value(x.shape[:2], plain=context.rows(x))
 
 
 def _per_channel(context: Context, value: Value) -> Value:
