@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from torch import nn
 
 from pocketune.methods.method import Method
-from pocketune.methods.parts import classifier, head_and_classifier, top_blocks
+from pocketune.methods.parts import classifier, head_and_classifier, norms, top_blocks
 from pocketune.methods.plan import Plan
 from pocketune.methods.registry import register_method
-from pocketune.surgery import batch_norms, parameters_under
+from pocketune.surgery import parameters_under
 
 
 @register_method("full")
@@ -34,12 +34,14 @@ class LastLayer(Method):
 @register_method("norm")
 @dataclass(frozen=True)
 class NormAndLast(Method):
-    """Train scale and shift of every batch norm, and the classifier."""
+    """Train scale and shift of every norm, and the classifier.
+
+    Batch norms use the batch's statistics then; group, layer and instance norms have none.
+    """
 
     def plan(self, network: nn.Module) -> Plan:
         """Scales, shifts and the classifier."""
-        norms = parameters_under(network, batch_norms(network))
-        return Plan.training(network, norms | classifier(network))
+        return Plan.training(network, norms(network) | classifier(network))
 
 
 @register_method("bias")

@@ -5,7 +5,7 @@ from torch import nn
 from pocketune.errors import PocketuneError
 from pocketune.networks import anatomy
 from pocketune.networks.blocks import Block
-from pocketune.networks.modules import is_convolution
+from pocketune.networks.modules import is_convolution, is_norm
 from pocketune.surgery import parameters_under
 
 
@@ -47,6 +47,15 @@ def head_and_classifier(network: nn.Module) -> frozenset[str]:
     parts = anatomy(network)
     head = (name for layer in parts.head for name in (layer.conv, layer.norm) if name)
     return parameters_under(network, (*head, *parts.classifier))
+
+
+def norms(network: nn.Module) -> frozenset[str]:
+    """Names of the scales and shifts of norms, whatever they normalise over."""
+    return parameters_under(network, (n for n, m in network.named_modules() if _normalises(m)))
+
+
+def _normalises(module: nn.Module) -> bool:
+    return is_norm(module) or isinstance(module, (nn.LayerNorm, nn.RMSNorm))
 
 
 def classifier(network: nn.Module) -> frozenset[str]:
