@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pocketune.layers.bits import is_channels_last, mask_gradient, pack_between, pack_nonnegative
+from pocketune.layers.recorded import is_recorded
 
 
 class SignedReLU(nn.Module):
@@ -55,8 +56,7 @@ class MaskedReLU(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Any shape -> the same shape and memory format."""
-        y: Tensor = _Masked.apply(x, float("inf"))  # type: ignore[no-untyped-call]
-        return y
+        return _masked(x, float("inf"))
 
 
 class MaskedReLU6(nn.Module):
@@ -67,13 +67,27 @@ class MaskedReLU6(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Any shape -> the same shape and memory format."""
-        y: Tensor = _Masked.apply(x, 6.0)  # type: ignore[no-untyped-call]
-        return y
+        return _masked(x, 6.0)
 
 
 def _signed(x: Tensor, activation: Any) -> Tensor:
-    y: Tensor = _Signed.apply(x, activation)  # type: ignore[no-untyped-call]
+    y: Tensor = (_Signed.apply if is_recorded(x) else _plain)(x, activation)
     return y
+
+
+def _plain(x: Tensor, activation: Any) -> Any:
+    return activation(x)
+
+
+def _masked(x: Tensor, high: float) -> Tensor:
+    if not is_recorded(x):
+        return _clamped(x, high)
+    y: Tensor = _Masked.apply(x, high)  # type: ignore[no-untyped-call]
+    return y
+
+
+def _clamped(x: Tensor, high: float) -> Tensor:
+    return functional.relu(x) if high == float("inf") else functional.hardtanh(x, 0.0, high)
 
 
 class _Signed(torch.autograd.Function):
@@ -84,7 +98,7 @@ class _Signed(torch.autograd.Function):
         ctx.channels_last = is_channels_last(x)
         if ctx.needs_input_grad[0]:
             ctx.save_for_backward(pack_nonnegative(x, ctx.channels_last))
-        return activation(x)
+        return _plain(x, activation)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
@@ -100,7 +114,7 @@ class _Masked(torch.autograd.Function):
         ctx.channels_last = is_channels_last(x)
         if ctx.needs_input_grad[0]:
             ctx.save_for_backward(pack_between(x, 0.0, high, ctx.channels_last))
-        return functional.relu(x) if high == float("inf") else functional.hardtanh(x, 0.0, high)
+        return _clamped(x, high)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:

@@ -30,6 +30,7 @@ from pocketune.layers.patches import (
     patch_sum,
 )
 from pocketune.layers.pooled_map import PooledMap
+from pocketune.layers.recorded import is_recorded
 from pocketune.layers.same_shape import same_shape
 
 Filtered = TypeVar("Filtered", bound="FilteredConv2d")
@@ -118,6 +119,8 @@ class FilteredConv2d(nn.Conv2d):
 
     def _conv_forward(self, x: Any, weight: Tensor, bias: Tensor | None) -> Any:
         """Of a tensor or a `PooledMap`, to either."""
+        if isinstance(x, Tensor) and not is_recorded(x, weight, bias):
+            return super()._conv_forward(x, weight, bias)
         padding = self.padding
         if isinstance(padding, str) or self.padding_mode != "zeros":
             mode = "constant" if self.padding_mode == "zeros" else self.padding_mode
@@ -132,7 +135,7 @@ class FilteredConv2d(nn.Conv2d):
             self.groups,
             ALIGNMENTS[self.alignment](geometry, self.patch),
             before.patches if before else None,
-            self.passes_pooled and torch.is_grad_enabled(),
+            self.passes_pooled,
             self.bits == 8,
         )
         result = _FilteredConv.apply(  # type: ignore[no-untyped-call]

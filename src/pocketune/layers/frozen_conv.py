@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from pocketune.layers.recorded import is_recorded
 from pocketune.layers.same_shape import same_shape
 
 
@@ -28,8 +29,7 @@ class FrozenConv2d(nn.Conv2d):
         return frozen
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        reached = input.requires_grad or (bias is not None and bias.requires_grad)
-        if reached and not weight.requires_grad:
+        if is_recorded(input, bias) and not weight.requires_grad:
             return frozen_convolution(self, input, bias, _as_it_is, weight)
         y: Tensor = super()._conv_forward(input, weight, bias)
         return y

@@ -108,4 +108,5 @@ class LiteResidual(nn.Module):
 
 def _pool(x: Tensor) -> Tensor:
     """Means of 2x2 pixels; a side of one pixel stays."""
-    return F.avg_pool2d(x, [min(side, 2) for side in x.shape[2:]])
+    # in a trace sides are tensors, which no pooling takes
+    return F.avg_pool2d(x, [int(min(side, 2)) for side in x.shape[2:]])

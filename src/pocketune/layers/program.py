@@ -86,7 +86,8 @@ class ProgramModule(nn.Module):
     def forward(self, x: Tensor, size: Sequence[int] | None = None) -> Tensor:
         """(N, inputs, H, W) -> (N, outputs, *size), H and W by `stride` where no size is given."""
         size = [-(-side // self.stride) for side in x.shape[2:]] if size is None else list(size)
-        y: Tensor = F.avg_pool2d(x, [min(side, self.window) for side in x.shape[2:]])
+        # in a trace sides are tensors, which no pooling takes
+        y: Tensor = F.avg_pool2d(x, [int(min(side, self.window)) for side in x.shape[2:]])
         y = self.activation(self.norm1(self.conv1(y)))
         y = self.norm2(self.conv2(y))
         return y if list(y.shape[2:]) == size else F.interpolate(y, size, mode="bilinear")

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from pocketune.layers.frozen_conv import frozen_convolution
+from pocketune.layers.recorded import is_recorded
 from pocketune.layers.same_shape import same_shape
 from pocketune.layers.uint8 import Uint8
 
@@ -66,6 +67,9 @@ class QuantisedConv2d(nn.Conv2d):
         weight: Tensor,  # noqa: ARG002 - it is None, as PyTorch's own forward passes it on
         bias: Tensor | None,
     ) -> Tensor:
+        if not is_recorded(input, bias):
+            y: Tensor = super()._conv_forward(input, self.dequantise(), bias)
+            return y
         return frozen_convolution(
             self, input, bias, _dequantise, self.weight_int8, self.weight_scale
         )

@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pocketune.layers.recorded import is_recorded
+
 EPS = 1e-5
 
 
@@ -15,8 +17,7 @@ class _Standardize(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, weight: Tensor) -> Tensor:
         ctx.save_for_backward(weight)
-        centred, deviation = _moments(weight)
-        return centred / (deviation + EPS)
+        return _standardized(weight)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
@@ -38,6 +39,11 @@ class _Standardize(torch.autograd.Function):
 _TINY = 1e-20
 
 
+def _standardized(weight: Tensor) -> Tensor:
+    centred, deviation = _moments(weight)
+    return centred / (deviation + EPS)
+
+
 def _moments(weight: Tensor) -> tuple[Tensor, Tensor]:
     """Filters less their means, and their standard deviations with Bessel's correction."""
     centred = weight - weight.mean((1, 2, 3), keepdim=True)
@@ -56,6 +62,8 @@ def standardize(weight: Tensor) -> Tensor:
     (Qiao et al., Micro-Batch Training with Batch-Channel Normalization and Weight
     Standardization, 2019, section 4.2). A filter of equal weights becomes 0.
     """
+    if not is_recorded(weight):
+        return _standardized(weight)
     result: Tensor = _Standardize.apply(weight)  # type: ignore[no-untyped-call]
     return result
 

@@ -1,0 +1,52 @@
+"""Adapted networks that predict are made of PyTorch's own operators, for exports and traces."""
+
+import io
+
+import onnx
+import pytest
+import torch
+from torch import Tensor, nn
+
+from pocketune.methods import adapt, create_method, list_methods
+from pocketune.networks import create_network
+
+from .examples import example_method
+
+NAME = "mobilenet_v2"
+METHODS = [example_method(name, NAME) for name in list_methods()]
+METHODS += [create_method("blocks") + create_method("gradfilter", layers="trained", bits=8)]
+IMAGES = torch.randn(1, 3, 64, 64)
+
+
+@pytest.fixture(params=METHODS, ids=str)
+def adapted(request: pytest.FixtureRequest) -> nn.Module:
+    network = create_network(NAME, width=0.35, classes=3)
+    return adapt(network, request.param).eval()
+
+
+@torch.no_grad()
+def expected(network: nn.Module) -> Tensor:
+    scores: Tensor = network(IMAGES)
+    return scores
+
+
+def test_export(adapted: nn.Module) -> None:
+    with torch.no_grad():
+        program = torch.export.export(adapted, (IMAGES,))
+    operators = {str(node.target) for node in program.graph.nodes}
+    assert not [name for name in operators if "pocketune" in name]
+    torch.testing.assert_close(program.module()(IMAGES), expected(adapted))
+
+
+def test_trace(adapted: nn.Module) -> None:
+    with torch.no_grad():
+        traced = torch.jit.trace(adapted, IMAGES)
+    assert "PythonOp" not in str(traced.inlined_graph)
+    torch.testing.assert_close(traced(IMAGES), expected(adapted))
+
+
+def test_onnx(adapted: nn.Module) -> None:
+    file = io.BytesIO()
+    torch.onnx.export(adapted, (IMAGES,), file, dynamo=False)
+    domains = {node.domain for node in onnx.load_from_string(file.getvalue()).graph.node}
+    assert domains == {""}
