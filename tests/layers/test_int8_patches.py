@@ -4,6 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pocketune.layers import FilteredConv2d
 from pocketune.layers.int8_patches import from_int8, in_int8, to_int8
 
 
@@ -38,3 +39,13 @@ def test_bfloat16_is_rounded_in_float32() -> None:
         assert ((found - x.float()).abs() <= scale / 2 * (1 + 1e-5)).all()
         assert in_int8(x).dtype == torch.bfloat16
         torch.testing.assert_close(in_int8(x), found.bfloat16())
+
+
+def test_an_empty_batch() -> None:
+    conv = FilteredConv2d(3, 4, 3, padding=1, bits=8)
+    x = torch.empty(0, 3, 6, 6, requires_grad=True)
+    y = conv(x)
+    assert y.shape == (0, 4, 6, 6)
+    of_x, of_weight = torch.autograd.grad(y.sum(), [x, conv.weight])
+    assert of_x.shape == x.shape
+    assert not of_weight.any()

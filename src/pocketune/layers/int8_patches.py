@@ -17,7 +17,9 @@ from pocketune.layers.quantised_conv import LARGEST
 
 @register_operator("int8_scale(Tensor x) -> Tensor")
 def int8_scale(x: Tensor) -> Tensor:
-    """`max |x| / 127`, () of any shape, in float32 at least; 1 where x is zero."""
+    """`max |x| / 127`, () of any shape, in float32 at least; 1 where x is zero or empty."""
+    if x.numel() == 0:
+        return _wide(x).new_ones(())
     scale = _wide(x).abs().amax() / LARGEST
     return torch.where(scale == 0, torch.ones_like(scale), scale)
 
