@@ -121,6 +121,15 @@ class FilteredConv2d(nn.Conv2d):
         """Of a tensor or a `PooledMap`, to either."""
         if isinstance(x, Tensor) and not is_recorded(x, weight, bias):
             return super()._conv_forward(x, weight, bias)
+        if isinstance(x, Tensor) and x.dim() == 3:  # one map without its batch is not handed on
+            y = self._filter(x.unsqueeze(0), weight, bias, pooled=False)
+            assert isinstance(y, Tensor)
+            return y.squeeze(0)
+        return self._filter(x, weight, bias, pooled=self.passes_pooled)
+
+    def _filter(
+        self, x: Any, weight: Tensor, bias: Tensor | None, *, pooled: bool
+    ) -> Tensor | PooledMap:
         padding = self.padding
         if isinstance(padding, str) or self.padding_mode != "zeros":
             mode = "constant" if self.padding_mode == "zeros" else self.padding_mode
@@ -135,14 +144,15 @@ class FilteredConv2d(nn.Conv2d):
             self.groups,
             ALIGNMENTS[self.alignment](geometry, self.patch),
             before.patches if before else None,
-            self.passes_pooled,
+            pooled,
             self.bits == 8,
         )
-        result = _FilteredConv.apply(  # type: ignore[no-untyped-call]
+        result: Any = _FilteredConv.apply(  # type: ignore[no-untyped-call]
             value, carrier, slopes, weight, bias, call
         )
-        if not call.pooled:
-            return result
+        if not pooled:
+            y: Tensor = result
+            return y
         y, carrier = result
         return PooledMap(y, carrier, call.filter.output)
 

@@ -73,7 +73,7 @@ class _FrozenConvolution(torch.autograd.Function):
         *stored: Tensor,
     ) -> Any:
         ctx.save_for_backward(*stored)
-        ctx.size, ctx.numbers, ctx.kernel = x.shape[2:], numbers, kernel
+        ctx.size, ctx.numbers, ctx.kernel = x.shape[-2:], numbers, kernel
         return functional.conv2d(x, kernel(*stored), bias, *numbers)
 
     @staticmethod
@@ -83,7 +83,7 @@ class _FrozenConvolution(torch.autograd.Function):
             kernel = ctx.kernel(*ctx.saved_tensors)
             x_gradient = input_gradient(gradient, kernel, ctx.size, *ctx.numbers)
         if ctx.needs_input_grad[1]:
-            bias_gradient = gradient.sum((0, 2, 3))
+            bias_gradient = gradient.sum((0, 2, 3) if gradient.dim() == 4 else (1, 2))
         return x_gradient, bias_gradient, *(None,) * (len(ctx.needs_input_grad) - 2)
 
 
@@ -104,7 +104,7 @@ def input_gradient(
     reached = [  # by the windows; a stride may leave rows and columns over at the end
         (outputs - 1) * s - 2 * p + d * (k - 1) + 1
         for outputs, s, p, d, k in zip(
-            gradient.shape[2:], stride, padding, dilation, weight.shape[2:], strict=True
+            gradient.shape[-2:], stride, padding, dilation, weight.shape[2:], strict=True
         )
     ]
     left = [whole - covered for whole, covered in zip(size, reached, strict=True)]
