@@ -10,6 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.parameter import is_lazy
 
 from pocketune.errors import PocketuneError
+from pocketune.networks.copies import kept_tensors
 
 
 def fake_copy(network: nn.Module, mode: FakeTensorMode) -> nn.Module:
@@ -30,6 +31,8 @@ def fake_copy(network: nn.Module, mode: FakeTensorMode) -> nn.Module:
                     "a batch of images first"
                 )
             copies[id(tensor)] = _fake(tensor)
+        for tensor in kept_tensors(network):
+            copies.setdefault(id(tensor), _fake(tensor))
         return copy.deepcopy(network, copies)
 
 

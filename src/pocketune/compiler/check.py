@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +22,7 @@ from pocketune.device.noise import draw_noise
 from pocketune.device.optimizer import SGD
 from pocketune.errors import PocketuneError
 from pocketune.networks import normalize
+from pocketune.networks.copies import copy_network
 
 TOLERANCE = 1e-4
 """Largest error of a tensor, as a share of its largest magnitude."""
@@ -169,8 +169,8 @@ def check_engine(
     Raises:
         CompileError: a tensor is off by more; the message names it.
     """
-    exact = Reference(copy.deepcopy(network).double(), label_smoothing)
-    rounding = Reference(copy.deepcopy(network), label_smoothing)
+    exact = Reference(copy_network(network).double(), label_smoothing)
+    rounding = Reference(copy_network(network), label_smoothing)
     rng = np.random.default_rng(0)
     worst = Deviation("loss", 0.0, 1.0)
     for step in range(steps):

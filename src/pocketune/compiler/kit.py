@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import tempfile
 import warnings
@@ -42,6 +41,7 @@ from pocketune.errors import PocketuneError, check_positive
 from pocketune.layers import IntegerConv2d
 from pocketune.methods.frozen_bits import check_frozen_bits
 from pocketune.networks import Normalization, anatomy
+from pocketune.networks.copies import copy_network
 from pocketune.surgery import quantise_frozen
 
 
@@ -90,7 +90,7 @@ def compile(
             argument is out of range, the forward pass cannot be traced, or an operator of the
             network has no lowering.
     """
-    network = copy.deepcopy(network).cpu()
+    network = copy_network(network).cpu()
     if not hasattr(network, "normalization"):
         network.normalization = Normalization.IMAGENET  # type: ignore[assignment]
     _check_arguments(network, out, batch, size, label_smoothing, loss)

@@ -159,14 +159,18 @@ def _network_tensors(network: nn.Module) -> dict[str, Tensor]:
 
 @contextmanager
 def _training_mode(network: nn.Module, training: bool) -> Iterator[None]:
-    """Train or evaluate for a while, then put every module's flag back as it was."""
-    modes = [(module, module.training) for module in network.modules()]
+    """Train or evaluate for a while, then put every module's attributes back as they were.
+
+    A forward pass may note tensors on its modules, which here are none that have values.
+    """
+    before = [(module, {**vars(module)}) for module in network.modules()]
     network.train(training)
     try:
         yield
     finally:
-        for module, training in modes:
-            module.training = training
+        for module, attributes in before:
+            vars(module).clear()
+            vars(module).update(attributes)
 
 
 class _PlainPooling(TorchFunctionMode):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,6 +17,7 @@ from pocketune.methods.parts import convolution
 from pocketune.methods.plan import Plan
 from pocketune.methods.registry import register_method
 from pocketune.networks import anatomy
+from pocketune.networks.copies import copy_network
 from pocketune.networks.modules import is_convolution
 from pocketune.surgery import BRANCH, filter_convolution, parameters_under
 
@@ -98,7 +98,7 @@ class GradientFilter(Method):
         """
         if self.layers not in (TRAINED, AUTO):
             return self
-        adapted = copy.deepcopy(network)
+        adapted = copy_network(network)
         plan.apply(adapted)
         names = tuple(_trained_convolutions(adapted))
         if not names:

@@ -1,6 +1,5 @@
 """The contract of a fine-tuning method."""
 
-import copy
 import itertools
 import warnings
 from abc import ABC, abstractmethod
@@ -13,6 +12,7 @@ from pocketune.errors import PocketuneError
 from pocketune.methods.frozen_bits import resolve_frozen_bits
 from pocketune.methods.plan import MethodConflict, Plan
 from pocketune.networks.batch_norm import is_folded
+from pocketune.networks.copies import copy_network
 from pocketune.surgery import Factory, float_shapes, separate, separate_batch_norms
 
 
@@ -171,7 +171,7 @@ def adapt(network: nn.Module, method: Method, *, frozen_bits: int | None = None)
             f"to both with {earlier} + {method}"
         )
     bits = resolve_frozen_bits(network, frozen_bits, method.frozen_bits)
-    adapted = copy.deepcopy(network)
+    adapted = copy_network(network)
     separate(adapted)
     separate_batch_norms(adapted)
     shapes = float_shapes(adapted)

@@ -1,6 +1,5 @@
 """TinyTL: frozen weights, trained biases and small branches beside the blocks."""
 
-import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -15,6 +14,7 @@ from pocketune.methods.plan import Plan
 from pocketune.methods.registry import register_method
 from pocketune.networks import NetworkConfig, anatomy
 from pocketune.networks.blocks import Block
+from pocketune.networks.copies import copy_network
 from pocketune.networks.modules import is_convolution, main_modules
 from pocketune.surgery import (
     BRANCH,
@@ -142,7 +142,7 @@ class TinyTL(Method):
             )
         if config.branches:
             raise PocketuneError("the network has lite residual modules already; use it as it is")
-        complete = copy.deepcopy(network)
+        complete = copy_network(network)
         add_branches(complete, self._branches(network))
         arguments = {
             name.removesuffix(f".{BRANCH}"): module.arguments()

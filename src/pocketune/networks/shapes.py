@@ -1,11 +1,12 @@
 """Shapes of maps inside a network."""
 
-import copy
 from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from pocketune.networks.copies import copy_network
 
 
 def input_shapes(
@@ -19,7 +20,7 @@ def input_shapes(
         images: N, 3, H and W.
     """
     shapes: dict[str, tuple[int, ...]] = {}
-    probe = copy.deepcopy(network).to("meta").eval()
+    probe = copy_network(network).to("meta").eval()
     for name in names:
 
         def record(_: nn.Module, inputs: tuple[Any, ...], name: str = name) -> None:

@@ -1,6 +1,5 @@
 """Prune the few blocks whose temporary memory sets the peak, and no more than it takes."""
 
-import copy
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -16,6 +15,7 @@ from pocketune.errors import PocketuneError
 from pocketune.layers.group_norm import GroupNorm, group_size
 from pocketune.methods import Method, RepNet, TinyTL, adapt
 from pocketune.networks import NetworkConfig
+from pocketune.networks.copies import copy_network
 from pocketune.networks.hidden import FEWEST, hidden_channels, narrow
 from pocketune.pruning.model import PeakModel
 from pocketune.pruning.profile import MemoryProfile
@@ -113,7 +113,7 @@ def plan_pruning(
     """
     require_unpruned(network)
     method = method or _usual_method(network)
-    shapes = copy.deepcopy(network).to("meta")
+    shapes = copy_network(network).to("meta")
     full = _measure(shapes, {}, method, size)
     before = MemoryProfile.of(full)
     counts = _hidden_counts(shapes, (block.path for block in before.blocks))
@@ -240,7 +240,7 @@ def _measure(
     shapes: nn.Module, counts: dict[str, int], method: Method, size: int
 ) -> PublishedMemory:
     """Memory of the network with so many hidden channels left in some blocks."""
-    narrowed = copy.deepcopy(shapes)
+    narrowed = copy_network(shapes)
     narrow(narrowed, counts)
     return published_memory(adapt(narrowed, method), "repnet", batch=1, size=size)
 

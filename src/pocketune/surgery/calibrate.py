@@ -1,6 +1,5 @@
 """Let the frozen part of an adapted network compute with integers, in eager PyTorch."""
 
-import copy
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import TypeGuard
@@ -21,6 +20,7 @@ from pocketune.networks import anatomy
 from pocketune.networks.anatomy import Anatomy
 from pocketune.networks.blocks import Layer
 from pocketune.networks.conv import SameConv2d
+from pocketune.networks.copies import copy_network
 from pocketune.networks.int8 import QuantisedSameConv2d
 from pocketune.networks.watch import watch_inputs
 from pocketune.surgery.quantise import quantise_frozen
@@ -82,7 +82,7 @@ def calibrate(network: nn.Module, batches: Iterable[Tensor] | None = None) -> nn
     """
     if any(isinstance(module, IntegerConv2d) for module in network.modules()):
         raise PocketuneError("the network is calibrated already; calibrate the adapted one again")
-    calibrated = copy.deepcopy(network)
+    calibrated = copy_network(network)
     quantise_frozen(calibrated)
     body = anatomy(calibrated)
     layers, chained = _follow(calibrated, body)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -13,6 +12,7 @@ from pocketune.errors import PocketuneError
 from pocketune.layers import SLOPES, FilteredConv2d, FrozenBatchNorm2d, PooledActivation
 from pocketune.networks import anatomy
 from pocketune.networks.blocks import Block, Layer
+from pocketune.networks.copies import copy_network
 from pocketune.surgery.swap import swap
 
 Link = tuple[Layer, Layer]
@@ -130,7 +130,7 @@ def _runs(network: nn.Module, links: list[Link]) -> bool:
 
     Some code runs in training alone, such as stochastic depth.
     """
-    probe = copy.deepcopy(network)
+    probe = copy_network(network)
     _apply(probe, links)
     weight = next(probe.parameters())
     try:

@@ -1,6 +1,5 @@
 """Remove hidden channels from blocks: the network becomes a smaller ordinary one."""
 
-import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import chain
@@ -10,6 +9,7 @@ from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
 from pocketune.networks import NetworkConfig
+from pocketune.networks.copies import copy_network
 from pocketune.networks.hidden import FEWEST, hidden_channels, keep_channels, narrow
 from pocketune.networks.watch import watch_inputs
 from pocketune.surgery.importance import rank_channels
@@ -47,7 +47,7 @@ def prune(
         {'features.2': 21}
     """
     _check(network, ratios)
-    pruned = copy.deepcopy(network)
+    pruned = copy_network(network)
     sets = [hidden for block in ratios for hidden in hidden_channels(pruned, block)]
     losing = {}
     for hidden in sets:
@@ -99,7 +99,7 @@ def _try(network: nn.Module, pruned: nn.Module, counts: Mapping[str, int], image
 
 
 def _narrowed(network: nn.Module, channels: Mapping[str, int]) -> nn.Module:
-    narrowed = copy.deepcopy(network)
+    narrowed = copy_network(network)
     narrow(narrowed, channels)
     return narrowed
 

@@ -1,6 +1,5 @@
 """Store frozen kernels in 8 bits, or in float again."""
 
-import copy
 from collections.abc import Iterable
 
 from torch import nn
@@ -8,6 +7,7 @@ from torch import nn
 from pocketune.layers import FrozenConv2d, QuantisedConv2d
 from pocketune.layers.same_shape import same_shape
 from pocketune.networks.conv import SameConv2d
+from pocketune.networks.copies import copy_network
 from pocketune.networks.int8 import QUANTISED, QuantisedSameConv2d
 from pocketune.networks.modules import Factory
 from pocketune.surgery.freeze import FrozenSameConv2d, can_freeze
@@ -51,7 +51,7 @@ def dequantise(network: nn.Module, names: Iterable[str]) -> None:
 
 def in_float(network: nn.Module) -> nn.Module:
     """A copy with kernels of float where the network has some of int8."""
-    copied = copy.deepcopy(network)
+    copied = copy_network(network)
     dequantise(copied, quantised(copied))
     return copied
 
@@ -63,7 +63,7 @@ def float_shapes(network: nn.Module) -> nn.Module:
     """
     if not quantised(network):
         return network
-    shapes = copy.deepcopy(network).to("meta")
+    shapes = copy_network(network).to("meta")
     dequantise(shapes, quantised(shapes))
     return shapes
 
