@@ -4,6 +4,8 @@ from typing import Any, TypeVar
 
 from torch import nn
 
+from pocketune.errors import PocketuneError
+
 Conv = TypeVar("Conv", bound=nn.Conv2d)
 
 
@@ -17,7 +19,11 @@ def same_shape(cls: type[Conv], conv: nn.Conv2d, **options: Any) -> Conv:
         cls: the class of the convolution to make.
         conv: the convolution that it is to be like.
         options: further arguments of `cls`.
+
+    Raises:
+        PocketuneError: if its kernel is computed anew in every step.
     """
+    require_kernel(conv)
     made = cls(
         conv.in_channels,
         conv.out_channels,
@@ -33,3 +39,21 @@ def same_shape(cls: type[Conv], conv: nn.Conv2d, **options: Any) -> Conv:
     )
     made.bias = conv.bias
     return made.train(conv.training)
+
+
+def computes_kernel(conv: nn.Module) -> bool:
+    """Whether a hook makes the kernel of other parameters, as `nn.utils.spectral_norm`'s does."""
+    return "weight" not in conv._parameters
+
+
+def require_kernel(conv: nn.Module) -> None:
+    """Refuse a convolution whose kernel cannot be taken over.
+
+    Raises:
+        PocketuneError: if it is computed anew in every step.
+    """
+    if computes_kernel(conv):
+        raise PocketuneError(
+            f"{conv} computes its kernel anew in every step, and a layer in its place would not: "
+            "remove that first, as torch.nn.utils.remove_spectral_norm and remove_weight_norm do"
+        )

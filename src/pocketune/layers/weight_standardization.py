@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from pocketune.layers.recorded import is_recorded
+from pocketune.layers.same_shape import require_kernel
 
 EPS = 1e-5
 
@@ -80,7 +81,12 @@ class StandardizedConv2d(nn.Conv2d):
 
 
 def standardized(conv: nn.Conv2d) -> nn.Conv2d:
-    """A copy of `conv` whose filters have been standardised once, for one that stays frozen."""
+    """A copy of `conv` whose filters have been standardised once, for one that stays frozen.
+
+    Raises:
+        PocketuneError: if its filters are computed anew in every step.
+    """
+    require_kernel(conv)
     twin = copy.deepcopy(conv)
     with torch.no_grad():
         twin.weight.copy_(standardize(conv.weight))

@@ -6,6 +6,7 @@ from torch import nn
 
 from pocketune.errors import PocketuneError
 from pocketune.layers import FrozenBatchNorm1d, FrozenBatchNorm2d, FrozenConv2d
+from pocketune.layers.same_shape import computes_kernel
 from pocketune.networks.conv import SameConv2d
 from pocketune.surgery.swap import swap
 
@@ -91,7 +92,7 @@ def can_freeze(conv: nn.Module) -> bool:
     """Whether a layer with a fixed kernel can take the place of this convolution."""
     assert isinstance(conv, nn.Conv2d)
     plain = conv.padding_mode == "zeros" and not isinstance(conv.padding, str)
-    return plain and not conv.weight.requires_grad
+    return plain and not computes_kernel(conv) and not conv.weight.requires_grad
 
 
 def _on_its_own(norm: nn.Module) -> nn.Module:

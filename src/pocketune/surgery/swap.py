@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from torch import nn
 
+from pocketune.errors import PocketuneError
 from pocketune.networks.branch import replace_beside_branch
 from pocketune.networks.modules import Factory
 
@@ -18,8 +19,12 @@ def swap(network: nn.Module, factories: Mapping[str, Factory]) -> None:
 
     Raises:
         AttributeError: if there is no module of that name.
+        PocketuneError: of a factory, naming the module.
     """
     for name, factory in factories.items():
         old = network.get_submodule(name)
-        made = replace_beside_branch(old, factory).train(old.training)
+        try:
+            made = replace_beside_branch(old, factory).train(old.training)
+        except PocketuneError as error:
+            raise PocketuneError(f"{name}: {error}") from error
         network.set_submodule(name, made, strict=True)
