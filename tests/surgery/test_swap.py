@@ -1,9 +1,12 @@
 """Putting another module in a module's place."""
 
 import pytest
+import torch
 from torch import nn
 
-from pocketune.surgery import swap
+from pocketune.methods import GradientFilter, LastLayer, Method, MobileTL, adapt
+from pocketune.networks import create_network
+from pocketune.surgery import add_branches, swap
 
 
 def test_swaps_at_any_depth_and_leaves_the_rest() -> None:
@@ -22,6 +25,48 @@ def test_new_module_is_in_the_mode_of_the_old(training: bool) -> None:
     network = nn.Sequential(nn.ReLU().train(training))
     swap(network, {"0": lambda _: nn.ReLU6()})
     assert network[0].training is training
+
+
+def test_hooks_run_around_the_new_module_once() -> None:
+    network = nn.Sequential(nn.Linear(2, 2))
+    ran: list[str] = []
+    old = network[0]
+    old.register_forward_pre_hook(lambda module, x: ran.append("before"))
+    old.register_forward_hook(lambda module, x, y: ran.append("after"))
+    old.register_forward_hook(lambda module, x, named, y: 2 * y, with_kwargs=True)
+    handle = old.register_full_backward_hook(lambda module, of_x, of_y: ran.append("back"))
+    swap(network, {"0": lambda old: nn.Sequential(old, nn.Identity())})
+    x = torch.randn(1, 2, requires_grad=True)
+    y = network(x)
+    y.sum().backward()
+    assert ran == ["before", "after", "back"]
+    torch.testing.assert_close(y, 2 * old(x))
+    handle.remove()
+    network(x).sum().backward()
+    assert ran[3:] == ["before", "after"]
+
+
+def test_a_branch_is_added_once_behind_other_hooks() -> None:
+    network = nn.Sequential(nn.Linear(2, 2, bias=False))
+    network[0].register_forward_hook(lambda module, x, y: 0 * y)
+    add_branches(network, {"0": lambda _: nn.Identity()})
+    swap(network, {"0": lambda old: nn.Sequential(old)})
+    x = torch.randn(1, 2)
+    assert torch.equal(network(x), x)
+
+
+@pytest.mark.parametrize("method", [LastLayer(), GradientFilter(layers=6), MobileTL(2)], ids=str)
+def test_hooks_of_an_adapted_network_stay(method: Method) -> None:
+    network = create_network("mobilenet_v2", width=0.35, classes=3)
+    seen: list[str] = []
+    leaves = [n for n, m in network.named_modules() if next(m.children(), None) is None]
+    for name in leaves:
+        module = network.get_submodule(name)
+        module.register_forward_hook(lambda *_, name=name: seen.append(name))
+    adapted = adapt(network, method)
+    seen.clear()
+    adapted(torch.randn(2, 3, 32, 32))
+    assert sorted(seen) == sorted(leaves)
 
 
 def test_unknown_module_is_an_error_and_nothing_is_added() -> None:

@@ -1,5 +1,6 @@
 """Let another module run beside a block."""
 
+from collections import OrderedDict
 from collections.abc import Mapping
 from itertools import chain
 from typing import Any
@@ -11,6 +12,16 @@ from pocketune.networks.modules import Factory
 
 BRANCH = "branch"
 """Name of the branch inside its block, and so in the state dict."""
+
+_HOOKS = (
+    "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs",
+    "_forward_hooks",
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+    "_backward_pre_hooks",
+    "_backward_hooks",
+)
 
 _IMAGE = "image_to_read"
 
@@ -63,6 +74,23 @@ def replace_beside_branch(block: nn.Module, factory: Factory) -> nn.Module:
     made = factory(block)
     _attach(branch, made)
     return made
+
+
+def move_hooks(block: nn.Module, made: nn.Module) -> None:
+    """Let the hooks of calls of `block`, but for its branch's, run around `made` instead.
+
+    Where `made` calls `block`, they run once.
+    """
+    if made is block:
+        return
+    for kind in _HOOKS:
+        moved, own = vars(block)[kind], vars(made)[kind]
+        for key in [key for key, hook in moved.items() if hook is _add_branch]:
+            del moved[key]
+        moved.update(own)  # those that the branch has just been given come last
+        vars(made)[kind], vars(block)[kind] = moved, OrderedDict()
+    made._is_full_backward_hook = block._is_full_backward_hook
+    block._is_full_backward_hook = None
 
 
 def _attach(branch: nn.Module, block: nn.Module) -> None:

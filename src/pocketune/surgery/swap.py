@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from torch import nn
 
 from pocketune.errors import PocketuneError
-from pocketune.networks.branch import replace_beside_branch
+from pocketune.networks.branch import move_hooks, replace_beside_branch
 from pocketune.networks.modules import Factory
 
 
@@ -15,7 +15,8 @@ def swap(network: nn.Module, factories: Mapping[str, Factory]) -> None:
     Args:
         network: any module.
         factories: by the name of the module to replace, as in `network.named_modules()`. The new
-            module is in training or evaluation mode as the old one was, and has its side branch.
+            module is in training or evaluation mode as the old one was, and has its side branch and
+            the hooks that run when it is called.
 
     Raises:
         AttributeError: if there is no module of that name.
@@ -27,4 +28,5 @@ def swap(network: nn.Module, factories: Mapping[str, Factory]) -> None:
             made = replace_beside_branch(old, factory).train(old.training)
         except PocketuneError as error:
             raise PocketuneError(f"{name}: {error}") from error
+        move_hooks(old, made)
         network.set_submodule(name, made, strict=True)
