@@ -93,12 +93,18 @@ def _clamped(x: Tensor, high: float) -> Tensor:
 class _Signed(torch.autograd.Function):
     """`activation(x)`, differentiated as `max(x, 0)` is, with slope 1 at zero."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor, activation: Any) -> Any:
+    def forward(x: Tensor, activation: Any) -> Any:
+        return _plain(x, activation)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG004
+        x, _ = inputs
         ctx.channels_last = is_channels_last(x)
         if ctx.needs_input_grad[0]:
             ctx.save_for_backward(pack_nonnegative(x, ctx.channels_last))
-        return _plain(x, activation)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
@@ -109,12 +115,18 @@ class _Signed(torch.autograd.Function):
 class _Masked(torch.autograd.Function):
     """`min(max(x, 0), high)`; no gradient at the ends, as in PyTorch."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor, high: float) -> Any:
+    def forward(x: Tensor, high: float) -> Any:
+        return _clamped(x, high)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG004
+        x, high = inputs
         ctx.channels_last = is_channels_last(x)
         if ctx.needs_input_grad[0]:
             ctx.save_for_backward(pack_between(x, 0.0, high, ctx.channels_last))
-        return _clamped(x, high)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
@@ -130,11 +142,16 @@ def _mask(gradient: Tensor, packed: Tensor, channels_last: bool) -> Tensor:
 class _Mask(torch.autograd.Function):
     """`mask_gradient`, which has no autograd of its own: linear, so its gradient is itself."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, gradient: Tensor, packed: Tensor, channels_last: bool) -> Any:
-        ctx.channels_last = channels_last
-        ctx.save_for_backward(packed)
+    def forward(gradient: Tensor, packed: Tensor, channels_last: bool) -> Any:
         return mask_gradient(gradient, packed, channels_last)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG004
+        _, packed, ctx.channels_last = inputs
+        ctx.save_for_backward(packed)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:

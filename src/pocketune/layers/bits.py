@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pocketune.layers.operators import register_operator
+from pocketune.layers.recorded import in_transform
 
 _NUMPY_TYPES = (torch.float16, torch.float32, torch.float64)
 _PLACES = 1 << np.arange(8, dtype=np.uint8)  # of element i of eight: the lowest bit first
@@ -110,7 +111,8 @@ def mask_gradient(gradient: Tensor, packed: Tensor, channels_last: bool) -> Tens
 def is_channels_last(x: Tensor) -> bool:
     """Whether a map is stored as (N, H, W, C) and not as (N, C, H, W) too."""
     return (
-        x.dim() == 4
+        not in_transform()  # `vmap` cannot tell
+        and x.dim() == 4
         and x.is_contiguous(memory_format=torch.channels_last)
         and not x.is_contiguous()
     )

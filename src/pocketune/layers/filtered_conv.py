@@ -185,12 +185,13 @@ class _Call(NamedTuple):
 
 
 class _FilteredConv(torch.autograd.Function):
+    generate_vmap_rule = True
+
     @staticmethod
     def forward(
-        ctx: Any,
         x: Tensor,
         carrier: Tensor | None,  # noqa: ARG004 - only its gradient counts
-        slopes: Tensor | None,
+        slopes: Tensor | None,  # noqa: ARG004 - for the way back
         weight: Tensor,
         bias: Tensor | None,
         call: _Call,
@@ -199,6 +200,14 @@ class _FilteredConv(torch.autograd.Function):
         y = functional.conv2d(
             x, weight, bias, conv.stride, conv.padding, conv.dilation, call.groups
         )
+        if not call.pooled:
+            return y
+        return y, y.new_zeros(()).expand(*y.shape[:2], *filter.output.count)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        x, _, slopes, weight, _, call = inputs
+        filter = call.filter
         needs_x, needs_carrier, _, needs_kernel, *_ = ctx.needs_input_grad
         sums = scale = None
         if needs_kernel:
@@ -213,11 +222,9 @@ class _FilteredConv(torch.autograd.Function):
         )
         ctx.call, ctx.kernel_shape = call, weight.shape
         ctx.channels_last = is_channels_last(x)
-        if not call.pooled:
-            return y
-        ctx.mark_non_differentiable(y)
-        ctx.set_materialize_grads(False)  # no zeros the size of y
-        return y, y.new_zeros(()).expand(*y.shape[:2], *filter.output.count)
+        if call.pooled:
+            ctx.mark_non_differentiable(output[0])
+            ctx.set_materialize_grads(False)  # no zeros the size of y
 
     @staticmethod
     @first_order

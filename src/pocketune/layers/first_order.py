@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
 from pocketune.errors import PocketuneError
+from pocketune.layers.recorded import in_transform
 
 Backward = Callable[..., tuple[Tensor | None, ...]]
 
@@ -21,9 +22,13 @@ def first_order(backward: Backward) -> Backward:
 
     @wraps(backward)
     def once(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        if _is_nested():
+            _refuse()
         with torch.no_grad():
             found = backward(ctx, *gradients)
-        return tuple(map(_refuse_more, found)) if torch.is_grad_enabled() else found
+        if in_transform() or not torch.is_grad_enabled():
+            return found
+        return tuple(map(_refuse_more, found))
 
     return once
 
@@ -46,7 +51,19 @@ class _Refused(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:  # noqa: ARG004
-        raise PocketuneError(
-            "gradients of FilteredConv2d are averages over patches, and have no second "
-            "derivatives: adapt the network by a method without gradient filtering"
-        )
+        _refuse()
+
+
+def _is_nested() -> bool:
+    """Whether a `torch.func.grad`, which always asks for a graph, is inside another."""
+    if not in_transform():
+        return False
+    kinds = [level.key() for level in torch._C._functorch.get_interpreter_stack() or ()]
+    return kinds.count(torch._C._functorch.TransformType.Grad) > 1
+
+
+def _refuse() -> NoReturn:
+    raise PocketuneError(
+        "gradients of FilteredConv2d are averages over patches, and have no second derivatives: "
+        "adapt the network by a method without gradient filtering"
+    )

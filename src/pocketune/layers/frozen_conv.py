@@ -63,18 +63,23 @@ def _as_it_is(weight: Tensor) -> Tensor:
 class _FrozenConvolution(torch.autograd.Function):
     """The input's gradient as a transposed convolution, which asks for no input."""
 
+    generate_vmap_rule = True
+
     @staticmethod
     def forward(
-        ctx: Any,
         x: Tensor,
         bias: Tensor | None,
         numbers: tuple[Any, ...],
         kernel: Callable[..., Tensor],
         *stored: Tensor,
     ) -> Any:
-        ctx.save_for_backward(*stored)
-        ctx.size, ctx.numbers, ctx.kernel = x.shape[-2:], numbers, kernel
         return functional.conv2d(x, kernel(*stored), bias, *numbers)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG004
+        x, _, ctx.numbers, ctx.kernel, *stored = inputs
+        ctx.size = x.shape[-2:]
+        ctx.save_for_backward(*stored)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:

@@ -12,4 +12,11 @@ def is_recorded(*inputs: Tensor | None) -> bool:
     """
     if torch.onnx.is_in_onnx_export():
         return False
+    if in_transform():  # of which tensors do not tell
+        return torch.is_grad_enabled()
     return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)
+
+
+def in_transform() -> bool:
+    """Whether `torch.func.grad`, `vmap` or another transform is at work."""
+    return bool(torch._C._are_functorch_transforms_active())

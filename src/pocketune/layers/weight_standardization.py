@@ -15,10 +15,15 @@ EPS = 1e-5
 class _Standardize(torch.autograd.Function):
     """`(w - mean) / (std + eps)` of each filter; keeps `w`, which is there anyway."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, weight: Tensor) -> Tensor:
-        ctx.save_for_backward(weight)
+    def forward(weight: Tensor) -> Tensor:
         return _standardized(weight)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG004
+        ctx.save_for_backward(*inputs)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
