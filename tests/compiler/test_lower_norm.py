@@ -98,6 +98,21 @@ def test_one_pixel_maps(rows_max_pixels: int) -> None:
     check_function(step, tensors, (), rows_max_pixels, 1e-4, STATISTICS)
 
 
+@pytest.mark.parametrize("shape", [(4, 3), (4, 3, 5)])
+@pytest.mark.parametrize("training", [True, False])
+def test_vectors_as_those_of_a_head(shape: tuple[int, ...], training: bool) -> None:
+    def step(
+        x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor, g: Tensor
+    ) -> list[Tensor]:
+        y = F.batch_norm(x * 2, mean, var, weight, bias, training, MOMENTUM, EPS)
+        return [y, *torch.autograd.grad(y, [x, weight, bias], g)]
+
+    tensors = [leaf(*shape), leaf(3, seed=2), leaf(3, seed=3), torch.zeros(3), torch.ones(3)]
+    tensors.append(leaf(*shape, seed=4, grad=False))
+    statistics = (3, 4) if training else ()
+    check_function(step, tensors, tolerance=1e-4, statistics=statistics)
+
+
 @LAYOUTS
 def test_the_running_variance_is_unbiased(rows_max_pixels: int) -> None:
     tensors = of_values(tensors_of(2, 1, (1, 2)), torch.tensor([1.0, 2, 3, 6]).view(2, 1, 1, 2))

@@ -4,8 +4,6 @@ The runtime's own node for training makes output, mean and variance in one go, i
 the input: the mean of squares less the square of the mean would cancel in float32.
 """
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import fx
@@ -20,15 +18,6 @@ aten = torch.ops.aten
 
 @lowers(aten.native_batch_norm.default)
 def _batch_norm(
-    context: Context, node: fx.Node, x: Value, *arguments: Any
-) -> tuple[Value, Value, Value]:
-    if x.is_map:
-        return _of_map(context, node, x, *arguments)
-    y, mean, inverse = _of_map(context, node, _as_map(context, x), *arguments)
-    return _as_matrix(context, y), mean, inverse
-
-
-def _of_map(
     context: Context,
     node: fx.Node,
     x: Value,
@@ -40,11 +29,13 @@ def _of_map(
     momentum: float,
     eps: float,
 ) -> tuple[Value, Value, Value]:
+    vectors, x = x, _as_map(context, x)
     if not training:
         inverse = _inverse_root(context, running_var, eps)
         centred = elementwise(context, "Sub", [x, _per_channel(context, running_mean)], x.shape)
         scale = elementwise(context, "Mul", [inverse, weight], inverse.shape)
-        return _affine(context, centred, scale, bias), running_mean, inverse
+        y = _affine(context, centred, scale, bias)
+        return _of_shape(context, y, vectors.shape), running_mean, inverse
     # a norm that is called more than once in a step goes on from what the call before left
     names = [argument for argument in node.args[3:5] if isinstance(argument, fx.Node)]
     before = [
@@ -59,21 +50,11 @@ def _of_map(
     ):
         fresh = elementwise(context, "Mul", [new, momentum * correction], new.shape)
         context.statistics[name] = _decayed_sum(context, old, 1 - momentum, fresh)
-    return y, mean, _inverse_root(context, variance, eps)
+    return _of_shape(context, y, vectors.shape), mean, _inverse_root(context, variance, eps)
 
 
 @lowers(aten.native_batch_norm_backward.default)
 def _batch_norm_backward(
-    context: Context, node: fx.Node, g: Value, x: Value, *arguments: Any
-) -> tuple[Value | None, Value | None, Value | None]:
-    if x.is_map:
-        return _gradients_of_map(context, node, g, x, *arguments)
-    maps = _as_map(context, g), _as_map(context, x)
-    of_x, of_weight, of_bias = _gradients_of_map(context, node, *maps, *arguments)
-    return None if of_x is None else _as_matrix(context, of_x), of_weight, of_bias
-
-
-def _gradients_of_map(
     context: Context,
     node: fx.Node,
     g: Value,
@@ -95,6 +76,7 @@ def _gradients_of_map(
         assert isinstance(product, Value)
         return product
 
+    vectors, x, g = x, _as_map(context, x), _as_map(context, g)
     total = channel_sum(context, g)
     centred = elementwise(context, "Sub", [x, _per_channel(context, mean)], x.shape)
     cross = channel_sum(context, elementwise(context, "Mul", [g, centred], x.shape))
@@ -108,20 +90,28 @@ def _gradients_of_map(
         through_statistics = _affine(context, centred, slope, offset)
         input_gradient = elementwise(context, "Add", [input_gradient, through_statistics], x.shape)
     return (
-        input_gradient if needed[0] else None,
+        _of_shape(context, input_gradient, vectors.shape) if needed[0] else None,
         weight_gradient if needed[1] else None,
         total if needed[2] else None,
     )
 
 
 def _as_map(context: Context, x: Value) -> Value:
-    """A matrix (N, C) as a map of one pixel."""
-    return Value((*x.shape, 1, 1), rows=context.plain(x))
+    """Vectors (N, C) as maps of one pixel, and (N, C, L) as maps one pixel wide."""
+    if x.is_map:
+        return x
+    if len(x.shape) == 2:
+        return Value((*x.shape, 1, 1), rows=context.plain(x))
+    return Value((*x.shape, 1), plain=context.reshape(context.plain(x), -1, *x.shape[1:], 1))
 
 
-def _as_matrix(context: Context, x: Value) -> Value:
-    """And back."""
-    return Value(x.shape[:2], plain=context.rows(x))
+def _of_shape(context: Context, x: Value, shape: tuple[int, ...]) -> Value:
+    """A map as what `_as_map` was given."""
+    if x.shape == shape:
+        return x
+    if len(shape) == 2:
+        return Value(shape, plain=context.rows(x))
+    return Value(shape, plain=context.reshape(context.plain(x), -1, *shape[1:]))
 
 
 def _per_channel(context: Context, value: Value) -> Value:
