@@ -1,5 +1,7 @@
 """What users' networks have that ours have not, adapted, accounted for and compiled."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -7,7 +9,16 @@ from torch import nn
 
 from pocketune.accounting import account
 from pocketune.compiler import compile
-from pocketune.methods import FullFineTune, LastLayer, Method, NormAndLast, TopBlocks, adapt
+from pocketune.errors import PocketuneError
+from pocketune.methods import (
+    FullFineTune,
+    GradientFilter,
+    LastLayer,
+    Method,
+    NormAndLast,
+    TopBlocks,
+    adapt,
+)
 
 from .networks import BATCH, CLASSES, SIZE, tiny
 
@@ -28,3 +39,38 @@ def test_a_batch_norm_of_vectors_in_the_head(method: Method, tmp_path: Path) -> 
         nn.Linear(4, 8, bias=False), nn.BatchNorm1d(8), nn.ReLU(inplace=True), nn.Linear(8, CLASSES)
     )
     check(network, method, tmp_path)
+
+
+def with_norms(network: nn.Module, norm: Callable[[int], nn.Module]) -> nn.Module:
+    for name, module in list(network.named_modules()):
+        if isinstance(module, nn.BatchNorm2d):
+            network.set_submodule(name, norm(module.num_features))
+    return network
+
+
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("method", [FullFineTune(), GradientFilter(layers=3)], ids=str)
+def test_instance_norms(method: Method, affine: bool, tmp_path: Path) -> None:
+    norm = partial(nn.InstanceNorm2d, affine=affine)
+    check(with_norms(tiny(), norm), method, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("norm", "message"),
+    [
+        (
+            partial(nn.BatchNorm2d, track_running_stats=False),
+            "batch norm stem.1 has no running statistics.*track_running_stats=True",
+        ),
+        (
+            partial(nn.InstanceNorm2d, track_running_stats=True),
+            "instance norm stem.1 has running statistics.*track_running_stats=False",
+        ),
+    ],
+)
+def test_norms_whose_statistics_a_kit_cannot_have(
+    norm: Callable[[int], nn.Module], message: str, tmp_path: Path
+) -> None:
+    network = adapt(with_norms(tiny(), norm), FullFineTune())
+    with pytest.raises(PocketuneError, match=message):
+        compile(network, tmp_path / "kit", batch=BATCH, size=SIZE)

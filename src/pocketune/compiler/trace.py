@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, fx, nn
 from torch.func import functional_call
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.overrides import TorchFunctionMode
 
 from pocketune.accounting.step import DATA_DEPENDENT
 from pocketune.compiler.loss import step_loss
+from pocketune.compiler.plain import PlainOperators
 from pocketune.errors import PocketuneError
 from pocketune.layers import FrozenBatchNorm2d
 from pocketune.networks import normalize
@@ -123,7 +123,7 @@ def _trace(
     training: bool,
 ) -> Traced:
     tensors = _network_tensors(network)
-    with _PlainPooling(), _training_mode(network, training):
+    with PlainOperators(), _training_mode(network, training):
         try:
             module = make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)(
                 tensors, *inputs.values()
@@ -171,17 +171,3 @@ def _training_mode(network: nn.Module, training: bool) -> Iterator[None]:
         for module, attributes in before:
             vars(module).clear()
             vars(module).update(attributes)
-
-
-class _PlainPooling(TorchFunctionMode):
-    """Trace global average pooling as a mean; PyTorch's own tracing of it ends in `as_strided`."""
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        if func is nn.functional.adaptive_avg_pool2d:
-            output_size = kwargs.get("output_size", args[-1])
-            if output_size in (1, (1, 1), [1, 1]):
-                return args[0].mean((2, 3), keepdim=True)
-        return func(*args, **kwargs)

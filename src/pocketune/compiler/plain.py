@@ -1,0 +1,47 @@
+"""Functions that are traced as others of the same result, which become fewer or plainer nodes."""
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+functional = nn.functional
+
+
+class PlainOperators(TorchFunctionMode):
+    """Trace in plainer ways what PyTorch itself would trace as copies, views and strides."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        plain = _PLAIN.get(func)
+        result = plain(*args, **(kwargs or {})) if plain else NotImplemented
+        return func(*args, **(kwargs or {})) if result is NotImplemented else result
+
+
+def _global_average(x: Tensor, output_size: Any) -> Any:
+    """A mean; pooling ends in `as_strided`."""
+    return x.mean((2, 3), keepdim=True) if output_size in (1, (1, 1), [1, 1]) else NotImplemented
+
+
+def _instance_norm(
+    x: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,  # noqa: ARG001 - as the function has it
+    eps: float = 1e-5,
+) -> Any:
+    """A group norm of one channel a group; its own way makes channels of the images."""
+    if running_mean is not None or running_var is not None or not use_input_stats:
+        return NotImplemented
+    return functional.group_norm(x, x.shape[1], weight, bias, eps)
+
+
+_PLAIN: dict[Any, Callable[..., Any]] = {
+    functional.adaptive_avg_pool2d: _global_average,
+    functional.instance_norm: _instance_norm,
+}
