@@ -5,10 +5,13 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from pocketune.accounting import account
 from pocketune.compiler import compile
+from pocketune.compiler.check import CompileError
+from pocketune.compiler.lower.context import RULES
 from pocketune.errors import PocketuneError
 from pocketune.methods import (
     FullFineTune,
@@ -74,3 +77,25 @@ def test_norms_whose_statistics_a_kit_cannot_have(
     network = adapt(with_norms(tiny(), norm), FullFineTune())
     with pytest.raises(PocketuneError, match=message):
         compile(network, tmp_path / "kit", batch=BATCH, size=SIZE)
+
+
+class Float(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.float()
+
+
+@pytest.mark.parametrize("method", [FullFineTune(), LastLayer()], ids=str)
+def test_a_forward_that_insists_on_float32(method: Method, tmp_path: Path) -> None:
+    network = tiny()
+    network.pool = nn.Sequential(network.pool, Float())
+    check(network, method, tmp_path)
+
+
+def test_in_float32_too_a_wrong_graph_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = tiny()
+    network.pool = nn.Sequential(network.pool, Float())
+    monkeypatch.setitem(RULES, torch.ops.aten.relu.default, RULES[torch.ops.aten.hardswish.default])
+    with pytest.raises(CompileError, match="disagrees"):
+        compile(adapt(network, FullFineTune()), tmp_path / "kit", batch=BATCH, size=SIZE)
