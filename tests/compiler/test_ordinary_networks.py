@@ -12,6 +12,7 @@ from pocketune.accounting import account
 from pocketune.compiler import compile
 from pocketune.compiler.check import CompileError
 from pocketune.compiler.lower.context import RULES
+from pocketune.device.kit import Kit
 from pocketune.errors import PocketuneError
 from pocketune.methods import (
     FullFineTune,
@@ -23,14 +24,14 @@ from pocketune.methods import (
     adapt,
 )
 
-from .networks import BATCH, CLASSES, SIZE, tiny
+from .networks import BATCH, CLASSES, SIZE, TinyNetwork, tiny
 
 
-def check(network: nn.Module, method: Method, tmp_path: Path) -> None:
+def check(network: nn.Module, method: Method, tmp_path: Path) -> Kit:
     """`compile` itself compares every tensor with PyTorch for five steps."""
     adapted = adapt(network, method)
     assert account(adapted, batch=BATCH, size=SIZE).kept_bytes > 0
-    compile(adapted, tmp_path / "kit", batch=BATCH, size=SIZE)
+    return compile(adapted, tmp_path / "kit", batch=BATCH, size=SIZE)
 
 
 @pytest.mark.parametrize(
@@ -99,3 +100,22 @@ def test_in_float32_too_a_wrong_graph_is_found(
     monkeypatch.setitem(RULES, torch.ops.aten.relu.default, RULES[torch.ops.aten.hardswish.default])
     with pytest.raises(CompileError, match="disagrees"):
         compile(adapt(network, FullFineTune()), tmp_path / "kit", batch=BATCH, size=SIZE)
+
+
+class OutputFirst(TinyNetwork):
+    """Its output layer is registered before another linear one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.classifier = nn.Linear(6, CLASSES)
+        self.hidden = nn.Linear(4, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.hidden(self.pool(self.blocks(self.stem(x))).flatten(1))
+        logits: Tensor = self.classifier(x.relu())
+        return logits
+
+
+def test_the_output_layer_need_not_be_the_last_one(tmp_path: Path) -> None:
+    kit = check(OutputFirst(), FullFineTune(), tmp_path)
+    assert kit.manifest.classifier.weight == "classifier.weight"

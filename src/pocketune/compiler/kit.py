@@ -40,8 +40,9 @@ from pocketune.device.quantisation import Quantisation
 from pocketune.errors import PocketuneError, check_positive
 from pocketune.layers import IntegerConv2d
 from pocketune.methods.frozen_bits import check_frozen_bits
-from pocketune.networks import Normalization, anatomy
+from pocketune.networks import Normalization
 from pocketune.networks.copies import copy_network
+from pocketune.networks.output import output_layer
 from pocketune.surgery import BatchNorm, quantise_frozen
 
 
@@ -94,7 +95,7 @@ def compile(
     if not hasattr(network, "normalization"):
         network.normalization = Normalization.IMAGENET  # type: ignore[assignment]
     _check_arguments(network, out, batch, size, label_smoothing, loss)
-    output_layer, count = _output_layer(network)
+    output, count = _output_layer(network, size)
     names = _class_names(classes, count)
     bits = _frozen_bits(network, frozen_bits, calibration, size)
     exact = None
@@ -108,7 +109,7 @@ def compile(
         size=size,
         label_smoothing=float(label_smoothing),
         noise=[spec.name for spec in noise],
-        output_layer=output_layer,
+        output_layer=output,
         attributes=count if loss == BINARY_CROSS_ENTROPY else None,
     )
     rounded = bits == 8 and _store_weights(graphs, calibrated=calibration is not None)
@@ -119,7 +120,7 @@ def compile(
         memory=memory,
         noise=noise,
         classes=names,
-        classifier=ClassifierSpec(f"{output_layer}.weight", f"{output_layer}.bias"),
+        classifier=ClassifierSpec(f"{output}.weight", f"{output}.bias"),
         batch=batch,
         size=size,
         label_smoothing=label_smoothing,
@@ -221,9 +222,9 @@ def _frozen_bits(
     return bits
 
 
-def _output_layer(network: nn.Module) -> tuple[str, int]:
+def _output_layer(network: nn.Module, size: int) -> tuple[str, int]:
     """Path of the layer that gives the class scores, and their number."""
-    path = anatomy(network).classifier[-1]
+    path = output_layer(network, size)
     layer = network.get_submodule(path)
     if not isinstance(layer, nn.Linear) or {f"{path}.weight", f"{path}.bias"} - {
         *trained_parameters(network)
