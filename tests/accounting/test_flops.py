@@ -55,6 +55,9 @@ def test_a_linear_layer():
     assert layer.work.optimizer == 10 * (12 * 5 + 5)
 
 
+MAP = torch.zeros(1, 1, 4, 5)
+
+
 @pytest.mark.parametrize(
     ("operator", "arguments", "flops"),
     [
@@ -66,6 +69,10 @@ def test_a_linear_layer():
         (aten.clone.default, (torch.zeros(4, 5),), 0),
         (aten.gt.Scalar, (torch.zeros(4, 5), 0), 0),
         (aten._softmax.default, (torch.zeros(4, 5), 1, False), 80),
+        (aten.reflection_pad2d.default, (MAP, [1, 1, 1, 1]), 0),
+        (aten.reflection_pad2d_backward.default, (torch.zeros(1, 1, 6, 7), MAP, [1] * 4), 42),
+        (aten.replication_pad2d_backward.default, (torch.zeros(1, 1, 6, 7), MAP, [1] * 4), 42),
+        (aten.softshrink_backward.default, (torch.zeros(4, 5), torch.zeros(4, 5), 0.5), 20),
     ],
 )
 def test_other_operators(operator, arguments, flops):

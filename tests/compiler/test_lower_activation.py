@@ -1,6 +1,7 @@
 """Activations and their derivatives, exactly on their kinks as well as off them."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -18,6 +19,18 @@ ACTIVATIONS: dict[str, Activation] = {
     "hardsigmoid": F.hardsigmoid,
     "silu": F.silu,
     "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "gelu": F.gelu,
+    "gelu by tanh": partial(F.gelu, approximate="tanh"),
+    "softplus": F.softplus,
+    "softplus of a beta": partial(F.softplus, beta=2),
+    "mish": F.mish,
+    "elu": partial(F.elu, alpha=0.5),
+    "selu": F.selu,
+    "celu": partial(F.celu, alpha=2),
+    "leaky relu": partial(F.leaky_relu, negative_slope=0.1),
+    "elu in place": lambda x: F.elu(x * 1, 0.5, inplace=True),
+    "leaky relu in place": lambda x: F.leaky_relu(x * 1, 0.1, inplace=True),
 }
 LAYOUTS = pytest.mark.parametrize("rows_max_pixels", [ALWAYS_ROWS, NEVER_ROWS])
 EACH = pytest.mark.parametrize("name", ACTIVATIONS)
@@ -64,10 +77,24 @@ def test_between_two_convolutions(name: str, rows_max_pixels: int) -> None:
     check_function(step, [leaf(2, 3, 4, 3), a, b, g], (), rows_max_pixels)
 
 
-@pytest.mark.parametrize("name", ["silu", "sigmoid", "hardswish"])
+FAR = ["silu", "sigmoid", "hardswish", "tanh", "gelu", "gelu by tanh", "softplus", "mish", "selu"]
+
+
+@pytest.mark.parametrize("name", FAR)
 def test_far_from_zero_it_is_finite(name: str) -> None:
     x = torch.tensor([-1e4, -200.0, 200.0, 1e4]).view(1, 1, 2, 2).requires_grad_()
     check_function(step_of(ACTIVATIONS[name]), [x, torch.ones(1, 1, 2, 2)])
+
+
+@LAYOUTS
+@pytest.mark.parametrize("slopes", [1, 4])
+def test_a_trained_slope(slopes: int, rows_max_pixels: int) -> None:
+    def step(x: Tensor, w: Tensor, slope: Tensor, g: Tensor) -> list[Tensor]:
+        y = F.prelu(F.conv2d(x, w), slope)
+        return [y, *torch.autograd.grad(y, [x, w, slope], g)]
+
+    tensors = [leaf(2, 3, 4, 3), leaf(4, 3, 1, 1, seed=1), leaf(slopes, seed=2)]
+    check_function(step, [*tensors, leaf(2, 4, 4, 3, seed=3, grad=False)], (), rows_max_pixels)
 
 
 def test_two_clips_of_one_tensor_keep_their_own_limits() -> None:

@@ -38,6 +38,8 @@ ONE_MAP: dict[str, Callable[[Tensor], Tensor]] = {
     "sum of the last": lambda x: x.sum(-1),
     "expand": lambda x: x.mean((2, 3), keepdim=True).expand(-1, -1, 4, 5),
     "expand in front": lambda x: x.mean((0, 2, 3)).expand(3, 4),
+    "repeat": lambda x: x.repeat(1, 2, 1, 3),
+    "repeat in front": lambda x: x.repeat(2, 1, 1, 2, 1),
     "cat with itself": lambda x: torch.cat([x, x * 2], 1),
     "cat of rows": lambda x: torch.cat([x[:, :, :1], x], 2),
     "clone": lambda x: x.clone().contiguous(),
@@ -56,6 +58,10 @@ def test_of_one_map(name: str, rows_max_pixels: int) -> None:
 
 
 DIFFERENTIABLE = [
+    "slice channels",
+    "slice with steps",
+    "slice from the end",
+    "repeat",
     "flatten",
     "permute",
     "pad",

@@ -119,3 +119,58 @@ class OutputFirst(TinyNetwork):
 def test_the_output_layer_need_not_be_the_last_one(tmp_path: Path) -> None:
     kit = check(OutputFirst(), FullFineTune(), tmp_path)
     assert kit.manifest.classifier.weight == "classifier.weight"
+
+
+@pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
+@pytest.mark.parametrize(
+    "method",
+    [FullFineTune(), LastLayer(), GradientFilter(layers=3), GradientFilter(layers=3, patch=4)],
+    ids=str,
+)
+def test_padding_other_than_of_zeros(method: Method, mode: str, tmp_path: Path) -> None:
+    network = tiny()
+    for name, conv in list(network.named_modules()):
+        if isinstance(conv, nn.Conv2d) and conv.kernel_size != (1, 1):
+            padded = nn.Conv2d(
+                conv.in_channels,
+                conv.out_channels,
+                3,
+                conv.stride,
+                1,
+                groups=conv.groups,
+                bias=False,
+                padding_mode=mode,  # type: ignore[arg-type]
+            )
+            network.set_submodule(name, padded)
+    check(network, method, tmp_path)
+
+
+ACTIVATIONS = {
+    "leaky": nn.LeakyReLU,
+    "leaky in place": partial(nn.LeakyReLU, inplace=True),
+    "prelu": nn.PReLU,
+    "gelu": nn.GELU,
+    "elu": nn.ELU,
+    "mish": partial(nn.Mish, inplace=True),
+    "softplus": nn.Softplus,
+    "tanh": nn.Tanh,
+}
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations_that_ours_do_not_have(name: str, tmp_path: Path) -> None:
+    network = tiny()
+    for path, module in list(network.named_modules()):
+        if isinstance(module, nn.ReLU6):
+            network.set_submodule(path, ACTIVATIONS[name]())
+    check(network, FullFineTune(), tmp_path)
+
+
+@pytest.mark.parametrize("method", [FullFineTune(), LastLayer()], ids=str)
+@pytest.mark.parametrize("end", [nn.LogSoftmax(1), nn.Softmax(1)], ids=str)
+def test_a_head_with_layer_norm_that_ends_in_softmax(
+    method: Method, end: nn.Module, tmp_path: Path
+) -> None:
+    network = tiny()
+    network.classifier = nn.Sequential(nn.LayerNorm(4), nn.Linear(4, CLASSES), end)
+    check(network, method, tmp_path)

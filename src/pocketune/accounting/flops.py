@@ -12,7 +12,7 @@ is computed). N is the number of elements of the output, unless said otherwise.
 | batch, group, layer norm | | 6 N with the batch's statistics, 2 N with fixed ones |
 | their gradients | | 9 N, and 2 N |
 | softmax, log-softmax, and their gradients | | 4 N |
-| sum, mean, maximum and other reductions | | elements of the input |
+| sum, mean, maximum and other reductions, gradients of padding | | elements of the input |
 | pooling | | output elements times window, or elements of the input if larger |
 | elementwise | | N, however much it computes for each element |
 | views, copies, casts, fills, comparisons, random numbers, whatever gives no floats | | 0 |
@@ -98,6 +98,7 @@ def _elementwise(tensor: Tensor) -> Flops:
     "aten._prelu_kernel_backward", "aten.log_sigmoid_forward", "aten.log_sigmoid_backward",
     "aten.glu_backward", "aten.rrelu_with_noise", "aten.native_dropout", "aten.mse_loss",
     "aten.mse_loss_backward", "aten.smooth_l1_loss", "aten.binary_cross_entropy",
+    "aten.softshrink_backward", "aten.hardshrink_backward", "aten.rrelu_with_noise_backward",
     "pocketune.mask_gradient", "pocketune.slope_between", "pocketune.slope_nonnegative",
 )  # fmt: skip
 def _untagged(args: tuple[Any, ...], result: Any) -> Flops:
@@ -118,6 +119,7 @@ def _products(macs: int, further: int = 0) -> Flops:
     "aten._unsafe_view", "aten.as_strided", "aten.select_backward", "aten.slice_backward",
     "aten.index_select", "aten.gather", "aten.index", "aten.repeat", "aten.stack", "aten.where",
     "aten.lift_fresh_copy", "aten.masked_fill", "aten.native_dropout_backward",
+    "aten.reflection_pad2d", "aten.replication_pad2d",
     "aten.channel_shuffle", "aten.pixel_shuffle", "aten.pixel_unshuffle", "aten.roll",
     "aten.flip", "aten._reshape_copy", "aten.im2col", "aten.upsample_nearest2d",
     "aten.nll_loss_backward", "aten.nll_loss2d_backward", "pocketune.patch_spread",
@@ -225,7 +227,10 @@ def _bilinear(args: tuple[Any, ...], result: Tensor) -> Flops:
     return Flops(7 * max(args[0].numel(), result.numel()), 0)
 
 
-@register_flops("pocketune.patch_pool", "pocketune.int8_scale")
+@register_flops(
+    "pocketune.patch_pool", "pocketune.int8_scale",
+    "aten.reflection_pad2d_backward", "aten.replication_pad2d_backward",
+)  # fmt: skip
 def _each_once(args: tuple[Any, ...], result: Any) -> Flops:
     return _elementwise(args[0])
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
@@ -41,7 +42,20 @@ def _instance_norm(
     return functional.group_norm(x, x.shape[1], weight, bias, eps)
 
 
+def _pad(x: Tensor, pad: Any, mode: str = "constant", value: Any = None) -> Any:  # noqa: ARG001
+    """Wrapping as pieces side by side; its own way writes into an empty tensor."""
+    if mode != "circular" or min(pad) < 0:
+        return NotImplemented
+    for i in range(len(pad) // 2):
+        before, after, size = pad[2 * i], pad[2 * i + 1], x.shape[-1 - i]
+        pieces = [x.narrow(-1 - i, size - before, before), x, x.narrow(-1 - i, 0, after)]
+        x = torch.cat([piece for piece in pieces if piece.shape[-1 - i]], -1 - i)
+    return x
+
+
 _PLAIN: dict[Any, Callable[..., Any]] = {
     functional.adaptive_avg_pool2d: _global_average,
     functional.instance_norm: _instance_norm,
+    functional.pad: _pad,
+    torch._C._nn.pad: _pad,
 }

@@ -12,13 +12,18 @@ from pocketune.compiler.lower import (  # noqa: F401 - their rules register them
     conv,
     elementwise,
     group_norm,
+    layer_norm,
+    leaky,
     loss,
     mask,
     norm,
+    padding,
     patches,
     pool,
     resample,
     shape,
+    smooth,
+    softmax,
 )
 from pocketune.compiler.lower.context import Context, lowers
 from pocketune.compiler.lower.value import Value

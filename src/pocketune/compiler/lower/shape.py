@@ -108,6 +108,42 @@ def _slice(
     return Value(shape_of(node), plain=name)
 
 
+@lowers(aten.slice_backward.default)
+def _slice_backward(
+    context: Context,
+    node: fx.Node,
+    g: Value,
+    sizes: Sequence[int],
+    dim: int,
+    start: int,
+    end: int,
+    step: int,
+) -> Value:
+    """The gradient in its places, zeros in all others."""
+    b, shape = context.builder, shape_of(node)
+    dim %= len(shape)
+    count, name = g.shape[dim], context.plain(g)
+    if step > 1:  # every element with the zeros that follow it
+        name = context.reshape(name, -1, *g.shape[1 : dim + 1], 1, *g.shape[dim + 1 :])
+        ends = [0] * (2 * len(shape) + 2)
+        ends[len(shape) + dim + 2] = step - 1
+        name = b.add("Pad", name, b.constant(torch.tensor(ends).numpy()))
+        name = context.reshape(name, *shape[:dim], count * step, *shape[dim + 1 :])
+    start = range(shape[dim])[start:end:step].start
+    pads = [0] * (2 * len(shape))
+    pads[dim], pads[len(shape) + dim] = start, shape[dim] - start - count * step
+    return Value(shape, plain=b.add("Pad", name, b.constant(torch.tensor(pads).numpy())))
+
+
+@lowers(aten.repeat.default)
+def _repeat(context: Context, node: fx.Node, x: Value, repeats: list[int]) -> Value:
+    b, name = context.builder, context.plain(x)
+    if new := len(repeats) - len(x.shape):
+        name = b.add("Unsqueeze", name, b.constant(torch.arange(new).numpy()))
+    times = b.constant(torch.tensor(repeats).numpy())
+    return Value(shape_of(node), plain=b.add("Tile", name, times))
+
+
 @lowers(aten.constant_pad_nd.default)
 def _pad(context: Context, node: fx.Node, x: Value, pad: list[int], value: float = 0) -> Value:
     rank = len(x.shape)
