@@ -1,6 +1,7 @@
 """What users' networks have that ours have not, adapted, accounted for and compiled."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from pocketune.compiler.lower.context import RULES
 from pocketune.device.kit import Kit
 from pocketune.errors import PocketuneError
 from pocketune.methods import (
+    BiasAndLast,
     FullFineTune,
     GradientFilter,
     LastLayer,
@@ -22,7 +24,9 @@ from pocketune.methods import (
     NormAndLast,
     TopBlocks,
     adapt,
+    create_method,
 )
+from pocketune.methods.gradient_filter import TRAINED
 
 from .networks import BATCH, CLASSES, SIZE, TinyNetwork, tiny
 
@@ -174,3 +178,78 @@ def test_a_head_with_layer_norm_that_ends_in_softmax(
     network = tiny()
     network.classifier = nn.Sequential(nn.LayerNorm(4), nn.Linear(4, CLASSES), end)
     check(network, method, tmp_path)
+
+
+def plain() -> nn.Module:
+    """A network without blocks, as in a first tutorial."""
+    return nn.Sequential(
+        *(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.MaxPool2d(2)),
+        *(nn.Conv2d(8, 12, 3, padding=1), nn.BatchNorm2d(12), nn.ReLU()),
+        *(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(12, 16), nn.ReLU(), nn.Dropout(0.1)),
+        nn.Linear(16, CLASSES),
+    )
+
+
+class ConvNeXtBlock(nn.Module):
+    """Liu et al., 2022: depthwise 7x7, layer norm, two linear layers over the channels."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.depthwise = nn.Conv2d(channels, channels, 7, padding=3, groups=channels)
+        self.norm = nn.LayerNorm(channels)
+        self.expand = nn.Linear(channels, 4 * channels)
+        self.project = nn.Linear(4 * channels, channels)
+        self.scale = nn.Parameter(0.1 * torch.ones(channels))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm(self.depthwise(x).permute(0, 2, 3, 1))
+        y = self.project(nn.functional.gelu(self.expand(y)))
+        return x + (self.scale * y).permute(0, 3, 1, 2)
+
+
+class ConvNeXt(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(8, CLASSES)  # first, so that its place tells nothing
+        self.stem = nn.Conv2d(3, 8, 4, 4)
+        self.stages = nn.Sequential(ConvNeXtBlock(8), ConvNeXtBlock(8))
+        self.norm = nn.LayerNorm(8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.norm(self.stages(self.stem(x)).mean((-2, -1))))
+        return logits
+
+
+BLOCKLESS = [FullFineTune(), LastLayer(), BiasAndLast(), NormAndLast()]
+NETWORKS = {"plain": plain, "convnext": ConvNeXt}
+OUTPUTS = {"plain": "12", "convnext": "head"}
+FILTERED = {"plain": ("0", "4"), "convnext": ("stages.1.depthwise",)}
+
+
+@pytest.mark.parametrize("frozen_bits", [8, 32])
+@pytest.mark.parametrize("method", [*BLOCKLESS, "filter", "filter what is trained"], ids=str)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks_without_blocks(
+    name: str, method: Method | str, frozen_bits: int, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    if isinstance(method, str):
+        filters = GradientFilter(layers=FILTERED[name])
+        method = (
+            filters if method == "filter" else FullFineTune() + replace(filters, layers=TRAINED)
+        )
+    adapted = adapt(NETWORKS[name](), method, frozen_bits=frozen_bits)
+    output = f"{OUTPUTS[name]}.weight"
+    trained = [name for name, p in adapted.named_parameters() if p.requires_grad]
+    assert output in trained
+    assert method != LastLayer() or len(trained) == 2
+    assert account(adapted, batch=BATCH, size=SIZE).kept_bytes > 0
+    kit = compile(adapted, tmp_path / "kit", batch=BATCH, size=SIZE)
+    assert kit.manifest.classifier.weight == output
+
+
+@pytest.mark.parametrize("method", ["blocks", "mobiletl", "tinytl", "repnet", "gradfilter"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_methods_that_need_blocks_say_which_do_not(name: str, method: str) -> None:
+    with pytest.raises(PocketuneError, match=r"LastLayer, .* need no blocks"):
+        adapt(NETWORKS[name](), create_method(method))

@@ -24,7 +24,11 @@ class FullFineTune(Method):
 @register_method("last")
 @dataclass(frozen=True)
 class LastLayer(Method):
-    """Train the classifier only."""
+    """Train the classifier only.
+
+    Of a network whose blocks `anatomy` does not know, that is the layer which makes the class
+    scores, here as in every method that needs no blocks.
+    """
 
     def plan(self, network: nn.Module) -> Plan:
         """The classifier's parameters."""

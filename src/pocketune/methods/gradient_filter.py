@@ -13,7 +13,7 @@ from pocketune.errors import PocketuneError, check_positive
 from pocketune.layers import check_filter
 from pocketune.methods.filter_choice import measure_filters
 from pocketune.methods.method import Method
-from pocketune.methods.parts import convolution
+from pocketune.methods.parts import classifier, convolution
 from pocketune.methods.plan import Plan
 from pocketune.methods.registry import register_method
 from pocketune.networks import anatomy
@@ -82,7 +82,7 @@ class GradientFilter(Method):
                 the layer is no convolution that can be filtered.
         """
         names = self._names(network)
-        trained = set(parameters_under(network, anatomy(network).classifier))
+        trained = set(classifier(network))
         for name in names:
             trained.update(f"{name}.{parameter}" for parameter in _parameters(network, name))
         factory = partial(
@@ -153,10 +153,17 @@ def _parameters(network: nn.Module, name: str) -> list[str]:
 def _trained_convolutions(network: nn.Module) -> list[str]:
     """But for squeeze-excite's: on their maps of one pixel there is nothing to save."""
     trained = {name for name, p in network.named_parameters() if p.requires_grad}
-    excites = [b.squeeze_excite for b in anatomy(network).blocks if b.squeeze_excite]
-    trained -= parameters_under(network, excites)
+    trained -= parameters_under(network, _squeeze_excites(network))
     return [
         name
         for name, module in network.named_modules()
         if is_convolution(module) and f"{name}.weight" in trained
     ]
+
+
+def _squeeze_excites(network: nn.Module) -> list[str]:
+    try:
+        blocks = anatomy(network).blocks
+    except PocketuneError:  # no blocks are known
+        return []
+    return [block.squeeze_excite for block in blocks if block.squeeze_excite]

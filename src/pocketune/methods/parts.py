@@ -6,6 +6,7 @@ from pocketune.errors import PocketuneError
 from pocketune.networks import anatomy
 from pocketune.networks.blocks import Block
 from pocketune.networks.modules import is_convolution, is_norm
+from pocketune.networks.output import classifier_layers
 from pocketune.surgery import parameters_under
 
 
@@ -59,5 +60,5 @@ def _normalises(module: nn.Module) -> bool:
 
 
 def classifier(network: nn.Module) -> frozenset[str]:
-    """Names of the classifier's parameters."""
-    return parameters_under(network, anatomy(network).classifier)
+    """Names of the classifier's parameters, also of a network without blocks known here."""
+    return parameters_under(network, classifier_layers(network))

@@ -20,6 +20,12 @@ from pocketune.errors import PocketuneError
 from pocketune.networks.blocks import Block, Layer, make_layer, read_block
 from pocketune.networks.modules import conv_layers, is_convolution, main_modules
 
+BLOCKLESS = (
+    "LastLayer, NormAndLast, BiasAndLast, FullFineTune and GradientFilter(layers=[names]) need no "
+    "blocks"
+)
+"""What is left for other networks."""
+
 CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
 
@@ -61,7 +67,9 @@ def anatomy(network: nn.Module) -> Anatomy:
     blocks = tuple(_blocks(network))
     if not blocks:
         kind = type(network).__name__
-        raise PocketuneError(f"{kind} has no inverted residual, basic or bottleneck block")
+        raise PocketuneError(
+            f"{kind} has no inverted residual, basic or bottleneck block; {BLOCKLESS}"
+        )
     _refuse_unknown_blocks(network, blocks)
     before, after = _around(network, blocks)
     head = [layer for layer in conv_layers(after) if layer.norm is not None]
@@ -112,7 +120,7 @@ def _refuse_unknown_blocks(network: nn.Module, blocks: tuple[Block, ...]) -> Non
         if lost or (several and not holds_blocks and not isinstance(module, CONTAINERS)):
             raise PocketuneError(
                 f"the block {path!r} of {type(network).__name__} is not understood: it is no "
-                "inverted residual, basic or bottleneck block"
+                f"inverted residual, basic or bottleneck block; {BLOCKLESS}"
             )
 
 

@@ -47,7 +47,7 @@ def output_layer(network: nn.Module, size: int | None = None) -> str:
     with torch.inference_mode(False), torch.enable_grad():
         found = _last_layers(network, SIZES if size is None else (size,))
     if found is None:
-        return anatomy(network).classifier[-1]
+        return _registered_last(network)
     if len(found) != 1:
         made = f"by {' and '.join(found)} together" if found else "by no linear layer"
         raise PocketuneError(
@@ -55,6 +55,15 @@ def output_layer(network: nn.Module, size: int | None = None) -> str:
             "make them"
         )
     return found[0]
+
+
+def _registered_last(network: nn.Module) -> str:
+    try:
+        return anatomy(network).classifier[-1]
+    except PocketuneError as error:
+        raise PocketuneError(
+            f"{error}, but its output layer cannot be found: it takes no images of usual sizes"
+        ) from error
 
 
 def _last_layers(network: nn.Module, sizes: tuple[int, ...]) -> list[str] | None:
