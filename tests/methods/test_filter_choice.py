@@ -1,5 +1,9 @@
 """Measuring where filtered gradients pay."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
 import pytest
 import torch
 
@@ -59,3 +63,38 @@ def test_refuses_a_layer_that_is_not_there() -> None:
     network = create_network("mobilenet_v2", width=0.35)
     with pytest.raises(PocketuneError, match=r"the network has no layer features\.99\.0"):
         measure_filters(network, ["features.99.0"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"batch": 0}, "batch=0 must be a whole number"),
+        ({"batch": -1}, "batch=-1 must be"),
+        ({"size": 0}, "size=0 must be"),
+        ({"size": True}, "size=True must be"),
+        ({"patch": 0}, "patch=0 must be"),
+        ({"bits": 4}, "bits=4 is not possible"),
+        ({"layers": "features.18.0"}, r"must be a list of names; give \['features.18.0'\]"),
+    ],
+)
+def test_bad_arguments_are_named(arguments: dict[str, Any], message: str) -> None:
+    network = create_network("mobilenet_v2", width=0.35)
+    with pytest.raises(PocketuneError, match=message):
+        measure_filters(network, **{"layers": ["features.18.0"], **arguments})
+
+
+@pytest.mark.parametrize("off", [torch.no_grad, torch.inference_mode])
+def test_measures_where_gradients_are_off(off: Callable[[], AbstractContextManager[None]]) -> None:
+    network = create_network("mobilenet_v2", width=0.35)
+    with off():
+        (head,) = measure_filters(network, ["features.18.0"], batch=1, size=32)
+        method = TopBlocks(1) + GradientFilter(layers="auto", batch=1, size=64)
+        adapted = adapt(network, method)
+    assert head.exact_bytes > 0
+    assert isinstance(adapted.method.methods[1].layers, tuple)
+
+
+def test_refuses_an_adapted_network() -> None:
+    adapted = adapt(create_network("mobilenet_v2", width=0.35), GradientFilter(layers=2))
+    with pytest.raises(PocketuneError, match=r"is adapted to GradientFilter.*original network"):
+        measure_filters(adapted, ["features.18.0"])

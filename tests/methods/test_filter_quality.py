@@ -1,8 +1,11 @@
 """Signal-to-noise ratio of filtered gradients, and energy of kernels in their sums."""
 
+import copy
 import csv
 import io
 import zipfile
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from math import inf
 from pathlib import Path
 from statistics import mean
@@ -14,9 +17,10 @@ from PIL import Image
 from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
-from pocketune.methods import GradientFilter, LastLayer, adapt, dc_energy, gradient_snr
+from pocketune.methods import GradientFilter, adapt, dc_energy, gradient_snr
 from pocketune.networks import create_network
 from pocketune.networks.modules import is_depthwise
+from pocketune.surgery import quantise_frozen
 
 SIZE = 64
 
@@ -76,6 +80,30 @@ def test_refuses_a_filter_that_names_no_layers() -> None:
         gradient_snr(network(), GradientFilter(layers="trained"), *noise())
 
 
+@pytest.mark.parametrize("off", [torch.no_grad, torch.inference_mode])
+def test_where_gradients_are_off(off: Callable[[], AbstractContextManager[None]]) -> None:
+    torch.manual_seed(0)
+    original, method = network(), GradientFilter(2, layers=2)
+    expected = gradient_snr(original, method, *noise())
+    with off():
+        assert gradient_snr(original, method, *noise()) == expected
+
+
+def test_refuses_an_adapted_network() -> None:
+    adapted = adapt(network(), GradientFilter(layers=2))
+    with pytest.raises(PocketuneError, match=r"is adapted to GradientFilter.*original network"):
+        gradient_snr(adapted, GradientFilter(layers=2), *noise())
+
+
+@pytest.mark.parametrize("count", [0, 3])
+def test_refuses_no_images_or_other_labels(count: int) -> None:
+    images, labels = noise()
+    with pytest.raises(PocketuneError, match=f"there are {count} images and"):
+        gradient_snr(
+            network(), GradientFilter(layers=2), images[:count], labels[: 2 if count else 0]
+        )
+
+
 def test_energy_of_kernels_by_hand() -> None:
     layers = nn.Sequential(nn.Conv2d(1, 2, 2, bias=False), nn.Conv2d(2, 3, 1))
     layers[0].weight.data = torch.tensor([[[[1.0, 1], [1, 1]]], [[[1.0, -1], [2, 0]]]])
@@ -97,7 +125,8 @@ def test_a_kernel_of_zeros_has_nothing_beside_its_sum() -> None:
 
 def test_kernels_of_int8_are_seen_in_float() -> None:
     original = network()
-    stored = adapt(original, LastLayer(), frozen_bits=8)
+    stored = copy.deepcopy(original).requires_grad_(False)
+    quantise_frozen(stored)
     assert dc_energy(stored) == pytest.approx(dc_energy(original), abs=0.01)
     (snr,) = gradient_snr(stored, GradientFilter(1, layers=1), *noise())
     assert snr.kernel > 100

@@ -1,6 +1,8 @@
 """Which filtered convolutions are chained, and that their gradients stay what they are."""
 
 import copy
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import pytest
 import torch
@@ -160,3 +162,14 @@ def test_what_only_runs_in_training_is_tried_too() -> None:
     foreign.features[17].forward = lambda x: foreign.features[17].drop(foreign.features[17].conv(x))
     adapted = adapt(foreign, GradientFilter(layers=4))
     assert adapted.train()(torch.randn(2, 3, 50, 64)).shape == (2, 4)
+
+
+@pytest.mark.parametrize("off", [torch.no_grad, torch.inference_mode])
+def test_chains_are_found_where_gradients_are_off(
+    off: Callable[[], AbstractContextManager[None]],
+) -> None:
+    original = network("mobilenet_v2")
+    with off():
+        adapted = adapt(original, GradientFilter(layers=4))
+    assert adapted.filter_chains == adapt(original, GradientFilter(layers=4)).filter_chains != ()
+    check(adapted)

@@ -11,7 +11,10 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from pocketune.methods.parts import convolution
+from pocketune.errors import PocketuneError
+from pocketune.layers import check_filter
+from pocketune.methods.parts import convolution, refuse_adapted
+from pocketune.networks.autograd import gradients_on
 from pocketune.networks.shapes import input_shapes
 from pocketune.surgery import Factory, filter_convolution, in_float
 
@@ -51,6 +54,7 @@ class FilterChoice:
         )
 
 
+@gradients_on()
 def measure_filters(
     network: nn.Module,
     layers: Sequence[str],
@@ -66,8 +70,8 @@ def measure_filters(
     Maps are random, of the type and on the device of the network.
 
     Args:
-        network: what the layers are in; it stays as it is.
-        layers: paths of convolutions.
+        network: what the layers are in, not adapted; it stays as it is.
+        layers: paths of convolutions, in a list.
         patch: as of `FilteredConv2d`.
         alignment: as of `FilteredConv2d`.
         bits: as of `FilteredConv2d`.
@@ -78,8 +82,16 @@ def measure_filters(
         A choice for each layer that runs, in the order of `layers`.
 
     Raises:
-        PocketuneError: if there is no such layer, or it cannot be filtered.
+        PocketuneError: if there is no such layer, or it cannot be filtered; if the network is
+            adapted already, or an argument is out of range.
     """
+    refuse_adapted(network)
+    check_filter(patch, alignment, bits)
+    for argument, value in (("batch", batch), ("size", size)):
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise PocketuneError(f"{argument}={value!r} must be a whole number of at least 1")
+    if isinstance(layers, str):
+        raise PocketuneError(f"layers={layers!r} must be a list of names; give [{layers!r}]")
     for name in layers:
         convolution(network, name)
     network = in_float(network)

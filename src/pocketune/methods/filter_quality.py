@@ -17,6 +17,8 @@ from torch.nn import functional
 
 from pocketune.errors import PocketuneError
 from pocketune.methods.gradient_filter import GradientFilter
+from pocketune.methods.parts import refuse_adapted
+from pocketune.networks.autograd import gradients_on
 from pocketune.networks.modules import is_convolution
 from pocketune.surgery import Factory, disable_inplace, in_float, swap, train_only
 
@@ -53,6 +55,7 @@ class _Gradients(NamedTuple):
     kernel: Tensor
 
 
+@gradients_on()
 def gradient_snr(
     network: nn.Module, method: GradientFilter, images: Tensor, labels: Tensor
 ) -> list[LayerSNR]:
@@ -70,8 +73,16 @@ def gradient_snr(
         In the order in which the gradient passes the layers, from the classifier down.
 
     Raises:
-        PocketuneError: if the method does not fit the network, or filters nothing that is known.
+        PocketuneError: if the method does not fit the network, or filters nothing that is known;
+            if the network is adapted already, or there are no images.
     """
+    refuse_adapted(network)
+    if len(images) == 0 or len(labels) != len(images):
+        raise PocketuneError(
+            f"there are {len(images)} images and {len(labels)} labels; give a batch of images and "
+            "a label for each"
+        )
+    images, labels = (tensor.clone() for tensor in (images, labels))  # some record no gradients
     factories = method.plan(network).replaced
     if not factories:
         raise PocketuneError(f"{method} names no layers; give their number, or their names")

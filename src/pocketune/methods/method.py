@@ -11,6 +11,7 @@ from torch import nn
 from pocketune.errors import PocketuneError
 from pocketune.methods.frozen_bits import resolve_frozen_bits
 from pocketune.methods.plan import MethodConflict, Plan
+from pocketune.networks.autograd import gradients_on
 from pocketune.networks.batch_norm import is_folded
 from pocketune.networks.copies import copy_network
 from pocketune.surgery import Factory, float_shapes, separate, separate_batch_norms
@@ -141,6 +142,7 @@ def complete_plan(method: Method, network: nn.Module) -> Plan:
     return plan
 
 
+@gradients_on()
 def adapt(network: nn.Module, method: Method, *, frozen_bits: int | None = None) -> nn.Module:
     """A copy of `network` ready to be fine-tuned by `method`; `network` stays as it is.
 

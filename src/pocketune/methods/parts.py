@@ -43,6 +43,18 @@ def convolution(network: nn.Module, name: str) -> nn.Conv2d:
     return layer
 
 
+def refuse_adapted(network: nn.Module) -> None:
+    """Refuse what is to be compared with itself as a method leaves it.
+
+    Raises:
+        PocketuneError: if the network is adapted.
+    """
+    if (earlier := getattr(network, "method", None)) is not None:
+        raise PocketuneError(
+            f"the network is adapted to {earlier} already; measure the original network"
+        )
+
+
 def head_and_classifier(network: nn.Module) -> frozenset[str]:
     """Names of the parameters behind the last block."""
     parts = anatomy(network)

@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_leaves
 
 from pocketune.errors import PocketuneError
 from pocketune.networks.anatomy import anatomy
+from pocketune.networks.autograd import gradients_on
 from pocketune.networks.modules import is_convolution
 
 SIZES = (64, 224, 32, 28, 96, 128, 160, 192, 256, 299, 384)
@@ -44,8 +45,7 @@ def output_layer(network: nn.Module, size: int | None = None) -> str:
     Raises:
         PocketuneError: if there is no such layer, or more than one.
     """
-    with torch.inference_mode(False), torch.enable_grad():
-        found = _last_layers(network, SIZES if size is None else (size,))
+    found = _last_layers(network, SIZES if size is None else (size,))
     if found is None:
         return _registered_last(network)
     if len(found) != 1:
@@ -66,6 +66,7 @@ def _registered_last(network: nn.Module) -> str:
         ) from error
 
 
+@gradients_on()
 def _last_layers(network: nn.Module, sizes: tuple[int, ...]) -> list[str] | None:
     """Layers with nothing else of their kind between them and the output, in order."""
     if any(is_lazy(tensor) for tensor in (*network.parameters(), *network.buffers())):

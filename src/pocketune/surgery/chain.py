@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-import torch
 from torch import nn
 
 from pocketune.errors import PocketuneError
 from pocketune.layers import SLOPES, FilteredConv2d, FrozenBatchNorm2d, PooledActivation
 from pocketune.networks import anatomy
+from pocketune.networks.autograd import gradients_on
 from pocketune.networks.blocks import Block, Layer
 from pocketune.networks.copies import copy_network
 from pocketune.surgery.swap import swap
@@ -22,6 +22,7 @@ _PROBE = (2, 3, 64, 64)
 """Shape of what a forward pass is tried with; a network that cannot take it stays as it is."""
 
 
+@gradients_on()
 def chain_filters(network: nn.Module) -> tuple[tuple[str, ...], ...]:
     """Chain consecutive filtered convolutions wherever that leaves the gradients as they are.
 
@@ -134,9 +135,8 @@ def _runs(network: nn.Module, links: list[Link]) -> bool:
     _apply(probe, links)
     weight = next(probe.parameters())
     try:
-        with torch.enable_grad():
-            for training in (False, True):
-                probe.train(training)(weight.new_zeros(_PROBE))
+        for training in (False, True):
+            probe.train(training)(weight.new_zeros(_PROBE))
     except (PocketuneError, RuntimeError, TypeError, AttributeError):
         return False
     return True
