@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from pocketune.layers import FilteredConv2d, FrozenBatchNorm2d
 from pocketune.methods import GradientFilter, Method, MobileTL, SignedBackward, TopBlocks, adapt
@@ -173,3 +174,39 @@ def test_chains_are_found_where_gradients_are_off(
         adapted = adapt(original, GradientFilter(layers=4))
     assert adapted.filter_chains == adapt(original, GradientFilter(layers=4)).filter_chains != ()
     check(adapted)
+
+
+@pytest.mark.parametrize("other", [None, TopBlocks(1)], ids=str)
+def test_chains_can_be_turned_off(other: Method | None) -> None:
+    original = network("mobilenet_v2")
+    whole = GradientFilter(layers=4, chain=False)
+    adapted = adapt(original, whole if other is None else other + whole)
+    assert adapted.filter_chains == ()
+    seen = []
+    for module in adapted.modules():
+        module.register_forward_hook(lambda _, inputs, output: seen.extend([*inputs, output]))
+    adapted(torch.randn(1, 3, 64, 64)).sum().backward()
+    assert seen
+    assert all(isinstance(value, Tensor) for value in seen)
+
+
+def test_reentrant_checkpoints_run_without_chains() -> None:
+    adapted = adapt(network("mobilenet_v2"), GradientFilter(layers=4, chain=False)).double()
+    expected = {name: gradient.clone() for name, gradient in gradients(adapted).items()}
+    *first, last = adapted.features
+    adapted.features = nn.Sequential(*first, _Checkpointed(last))
+    adapted.zero_grad()
+    found = gradients(adapted)
+    assert len(found) == len(expected)
+    for mine, theirs in zip(found.values(), expected.values(), strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+class _Checkpointed(nn.Module):
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        made: Tensor = checkpoint(self.layer, x, use_reentrant=True)
+        return made

@@ -51,6 +51,8 @@ class GradientFilter(Method):
         bits: of what is kept of the inputs and of the averaged gradients, 8 or 32.
         batch: images of a step, for the measurements of `"auto"`.
         size: height and width of the images, for the measurements of `"auto"`.
+        chain: False has every layer's gradients made whole again, at the same values: for forward
+            hooks and reentrant checkpoints, which see a chain's maps as `PooledMap`s.
     """
 
     patch: int = 2
@@ -59,10 +61,13 @@ class GradientFilter(Method):
     bits: int = 32
     batch: int = 8
     size: int = 224
+    chain: bool = True
 
     def __post_init__(self) -> None:
         check_filter(self.patch, self.alignment, self.bits)
         check_positive(batch=self.batch, size=self.size)
+        if not isinstance(self.chain, bool):
+            raise PocketuneError(f"chain={self.chain!r} must be True or False")
         layers: Any = self.layers
         if isinstance(layers, list):  # as JSON has it
             layers = tuple(layers)
@@ -88,7 +93,8 @@ class GradientFilter(Method):
         factory = partial(
             filter_convolution, patch=self.patch, alignment=self.alignment, bits=self.bits
         )
-        return Plan(frozenset(trained), frozenset(), replaced=dict.fromkeys(names, factory))
+        replaced = dict.fromkeys(names, factory)
+        return Plan(frozenset(trained), frozenset(), replaced=replaced, chained=self.chain)
 
     def settle(self, network: nn.Module, plan: Plan) -> GradientFilter:
         """Put names for `"trained"` and `"auto"`.

@@ -110,6 +110,7 @@ class Sum(Method):
             replaced=_merge_replaced(self.methods, plans),
             branches=_merge_branches(self.methods, plans),
             lean=any(plan.lean for plan in plans),
+            chained=all(plan.chained for plan in plans),
         )
 
     def refine(self, plan: Plan, network: nn.Module) -> Plan:

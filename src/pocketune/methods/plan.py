@@ -42,6 +42,7 @@ class Plan:
             parameters are called `<block>.branch.<name>`.
         lean: whether exact layers that keep less take the place of PyTorch's own, wherever no
             method has put another one.
+        chained: whether filtered convolutions hand their gradients on in patches where they can.
     """
 
     trained: frozenset[str]
@@ -49,6 +50,7 @@ class Plan:
     replaced: Mapping[str, Factory] = field(default_factory=dict)
     branches: Mapping[str, Factory] = field(default_factory=dict)
     lean: bool = False
+    chained: bool = True
 
     @classmethod
     def training(cls, network: nn.Module, trained: Iterable[str]) -> "Plan":
@@ -95,7 +97,8 @@ class Plan:
         make_contiguous(network)
         if frozen_bits == 8:
             quantise_frozen(network)
-        network.filter_chains = chain_filters(network)  # type: ignore[assignment]
+        chains = chain_filters(network) if self.chained else ()
+        network.filter_chains = chains  # type: ignore[assignment]
         network.frozen_bits = frozen_bits  # type: ignore[assignment]
 
     def _needs_float(self, conv: str) -> bool:
