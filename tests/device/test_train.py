@@ -23,6 +23,7 @@ from pocketune.device.kit import Kit
 from pocketune.device.loop import Diverged
 from pocketune.device.memory import ProcessMemory
 from pocketune.device.metrics import METRICS
+from pocketune.device.photos import require_batch
 from pocketune.device.progress import EpochReport, Silent, StepReport
 from pocketune.device.run import TrainResult, resume, train
 from pocketune.device.trained import BEST, TrainedNetwork
@@ -273,8 +274,13 @@ def test_a_run_as_a_kit_is_trained_on(run: Run, tmp_path: Path) -> None:
 
 def test_a_batch_larger_than_the_data(run: Run, tmp_path: Path) -> None:
     kit = write_softmax_kit(tmp_path / "kit", batch=64)
-    with pytest.raises(PocketuneError, match="a batch of 64 is larger than the data"):
+    with pytest.raises(
+        PocketuneError,
+        match=r"a batch of 64 is larger .* 24 training images.*--network NAME --batch 24",
+    ):
         run(kit=kit)
+    with pytest.raises(PocketuneError, match=r"28 is larger .* accumulate fewer than 7 batches"):
+        require_batch(24, batch=4, accumulate=7)
     assert not (tmp_path / "run").exists()
 
 

@@ -4,9 +4,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
+from pocketune.errors import PocketuneError
 from pocketune.layers import FrozenBatchNorm2d, SignedHardswish, SignedReLU, SignedReLU6
 from pocketune.methods import MobileTL, adapt, complete_plan
 from pocketune.networks import anatomy
@@ -80,3 +81,24 @@ def test_kept_for_the_backward_pass(blocks: int) -> None:
     network = adapt(MobileNetV2(), MobileTL(blocks=blocks)).train()
     images = torch.randn(BATCH, 3, SIZE, SIZE)
     assert kept_bytes(network, images) == expected_bytes(network, images, blocks)
+
+
+class Preactivated(nn.Module):
+    """He et al., 2016: norms come before their convolutions, and none after the last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bn1, self.conv1 = nn.BatchNorm2d(4), nn.Conv2d(4, 4, 3, padding=1)
+        self.bn2, self.conv2 = nn.BatchNorm2d(4), nn.Conv2d(4, 4, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.conv1(self.bn1(x).relu())
+        return x + self.conv2(self.bn2(y).relu())
+
+
+def test_norms_that_fit_are_recommended() -> None:
+    layers = [nn.Conv2d(3, 4, 3), Preactivated(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+    network = nn.Sequential(*layers, nn.Linear(4, 2))
+    with pytest.raises(PocketuneError, match=r"norm='project' .* choose expand or all or shift"):
+        adapt(network, MobileTL(blocks=1))
+    adapt(network, MobileTL(blocks=1, norm="expand"))

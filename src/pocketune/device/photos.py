@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pocketune.data import Loader, Skipped, Splits, load_splits
+from pocketune.errors import PocketuneError
 
 if TYPE_CHECKING:
     from pocketune.device.kit import Kit
@@ -47,6 +48,7 @@ class Photos:
             splits = _load(settings, kit, known)
         size, batch, seed = kit.manifest.size, kit.manifest.batch, settings.seed
         step = batch * settings.accumulate
+        require_batch(len(splits.train), batch, settings.accumulate)
         training = Loader(splits.train, size=size, batch=step, train=True, seed=seed)
         validation = Loader(splits.val, size=size, batch=batch, train=False)
         return cls(splits, training, validation if len(splits.val) else None)
@@ -65,6 +67,27 @@ class Photos:
     def fingerprint(self) -> str:
         """What a resumed run needs to find unchanged."""
         return self.splits.fingerprint()
+
+
+def require_batch(images: int, batch: int, accumulate: int) -> None:
+    """Refuse to train on fewer images than a step has.
+
+    Raises:
+        PocketuneError: Naming what makes a smaller step.
+    """
+    if images >= batch * accumulate:
+        return
+    if images >= batch:
+        remedy = f"accumulate fewer than {accumulate} batches"
+    else:
+        remedy = (
+            "train with a kit of a smaller batch, as --network NAME --batch "
+            f"{images} or pocketune kit build makes one"
+        )
+    raise PocketuneError(
+        f"a batch of {batch * accumulate} is larger than the data, {images} training images; add "
+        f"images, or {remedy}"
+    )
 
 
 def _load(settings: TrainSettings, kit: Kit, classes: tuple[str, ...] | None) -> Splits:

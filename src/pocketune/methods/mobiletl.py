@@ -136,9 +136,11 @@ class MobileTL(Method):
         wanted, parts = self.norm, PLAYS[block.kind]
         norms = {n.norm for n in block.layers if n.norm and wanted in ("all", parts[n.role])}
         if not norms and wanted != "shift":
+            there = [parts[n.role] for n in block.layers if n.norm]
+            fitting = [norm for norm in NORMS if norm in there or (norm == "all" and there)]
             raise PocketuneError(
-                f"norm={wanted!r} does not fit block {block.name}, which has no such layer; "
-                "choose project, all or shift"
+                f"norm={wanted!r} does not fit block {block.name}, which has no norm behind such a "
+                f"layer; choose {' or '.join([*fitting, 'shift'])}"
             )
         return norms
 
