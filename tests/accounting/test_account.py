@@ -136,6 +136,10 @@ class Pair(nn.Module):
         return self.linear(x.flatten(1)), x
 
 
+def counting_norm() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4, momentum=None))
+
+
 class Fourier(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return torch.fft.rfft2(x).abs()
@@ -154,6 +158,7 @@ class Fourier(nn.Module):
         (lambda: small("full"), {"batch": 1}, "cannot take images of shape (1, 3, 32, 32)"),
         (lambda: nn.Sequential(nn.Flatten(), nn.Linear(13, 2)), {"size": 2}, "cannot take images"),
         (Deciding, {"size": 2}, "decides by the values of a tensor"),
+        (counting_norm, {}, "batch norm 1 has momentum=None and weighs each batch"),
         (Pair, {"size": 2}, "returns a tuple, not one tensor"),
         (
             lambda: nn.Sequential(nn.Conv2d(3, 4, 1), Fourier()),

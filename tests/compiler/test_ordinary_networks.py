@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from pocketune.accounting import account
 from pocketune.compiler import compile
@@ -253,3 +254,41 @@ def test_networks_without_blocks(
 def test_methods_that_need_blocks_say_which_do_not(name: str, method: str) -> None:
     with pytest.raises(PocketuneError, match=r"LastLayer, .* need no blocks"):
         adapt(NETWORKS[name](), create_method(method))
+
+
+def refuse(network: nn.Module, method: Method, tmp_path: Path, message: str) -> None:
+    with pytest.raises(PocketuneError, match=message):
+        compile(adapt(network, method), tmp_path / "kit", batch=BATCH, size=SIZE)
+
+
+def test_what_no_score_depends_on_is_named(tmp_path: Path) -> None:
+    network = tiny()
+    network.unused = nn.Linear(4, 7)
+    said = r"unused.weight is trained, but .*get_parameter\('unused.weight'\)"
+    refuse(network, LastLayer(), tmp_path, said)
+
+
+def test_a_norm_that_counts_batches_is_named(tmp_path: Path) -> None:
+    network = with_norms(tiny(), partial(nn.BatchNorm2d, momentum=None))
+    refuse(network, FullFineTune(), tmp_path, "batch norm stem.1 has momentum=None")
+
+
+class Checkpointed(TinyNetwork):
+    def __init__(self, reentrant: bool) -> None:
+        super().__init__()
+        self.reentrant = reentrant
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = checkpoint(self.blocks, self.stem(x), use_reentrant=self.reentrant)
+        logits: Tensor = self.classifier(self.pool(x).flatten(1))
+        return logits
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("method", [FullFineTune(), TopBlocks(1)], ids=str)
+def test_a_forward_that_is_checkpointed(method: Method, reentrant: bool, tmp_path: Path) -> None:
+    network = Checkpointed(reentrant)
+    if reentrant and method == TopBlocks(1):  # no gradient reaches what is given to it
+        network.stem[0] = nn.Conv2d(3, 4, 3, 2, 1)
+        method = method + BiasAndLast()
+    check(network, method, tmp_path)

@@ -20,6 +20,7 @@ from pocketune.accounting.fake import fake_copy
 from pocketune.accounting.record import LOSS, Event, Operation, Recorder
 from pocketune.accounting.timeline import Role
 from pocketune.errors import PocketuneError
+from pocketune.networks.modules import count_of_batches
 
 DATA_DEPENDENT = (
     DataDependentOutputException,
@@ -136,8 +137,12 @@ def _explained(network: nn.Module, shape: tuple[int, ...]) -> Iterator[None]:
         yield
     except DATA_DEPENDENT as error:
         raise PocketuneError(
-            f"{name} cannot be accounted for: its forward pass decides by the values of a tensor, "
-            "so that its memory depends on the images"
+            f"{name} cannot be accounted for: "
+            + (
+                count_of_batches(network)
+                or "its forward pass decides by the values of a tensor, so that its memory depends "
+                "on the images"
+            )
         ) from error
     except UnsupportedOperatorException as error:
         raise PocketuneError(

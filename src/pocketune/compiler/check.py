@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn import functional
 
 from pocketune.compiler.loss import mean_loss
+from pocketune.compiler.plain import uncheckpointed
 from pocketune.compiler.trace import running_statistics, trained_parameters
 from pocketune.data import Labels
 from pocketune.device.engine import Engine, State
@@ -131,6 +132,7 @@ class Reference:
             tensors[name].copy_(torch.from_numpy(value))
 
 
+@uncheckpointed()
 def check_engine(
     engine: Engine,
     network: nn.Module,

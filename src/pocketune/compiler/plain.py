@@ -1,13 +1,44 @@
 """Functions that are traced as others of the same result, which become fewer or plainer nodes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+from torch.utils import checkpoint
 
 functional = nn.functional
+
+
+@contextmanager
+def uncheckpointed() -> Iterator[None]:
+    """Let `torch.utils.checkpoint` keep what it would compute again on the way back.
+
+    It would do so from the network's own values, not from those that are traced, and norms would
+    update their statistics twice.
+    """
+    put = {
+        "CheckpointFunction": _Applied,
+        "_checkpoint_without_reentrant_generator": _pass_over,
+    }
+    own = {name: getattr(checkpoint, name) for name in put}
+    vars(checkpoint).update(put)
+    try:
+        yield
+    finally:
+        vars(checkpoint).update(own)
+
+
+class _Applied:
+    @staticmethod
+    def apply(function: Callable[..., Any], _: bool, *args: Any) -> Any:
+        return function(*args)
+
+
+def _pass_over(*_: Any, **__: Any) -> Iterator[None]:
+    yield
 
 
 class PlainOperators(TorchFunctionMode):

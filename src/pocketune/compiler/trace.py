@@ -5,7 +5,7 @@ layer's backward does is what the graph does. The module exports of `torch.expor
 differentiate the forward themselves and silently drop a custom `autograd.Function`'s backward.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -17,10 +17,11 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from pocketune.accounting.step import DATA_DEPENDENT
 from pocketune.compiler.loss import step_loss
-from pocketune.compiler.plain import PlainOperators
+from pocketune.compiler.plain import PlainOperators, uncheckpointed
 from pocketune.errors import PocketuneError
 from pocketune.layers import FrozenBatchNorm2d
 from pocketune.networks import normalize
+from pocketune.networks.modules import count_of_batches
 from pocketune.surgery import BatchNorm
 
 
@@ -90,7 +91,8 @@ def trace_step(
         logits = functional_call(network, tensors, (normalize(network, images),))
         loss, correct, gradient = step_loss(logits.detach(), labels, label_smoothing)
         parameters = [tensors[name] for name in trained]
-        return [loss, correct, *torch.autograd.grad(logits, parameters, gradient)]
+        gradients = torch.autograd.grad(logits, parameters, gradient, allow_unused=True)
+        return [loss, correct, *_used(trained, gradients)]
 
     names = ["loss", "correct", *(f"grad.{name}" for name in trained)]
     images = torch.zeros(batch, size, size, 3, dtype=torch.uint8)
@@ -100,6 +102,16 @@ def trace_step(
     inputs = {"images": images, "labels": labels}
     dynamic = {*trained, *statistics, *noise}
     return _trace(network, step, inputs, names, dynamic, training=True)
+
+
+def _used(names: Iterable[str], gradients: Iterable[Tensor | None]) -> Iterator[Tensor]:
+    for name, gradient in zip(names, gradients, strict=True):
+        if gradient is None:
+            raise PocketuneError(
+                f"{name} is trained, but the class scores do not depend on it; freeze it with "
+                f"network.get_parameter({name!r}).requires_grad_(False)"
+            )
+        yield gradient
 
 
 def trace_predict(network: nn.Module, *, batch: int, size: int) -> Traced:
@@ -123,15 +135,19 @@ def _trace(
     training: bool,
 ) -> Traced:
     tensors = _network_tensors(network)
-    with PlainOperators(), _training_mode(network, training):
+    with PlainOperators(), uncheckpointed(), _training_mode(network, training):
         try:
             module = make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)(
                 tensors, *inputs.values()
             )
         except DATA_DEPENDENT as error:
             raise PocketuneError(
-                f"{type(network).__name__} cannot be compiled: its forward pass decides by the "
-                "values of a tensor, which a graph of fixed operators cannot"
+                f"{type(network).__name__} cannot be compiled: "
+                + (
+                    count_of_batches(network)
+                    or "its forward pass decides by the values of a tensor, which a graph of fixed "
+                    "operators cannot"
+                )
             ) from error
         except (RuntimeError, NotImplementedError, ValueError) as error:
             raise PocketuneError(

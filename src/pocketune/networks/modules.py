@@ -57,6 +57,17 @@ def is_norm(module: nn.Module) -> bool:
     return isinstance(module, nn.GroupNorm) or hasattr(module, "running_mean")
 
 
+def count_of_batches(network: nn.Module) -> str | None:
+    """What is wrong with a batch norm that weighs by how many batches it has seen, if one does."""
+    for path, module in network.named_modules():
+        if isinstance(module, BATCH_NORMS) and module.momentum is None:
+            return (
+                f"the batch norm {path} has momentum=None and weighs each batch by how many came "
+                "before; give it a number, such as momentum=0.1"
+            )
+    return None
+
+
 def is_activation(module: nn.Module) -> bool:
     """An elementwise nonlinearity: one of PyTorch's, or a childless module called like one."""
     if isinstance(module, ACTIVATIONS):
