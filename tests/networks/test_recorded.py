@@ -6,8 +6,18 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from torch import nn
+from torch.nn import functional
 
 from pocketune.errors import PocketuneError
+from pocketune.methods import (
+    BiasAndLast,
+    FullFineTune,
+    GradientFilter,
+    LastLayer,
+    MobileTL,
+    RepNet,
+    adapt,
+)
 from pocketune.networks import (
     NetworkConfig,
     Normalization,
@@ -17,6 +27,7 @@ from pocketune.networks import (
 )
 from pocketune.networks.recorded import HEADER, read_description
 from pocketune.networks.registry import build
+from pocketune.surgery import calibrate
 
 HIDDEN = {"features.1": 8, "features.2": 10, "features.4": 30}
 
@@ -105,6 +116,67 @@ def test_classes_are_those_of_the_output_layer(network, tmp_path):
     again = load_network(tmp_path / "seven.safetensors").eval()
     images = torch.randn(1, 3, 32, 32)
     assert torch.equal(again(images), network(images))
+
+
+def trained(method, **options):
+    """A network adapted, and some steps of PyTorch."""
+    network = create_network("mobilenet_v2", width=0.1, classes=3, normalization=Normalization.HALF)
+    adapted = adapt(network, method, **options).train()
+    optimizer = torch.optim.SGD([p for p in adapted.parameters() if p.requires_grad], 0.1)
+    images, labels = torch.randn(4, 3, 32, 32), torch.arange(4) % 3
+    for _ in range(3):
+        optimizer.zero_grad()
+        functional.cross_entropy(adapted(images), labels).backward()
+        optimizer.step()
+    return adapted.eval()
+
+
+METHODS = [MobileTL(), LastLayer(), FullFineTune(), GradientFilter(layers=3), BiasAndLast()]
+
+
+@pytest.mark.parametrize("frozen_bits", [8, 32])
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_what_pytorch_has_trained_is_read_back(method, frozen_bits, tmp_path):
+    adapted = trained(method, frozen_bits=frozen_bits)
+    images = torch.randn(2, 3, 32, 32)
+    expected = adapted(images)
+    save_network(adapted, tmp_path / "trained.safetensors")
+    options = {"name": "mobilenet_v2", "width": 0.1, "classes": 3}
+    for network in (
+        load_network(tmp_path / "trained.safetensors"),
+        create_network(**options, weights=tmp_path / "trained.safetensors"),
+        create_network(**options, weights=adapted.state_dict()),
+    ):
+        torch.testing.assert_close(network.eval()(images), expected, atol=1e-5, rtol=1e-4)
+        assert not hasattr(network, "method")
+        adapt(network, MobileTL())
+    assert load_network(tmp_path / "trained.safetensors").normalization == Normalization.HALF
+
+
+def test_what_a_method_has_added_is_not_saved(tmp_path):
+    adapted = trained(RepNet())
+    with pytest.raises(PocketuneError, match=r"RepNet.* has changed or added .*state_dict\(\)"):
+        save_network(adapted, tmp_path / "trained.safetensors")
+    again = trained(RepNet())
+    again.load_state_dict(adapted.state_dict())
+    images = torch.randn(2, 3, 32, 32)
+    assert torch.equal(again(images), adapted(images))
+
+
+def test_another_activation_is_not_saved(tmp_path):
+    network = create_network("mobilenet_v3_small", width=0.35, classes=3)
+    kept = adapt(network, MobileTL(blocks=2))
+    save_network(kept, tmp_path / "kept.safetensors")
+    changed = adapt(network, MobileTL(blocks=2, hard_swish=False))
+    with pytest.raises(PocketuneError, match=r"hard_swish=False.* has changed or added features"):
+        save_network(changed, tmp_path / "changed.safetensors")
+
+
+def test_a_calibrated_network_is_not_saved(tmp_path):
+    adapted = adapt(create_network("mobilenet_v2", width=0.1, classes=3), MobileTL())
+    integers = calibrate(adapted, torch.randn(2, 2, 3, 32, 32))
+    with pytest.raises(PocketuneError, match="calibrated to compute with integers"):
+        save_network(integers, tmp_path / "trained.safetensors")
 
 
 def test_what_could_not_be_read_back_is_not_written(network, tmp_path):

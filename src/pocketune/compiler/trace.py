@@ -8,7 +8,6 @@ differentiate the forward themselves and silently drop a custom `autograd.Functi
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, fx, nn

@@ -30,6 +30,11 @@ def round_to_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
     return whole, scale
 
 
+def dequantise(whole: Tensor, scale: Tensor) -> Tensor:
+    """The kernel (out, ...) that int8 and the scales (out,) stand for, of the scales' type."""
+    return whole.to(scale.dtype) * _along(scale, whole)
+
+
 class QuantisedConv2d(nn.Conv2d):
     """`nn.Conv2d` with a frozen kernel of int8 and a scale for each output channel.
 
@@ -59,7 +64,7 @@ class QuantisedConv2d(nn.Conv2d):
 
     def dequantise(self) -> Tensor:
         """The kernel in float, as the layer computes with it."""
-        return _dequantise(self.weight_int8, self.weight_scale)
+        return dequantise(self.weight_int8, self.weight_scale)
 
     def _conv_forward(
         self,
@@ -71,7 +76,7 @@ class QuantisedConv2d(nn.Conv2d):
             y: Tensor = super()._conv_forward(input, self.dequantise(), bias)
             return y
         return frozen_convolution(
-            self, input, bias, _dequantise, self.weight_int8, self.weight_scale
+            self, input, bias, dequantise, self.weight_int8, self.weight_scale
         )
 
 
@@ -79,10 +84,6 @@ def count_int8_weights(network: nn.Module) -> int:
     """Weights that are stored in 8 bits: buffers, and so not among the parameters."""
     layers = (m for m in network.modules() if isinstance(m, QuantisedConv2d))
     return sum(layer.weight_int8.numel() for layer in layers)
-
-
-def _dequantise(whole: Tensor, scale: Tensor) -> Tensor:
-    return whole.to(scale.dtype) * _along(scale, whole)
 
 
 def _along(scale: Tensor, weight: Tensor) -> Tensor:

@@ -14,12 +14,12 @@ from safetensors.torch import save_file
 from torch import nn
 
 from pocketune.errors import PocketuneError
-from pocketune.layers import QuantisedConv2d
+from pocketune.layers import IntegerConv2d
 from pocketune.networks.anatomy import anatomy
 from pocketune.networks.config import NetworkConfig
 from pocketune.networks.normalization import Normalization
 from pocketune.networks.registry import build
-from pocketune.networks.state import COUNTER
+from pocketune.networks.state import COUNTER, float_state
 
 HEADER = "pocketune.network"
 """Key of the description in the file's header."""
@@ -29,7 +29,9 @@ def save_network(network: nn.Module, path: str | PathLike[str]) -> None:
     """Write all values of a network of ours with its config and normalization.
 
     `create_network(..., weights=path)` reads it, blocks that were pruned or have lite residual
-    modules beside them included. The number of classes is that of the output layer.
+    modules beside them included. The number of classes is that of the output layer. An adapted
+    network is saved as the one that it was adapted from, with what it has learned; kernels of 8
+    bits are written in float32, the same numbers.
 
     Raises:
         PocketuneError: if the network has no config, being none of ours, or is no longer what its
@@ -40,7 +42,8 @@ def save_network(network: nn.Module, path: str | PathLike[str]) -> None:
     config = check_saveable(network, path)
     described: Any = network
     facts = {"config": config.to_dict(), "normalization": asdict(described.normalization)}
-    tensors = {name: tensor.contiguous() for name, tensor in network.state_dict().items()}
+    state = float_state(network.state_dict())
+    tensors = {name: tensor.contiguous() for name, tensor in state.items()}
     try:
         save_file(tensors, path, metadata={HEADER: json.dumps(facts)})
     except (SafetensorError, OSError) as error:
@@ -55,9 +58,10 @@ def check_saveable(network: nn.Module, path: Path) -> NetworkConfig:
     """
     if path.suffix != ".safetensors":
         raise PocketuneError(f"{path} must be called .safetensors")
-    if any(isinstance(module, QuantisedConv2d) for module in network.modules()):
+    if any(isinstance(module, IntegerConv2d) for module in network.modules()):
         raise PocketuneError(
-            "a network with kernels of 8 bits is not saved; save one created from float32 weights"
+            "the network was calibrated to compute with integers, for which its norms were folded; "
+            "save the adapted one that calibrate was given"
         )
     try:
         with tempfile.TemporaryFile(dir=path.parent):
@@ -76,8 +80,16 @@ def _config(network: nn.Module) -> NetworkConfig:
     own = _shapes(network)
     config = replace(config, classes=own[f"{anatomy(network).classifier[-1]}.weight"][0])
     with torch.device("meta"):
-        read = _shapes(build(config))
-    if other := next((name for name in {**own, **read} if own.get(name) != read.get(name)), None):
+        plain = build(config)
+    read = _shapes(plain)
+    strange = [name for name in {**own, **read} if own.get(name) != read.get(name)]
+    if other := next(iter(strange or _swish_lost(network, plain)), None):
+        if (method := getattr(network, "method", None)) is not None:
+            raise PocketuneError(
+                f"{method} has changed or added {other}, of which a file of save_network cannot "
+                "tell; keep network.state_dict(), and load it into the same network adapted in "
+                "the same way"
+            )
         raise PocketuneError(
             f"the network's {other} is not as its config says, and could not be read back from a "
             "file; save the network that create_network, prune or insert_modules has returned"
@@ -85,9 +97,19 @@ def _config(network: nn.Module) -> NetworkConfig:
     return config
 
 
+def _swish_lost(network: nn.Module, plain: nn.Module) -> list[str]:
+    """Where a method has put a ReLU for an h-swish, of which no tensor tells."""
+    modules = dict(network.named_modules())
+    return [
+        path
+        for path, module in plain.named_modules()
+        if isinstance(module, nn.Hardswish) and "relu" in type(modules.get(path)).__name__.lower()
+    ]
+
+
 def _shapes(network: nn.Module) -> dict[str, tuple[int, ...]]:
     """Shapes of what a file must hold, by name."""
-    state = network.state_dict()
+    state = float_state(network.state_dict())
     return {name: tuple(t.shape) for name, t in state.items() if not name.endswith(COUNTER)}
 
 

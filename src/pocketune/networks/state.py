@@ -5,8 +5,24 @@ from collections.abc import Mapping
 from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
+from pocketune.layers.quantised_conv import dequantise
 
 COUNTER = "num_batches_tracked"  # older files lack it, and nothing here reads it
+
+
+def float_state(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The state dict with kernels of float, `weight`, where it has some of int8 and their scales.
+
+    A network whose frozen part is in 8 bits names them `weight_int8` and `weight_scale`.
+    """
+    found: dict[str, Tensor] = {}
+    for name, tensor in state.items():
+        layer, _, kind = name.rpartition(".")
+        if kind == "weight_int8":
+            found[f"{layer}.weight"] = dequantise(tensor, state[f"{layer}.weight_scale"])
+        elif kind != "weight_scale":
+            found[name] = tensor
+    return found
 
 
 def load_state(
@@ -16,7 +32,7 @@ def load_state(
 
     Args:
         network: changed in place.
-        state: tensors by the names of `network.state_dict()`.
+        state: tensors by the names of `network.state_dict()`, or as of one with kernels of int8.
         output: path of the output layer, which is left as it is where only the number of its
             classes differs.
         source: what to call the weights in an error.
@@ -24,7 +40,7 @@ def load_state(
     Raises:
         PocketuneError: naming the first tensor that is missing, left over or of another shape.
     """
-    own = network.state_dict()
+    own, state = network.state_dict(), float_state(state)
     _check_names(own, state, source)
     fitting = {}
     for name, target in own.items():

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from pocketune.data import ImageDataset, Loader, training_images
 from pocketune.device.schedule import CosineSchedule
 from pocketune.errors import PocketuneError
+from pocketune.layers import QuantisedConv2d
 from pocketune.networks import normalize, save_network
 from pocketune.networks.recorded import check_saveable
 from pocketune.pruning.objectives import Blocks, Predictions
@@ -125,6 +126,10 @@ def retrain(
         raise PocketuneError(
             f"the network is adapted to {network.method}, which trains a part of it; retrain the "
             "one that it was adapted from"
+        )
+    if any(isinstance(module, QuantisedConv2d) for module in network.modules()):
+        raise PocketuneError(
+            "kernels of 8 bits are not trained; retrain a network created from float32 weights"
         )
     check_saveable(network, out)
     photos = training_images(photos)
