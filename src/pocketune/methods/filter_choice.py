@@ -11,7 +11,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, check_positive
 from pocketune.layers import check_filter
 from pocketune.methods.parts import convolution, refuse_adapted
 from pocketune.networks.autograd import gradients_on
@@ -87,9 +87,7 @@ def measure_filters(
     """
     refuse_adapted(network)
     check_filter(patch, alignment, bits)
-    for argument, value in (("batch", batch), ("size", size)):
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise PocketuneError(f"{argument}={value!r} must be a whole number of at least 1")
+    check_positive(batch=batch, size=size)
     if isinstance(layers, str):
         raise PocketuneError(f"layers={layers!r} must be a list of names; give [{layers!r}]")
     for name in layers:
