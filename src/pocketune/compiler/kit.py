@@ -43,7 +43,7 @@ from pocketune.methods.frozen_bits import check_frozen_bits
 from pocketune.networks import Normalization
 from pocketune.networks.copies import copy_network
 from pocketune.networks.output import output_layer
-from pocketune.surgery import BatchNorm, quantise_frozen
+from pocketune.surgery import quantise_frozen
 
 
 def compile(
@@ -171,7 +171,6 @@ def _check_arguments(
     if not isinstance(out, (str, os.PathLike)):
         raise PocketuneError(f"out={out!r} must be a folder, or a file whose name ends in .zip")
     check_place(out)
-    _check_norms(network)
     if not trained_parameters(network):
         raise PocketuneError("nothing in this network is trained; adapt it with a method first")
     if any(isinstance(module, IntegerConv2d) for module in network.modules()):
@@ -191,21 +190,6 @@ def _check_arguments(
         raise PocketuneError(f"label_smoothing={label_smoothing} must lie in [0, 1)")
     if loss not in LOSSES:
         raise PocketuneError(f"loss={loss!r} is unknown; choose from {', '.join(LOSSES)}")
-
-
-def _check_norms(network: nn.Module) -> None:
-    for name, norm in network.named_modules():
-        if isinstance(norm, BatchNorm) and norm.running_mean is None:
-            raise PocketuneError(
-                f"the batch norm {name} has no running statistics, without which an image's "
-                "prediction depends on the others of its batch; build it with "
-                "track_running_stats=True"
-            )
-        if isinstance(norm, nn.InstanceNorm2d) and norm.running_mean is not None:
-            raise PocketuneError(
-                f"the instance norm {name} has running statistics, which a kit does not update; "
-                "build it with track_running_stats=False"
-            )
 
 
 def _frozen_bits(

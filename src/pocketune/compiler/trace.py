@@ -20,8 +20,7 @@ from pocketune.compiler.plain import PlainOperators, uncheckpointed
 from pocketune.errors import PocketuneError
 from pocketune.layers import FrozenBatchNorm2d
 from pocketune.networks import normalize
-from pocketune.networks.modules import count_of_batches
-from pocketune.surgery import BatchNorm
+from pocketune.networks.modules import BatchNorm, count_of_batches
 
 
 @dataclass(frozen=True)
@@ -54,12 +53,18 @@ def running_statistics(network: nn.Module) -> dict[str, Tensor]:
 
 
 def check_norms(network: nn.Module) -> None:
-    """Refuse running statistics that a compiled step would not update.
+    """Refuse batch norms without running statistics, and other norms with them.
 
     Raises:
         PocketuneError: naming the norm.
     """
     for name, module in network.named_modules():
+        if isinstance(module, BatchNorm) and module.running_mean is None:
+            raise PocketuneError(
+                f"the batch norm {name} has no running statistics, without which an image's "
+                "prediction depends on the others of its batch; build it with "
+                "track_running_stats=True"
+            )
         known = isinstance(module, (BatchNorm, FrozenBatchNorm2d))
         if getattr(module, "running_mean", None) is not None and not known:
             raise PocketuneError(

@@ -13,6 +13,8 @@ from torch import nn
 Factory = Callable[[nn.Module], nn.Module]
 """Makes a module from the one that it takes the place of, or runs beside."""
 
+BatchNorm = nn.BatchNorm1d | nn.BatchNorm2d
+
 ACTIVATIONS = (
     nn.ReLU,
     nn.ReLU6,
@@ -60,7 +62,7 @@ def is_norm(module: nn.Module) -> bool:
 def count_of_batches(network: nn.Module) -> str | None:
     """What is wrong with a batch norm that weighs by how many batches it has seen, if one does."""
     for path, module in network.named_modules():
-        if isinstance(module, BATCH_NORMS) and module.momentum is None:
+        if isinstance(module, BatchNorm) and module.momentum is None:
             return (
                 f"the batch norm {path} has momentum=None and weighs each batch by how many came "
                 "before; give it a number, such as momentum=0.1"

@@ -7,7 +7,6 @@ from pocketune.surgery.calibrate import calibrate, input_formats, observe_format
 from pocketune.surgery.chain import chain_filters
 from pocketune.surgery.filter import filter_convolution
 from pocketune.surgery.freeze import (
-    BatchNorm,
     batch_norms,
     disable_inplace,
     freeze_batch_norms,
@@ -32,7 +31,6 @@ from pocketune.surgery.swap import swap
 
 __all__ = [
     "BRANCH",
-    "BatchNorm",
     "Factory",
     "add_branches",
     "batch_norms",

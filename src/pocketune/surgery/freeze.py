@@ -8,14 +8,13 @@ from pocketune.errors import PocketuneError
 from pocketune.layers import FrozenBatchNorm1d, FrozenBatchNorm2d, FrozenConv2d
 from pocketune.layers.same_shape import computes_kernel
 from pocketune.networks.conv import SameConv2d
+from pocketune.networks.modules import BatchNorm
 from pocketune.surgery.swap import swap
 
 
 class FrozenSameConv2d(FrozenConv2d, SameConv2d):
     """`SameConv2d` with a frozen kernel: keeps nothing for the backward pass."""
 
-
-BatchNorm = nn.BatchNorm1d | nn.BatchNorm2d
 
 FROZEN_CONVOLUTIONS = {nn.Conv2d: FrozenConv2d, SameConv2d: FrozenSameConv2d}
 """What takes the place of which convolution; others stay as they are."""
