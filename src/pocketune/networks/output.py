@@ -1,6 +1,5 @@
 """Which layer makes a network's class scores, as a forward pass shows."""
 
-import copy
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +11,7 @@ from torch.utils._pytree import tree_leaves
 from pocketune.errors import PocketuneError
 from pocketune.networks.anatomy import anatomy
 from pocketune.networks.autograd import gradients_on
+from pocketune.networks.copies import copy_network
 from pocketune.networks.modules import is_convolution
 
 SIZES = (64, 224, 32, 28, 96, 128, 160, 192, 256, 299, 384)
@@ -71,7 +71,7 @@ def _last_layers(network: nn.Module, sizes: tuple[int, ...]) -> list[str] | None
     """Layers with nothing else of their kind between them and the output, in order."""
     if any(is_lazy(tensor) for tensor in (*network.parameters(), *network.buffers())):
         return None
-    probe = copy.deepcopy(network).to("meta").eval()
+    probe = copy_network(network).to("meta").eval()
     made: dict[Any, str] = {}
     names = [name for name, module in probe.named_modules() if _weighs(module)]
     for name in names:
