@@ -98,6 +98,7 @@ def test_strided_and_empty_maps(interpreted: ModuleType) -> None:
     assert interpreted.pool(x[:0], grid.size, grid.start, grid.count, None).shape == (0, 3, 3, 2)
 
 
+@pytest.mark.filterwarnings("ignore:TRITON_DEFAULT_FP_FUSION")
 @pytest.mark.parametrize("name", ["pool_kernel", "spread_kernel"])
 @pytest.mark.parametrize("element", ["fp32", "fp16", "bf16", "fp64"])
 @pytest.mark.parametrize("channels_last", [True, False])

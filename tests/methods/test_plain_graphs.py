@@ -12,6 +12,12 @@ from pocketune.networks import create_network
 
 from .examples import example_method
 
+# Tracing warns that it is deprecated, and that sizes become constants.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning"),
+]
+
 NAME = "mobilenet_v2"
 METHODS = [example_method(name, NAME) for name in list_methods()]
 METHODS += [create_method("blocks") + create_method("gradfilter", layers="trained", bits=8)]
