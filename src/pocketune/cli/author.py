@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,13 +53,8 @@ def built_kit(
         PocketuneError: There is no room for the kit.
         typer.Exit: The command failed and has said why; with its exit code.
     """
-    try:
-        run.parent.mkdir(parents=True, exist_ok=True)
-        scratch = tempfile.TemporaryDirectory(prefix=f".{run.name}.", dir=run.parent)
-    except OSError as error:
-        raise PocketuneError(f"cannot write next to {run}: {error.strerror or error}") from error
-    with scratch as folder:
-        kit, values = Path(folder) / "kit", Path(folder) / "network.safetensors"
+    with _scratch_beside(run) as folder:
+        kit, values = folder / "kit", folder / "network.safetensors"
         arguments: list[object] = []
         for name, value in {**options, "out": kit, "save_network": values}.items():
             for each in value if isinstance(value, list) else [value]:
@@ -69,3 +64,22 @@ def built_kit(
         if code:
             raise typer.Exit(code if code > 0 else 1)
         yield kit, values
+
+
+@contextmanager
+def _scratch_beside(run: Path) -> Iterator[Path]:
+    """A folder next to a run, which leaves nothing behind, nor the folder above it for no run."""
+    above = run.parent
+    found = above.exists()
+    try:
+        above.mkdir(parents=True, exist_ok=True)
+        scratch = tempfile.TemporaryDirectory(prefix=f".{run.name}.", dir=above)
+    except OSError as error:
+        raise PocketuneError(f"cannot write next to {run}: {error.strerror or error}") from error
+    try:
+        with scratch as folder:
+            yield Path(folder)
+    finally:
+        if not found:
+            with suppress(OSError):  # a run is in it
+                above.rmdir()

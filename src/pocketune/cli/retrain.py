@@ -95,15 +95,14 @@ def retrain(
         from pocketune.networks.recorded import recorded_classes
         from pocketune.pruning import Recipe
         from pocketune.pruning import retrain as retrain_network
-        from pocketune.pruning.teacher import IMAGENET_CLASSES, load_teacher
+        from pocketune.pruning.teacher import load_teacher
 
     if Path(network).is_file():
         refuse_beside_file(context, network)
         student = load_network(network)
     else:
-        classes = len(dataset.classes)
-        if teacher is not None:
-            classes = recorded_classes(network_options.weights) or IMAGENET_CLASSES
+        weights = network_options.weights
+        classes = recorded_classes(weights) if teacher else len(dataset.classes)
         student = create_network(network, classes=classes, **asdict(network_options))
     whole = None if teacher is None else load_teacher(teacher, student)
     if lite_residual:

@@ -17,7 +17,8 @@ from pocketune.device.losses import CROSS_ENTROPY, loss_name
 from pocketune.methods import Method, adapt, complete_plan
 from pocketune.methods.frozen_bits import resolve_frozen_bits
 from pocketune.networks import create_network, sample_batches
-from pocketune.networks.measured import CLASSES, are_folded, measure_norms
+from pocketune.networks.measured import are_folded, measure_norms
+from pocketune.networks.recorded import IMAGENET_CLASSES
 from pocketune.surgery import (
     dequantise,
     float_shapes,
@@ -75,7 +76,7 @@ def build_kit(
             trained were folded away and there are no photos to measure them on.
     """
     torch.manual_seed(0)  # the same command makes the same kit
-    names = tuple(map(str, range(CLASSES))) if photos is None else photos.classes
+    names = tuple(map(str, range(IMAGENET_CLASSES))) if photos is None else photos.classes
     created = create_network(
         network, weights=weights, classes=len(names), width=width, padding=padding
     )

@@ -14,9 +14,6 @@ from pocketune.networks.int8 import INT8
 from pocketune.networks.recorded import recorded_classes
 from pocketune.networks.samples import sample_batches
 
-CLASSES = 1000
-"""ImageNet's, of the published weights."""
-
 
 def create_measured(
     network: str,
@@ -29,15 +26,13 @@ def create_measured(
 ) -> nn.Module:
     """A network of its weights' classes; batch norms that were folded away are measured on photos.
 
-    The classes are ImageNet's where the weights do not tell.
-
     Raises:
         PocketuneError: as `create_network` and `measure_norms`.
     """
     created = create_network(
         network,
         weights=weights,
-        classes=recorded_classes(weights) or CLASSES,
+        classes=recorded_classes(weights),
         width=width,
         padding=padding,
     )

@@ -21,6 +21,9 @@ from pocketune.networks.normalization import Normalization
 from pocketune.networks.registry import build
 from pocketune.networks.state import COUNTER, float_state
 
+IMAGENET_CLASSES = 1000
+"""Of the published weights."""
+
 HEADER = "pocketune.network"
 """Key of the description in the file's header."""
 
@@ -113,12 +116,12 @@ def _shapes(network: nn.Module) -> dict[str, tuple[int, ...]]:
     return {name: tuple(t.shape) for name, t in state.items() if not name.endswith(COUNTER)}
 
 
-def recorded_classes(weights: str | PathLike[str] | None) -> int | None:
-    """How many classes a file of `save_network` tells of; None for any other weights."""
+def recorded_classes(weights: str | PathLike[str] | None) -> int:
+    """How many classes a file of `save_network` tells of; ImageNet's for any other weights."""
     if weights is None or not Path(weights).is_file():
-        return None
+        return IMAGENET_CLASSES
     recorded = read_description(Path(weights))
-    return None if recorded is None else recorded[0].classes
+    return IMAGENET_CLASSES if recorded is None else recorded[0].classes
 
 
 def read_description(path: Path) -> tuple[NetworkConfig, Normalization] | None:

@@ -9,9 +9,6 @@ from torch import nn
 from pocketune.networks import create_network
 from pocketune.networks.recorded import recorded_classes
 
-IMAGENET_CLASSES = 1000
-"""Of weights that do not tell how many they have."""
-
 
 def load_teacher(weights: str, student: Any) -> nn.Module:
     """The network that `student` was before it lost channels or gained modules.
@@ -26,5 +23,5 @@ def load_teacher(weights: str, student: Any) -> nn.Module:
     options = student.config.to_dict()
     for changed in ("hidden", "branches"):
         options.pop(changed, None)
-    options["classes"] = recorded_classes(weights) or IMAGENET_CLASSES
+    options["classes"] = recorded_classes(weights)
     return create_network(**options, weights=weights, normalization=student.normalization)
