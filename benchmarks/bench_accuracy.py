@@ -22,7 +22,7 @@ from typing import Any
 import pocketune
 from data import parse, unpack
 from fresh import kit_peak
-from pocketune.device.progress import Silent
+from pocketune.device.train.progress import Silent
 from pocketune.methods import Method, TinyTL
 from pretrained import BATCH, NETWORKS, weights_file
 from report import keep, kept, spread, table, write

@@ -21,8 +21,8 @@ import torch
 from torch import Tensor, nn
 
 from fresh import keep_memory
-from pocketune.layers import FilteredConv2d, PooledMap
-from pocketune.layers.patches import Patches
+from pocketune.filtering import FilteredConv2d, PooledMap
+from pocketune.filtering.patches import Patches
 from report import table, write
 
 CASES = {  # batch, in, out, height, width, kernel, groups

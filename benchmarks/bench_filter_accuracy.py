@@ -26,7 +26,7 @@ from torch.nn import functional
 import pocketune
 from bench_filter_step import exact
 from data import parse
-from pocketune.layers import FilteredConv2d
+from pocketune.filtering import FilteredConv2d
 from pocketune.methods import GradientFilter
 from pocketune.surgery import swap
 from report import spread, table, write

@@ -25,7 +25,7 @@ import pocketune
 from data import parse
 from pocketune.data import center_crop
 from pocketune.methods import GradientFilter, dc_energy, gradient_snr
-from pocketune.networks.modules import is_depthwise, is_pointwise
+from pocketune.networks.anatomy.modules import is_depthwise, is_pointwise
 from pretrained import weights_file
 from report import table, write
 

@@ -24,8 +24,8 @@ from torch.nn.functional import cross_entropy
 
 import pocketune
 from fresh import keep_memory
-from pocketune.device.onnx_engine import OnnxEngine
-from pocketune.layers import FilteredConv2d
+from pocketune.device.engine.onnx import OnnxEngine
+from pocketune.filtering import FilteredConv2d
 from pocketune.layers.same_shape import same_shape
 from pocketune.methods import GradientFilter
 from pocketune.networks import anatomy, normalize

@@ -49,7 +49,7 @@ def frozen_part(network: nn.Module, end: str, x: Tensor) -> Tensor:
 
 
 def images(data: Path, network: nn.Module, size: int, count: int) -> Tensor:
-    """Normalised photos, spread over the classes."""
+    """Normalized photos, spread over the classes."""
     photos = load_splits(data / "classification" / "oxford_flowers_12cls_224.zip").train
     chosen = photos.subset(list(range(0, len(photos), len(photos) // count))[:count])
     (batch,) = Loader(chosen, size=size, batch=count, train=False).epoch(0)
@@ -72,7 +72,7 @@ def measure(data: Path, size: int, batch: int, rounds: int) -> list[list[str]]:
             copy.deepcopy(exact).to(memory_format=last),
             x.contiguous(memory_format=last),
         ),
-        "int8 kernels, dequantised": (rounded, x),
+        "int8 kernels, dequantized": (rounded, x),
         "integers": (pocketune.calibrate(rounded, fitted), x),
     }
     end = pocketune.anatomy(network).blocks[-3].name

@@ -68,12 +68,12 @@ def build_kit(row: Row, out: Path) -> None:
 def work(kit: str, photos: str, out: str) -> None:
     """Predict, train, and print both as JSON."""
     import pocketune
-    from pocketune.device import onnx_engine, run  # noqa: F401 - as a run has imported by then
-    from pocketune.device.memory import process_memory
-    from pocketune.device.optimizer import state_slots
-    from pocketune.device.prediction import predict_memory
-    from pocketune.device.progress import Silent
-    from pocketune.device.reclaim import reclaim
+    from pocketune.device.memory.estimate import predict_memory
+    from pocketune.device.memory.process import process_memory
+    from pocketune.device.memory.reclaim import reclaim
+    from pocketune.device.train import run  # noqa: F401 - as a run has imported by then
+    from pocketune.device.train.optimizer import state_slots
+    from pocketune.device.train.progress import Silent
 
     reclaim()
     predicted = predict_memory(

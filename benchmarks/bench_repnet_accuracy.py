@@ -33,12 +33,13 @@ from torch import nn
 import pocketune
 from data import parse, unpack
 from pocketune.data import ImageDataset, Loader, load_splits
-from pocketune.device.progress import Silent
-from pocketune.networks import normalize, sample_batches
-from pocketune.networks.measured import create_measured
+from pocketune.device.train.progress import Silent
+from pocketune.networks import normalize
+from pocketune.papers.tables.repnet import PRUNED
 from pocketune.pruning import plan_pruning
 from pocketune.pruning.retraining import Recipe
-from pocketune.tables.repnet import PRUNED
+from pocketune.weights import sample_batches
+from pocketune.weights.measured import create_measured
 from pretrained import BATCH, NETWORKS, Pretrained, weights_file
 from report import keep, kept, spread, table, write
 

@@ -71,9 +71,9 @@ def build_kit(module: nn.Module, method: str, batch: int, size: int, out: Path) 
 
 
 def kit_step(path: str) -> Callable[[np.ndarray, np.ndarray], None]:
-    from pocketune.device.kit import Kit
-    from pocketune.device.onnx_engine import OnnxEngine
-    from pocketune.device.optimizer import Adam
+    from pocketune.device.engine.onnx import OnnxEngine
+    from pocketune.device.train.optimizer import Adam
+    from pocketune.kit.kit import Kit
 
     kit = Kit.open(path)
     engine = OnnxEngine(kit, kit.state())
@@ -112,7 +112,7 @@ def work(
     network: str, width: float, method: str, how: str, kit: str, batch: int, size: int
 ) -> None:
     """Make a step for every line on standard input and answer with its milliseconds."""
-    from pocketune.device.memory import process_memory
+    from pocketune.device.memory.process import process_memory
 
     if how == "kit":
         step = kit_step(kit)

@@ -100,7 +100,7 @@ def eager_run(
 
     import pocketune
     from pocketune.data import Loader, load_splits
-    from pocketune.device.memory import process_memory
+    from pocketune.device.memory.process import process_memory
     from pocketune.networks import anatomy, normalize
 
     network = pocketune.create_network(name, classes=CLASSES, width=width).train()

@@ -23,11 +23,11 @@ from matplotlib.figure import Figure
 from torch import nn
 
 import pocketune
-from pocketune.accounting import published_flops, published_memory, walk
-from pocketune.accounting.conventions.gradfilter import GradientFilterFlops
 from pocketune.accounting.plot import draw_blocks, finish
-from pocketune.layers import FilteredConv2d
-from pocketune.tables.repnet import PRUNED
+from pocketune.filtering import FilteredConv2d
+from pocketune.papers import published_flops, published_memory, walk
+from pocketune.papers.conventions.gradfilter import GradientFilterFlops
+from pocketune.papers.tables.repnet import PRUNED
 from report import RESULTS
 
 BATCH, CLASSES = 8, 100
@@ -72,8 +72,8 @@ def _gigaflops(adapted: nn.Module) -> float:
 def draw_lines(
     axes: Axes, title: str, counts: range, heights: list[list[float]], unit: str
 ) -> None:
-    for (label, colour, _), line in zip(LINES, heights, strict=True):
-        axes.plot(counts, line, "o-", color=colour, label=label, markersize=4, linewidth=1.5)
+    for (label, color, _), line in zip(LINES, heights, strict=True):
+        axes.plot(counts, line, "o-", color=color, label=label, markersize=4, linewidth=1.5)
     axes.set_xticks(counts)
     finish(axes, title, max(map(max, heights)), unit=unit)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from pocketune.compiler.build import build_kit
+from pocketune.authoring import build_kit
 from pocketune.data import load_splits
 from pocketune.methods import Method
 

@@ -9,9 +9,9 @@ from PIL import Image
 from pocketune.data import load_splits
 from pocketune.demo import compare, unpack_digits
 from pocketune.demo.digits import NAMES
-from pocketune.device.kit import Kit
 from pocketune.errors import PocketuneError
-from pocketune.kits import bundled_kit, list_kits
+from pocketune.kit.bundled import bundled_kit, list_kits
+from pocketune.kit.kit import Kit
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def test_digits_are_lossless(digits):
         assert np.array_equal(np.rint(pixels / 255 * 16), expected)
 
 
-def test_digits_are_of_seventeen_grey_levels(digits):
+def test_digits_are_of_seventeen_gray_levels(digits):
     levels = {
         int(value)
         for file in (digits / "five").iterdir()

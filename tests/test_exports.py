@@ -8,8 +8,9 @@ import pytest
 
 import pocketune
 import pocketune.device
+import pocketune.device.train
 
-PACKAGES = [pocketune, pocketune.device]
+PACKAGES = [pocketune, pocketune.device, pocketune.device.train]
 
 packages = pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.__name__)
 

@@ -149,7 +149,7 @@ def test_the_runtimes_telemetry_is_off_before_it_is_imported():
         "            assert os.environ['ORT_DISABLE_TELEMETRY'] == '1'\n"
         "            print('imported')\n"
         "sys.meta_path.insert(0, Finder())\n"
-        "import pocketune.device.onnx_engine\n"
+        "import pocketune.device.engine.onnx\n"
     )
     environment = {k: v for k, v in os.environ.items() if k != "ORT_DISABLE_TELEMETRY"}
     done = subprocess.run(

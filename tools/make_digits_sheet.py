@@ -2,8 +2,8 @@
 
     pip install scikit-learn && python tools/make_digits_sheet.py src/pocketune/demo/digits.png
 
-1,797 images of 8 x 8 pixels and 17 grey levels: one row of cells for each digit, in their order
-in the data set. Lossless: grey level g of 0 to 16 becomes round(g * 255 / 16).
+1,797 images of 8 x 8 pixels and 17 gray levels: one row of cells for each digit, in their order
+in the data set. Lossless: gray level g of 0 to 16 becomes round(g * 255 / 16).
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, multiprocessing, nn
 from torch.nn import functional as F
 
-from pocketune.networks import create_network
+from pocketune.weights import create_network
 
 CLASSES = (
     "airplane",

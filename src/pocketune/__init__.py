@@ -10,18 +10,17 @@ from pocketune.lazy import lazy_names
 
 if TYPE_CHECKING:
     from pocketune.accounting import account as account
-    from pocketune.accounting import published_flops as published_flops
-    from pocketune.accounting import published_memory as published_memory
     from pocketune.accounting import register_flops as register_flops
     from pocketune.compiler import Calibration as Calibration
     from pocketune.compiler import compile as compile
-    from pocketune.device import Kit as Kit
     from pocketune.device import evaluate as evaluate
     from pocketune.device import export as export
     from pocketune.device import predict as predict
-    from pocketune.device import resume as resume
-    from pocketune.device import train as train
+    from pocketune.device.train import resume as resume
+    from pocketune.device.train import train as train
+    from pocketune.eager import calibrate as calibrate
     from pocketune.errors import PocketuneError as PocketuneError
+    from pocketune.kit import Kit as Kit
     from pocketune.methods import BiasAndLast as BiasAndLast
     from pocketune.methods import FullFineTune as FullFineTune
     from pocketune.methods import GradientFilter as GradientFilter
@@ -40,35 +39,50 @@ if TYPE_CHECKING:
     from pocketune.methods import measure_filters as measure_filters
     from pocketune.methods import trainable as trainable
     from pocketune.networks import anatomy as anatomy
-    from pocketune.networks import create_network as create_network
     from pocketune.networks import list_networks as list_networks
-    from pocketune.networks import load_network as load_network
-    from pocketune.networks import restore_batch_norm as restore_batch_norm
-    from pocketune.networks import sample_batches as sample_batches
-    from pocketune.networks import save_network as save_network
+    from pocketune.papers import published_flops as published_flops
+    from pocketune.papers import published_memory as published_memory
     from pocketune.pruning import Recipe as Recipe
     from pocketune.pruning import plan_pruning as plan_pruning
     from pocketune.pruning import profile_memory as profile_memory
     from pocketune.pruning import prune_for_memory as prune_for_memory
     from pocketune.pruning import retrain as retrain
-    from pocketune.surgery import calibrate as calibrate
     from pocketune.surgery import prune as prune
+    from pocketune.weights import create_network as create_network
+    from pocketune.weights import load_network as load_network
+    from pocketune.weights import restore_batch_norm as restore_batch_norm
+    from pocketune.weights import sample_batches as sample_batches
+    from pocketune.weights import save_network as save_network
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "errors": ["PocketuneError"],
-    "networks": [
-        "anatomy",
-        "create_network",
-        "list_networks",
-        "load_network",
-        "restore_batch_norm",
-        "sample_batches",
-        "save_network",
+    "accounting": [
+        "account",
+        "register_flops",
     ],
-    "surgery": ["calibrate", "prune"],
-    "pruning": ["Recipe", "plan_pruning", "profile_memory", "prune_for_memory", "retrain"],
+    "compiler": [
+        "Calibration",
+        "compile",
+    ],
+    "device": [
+        "evaluate",
+        "export",
+        "predict",
+    ],
+    "device.train": [
+        "resume",
+        "train",
+    ],
+    "eager": [
+        "calibrate",
+    ],
+    "errors": [
+        "PocketuneError",
+    ],
+    "kit": [
+        "Kit",
+    ],
     "methods": [
         "BiasAndLast",
         "FullFineTune",
@@ -88,9 +102,31 @@ _HOMES = {
         "measure_filters",
         "trainable",
     ],
-    "accounting": ["account", "published_flops", "published_memory", "register_flops"],
-    "compiler": ["Calibration", "compile"],
-    "device": ["Kit", "evaluate", "export", "predict", "resume", "train"],
+    "networks": [
+        "anatomy",
+        "list_networks",
+    ],
+    "papers": [
+        "published_flops",
+        "published_memory",
+    ],
+    "pruning": [
+        "Recipe",
+        "plan_pruning",
+        "profile_memory",
+        "prune_for_memory",
+        "retrain",
+    ],
+    "surgery": [
+        "prune",
+    ],
+    "weights": [
+        "create_network",
+        "load_network",
+        "restore_batch_norm",
+        "sample_batches",
+        "save_network",
+    ],
 }
 
 if not TYPE_CHECKING:  # with a `__getattr__` every name would be right to a type checker

@@ -8,9 +8,9 @@ from functools import cache
 import torch
 from torch import nn
 
-from pocketune.accounting import Walk, walk
 from pocketune.methods import Method, adapt
-from pocketune.networks import create_network
+from pocketune.papers import Walk, walk
+from pocketune.weights import create_network
 
 
 def on_meta(name: str, **options) -> nn.Module:

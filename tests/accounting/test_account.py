@@ -14,7 +14,7 @@ from pocketune.accounting import Account, Memory, account, report
 from pocketune.accounting.blocks import block_of, block_paths
 from pocketune.errors import PocketuneError
 from pocketune.methods import adapt, create_method
-from pocketune.networks import create_network
+from pocketune.weights import create_network
 
 
 def small(method: str = "last") -> nn.Module:

@@ -15,8 +15,8 @@ from pocketune.accounting import Account, Memory, account
 from pocketune.accounting.record import Event, Operation
 from pocketune.accounting.step import record_step, run_step
 from pocketune.methods import adapt, create_method
-from pocketune.networks import create_network
 from pocketune.surgery import add_branches
+from pocketune.weights import create_network
 
 from ..layers.kept import kept_bytes
 

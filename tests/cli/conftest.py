@@ -23,7 +23,7 @@ Process = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture(scope="session")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """30 noisy photos in three classes, each of one colour."""
+    """30 noisy photos in three classes, each of one color."""
     return write_photos(tmp_path_factory.mktemp("data") / "photos")
 
 

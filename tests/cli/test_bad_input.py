@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from pocketune.device.checkpoint import LAST, Checkpoint
+from pocketune.device.train.checkpoint import Checkpoint
+from pocketune.kit.names import LAST
 
 from ..device.softmax_engine import CLASSES, write_photos
 from ..device.tiny_kit import TinyKit

@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 
 from pocketune.data import center_crop, load_image
-from pocketune.device.checkpoint import LAST, Checkpoint
-from pocketune.device.run_folder import NETWORK
+from pocketune.device.train.checkpoint import Checkpoint
+from pocketune.kit.names import LAST, NETWORK
 
 from ..device.run_folders import assert_same_end, lines
 from ..device.softmax_engine import CLASSES, write_photos

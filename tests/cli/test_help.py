@@ -3,7 +3,7 @@
 import pytest
 
 import pocketune
-from pocketune.device.settings import EPOCHS, LEARNING_RATES
+from pocketune.device.train.settings import EPOCHS, LEARNING_RATES
 
 COMMANDS = ["train", "predict", "evaluate", "export", "demo", "networks", "methods", "tables"]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file
 
-from pocketune.device import Kit
+from pocketune.kit import Kit
 
 from ..device.softmax_engine import CLASSES
 

@@ -5,14 +5,14 @@ from typing import Any, get_args
 
 import pytest
 
-from pocketune.accounting.published import MEMORY
 from pocketune.accounting.real import OPTIMIZERS as ACCOUNTED
 from pocketune.cli import options
-from pocketune.device.losses import LOSSES
-from pocketune.device.optimizer import OPTIMIZERS
+from pocketune.device.train.optimizer import OPTIMIZERS
 from pocketune.networks.config import PADDINGS
+from pocketune.papers.published import MEMORY
 from pocketune.pruning.retraining import LEARNING_RATES
 from pocketune.surgery.importance import RANKINGS
+from pocketune.tasks.losses import LOSSES
 
 
 @pytest.mark.parametrize(

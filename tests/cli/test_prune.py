@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pocketune.device import Kit
-from pocketune.networks import create_network, load_network, save_network
+from pocketune.kit import Kit
+from pocketune.weights import create_network, load_network, save_network
 
 MCUNET = ["mcunet_5fps", "--size", 64]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from pocketune.tables import list_tables
+from pocketune.papers.tables import list_tables
 
 
 def test_they_are_listed(run):

@@ -8,10 +8,11 @@ import pytest
 from pocketune import device, kits
 from pocketune.cli import author
 from pocketune.cli.out import next_run
-from pocketune.device import Kit, TrainResult
-from pocketune.device.checkpoint import LAST, Checkpoint
-from pocketune.device.run_folder import NETWORK
+from pocketune.device.train import TrainResult
+from pocketune.device.train.checkpoint import Checkpoint
 from pocketune.errors import PocketuneError
+from pocketune.kit import Kit
+from pocketune.kit.names import LAST, NETWORK
 
 from ..device.run_folders import lines
 from ..device.softmax_engine import write_photos

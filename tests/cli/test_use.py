@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pocketune.device.manifest import SCHEMA
+from pocketune.kit.manifest import SCHEMA
 
 from ..device.softmax_engine import CLASSES, write_photos
 

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from pocketune.networks.conv import ConvNormActivation
-from pocketune.networks.squeeze_excite import SqueezeExcite
+from pocketune.networks.architectures.conv import ConvNormActivation
+from pocketune.networks.architectures.squeeze_excite import SqueezeExcite
 
 BATCH, SIZE, CLASSES = 4, 16, 3
 

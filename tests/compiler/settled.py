@@ -4,7 +4,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pocketune.networks import create_network, normalize
+from pocketune.networks import normalize
+from pocketune.weights import create_network
 
 BATCH, SIZE, CLASSES = 8, 64, 4
 

@@ -12,15 +12,15 @@ from PIL import Image
 from safetensors.numpy import load_file
 
 from pocketune.compiler import compile
-from pocketune.device import resume, train
-from pocketune.device.accumulation import AccumulatingEngine
-from pocketune.device.interrupt import Interrupted
-from pocketune.device.kit import Kit
-from pocketune.device.onnx_engine import OnnxEngine
-from pocketune.device.prediction import predict_memory
-from pocketune.device.progress import Silent, StepReport
-from pocketune.device.trained import BEST
+from pocketune.device.engine.accumulate import AccumulatingEngine
+from pocketune.device.engine.onnx import OnnxEngine
+from pocketune.device.memory.estimate import predict_memory
+from pocketune.device.train import resume, train
+from pocketune.device.train.interrupt import Interrupted
+from pocketune.device.train.progress import Silent, StepReport
 from pocketune.errors import PocketuneError
+from pocketune.kit.kit import Kit
+from pocketune.kit.names import BEST
 from pocketune.methods import FullFineTune, TinyTL, adapt
 
 from .networks import CLASSES, SIZE, tiny

@@ -8,10 +8,8 @@ import pytest
 import torch
 from PIL import Image
 
+from pocketune.authoring import build_kit
 from pocketune.compiler import compile
-from pocketune.compiler.build import build_kit
-from pocketune.compiler.torch_engine import TorchEngine
-from pocketune.compiler.torch_run import TorchEngines
 from pocketune.data import center_crop, load_image, load_splits
 from pocketune.device import (
     AttributeEvaluation,
@@ -21,16 +19,17 @@ from pocketune.device import (
     evaluate,
     export,
     predict,
-    resume,
-    train,
 )
-from pocketune.device.losses import BINARY_CROSS_ENTROPY, LOSSES
-from pocketune.device.onnx_engine import OnnxEngine
-from pocketune.device.progress import Silent
-from pocketune.device.runtime import open_session
+from pocketune.device.engine.onnx import OnnxEngine
+from pocketune.device.engine.session import open_session
+from pocketune.device.train import resume, train
+from pocketune.device.train.progress import Silent
+from pocketune.eager.engine import TorchEngine
+from pocketune.eager.run import TorchEngines
 from pocketune.errors import PocketuneError
 from pocketune.methods import BiasAndLast, LastLayer, adapt
 from pocketune.networks import Normalization
+from pocketune.tasks.losses import BINARY_CROSS_ENTROPY, LOSSES
 
 from ..device.failing import failing, interrupt
 from ..device.run_folders import assert_same_end, lines
@@ -41,7 +40,7 @@ NAMES = ("red", "green", "blue")
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Photos with any number of three colours in them, their table, and a kit of a real network."""
+    """Photos with any number of three colors in them, their table, and a kit of a real network."""
     folder, rng = tmp_path_factory.mktemp("place"), np.random.default_rng(0)
     rows = []
     for number in range(24):
@@ -68,10 +67,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def learnt(tmp_path_factory: pytest.TempPathFactory, place: Path) -> Path:
-    """A run of a network whose last layer can tell these colours."""
+def learned(tmp_path_factory: pytest.TempPathFactory, place: Path) -> Path:
+    """A run of a network whose last layer can tell these colors."""
     network = adapt(tiny(channels=8), LastLayer())
-    folder = tmp_path_factory.mktemp("learnt")
+    folder = tmp_path_factory.mktemp("learned")
     kit = compile(
         network, folder / "kit", batch=4, size=SIZE, classes=NAMES, loss=BINARY_CROSS_ENTROPY
     )
@@ -89,13 +88,13 @@ def test_the_kit_is_made_for_the_table(place: Path) -> None:
     assert (manifest.loss, manifest.classes) == (BINARY_CROSS_ENTROPY, NAMES)
 
 
-def test_it_learns_and_the_best_epoch_has_the_best_mean_accuracy(learnt: Path) -> None:
-    epochs = lines(learnt, "epoch")
+def test_it_learns_and_the_best_epoch_has_the_best_mean_accuracy(learned: Path) -> None:
+    epochs = lines(learned, "epoch")
     assert epochs[-1]["loss"] < 0.7 * epochs[0]["loss"]
     assert all(0 <= line["accuracy"] <= 1 for line in epochs)
-    (end,) = lines(learnt, "end")
+    (end,) = lines(learned, "end")
     assert end["best_accuracy"] == max(line["validation_accuracy"] for line in epochs)
-    result = evaluate(learnt)
+    result = evaluate(learned)
     assert isinstance(result, AttributeEvaluation)
     assert result.accuracy == pytest.approx(end["best_accuracy"])
 
@@ -120,18 +119,18 @@ def test_a_stopped_run_ends_with_the_same_bits(place: Path, tmp_path: Path) -> N
     assert_same_end(tmp_path / "run", tmp_path / "whole")
 
 
-def test_evaluation_agrees_with_prediction(learnt: Path, place: Path, tmp_path: Path) -> None:
+def test_evaluation_agrees_with_prediction(learned: Path, place: Path, tmp_path: Path) -> None:
     dataset = load_splits(place / "table.csv", val_fraction=1).val
     truth = dict(zip(dataset.names, dataset.labels.astype(bool), strict=True))
     counts = np.zeros((3, 2, 2), int)
-    for result in predict(learnt, [place / name for name in dataset.names]):
+    for result in predict(learned, [place / name for name in dataset.names]):
         assert isinstance(result, Prediction)
         shares = [guess.probability for guess in result.guesses]
         assert shares == sorted(shares, reverse=True)
         told = {guess.label: guess.probability > 0.5 for guess in result.guesses}
         for number, name in enumerate(NAMES):
             counts[number, int(truth[Path(result.name).name][number]), int(told[name])] += 1
-    found = evaluate(learnt, place / "table.csv")
+    found = evaluate(learned, place / "table.csv")
     assert isinstance(found, AttributeEvaluation)
     np.testing.assert_array_equal(found.counts, counts)
     assert found.images == 24
@@ -147,10 +146,10 @@ def test_evaluation_agrees_with_prediction(learnt: Path, place: Path, tmp_path: 
     assert len((tmp_path / "attributes.csv").read_text().splitlines()) == 4
 
 
-def test_an_exported_model_tells_its_loss(learnt: Path, place: Path, tmp_path: Path) -> None:
-    session = open_session(export(learnt, tmp_path / "model.onnx"), as_written=False)
+def test_an_exported_model_tells_its_loss(learned: Path, place: Path, tmp_path: Path) -> None:
+    session = open_session(export(learned, tmp_path / "model.onnx"), as_written=False)
     loss = LOSSES[session.get_modelmeta().custom_metadata_map["loss"]]
-    (result,) = predict(learnt, [place / "05.png"])
+    (result,) = predict(learned, [place / "05.png"])
     assert isinstance(result, Prediction)
     image = center_crop(load_image(place / "05.png"), SIZE)[None]
     (probabilities,) = loss.probabilities(session.run(["logits"], {"images": image})[0])
@@ -184,7 +183,7 @@ def test_a_loss_that_does_not_exist(tmp_path: Path) -> None:
         compile(adapt(tiny(), LastLayer()), tmp_path / "kit", batch=2, size=SIZE, loss="hinge")
 
 
-def test_a_kit_is_for_classes_or_for_attributes(place: Path, learnt: Path, tmp_path: Path) -> None:
+def test_a_kit_is_for_classes_or_for_attributes(place: Path, learned: Path, tmp_path: Path) -> None:
     kit = compile(adapt(tiny(), LastLayer()), tmp_path / "kit", batch=2, size=SIZE)
     with pytest.raises(PocketuneError, match="this kit is for classes"):
         train(kit, place / "table.csv", out=tmp_path / "run")
@@ -193,4 +192,4 @@ def test_a_kit_is_for_classes_or_for_attributes(place: Path, learnt: Path, tmp_p
         for file in ("00.png", "01.png"):
             (tmp_path / "photos" / name / file).write_bytes((place / file).read_bytes())
     with pytest.raises(PocketuneError, match="this kit is for attributes"):
-        evaluate(learnt, tmp_path / "photos")
+        evaluate(learned, tmp_path / "photos")

@@ -5,7 +5,7 @@ import onnx
 import pytest
 
 from pocketune.compiler.builder import FLOAT, OPSET, GraphBuilder, live_nodes
-from pocketune.device.runtime import open_session
+from pocketune.device.engine.session import open_session
 
 
 def run(model: onnx.ModelProto, **feeds: np.ndarray) -> dict[str, np.ndarray]:

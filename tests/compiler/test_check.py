@@ -12,13 +12,13 @@ from onnx import numpy_helper
 from torch import Tensor, nn
 
 from pocketune.compiler import CompileError, compile
-from pocketune.compiler import kit as kit_module
+from pocketune.compiler import compile as kit_module
+from pocketune.compiler.capture.dropout import supply_noise
+from pocketune.compiler.capture.trace import check_norms
 from pocketune.compiler.check import check_engine
 from pocketune.compiler.graphs import Graphs, build_graphs
-from pocketune.compiler.noise import supply_noise
-from pocketune.compiler.torch_engine import TorchEngine
-from pocketune.compiler.trace import check_norms
-from pocketune.device.engine import Gradients
+from pocketune.device.engine.base import Gradients
+from pocketune.eager.engine import TorchEngine
 from pocketune.errors import PocketuneError
 from pocketune.methods import BiasAndLast, FullFineTune, LastLayer, TopBlocks, adapt
 from pocketune.networks import Normalization

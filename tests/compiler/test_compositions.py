@@ -18,7 +18,7 @@ from pocketune.methods import (
     TopBlocks,
     adapt,
 )
-from pocketune.networks import create_network
+from pocketune.weights import create_network
 
 from ..networks.timm_like import pooling_network
 

@@ -6,11 +6,11 @@ import pytest
 from torch import nn
 
 from pocketune.compiler import compile
-from pocketune.layers import FilteredConv2d
+from pocketune.filtering import FilteredConv2d
 from pocketune.layers.same_shape import same_shape
 from pocketune.methods import GradientFilter, Method, TopBlocks, adapt
-from pocketune.networks import create_network
 from pocketune.surgery import swap
+from pocketune.weights import create_network
 
 from .networks import tiny
 

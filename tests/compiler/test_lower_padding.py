@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from pocketune.compiler.plain import PlainOperators
+from pocketune.compiler.capture.plain import PlainOperators
 
 from .lowering import ALWAYS_ROWS, NEVER_ROWS, check_function, leaf
 

@@ -6,9 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pocketune.layers import FilteredConv2d, MaskedReLU6, PooledActivation, SignedReLU
-from pocketune.layers.int8_patches import from_int8, in_int8, to_int8
-from pocketune.layers.patches import Patches, patch_mean, patch_spread
+from pocketune.filtering import FilteredConv2d, PooledActivation
+from pocketune.filtering.int8 import from_int8, in_int8, to_int8
+from pocketune.filtering.patches import Patches, patch_mean, patch_spread
+from pocketune.layers import MaskedReLU6, SignedReLU
 
 from .lowering import ALWAYS_ROWS, NEVER_ROWS, check_function, leaf, operators
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from pocketune.compiler import compile
-from pocketune.compiler.torch_engine import TorchEngine
-from pocketune.device.onnx_engine import OnnxEngine
-from pocketune.device.optimizer import SGD
+from pocketune.device.engine.onnx import OnnxEngine
+from pocketune.device.train.optimizer import SGD
+from pocketune.eager.engine import TorchEngine
 from pocketune.methods import MobileTL, SignedBackward, TopBlocks, adapt
 
 from .settled import BATCH, SIZE, batch, settled

@@ -14,8 +14,8 @@ from pocketune.accounting import account
 from pocketune.compiler import compile
 from pocketune.compiler.check import CompileError
 from pocketune.compiler.lower.context import RULES
-from pocketune.device.kit import Kit
 from pocketune.errors import PocketuneError
+from pocketune.kit.kit import Kit
 from pocketune.methods import (
     BiasAndLast,
     FullFineTune,
@@ -27,7 +27,7 @@ from pocketune.methods import (
     adapt,
     create_method,
 )
-from pocketune.methods.gradient_filter import TRAINED
+from pocketune.methods.gradient_filter.method import TRAINED
 
 from .networks import BATCH, CLASSES, SIZE, TinyNetwork, tiny
 

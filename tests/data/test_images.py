@@ -44,7 +44,7 @@ def forged_png(width: int, height: int) -> bytes:
 
 class TestModes:
     @pytest.mark.parametrize(
-        ("mode", "colour", "expected"),
+        ("mode", "color", "expected"),
         [
             ("1", 1, WHITE),
             ("L", 77, (77, 77, 77)),
@@ -57,18 +57,18 @@ class TestModes:
             ("I;16", 77 * 256, (77, 77, 77)),
         ],
     )
-    def test_png(self, encoded, mode, colour, expected):
-        assert pixel(load_image(encoded(Image.new(mode, (4, 3), colour)))) == expected
+    def test_png(self, encoded, mode, color, expected):
+        assert pixel(load_image(encoded(Image.new(mode, (4, 3), color)))) == expected
 
-    @pytest.mark.parametrize("colour", [(0, 255, 255, 0), (0, 0, 0, 0), (0, 255, 255, 128)])
-    def test_cmyk_jpeg(self, encoded, colour):
-        image = Image.new("CMYK", (16, 16), colour)
+    @pytest.mark.parametrize("color", [(0, 255, 255, 0), (0, 0, 0, 0), (0, 255, 255, 128)])
+    def test_cmyk_jpeg(self, encoded, color):
+        image = Image.new("CMYK", (16, 16), color)
         difference = np.subtract(
             pixel(load_image(encoded(image, "JPEG", quality=95))), pixel(image.convert("RGB"))
         )
         assert np.abs(difference).max() <= 4
 
-    def test_grey_jpeg(self, encoded):
+    def test_gray_jpeg(self, encoded):
         assert pixel(load_image(encoded(Image.new("L", (16, 16), 99), "JPEG"))) == (99, 99, 99)
 
     def test_palette(self, encoded):
@@ -79,7 +79,7 @@ class TestModes:
         image.putpalette([0, 0, 0, 255, 0, 0])
         assert pixel(load_image(encoded(image, transparency=0))) == WHITE
 
-    def test_transparent_colour(self, encoded):
+    def test_transparent_color(self, encoded):
         image = Image.new("RGB", (4, 4), RED)
         assert pixel(load_image(encoded(image, transparency=RED))) == WHITE
 
@@ -87,14 +87,14 @@ class TestModes:
         ("values", "expected"),
         [(np.float32(0.5), 127), (np.float32(90), 90), (np.int32(25600), 100)],
     )
-    def test_deep_grey_tiff(self, encoded, values, expected):
+    def test_deep_gray_tiff(self, encoded, values, expected):
         image = Image.fromarray(np.full((3, 4), values))
         assert pixel(load_image(encoded(image, "TIFF"))) == (expected,) * 3
 
     def test_sixteen_bits_keep_their_order(self, encoded):
         ramp = np.arange(0, 65536, 16, dtype=np.uint16).reshape(64, 64)
-        grey = np.asarray(load_image(encoded(Image.fromarray(ramp))))[..., 0]
-        np.testing.assert_array_equal(grey, ramp >> 8)
+        gray = np.asarray(load_image(encoded(Image.fromarray(ramp))))[..., 0]
+        np.testing.assert_array_equal(gray, ramp >> 8)
 
     @pytest.mark.parametrize("kind", ["GIF", "WEBP", "PNG"])
     def test_first_frame_of_an_animation(self, encoded, kind):

@@ -5,7 +5,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from pocketune.data import Loader, load_splits, open_images, unlabelled
+from pocketune.data import Loader, load_splits, open_images, unlabeled
 
 
 def pairs(dataset) -> dict[str, str]:
@@ -269,13 +269,13 @@ class TestOpenImages:
         folder = photos(cats=2, dogs=1)
         names = open_images([pack(folder), folder])
         assert [name.replace("photos.zip/", "photos/") for name in names[:3]] == names[3:]
-        dataset = unlabelled(names)
+        dataset = unlabeled(names)
         assert [dataset.read(i) for i in range(3)] == [dataset.read(i) for i in range(3, 6)]
 
     def test_through_the_loader(self, photos, tree):
         photos(cats=3)
         folder = tree({"cats/notes.txt": "no image"})
-        loader = Loader(unlabelled(open_images([folder])), size=8, batch=2, train=False)
+        loader = Loader(unlabeled(open_images([folder])), size=8, batch=2, train=False)
         batches = list(loader.epoch(0))
         assert [len(batch.names) for batch in batches] == [2, 1]
         assert {int(label) for batch in batches for label in batch.labels} == {-1}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketune.data import Loader, load_splits, unlabelled
+from pocketune.data import Loader, load_splits, unlabeled
 from pocketune.data import loader as loader_module
 
 
@@ -80,7 +80,7 @@ class TestTraining:
 
     @given(count=st.integers(1, 60), batch=st.integers(1, 60), seed=st.integers(0, 2**40))
     def test_an_epoch_is_a_permutation(self, count, batch, seed):
-        dataset = unlabelled([str(i) for i in range(count)])
+        dataset = unlabeled([str(i) for i in range(count)])
         batch = min(batch, count)
         options = {"size": 8, "batch": batch, "seed": seed}
         train, evaluate = (Loader(dataset, **options, train=train) for train in (True, False))

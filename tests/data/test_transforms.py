@@ -44,7 +44,7 @@ class TestRandomBox:
             assert AREA[0] * (1 - rounding) <= share <= AREA[1] * (1 + rounding)
 
     @pytest.mark.parametrize(("width", "height"), [(1, 1), (5000, 1), (1, 5000)])
-    def test_extreme_shapes_are_centred(self, width, height):
+    def test_extreme_shapes_are_centered(self, width, height):
         box = random_box(width, height, np.random.default_rng(0))
         assert inside(box, width, height)
         assert box.left + box.width / 2 == pytest.approx(width / 2)
@@ -61,7 +61,7 @@ class TestRandomBox:
 
 class TestCenterBox:
     @given(width=sides, height=sides, size=st.integers(1, 512))
-    def test_square_in_the_centre(self, width, height, size):
+    def test_square_in_the_center(self, width, height, size):
         box = center_box(width, height, size)
         assert inside(box, width, height)
         assert box.width == box.height

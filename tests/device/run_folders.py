@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from pocketune.device.checkpoint import LAST, Checkpoint
-from pocketune.device.metrics import METRICS
-from pocketune.device.trained import BEST
+from pocketune.device.train.checkpoint import Checkpoint
+from pocketune.kit.names import BEST, LAST, METRICS
 
 
 def lines(folder: Path, kind: str | None = None) -> list[dict[str, Any]]:

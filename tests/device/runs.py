@@ -5,10 +5,11 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from pocketune.device.checkpoint import LAST, Checkpoint, Counters, RunIdentity
-from pocketune.device.kit import Kit
-from pocketune.device.settings import TrainSettings
-from pocketune.device.trained import BEST, TrainedNetwork
+from pocketune.device.train.best import TrainedNetwork
+from pocketune.device.train.checkpoint import Checkpoint, Counters, RunIdentity
+from pocketune.device.train.settings import TrainSettings
+from pocketune.kit.kit import Kit
+from pocketune.kit.names import BEST, LAST
 
 from .tiny_kit import TinyKit
 

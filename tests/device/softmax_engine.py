@@ -13,10 +13,11 @@ import numpy as np
 import safetensors.numpy
 from PIL import Image
 
-from pocketune.device.engine import FloatArray, Gradients, State
-from pocketune.device.kit_writer import write_kit
-from pocketune.device.manifest import ClassifierSpec, Manifest, TensorSpec
-from pocketune.device.onnx_protobuf import message, serialize, text
+from pocketune.arrays import FloatArray, State
+from pocketune.device.engine.base import Gradients
+from pocketune.device.engine.onnx_protobuf import message, serialize, text
+from pocketune.kit.manifest import ClassifierSpec, Manifest, TensorSpec
+from pocketune.kit.writer import write_kit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,14 +25,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pocketune.device.kit import Kit
+    from pocketune.kit.kit import Kit
 
 SIZE = 16
 GRID = 4
 FEATURES = GRID * GRID * 3
 BATCH = 4
 CLASSES = ("blue", "green", "red")
-COLOURS = {"blue": (40, 60, 190), "green": (50, 180, 60), "red": (200, 50, 40)}
+COLORS = {"blue": (40, 60, 190), "green": (50, 180, 60), "red": (200, 50, 40)}
 
 
 class SoftmaxEngine:
@@ -118,12 +119,12 @@ def write_softmax_kit(path: Path, *, classes: tuple[str, ...] = CLASSES, batch: 
 
 
 def write_photos(folder: Path, *, each: int = 10, classes: tuple[str, ...] = CLASSES) -> Path:
-    """Noisy photos of one colour a class."""
+    """Noisy photos of one color a class."""
     rng = np.random.default_rng(1)
     for label, name in enumerate(classes):
         (folder / name).mkdir(parents=True)
-        colour = COLOURS.get(name, (60 * label, 90, 255 - 60 * label))
+        color = COLORS.get(name, (60 * label, 90, 255 - 60 * label))
         for index in range(each):
-            pixels = rng.normal(colour, 60, (20, 24, 3)).clip(0, 255).astype(np.uint8)
+            pixels = rng.normal(color, 60, (20, 24, 3)).clip(0, 255).astype(np.uint8)
             Image.fromarray(pixels).save(folder / name / f"{index}.png")
     return folder

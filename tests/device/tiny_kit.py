@@ -13,9 +13,9 @@ import onnx
 import safetensors.numpy
 from onnx import TensorProto, helper, numpy_helper
 
-from pocketune.device.kit import Kit
-from pocketune.device.kit_writer import write_kit
-from pocketune.device.manifest import ClassifierSpec, Manifest, NoiseSpec, TensorSpec
+from pocketune.kit.kit import Kit
+from pocketune.kit.manifest import ClassifierSpec, Manifest, NoiseSpec, TensorSpec
+from pocketune.kit.writer import write_kit
 
 MOMENTUM = 0.1
 CLASSES = ("cat", "dog", "owl")

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from softmax_engine import SoftmaxEngine  # this file's folder is the first place to look
 
-from pocketune.device.checkpoint import LAST
-from pocketune.device.progress import Silent
-from pocketune.device.run import resume, train
+from pocketune.device.train.progress import Silent
+from pocketune.device.train.run import resume, train
+from pocketune.kit.names import LAST
 
 EPOCHS = 40
 CHECKPOINT_STEPS = 2

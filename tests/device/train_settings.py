@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pocketune.device.settings import TrainSettings
+from pocketune.device.train.settings import TrainSettings
 
 DEFAULTS: dict[str, Any] = {
     "photos": "/photos",

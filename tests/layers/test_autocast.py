@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pocketune.layers import FilteredConv2d, FrozenConv2d, QuantisedConv2d
+from pocketune.filtering import FilteredConv2d
+from pocketune.layers import FrozenConv2d, QuantizedConv2d
 
 
 def filtered(bits: int) -> Callable[[nn.Conv2d], nn.Module]:
@@ -16,8 +17,8 @@ def filtered(bits: int) -> Callable[[nn.Conv2d], nn.Module]:
 @pytest.mark.parametrize("kernel", [1, 3])
 @pytest.mark.parametrize(
     "make",
-    [FrozenConv2d.from_convolution, QuantisedConv2d.from_convolution, filtered(32), filtered(8)],
-    ids=["frozen", "quantised", "filtered", "filtered8"],
+    [FrozenConv2d.from_convolution, QuantizedConv2d.from_convolution, filtered(32), filtered(8)],
+    ids=["frozen", "quantized", "filtered", "filtered8"],
 )
 def test_gradients_are_those_of_float32_but_for_rounding(
     make: Callable[[nn.Conv2d], nn.Module], kernel: int

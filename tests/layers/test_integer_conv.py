@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pocketune.layers import FrozenBatchNorm2d, IntegerConv2d, QuantisedConv2d, Uint8
+from pocketune.layers import FrozenBatchNorm2d, IntegerConv2d, QuantizedConv2d, Uint8
 from pocketune.layers.integer_conv import ACTIVATIONS, computes_integers
 
 FORMAT = Uint8(0.05, 96)
@@ -22,10 +22,10 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
-def layers(activation: str = "none", **options: Any) -> tuple[QuantisedConv2d, FrozenBatchNorm2d]:
+def layers(activation: str = "none", **options: Any) -> tuple[QuantizedConv2d, FrozenBatchNorm2d]:
     torch.manual_seed(0)
     options = {"kernel_size": 1, **options}
-    conv = QuantisedConv2d.from_convolution(nn.Conv2d(16, 16, **options).requires_grad_(False))
+    conv = QuantizedConv2d.from_convolution(nn.Conv2d(16, 16, **options).requires_grad_(False))
     norm = FrozenBatchNorm2d(16).requires_grad_(False)
     norm.weight.data.normal_()  # of either sign
     norm.weight.data[3] = 0
@@ -36,7 +36,7 @@ def layers(activation: str = "none", **options: Any) -> tuple[QuantisedConv2d, F
 
 
 def maps() -> Tensor:
-    return FORMAT.dequantise(torch.randint(0, 256, (2, 16, 9, 8), dtype=torch.uint8))
+    return FORMAT.dequantize(torch.randint(0, 256, (2, 16, 9, 8), dtype=torch.uint8))
 
 
 @settings(deadline=None, max_examples=50)
@@ -46,9 +46,9 @@ def test_a_format_spans_its_range_and_has_a_zero(low: float, high: float) -> Non
     format = Uint8.spanning(low, high)
     assert 0 <= format.zero <= 255
     ends = torch.tensor([low, 0.0, high])
-    whole = format.quantise(ends)
-    assert format.dequantise(whole)[1] == 0
-    off = (format.dequantise(whole) - ends).abs()
+    whole = format.quantize(ends)
+    assert format.dequantize(whole)[1] == 0
+    off = (format.dequantize(whole) - ends).abs()
     assert float(off.max()) <= format.scale * 1.01 or high - low < 1e-27
 
 
@@ -63,7 +63,7 @@ def test_it_is_convolution_norm_and_activation(activation: str, options: dict[st
         expected = getattr(functional, activation)(expected)
     fused = IntegerConv2d.fuse(conv, norm, activation, FORMAT, None)
     torch.testing.assert_close(fused(x), expected, atol=2e-4, rtol=1e-4)
-    whole = FORMAT.quantise(x)
+    whole = FORMAT.quantize(x)
     assert torch.equal(fused(whole), fused(x))
     torch.testing.assert_close(fused.in_floats(whole), expected, atol=2e-4, rtol=1e-4)
 
@@ -73,7 +73,7 @@ def test_uint8_comes_out_where_it_is_asked_for(options: dict[str, Any]) -> None:
     conv, norm = layers(**options)
     out = Uint8.spanning(-1.0, 2.5)  # less than comes out: ends are cut off
     fused = IntegerConv2d.fuse(conv, norm, "hardswish", FORMAT, out)
-    whole = FORMAT.quantise(maps())
+    whole = FORMAT.quantize(maps())
     y = fused(whole)
     assert y.dtype == torch.uint8
     assert y.amax() == 255
@@ -94,7 +94,7 @@ def test_without_the_operator_the_reference_computes(monkeypatch: pytest.MonkeyP
 def test_largest_sums_are_not_cut_off() -> None:
     conv = nn.Conv2d(960, 4, 1, bias=False).requires_grad_(False)
     conv.weight.fill_(1.0)
-    layer = QuantisedConv2d.from_convolution(conv)
+    layer = QuantizedConv2d.from_convolution(conv)
     fused = IntegerConv2d.fuse(layer, None, "none", Uint8(1.0, 0), None)
     y = fused(torch.full((1, 960, 2, 2), 255, dtype=torch.uint8))
     torch.testing.assert_close(y, torch.full_like(y, 960.0 * 255))

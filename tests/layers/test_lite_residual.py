@@ -1,4 +1,4 @@
-"""The lite residual module, its group norm and its standardised filters."""
+"""The lite residual module, its group norm and its standardized filters."""
 
 import pytest
 import torch

@@ -20,7 +20,7 @@ def random_module(*args: int, **options: object) -> ProgramModule:
     return module
 
 
-def standardised(weight: Tensor) -> Tensor:
+def standardized(weight: Tensor) -> Tensor:
     deviation, mean = torch.std_mean(weight, (1, 2, 3), keepdim=True)
     return (weight - mean) / (deviation + 1e-5)
 
@@ -28,9 +28,9 @@ def standardised(weight: Tensor) -> Tensor:
 def written_out(module: ProgramModule, x: Tensor, window: int, size: tuple[int, int]) -> Tensor:
     y = F.avg_pool2d(x, window)
     conv1, norm1, conv2, norm2 = module.conv1, module.norm1, module.conv2, module.norm2
-    y = F.conv2d(y, standardised(conv1.weight), padding=conv1.padding, groups=conv1.groups)
+    y = F.conv2d(y, standardized(conv1.weight), padding=conv1.padding, groups=conv1.groups)
     y = F.relu(F.batch_norm(y, None, None, norm1.weight, norm1.bias, True, eps=1e-3))
-    y = F.conv2d(y, standardised(conv2.weight))
+    y = F.conv2d(y, standardized(conv2.weight))
     y = F.batch_norm(y, None, None, norm2.weight, norm2.bias, True, eps=1e-3)
     return F.interpolate(y, size, mode="bilinear", align_corners=False)
 

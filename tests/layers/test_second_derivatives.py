@@ -6,13 +6,13 @@ from torch import Tensor, nn
 from torch.autograd import gradgradcheck
 
 from pocketune.errors import PocketuneError
+from pocketune.filtering import FilteredConv2d
 from pocketune.layers import (
-    FilteredConv2d,
     FrozenBatchNorm2d,
     FrozenConv2d,
     GroupNorm,
     MaskedReLU6,
-    QuantisedConv2d,
+    QuantizedConv2d,
     StandardizedConv2d,
 )
 
@@ -24,7 +24,7 @@ def frozen(conv: nn.Conv2d) -> nn.Conv2d:
 
 LAYERS = {
     "frozen": lambda: FrozenConv2d.from_convolution(frozen(nn.Conv2d(4, 2, 3, 2, 1, groups=2))),
-    "quantised": lambda: QuantisedConv2d.from_convolution(nn.Conv2d(4, 2, 3, 2, 1)),
+    "quantized": lambda: QuantizedConv2d.from_convolution(nn.Conv2d(4, 2, 3, 2, 1)),
     "standardized": lambda: StandardizedConv2d(4, 2, 3),
     "group norm": lambda: GroupNorm(4),
     "frozen norm": lambda: FrozenBatchNorm2d(4),

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from pocketune.layers import FilteredConv2d, FrozenConv2d, QuantisedConv2d
+from pocketune.filtering import FilteredConv2d
+from pocketune.layers import FrozenConv2d, QuantizedConv2d
 
 
 def filtered(conv: nn.Conv2d) -> FilteredConv2d:
@@ -14,7 +15,7 @@ def filtered(conv: nn.Conv2d) -> FilteredConv2d:
 
 
 @pytest.mark.parametrize(
-    "make", [filtered, FrozenConv2d.from_convolution, QuantisedConv2d.from_convolution]
+    "make", [filtered, FrozenConv2d.from_convolution, QuantizedConv2d.from_convolution]
 )
 def test_as_a_batch_of_one(make: object) -> None:
     conv = nn.Conv2d(3, 4, 3, 2, 1)

@@ -18,8 +18,8 @@ from pocketune.methods import (
     adapt,
     trainable,
 )
-from pocketune.networks import create_network
 from pocketune.surgery import batch_norms
+from pocketune.weights import create_network
 
 
 @lru_cache

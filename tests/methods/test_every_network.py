@@ -13,8 +13,9 @@ from pocketune.methods import (
     complete_plan,
     list_methods,
 )
-from pocketune.networks import create_network, list_networks
+from pocketune.networks import list_networks
 from pocketune.surgery import batch_norms
+from pocketune.weights import create_network
 
 from .examples import example_method
 

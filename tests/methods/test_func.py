@@ -7,7 +7,8 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
 from pocketune.errors import PocketuneError
-from pocketune.layers import FilteredConv2d, SignedHardswish
+from pocketune.filtering import FilteredConv2d
+from pocketune.layers import SignedHardswish
 from pocketune.methods import (
     BiasAndLast,
     GradientFilter,
@@ -16,7 +17,7 @@ from pocketune.methods import (
     TopBlocks,
     adapt,
 )
-from pocketune.networks import create_network
+from pocketune.weights import create_network
 
 METHODS = [
     TopBlocks(2) + SignedBackward(),

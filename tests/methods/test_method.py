@@ -19,8 +19,8 @@ from pocketune.methods import (
     TopBlocks,
     adapt,
 )
-from pocketune.networks import create_network
 from pocketune.surgery import batch_norms
+from pocketune.weights import create_network
 
 
 @pytest.fixture(scope="module")

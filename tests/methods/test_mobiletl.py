@@ -7,8 +7,6 @@ import pytest
 import torch
 from torch import nn
 
-from pocketune.accounting import published_memory, walk
-from pocketune.accounting.conventions.mobiletl_flops import MobileTLFlops
 from pocketune.errors import PocketuneError
 from pocketune.layers import (
     FrozenBatchNorm2d,
@@ -29,8 +27,11 @@ from pocketune.methods import (
     method_to_dict,
     trainable,
 )
-from pocketune.networks import anatomy, create_network
+from pocketune.networks import anatomy
+from pocketune.papers import published_memory, walk
+from pocketune.papers.conventions.mobiletl_flops import MobileTLFlops
 from pocketune.surgery import swap
+from pocketune.weights import create_network
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from pocketune.methods import BiasAndLast, Method, MobileTL, adapt
-from pocketune.networks import anatomy, create_network
-from pocketune.networks.blocks import Block
+from pocketune.networks import anatomy
+from pocketune.networks.anatomy.blocks import Block
+from pocketune.weights import create_network
 
 from ..layers.kept import kept_bytes
 

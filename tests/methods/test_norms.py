@@ -15,8 +15,9 @@ from pocketune.methods import (
     TopBlocks,
     adapt,
 )
-from pocketune.networks import anatomy, create_network
+from pocketune.networks import anatomy
 from pocketune.surgery import batch_norms, swap
+from pocketune.weights import create_network
 
 
 def network(head: Callable[[int], nn.Module]) -> nn.Module:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from pocketune.methods import adapt, create_method, list_methods
-from pocketune.networks import create_network
+from pocketune.weights import create_network
 
 from .examples import example_method
 

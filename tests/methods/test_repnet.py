@@ -9,8 +9,9 @@ from torch import nn
 from pocketune.errors import PocketuneError
 from pocketune.layers import ProgramModule
 from pocketune.methods import BiasAndLast, MethodConflict, RepNet, SignedBackward, TinyTL, adapt
-from pocketune.networks import anatomy, create_network, list_networks
+from pocketune.networks import anatomy, list_networks
 from pocketune.surgery import BRANCH
+from pocketune.weights import create_network
 
 from ..networks.timm_like import MobileNetV2 as TimmLike
 

@@ -17,7 +17,7 @@ from pocketune.methods import (
     method_from_dict,
     method_to_dict,
 )
-from pocketune.networks import create_network
+from pocketune.weights import create_network
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,9 @@ from torch.nn import functional
 from pocketune.errors import PocketuneError
 from pocketune.layers import FrozenBatchNorm2d, GroupNorm, LiteResidual
 from pocketune.methods import TinyTL, TopBlocks, adapt, method_from_dict, method_to_dict, trainable
-from pocketune.networks import anatomy, create_network
+from pocketune.networks import anatomy
 from pocketune.surgery import add_branches
+from pocketune.weights import create_network
 
 from ..compiler.networks import tiny
 from ..compiler.settled import settle
@@ -126,7 +127,7 @@ def test_norms_become_group_norms() -> None:
         torch.testing.assert_close(filters.std(1), torch.ones(len(filters)), atol=1e-2, rtol=0)
 
 
-def test_filters_that_another_method_trains_stay_standardised() -> None:
+def test_filters_that_another_method_trains_stay_standardized() -> None:
     original = small(padding="same").double()
     group = TinyTL(norm="group", lite_residual=False)
     adapted, x = (

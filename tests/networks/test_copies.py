@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from pocketune import account, compile
 from pocketune.methods import GradientFilter, LastLayer, Method, TopBlocks, adapt
-from pocketune.networks import create_network
 from pocketune.networks.copies import copy_network
+from pocketune.weights import create_network
 
 
 class Notes(nn.Module):

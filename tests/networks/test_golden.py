@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from pocketune.networks import anatomy, create_network
-from pocketune.networks.squeeze_excite import SqueezeExcite
+from pocketune.networks import anatomy
+from pocketune.networks.architectures.squeeze_excite import SqueezeExcite
+from pocketune.weights import create_network
 
 PARAMETERS = {  # name, width, classes
     ("proxylessnas_mobile", 1.0, 1000): 4_080_512,

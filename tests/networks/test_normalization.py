@@ -3,7 +3,8 @@
 import torch
 from torch import nn
 
-from pocketune.networks import Normalization, create_network, normalize
+from pocketune.networks import Normalization, normalize
+from pocketune.weights import create_network
 
 IMAGES = torch.randint(0, 256, (2, 5, 4, 3), dtype=torch.uint8)
 

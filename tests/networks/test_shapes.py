@@ -2,8 +2,8 @@
 
 import torch
 
-from pocketune.networks import create_network
 from pocketune.networks.shapes import input_shapes
+from pocketune.weights import create_network
 
 
 def test_shapes_of_inputs() -> None:

@@ -4,9 +4,10 @@ import pytest
 import torch
 
 from pocketune.methods import TinyTL
-from pocketune.networks import anatomy, create_network, list_networks
+from pocketune.networks import anatomy, list_networks
 from pocketune.pruning.objectives import Blocks
 from pocketune.surgery import prune
+from pocketune.weights import create_network
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,10 @@ from pocketune.cli import app
 from pocketune.data import load_splits
 from pocketune.errors import PocketuneError
 from pocketune.methods import LastLayer, RepNet, TinyTL, adapt
-from pocketune.networks import NetworkConfig, create_network, load_network, save_network
+from pocketune.networks import NetworkConfig
 from pocketune.pruning.retraining import Recipe, retrain
 from pocketune.surgery import prune
+from pocketune.weights import create_network, load_network, save_network
 
 SHORT = Recipe(epochs=2, lr=0.01, batch=4, size=64)
 
@@ -96,10 +97,10 @@ def test_goes_on_only_with_the_same_photos_and_teacher(photos, tmp_path, monkeyp
     torch.nn.init.ones_(other.classifier[1].bias)
     stop_after_an_epoch(monkeypatch, network(), photos, out, teacher=teacher)
     fewer = photos.subset(range(1, len(photos)))
-    relabelled = replace(photos, labels=1 - photos.labels)
+    relabeled = replace(photos, labels=1 - photos.labels)
     for some, by, message in (
         (fewer, teacher, "a run with other photos; remove it to begin anew, or go on with the ph"),
-        (relabelled, teacher, "a run with other photos"),
+        (relabeled, teacher, "a run with other photos"),
         (photos, other, "a run with another teacher or none"),
         (photos, None, "a run with another teacher or none"),
     ):

@@ -6,16 +6,16 @@ import pytest
 import torch
 from torch import nn
 
-from pocketune.accounting import published_memory
 from pocketune.errors import PocketuneError
 from pocketune.layers.group_norm import group_size
 from pocketune.methods import LastLayer, RepNet, TinyTL, adapt
-from pocketune.networks import create_network
-from pocketune.networks.hidden import FEWEST, narrow
+from pocketune.papers import published_memory
 from pocketune.pruning import MemoryProfile, plan_pruning, profile_memory, prune_for_memory
 from pocketune.pruning.model import PeakModel
 from pocketune.pruning.search import _hidden_counts, _owners
 from pocketune.surgery import prune
+from pocketune.surgery.channels import FEWEST, narrow
+from pocketune.weights import create_network
 
 RATIOS = {"features.1": 0.3, "features.2": 0.78, "features.3": 0.46, "features.4": 0.46}
 

@@ -9,10 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from pocketune.layers import FilteredConv2d, FrozenBatchNorm2d
+from pocketune.filtering import FilteredConv2d
+from pocketune.layers import FrozenBatchNorm2d
 from pocketune.methods import GradientFilter, Method, MobileTL, SignedBackward, TopBlocks, adapt
-from pocketune.networks import create_network, list_networks
+from pocketune.networks import list_networks
 from pocketune.surgery import chain_filters, freeze_batch_norms
+from pocketune.weights import create_network
 
 
 def network(name: str) -> nn.Module:

@@ -9,7 +9,7 @@ from torch.nn import utils
 
 from pocketune.errors import PocketuneError
 from pocketune.methods import GradientFilter, LastLayer, Method, MobileTL, TinyTL, TopBlocks, adapt
-from pocketune.networks import create_network
+from pocketune.weights import create_network
 
 KINDS = [utils.spectral_norm, utils.weight_norm, utils.parametrizations.weight_norm]
 

@@ -9,8 +9,7 @@ from torch import nn
 from pocketune.errors import PocketuneError
 from pocketune.layers import FrozenBatchNorm2d, FrozenConv2d
 from pocketune.methods import TopBlocks, adapt
-from pocketune.networks import create_network
-from pocketune.networks.conv import SameConv2d
+from pocketune.networks.architectures.conv import SameConv2d
 from pocketune.surgery import (
     batch_norms,
     disable_inplace,
@@ -20,6 +19,7 @@ from pocketune.surgery import (
     separate_batch_norms,
     train_only,
 )
+from pocketune.weights import create_network
 
 
 def network() -> nn.Sequential:
@@ -118,7 +118,7 @@ def test_convolutions_that_pad_in_other_ways_stay() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"affine": False}, {"track_running_stats": False}])
-def test_synchronised_norms_become_ordinary_ones(options: dict[str, bool]) -> None:
+def test_synchronized_norms_become_ordinary_ones(options: dict[str, bool]) -> None:
     net, x = network(), torch.randn(2, 3, 6, 6)
     net[1] = nn.BatchNorm2d(4, 1e-3, 0.3, **options)
     twin = nn.SyncBatchNorm.convert_sync_batchnorm(copy.deepcopy(net))
@@ -133,24 +133,24 @@ def test_synchronised_norms_become_ordinary_ones(options: dict[str, bool]) -> No
     assert all(map(torch.equal, twin.state_dict().values(), net.state_dict().values()))
 
 
-def test_synchronised_norms_are_frozen_as_others() -> None:
+def test_synchronized_norms_are_frozen_as_others() -> None:
     plain = create_network("mobilenet_v2", width=0.35, classes=3)
-    synchronised = nn.SyncBatchNorm.convert_sync_batchnorm(copy.deepcopy(plain))
+    synchronized = nn.SyncBatchNorm.convert_sync_batchnorm(copy.deepcopy(plain))
     x, kinds, values = torch.randn(2, 3, 32, 32), [], []
-    for net in (plain, synchronised):
+    for net in (plain, synchronized):
         adapted = adapt(net, TopBlocks(blocks=1))
         kinds.append({name: type(module) for name, module in adapted.named_modules()})
         values.append(adapted.eval()(x))
     assert kinds[0] == kinds[1]
     assert torch.equal(*values)
-    assert any(isinstance(module, nn.SyncBatchNorm) for module in synchronised.modules())
+    assert any(isinstance(module, nn.SyncBatchNorm) for module in synchronized.modules())
 
 
 class NormAct(nn.SyncBatchNorm):
     """As timm's ``SyncBatchNormAct``."""
 
 
-def test_synchronised_norms_that_do_more_are_refused_by_name() -> None:
+def test_synchronized_norms_that_do_more_are_refused_by_name() -> None:
     net = network()
     net[3][1] = NormAct(4)
     with pytest.raises(PocketuneError, match=r"3\.1 is a NormAct, which cannot be frozen"):

@@ -10,10 +10,11 @@ from torch import nn
 
 from pocketune.errors import PocketuneError
 from pocketune.methods import LastLayer, adapt
-from pocketune.networks import NetworkConfig, anatomy, create_network, list_networks
-from pocketune.networks.hidden import hidden_channels
+from pocketune.networks import NetworkConfig, anatomy, list_networks
 from pocketune.surgery import prune
+from pocketune.surgery.channels import hidden_channels
 from pocketune.surgery.importance import rank_channels
+from pocketune.weights import create_network
 
 from ..networks.timm_like import MobileNetV3 as TimmLike
 from ..networks.timm_like import SqueezeExcite

@@ -5,8 +5,8 @@ from torch import nn
 
 from pocketune.errors import PocketuneError
 from pocketune.methods import FullFineTune, LastLayer, SignedBackward, adapt
-from pocketune.networks import create_network
 from pocketune.surgery import separate
+from pocketune.weights import create_network
 
 
 def test_activations_become_modules_of_their_own() -> None:

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from pocketune.methods import GradientFilter, LastLayer, Method, MobileTL, adapt
-from pocketune.networks import create_network
 from pocketune.surgery import add_branches, swap
+from pocketune.weights import create_network
 
 
 def test_swaps_at_any_depth_and_leaves_the_rest() -> None:

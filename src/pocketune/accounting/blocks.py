@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from pocketune.networks.anatomy import CONTAINERS
+from pocketune.networks.anatomy.anatomy import CONTAINERS
 
 
 def block_paths(network: nn.Module) -> list[str]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 FORMATS = (".svg", ".png", ".pdf")
 
-_LAYERED = {  # from the bottom up, with colours that print and that the colour-blind tell apart
+_LAYERED = {  # from the bottom up, with colors that print and that the color-blind tell apart
     "parameters and optimizer": ("#4c5c78", "trained_parameters", "frozen_parameters",
                                  "statistics", "optimizer"),
     "images": ("#a3acba", "images"),
@@ -88,9 +88,9 @@ def draw_blocks(
     """
     places = range(len(names))
     bars = (("temporary", "#f4a261", temporary), ("kept so far", "#2a9d8f", kept))
-    for number, (label, colour, sizes) in enumerate(bars):
+    for number, (label, color, sizes) in enumerate(bars):
         left = [place + (number - 0.5) * 0.38 for place in places]
-        axes.bar(left, _megabytes(sizes), 0.36, color=colour, label=label)
+        axes.bar(left, _megabytes(sizes), 0.36, color=color, label=label)
     heights = _megabytes(peaks)
     axes.plot(places, heights, "o-", color=_INK, markersize=4, linewidth=1.2, label="peak")
     worst = heights.index(max(heights))
@@ -108,13 +108,13 @@ def _along_the_step(axes: Any, account: Account) -> None:
     moments = account.timeline
     edges = range(len(moments) + 1)
     floor = [0.0] * (len(moments) + 1)
-    for label, (colour, *names) in _LAYERED.items():
+    for label, (color, *names) in _LAYERED.items():
         sizes = [sum(getattr(moment.memory, name) for name in names) for moment in moments]
         if not any(sizes):
             continue
         steps = _megabytes([*sizes, sizes[-1]])
         ceiling = [low + high for low, high in zip(floor, steps, strict=True)]
-        axes.fill_between(edges, floor, ceiling, step="post", color=colour, label=label, lw=0)
+        axes.fill_between(edges, floor, ceiling, step="post", color=color, label=label, lw=0)
         floor = ceiling
     backward = next(i for i, moment in enumerate(moments) if moment.phase == "backward")
     axes.axvline(backward, color=_INK, linewidth=0.8, linestyle=(0, (4, 3)))

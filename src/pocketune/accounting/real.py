@@ -33,7 +33,7 @@ def account(
     The step is run on tensors that have shapes and no values, so that it takes neither memory nor
     arithmetic, whatever the network and the resolution. What is predicted is PyTorch's own step
     in training mode on a processor: allocations are those that PyTorch makes, freed when PyTorch
-    frees them, with the workspace of convolutions modelled (`accounting.workspace`). The
+    frees them, with the workspace of convolutions modeled (`accounting.workspace`). The
     optimizer works in place, without temporaries. The process's own memory (Python, PyTorch) is
     not in it; for a kit's whole process see `pocketune kit show`.
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from itertools import pairwise
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pocketune.accounting.conventions.memory import LayerMemory, PublishedMemory
 from pocketune.accounting.costs import Account, Cost
 
 LABELS = {
@@ -34,7 +32,7 @@ _LINE = 72
 
 
 def render(account: Account, *, by: str = "block") -> str:
-    """The account as text, without colours."""
+    """The account as text, without colors."""
     console = Console(width=100)
     with console.capture() as captured:
         console.print(report(account, by=by))
@@ -49,50 +47,12 @@ def print_account(account: Account, *, by: str, as_json: bool) -> None:
         Console().print(report(account, by=by))
 
 
-def print_published(memory: PublishedMemory, *, by: str, as_json: bool) -> None:
-    """Print a paper's count to the terminal, as a table or as one JSON object."""
-    if as_json:
-        print(json.dumps(asdict(memory)))
-    else:
-        Console().print(published_report(memory, by=by))
-
-
 def report(account: Account, *, by: str = "block") -> RenderableType:
     """Categories and total, the course of the step, and costs by `block` or `layer`."""
     rows = account.blocks if by == "block" else account.layers
     return Group(
         _categories(account), Text(), *_course(account), Text(), _costs(rows, by), _work(account)
     )
-
-
-def published_report(memory: PublishedMemory, *, by: str = "block") -> RenderableType:
-    """What a paper counts: of a sample by `block` or `layer`, and in total."""
-    table = Table(title=f"As {memory.convention} counts, in MB: a step of {memory.batch}")
-    table.add_column(by)
-    for header in ("kept, a sample", "so far", "temporary", "peak"):
-        table.add_column(header, justify="right")
-    table.add_column("", width=_BAR)
-    groups: dict[str, list[LayerMemory]] = {}
-    for layer in memory.layers:
-        groups.setdefault((layer.block if by == "block" else None) or layer.path, []).append(layer)
-    highest = max(layer.peak_bytes for layer in memory.layers)
-    for name, layers in groups.items():
-        peak = max(layer.peak_bytes for layer in layers)
-        table.add_row(
-            _place(name),
-            _number(sum(layer.saved_bytes for layer in layers)),
-            _number(layers[-1].cumulative_bytes),
-            _number(max(layer.temporary_bytes for layer in layers)),
-            _number(peak),
-            _bar(peak, highest),
-            style="bold" if peak == highest else None,
-        )
-    total = Text.assemble(
-        f"parameters {megabytes(memory.parameter_bytes)}, "
-        f"activations {megabytes(memory.activation_bytes)}, total ",
-        (megabytes(memory.total_bytes), "bold"),
-    )
-    return Group(table, total)
 
 
 def _categories(account: Account) -> Table:

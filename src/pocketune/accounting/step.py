@@ -20,7 +20,7 @@ from pocketune.accounting.fake import fake_copy
 from pocketune.accounting.record import LOSS, Event, Operation, Recorder
 from pocketune.accounting.timeline import Role
 from pocketune.errors import PocketuneError
-from pocketune.networks.modules import count_of_batches
+from pocketune.networks.anatomy.modules import count_of_batches
 
 DATA_DEPENDENT = (
     DataDependentOutputException,

@@ -20,7 +20,7 @@ input.
 
 Read off PyTorch 2.13 on an AVX-512 processor with a counting `malloc`, for dense, grouped and
 depthwise convolutions of 3 to 960 channels on maps of 7 to 224 pixels, batches of 1 and 8, one and
-two threads. Most are met to a few per cent, first layers to 40 %. Not modelled: channels that are
+two threads. Most are met to a few per cent, first layers to 40 %. Not modeled: channels that are
 no multiple of 8 or 16 are padded to one; in channels-last, oneDNN takes many times more for weight
 gradients of depthwise convolutions on maps of a few pixels.
 """

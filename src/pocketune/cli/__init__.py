@@ -2,4 +2,7 @@
 
 from pocketune.cli.app import app, main
 
-__all__ = ["app", "main"]
+__all__ = [
+    "app",
+    "main",
+]

@@ -31,7 +31,7 @@ from pocketune.cli.prune import prune
 from pocketune.cli.retrain import retrain
 from pocketune.cli.tables import tables
 from pocketune.cli.train import train
-from pocketune.device.interrupt import ending_signals
+from pocketune.device.train.interrupt import ending_signals
 
 USE, AUTHOR = "Train and use", "Networks, methods and kits (need PyTorch)"
 

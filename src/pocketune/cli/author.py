@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from pocketune.device.command import run_command
+from pocketune.command import run_command
 from pocketune.errors import PocketuneError
 
 if TYPE_CHECKING:

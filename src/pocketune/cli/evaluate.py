@@ -19,7 +19,7 @@ def evaluate(
         str | None,
         typer.Argument(
             metavar="[PHOTOS]",
-            help="Labelled photos, as for train. If they have a train/val split, the validation "
+            help="Labeled photos, as for train. If they have a train/val split, the validation "
             "part is used.",
             show_default="the run's own validation photos",
         ),
@@ -42,7 +42,7 @@ def evaluate(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Evaluate a model on labelled photos.
+    """Evaluate a model on labeled photos.
 
     With --json: one object with "images", "top1", "top5", "classes" (class, images, correct,
     recall, precision), "confusion" (rows of counts) and "skipped" (image, reason). For a model

@@ -17,7 +17,7 @@ def export(
     """Export the trained model as a single ONNX file for any ONNX runtime."""
     from pocketune.device import Model
     from pocketune.device import export as export_model
-    from pocketune.device.size import format_size
+    from pocketune.device.memory.sizes import format_size
 
     model = Model.open(run)
     file, manifest = export_model(model, out), model.kit.manifest

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from pocketune.device.interrupt import Interrupted
+from pocketune.device.train.interrupt import Interrupted
 from pocketune.errors import PocketuneError
 
 FAILED = 1

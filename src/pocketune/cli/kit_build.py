@@ -21,7 +21,7 @@ from pocketune.cli.options import (
 )
 
 PHOTOS_HELP = (
-    "Labelled photos, as for train. They define the classes or attributes, calibrate 8-bit frozen "
+    "Labeled photos, as for train. They define the classes or attributes, calibrate 8-bit frozen "
     "layers, and restore batch norms that were folded into the weights."
 )
 
@@ -71,7 +71,7 @@ def build(
 
     dataset = None if photos is None else load_splits(photos).train
     with author_half("building a kit"):
-        from pocketune.compiler.build import build_kit
+        from pocketune.authoring import build_kit
         from pocketune.networks import list_networks
 
     if network_options.weights is None and network in list_networks():

@@ -12,8 +12,8 @@ import typer
 from pocketune.cli.options import Json
 
 if TYPE_CHECKING:
-    from pocketune.device import Kit
-    from pocketune.device.manifest import Manifest
+    from pocketune.kit import Kit
+    from pocketune.kit.manifest import Manifest
 
 _OPTIMIZERS = {"adam": 0.9, "sgd": 0.9}
 """What a run's memory is predicted for, with the momentum."""
@@ -56,11 +56,11 @@ def _open(path: str) -> tuple[Kit, Manifest]:
 
 def _training_memory(kit: Kit, classes: int) -> dict[str, int]:
     # What a run has imported by the time that it looks at its own memory.
-    from pocketune.device import onnx_engine, run  # noqa: F401
-    from pocketune.device.memory import process_memory
-    from pocketune.device.optimizer import state_slots
-    from pocketune.device.prediction import predict_memory
-    from pocketune.device.reclaim import reclaim
+    from pocketune.device.memory.estimate import predict_memory
+    from pocketune.device.memory.process import process_memory
+    from pocketune.device.memory.reclaim import reclaim
+    from pocketune.device.train import run  # noqa: F401
+    from pocketune.device.train.optimizer import state_slots
 
     reclaim()
     process = process_memory().current
@@ -73,7 +73,7 @@ def _training_memory(kit: Kit, classes: int) -> dict[str, int]:
 
 
 def _lines(facts: dict[str, Any], manifest: Manifest) -> list[str]:
-    from pocketune.device.size import format_size
+    from pocketune.device.memory.sizes import format_size
 
     classes, memory = facts["classes"], facts["training_memory"]
     rows = {
@@ -96,7 +96,7 @@ def _lines(facts: dict[str, Any], manifest: Manifest) -> list[str]:
 def _frozen_part(manifest: Manifest) -> str:
     if manifest.features is None:
         return "none"
-    return f"features.onnx, {manifest.quantisation or 'float32'}"
+    return f"features.onnx, {manifest.quantization or 'float32'}"
 
 
 _NOT_SHOWN = ("name", "classes", "hidden", "branches")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pocketune.kits import bundled_kit
+from pocketune.kit.bundled import bundled_kit
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,8 @@ def networks() -> None:
     with author_half("listing networks"):
         import torch
 
-        from pocketune.networks import create_network, list_networks
+        from pocketune.networks import list_networks
+        from pocketune.weights import create_network
 
     with torch.device("meta"):  # shapes alone
         for name in list_networks():

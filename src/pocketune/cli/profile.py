@@ -67,11 +67,13 @@ def profile(
             param_hint="--frozen-bits",
         )
     with author_half("profiling a network"):
-        from pocketune.accounting import account, published_memory
+        from pocketune.accounting import account
         from pocketune.accounting.plot import save_figure
-        from pocketune.accounting.report import print_account, print_published
+        from pocketune.accounting.report import print_account
         from pocketune.methods import adapt
-        from pocketune.networks import create_network
+        from pocketune.papers import published_memory
+        from pocketune.papers.report import print_published
+        from pocketune.weights import create_network
 
     batch, size = step_options.batch, step_options.size
     created = create_network(network, **asdict(network_options), classes=classes)

@@ -76,10 +76,10 @@ def prune(
         raise PocketuneError("--method-option needs --method")
     dataset = None if photos is None else load_splits(photos).train
     with author_half("pruning"):
-        from pocketune.networks import sample_batches, save_network
-        from pocketune.networks.measured import create_measured
         from pocketune.pruning import plan_pruning
         from pocketune.surgery import prune as prune_network
+        from pocketune.weights import sample_batches, save_network
+        from pocketune.weights.measured import create_measured
 
     created = create_measured(network, **asdict(network_options), size=size, photos=dataset)
     by = None if method is None else parse_method(method, None, method_option, size=size)

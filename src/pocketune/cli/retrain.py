@@ -27,7 +27,7 @@ def retrain(
     ],
     photos: Annotated[
         str,
-        typer.Option(metavar="PHOTOS", help="Labelled photos, as for train.", show_default=False),
+        typer.Option(metavar="PHOTOS", help="Labeled photos, as for train.", show_default=False),
     ],
     out: Annotated[
         Path,
@@ -91,11 +91,11 @@ def retrain(
     dataset = load_splits(photos).train
     with author_half("retraining"):
         from pocketune.methods import TinyTL
-        from pocketune.networks import create_network, load_network
-        from pocketune.networks.recorded import recorded_classes
         from pocketune.pruning import Recipe
         from pocketune.pruning import retrain as retrain_network
         from pocketune.pruning.teacher import load_teacher
+        from pocketune.weights import create_network, load_network
+        from pocketune.weights.saved import recorded_classes
 
     if Path(network).is_file():
         refuse_beside_file(context, network)

@@ -12,7 +12,7 @@ from pocketune.cli.author import author_half
 from pocketune.cli.options import Json
 
 if TYPE_CHECKING:
-    from pocketune.tables import Cell, Table
+    from pocketune.papers.tables import Cell, Table
 
 
 def tables(
@@ -32,7 +32,7 @@ def tables(
     {column: {"paper", "ours", "difference"}}}, ...]}, or a list of such objects without rows.
     """
     with author_half("computing a table"):
-        from pocketune.tables import list_tables, published_table
+        from pocketune.papers.tables import list_tables, published_table
     if name is not None:
         table = published_table(name)
         print(json.dumps(_values(table))) if as_json else _show(table)

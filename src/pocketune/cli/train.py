@@ -20,8 +20,8 @@ from pocketune.cli.train_options import EngineOptions, RunOptions, TrainingOptio
 from pocketune.cli.usage import check_train_usage
 
 if TYPE_CHECKING:
-    from pocketune.device import TrainResult
-    from pocketune.device.engine import EngineFactory
+    from pocketune.device.engine.base import EngineFactory
+    from pocketune.device.train import TrainResult
 
 
 @expand
@@ -31,7 +31,7 @@ def train(
         str | None,
         typer.Argument(
             metavar="PHOTOS",
-            help="Labelled photos: a folder with one subfolder per class (optionally split into "
+            help="Labeled photos: a folder with one subfolder per class (optionally split into "
             "train/ and val/), a CSV of file and label, a CSV of file and a 0/1 column per "
             "attribute, or a .zip of these.",
             show_default=False,
@@ -54,7 +54,7 @@ def train(
     step_options: KitStepOptions,
     engine_options: EngineOptions,
 ) -> None:
-    """Fine-tune a network on labelled photos.
+    """Fine-tune a network on labeled photos.
 
     Without --kit or --network, a bundled network is trained. With --network, a kit is built first,
     using the options under Network and Training method; this needs PyTorch.
@@ -74,7 +74,7 @@ def train(
     }
     if network is None:
         path = Path(run.kit) if run.kit else default_kit()
-        from pocketune.device.run_folder import NETWORK
+        from pocketune.kit.names import NETWORK
 
         values = path / NETWORK  # of a run by PyTorch, or put there by kit build --save-network
         beside = values if values.is_file() else None
@@ -93,8 +93,8 @@ def train(
 
 def _check(photos: str, out: Path, how: dict[str, Any]) -> None:
     """Refuse what can be refused before a kit is made, which takes its time."""
-    from pocketune.device.run_folder import check_new_run_folder
-    from pocketune.device.settings import TrainSettings
+    from pocketune.device.train.folder import check_new_run_folder
+    from pocketune.device.train.settings import TrainSettings
 
     TrainSettings.new(photos, **how)
     check_new_run_folder(out)
@@ -103,7 +103,7 @@ def _check(photos: str, out: Path, how: dict[str, Any]) -> None:
 def _train(
     kit: Path, photos: str, out: Path, how: dict[str, Any], engines: EngineFactory | None
 ) -> TrainResult:
-    from pocketune.device import train as train_kit
+    from pocketune.device.train import train as train_kit
 
     return train_kit(kit, photos, out=out, engine=engines, **how)
 
@@ -111,8 +111,8 @@ def _train(
 def _resume(
     run: Path, photos: str | None, budget: str | None, chosen: EngineOptions
 ) -> TrainResult:
-    from pocketune.device import resume as resume_run
-    from pocketune.device.run_folder import NETWORK
+    from pocketune.device.train import resume as resume_run
+    from pocketune.kit.names import NETWORK
 
     if chosen.engine is None and (run / NETWORK).exists():
         chosen = EngineOptions("torch", chosen.device)
@@ -126,12 +126,12 @@ def _engines(chosen: EngineOptions, network: Path | None = None) -> EngineFactor
     if chosen.engine != "torch":
         return None
     with author_half("--engine torch"):
-        from pocketune.compiler.torch_run import TorchEngines
+        from pocketune.eager.run import TorchEngines
     return TorchEngines(chosen.device, network)
 
 
 def _tell(result: TrainResult) -> None:
-    from pocketune.device.size import format_size
+    from pocketune.device.memory.sizes import format_size
 
     best = "" if result.best_accuracy is None else f", accuracy {result.best_accuracy:.1%}"
     early = " (stopped early)" if result.reason == "patience" else ""

@@ -1,7 +1,13 @@
 """From an adapted network to a kit: trace the training step, lower it to ONNX, check it."""
 
-from pocketune.compiler.calibration import Calibration
+from pocketune.compiler.builder import GraphBuilder
 from pocketune.compiler.check import CompileError
-from pocketune.compiler.kit import compile
+from pocketune.compiler.pipeline import compile
+from pocketune.compiler.quantize.calibration import Calibration
 
-__all__ = ["Calibration", "CompileError", "compile"]
+__all__ = [
+    "Calibration",
+    "CompileError",
+    "GraphBuilder",
+    "compile",
+]

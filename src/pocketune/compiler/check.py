@@ -12,18 +12,19 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
 
-from pocketune.compiler.loss import mean_loss
-from pocketune.compiler.plain import uncheckpointed
-from pocketune.compiler.trace import running_statistics, trained_parameters
+from pocketune.arrays import State
+from pocketune.compiler.capture.plain import uncheckpointed
+from pocketune.compiler.capture.trace import running_statistics, trained_parameters
 from pocketune.data import Labels
-from pocketune.device.engine import Engine, State
-from pocketune.device.losses import BINARY_CROSS_ENTROPY, CROSS_ENTROPY
-from pocketune.device.manifest import NoiseSpec
-from pocketune.device.noise import draw_noise
-from pocketune.device.optimizer import SGD
+from pocketune.device.engine.base import Engine
+from pocketune.device.engine.dropout import draw_noise
+from pocketune.device.train.optimizer import SGD
 from pocketune.errors import PocketuneError
+from pocketune.kit.manifest import NoiseSpec
 from pocketune.networks import normalize
 from pocketune.networks.copies import copy_network
+from pocketune.objectives.loss import mean_loss
+from pocketune.tasks.losses import BINARY_CROSS_ENTROPY, CROSS_ENTROPY
 
 TOLERANCE = 1e-4
 """Largest error of a tensor, as a share of its largest magnitude."""
@@ -268,7 +269,7 @@ def _largest(values: NDArray[np.float64]) -> float:
 
 
 def _smooth_images(rng: np.random.Generator, batch: int, size: int) -> Images:
-    """Random images that vary slowly, as photos do; independent pixels average out to grey."""
+    """Random images that vary slowly, as photos do; independent pixels average out to gray."""
     coarse = rng.random((batch, 5, 5, 3), dtype=np.float32)
     maps = torch.from_numpy(coarse).permute(0, 3, 1, 2)
     smooth = functional.interpolate(maps, size=(size, size), mode="bicubic", align_corners=False)

@@ -5,7 +5,7 @@ from math import prod
 
 import onnx
 
-from pocketune.compiler.liveness import tensor_shapes
+from pocketune.compiler.passes.schedule import tensor_shapes
 
 
 def graph_flops(model: onnx.ModelProto, sizes: Mapping[str, int]) -> int:

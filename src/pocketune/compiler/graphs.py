@@ -10,19 +10,19 @@ import torch
 from torch import Tensor, fx, nn
 
 from pocketune.compiler.builder import BOOL, FLOAT, INT64, UINT8, GraphBuilder
-from pocketune.compiler.liveness import order_for_memory
-from pocketune.compiler.lower import Value, lower
-from pocketune.compiler.lower.context import ROWS_MAX_PIXELS, Context
-from pocketune.compiler.lower.mask import LEAST_PACKED, has_masks
-from pocketune.compiler.partition import ancestors, features_nodes, tensor_shape
-from pocketune.compiler.trace import (
+from pocketune.compiler.capture.partition import ancestors, features_nodes, tensor_shape
+from pocketune.compiler.capture.trace import (
     Traced,
     running_statistics,
     trace_predict,
     trace_step,
     trained_parameters,
 )
-from pocketune.device.prediction import ARENA_OVERHEAD, NODE_BYTES
+from pocketune.compiler.lower import Value, lower
+from pocketune.compiler.lower.context import ROWS_MAX_PIXELS, Context
+from pocketune.compiler.lower.mask import LEAST_PACKED, has_masks
+from pocketune.compiler.passes.schedule import order_for_memory
+from pocketune.device.memory.estimate import ARENA_OVERHEAD, NODE_BYTES
 from pocketune.errors import PocketuneError
 
 CLASSES = "classes"

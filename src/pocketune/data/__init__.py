@@ -1,6 +1,6 @@
 """Images from folders, tables and archives, as batches of pixels. Numpy and Pillow only."""
 
-from pocketune.data.dataset import ImageDataset, Labels, unlabelled
+from pocketune.data.dataset import ImageDataset, Labels, unlabeled
 from pocketune.data.images import load_image, open_image
 from pocketune.data.load import load_splits, open_images, training_images
 from pocketune.data.loader import Batch, Loader
@@ -32,5 +32,5 @@ __all__ = [
     "sample",
     "stratify",
     "training_images",
-    "unlabelled",
+    "unlabeled",
 ]

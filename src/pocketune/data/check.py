@@ -1,4 +1,4 @@
-"""What makes labelled images unfit to train on, each said in one sentence."""
+"""What makes labeled images unfit to train on, each said in one sentence."""
 
 from __future__ import annotations
 

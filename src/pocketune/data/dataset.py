@@ -1,4 +1,4 @@
-"""Labelled images by name; pixels are read when they are wanted."""
+"""Labeled images by name; pixels are read when they are wanted."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class ImageDataset:
         return replace(self, names=names, labels=self.labels[chosen])
 
 
-def unlabelled(names: Sequence[str]) -> ImageDataset:
+def unlabeled(names: Sequence[str]) -> ImageDataset:
     """A dataset of the image paths of ``open_images``, without labels, for prediction."""
     labels = np.full(len(names), -1, dtype=np.int64)
     return ImageDataset(PathSource(), (), tuple(names), labels)

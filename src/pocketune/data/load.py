@@ -45,7 +45,7 @@ def load_splits(
     classes: Sequence[str] | None = None,
     attributes: bool | None = None,
 ) -> Splits:
-    """Find labelled images and divide them into training and validation.
+    """Find labeled images and divide them into training and validation.
 
     Every file's header is read, so what is no image is known now; a file that is damaged further
     on shows when it is decoded.
@@ -113,7 +113,7 @@ def open_images(paths: Iterable[str | Path]) -> list[str]:
 
 
 class _Found(NamedTuple):
-    """Labelled files, what their attributes are called, and files outside the class folders."""
+    """Labeled files, what their attributes are called, and files outside the class folders."""
 
     source: Source
     examples: list[Example]

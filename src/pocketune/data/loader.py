@@ -56,7 +56,7 @@ class Loader:
     For training, images come in an order drawn for the epoch, randomly cropped and mirrored, and
     what does not fill the last batch is left for other epochs. An image that cannot be decoded is
     replaced by the next one of the dataset that can. For evaluation, images come in the dataset's
-    order, their centre cropped; one that cannot be decoded is missing from its batch.
+    order, their center cropped; one that cannot be decoded is missing from its batch.
 
     Args:
         dataset: the images.

@@ -19,7 +19,7 @@ from pocketune.data.orientation import oriented_size
 AREA = (0.22, 1.0)  # of the image; as in TinyTL (arXiv 2007.11622) and MobileTL (arXiv 2212.11246)
 ASPECT = (3 / 4, 4 / 3)  # width to height
 ATTEMPTS = 10
-CENTRE = 0.875  # of the shorter side
+CENTER = 0.875  # of the shorter side
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -37,7 +37,7 @@ def random_box(width: int, height: int, rng: np.random.Generator) -> Box:
     """A part of random area and aspect, somewhere in the image.
 
     The rule of Inception and torchvision: ten draws, and if none fits into the image, the largest
-    centred part whose aspect is allowed.
+    centered part whose aspect is allowed.
     """
     for _ in range(ATTEMPTS):
         area = width * height * rng.uniform(*AREA)
@@ -47,13 +47,13 @@ def random_box(width: int, height: int, rng: np.random.Generator) -> Box:
             left, top = rng.integers(width - across + 1), rng.integers(height - down + 1)
             return Box(int(left), int(top), across, down)
     aspect = min(max(width / height, ASPECT[0]), ASPECT[1])
-    return _centred(width, height, min(width, height * aspect), min(height, width / aspect))
+    return _centered(width, height, min(width, height * aspect), min(height, width / aspect))
 
 
 def center_box(width: int, height: int, size: int) -> Box:
-    """The centred square which a resize of the shorter side to ``ceil(size / 0.875)`` keeps."""
-    side = min(width, height) * size / math.ceil(size / CENTRE)
-    return _centred(width, height, side, side)
+    """The centered square which a resize of the shorter side to ``ceil(size / 0.875)`` keeps."""
+    side = min(width, height) * size / math.ceil(size / CENTER)
+    return _centered(width, height, side, side)
 
 
 def crop(image: Image.Image, box: Box, size: int) -> Pixels:
@@ -89,5 +89,5 @@ def center_crop(image: Image.Image, size: int) -> Pixels:
     return crop(image, center_box(*oriented_size(image), size), size)
 
 
-def _centred(width: int, height: int, across: float, down: float) -> Box:
+def _centered(width: int, height: int, across: float, down: float) -> Box:
     return Box((width - across) / 2, (height - down) / 2, across, down)

@@ -12,12 +12,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from pocketune.command import run_command
 from pocketune.demo.digits import NAMES, unpack_digits
-from pocketune.device.command import run_command
-from pocketune.device.kit import Kit
-from pocketune.device.metrics import METRICS
 from pocketune.errors import PocketuneError
-from pocketune.kits import bundled_kit
+from pocketune.kit.bundled import bundled_kit
+from pocketune.kit.kit import Kit
+from pocketune.kit.names import METRICS
 
 EPOCHS = 8
 

@@ -20,7 +20,7 @@ def unpack_digits(folder: Path) -> int:
     """Write every image of the sheet to ``folder/<name of the digit>/<number>.png``.
 
     Returns:
-        The number of images written, 1,797: greyscale, 8 x 8 pixels, white ink on black.
+        The number of images written, 1,797: grayscale, 8 x 8 pixels, white ink on black.
 
     Raises:
         OSError: The folder cannot be written.

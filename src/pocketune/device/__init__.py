@@ -9,44 +9,62 @@ from typing import TYPE_CHECKING
 from pocketune.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from pocketune.device.budget import BudgetExceeded as BudgetExceeded
-    from pocketune.device.evaluation import evaluate as evaluate
-    from pocketune.device.exporter import export as export
-    from pocketune.device.inference import AttributePrediction as AttributePrediction
-    from pocketune.device.inference import Guess as Guess
-    from pocketune.device.inference import Prediction as Prediction
-    from pocketune.device.inference import predict as predict
-    from pocketune.device.interrupt import Interrupted as Interrupted
-    from pocketune.device.kit import Kit as Kit
-    from pocketune.device.loop import Diverged as Diverged
-    from pocketune.device.manifest import KitError as KitError
-    from pocketune.device.manifest import Manifest as Manifest
-    from pocketune.device.model import Model as Model
-    from pocketune.device.progress import EpochReport as EpochReport
-    from pocketune.device.progress import Progress as Progress
-    from pocketune.device.progress import Silent as Silent
-    from pocketune.device.progress import StepReport as StepReport
-    from pocketune.device.results import AttributeEvaluation as AttributeEvaluation
-    from pocketune.device.results import AttributeResult as AttributeResult
-    from pocketune.device.results import ClassResult as ClassResult
-    from pocketune.device.results import Evaluation as Evaluation
-    from pocketune.device.run import TrainResult as TrainResult
-    from pocketune.device.run import resume as resume
-    from pocketune.device.run import train as train
+    from pocketune.device.memory.budget import BudgetExceeded as BudgetExceeded
+    from pocketune.device.train.interrupt import Interrupted as Interrupted
+    from pocketune.device.train.loop import Diverged as Diverged
+    from pocketune.device.train.progress import EpochReport as EpochReport
+    from pocketune.device.train.progress import Progress as Progress
+    from pocketune.device.train.progress import Silent as Silent
+    from pocketune.device.train.progress import StepReport as StepReport
+    from pocketune.device.use.evaluate import evaluate as evaluate
+    from pocketune.device.use.export import export as export
+    from pocketune.device.use.model import Model as Model
+    from pocketune.device.use.predict import AttributePrediction as AttributePrediction
+    from pocketune.device.use.predict import Guess as Guess
+    from pocketune.device.use.predict import Prediction as Prediction
+    from pocketune.device.use.predict import predict as predict
+    from pocketune.device.use.results import AttributeEvaluation as AttributeEvaluation
+    from pocketune.device.use.results import AttributeResult as AttributeResult
+    from pocketune.device.use.results import ClassResult as ClassResult
+    from pocketune.device.use.results import Evaluation as Evaluation
 
 _HOMES = {
-    "budget": ["BudgetExceeded"],
-    "evaluation": ["evaluate"],
-    "exporter": ["export"],
-    "inference": ["AttributePrediction", "Guess", "Prediction", "predict"],
-    "interrupt": ["Interrupted"],
-    "kit": ["Kit"],
-    "loop": ["Diverged"],
-    "manifest": ["KitError", "Manifest"],
-    "model": ["Model"],
-    "progress": ["EpochReport", "Progress", "Silent", "StepReport"],
-    "results": ["AttributeEvaluation", "AttributeResult", "ClassResult", "Evaluation"],
-    "run": ["TrainResult", "resume", "train"],
+    "memory.budget": [
+        "BudgetExceeded",
+    ],
+    "train.interrupt": [
+        "Interrupted",
+    ],
+    "train.loop": [
+        "Diverged",
+    ],
+    "train.progress": [
+        "EpochReport",
+        "Progress",
+        "Silent",
+        "StepReport",
+    ],
+    "use.evaluate": [
+        "evaluate",
+    ],
+    "use.export": [
+        "export",
+    ],
+    "use.model": [
+        "Model",
+    ],
+    "use.predict": [
+        "AttributePrediction",
+        "Guess",
+        "Prediction",
+        "predict",
+    ],
+    "use.results": [
+        "AttributeEvaluation",
+        "AttributeResult",
+        "ClassResult",
+        "Evaluation",
+    ],
 }
 
 if not TYPE_CHECKING:  # with a `__getattr__` every name would be right to a type checker

@@ -7,21 +7,17 @@ from pocketune.layers.activation import (
     SignedReLU,
     SignedReLU6,
 )
-from pocketune.layers.filtered_conv import FilteredConv2d, check_filter
 from pocketune.layers.frozen_conv import FrozenConv2d
 from pocketune.layers.group_norm import GroupNorm
 from pocketune.layers.integer_conv import IntegerConv2d, computes_integers
 from pocketune.layers.lite_residual import LiteResidual
 from pocketune.layers.norm import FrozenBatchNorm1d, FrozenBatchNorm2d
-from pocketune.layers.pooled_map import SLOPES, PooledActivation, PooledMap
 from pocketune.layers.program import ProgramModule
-from pocketune.layers.quantised_conv import QuantisedConv2d, round_to_int8
+from pocketune.layers.quantized_conv import QuantizedConv2d, round_to_int8
 from pocketune.layers.uint8 import Uint8
 from pocketune.layers.weight_standardization import StandardizedConv2d, standardized
 
 __all__ = [
-    "SLOPES",
-    "FilteredConv2d",
     "FrozenBatchNorm1d",
     "FrozenBatchNorm2d",
     "FrozenConv2d",
@@ -30,16 +26,13 @@ __all__ = [
     "LiteResidual",
     "MaskedReLU",
     "MaskedReLU6",
-    "PooledActivation",
-    "PooledMap",
     "ProgramModule",
-    "QuantisedConv2d",
+    "QuantizedConv2d",
     "SignedHardswish",
     "SignedReLU",
     "SignedReLU6",
     "StandardizedConv2d",
     "Uint8",
-    "check_filter",
     "computes_integers",
     "round_to_int8",
     "standardized",

@@ -30,7 +30,7 @@ def group_size(channels: int) -> int:
 class GroupNorm(nn.GroupNorm):
     """Group norm over groups of at most 8 channels (Wu and He, 2018; TinyTL, section 4.1).
 
-    Every image is normalised by itself, so that a batch may hold one.
+    Every image is normalized by itself, so that a batch may hold one.
 
     Kept for the backward pass: 32 bits an element (the input), whether or not scale and shift are
     trained: an image's own mean and variance change with every element. A `FrozenBatchNorm2d` of

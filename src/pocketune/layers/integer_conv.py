@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pocketune.layers.norm import FrozenBatchNorm2d
-from pocketune.layers.quantised_conv import QuantisedConv2d
+from pocketune.layers.quantized_conv import QuantizedConv2d
 from pocketune.layers.same_shape import same_shape
 from pocketune.layers.uint8 import HIGHEST, Uint8
 
@@ -26,7 +26,7 @@ ACTIVATIONS: dict[str, tuple[str, list[float]]] = {  # oneDNN's names and argume
 }
 
 
-class IntegerConv2d(QuantisedConv2d):
+class IntegerConv2d(QuantizedConv2d):
     """A frozen convolution with the norm and the activation behind it, in 8-bit arithmetic.
 
     Takes float32, which it rounds to uint8, or the uint8 of a convolution before it, written as
@@ -49,7 +49,7 @@ class IntegerConv2d(QuantisedConv2d):
     @classmethod
     def fuse(
         cls,
-        conv: QuantisedConv2d,
+        conv: QuantizedConv2d,
         norm: FrozenBatchNorm2d | None,
         activation: str,
         input_format: Uint8,
@@ -83,21 +83,21 @@ class IntegerConv2d(QuantisedConv2d):
         weight: Tensor,  # noqa: ARG002 - it is None, as PyTorch's own forward passes it on
         bias: Tensor | None,  # noqa: ARG002 - likewise
     ) -> Tensor:
-        whole = input if input.dtype == torch.uint8 else self.input_format.quantise(input.detach())
+        whole = input if input.dtype == torch.uint8 else self.input_format.quantize(input.detach())
         whole = whole.contiguous(memory_format=torch.channels_last)
         if whole.device.type == "cpu" and computes_integers():
             return self._integers(whole)
         return self.in_floats(whole)
 
     def in_floats(self, whole: Tensor) -> Tensor:
-        """The plain reference: dequantise, convolve, activate, and round again."""
-        x = self.input_format.dequantise(whole)
+        """The plain reference: dequantize, convolve, activate, and round again."""
+        x = self.input_format.dequantize(whole)
         y = functional.conv2d(
-            x, self.dequantise(), self.shift, self.stride, self.padding, self.dilation, self.groups
+            x, self.dequantize(), self.shift, self.stride, self.padding, self.dilation, self.groups
         )
         if self.activation != "none":
             y = getattr(functional, self.activation)(y)
-        return y if self.output_format is None else self.output_format.quantise(y)
+        return y if self.output_format is None else self.output_format.quantize(y)
 
     def _integers(self, whole: Tensor) -> Tensor:
         numbers = ([*self.stride], [*self.padding], [*self.dilation], self.groups)
@@ -146,7 +146,7 @@ def computes_integers() -> bool:
     conv = nn.Conv2d(64, 8, 1, bias=False).requires_grad_(False)
     conv.weight.fill_(1.0)
     layer = IntegerConv2d.fuse(
-        QuantisedConv2d.from_convolution(conv), None, "none", Uint8(1.0, 0), None
+        QuantizedConv2d.from_convolution(conv), None, "none", Uint8(1.0, 0), None
     )
     largest = torch.full((1, 64, 2, 2), HIGHEST, dtype=torch.uint8)
     try:

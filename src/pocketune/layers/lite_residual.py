@@ -16,7 +16,7 @@ class LiteResidual(nn.Module):
 
     2x2 average pooling, a grouped k x k convolution, norm, ReLU, a 1x1 convolution, norm, and
     bilinear upsampling to the size of the block's output (Cai et al., TinyTL, NeurIPS 2020,
-    section 3.2). Norms are group norms and filters are standardised, so that a batch may hold
+    section 3.2). Norms are group norms and filters are standardized, so that a batch may hold
     one image. The last norm's scale starts at 0: at first the branch changes nothing.
 
     Kept for the backward pass, in elements of the pooled input p, the middle m and the output o

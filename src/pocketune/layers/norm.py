@@ -1,12 +1,23 @@
 """Batch norm on fixed statistics."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
-from pocketune.layers.pooled_map import PooledMap
+
+
+class AffineMap(Protocol):
+    """A feature map that is not a tensor and applies a scale and a shift itself.
+
+    `pocketune.filtering.pooled.PooledMap` is one.
+    """
+
+    def through(self, affine: Callable[[Tensor], Tensor]) -> "AffineMap":
+        """The map behind the norm."""
+        ...
 
 
 class FrozenBatchNorm2d(nn.Module):
@@ -60,13 +71,13 @@ class FrozenBatchNorm2d(nn.Module):
             frozen.add_module(name, module)
         return frozen.train(norm.training)
 
-    def forward(self, x: Tensor | PooledMap) -> Tensor | PooledMap:
-        """(N, features, ...) -> the same shape, and a `PooledMap` where it is given one.
+    def forward(self, x: Tensor | AffineMap) -> Tensor | AffineMap:
+        """(N, features, ...) -> the same shape; an `AffineMap` for an `AffineMap`.
 
         Raises:
             PocketuneError: if it is given one, and the scale has been unfrozen.
         """
-        x = self._pooled(x) if isinstance(x, PooledMap) else self._affine(x)
+        x = self._affine(x) if isinstance(x, Tensor) else self._pooled(x)
         for module in self.children():
             x = module(x)
         return x
@@ -78,7 +89,7 @@ class FrozenBatchNorm2d(nn.Module):
         shape = (1, -1, *(1,) * (x.dim() - 2))
         return torch.addcmul(shift.view(shape), x, scale.view(shape))
 
-    def _pooled(self, x: PooledMap) -> PooledMap:
+    def _pooled(self, x: AffineMap) -> AffineMap:
         if self.weight.requires_grad:
             raise PocketuneError(
                 f"the scale of {self} requires a gradient, and the convolution before it hands on "

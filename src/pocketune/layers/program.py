@@ -18,7 +18,7 @@ class ProgramModule(nn.Module):
     and where the image is read), batch norm, ReLU, a 1x1 convolution, batch
     norm, and bilinear resizing to the size of the block's output (Yang et al., Rep-Net: Efficient
     On-Device Learning via Feature Reprogramming, CVPR 2022, section 3.2; the sizes are those of
-    its public code). The convolutions' filters are standardised. The last norm's scale starts at
+    its public code). The convolutions' filters are standardized. The last norm's scale starts at
     0: at first the module changes nothing.
 
     Kept for the backward pass, in elements of the pooled input p, the middle m and the pooled

@@ -24,11 +24,11 @@ class Uint8(NamedTuple):
             return cls(1.0, 0)
         return cls(scale, round(-low / scale))
 
-    def quantise(self, x: Tensor) -> Tensor:
+    def quantize(self, x: Tensor) -> Tensor:
         """Float of any shape -> uint8, ties to even; what lies outside becomes the nearest end."""
         x = torch.add(x.new_tensor(self.zero), x, alpha=1 / self.scale)  # in one pass
         return x.round_().clamp_(0, HIGHEST).to(torch.uint8)
 
-    def dequantise(self, whole: Tensor) -> Tensor:
+    def dequantize(self, whole: Tensor) -> Tensor:
         """Uint8 of any shape -> float32."""
         return (whole.float() - self.zero) * self.scale

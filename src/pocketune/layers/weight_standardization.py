@@ -1,4 +1,4 @@
-"""Convolutions whose filters are standardised before use."""
+"""Convolutions whose filters are standardized before use."""
 
 import copy
 from typing import Any
@@ -32,9 +32,9 @@ class _Standardize(torch.autograd.Function):
         Of a filter's n weights, `d = sum(g y) (deviation + EPS) / (deviation (n - 1))`.
         """
         (gradient,) = gradients
-        centred, deviation = _moments(ctx.saved_tensors[0])
+        centered, deviation = _moments(ctx.saved_tensors[0])
         divisor = deviation + EPS
-        result = centred / divisor
+        result = centered / divisor
         # the deviation depends on every weight of the filter; where it is 0, so is `result`
         cross = (gradient * result).sum((1, 2, 3), keepdim=True)
         slope = cross * (divisor / (deviation + _TINY)) * (1 / _freedom(result))
@@ -46,15 +46,15 @@ _TINY = 1e-20
 
 
 def _standardized(weight: Tensor) -> Tensor:
-    centred, deviation = _moments(weight)
-    return centred / (deviation + EPS)
+    centered, deviation = _moments(weight)
+    return centered / (deviation + EPS)
 
 
 def _moments(weight: Tensor) -> tuple[Tensor, Tensor]:
     """Filters less their means, and their standard deviations with Bessel's correction."""
-    centred = weight - weight.mean((1, 2, 3), keepdim=True)
-    norm = torch.linalg.vector_norm(centred, dim=(1, 2, 3), keepdim=True)
-    return centred, norm * _freedom(weight) ** -0.5
+    centered = weight - weight.mean((1, 2, 3), keepdim=True)
+    norm = torch.linalg.vector_norm(centered, dim=(1, 2, 3), keepdim=True)
+    return centered, norm * _freedom(weight) ** -0.5
 
 
 def _freedom(weight: Tensor) -> int:
@@ -75,9 +75,9 @@ def standardize(weight: Tensor) -> Tensor:
 
 
 class StandardizedConv2d(nn.Conv2d):
-    """A convolution with standardised filters; it trains the filters as they are before that.
+    """A convolution with standardized filters; it trains the filters as they are before that.
 
-    Kept for the backward pass: what `nn.Conv2d` keeps. Standardising keeps nothing of its own.
+    Kept for the backward pass: what `nn.Conv2d` keeps. Standardizing keeps nothing of its own.
     """
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -86,7 +86,7 @@ class StandardizedConv2d(nn.Conv2d):
 
 
 def standardized(conv: nn.Conv2d) -> nn.Conv2d:
-    """A copy of `conv` whose filters have been standardised once, for one that stays frozen.
+    """A copy of `conv` whose filters have been standardized once, for one that stays frozen.
 
     Raises:
         PocketuneError: if its filters are computed anew in every step.

@@ -1,15 +1,9 @@
 """Fine-tuning methods: what is trained, what is replaced, what is added."""
 
-from pocketune.methods.baselines import (
-    BiasAndLast,
-    FullFineTune,
-    LastLayer,
-    NormAndLast,
-    TopBlocks,
-)
-from pocketune.methods.filter_choice import FilterChoice, measure_filters
-from pocketune.methods.filter_quality import LayerSNR, dc_energy, gradient_snr
-from pocketune.methods.gradient_filter import GradientFilter
+from pocketune.methods.baselines import BiasAndLast, FullFineTune, LastLayer, NormAndLast, TopBlocks
+from pocketune.methods.gradient_filter.choice import FilterChoice, measure_filters
+from pocketune.methods.gradient_filter.method import GradientFilter
+from pocketune.methods.gradient_filter.quality import LayerSNR, dc_energy, gradient_snr
 from pocketune.methods.method import Method, Sum, adapt, complete_plan
 from pocketune.methods.mobiletl import MobileTL
 from pocketune.methods.plan import MethodConflict, Plan

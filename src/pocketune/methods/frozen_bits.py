@@ -3,7 +3,7 @@
 from torch import nn
 
 from pocketune.errors import PocketuneError
-from pocketune.surgery import quantised
+from pocketune.surgery import quantized
 
 
 def resolve_frozen_bits(network: nn.Module, asked: int | None, usual: int) -> int:
@@ -17,7 +17,7 @@ def resolve_frozen_bits(network: nn.Module, asked: int | None, usual: int) -> in
     Raises:
         PocketuneError: as `check_frozen_bits`.
     """
-    bits = (8 if quantised(network) else usual) if asked is None else asked
+    bits = (8 if quantized(network) else usual) if asked is None else asked
     check_frozen_bits(bits)
     return bits
 

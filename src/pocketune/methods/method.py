@@ -11,10 +11,11 @@ from torch import nn
 from pocketune.errors import PocketuneError
 from pocketune.methods.frozen_bits import resolve_frozen_bits
 from pocketune.methods.plan import MethodConflict, Plan
+from pocketune.networks import Factory
 from pocketune.networks.autograd import gradients_on
-from pocketune.networks.batch_norm import is_folded
 from pocketune.networks.copies import copy_network
-from pocketune.surgery import Factory, float_shapes, separate, separate_batch_norms
+from pocketune.surgery import float_shapes, separate, separate_batch_norms
+from pocketune.weights.batch_norm import is_folded
 
 
 class Method(ABC):

@@ -12,15 +12,9 @@ from pocketune.methods.parts import head_and_classifier, top_blocks
 from pocketune.methods.plan import Plan
 from pocketune.methods.registry import register_method
 from pocketune.methods.tinytl import TinyTL
-from pocketune.networks import anatomy
-from pocketune.networks.blocks import Block
-from pocketune.surgery import (
-    BRANCH,
-    Factory,
-    masked_activations,
-    parameters_under,
-    signed_activations,
-)
+from pocketune.networks import Factory, anatomy
+from pocketune.networks.anatomy.blocks import Block
+from pocketune.surgery import BRANCH, masked_activations, parameters_under, signed_activations
 
 NORMS = ("expand", "depthwise", "project", "all", "shift")
 PATCHES = ("none", "with", "instead")

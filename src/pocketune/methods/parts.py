@@ -4,9 +4,9 @@ from torch import nn
 
 from pocketune.errors import PocketuneError
 from pocketune.networks import anatomy
-from pocketune.networks.blocks import Block
-from pocketune.networks.modules import is_convolution, is_norm
-from pocketune.networks.output import classifier_layers
+from pocketune.networks.anatomy.blocks import Block
+from pocketune.networks.anatomy.modules import is_convolution, is_norm
+from pocketune.networks.anatomy.output import classifier_layers
 from pocketune.surgery import parameters_under
 
 
@@ -63,11 +63,11 @@ def head_and_classifier(network: nn.Module) -> frozenset[str]:
 
 
 def norms(network: nn.Module) -> frozenset[str]:
-    """Names of the scales and shifts of norms, whatever they normalise over."""
-    return parameters_under(network, (n for n, m in network.named_modules() if _normalises(m)))
+    """Names of the scales and shifts of norms, whatever they normalize over."""
+    return parameters_under(network, (n for n, m in network.named_modules() if _normalizes(m)))
 
 
-def _normalises(module: nn.Module) -> bool:
+def _normalizes(module: nn.Module) -> bool:
     return is_norm(module) or isinstance(module, (nn.LayerNorm, nn.RMSNorm))
 
 

@@ -6,18 +6,18 @@ from dataclasses import dataclass, field
 from torch import nn
 
 from pocketune.errors import PocketuneError
+from pocketune.networks import Factory
 from pocketune.surgery import (
-    Factory,
     add_branches,
     batch_norms,
     chain_filters,
-    dequantise,
+    dequantize,
     disable_inplace,
     freeze_batch_norms,
     freeze_convolutions,
     make_contiguous,
-    quantise_frozen,
-    quantised,
+    quantize_frozen,
+    quantized,
     swap,
     train_only,
     use_lean_layers,
@@ -35,7 +35,7 @@ class Plan:
     Attributes:
         trained: names of the parameters that are trained, as they are after `replaced` and
             `branches`.
-        batch_norms: names of the batch norms that normalise with the batch's statistics and
+        batch_norms: names of the batch norms that normalize with the batch's statistics and
             update the running ones; every other batch norm becomes a `FrozenBatchNorm2d`.
         replaced: for each replaced module the factory of the one that takes its place.
         branches: for each block that gets a side branch the factory that makes it; its
@@ -74,8 +74,8 @@ class Plan:
             PocketuneError: if a layer to replace is not there.
             MethodConflict: if a parameter to train is not there once layers are replaced.
         """
-        in_int8 = quantised(network)
-        dequantise(network, [n for n in in_int8 if frozen_bits == 32 or self._needs_float(n)])
+        in_int8 = quantized(network)
+        dequantize(network, [n for n in in_int8 if frozen_bits == 32 or self._needs_float(n)])
         add_branches(network, self.branches)
         absent = self.replaced.keys() - {name for name, _ in network.named_modules()}
         if absent:
@@ -96,7 +96,7 @@ class Plan:
         disable_inplace(network)
         make_contiguous(network)
         if frozen_bits == 8:
-            quantise_frozen(network)
+            quantize_frozen(network)
         chains = chain_filters(network) if self.chained else ()
         network.filter_chains = chains  # type: ignore[assignment]
         network.frozen_bits = frozen_bits  # type: ignore[assignment]

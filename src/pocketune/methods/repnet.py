@@ -13,9 +13,9 @@ from pocketune.layers import ProgramModule
 from pocketune.methods.method import Method
 from pocketune.methods.plan import Plan
 from pocketune.methods.registry import register_method
-from pocketune.networks import Block, anatomy
-from pocketune.networks.modules import is_convolution, is_norm, main_modules
-from pocketune.surgery import BRANCH, Factory, parameters_under
+from pocketune.networks import Block, Factory, anatomy
+from pocketune.networks.anatomy.modules import is_convolution, is_norm, main_modules
+from pocketune.surgery import BRANCH, parameters_under
 
 SIZE = 224
 """Side of the images for which the published layouts are made."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from pocketune.layers.quantised_conv import count_int8_weights
+from pocketune.layers.quantized_conv import count_int8_weights
 
 
 @dataclass(frozen=True)

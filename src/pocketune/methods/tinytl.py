@@ -12,17 +12,11 @@ from pocketune.layers.group_norm import group_size
 from pocketune.methods.method import Method
 from pocketune.methods.plan import Plan
 from pocketune.methods.registry import register_method
-from pocketune.networks import NetworkConfig, anatomy
-from pocketune.networks.blocks import Block
+from pocketune.networks import Factory, NetworkConfig, anatomy
+from pocketune.networks.anatomy.blocks import Block
+from pocketune.networks.anatomy.modules import is_convolution, main_modules
 from pocketune.networks.copies import copy_network
-from pocketune.networks.modules import is_convolution, main_modules
-from pocketune.surgery import (
-    BRANCH,
-    Factory,
-    add_branches,
-    parameters_under,
-    standardize_convolution,
-)
+from pocketune.surgery import BRANCH, add_branches, parameters_under, standardize_convolution
 
 NORMS = ("batch", "group")
 
@@ -40,7 +34,7 @@ class TinyTL(Method):
     `TinyTL(bias=False)`, TinyTL-L+B `TinyTL()`. The classifier is trained in each.
 
     A frozen layer needs its input for nothing, so that little but one bit an activation is kept
-    for the backward pass. Every image is normalised by itself, so that a batch may hold one.
+    for the backward pass. Every image is normalized by itself, so that a batch may hold one.
 
     Attributes:
         bias: train every bias, the shifts of norms among them.
@@ -48,7 +42,7 @@ class TinyTL(Method):
             L+B the shift of its last norm is frozen: the block's own last shift does the same.
             Modules that the network has already stay as they are.
         norm: `"batch"`, on frozen statistics, or `"group"`: the paper's group norm with
-            standardised weights, made for a network that was pretrained that way. Group norm
+            standardized weights, made for a network that was pretrained that way. Group norm
             keeps its input for the backward pass, frozen batch norm keeps nothing.
         kernel: largest kernel of the lite residual modules, odd.
         groups: of their first convolution.
@@ -105,7 +99,7 @@ class TinyTL(Method):
         )
 
     def refine(self, plan: Plan, network: nn.Module) -> Plan:  # noqa: ARG002
-        """Filters that another method trains are standardised in every step, not once."""
+        """Filters that another method trains are standardized in every step, not once."""
         trained = (
             name
             for name, factory in plan.replaced.items()
@@ -213,7 +207,7 @@ def _has_branch(network: nn.Module, block: str) -> bool:
 
 
 def _group_norms(network: nn.Module) -> dict[str, Factory]:
-    """What makes group norms of all batch norms, and standardises the filters.
+    """What makes group norms of all batch norms, and standardizes the filters.
 
     Scale and shift stay the batch norm's. Convolutions with a bias are left as they are.
     """

@@ -20,7 +20,7 @@ class Normalization:
     HALF: ClassVar["Normalization"]
 
     def __call__(self, images: Tensor) -> Tensor:
-        """uint8 (N, H, W, 3) to normalised float32 (N, 3, H, W), on the device of the images."""
+        """uint8 (N, H, W, 3) to normalized float32 (N, 3, H, W), on the device of the images."""
         # by rows of the picture: a runtime works fast along the last axis, if it has more than 3
         width, device = images.shape[2], images.device
         scale = torch.tensor([1 / (255 * s) for s in self.std], device=device).repeat(width)

@@ -5,12 +5,7 @@ from collections.abc import Callable
 from torch import nn
 
 from pocketune.errors import PocketuneError
-from pocketune.layers import LiteResidual
-from pocketune.networks.branch import add_branches
 from pocketune.networks.config import NetworkConfig
-from pocketune.networks.hidden import narrow
-from pocketune.networks.init import initialise
-from pocketune.networks.modules import Factory
 
 Builder = Callable[[NetworkConfig], nn.Module]
 
@@ -18,7 +13,7 @@ _builders: dict[str, Builder] = {}
 
 
 def register_network(name: str) -> Callable[[Builder], Builder]:
-    """Decorator: `builder(config)` makes the network called `name`, randomly initialised."""
+    """Decorator: `builder(config)` makes the network called `name`, randomly initialized."""
 
     def register(builder: Builder) -> Builder:
         if name in _builders:
@@ -34,23 +29,13 @@ def list_networks() -> list[str]:
     return sorted(_builders)
 
 
-def build(config: NetworkConfig) -> nn.Module:
-    """The network that `config` describes, randomly initialised.
+def make_network(config: NetworkConfig) -> nn.Module:
+    """The ordinary network that `config` names, randomly initialized; `hidden`, `branches` ignored.
 
     Raises:
-        PocketuneError: for an unknown name, an option which this network does not have, or
-            `hidden` channels which its blocks cannot have.
+        PocketuneError: for an unknown name, or an option which this network does not have.
     """
     if config.name not in _builders:
         known = ", ".join(list_networks())
         raise PocketuneError(f"there is no network {config.name!r}; choose from {known}")
-    network = _builders[config.name](config)
-    if config.hidden:
-        narrow(network, config.hidden)
-        initialise(network)
-    add_branches(network, {block: _lite_residual(**a) for block, a in config.branches.items()})
-    return network
-
-
-def _lite_residual(**arguments: int) -> Factory:
-    return lambda _: LiteResidual(**arguments)
+    return _builders[config.name](config)

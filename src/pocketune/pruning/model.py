@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from pocketune.accounting.conventions.memory import PublishedMemory
-from pocketune.networks.hidden import FEWEST
+from pocketune.papers.conventions.memory import PublishedMemory
+from pocketune.surgery.channels import FEWEST
 
 
 class PeakModel:

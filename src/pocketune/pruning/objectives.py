@@ -4,10 +4,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pocketune.compiler.loss import mean_loss
 from pocketune.data import ImageDataset
 from pocketune.errors import PocketuneError
 from pocketune.networks import anatomy
+from pocketune.objectives.loss import mean_loss
 
 
 class Predictions:
@@ -18,7 +18,7 @@ class Predictions:
 
     Args:
         network: all of it is trained.
-        photos: labelled images. Where they have other classes than the network, the teacher is
+        photos: labeled images. Where they have other classes than the network, the teacher is
             followed alone.
         teacher: with as many classes as the network, or None.
         share: of the loss, for the teacher where there are labels as well.
@@ -49,8 +49,8 @@ class Predictions:
                 f"the teacher has {_classes(teacher)} classes and the network {classes}; give the "
                 "network that it was pruned from"
             )
-        labelled = len(photos.classes) == classes
-        if not labelled and teacher is None:
+        labeled = len(photos.classes) == classes
+        if not labeled and teacher is None:
             raise PocketuneError(
                 f"the photos have {len(photos.classes)} classes and the network {classes}: give "
                 "the unpruned network as teacher, which needs no labels, or photos of the same "
@@ -58,7 +58,7 @@ class Predictions:
             )
         self.model: nn.Module = network
         self.teacher = teacher
-        self._share = share if labelled else 1.0
+        self._share = share if labeled else 1.0
         self._temperature, self._label_smoothing = temperature, label_smoothing
 
     def loss(self, output: Tensor, images: Tensor, labels: Tensor) -> Tensor:
@@ -137,7 +137,7 @@ class _Start(nn.Module):
                 break
 
     def forward(self, images: Tensor) -> list[Tensor]:
-        """Normalised images (N, 3, H, W) -> a map (N, C, h, w) for each block."""
+        """Normalized images (N, 3, H, W) -> a map (N, C, h, w) for each block."""
         x, maps = images, []
         for count, part in enumerate(self.parts, 1):
             x = part(x)

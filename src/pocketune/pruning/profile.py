@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from pocketune.accounting import published_memory
-from pocketune.accounting.conventions.memory import PublishedMemory
-from pocketune.accounting.conventions.repnet import BlockMemory, by_block
+from pocketune.papers import published_memory
+from pocketune.papers.conventions.memory import PublishedMemory
+from pocketune.papers.conventions.repnet import BlockMemory, by_block
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,13 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from pocketune.data import ImageDataset, Loader, training_images
-from pocketune.device.schedule import CosineSchedule
+from pocketune.device.train.schedule import CosineSchedule
 from pocketune.errors import PocketuneError
-from pocketune.layers import QuantisedConv2d
-from pocketune.networks import normalize, save_network
-from pocketune.networks.recorded import check_saveable
+from pocketune.layers import QuantizedConv2d
+from pocketune.networks import normalize
 from pocketune.pruning.objectives import Blocks, Predictions
+from pocketune.weights import save_network
+from pocketune.weights.saved import check_saveable
 
 HEADER = "pocketune.retraining"
 MOMENTUM = "momentum_buffer"
@@ -127,7 +128,7 @@ def retrain(
             f"the network is adapted to {network.method}, which trains a part of it; retrain the "
             "one that it was adapted from"
         )
-    if any(isinstance(module, QuantisedConv2d) for module in network.modules()):
+    if any(isinstance(module, QuantizedConv2d) for module in network.modules()):
         raise PocketuneError(
             "kernels of 8 bits are not trained; retrain a network created from float32 weights"
         )
@@ -228,13 +229,13 @@ def _batches(
 
 def _identity(recipe: Recipe, photos: ImageDataset, teacher: nn.Module | None) -> dict[str, Any]:
     """What must be the same where a run goes on: the recipe, and hashes of photos and teacher."""
-    labelled, taught = hashlib.sha256(), hashlib.sha256()
-    photos.add_to(labelled)
+    labeled, taught = hashlib.sha256(), hashlib.sha256()
+    photos.add_to(labeled)
     for name, value in {} if teacher is None else teacher.state_dict().items():
         taught.update(name.encode() + value.cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
     return {
         "recipe": asdict(recipe),
-        "photos": labelled.hexdigest(),
+        "photos": labeled.hexdigest(),
         "teacher": None if teacher is None else taught.hexdigest(),
     }
 

@@ -8,18 +8,18 @@ from math import ceil
 
 from torch import Tensor, nn
 
-from pocketune.accounting import published_memory
-from pocketune.accounting.conventions.memory import PublishedMemory
-from pocketune.device.size import parse_size
+from pocketune.device.memory.sizes import parse_size
 from pocketune.errors import PocketuneError
 from pocketune.layers.group_norm import GroupNorm, group_size
 from pocketune.methods import Method, RepNet, TinyTL, adapt
 from pocketune.networks import NetworkConfig
 from pocketune.networks.copies import copy_network
-from pocketune.networks.hidden import FEWEST, hidden_channels, narrow
+from pocketune.papers import published_memory
+from pocketune.papers.conventions.memory import PublishedMemory
 from pocketune.pruning.model import PeakModel
 from pocketune.pruning.profile import MemoryProfile
 from pocketune.surgery import prune
+from pocketune.surgery.channels import FEWEST, hidden_channels, narrow
 from pocketune.surgery.prune import require_unpruned
 
 CUMULATIVE = "cumulative"
@@ -62,7 +62,7 @@ def prune_for_memory(
         network: a network that is not adapted yet; it stays as it is.
         target: see `plan_pruning`.
         importance: by what to choose channels, `"l2"` or `"weight"`; see `prune`.
-        batches: normalised images (N, 3, H, W) to choose by, for `"l2"`.
+        batches: normalized images (N, 3, H, W) to choose by, for `"l2"`.
         size: side of the images to be trained on, in pixels.
         method: by what the network will be fine-tuned; where none is given `RepNet()`, or
             `TinyTL()` for a network with lite residual modules.

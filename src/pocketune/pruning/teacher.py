@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import nn
 
-from pocketune.networks import create_network
-from pocketune.networks.recorded import recorded_classes
+from pocketune.weights import create_network
+from pocketune.weights.saved import recorded_classes
 
 
 def load_teacher(weights: str, student: Any) -> nn.Module:

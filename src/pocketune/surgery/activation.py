@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from torch import nn
 
 from pocketune.layers import MaskedReLU, MaskedReLU6, SignedHardswish, SignedReLU, SignedReLU6
-from pocketune.networks.modules import Factory
+from pocketune.networks.anatomy.modules import Factory
 
 SIGNED: dict[type[nn.Module], type[nn.Module]] = {
     nn.ReLU: SignedReLU,

@@ -8,10 +8,11 @@ from itertools import pairwise
 from torch import nn
 
 from pocketune.errors import PocketuneError
-from pocketune.layers import SLOPES, FilteredConv2d, FrozenBatchNorm2d, PooledActivation
+from pocketune.filtering import SLOPES, FilteredConv2d, PooledActivation
+from pocketune.layers import FrozenBatchNorm2d
 from pocketune.networks import anatomy
+from pocketune.networks.anatomy.blocks import Block, Layer
 from pocketune.networks.autograd import gradients_on
-from pocketune.networks.blocks import Block, Layer
 from pocketune.networks.copies import copy_network
 from pocketune.surgery.swap import swap
 
@@ -50,7 +51,7 @@ def chain_filters(network: nn.Module) -> tuple[tuple[str, ...], ...]:
 
 
 def _links(network: nn.Module) -> Iterator[Link]:
-    """Neighbours inside a block, and across the border of two where the first ends linearly."""
+    """Neighbors inside a block, and across the border of two where the first ends linearly."""
     body = anatomy(network)
     for block in body.blocks:
         for link in pairwise(_main(block)):
@@ -85,11 +86,11 @@ def _keeps_places(conv: FilteredConv2d) -> bool:
     """Whether its input's patches begin where those of the map before it do, at any size."""
     if isinstance(conv.padding, str) or conv.padding_mode != "zeros":
         return False
-    centred = all(
+    centered = all(
         k % 2 and 2 * pad == step * (k - 1)
         for k, pad, step in zip(conv.kernel_size, conv.padding, conv.dilation, strict=True)
     )
-    return centred and (conv.alignment != "reference" or conv.stride == (1, 1))
+    return centered and (conv.alignment != "reference" or conv.stride == (1, 1))
 
 
 def _closed(network: nn.Module, links: list[Link]) -> list[Link]:

@@ -2,8 +2,9 @@
 
 from torch import nn
 
-from pocketune.layers import FilteredConv2d, StandardizedConv2d
-from pocketune.networks.conv import SameConv2d
+from pocketune.filtering import FilteredConv2d
+from pocketune.layers import StandardizedConv2d
+from pocketune.networks.architectures.conv import SameConv2d
 
 
 class FilteredSameConv2d(SameConv2d, FilteredConv2d):
@@ -11,7 +12,7 @@ class FilteredSameConv2d(SameConv2d, FilteredConv2d):
 
 
 class FilteredStandardizedConv2d(StandardizedConv2d, FilteredConv2d):
-    """`StandardizedConv2d` with filtered gradients: of its filters as they are standardised."""
+    """`StandardizedConv2d` with filtered gradients: of its filters as they are standardized."""
 
 
 # Convolutions with a forward pass of their own, and what they become.

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
-from pocketune.networks.hidden import Hidden
-from pocketune.networks.watch import watch_inputs
+from pocketune.networks.probe import watch_inputs
+from pocketune.surgery.channels import Hidden
 
 RANKINGS = ("l2", "weight")
 
@@ -28,7 +28,7 @@ def rank_channels(
             reads it, over all images and pixels; or `"weight"`, the L2 norm of the weights by
             which that convolution reads it. (The weights that produce a channel say nothing
             where a batch norm follows, which undoes their scale.)
-        batches: normalised images (N, 3, H, W), for `"l2"`.
+        batches: normalized images (N, 3, H, W), for `"l2"`.
 
     Raises:
         PocketuneError: for an unknown importance, or `"l2"` without images.

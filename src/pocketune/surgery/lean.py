@@ -3,7 +3,7 @@
 from torch import nn
 
 from pocketune.layers import MaskedReLU, MaskedReLU6
-from pocketune.networks.modules import Factory
+from pocketune.networks.anatomy.modules import Factory
 from pocketune.surgery.swap import swap
 
 _LEAN: dict[type[nn.Module], type[nn.Module]] = {nn.ReLU: MaskedReLU, nn.ReLU6: MaskedReLU6}

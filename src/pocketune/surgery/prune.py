@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from pocketune.errors import PocketuneError
 from pocketune.networks import NetworkConfig
 from pocketune.networks.copies import copy_network
-from pocketune.networks.hidden import FEWEST, hidden_channels, keep_channels, narrow
-from pocketune.networks.watch import watch_inputs
+from pocketune.networks.probe import watch_inputs
+from pocketune.surgery.channels import FEWEST, hidden_channels, keep_channels, narrow
 from pocketune.surgery.importance import rank_channels
 
 
@@ -33,7 +33,7 @@ def prune(
             in `anatomy(network).blocks`. Of C channels `round(C * (1 - ratio))` stay, at least 2.
             In bottleneck blocks the ratio is that of both inner convolutions.
         importance: `"l2"` or `"weight"`; see `rank_channels`.
-        batches: normalised images (N, 3, H, W) to rank by, for `"l2"`.
+        batches: normalized images (N, 3, H, W) to rank by, for `"l2"`.
 
     Raises:
         PocketuneError: for a ratio out of range; for a block that is not there, that shares its

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from torch import nn
 
 from pocketune.errors import PocketuneError
-from pocketune.networks.branch import move_hooks, replace_beside_branch
-from pocketune.networks.modules import Factory
+from pocketune.networks.anatomy.modules import Factory
+from pocketune.surgery.branch import move_hooks, replace_beside_branch
 
 
 def swap(network: nn.Module, factories: Mapping[str, Factory]) -> None:

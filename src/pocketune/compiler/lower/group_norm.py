@@ -23,7 +23,7 @@ aten = torch.ops.aten
 class Normalized:
     """What a group norm leaves for its gradient.
 
-    The normalised input (1, N * groups, elements), and (N * groups,) sums of squared differences
+    The normalized input (1, N * groups, elements), and (N * groups,) sums of squared differences
     from the mean.
     """
 
@@ -80,7 +80,7 @@ def _group_norm_backward(
     groups: int,
     needed: list[bool],
 ) -> tuple[Value | None, Value | None, Value | None]:
-    """The gradients; y is the normalised input, r a group's inverse deviation, means are over it.
+    """The gradients; y is the normalized input, r a group's inverse deviation, means are over it.
 
     dx = r (w g - mean(w g) - y mean(w g y))
     """
@@ -113,10 +113,10 @@ class _Sizes:
     def normalized(self, x: str, eps: float) -> Normalized:
         """Every group less its mean and over its deviation."""
         b, grouped = self.context.builder, self.grouped(x)
-        centred = b.add("Sub", grouped, b.add("ReduceMean", grouped, self._within(2), keepdims=1))
-        squares = b.add("ReduceSumSquare", centred, self._within(0, 2), keepdims=0)
+        centered = b.add("Sub", grouped, b.add("ReduceMean", grouped, self._within(2), keepdims=1))
+        squares = b.add("ReduceSumSquare", centered, self._within(0, 2), keepdims=0)
         zeros = self.vector(self.all_groups, 0)
-        return Normalized(self.over_deviation(centred, zeros, squares, eps), squares, eps)
+        return Normalized(self.over_deviation(centered, zeros, squares, eps), squares, eps)
 
     def over_deviation(self, name: str, mean: str, squares: str, eps: float) -> str:
         """(1, N * groups, elements) less the mean, over the deviation of its groups.

@@ -45,13 +45,13 @@ def _layer_norm_backward(
     bias: Value | None,
     needed: list[bool],
 ) -> tuple[Value | None, Value | None, Value | None]:
-    """The gradients; y is the normalised input, r the inverse deviation, means are over `sizes`.
+    """The gradients; y is the normalized input, r the inverse deviation, means are over `sizes`.
 
     dx = r (w g - mean(w g) - y mean(w g y))
     """
     b, given = context.builder, context.plain(g)
-    centred = b.add("Sub", context.plain(x), context.plain(mean))
-    y = b.add("Mul", centred, context.plain(inverse))
+    centered = b.add("Sub", context.plain(x), context.plain(mean))
+    y = b.add("Mul", centered, context.plain(inverse))
     leading = b.constant(np.arange(len(x.shape) - len(sizes)))
     trailing = b.constant(np.arange(-len(sizes), 0))
 

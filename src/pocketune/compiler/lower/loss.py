@@ -4,7 +4,7 @@ import torch
 from onnx import TensorProto
 from torch import fx
 
-import pocketune.compiler.loss  # noqa: F401 - registers the operators
+import pocketune.objectives.loss  # noqa: F401 - registers the operators
 from pocketune.compiler.lower.context import Context, lowers
 from pocketune.compiler.lower.value import Value
 

@@ -32,9 +32,9 @@ def _batch_norm(
     vectors, x = x, _as_map(context, x)
     if not training:
         inverse = _inverse_root(context, running_var, eps)
-        centred = elementwise(context, "Sub", [x, _per_channel(context, running_mean)], x.shape)
+        centered = elementwise(context, "Sub", [x, _per_channel(context, running_mean)], x.shape)
         scale = elementwise(context, "Mul", [inverse, weight], inverse.shape)
-        y = _affine(context, centred, scale, bias)
+        y = _affine(context, centered, scale, bias)
         return _of_shape(context, y, vectors.shape), running_mean, inverse
     # a norm that is called more than once in a step goes on from what the call before left
     names = [argument for argument in node.args[3:5] if isinstance(argument, fx.Node)]
@@ -78,8 +78,8 @@ def _batch_norm_backward(
 
     vectors, x, g = x, _as_map(context, x), _as_map(context, g)
     total = channel_sum(context, g)
-    centred = elementwise(context, "Sub", [x, _per_channel(context, mean)], x.shape)
-    cross = channel_sum(context, elementwise(context, "Mul", [g, centred], x.shape))
+    centered = elementwise(context, "Sub", [x, _per_channel(context, mean)], x.shape)
+    cross = channel_sum(context, elementwise(context, "Mul", [g, centered], x.shape))
     weight_gradient = times(cross, inverse)
     scale = times(weight, inverse)
     input_gradient = elementwise(context, "Mul", [g, _per_channel(context, scale)], x.shape)
@@ -87,7 +87,7 @@ def _batch_norm_backward(
         # dx = scale * (g - sum(g) / n - (x - mean) * inverse^2 * sum(g (x - mean)) / n)
         share = times(scale, -1 / (x.shape[0] * x.pixels))
         slope, offset = times(weight_gradient, inverse, share), times(total, share)
-        through_statistics = _affine(context, centred, slope, offset)
+        through_statistics = _affine(context, centered, slope, offset)
         input_gradient = elementwise(context, "Add", [input_gradient, through_statistics], x.shape)
     return (
         _of_shape(context, input_gradient, vectors.shape) if needed[0] else None,

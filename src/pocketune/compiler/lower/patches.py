@@ -12,8 +12,8 @@ from pocketune.compiler.lower.context import Context, lowers, shape_of
 from pocketune.compiler.lower.conv import input_gradient, kernel_gradient
 from pocketune.compiler.lower.geometry import Geometry
 from pocketune.compiler.lower.value import Value
-from pocketune.layers.patches import before_and_after
-from pocketune.layers.quantised_conv import LARGEST
+from pocketune.filtering.patches import before_and_after
+from pocketune.layers.quantized_conv import LARGEST
 
 ops = torch.ops.pocketune
 

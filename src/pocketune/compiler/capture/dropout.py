@@ -1,0 +1,62 @@
+"""Dropout whose mask is an input, so that a graph without random numbers can train with it."""
+
+import torch
+from torch import Tensor, nn
+
+from pocketune.kit.manifest import NoiseSpec
+from pocketune.networks.shapes import input_shapes
+
+
+class SuppliedDropout(nn.Module):
+    """Multiplies by `mask` in training, does nothing in evaluation.
+
+    `mask` is a buffer that state dicts leave out. It holds ones until somebody fills it, with 0
+    where an element is dropped and 1 / `keep` where it is kept.
+
+    Args:
+        keep: probability that an element is kept, in (0, 1).
+        shape: of the input, the batch included.
+    """
+
+    mask: Tensor
+
+    def __init__(self, keep: float, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.keep = keep
+        self.register_buffer("mask", torch.ones(shape), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(`shape`) -> (`shape`) in training; any shape in evaluation."""
+        return x * self.mask if self.training else x
+
+    def extra_repr(self) -> str:
+        """Keep and shape, for `repr`."""
+        return f"keep={self.keep}, shape={tuple(self.mask.shape)}"
+
+
+def supply_noise(network: nn.Module, batch: int, size: int) -> tuple[NoiseSpec, ...]:
+    """Replace each dropout that drops something by a `SuppliedDropout`, in place.
+
+    Args:
+        network: takes (batch, 3, size, size). A `SuppliedDropout` in it gets a new mask of the
+            right shape, so that calling this twice does no harm.
+        batch: images of a training step.
+        size: height and width of the images, in pixels.
+
+    Returns:
+        The masks, by the names of their buffers, in the order of `network.named_modules()`.
+    """
+    keep = {name: k for name, m in network.named_modules() if (k := _keep(m)) < 1}
+    shapes = input_shapes(network, keep, (batch, 3, size, size)) if keep else {}
+    used = [name for name in keep if name in shapes]
+    for name in used:
+        supplied = SuppliedDropout(keep[name], shapes[name])
+        supplied.train(network.get_submodule(name).training)
+        network.set_submodule(name, supplied, strict=True)
+    return tuple(NoiseSpec(f"{name}.mask", shapes[name], keep[name]) for name in used)
+
+
+def _keep(module: nn.Module) -> float:
+    if isinstance(module, nn.Dropout):
+        return 1 - module.p
+    return module.keep if isinstance(module, SuppliedDropout) else 1

@@ -1,0 +1,73 @@
+"""Find where the frozen part of a network ends."""
+
+from collections.abc import Iterable
+from math import prod
+
+import torch
+from torch import fx
+
+from pocketune.compiler.capture.trace import Traced
+
+
+def features_nodes(traced: Traced, size: int) -> tuple[fx.Node, ...]:
+    """The tensors that carry everything from the frozen part into the trained part, in order.
+
+    Most methods have one. With a side branch that reads the image there is the pooled image
+    besides. What follows from the others without a convolution, such as sums that a layer keeps
+    for its backward pass, is none of them: every step computes it. Empty where the trained part
+    reads the images themselves, and where the tensors have no fewer elements than the image they
+    are made from: then nothing is gained by running the frozen part by itself.
+    """
+    images = traced.placeholders["images"]
+    frozen = _frozen_nodes(traced, images)
+    needed = ancestors(node for _, node in traced.outputs)
+    frontier = {source for node in needed - frozen for source in node.all_input_nodes} & frozen
+    constants = {traced.placeholders[name] for name in traced.constants}
+    for node in reversed(traced.graph.nodes):
+        if node in frontier and _follows_cheaply(node, constants | frontier - {node}):
+            frontier.remove(node)
+    shapes = [tensor_shape(node) for node in frontier]
+    if images in frontier or sum(map(prod, shapes)) >= 3 * size * size:
+        return ()
+    return tuple(node for node in traced.graph.nodes if node in frontier)
+
+
+def tensor_shape(node: fx.Node) -> tuple[int, ...]:
+    """Shape of a node's tensor for one image."""
+    return tuple(node.meta["val"].shape[1:])
+
+
+def _follows_cheaply(node: fx.Node, given: set[fx.Node]) -> bool:
+    """Whether a node can be computed from given ones without a convolution."""
+    if node in given or node.op == "get_attr":
+        return True
+    if node.op == "placeholder" or node.target is torch.ops.aten.convolution.default:
+        return False
+    return all(_follows_cheaply(source, given) for source in node.all_input_nodes)
+
+
+def _frozen_nodes(traced: Traced, images: fx.Node) -> set[fx.Node]:
+    """Nodes computed from the images and from constants alone, with the images themselves."""
+    constant = {traced.placeholders[name] for name in traced.constants}
+    frozen = {images}
+    for node in traced.graph.nodes:
+        if node.op in ("placeholder", "output"):
+            continue
+        inputs = set(node.all_input_nodes)
+        if inputs <= constant:
+            constant.add(node)
+        elif inputs <= frozen | constant:
+            frozen.add(node)
+    return frozen
+
+
+def ancestors(outputs: Iterable[fx.Node]) -> set[fx.Node]:
+    """All that these nodes are computed from, with themselves."""
+    seen: set[fx.Node] = set()
+    stack = list(outputs)
+    while stack:
+        node = stack.pop()
+        if node not in seen:
+            seen.add(node)
+            stack.extend(node.all_input_nodes)
+    return seen

@@ -1,0 +1,193 @@
+"""Capture a training step, forward and backward, as one graph of ATen operators.
+
+`make_fx` traces an explicit function - forward, loss, `torch.autograd.grad` - so that whatever a
+layer's backward does is what the graph does. The module exports of `torch.export` and AOTAutograd
+differentiate the forward themselves and silently drop a custom `autograd.Function`'s backward.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, fx, nn
+from torch.func import functional_call
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from pocketune.accounting.step import DATA_DEPENDENT
+from pocketune.compiler.capture.plain import PlainOperators, uncheckpointed
+from pocketune.errors import PocketuneError
+from pocketune.layers import FrozenBatchNorm2d
+from pocketune.networks import normalize
+from pocketune.networks.anatomy.modules import BatchNorm, count_of_batches
+from pocketune.objectives.loss import step_loss
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A graph of ATen operators whose placeholders and outputs have names.
+
+    Every tensor of the network is a placeholder named by its state-dict name; `constants` holds
+    the values of those that nothing trains. `outputs` are (name, node) in the kit's order.
+    """
+
+    graph: fx.Graph
+    placeholders: dict[str, fx.Node]
+    outputs: list[tuple[str, fx.Node]]
+    constants: dict[str, Tensor]
+
+
+def trained_parameters(network: nn.Module) -> dict[str, nn.Parameter]:
+    """Parameters that a training step returns gradients for, by name."""
+    return {name: p for name, p in network.named_parameters() if p.requires_grad}
+
+
+def running_statistics(network: nn.Module) -> dict[str, Tensor]:
+    """Running means and variances that a training step updates, by name."""
+    return {
+        f"{module_name}.{statistic}": getattr(module, statistic)
+        for module_name, module in network.named_modules()
+        if isinstance(module, BatchNorm)
+        for statistic in ("running_mean", "running_var")
+    }
+
+
+def check_norms(network: nn.Module) -> None:
+    """Refuse batch norms without running statistics, and other norms with them.
+
+    Raises:
+        PocketuneError: naming the norm.
+    """
+    for name, module in network.named_modules():
+        if isinstance(module, BatchNorm) and module.running_mean is None:
+            raise PocketuneError(
+                f"the batch norm {name} has no running statistics, without which an image's "
+                "prediction depends on the others of its batch; build it with "
+                "track_running_stats=True"
+            )
+        known = isinstance(module, (BatchNorm, FrozenBatchNorm2d))
+        if getattr(module, "running_mean", None) is not None and not known:
+            raise PocketuneError(
+                f"{name} is a {type(module).__name__} with running statistics, which a compiled "
+                "step does not update: build the network with batch norms, or with a norm that "
+                "has none"
+            )
+
+
+def trace_step(
+    network: nn.Module,
+    *,
+    batch: int,
+    size: int,
+    label_smoothing: float,
+    noise: list[str],
+    attributes: int | None = None,
+) -> Traced:
+    """Trace loss, correct count, gradients and new statistics of one training step.
+
+    `network` is an adapted network; `noise` names the buffers that the device draws anew for
+    every step (dropout masks); `attributes` is their number, None where an image has one class.
+    """
+    trained = trained_parameters(network)
+    statistics = running_statistics(network)
+
+    def step(tensors: dict[str, Tensor], images: Tensor, labels: Tensor) -> list[Tensor]:
+        logits = functional_call(network, tensors, (normalize(network, images),))
+        loss, correct, gradient = step_loss(logits.detach(), labels, label_smoothing)
+        parameters = [tensors[name] for name in trained]
+        gradients = torch.autograd.grad(logits, parameters, gradient, allow_unused=True)
+        return [loss, correct, *_used(trained, gradients)]
+
+    names = ["loss", "correct", *(f"grad.{name}" for name in trained)]
+    images = torch.zeros(batch, size, size, 3, dtype=torch.uint8)
+    labels = torch.zeros(batch, dtype=torch.int64)
+    if attributes is not None:
+        labels = torch.zeros(batch, attributes, dtype=torch.uint8)
+    inputs = {"images": images, "labels": labels}
+    dynamic = {*trained, *statistics, *noise}
+    return _trace(network, step, inputs, names, dynamic, training=True)
+
+
+def _used(names: Iterable[str], gradients: Iterable[Tensor | None]) -> Iterator[Tensor]:
+    for name, gradient in zip(names, gradients, strict=True):
+        if gradient is None:
+            raise PocketuneError(
+                f"{name} is trained, but the class scores do not depend on it; freeze it with "
+                f"network.get_parameter({name!r}).requires_grad_(False)"
+            )
+        yield gradient
+
+
+def trace_predict(network: nn.Module, *, batch: int, size: int) -> Traced:
+    """Trace the logits of a batch, every norm on its running statistics."""
+    dynamic = {*trained_parameters(network), *running_statistics(network)}
+
+    def predict(tensors: dict[str, Tensor], images: Tensor) -> list[Tensor]:
+        return [functional_call(network, tensors, (normalize(network, images),))]
+
+    images = torch.zeros(batch, size, size, 3, dtype=torch.uint8)
+    return _trace(network, predict, {"images": images}, ["logits"], dynamic, training=False)
+
+
+def _trace(
+    network: nn.Module,
+    function: Callable[..., list[Tensor]],
+    inputs: dict[str, Tensor],
+    output_names: list[str],
+    dynamic: set[str],
+    *,
+    training: bool,
+) -> Traced:
+    tensors = _network_tensors(network)
+    with PlainOperators(), uncheckpointed(), _training_mode(network, training):
+        try:
+            module = make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)(
+                tensors, *inputs.values()
+            )
+        except DATA_DEPENDENT as error:
+            raise PocketuneError(
+                f"{type(network).__name__} cannot be compiled: "
+                + (
+                    count_of_batches(network)
+                    or "its forward pass decides by the values of a tensor, which a graph of fixed "
+                    "operators cannot"
+                )
+            ) from error
+        except (RuntimeError, NotImplementedError, ValueError) as error:
+            raise PocketuneError(
+                f"{type(network).__name__} cannot be traced with images of shape "
+                f"{tuple(inputs['images'].shape)}: {str(error).splitlines()[0]}"
+            ) from error
+    graph = module.graph
+    for node in graph.nodes:
+        if node.op == "get_attr":
+            node.meta["constant"] = getattr(module, node.target)
+    nodes = [node for node in graph.nodes if node.op == "placeholder"]
+    placeholders = dict(zip([*tensors, *inputs], nodes, strict=True))
+    (returned,) = next(node for node in reversed(graph.nodes) if node.op == "output").args
+    outputs = list(zip(output_names, returned, strict=True))
+    constants = {name: t.detach() for name, t in tensors.items() if name not in dynamic}
+    return Traced(graph, placeholders, outputs, constants)
+
+
+def _network_tensors(network: nn.Module) -> dict[str, Tensor]:
+    parameters = {
+        name: p.detach().requires_grad_(p.requires_grad) for name, p in network.named_parameters()
+    }
+    return {**parameters, **dict(network.named_buffers())}
+
+
+@contextmanager
+def _training_mode(network: nn.Module, training: bool) -> Iterator[None]:
+    """Train or evaluate for a while, then put every module's attributes back as they were.
+
+    A forward pass may note tensors on its modules, which here are none that have values.
+    """
+    before = [(module, {**vars(module)}) for module in network.modules()]
+    network.train(training)
+    try:
+        yield
+    finally:
+        for module, attributes in before:
+            vars(module).clear()
+            vars(module).update(attributes)

@@ -1,0 +1,73 @@
+"""What a kit's manifest tells of the network, its method and its graphs."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+import pocketune
+from pocketune.compiler.capture.trace import running_statistics, trained_parameters
+from pocketune.compiler.cost import graph_flops
+from pocketune.compiler.graphs import Graphs
+from pocketune.kit.manifest import ClassifierSpec, Manifest, NoiseSpec, TensorSpec
+from pocketune.kit.quantization import Quantization
+from pocketune.methods import method_to_dict
+
+
+def describe(
+    network: nn.Module,
+    graphs: Graphs,
+    *,
+    memory: dict[str, int],
+    noise: tuple[NoiseSpec, ...],
+    classes: tuple[str, ...],
+    classifier: ClassifierSpec,
+    batch: int,
+    size: int,
+    label_smoothing: float,
+    loss: str,
+    quantization: Quantization | None,
+) -> Manifest:
+    """The manifest of a kit of these graphs, which are left as they are.
+
+    `memory` is as `optimize` tells; everything else is as of `compile` and `Manifest`.
+    """
+    described: Any = network
+    return Manifest(
+        version=pocketune.__version__,
+        network=_network(described),
+        method=_method(described),
+        classes=classes,
+        size=size,
+        mean=described.normalization.mean,
+        std=described.normalization.std,
+        batch=batch,
+        label_smoothing=label_smoothing,
+        features=graphs.features_shape,
+        parameters=_specs(trained_parameters(network)),
+        statistics=_specs(running_statistics(network)),
+        noise=noise,
+        classifier=classifier,
+        memory=memory,
+        flops={
+            name: graph_flops(model, sizes)
+            for name, model, sizes in graphs.sized(batch, len(classes))
+        },
+        loss=loss,
+        quantization=quantization,
+    )
+
+
+def _network(network: Any) -> dict[str, Any]:
+    """A network of ours can be built again from it; of a foreign one it is the name alone."""
+    config = getattr(network, "config", None)
+    return config.to_dict() if config is not None else {"name": type(network).__name__}
+
+
+def _method(network: Any) -> dict[str, Any]:
+    method = getattr(network, "method", None)
+    return method_to_dict(method) if method is not None else {"name": "custom"}
+
+
+def _specs(tensors: Mapping[str, Tensor]) -> tuple[TensorSpec, ...]:
+    return tuple(TensorSpec(name, tuple(tensor.shape)) for name, tensor in tensors.items())

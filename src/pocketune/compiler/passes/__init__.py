@@ -1,0 +1,1 @@
+"""Rewrites of a kit's graphs, one pass a file."""

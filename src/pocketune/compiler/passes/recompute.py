@@ -1,0 +1,69 @@
+"""Compute again, where it is read again, what parameters alone determine.
+
+Standardized filters are made for the forward pass and needed once more on the way back. Kept in
+between they would take as much memory as the parameters themselves; made again from parameters,
+which are there anyway, they cost a pass over a few weights.
+"""
+
+from collections.abc import Mapping
+
+import onnx
+
+from pocketune.compiler.passes.schedule import tensor_bytes
+
+_LEAST = 1 << 12
+"""Bytes of a tensor from which on it is worth a second node."""
+
+_NEAR = 24
+"""Nodes over which a tensor is kept for its next reader: a layer's own, forward or backward."""
+
+
+def recompute_from_parameters(
+    model: onnx.ModelProto, sizes: Mapping[str, int], varying: frozenset[str]
+) -> None:
+    """Give readers of such a tensor that are far apart a copy each of what makes it, in place.
+
+    Args:
+        model: sorted topologically.
+        sizes: of open dimensions.
+        varying: inputs that change from batch to batch; what depends on one stays as it is.
+    """
+    size = tensor_bytes(model, sizes)
+    outputs = {output.name for output in model.graph.output}
+    sources: dict[str, onnx.NodeProto] = {}
+    moving = set(varying)
+    nodes: list[onnx.NodeProto] = []
+    copies: dict[str, tuple[str, int]] = {}
+    count = 0
+
+    def near_copy(name: str) -> str:
+        """Name of a tensor that was made a few nodes ago, or is made now."""
+        nonlocal count
+        copied, made = copies.get(name, ("", -_NEAR))
+        if len(nodes) - made < _NEAR:
+            return copied
+        node = onnx.NodeProto()
+        node.CopyFrom(sources[name])
+        count += 1
+        copied = f"again_{count}"
+        node.output[0] = node.name = copied
+        node.input[:] = [near_copy(n) if n in sources else n for n in node.input]
+        nodes.append(node)
+        copies[name] = copied, len(nodes)
+        return copied
+
+    for node in model.graph.node:
+        fixed = not moving.intersection(node.input)
+        if not fixed:
+            moving.update(node.output)
+        if fixed and len(node.output) == 1 and not outputs.intersection(node.output):
+            name = node.output[0]
+            if size.get(name, 0) >= _LEAST:
+                sources[name] = node
+                continue
+        kept = onnx.NodeProto()
+        kept.CopyFrom(node)
+        kept.input[:] = [near_copy(n) if n in sources else n for n in node.input]
+        nodes.append(kept)
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)

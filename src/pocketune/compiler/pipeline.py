@@ -1,0 +1,252 @@
+"""Compile an adapted network into a kit."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import onnx
+import safetensors.numpy
+from safetensors import SafetensorError
+from torch import nn
+
+from pocketune.compiler.capture.dropout import supply_noise
+from pocketune.compiler.capture.trace import check_norms, running_statistics, trained_parameters
+from pocketune.compiler.check import check_engine
+from pocketune.compiler.graphs import Graphs, build_features, build_graphs
+from pocketune.compiler.manifest import describe
+from pocketune.compiler.passes.optimize import optimize
+from pocketune.compiler.passes.schedule import fused_peak
+from pocketune.compiler.quantize.calibration import Calibration
+from pocketune.compiler.quantize.search import quantize_features
+from pocketune.compiler.quantize.weights import store_as_int8
+from pocketune.device.engine.onnx import OnnxEngine
+from pocketune.errors import PocketuneError, check_positive
+from pocketune.kit.kit import Kit
+from pocketune.kit.manifest import ClassifierSpec
+from pocketune.kit.names import FEATURES, PARAMETERS, PREDICT, STEP
+from pocketune.kit.quantization import Quantization
+from pocketune.kit.writer import check_place, write_kit
+from pocketune.layers import IntegerConv2d
+from pocketune.methods.frozen_bits import check_frozen_bits
+from pocketune.networks import Normalization
+from pocketune.networks.anatomy.output import output_layer
+from pocketune.networks.copies import copy_network
+from pocketune.surgery import quantize_frozen
+from pocketune.tasks.losses import BINARY_CROSS_ENTROPY, CROSS_ENTROPY, LOSSES
+
+
+def compile(
+    network: nn.Module,
+    out: str | os.PathLike[str],
+    *,
+    batch: int = 8,
+    size: int = 224,
+    label_smoothing: float = 0.0,
+    loss: str = CROSS_ENTROPY,
+    classes: Sequence[str] | None = None,
+    frozen_bits: int | None = None,
+    calibration: Calibration | None = None,
+) -> Kit:
+    """Compile the training step of an adapted network into a kit.
+
+    The step is run against PyTorch for five steps first; a kit that does not agree is not
+    written.
+
+    Args:
+        network: as `pocketune.adapt` returns it; it is left as it is. Where it has no
+            `normalization`, images are normalized as ImageNet's usually are.
+        out: folder of the kit, or a file whose name ends in .zip. A kit there is replaced.
+        batch: images of a training step; at least 2 where a norm uses batch statistics and
+            its maps have one pixel.
+        size: height and width of the images, in pixels.
+        label_smoothing: share of the target that is spread over all classes, in [0, 1); of an
+            attribute over both of its values, so that the target is half of it away from 0 or 1.
+        loss: `"cross_entropy"` where an image has one of the classes, or
+            `"binary_cross_entropy"` where the classes are attributes of which it has any number.
+        classes: their names; "0", "1", ... where none are given. The device trains for other
+            classes too, with a new classifier.
+        frozen_bits: 8 or 32 for the kernels of frozen convolutions; as `adapt` left them where
+            it is None.
+        calibration: images of the kind that the kit will see, of `size`. With them a frozen part
+            of 8 bits computes in integers, faster and with smaller temporaries; without them
+            only its weights are rounded. The manifest's `quantization` tells the error.
+
+    Returns:
+        The kit, opened.
+
+    Raises:
+        CompileError: the compiled step does not compute what PyTorch computes.
+        PocketuneError: nothing in the network is trained or its output layer is not, an
+            argument is out of range, the forward pass cannot be traced, or an operator of the
+            network has no lowering.
+    """
+    network = copy_network(network).cpu()
+    if not hasattr(network, "normalization"):
+        network.normalization = Normalization.IMAGENET  # type: ignore[assignment]
+    _check_arguments(network, out, batch, size, label_smoothing, loss)
+    output, count = _output_layer(network, size)
+    names = _class_names(classes, count)
+    bits = _frozen_bits(network, frozen_bits, calibration, size)
+    exact = None
+    if bits == 8:
+        exact = build_features(network, size) if calibration is not None else None
+        quantize_frozen(network)
+    noise = supply_noise(network, batch, size)
+    graphs = build_graphs(
+        network,
+        batch=batch,
+        size=size,
+        label_smoothing=float(label_smoothing),
+        noise=[spec.name for spec in noise],
+        output_layer=output,
+        attributes=count if loss == BINARY_CROSS_ENTROPY else None,
+    )
+    rounded = bits == 8 and _store_weights(graphs, calibrated=calibration is not None)
+    memory = optimize(graphs, batch=batch, classes=count, noise=noise)
+    manifest = describe(
+        network,
+        graphs,
+        memory=memory,
+        noise=noise,
+        classes=names,
+        classifier=ClassifierSpec(f"{output}.weight", f"{output}.bias"),
+        batch=batch,
+        size=size,
+        label_smoothing=label_smoothing,
+        loss=loss,
+        quantization=Quantization(activations=32) if rounded else None,
+    )
+    with tempfile.TemporaryDirectory(prefix="pocketune-") as scratch, _explained(scratch):
+        files = _write_files(graphs, network, Path(scratch))
+        kit = write_kit(Path(scratch) / "kit", manifest, files)
+        check_engine(
+            OnnxEngine(kit, kit.state()),
+            network,
+            batch=batch,
+            size=size,
+            classes=len(names),
+            label_smoothing=label_smoothing,
+            loss=loss,
+            noise=noise,
+        )
+        if bits == 8 and graphs.features is not None and calibration is not None:
+            features, cost = quantize_features(graphs.features, calibration, exact)
+            onnx.save(features, Path(scratch) / FEATURES)
+            memory = {**memory, "features": fused_peak(features, {"N": 1})}
+            manifest = replace(manifest, memory=memory, quantization=cost)
+        return write_kit(out, manifest, files)
+
+
+@contextmanager
+def _explained(folder: str) -> Iterator[None]:
+    """Say where there was no room for a kit, instead of a traceback."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        raise PocketuneError(
+            f"{folder}, where the kit is made, cannot be written ({error}); make room there, or "
+            "name another place with the environment variable TMPDIR"
+        ) from error
+
+
+def _check_arguments(
+    network: nn.Module,
+    out: str | os.PathLike[str],
+    batch: int,
+    size: int,
+    label_smoothing: float,
+    loss: str,
+) -> None:
+    if not isinstance(out, (str, os.PathLike)):
+        raise PocketuneError(f"out={out!r} must be a folder, or a file whose name ends in .zip")
+    check_place(out)
+    if not trained_parameters(network):
+        raise PocketuneError("nothing in this network is trained; adapt it with a method first")
+    if any(isinstance(module, IntegerConv2d) for module in network.modules()):
+        raise PocketuneError(
+            "the network was calibrated to compute in PyTorch; compile the adapted one, and give "
+            "calibration= for a kit that computes in 8 bits"
+        )
+    check_norms(network)
+    check_positive(batch=batch, size=size)
+    if batch == 1 and running_statistics(network):
+        warnings.warn(
+            "norms use the statistics of the batch, which holds one image; give a batch of 2 or "
+            "more, or let norms use running statistics (mobiletl: batch_statistics=False)",
+            stacklevel=3,
+        )
+    if not 0 <= label_smoothing < 1:
+        raise PocketuneError(f"label_smoothing={label_smoothing} must lie in [0, 1)")
+    if loss not in LOSSES:
+        raise PocketuneError(f"loss={loss!r} is unknown; choose from {', '.join(LOSSES)}")
+
+
+def _frozen_bits(
+    network: nn.Module, asked: int | None, calibration: Calibration | None, size: int
+) -> int:
+    """Bits of the frozen part, with images to calibrate it on that fit it."""
+    bits: int = getattr(network, "frozen_bits", 32) if asked is None else asked
+    check_frozen_bits(bits)
+    if calibration is not None and calibration.images.shape[1:3] != (size, size):
+        raise PocketuneError(
+            f"the calibration images have shape {calibration.images.shape}; give them as "
+            f"(N, {size}, {size}, 3), as the kit's size={size}"
+        )
+    return bits
+
+
+def _output_layer(network: nn.Module, size: int) -> tuple[str, int]:
+    """Path of the layer that gives the class scores, and their number."""
+    path = output_layer(network, size)
+    layer = network.get_submodule(path)
+    if not isinstance(layer, nn.Linear) or {f"{path}.weight", f"{path}.bias"} - {
+        *trained_parameters(network)
+    }:
+        raise PocketuneError(
+            f"the output layer {path} must be linear with a bias, and trained: the device begins "
+            "it anew for other classes"
+        )
+    return path, layer.out_features
+
+
+def _class_names(classes: Sequence[str] | None, count: int) -> tuple[str, ...]:
+    names = tuple(classes) if classes is not None else tuple(str(i) for i in range(count))
+    if len(names) != count:
+        raise PocketuneError(
+            f"classes has {len(names)} names and the network's classifier {count} outputs; create "
+            f"the network with classes={len(names)}"
+        )
+    if not all(isinstance(name, str) and name for name in names) or len(set(names)) < count:
+        raise PocketuneError(f"classes={list(names)} must be texts, each given once")
+    return names
+
+
+def _store_weights(graphs: Graphs, *, calibrated: bool) -> bool:
+    """Store the graphs' rounded weights in 8 bits; whether there are any.
+
+    Those of a frozen part that is calibrated too are stored together with its activations.
+    """
+    models = [graphs.step, graphs.predict]
+    if graphs.features is not None and not calibrated:
+        models.append(graphs.features)
+    return sum(store_as_int8(model) for model in models) > 0
+
+
+def _write_files(graphs: Graphs, network: nn.Module, folder: Path) -> dict[str, bytes | Path]:
+    """Put the kit's files into a folder; returns their places by name."""
+    models = {FEATURES: graphs.features, STEP: graphs.step, PREDICT: graphs.predict}
+    for name, model in models.items():
+        if model is not None:
+            onnx.save(model, folder / name)
+    tensors = {**trained_parameters(network), **running_statistics(network)}
+    safetensors.numpy.save_file(
+        {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in tensors.items()},
+        folder / PARAMETERS,
+    )
+    return {file.name: file for file in folder.iterdir()}

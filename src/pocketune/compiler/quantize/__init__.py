@@ -1,0 +1,1 @@
+"""The frozen part in 8 bits."""

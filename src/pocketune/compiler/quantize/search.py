@@ -1,0 +1,112 @@
+"""The frozen part in 8 bits, as far as its features stand it.
+
+Everything is quantized first. Where the features are then off by more than `ERROR_BOUND`, or the
+classes separate worse, the layers that add most to the error are kept in float32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import onnx
+
+from pocketune.compiler.quantize.calibration import Calibration
+from pocketune.compiler.quantize.error import FeatureError, Judge, relative_error, run_features
+from pocketune.compiler.quantize.static import MinMax, Percentile, StaticQuantizer
+from pocketune.kit.quantization import Quantization
+
+ERROR_BOUND = 0.1
+"""Largest error of the features, as a share of their norm."""
+
+ACCURACY_BOUND = 0.02
+"""Largest fall of the nearest centroid's accuracy; one image fewer is always allowed."""
+
+_PROBES = 8
+"""Images by which the error of one layer is told from that of another."""
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    """A quantized frozen part and how good it is."""
+
+    model: onnx.ModelProto
+    result: FeatureError
+    floats: int
+    layers: int
+
+
+def quantize_features(
+    model: onnx.ModelProto, calibration: Calibration, exact: onnx.ModelProto | None = None
+) -> tuple[onnx.ModelProto, Quantization]:
+    """Quantize weights per channel and calibrated activations.
+
+    Args:
+        model: the frozen part in float32: `images` uint8 -> `features` float32.
+        calibration: images of the user's own.
+        exact: what errors are measured against, where `model` has rounded weights already.
+
+    Returns:
+        The model with the same input and output, within the bounds above, and what it costs.
+    """
+    judge, images = Judge(exact or model, calibration), calibration.ranges
+    quantizer = StaticQuantizer(model, images, MinMax)
+    best = _attempt(quantizer, judge, [])
+    if not _within_bounds(best.result, calibration):
+        cut = StaticQuantizer(model, images, Percentile)
+        other = _attempt(cut, judge, [])
+        if other.result.error < best.result.error:
+            quantizer, best = cut, other
+    if not _within_bounds(best.result, calibration):
+        best = _keep_floats(model, quantizer, judge, calibration)
+    return best.model, Quantization(
+        activations=8,
+        images=len(calibration.held_out),
+        error=best.result.error,
+        accuracy=best.result.accuracy,
+        float_accuracy=best.result.float_accuracy,
+        layers=best.layers,
+        float_layers=best.floats,
+    )
+
+
+def _attempt(quantizer: StaticQuantizer, judge: Judge, floats: list[str]) -> _Attempt:
+    model = quantizer.quantize(floats)
+    return _Attempt(model, judge.judge(model), len(floats), len(quantizer.layers))
+
+
+def _within_bounds(result: FeatureError, calibration: Calibration) -> bool:
+    if result.accuracy is None or result.float_accuracy is None:
+        return result.error <= ERROR_BOUND
+    allowed = max(ACCURACY_BOUND, 1 / len(calibration.held_out)) + 1e-9
+    fell = result.float_accuracy - result.accuracy
+    return result.error <= ERROR_BOUND and fell <= allowed
+
+
+def _keep_floats(
+    model: onnx.ModelProto, quantizer: StaticQuantizer, judge: Judge, calibration: Calibration
+) -> _Attempt:
+    """The attempt with the fewest layers in float32 that is within bounds, by bisection."""
+    order = _by_sensitivity(model, quantizer, calibration)
+    few, enough = 0, len(order)
+    best = _attempt(quantizer, judge, order)
+    while enough - few > 1:
+        count = (few + enough) // 2
+        attempt = _attempt(quantizer, judge, order[:count])
+        if _within_bounds(attempt.result, calibration):
+            enough, best = count, attempt
+        else:
+            few = count
+    return best
+
+
+def _by_sensitivity(
+    model: onnx.ModelProto, quantizer: StaticQuantizer, calibration: Calibration
+) -> list[str]:
+    """The layers, first the one that by itself puts the features off most."""
+    images = calibration.ranges[:_PROBES]
+    truth = run_features(model, images)
+    errors = {}
+    for layer in quantizer.layers:
+        alone = quantizer.quantize([name for name in quantizer.layers if name != layer])
+        errors[layer] = relative_error(run_features(alone, images), truth)
+    return sorted(errors, key=lambda layer: -errors[layer])

@@ -1,0 +1,139 @@
+"""ONNX Runtime's static quantizer: int8 weights per channel, uint8 activations.
+
+The result is standard ONNX: QuantizeLinear and DequantizeLinear around the float operators, which
+a runtime may compute in float as it stands, or fuse into integer operators, as ONNX Runtime does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import tempfile
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import shape_inference
+from onnxruntime.quantization.calibrate import (
+    CalibrationDataReader,
+    MinMaxCalibrater,
+    PercentileCalibrater,
+    TensorsData,
+)
+from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
+from onnxruntime.quantization.quant_utils import QuantType
+
+from pocketune.device.engine.session import open_session
+
+# What stays within the integer domain. A product with a value per channel (squeeze and
+# excitation, the normalization of images) does not: broadcasting integer operators of the runtime
+# are ten times slower than the float ones.
+_OPERATORS = ["Conv", "Clip", "Relu", "Add", "MaxPool"]
+
+
+class _SharedPool:
+    """The calibrators' own sessions would want a thread pool beside that of `device.runtime`."""
+
+    def create_inference_session(self) -> None:
+        """Open the model that has the watched tensors as outputs."""
+        path: str = self.augmented_model_path  # type: ignore[attr-defined]
+        self.infer_session = open_session(Path(path), as_written=False)
+
+
+class _Once(CalibrationDataReader):  # type: ignore[misc]
+    """Hands one batch to a calibrator."""
+
+    def __init__(self, images: NDArray[np.uint8]) -> None:
+        self._feeds: dict[str, NDArray[np.uint8]] | None = {"images": images}
+
+    def get_next(self) -> dict[str, NDArray[np.uint8]] | None:
+        """The batch, then None."""
+        feeds, self._feeds = self._feeds, None
+        return feeds
+
+
+class MinMax(_SharedPool, MinMaxCalibrater):  # type: ignore[misc]
+    """The whole range that is seen."""
+
+
+class Percentile(_SharedPool, PercentileCalibrater):  # type: ignore[misc]
+    """The range without the 0.001 % of values that lie farthest out."""
+
+
+class StaticQuantizer:
+    """Quantizes one model again and again, with ranges measured once.
+
+    Args:
+        model: takes `images` uint8 (N, S, S, 3).
+        images: give the ranges of activations.
+        calibrater: how the ranges follow from what is seen.
+    """
+
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        images: NDArray[np.uint8],
+        calibrater: type[MinMax | Percentile],
+    ) -> None:
+        self._model = shape_inference.infer_shapes(model)
+        self._ranges = _ranges(self._model, images, calibrater)
+        self._quantizable = list(_quantizable(self._model))
+        self.layers = [n.name for n in self._quantizable if n.op_type in ("Conv", "Add")]
+        """Names of the convolutions and residual sums; what is between them follows them."""
+
+    def quantize(self, floats: Collection[str] = ()) -> onnx.ModelProto:
+        """The model with all layers quantized but those named in `floats`."""
+        quantizer = QDQQuantizer(
+            copy.deepcopy(self._model),
+            True,  # per channel
+            False,  # the full range of weights
+            QuantType.QInt8,
+            QuantType.QUInt8,
+            self._ranges,
+            [node.name for node in self._quantizable if node.name not in floats],
+            [],
+            _OPERATORS,
+            {},
+        )
+        quantizer.quantize_model()
+        quantizer.model.topological_sort()
+        model: onnx.ModelProto = quantizer.model.model
+        model.graph.ClearField("value_info")
+        model.producer_name = "pocketune"
+        model.producer_version = ""
+        del model.metadata_props[:]
+        standard = [opset for opset in model.opset_import if not opset.domain]
+        del model.opset_import[:]
+        model.opset_import.extend(standard)
+        onnx.checker.check_model(model)
+        return model
+
+
+def _ranges(
+    model: onnx.ModelProto, images: NDArray[np.uint8], calibrater: type[MinMax | Percentile]
+) -> TensorsData:
+    """Ranges of the tensors, image by image: the histograms of all at once would need gigabytes."""
+    options = {"symmetric": False} if calibrater is Percentile else {}
+    with tempfile.TemporaryDirectory(prefix="pocketune-") as folder:
+        path, watched = Path(folder) / "model.onnx", str(Path(folder) / "watched.onnx")
+        onnx.save(model, path)
+        watcher = calibrater(path, _OPERATORS, watched, **options)
+        watcher.augment_graph()
+        watcher.create_inference_session()
+        with contextlib.redirect_stdout(io.StringIO()):  # it prints its progress
+            for image in images:
+                watcher.collect_data(_Once(image[None]))
+            return watcher.compute_data()
+
+
+def _quantizable(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    """The nodes that may compute with integers; the normalization of the images does not."""
+    constants = {tensor.name for tensor in model.graph.initializer}
+    for node in model.graph.node:
+        if node.op_type == "Add" and constants.intersection(node.input):
+            continue
+        if node.op_type in _OPERATORS:
+            yield node

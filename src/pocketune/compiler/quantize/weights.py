@@ -1,0 +1,115 @@
+"""Frozen weights as int8 with a scale per channel, and a DequantizeLinear where they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper
+
+_READERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+_FEWEST = 256
+"""Elements of a weight that is worth it; smaller ones are biases and the like."""
+
+_LOSSLESS = 1e-6
+"""Error, as a share of the largest weight, up to which a weight counts as rounded already."""
+
+
+def store_as_int8(model: onnx.ModelProto) -> int:
+    """Store those constant weights as int8 that `QuantizedConv2d` has rounded, in place.
+
+    They are recognized by their values: whatever scale per channel was folded into them since,
+    they are whole multiples of a scale, and nothing is lost. Each reader gets a DequantizeLinear
+    of its own right before it, so that no float copy lives longer than its reader.
+
+    Returns:
+        the number of these readers.
+    """
+    graph = model.graph
+    weights = {t.name: numpy_helper.to_array(t) for t in graph.initializer}
+    stored = _Stored()
+    nodes: list[onnx.NodeProto] = []
+    for node in graph.node:
+        for place, name in _weights(node, weights):
+            rounded = as_int8(weights[name])
+            if rounded is not None:
+                nodes.append(stored.add(node, place, rounded))
+        nodes.append(node)
+    found = len(nodes) - len(graph.node)
+    del graph.node[:]
+    graph.node.extend(nodes)
+    read = {name for node in nodes for name in node.input}
+    kept = [tensor for tensor in graph.initializer if tensor.name in read]
+    del graph.initializer[:]
+    graph.initializer.extend([*kept, *stored.initializers()])
+    onnx.checker.check_model(model)
+    return found
+
+
+Rounded = tuple[NDArray[np.int8], NDArray[np.float32], int]
+"""Whole numbers, the scale of each channel, and the axis of the channels."""
+
+
+def as_int8(weight: NDArray[np.float32]) -> Rounded | None:
+    """`weight` as int8 in [-127, 127] times a scale per channel, where that is what it is.
+
+    The channels lie along axis 0, or along axis 1 in a transposed kernel.
+    """
+    bound = _LOSSLESS * float(np.abs(weight).max(initial=0))
+    for axis in (0, 1):
+        error, rounded = _round(weight, axis)
+        if error <= bound:
+            return rounded
+    return None
+
+
+def _round(weight: NDArray[np.float32], axis: int) -> tuple[float, Rounded]:
+    others = tuple(i for i in range(weight.ndim) if i != axis)
+    scale = np.abs(weight).max(axis=others, keepdims=True) / np.float32(127)
+    scale[scale == 0] = 1
+    whole = np.rint(weight / scale).astype(np.int8)
+    error = float(np.abs(whole * scale - weight).max(initial=0))
+    return error, (whole, scale.ravel().astype(np.float32), axis)
+
+
+class _Stored:
+    """The new initializers, equal ones once."""
+
+    def __init__(self) -> None:
+        self._names: dict[tuple[bytes, str, tuple[int, ...]], str] = {}
+        self._tensors: list[onnx.TensorProto] = []
+
+    def add(self, reader: onnx.NodeProto, place: int, rounded: Rounded) -> onnx.NodeProto:
+        """The node that gives `reader` its input number `place` from now on."""
+        whole, scale, axis = rounded
+        inputs = [self._initializer(whole), self._initializer(scale)]
+        output = f"{reader.output[0]}.weight{place}"
+        reader.input[place] = output
+        return helper.make_node("DequantizeLinear", inputs, [output], name=output, axis=axis)
+
+    def initializers(self) -> list[onnx.TensorProto]:
+        """All of them."""
+        return self._tensors
+
+    def _initializer(self, values: NDArray[np.generic]) -> str:
+        key = (values.tobytes(), values.dtype.str, values.shape)
+        if key not in self._names:
+            self._names[key] = f"{values.dtype}.{len(self._names)}"
+            self._tensors.append(numpy_helper.from_array(values, self._names[key]))
+        return self._names[key]
+
+
+def _weights(
+    node: onnx.NodeProto, constants: dict[str, NDArray[np.generic]]
+) -> Iterator[tuple[int, str]]:
+    """Places and names of the constants that a node computes with as its weights."""
+    if node.op_type not in _READERS:
+        return
+    for place, name in enumerate(node.input[:2]):
+        value = constants.get(name)
+        if value is None or value.dtype != np.float32 or value.ndim < 2:
+            continue
+        if value.size >= _FEWEST and value.size > max(value.shape):  # no column of ones
+            yield place, name

@@ -1,0 +1,1 @@
+"""Gradients and predictions from a kit's graphs."""

@@ -1,0 +1,105 @@
+"""Several small batches to one update."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pocketune.device.engine.base import Gradients
+from pocketune.errors import PocketuneError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pocketune.arrays import FloatArray, State
+    from pocketune.data import Labels
+    from pocketune.device.engine.base import Engine, EngineFactory
+    from pocketune.kit.kit import Kit
+
+
+class AccumulatingEngine:
+    """Adds up the gradients of a batch that is several times the engine's. An :class:`Engine`.
+
+    The mean over the parts is the gradient of the whole batch, since no image sees another one.
+    It takes the memory of a part, and once more that of the gradients.
+
+    Args:
+        engine: Computes the parts.
+        batch: Images of a part.
+    """
+
+    def __init__(self, engine: Engine, batch: int) -> None:
+        self._engine = engine
+        self._batch = batch
+
+    @property
+    def parameters(self) -> State:
+        """See :class:`Engine`."""
+        return self._engine.parameters
+
+    @property
+    def statistics(self) -> State:
+        """See :class:`Engine`; there are none."""
+        return self._engine.statistics
+
+    def gradients(
+        self, images: NDArray[np.uint8], labels: Labels, rng: np.random.Generator
+    ) -> Gradients:
+        """Loss and gradients of a whole number of parts."""
+        starts = range(0, len(images), self._batch)
+        total: Gradients | None = None
+        for start in starts:
+            part = slice(start, start + self._batch)
+            found = self._engine.gradients(images[part], labels[part], rng)
+            total = found if total is None else _add(total, found)
+        assert total is not None
+        share = np.float32(1 / len(starts))
+        for values in total.values.values():
+            values *= share
+        return Gradients(total.loss / len(starts), total.correct, total.values)
+
+    def predict(self, images: NDArray[np.uint8]) -> FloatArray:
+        """See :class:`Engine`."""
+        return self._engine.predict(images)
+
+    def state(self) -> State:
+        """See :class:`Engine`."""
+        return self._engine.state()
+
+    def load(self, state: Mapping[str, FloatArray]) -> None:
+        """See :class:`Engine`."""
+        self._engine.load(state)
+
+
+def accumulating(factory: EngineFactory, parts: int) -> EngineFactory:
+    """What makes engines whose batches are `parts` times their kit's."""
+    if parts == 1:
+        return factory
+
+    def make(kit: Kit, state: Mapping[str, FloatArray]) -> Engine:
+        return AccumulatingEngine(factory(kit, state), kit.manifest.batch)
+
+    return make
+
+
+def check_accumulation(kit: Kit, parts: int) -> None:
+    """Refuse to accumulate where the parts would not add up to the whole.
+
+    Raises:
+        PocketuneError: Norms use the statistics of a batch, and would use those of its parts.
+    """
+    if parts > 1 and kit.manifest.statistics:
+        raise PocketuneError(
+            f"accumulate={parts} cannot stand in for a larger batch, because this kit's norms use "
+            "batch statistics: use a kit with a larger batch, or with a method that uses running "
+            "statistics, such as tinytl"
+        )
+
+
+def _add(total: Gradients, found: Gradients) -> Gradients:
+    """Into the gradients of `total`; those of `found` can go."""
+    for name, values in total.values.items():
+        values += found.values[name]
+    return Gradients(total.loss + found.loss, total.correct + found.correct, total.values)

@@ -1,0 +1,83 @@
+"""The one interface between the training loop and whatever computes gradients.
+
+ONNX Runtime on a kit is one implementation, eager PyTorch on the adapted network another; the
+loop, the optimizers, the checkpoints and the commands are the same for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pocketune.arrays import FloatArray, State
+
+if TYPE_CHECKING:
+    from pocketune.data import Labels
+    from pocketune.kit.kit import Kit
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """What one batch gives.
+
+    Attributes:
+        loss: Mean loss of the batch, label smoothing included.
+        correct: Images of the batch whose largest logit is their label's; with attributes, the
+            sum over the images of the share of attributes that are told right.
+        values: Gradient of the loss for each parameter, by the parameter's name and in its shape.
+    """
+
+    loss: float
+    correct: float
+    values: dict[str, FloatArray]
+
+
+class Engine(Protocol):
+    """Computes gradients and predictions for uint8 photos.
+
+    ``parameters`` and ``statistics`` are live, C-contiguous float32 arrays: the optimizer writes
+    into the parameters in place and the next call must see the new values. The arrays themselves
+    stay the same objects for as long as the engine lives.
+    """
+
+    @property
+    def parameters(self) -> State:
+        """What is trained, by state-dict name."""
+        ...
+
+    @property
+    def statistics(self) -> State:
+        """Running statistics of the norms that use batch statistics, by state-dict name."""
+        ...
+
+    def gradients(
+        self, images: NDArray[np.uint8], labels: Labels, rng: np.random.Generator
+    ) -> Gradients:
+        """Loss and gradients of a batch, in training mode; updates ``statistics``.
+
+        Args:
+            images: (B, S, S, 3) pixels, B the batch that the engine was made for.
+            labels: int64 (B,) class indices; or uint8 (B, A), 1 for each attribute that is there.
+            rng: Source of this step's noise (dropout masks) and of nothing else.
+        """
+        ...
+
+    def predict(self, images: NDArray[np.uint8]) -> FloatArray:
+        """Logits (N, classes) of pixels (N, S, S, 3) in evaluation mode, for any N."""
+        ...
+
+    def state(self) -> State:
+        """Copies of all parameters and statistics."""
+        ...
+
+    def load(self, state: Mapping[str, FloatArray]) -> None:
+        """Write all parameters and statistics, in place."""
+        ...
+
+
+EngineFactory = Callable[["Kit", Mapping[str, FloatArray]], Engine]
+"""Makes an engine from a kit and the values (parameters and statistics) to start from."""

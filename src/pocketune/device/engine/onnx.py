@@ -1,0 +1,148 @@
+"""The training step on ONNX Runtime: a kit's graphs on the device."""
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pocketune.arrays import FloatArray, State
+from pocketune.data import Labels
+from pocketune.device.engine.base import Gradients
+from pocketune.device.engine.dropout import draw_noise
+from pocketune.device.engine.graph import Graph
+from pocketune.kit.kit import Kit, checked_state
+from pocketune.kit.names import FEATURES, PREDICT, STEP
+
+
+class OnnxEngine:
+    """Gradients and predictions of a kit, by ONNX Runtime. Implements :class:`Engine`.
+
+    The graphs read ``parameters`` and ``statistics`` where they lie: what is written into the
+    arrays in place is what the next call computes with. Gradients are the runtime's own memory,
+    handed on without a copy; let go of them before the next step, or both steps' are kept.
+
+    A graph is opened when it is first used. Of ``step.onnx`` and ``predict.onnx`` one is open at a
+    time, for a run trains and validates by turns: opening one again takes a fraction of a second,
+    and both together would take memory for two.
+
+    Args:
+        kit: An opened kit.
+        state: Values to start from, parameters and statistics, as :meth:`Kit.state` gives
+            them; they are copied. The classifier may have another number of classes than the kit's.
+
+    Raises:
+        KitError: The state is not the kit's.
+    """
+
+    def __init__(self, kit: Kit, state: Mapping[str, FloatArray]) -> None:
+        manifest = kit.manifest
+        weight = state.get(manifest.classifier.weight)
+        self._classes = len(manifest.classes) if weight is None else len(weight)
+        self._kit = kit
+        values = self._checked(state, "the state")
+        self.parameters: State = {spec.name: values[spec.name] for spec in manifest.parameters}
+        self.statistics: State = {spec.name: values[spec.name] for spec in manifest.statistics}
+        self._open: tuple[str, Graph] | None = None
+
+    def gradients(
+        self, images: NDArray[np.uint8], labels: Labels, rng: np.random.Generator
+    ) -> Gradients:
+        """Loss and gradients of a batch; see :meth:`Engine.gradients`.
+
+        Raises:
+            ValueError: The images or labels are not of the shape that the kit was made for.
+        """
+        manifest = self._kit.manifest
+        expected = (manifest.batch, manifest.size, manifest.size, 3)
+        known = (*expected[:1], *((self._classes,) if manifest.has_attributes else ()))
+        if images.shape != expected or labels.shape != known:
+            raise ValueError(f"a batch has shapes {images.shape}, {labels.shape}, not {expected}")
+        outputs = self._graph(STEP).run(
+            {
+                self._start: self._start_values(images),
+                "labels": labels,
+                **draw_noise(manifest.noise, rng),
+            }
+        )
+        for name, values in self.statistics.items():
+            np.copyto(values, outputs[f"new.{name}"])
+        return Gradients(
+            loss=float(outputs["loss"]),
+            correct=outputs["correct"].item(),
+            values={name: cast("FloatArray", outputs[f"grad.{name}"]) for name in self.parameters},
+        )
+
+    def predict(self, images: NDArray[np.uint8]) -> FloatArray:
+        """Logits (N, classes) of pixels (N, S, S, 3), computed a training batch at a time."""
+        logits = np.empty((len(images), self._classes), np.float32)
+        batch = self._kit.manifest.batch
+        for start in range(0, len(images), batch):
+            part = slice(start, start + batch)
+            start_values = self._start_values(images[part])
+            logits[part] = self._graph(PREDICT).run({self._start: start_values})["logits"]
+        return logits
+
+    def state(self) -> State:
+        """Copies of all parameters and statistics."""
+        return {name: values.copy() for name, values in self._arrays().items()}
+
+    def load(self, state: Mapping[str, FloatArray]) -> None:
+        """Write all parameters and statistics, in place.
+
+        Raises:
+            KitError: A tensor is missing or of another shape; nothing is written then.
+        """
+        values = self._checked(state, "the saved state")
+        for name, array in self._arrays().items():
+            np.copyto(array, values[name])
+
+    @cached_property
+    def _features(self) -> Graph:
+        return Graph(self._kit, FEATURES, bound={}, inputs=["images"], outputs=["features"])
+
+    def _graph(self, name: str) -> Graph:
+        """The graph of a training step or that of a prediction; the other one is closed."""
+        if self._open is None or self._open[0] != name:
+            self._open = None  # first, and then open the other
+            self._open = name, self._step() if name == STEP else self._predict()
+        return self._open[1]
+
+    def _step(self) -> Graph:
+        noise = [spec.name for spec in self._kit.manifest.noise]
+        gradients = [f"grad.{name}" for name in self.parameters]
+        statistics = [f"new.{name}" for name in self.statistics]
+        return Graph(
+            self._kit,
+            STEP,
+            bound=self._arrays(),
+            inputs=[self._start, "labels", *noise],
+            outputs=["loss", "correct", *gradients, *statistics],
+        )
+
+    def _predict(self) -> Graph:
+        bound = self._arrays()
+        return Graph(self._kit, PREDICT, bound=bound, inputs=[self._start], outputs=["logits"])
+
+    @property
+    def _start(self) -> str:
+        """The input that ``step.onnx`` and ``predict.onnx`` start from."""
+        return "images" if self._kit.manifest.features is None else "features"
+
+    def _arrays(self) -> State:
+        return {**self.parameters, **self.statistics}
+
+    def _checked(self, state: Mapping[str, FloatArray], where: str) -> State:
+        return checked_state(state, self._kit.manifest.shapes(self._classes), where)
+
+    def _start_values(self, images: NDArray[np.uint8]) -> NDArray[Any]:
+        """The images, or their features where the kit has a frozen part."""
+        manifest = self._kit.manifest
+        if manifest.features is None:
+            return np.ascontiguousarray(images)
+        features = np.empty((len(images), *manifest.features), np.float32)
+        for start in range(0, len(images), manifest.images_at_once):
+            part = slice(start, start + manifest.images_at_once)
+            features[part] = self._features.run({"images": images[part]})["features"]
+        return features

@@ -1,0 +1,1 @@
+"""What a run takes: estimated before, measured while it trains."""

@@ -1,0 +1,18 @@
+"""A training run: settings, loop, checkpoints and log.
+
+The names below are looked up when they are first used: settings can be read without the runtime.
+"""
+
+from typing import TYPE_CHECKING
+
+from pocketune.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from pocketune.device.train.run import TrainResult as TrainResult
+    from pocketune.device.train.run import resume as resume
+    from pocketune.device.train.run import train as train
+
+_HOMES = {"run": ["TrainResult", "resume", "train"]}
+
+if not TYPE_CHECKING:  # with a `__getattr__` every name would be right to a type checker
+    __getattr__, __dir__, __all__ = lazy_names(__name__, _HOMES)

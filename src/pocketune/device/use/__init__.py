@@ -1,0 +1,1 @@
+"""What a trained model is for: predicting, evaluating, exporting."""

@@ -1,0 +1,110 @@
+"""One ordinary ONNX file of a trained network, for every runtime that reads ONNX."""
+
+import json
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from pocketune.arrays import StrPath
+from pocketune.device.engine import session as runtime
+from pocketune.device.engine.onnx import OnnxEngine
+from pocketune.device.use.model import Model, as_model
+from pocketune.device.use.onnx_merge import merge
+from pocketune.errors import PocketuneError
+from pocketune.kit.names import FEATURES, PREDICT, RUN_FILES
+
+TOLERANCE = 1e-4
+"""Largest difference from :meth:`Engine.predict`, relative to the largest logit."""
+
+_CHECKED_IMAGES = 3
+
+
+def export(model: Model | StrPath, out: StrPath = "model.onnx") -> Path:
+    """Write ``images`` (N, S, S, 3) uint8 to ``logits`` (N, classes) float32 as one ONNX file.
+
+    The trained values are constants of the graph, and the normalization of pixels is part of it.
+    The names of the classes are in the file's metadata, as a JSON list under ``classes``; softmax
+    of the logits gives their probabilities. Where ``loss`` is ``binary_cross_entropy`` there, they
+    are attributes, and the sigmoid of its logit is the probability of each. The
+    file is run on random images and compared with the model before it gets its name.
+
+    Args:
+        model: The folder of a run, or a kit.
+        out: The file to write or replace.
+
+    Returns:
+        The file's path.
+
+    Raises:
+        PocketuneError: The model cannot be used, the file cannot be written, is one of the
+            model's own, or does not compute what the model computes.
+    """
+    model, out = as_model(model), Path(out)
+    _refuse_to_overwrite(model.kit.path, out)
+    content = _merged(model)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as scratch:
+            file = Path(scratch) / "model.onnx"
+            with file.open("wb") as stream:
+                stream.write(content)
+                stream.flush()
+                os.fsync(stream.fileno())
+            _check(file, model)
+            file.replace(out)
+    except OSError as error:
+        raise PocketuneError(f"{out} cannot be written: {error.strerror or error}") from error
+    return out
+
+
+def _refuse_to_overwrite(model: Path, out: Path) -> None:
+    if out.resolve() in {model.resolve(), *(model.resolve() / name for name in RUN_FILES)}:
+        raise PocketuneError(
+            f"{out} is the exported run or kit, or a file in it: choose another file"
+        )
+
+
+def _merged(model: Model) -> bytes:
+    kit, manifest = model.kit, model.manifest
+    properties = {
+        "classes": json.dumps(model.classes, ensure_ascii=False),
+        "loss": manifest.loss,
+        "network": json.dumps(manifest.network),
+        "pocketune": manifest.version,
+    }
+    try:
+        return merge(
+            None if manifest.features is None else kit.read(FEATURES),
+            kit.read(PREDICT),
+            values=model.state,
+            size=manifest.size,
+            classes=len(model.classes),
+            properties=properties,
+        )
+    except ValueError as error:
+        raise PocketuneError(f"the kit {kit.path} cannot be exported: {error}") from error
+
+
+def _check(file: Path, model: Model) -> None:
+    side = model.kit.manifest.size
+    shape = (_CHECKED_IMAGES, side, side, 3)
+    images = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+    expected = OnnxEngine(model.kit, model.state).predict(images)
+    quantization = model.kit.manifest.quantization
+    integers = quantization is not None and quantization.activations == 8
+    try:
+        session = runtime.open_session(file, as_written=False, integers=integers)
+        (logits,) = session.run(["logits"], {"images": images})
+    except Exception as error:  # the runtime's own types, which have no base in common
+        raise PocketuneError(
+            f"the kit {model.kit.path} cannot be exported: the runtime refuses the result "
+            f"({str(error).splitlines()[0]})"
+        ) from error
+    difference = float(np.abs(logits - expected).max() / max(1.0, float(np.abs(expected).max())))
+    if not difference <= TOLERANCE:  # a nan is a difference too
+        raise PocketuneError(
+            f"the kit {model.kit.path} cannot be exported: the exported logits differ by "
+            f"{difference:.1e} relative to the largest, more than {TOLERANCE:.0e}"
+        )

@@ -1,0 +1,77 @@
+"""A network that can predict: a kit, and the values that a run has trained for it."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pocketune.arrays import State, StrPath
+from pocketune.device.train.best import TrainedNetwork
+from pocketune.device.train.checkpoint import Checkpoint
+from pocketune.kit.kit import Kit, checked_state
+from pocketune.kit.manifest import KitError, Manifest
+from pocketune.kit.names import BEST, LAST
+
+
+@dataclass(frozen=True)
+class Model:
+    """A kit with the values to compute with.
+
+    Attributes:
+        kit: The kit.
+        classes: Names of the classes, in the order of the logits.
+        state: Parameters and statistics by name.
+    """
+
+    kit: Kit
+    classes: tuple[str, ...]
+    state: State
+
+    @property
+    def manifest(self) -> Manifest:
+        """The kit's, of the model's own classes."""
+        manifest, count = self.kit.manifest, len(self.classes)
+        shapes = manifest.shapes(count)
+        return replace(
+            manifest,
+            classes=self.classes,
+            network={**manifest.network, "classes": count},
+            parameters=tuple(replace(p, shape=shapes[p.name]) for p in manifest.parameters),
+        )
+
+    @classmethod
+    def open(cls, path: StrPath) -> "Model":
+        """Open what a run or a compilation has left.
+
+        Args:
+            path: The folder of a run, of which the best values are taken, or the last where it
+                has not come to an evaluation; or a kit, with the values that it starts from.
+
+        Raises:
+            PocketuneError: There is neither, or a file of it is damaged or of another kit.
+        """
+        return cls.of(Kit.open(path))
+
+    @classmethod
+    def of(cls, kit: Kit) -> "Model":
+        """The model at an opened kit's place; see :meth:`open`."""
+        best, last = kit.path / BEST, kit.path / LAST
+        if best.is_file():
+            return cls._trained(kit, best)
+        if last.is_file():
+            checkpoint = Checkpoint.load(last)
+            checkpoint.require_fits(kit, last)
+            state = {**checkpoint.parameters, **checkpoint.statistics}
+            return cls(kit, checkpoint.identity.classes, state)
+        return cls(kit, kit.manifest.classes, kit.state())
+
+    @classmethod
+    def _trained(cls, kit: Kit, file: Path) -> "Model":
+        trained = TrainedNetwork.load(file)
+        if trained.kit != kit.identity:
+            raise KitError(f"{file} does not belong to the kit next to it")
+        shapes = kit.manifest.shapes(len(trained.classes))
+        return cls(kit, trained.classes, checked_state(trained.state, shapes, str(file)))
+
+
+def as_model(model: Model | StrPath) -> Model:
+    """The model itself, or the one at a path; see :meth:`Model.open`."""
+    return model if isinstance(model, Model) else Model.open(model)

@@ -1,0 +1,258 @@
+"""Let the frozen part of an adapted network compute with integers, in eager PyTorch."""
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
+from typing import TypeGuard
+
+import torch
+from torch import Tensor, nn
+
+from pocketune.errors import PocketuneError
+from pocketune.layers import (
+    FrozenBatchNorm2d,
+    IntegerConv2d,
+    MaskedReLU,
+    MaskedReLU6,
+    QuantizedConv2d,
+    Uint8,
+)
+from pocketune.networks import anatomy
+from pocketune.networks.anatomy.anatomy import Anatomy
+from pocketune.networks.anatomy.blocks import Layer
+from pocketune.networks.architectures.conv import SameConv2d
+from pocketune.networks.copies import copy_network
+from pocketune.networks.probe import watch_inputs
+from pocketune.surgery.quantize import QuantizedSameConv2d, quantize_frozen
+
+
+class IntegerSameConv2d(IntegerConv2d, SameConv2d):
+    """`SameConv2d` in 8-bit arithmetic; what is uint8 already is padded with its own zero."""
+
+    def padding_value(self, x: Tensor) -> float:
+        """What stands for zero in such a map."""
+        return self.input_format.zero if x.dtype == torch.uint8 else 0.0
+
+
+INTEGER: dict[type[nn.Module], type[IntegerConv2d]] = {
+    QuantizedConv2d: IntegerConv2d,
+    QuantizedSameConv2d: IntegerSameConv2d,
+}
+FUSED: dict[type[nn.Module], str] = {
+    nn.ReLU: "relu",
+    MaskedReLU: "relu",
+    nn.ReLU6: "relu6",
+    MaskedReLU6: "relu6",
+    nn.Hardswish: "hardswish",
+}
+"""Activations that a convolution computes on its way."""
+
+
+PROBE = 64
+"""Side of the picture by which connections are found, in pixels."""
+
+
+def calibrate(network: nn.Module, batches: Iterable[Tensor] | None = None) -> nn.Module:
+    """A copy of an adapted network that computes its frozen part in 8 bits, for eager PyTorch.
+
+    Every frozen convolution into which no gradient flows becomes an `IntegerConv2d`, with the norm
+    and the activation behind it. From one to the next maps stay uint8 inside a block; between
+    blocks, and around squeeze-excite, they are float32. The ranges of the maps are those that
+    `batches` show. What is trained stays as it is, and is trained as before.
+
+    The copy is for computing: to compile a kit give the adapted network to `compile`, whose
+    `calibration` does the same there.
+
+    Args:
+        network: as `adapt` returns it, on the CPU; it stays as it is.
+        batches: normalized images (N, 3, H, W), a few dozen in all. Weights of an
+            `.int8.npz` file bring their ranges with them, and need none.
+
+    Raises:
+        PocketuneError: without images, where they are needed; if no convolution lies in a frozen
+            part, or the network is calibrated already.
+
+    Example:
+        >>> import pocketune
+        >>> network = pocketune.create_network("mobilenet_v2", width=0.35, classes=10)
+        >>> adapted = pocketune.adapt(network, pocketune.MobileTL(blocks=3))
+        >>> integers = calibrate(adapted, torch.randn(16, 3, 64, 64).split(4))
+        >>> sum(isinstance(module, IntegerConv2d) for module in integers.modules())
+        42
+    """
+    if any(isinstance(module, IntegerConv2d) for module in network.modules()):
+        raise PocketuneError("the network is calibrated already; calibrate the adapted one again")
+    calibrated = copy_network(network)
+    quantize_frozen(calibrated)
+    body = anatomy(calibrated)
+    layers, chained = _follow(calibrated, body)
+    if not layers:
+        raise PocketuneError(
+            "no convolution of this network is frozen with nothing trained before it: there is "
+            "nothing to compute in 8 bits"
+        )
+    if batches is not None:
+        _observe(calibrated, [layer.conv for layer in layers], batches)
+    formats = input_formats(calibrated)
+    if any(layer.conv not in formats for layer in layers):
+        raise PocketuneError(
+            "these weights came without ranges of the maps; calibrate with a few dozen images"
+        )
+    reader = dict({*_pairs(body), *_stem_pair(calibrated, body)} & chained)
+    for layer in layers:
+        gives = formats.get(reader.get(layer.conv, ""))
+        _fuse(calibrated, body, layer, formats[layer.conv], gives)
+    return calibrated
+
+
+def observe_formats(network: nn.Module, batches: Iterable[Tensor]) -> None:
+    """Note on each convolution that `calibrate` would change in what format its maps come in.
+
+    In place, for a network whose frozen part is in 8 bits: `calibrate` then needs no images.
+
+    Args:
+        network: as `adapt` returns it; nothing happens where no such convolution is in it.
+        batches: as of `calibrate`.
+    """
+    layers, _ = _follow(network, anatomy(network))
+    if layers:
+        _observe(network, [layer.conv for layer in layers], batches)
+
+
+def input_formats(network: nn.Module) -> dict[str, Uint8]:
+    """Formats of the maps that come in, by the convolution, as far as they are known."""
+    convs = {n: m for n, m in network.named_modules() if isinstance(m, QuantizedConv2d)}
+    return {name: conv.input_format for name, conv in convs.items() if conv.input_format}
+
+
+def _follow(network: nn.Module, body: Anatomy) -> tuple[list[Layer], set[tuple[str, str]]]:
+    """Layers whose convolutions no gradient goes through; pairs of which one reads the other's.
+
+    They are seen from a picture that runs through the network, with gradients on.
+    """
+    layers = [layer for layer in body.layers if _is_frozen(_get(network, layer.conv))]
+    reached: set[str] = set()
+    chained: set[tuple[str, str]] = set()
+    given: dict[int, str] = {}
+    alive: list[Tensor] = []  # so that no two maps have the same id
+    latest = ""
+
+    def reads(layer: Layer, x: Tensor) -> None:
+        nonlocal latest
+        latest = layer.conv
+        if not x.requires_grad:
+            reached.add(layer.conv)
+        if id(x) in given:
+            chained.add((given[id(x)], layer.conv))
+
+    def gives(output: Tensor) -> None:
+        given[id(output)] = latest  # an activation may serve several convolutions
+        alive.append(output)
+
+    hooks = []
+    for layer in layers:
+        conv = _get(network, layer.conv)
+        hooks.append(conv.register_forward_pre_hook(lambda _, x, own=layer: reads(own, x[0])))
+        last = _get(network, layer.activation or layer.norm or layer.conv)
+        hooks.append(last.register_forward_hook(lambda _, __, output: gives(output)))
+    training = network.training
+    with torch.inference_mode(False), torch.enable_grad():
+        network.eval()(torch.zeros(1, 3, PROBE, PROBE))
+    network.train(training)
+    for hook in hooks:
+        hook.remove()
+    return [layer for layer in layers if layer.conv in reached], chained
+
+
+def _observe(network: nn.Module, convs: list[str], batches: Iterable[Tensor]) -> None:
+    ranges: dict[str, list[Tensor]] = {name: [] for name in convs}
+    watchers = {_get(network, name): seen.append for name, seen in ranges.items()}
+    ends = {module: _ends(append) for module, append in watchers.items()}
+    if watch_inputs(network, batches, ends) == 0:
+        raise PocketuneError("calibration needs images; give a few dozen")
+    for name, seen in ranges.items():
+        low, high = torch.stack(seen).aminmax()
+        conv = _get(network, name)
+        assert isinstance(conv, QuantizedConv2d)
+        conv.input_format = Uint8.spanning(float(low), float(high))
+
+
+def _ends(append: Callable[[Tensor], None]) -> Callable[[Tensor], None]:
+    return lambda x: append(torch.stack(torch.aminmax(x)))
+
+
+def _is_frozen(module: nn.Module) -> bool:
+    """A convolution that can compute with integers: of int8, its bias not trained."""
+    return type(module) in INTEGER and not any(p.requires_grad for p in module.parameters())
+
+
+def _pairs(body: Anatomy) -> Iterator[tuple[str, str]]:
+    """Convolutions in a row inside a block: nothing but the second reads what the first gives."""
+    for block in body.blocks:
+        main = [layer.conv for layer in block.layers if layer.role != "downsample"]
+        yield from pairwise(main)
+
+
+def _stem_pair(network: nn.Module, body: Anatomy) -> Iterator[tuple[str, str]]:
+    """The stem and the first convolution, where no shortcut or side branch reads its maps too."""
+    beside = any(getattr(module, "is_side_branch", False) for module in network.modules())
+    if body.stem and not body.blocks[0].residual and not beside:
+        yield body.stem[-1].conv, body.blocks[0].layers[0].conv
+
+
+def _fuse(
+    network: nn.Module, body: Anatomy, layer: Layer, reads: Uint8, gives: Uint8 | None
+) -> None:
+    """Put one layer in the place of a convolution, its norm and its activation, as far as it fits.
+
+    `gives` is what the next convolution reads, where it reads what this layer gives. It is float32
+    all the same if something that does not fit comes in between.
+    """
+    conv = _get(network, layer.conv)
+    assert isinstance(conv, QuantizedConv2d)
+    norm = _get(network, layer.norm) if layer.norm else None
+    fused_norm = norm if _norm_fits(norm) else None
+    stays = norm is not None and fused_norm is None
+    kind = None if stays else _activation(network, body, layer)
+    fused = INTEGER[type(conv)].fuse(
+        conv, fused_norm, kind or "none", reads, None if kind is None else gives
+    )
+    network.set_submodule(layer.conv, fused)
+    if fused_norm is not None:
+        network.set_submodule(str(layer.norm), nn.Identity())
+    if layer.activation and kind is not None and _uses(body, layer) == 1:
+        network.set_submodule(layer.activation, nn.Identity())
+
+
+def _norm_fits(norm: nn.Module | None) -> TypeGuard[FrozenBatchNorm2d]:
+    """A frozen norm of which nothing is trained, and nothing runs inside it."""
+    return type(norm) is FrozenBatchNorm2d and not (
+        [*norm.children()] or any(p.requires_grad for p in norm.parameters())
+    )
+
+
+def _activation(network: nn.Module, body: Anatomy, layer: Layer) -> str | None:
+    """How the convolution is to activate; None where its activation must stay by itself."""
+    if layer.activation is None:
+        return "none"
+    kind = FUSED.get(type(_get(network, layer.activation)))
+    if _behind_sum(body, layer) or (_uses(body, layer) > 1 and kind != "relu"):
+        return None  # a ReLU that others need as well stays, and changes nothing here
+    return kind
+
+
+def _behind_sum(body: Anatomy, layer: Layer) -> bool:
+    """Whether the activation comes after the shortcut was added."""
+    ends = {
+        [own for own in block.layers if own.role != "downsample"][-1].conv
+        for block in body.blocks
+        if block.kind != "inverted_residual"
+    }
+    return layer.conv in ends or layer.role == "downsample"
+
+
+def _uses(body: Anatomy, layer: Layer) -> int:
+    return sum(other.activation == layer.activation for other in body.layers)
+
+
+def _get(network: nn.Module, path: str) -> nn.Module:
+    return network.get_submodule(path)

@@ -1,0 +1,155 @@
+"""The training step in eager PyTorch."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from pocketune.arrays import FloatArray, State
+from pocketune.compiler.capture.dropout import supply_noise
+from pocketune.compiler.capture.trace import running_statistics, trained_parameters
+from pocketune.data import Labels
+from pocketune.device.engine.base import Gradients
+from pocketune.device.engine.dropout import draw_noise
+from pocketune.errors import PocketuneError
+from pocketune.networks import normalize
+from pocketune.objectives.loss import correct_guesses, mean_loss
+
+
+class TorchEngine:
+    """Gradients and predictions of an adapted network, by PyTorch on a CPU or a GPU.
+
+    Implements `pocketune.device.engine.base.Engine`. The engine takes the network over: it
+    moves it to `device`, trains it in place and replaces its dropouts by ones
+    whose masks it supplies.
+
+    On the CPU, `parameters` and `statistics` are the network's own memory. For any other device
+    they are copies on the host, which every call sends before it computes and, for the
+    statistics, fetches after.
+
+    Args:
+        network: an adapted network with its `normalization`; its parameters are float32.
+        batch: images of a training step.
+        size: height and width of the images, in pixels.
+        label_smoothing: as in `mean_loss`; the labels tell which loss it is.
+        device: where to compute, such as `"cuda"`.
+
+    Raises:
+        PocketuneError: if PyTorch has no such device here.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        *,
+        batch: int,
+        size: int,
+        label_smoothing: float = 0.0,
+        device: str = "cpu",
+    ) -> None:
+        self._device = _open_device(device)
+        self._mirrored = self._device.type != "cpu"
+        self._noise = supply_noise(network, batch, size)
+        self._network = network.to(self._device)
+        self._images = (batch, size, size, 3)
+        self._label_smoothing = label_smoothing
+        self._trained = trained_parameters(network)
+        for parameter in self._trained.values():  # an optimizer walks them as flat arrays
+            parameter.data = parameter.data.contiguous()
+        self._statistics = running_statistics(network)
+        self.parameters = {name: _host(p) for name, p in self._trained.items()}
+        self.statistics = {name: _host(s) for name, s in self._statistics.items()}
+
+    def gradients(
+        self, images: NDArray[np.uint8], labels: Labels, rng: np.random.Generator
+    ) -> Gradients:
+        """Loss and gradients of a batch (batch, size, size, 3); see `Engine.gradients`.
+
+        Raises:
+            ValueError: if the images are not of the shape that the engine was made for.
+        """
+        if images.shape != self._images:
+            raise ValueError(f"images have shape {images.shape}, not {self._images}")
+        self._send()
+        for name, mask in draw_noise(self._noise, rng).items():
+            self._network.get_buffer(name).copy_(torch.from_numpy(mask))
+        self._network.train()
+        logits = self._logits(images)
+        target = torch.from_numpy(labels).to(self._device)
+        loss = mean_loss(logits, target, self._label_smoothing)
+        gradients = torch.autograd.grad(loss, list(self._trained.values()))
+        self._fetch_statistics()
+        return Gradients(
+            loss=loss.item(),
+            correct=correct_guesses(logits, target).item(),
+            values=dict(zip(self._trained, map(_host, gradients), strict=True)),
+        )
+
+    @torch.no_grad()
+    def predict(self, images: NDArray[np.uint8]) -> FloatArray:
+        """Logits (N, classes) of pixels (N, S, S, 3), computed a training batch at a time."""
+        self._send()
+        self._network.eval()
+        batch = self._images[0]
+        starts = range(0, max(len(images), 1), batch)
+        return _host(torch.cat([self._logits(images[i : i + batch]) for i in starts]))
+
+    def state(self) -> State:
+        """Copies of all parameters and statistics."""
+        return {name: array.copy() for name, array in self._arrays().items()}
+
+    def load(self, state: Mapping[str, FloatArray]) -> None:
+        """Write all parameters and statistics, in place.
+
+        Raises:
+            PocketuneError: if a tensor is missing or has another shape; nothing is written then.
+        """
+        arrays = self._arrays()
+        for name, array in arrays.items():
+            if name not in state:
+                raise PocketuneError(f"the saved state has no {name}; it is of another network")
+            if state[name].shape != array.shape:
+                raise PocketuneError(
+                    f"{name} has shape {state[name].shape} in the saved state and {array.shape} "
+                    "in the network; it is of another network"
+                )
+        for name, array in arrays.items():
+            np.copyto(array, state[name])
+
+    def _arrays(self) -> State:
+        return {**self.parameters, **self.statistics}
+
+    def _logits(self, images: NDArray[np.uint8]) -> Tensor:
+        pixels = normalize(self._network, torch.from_numpy(images).to(self._device))
+        logits: Tensor = self._network(pixels)
+        return logits
+
+    @torch.no_grad()
+    def _send(self) -> None:
+        if self._mirrored:
+            arrays = self._arrays()
+            for name, tensor in {**self._trained, **self._statistics}.items():
+                tensor.copy_(torch.from_numpy(arrays[name]))
+
+    def _fetch_statistics(self) -> None:
+        if self._mirrored:
+            for name, tensor in self._statistics.items():
+                np.copyto(self.statistics[name], _host(tensor))
+
+
+def _open_device(device: str) -> torch.device:
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise PocketuneError(
+            f"PyTorch cannot compute on device {device!r} here; use 'cpu'"
+        ) from error
+    return torch.device(device)
+
+
+def _host(tensor: Tensor) -> FloatArray:
+    """C-contiguous array of a tensor; on the CPU the tensor's own memory where that is possible."""
+    array: FloatArray = tensor.detach().cpu().contiguous().numpy()
+    return array

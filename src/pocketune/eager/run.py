@@ -1,0 +1,150 @@
+"""Training runs on PyTorch: the network is built again from the run's own folder.
+
+A kit holds its frozen part as graphs, which PyTorch cannot train by. The folder of such a run
+therefore holds one file more than others, ``network.safetensors``: every value of the network
+when the run began, and in what formats of 8 bits the maps of its frozen part fit, where that is
+known. With the network and the method of the manifest it gives the network back, on any day and
+machine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from pocketune.eager.calibrate import calibrate, input_formats
+from pocketune.eager.engine import TorchEngine
+from pocketune.errors import PocketuneError
+from pocketune.kit.names import NETWORK
+from pocketune.layers import QuantizedConv2d, Uint8, computes_integers
+from pocketune.methods import adapt, method_from_dict
+from pocketune.networks import NetworkConfig, Normalization
+from pocketune.weights.build import build
+from pocketune.weights.state import COUNTER
+
+if TYPE_CHECKING:
+    from pocketune.arrays import FloatArray
+    from pocketune.kit.kit import Kit
+    from pocketune.kit.manifest import Manifest
+
+
+_FORMATS = "input_formats"
+"""Key of the file's metadata: JSON, [scale, zero] by the convolution."""
+
+
+class TorchEngines:
+    """Makes engines of PyTorch from kits: an ``EngineFactory`` for ``train`` and ``resume``.
+
+    On the CPU, a frozen part of known formats computes with integers, as ``calibrate`` has it,
+    where PyTorch can.
+
+    Args:
+        device: Where to compute, ``"cpu"`` or ``"cuda"``.
+        network: All values of the network, for a new run. Where it is not given, the file in
+            the run's folder is taken; a method that trains everything needs neither.
+    """
+
+    def __init__(self, device: str = "cpu", network: Path | None = None) -> None:
+        self._device = device
+        self._source = network
+
+    def __call__(self, kit: Kit, state: Mapping[str, FloatArray]) -> TorchEngine:
+        """An engine for the run in whose folder the kit lies.
+
+        Raises:
+            PocketuneError: The network cannot be built from what the kit and the file tell.
+        """
+        manifest, kept = kit.manifest, kit.path / NETWORK
+        source = self._source or kept
+        tensors, formats = _read(source) if source.exists() else ({}, {})
+        tensors.update((name, _tensor(value)) for name, value in state.items())
+        classes = len(state[manifest.classifier.weight])
+        bits = 8 if any(name.endswith(".weight_int8") for name in tensors) else 32
+        network = _build(manifest, classes=classes, frozen_bits=bits, kit=kit.path)
+        _fill(network, tensors, kit.path)
+        for name, format in formats.items():
+            conv = network.get_submodule(name)
+            assert isinstance(conv, QuantizedConv2d)
+            conv.input_format = format
+        if not kept.exists():
+            save_values(network, kept)
+        if formats and self._device == "cpu" and computes_integers():
+            network = calibrate(network)
+        return TorchEngine(
+            network,
+            batch=manifest.batch,
+            size=manifest.size,
+            label_smoothing=manifest.label_smoothing,
+            device=self._device,
+        )
+
+
+def save_values(network: nn.Module, path: Path) -> None:
+    """Write all values of an adapted network, whole or not at all, for ``TorchEngines``.
+
+    Raises:
+        PocketuneError: The file cannot be written.
+    """
+    metadata = {_FORMATS: json.dumps(input_formats(network))}
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        save_file(network.state_dict(), partial, metadata)
+        with partial.open("rb") as stream:
+            os.fsync(stream.fileno())
+        partial.replace(path)
+    except (SafetensorError, OSError) as error:
+        raise PocketuneError(f"{path} cannot be written ({error})") from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _build(manifest: Manifest, *, classes: int, frozen_bits: int, kit: Path) -> nn.Module:
+    """The adapted network that a manifest describes, with values of no meaning."""
+    try:
+        config = replace(NetworkConfig.from_dict(manifest.network), classes=classes)
+        network = build(config)
+        vars(network)["config"] = config
+        vars(network)["normalization"] = Normalization(manifest.mean, manifest.std)
+        return adapt(network, method_from_dict(manifest.method), frozen_bits=frozen_bits)
+    except PocketuneError as error:
+        raise PocketuneError(
+            f"the network of the kit {kit} cannot be built again in PyTorch ({error}): train it "
+            "with the engine onnx"
+        ) from error
+
+
+def _fill(network: nn.Module, tensors: Mapping[str, Tensor], kit: Path) -> None:
+    own = network.state_dict()
+    needed = [name for name in own if not name.endswith(COUNTER)]
+    strange = [n for n in needed if n not in tensors or tensors[n].shape != own[n].shape]
+    if strange:
+        raise PocketuneError(
+            f"the kit {kit} does not hold all values of its network for PyTorch, such as "
+            f"{strange[0]}: train it with the engine onnx, or begin with a network instead of a kit"
+        )
+    network.load_state_dict({name: tensors[name] for name in needed}, strict=False)
+
+
+def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Uint8]]:
+    """The values, and the formats of the maps that come into convolutions."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            formats = json.loads((file.metadata() or {}).get(_FORMATS, "{}"))
+        return tensors, {name: Uint8(*format) for name, format in formats.items()}
+    except (SafetensorError, OSError, ValueError) as error:
+        raise PocketuneError(f"{path} is damaged or cannot be read ({error})") from error
+
+
+def _tensor(value: FloatArray) -> Tensor:
+    return torch.from_numpy(np.array(value))  # a copy: the run's arrays are not the network's

@@ -1,0 +1,175 @@
+"""A kit: graphs, parameters and a manifest, everything that a device needs to train."""
+
+import hashlib
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, load_file
+
+from pocketune.arrays import State
+from pocketune.kit import storage
+from pocketune.kit.bundled import kit_path
+from pocketune.kit.manifest import KitError, Manifest
+from pocketune.kit.names import FEATURES, MANIFEST, PARAMETERS, PREDICT, STEP
+from pocketune.kit.storage import Storage, open_storage, reading
+
+
+@dataclass(frozen=True)
+class Kit:
+    """An opened kit. It holds the manifest; the other files are read when they are needed.
+
+    Example:
+        >>> kit = Kit.open("flowers.zip")  # doctest: +SKIP
+        >>> kit.manifest.classes  # doctest: +SKIP
+        ('daisy', 'rose')
+
+    Attributes:
+        manifest: What the kit says about itself.
+        identity: SHA-256 of the manifest, and through its hashes of every file. Two kits with
+            one identity are the same kit, wherever they lie.
+    """
+
+    manifest: Manifest
+    identity: str
+    _storage: Storage
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, verify: bool = True) -> "Kit":
+        """Open a kit.
+
+        Args:
+            path: A folder, or a .zip of one; or the name of a bundled kit, where there is nothing
+                at that path. Other files beside the kit's own are ignored, so that the folder of
+                a run is a kit too.
+            verify: Compare the hash of every file with the manifest's.
+
+        Raises:
+            KitError: The path is not a kit, or the kit is incomplete, damaged or too new.
+        """
+        place = open_storage(kit_path(path))
+        text = _manifest_text(place)
+        manifest = Manifest.from_json(text, str(place.path / MANIFEST))
+        kit = cls(manifest, hashlib.sha256(text).hexdigest(), place)
+        for name in required_files(manifest):
+            kit._check(name, verify)
+        return kit
+
+    @property
+    def path(self) -> Path:
+        """Where the kit lies."""
+        return self._storage.path
+
+    def source(self, name: str) -> Path | bytes:
+        """One of the kit's files: its path, or its bytes where the kit is a .zip."""
+        folder = self._storage.folder
+        return folder / name if folder else self.read(name)
+
+    def read(self, name: str) -> bytes:
+        """All bytes of one of the kit's files."""
+        with reading(self.path, name), self._storage.open(name) as stream:
+            return stream.read()
+
+    def state(self) -> State:
+        """Parameters and statistics at their starting values, C-contiguous float32.
+
+        Raises:
+            KitError: The file is damaged, or does not hold what the manifest says.
+        """
+        where = f"{PARAMETERS} of the kit {self.path}"
+        try:
+            with reading(self.path, PARAMETERS):
+                source = self.source(PARAMETERS)
+                values = load_file(source) if isinstance(source, Path) else load(source)
+        except (SafetensorError, KeyError) as error:
+            raise KitError(f"{where} is damaged ({error}); copy the kit again") from error
+        return checked_state(values, self.manifest.shapes(len(self.manifest.classes)), where)
+
+    def copy_to(self, folder: Path) -> "Kit":
+        """Copy the kit's own files into a folder, the manifest last, and open the copy.
+
+        The folder is made where it does not exist; other files in it are left alone. A copy that
+        is cut off has no manifest, so it is never taken for a kit.
+
+        Raises:
+            KitError: The folder cannot be written.
+        """
+        try:
+            if folder.exists() and self.path.exists() and folder.samefile(self.path):
+                return self
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / MANIFEST).unlink(missing_ok=True)
+            for name in (*required_files(self.manifest), MANIFEST):
+                self._copy_file(name, folder / name)
+        except OSError as error:
+            reason = error.strerror or error
+            raise KitError(f"the kit {self.path} cannot be copied to {folder}: {reason}") from error
+        return Kit.open(folder, verify=False)
+
+    def _copy_file(self, name: str, target: Path) -> None:
+        partial = target.with_name(f".{name}.partial")
+        try:
+            with self._storage.open(name) as source, partial.open("wb") as stream:
+                shutil.copyfileobj(source, stream)
+                stream.flush()
+                os.fsync(stream.fileno())
+            partial.replace(target)
+        finally:
+            partial.unlink(missing_ok=True)
+
+    def _check(self, name: str, verify: bool) -> None:
+        expected = self.manifest.files.get(name)
+        if expected is None:
+            raise KitError(f"the manifest of the kit {self.path} does not list {name}")
+        with reading(self.path, name), self._storage.open(name) as stream:
+            if verify and storage.sha256(stream) != expected:
+                raise KitError(
+                    f"{name} of the kit {self.path} is not the file that its manifest describes "
+                    "(wrong SHA-256): it is damaged or was changed; copy the kit again"
+                )
+
+
+def required_files(manifest: Manifest) -> tuple[str, ...]:
+    """Names of the files that a kit with this manifest consists of, besides the manifest."""
+    first = () if manifest.features is None else (FEATURES,)
+    return (*first, STEP, PREDICT, PARAMETERS)
+
+
+def checked_state(
+    values: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]], where: str
+) -> State:
+    """The named tensors as C-contiguous float32, each of its shape.
+
+    Args:
+        values: Tensors by name; more than are asked for are left out.
+        shapes: What is asked for.
+        where: Where the tensors come from, for messages.
+
+    Raises:
+        KitError: A tensor is missing, of another shape or not float32.
+    """
+    state: State = {}
+    for name, shape in shapes.items():
+        if name not in values:
+            raise KitError(f"{where} lacks the tensor {name}")
+        value = values[name]
+        if value.shape != shape or value.dtype != np.float32:
+            raise KitError(
+                f"{where} holds {name} as {value.dtype} of shape {value.shape} where float32 of "
+                f"shape {shape} is needed"
+            )
+        state[name] = np.array(value, order="C")  # a copy: a loaded tensor may be read-only
+    return state
+
+
+def _manifest_text(place: Storage) -> bytes:
+    with reading(place.path, MANIFEST):
+        try:
+            with place.open(MANIFEST) as stream:
+                return stream.read()
+        except FileNotFoundError as error:
+            raise KitError(f"{place.path} is not a kit: it holds no {MANIFEST}") from error

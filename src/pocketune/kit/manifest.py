@@ -1,0 +1,266 @@
+"""What a kit says about itself: ``manifest.json``."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pocketune.errors import PocketuneError
+from pocketune.kit.names import KIT_FILES
+from pocketune.kit.quantization import Quantization, problems, read_quantization
+from pocketune.kit.schema import FieldError, Fields
+from pocketune.tasks.losses import BINARY_CROSS_ENTROPY, CROSS_ENTROPY, LOSSES
+
+SCHEMA = 3
+"""Version of the manifest's fields. A reader refuses newer ones and knows all older ones.
+
+2 added ``quantization``, 3 ``loss``.
+"""
+
+_GRAPHS = ("features", "step", "predict")
+
+_FEATURES_BYTES = 4 << 20
+
+
+class KitError(PocketuneError):
+    """A kit is missing, damaged, too new or not a kit."""
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """Name and shape of a float32 tensor that goes into the graphs."""
+
+    name: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class NoiseSpec:
+    """A dropout mask: the graph takes it as an input, and the device draws it, once a step.
+
+    Attributes:
+        name: The graph input's name.
+        shape: Shape of the mask, the batch included.
+        keep: Probability that an element is kept, above 0 and up to 1.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    keep: float
+
+    def draw(self, rng: np.random.Generator) -> NDArray[np.float32]:
+        """A mask of 0 and ``1 / keep``. Every engine draws through here, so that all agree."""
+        kept = rng.random(self.shape, dtype=np.float32) < self.keep
+        mask: NDArray[np.float32] = kept * np.float32(1 / self.keep)
+        return mask
+
+
+@dataclass(frozen=True)
+class ClassifierSpec:
+    """Names of the output layer's parameters: weight (classes, width) and bias (classes,)."""
+
+    weight: str
+    bias: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """Everything about a kit that is not in its graphs.
+
+    Attributes:
+        schema: Version of these fields; a manifest of an older version is read as one of this.
+        version: The pocketune that wrote the kit.
+        network: Configuration of the network, enough for the author half to build it again.
+        method: The method and its knobs.
+        classes: Names of the classes, or of the attributes, in the order of the logits.
+        size: Side of the square input, in pixels.
+        mean: Mean of the red, green and blue pixels, on [0, 1]. The graphs already apply it.
+        std: Their standard deviation.
+        batch: Images of a training step.
+        label_smoothing: Share of the target that is spread over all classes, or for an attribute
+            over being there and not.
+        features: Shape of one image's features; None for a kit without ``features.onnx``.
+        parameters: What is trained.
+        statistics: Running statistics that training updates.
+        noise: Dropout masks that the step takes.
+        classifier: The output layer, whose number of classes is the photos' own.
+        memory: Bytes of live tensors at each graph's peak, for one image (``features``) or one
+            batch (``step``, ``predict``).
+        flops: Floating point operations of each graph, for the same.
+        files: SHA-256 of every file of the kit, in hexadecimal.
+        quantization: The frozen part's, None where its weights are stored in float32.
+        loss: What the step minimizes, one of ``LOSSES``: ``cross_entropy`` over the classes, of
+            which an image has one, or ``binary_cross_entropy`` of its attributes, any number.
+
+    Raises:
+        KitError: The fields contradict each other.
+    """
+
+    version: str
+    network: dict[str, Any]
+    method: dict[str, Any]
+    classes: tuple[str, ...]
+    size: int
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    batch: int
+    label_smoothing: float
+    features: tuple[int, ...] | None
+    parameters: tuple[TensorSpec, ...]
+    statistics: tuple[TensorSpec, ...]
+    noise: tuple[NoiseSpec, ...]
+    classifier: ClassifierSpec
+    memory: dict[str, int]
+    flops: dict[str, int]
+    files: dict[str, str] = field(default_factory=dict)
+    quantization: Quantization | None = None
+    loss: str = CROSS_ENTROPY
+    schema: int = SCHEMA
+
+    def __post_init__(self) -> None:
+        problem = next(_problems(self), None)
+        if problem:
+            raise KitError(f"the manifest {problem}")
+
+    def to_json(self) -> bytes:
+        """The file's text, the same bytes for the same manifest."""
+        return (json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n").encode()
+
+    @classmethod
+    def from_json(cls, text: bytes, where: str = "manifest.json") -> "Manifest":
+        """Read a manifest.
+
+        Args:
+            text: The file's bytes.
+            where: The file's place, for messages.
+
+        Raises:
+            KitError: The manifest is of a newer schema, or a field is missing, unknown, of a
+                wrong type, or contradicts another.
+        """
+        try:
+            fields = Fields.parse(text, where)
+            schema = fields.integer("schema", 1)
+            if schema > SCHEMA:
+                raise KitError(
+                    f"{where} needs a newer pocketune (its schema is {schema}, this version reads "
+                    f"up to {SCHEMA}); upgrade with: pip install --upgrade pocketune"
+                )
+            values = _read(fields, schema)
+            fields.finish()
+        except FieldError as error:
+            raise KitError(f"{error}; build the kit again or copy it again") from error
+        try:
+            return cls(**values)
+        except KitError as error:
+            raise KitError(f"{where}: {error}; build the kit again or copy it again") from error
+
+    @property
+    def has_attributes(self) -> bool:
+        """Whether an image has any number of ``classes``, its attributes, instead of one."""
+        return self.loss == BINARY_CROSS_ENTROPY
+
+    @property
+    def images_at_once(self) -> int:
+        """Images that ``features.onnx`` is given at once.
+
+        Its temporaries are the largest of a step on photos and must not grow with the batch.
+        Small images leave room, and a call for each would cost more than its arithmetic: as many
+        as keep the live bytes within 4 MiB.
+        """
+        fitting = _FEATURES_BYTES // max(1, self.memory.get("features", _FEATURES_BYTES))
+        return min(self.batch, max(1, fitting))
+
+    def shapes(self, classes: int) -> dict[str, tuple[int, ...]]:
+        """Shape of each parameter and statistic when there are ``classes`` classes."""
+        outputs = (self.classifier.weight, self.classifier.bias)
+        return {
+            spec.name: (classes, *spec.shape[1:]) if spec.name in outputs else spec.shape
+            for spec in (*self.parameters, *self.statistics)
+        }
+
+
+def _read(fields: Fields, schema: int) -> dict[str, Any]:
+    classifier = fields.nested("classifier")
+    values = {
+        "version": fields.text("version"),
+        "network": fields.mapping("network"),
+        "method": fields.mapping("method"),
+        "classes": fields.texts("classes"),
+        "size": fields.integer("size", 1),
+        "mean": cast("tuple[float, float, float]", fields.numbers("mean", 3)),
+        "std": cast("tuple[float, float, float]", fields.numbers("std", 3)),
+        "batch": fields.integer("batch", 1),
+        "label_smoothing": fields.number("label_smoothing"),
+        "features": fields.optional_shape("features"),
+        "parameters": _tensors(fields.nested_list("parameters")),
+        "statistics": _tensors(fields.nested_list("statistics")),
+        "noise": _noise(fields.nested_list("noise")),
+        "classifier": ClassifierSpec(classifier.text("weight"), classifier.text("bias")),
+        "memory": fields.integers_by_name("memory"),
+        "flops": fields.integers_by_name("flops"),
+        "files": fields.texts_by_name("files"),
+        "quantization": (
+            read_quantization(fields.optional_nested("quantization")) if schema > 1 else None
+        ),
+        "loss": fields.text("loss") if schema > 2 else CROSS_ENTROPY,
+    }
+    classifier.finish()
+    return values
+
+
+def _tensors(items: Iterable[Fields]) -> tuple[TensorSpec, ...]:
+    specs = []
+    for item in items:
+        specs.append(TensorSpec(item.text("name"), item.shape("shape")))
+        item.finish()
+    return tuple(specs)
+
+
+def _noise(items: Iterable[Fields]) -> tuple[NoiseSpec, ...]:
+    specs = []
+    for item in items:
+        specs.append(NoiseSpec(item.text("name"), item.shape("shape"), item.number("keep")))
+        item.finish()
+    return tuple(specs)
+
+
+def _problems(manifest: Manifest) -> Iterator[str]:
+    """Sentences about what contradicts what, the first of which is shown."""
+    m = manifest
+    names = [spec.name for spec in (*m.parameters, *m.statistics)]
+    names += [spec.name for spec in m.noise]
+    shapes = {spec.name: spec.shape for spec in m.parameters}
+    weight, bias = m.classifier.weight, m.classifier.bias
+    if not m.classes or len(set(m.classes)) < len(m.classes):
+        yield "must name at least one class, and each only once"
+    if m.loss not in LOSSES:
+        yield f"has the loss {m.loss!r}, which is none of {', '.join(LOSSES)}"
+    if len(set(names)) < len(names):
+        yield "names a tensor twice"
+    if not 0 <= m.label_smoothing < 1:
+        yield f"has a label_smoothing of {m.label_smoothing}, outside of 0 to 1"
+    if min(m.std) <= 0:
+        yield f"has a standard deviation of {min(m.std)}, which must be above 0"
+    for spec in m.noise:
+        if not 0 < spec.keep <= 1:
+            yield f"keeps {spec.name} with probability {spec.keep}, outside of 0 to 1"
+    for name in (weight, bias):
+        if name not in shapes:
+            yield f"names {name} as the classifier's, which is not among the parameters"
+        elif shapes[name][:1] != (len(m.classes),):
+            yield f"has {len(m.classes)} classes but gives {name} the shape {shapes[name]}"
+    if m.quantization is not None:
+        yield from problems(m.quantization)
+    yield from _unknown_keys(m.memory, "memory", _GRAPHS)
+    yield from _unknown_keys(m.flops, "flops", _GRAPHS)
+    yield from _unknown_keys(m.files, "files", KIT_FILES)
+
+
+def _unknown_keys(given: Mapping[str, object], name: str, known: tuple[str, ...]) -> Iterator[str]:
+    for key in given:
+        if key not in known:
+            yield f"lists {key!r} under {name!r}, which knows only {', '.join(known)}"

@@ -1,0 +1,105 @@
+"""The two forms of a kit on disk, a folder and a .zip of it, read through one interface."""
+
+import contextlib
+import hashlib
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Protocol, cast
+
+from pocketune.kit.manifest import KitError
+from pocketune.kit.names import BEST, LAST, MANIFEST
+
+_CHUNK = 1 << 20
+
+
+class Storage(Protocol):
+    """Reads the files of a kit by their names.
+
+    Attributes:
+        path: Where the kit lies.
+        folder: The folder that the files are in, None where they have no paths of their own.
+    """
+
+    path: Path
+    folder: Path | None
+
+    def open(self, name: str) -> contextlib.AbstractContextManager[BinaryIO]:
+        """The file as a stream of bytes; ``FileNotFoundError`` when there is none."""
+        ...
+
+
+class FolderStorage:
+    """A kit in a folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.folder: Path | None = path
+
+    def open(self, name: str) -> BinaryIO:
+        """The file as a stream of bytes."""
+        return (self.path / name).open("rb")
+
+
+class ZipStorage:
+    """A kit in a .zip: its files at the top, or in one folder as most tools pack them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.folder: Path | None = None
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+        manifests = [name for name in names if name.split("/")[-1] == MANIFEST]
+        self._prefix = min(manifests, key=len, default=MANIFEST)[: -len(MANIFEST)]
+        if any(self._prefix + trained in names for trained in (BEST, LAST)):
+            raise KitError(f"{path} is a zipped run, not a kit: unpack it and give its folder")
+
+    @contextlib.contextmanager
+    def open(self, name: str) -> Iterator[BinaryIO]:
+        """The file as a stream of bytes, unpacked while it is read."""
+        with zipfile.ZipFile(self.path) as archive:
+            try:
+                stream = archive.open(self._prefix + name)
+            except KeyError:
+                raise FileNotFoundError(name) from None
+            with stream:
+                yield cast("BinaryIO", stream)
+
+
+def open_storage(path: Path) -> Storage:
+    """The storage at a path.
+
+    Raises:
+        KitError: There is nothing at the path, or it is neither a folder nor a .zip.
+    """
+    with reading(path):
+        if path.is_dir():
+            return FolderStorage(path)
+        if not path.exists():
+            raise KitError(f"there is no kit at {path}; build one with: pocketune kit build")
+        if not zipfile.is_zipfile(path):
+            raise KitError(f"{path} is not a kit: it is neither a folder nor a .zip")
+        return ZipStorage(path)
+
+
+@contextlib.contextmanager
+def reading(path: Path, name: str | None = None) -> Iterator[None]:
+    """Turns what can go wrong while a kit's file is read into a :class:`KitError`."""
+    where = f"{name} of the kit {path}" if name else f"the kit {path}"
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise KitError(f"{where} is missing; copy the kit again") from error
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+        raise KitError(f"{where} is damaged ({error}); copy the kit again") from error
+    except OSError as error:
+        raise KitError(f"{where} cannot be read: {error.strerror or error}") from error
+
+
+def sha256(stream: BinaryIO) -> str:
+    """Hash of a stream in hexadecimal, read a megabyte at a time."""
+    digest = hashlib.sha256()
+    while chunk := stream.read(_CHUNK):
+        digest.update(chunk)
+    return digest.hexdigest()

@@ -1,0 +1,124 @@
+"""Writing a kit, whole or not at all."""
+
+import os
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from pocketune.kit import storage
+from pocketune.kit.kit import Kit, required_files
+from pocketune.kit.manifest import KitError, Manifest
+from pocketune.kit.names import KIT_FILES, MANIFEST
+
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # one time for all entries: the same kit gives the same .zip
+
+
+def write_kit(
+    path: str | os.PathLike[str], manifest: Manifest, files: Mapping[str, bytes | Path]
+) -> Kit:
+    """Write a kit and open it.
+
+    The kit is put together beside its place under a temporary name and renamed into it, so that
+    there is never half a kit at ``path``. A kit that is already there is replaced.
+
+    Args:
+        path: A folder, or a file whose name ends in .zip.
+        manifest: The manifest; its ``files`` are filled in here.
+        files: Each file of the kit but the manifest, as its bytes or as a path to copy from.
+
+    Raises:
+        KitError: Something at ``path`` is not a kit, or the disk cannot be written.
+        ValueError: ``files`` are not those that the manifest calls for.
+    """
+    target = Path(path)
+    needed = required_files(manifest)
+    if set(files) != set(needed):
+        raise ValueError(f"this kit needs the files {needed}, not {tuple(files)}")
+    check_place(target)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(
+            prefix=f".{target.name}.", dir=target.parent, ignore_cleanup_errors=True
+        ) as scratch:
+            folder = Path(scratch) / "kit"
+            _fill(folder, manifest, files)
+            _put_in_place(folder, target, Path(scratch))
+    except OSError as error:
+        raise KitError(f"the kit {target} cannot be written: {error.strerror or error}") from error
+    return Kit.open(target)
+
+
+def check_place(path: str | os.PathLike[str]) -> None:
+    """Whether `write_kit` can write to ``path``, to be asked before the work; changes nothing.
+
+    Raises:
+        KitError: Something at ``path`` is not a kit, or the folder around it cannot be written.
+    """
+    target = Path(path).absolute()
+    try:
+        _refuse_to_overwrite(target)
+        nearest = next(folder for folder in target.parents if folder.exists())
+        with tempfile.TemporaryDirectory(dir=nearest):
+            pass
+    except OSError as error:
+        raise KitError(f"the kit {path} cannot be written: {error.strerror or error}") from error
+
+
+def _refuse_to_overwrite(target: Path) -> None:
+    """A kit may be replaced; a run with its checkpoints, or anything else, never."""
+    if target.is_dir():
+        names = {entry.name for entry in target.iterdir()}
+        is_kit = not names or (MANIFEST in names and names <= {MANIFEST, *KIT_FILES})
+    elif target.exists():
+        is_kit = target.suffix == ".zip" and zipfile.is_zipfile(target)
+        if is_kit:
+            Kit.open(target, verify=False)
+    else:
+        return
+    if not is_kit:
+        raise KitError(f"{target} exists and is not a kit: choose another name, or move it")
+
+
+def _fill(folder: Path, manifest: Manifest, files: Mapping[str, bytes | Path]) -> None:
+    folder.mkdir()
+    hashes = {}
+    for name, content in files.items():
+        if isinstance(content, Path):
+            shutil.copyfile(content, folder / name)
+        else:
+            (folder / name).write_bytes(content)
+        with (folder / name).open("rb") as stream:
+            hashes[name] = storage.sha256(stream)
+    (folder / MANIFEST).write_bytes(replace(manifest, files=hashes).to_json())
+    for name in (*files, MANIFEST):
+        _flush(folder / name)
+
+
+def _put_in_place(folder: Path, target: Path, scratch: Path) -> None:
+    if target.suffix == ".zip":
+        archive = scratch / "kit.zip"
+        _pack(folder, archive)
+        _flush(archive)
+        archive.replace(target)
+        return
+    if target.exists():
+        target.rename(scratch / "old")
+    folder.rename(target)
+
+
+def _pack(folder: Path, archive: Path) -> None:
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
+        for file in sorted(folder.iterdir()):
+            entry = zipfile.ZipInfo(file.name, _EPOCH)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = 0o644 << 16
+            with file.open("rb") as source, packed.open(entry, "w") as stream:
+                shutil.copyfileobj(source, stream)
+
+
+def _flush(file: Path) -> None:
+    with file.open("rb") as stream:
+        os.fsync(stream.fileno())

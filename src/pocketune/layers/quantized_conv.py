@@ -1,0 +1,91 @@
+"""Convolution whose frozen kernel is stored in 8 bits."""
+
+import torch
+from torch import Tensor, nn
+
+from pocketune.layers.frozen_conv import frozen_convolution
+from pocketune.layers.recorded import is_recorded
+from pocketune.layers.same_shape import same_shape
+from pocketune.layers.uint8 import Uint8
+
+LARGEST = 127
+"""Of the whole numbers: symmetric, so that zero is exact and needs no offset."""
+
+
+def round_to_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Round a kernel (out, ...) to `whole * scale`, with a scale for each output channel.
+
+    Returns:
+        int8 of the same shape, within +-127, and the scales (out,). The error of an element is at
+        most half a scale; rounding the result again changes nothing.
+
+    Example:
+        >>> whole, scale = round_to_int8(torch.tensor([[1.0, -0.5], [0.0, 0.0]]))
+        >>> whole.tolist(), scale.shape
+        ([[127, -64], [0, 0]], torch.Size([2]))
+    """
+    scale = weight.detach().flatten(1).abs().amax(1) / LARGEST
+    scale = torch.where(scale == 0, torch.ones_like(scale), scale)
+    whole = (weight.detach() / _along(scale, weight)).round().to(torch.int8)
+    return whole, scale
+
+
+def dequantize(whole: Tensor, scale: Tensor) -> Tensor:
+    """The kernel (out, ...) that int8 and the scales (out,) stand for, of the scales' type."""
+    return whole.to(scale.dtype) * _along(scale, whole)
+
+
+class QuantizedConv2d(nn.Conv2d):
+    """`nn.Conv2d` with a frozen kernel of int8 and a scale for each output channel.
+
+    The kernel exists in float32 while the layer computes, forward or backward, and no longer.
+    Activations are not rounded. A bias may be trained.
+
+    Kept for the backward pass: 0 bits an element, and the int8 kernel, which is there anyway.
+
+    The state dict holds `weight_int8` and `weight_scale` where `nn.Conv2d` has `weight`.
+    Padding is given in numbers and filled with zeros.
+    """
+
+    weight_int8: Tensor
+    weight_scale: Tensor
+    input_format: Uint8 | None = None
+    """In which the maps that come in fit, where the weights came with it."""
+
+    @classmethod
+    def from_convolution(cls, conv: nn.Conv2d) -> "QuantizedConv2d":
+        """Round the kernel of a convolution; its bias is taken over, the same object."""
+        layer = same_shape(cls, conv)
+        layer.register_parameter("weight", None)
+        whole, scale = round_to_int8(conv.weight)
+        layer.register_buffer("weight_int8", whole)
+        layer.register_buffer("weight_scale", scale)
+        return layer
+
+    def dequantize(self) -> Tensor:
+        """The kernel in float, as the layer computes with it."""
+        return dequantize(self.weight_int8, self.weight_scale)
+
+    def _conv_forward(
+        self,
+        input: Tensor,
+        weight: Tensor,  # noqa: ARG002 - it is None, as PyTorch's own forward passes it on
+        bias: Tensor | None,
+    ) -> Tensor:
+        if not is_recorded(input, bias):
+            y: Tensor = super()._conv_forward(input, self.dequantize(), bias)
+            return y
+        return frozen_convolution(
+            self, input, bias, dequantize, self.weight_int8, self.weight_scale
+        )
+
+
+def count_int8_weights(network: nn.Module) -> int:
+    """Weights that are stored in 8 bits: buffers, and so not among the parameters."""
+    layers = (m for m in network.modules() if isinstance(m, QuantizedConv2d))
+    return sum(layer.weight_int8.numel() for layer in layers)
+
+
+def _along(scale: Tensor, weight: Tensor) -> Tensor:
+    """The scales (out,) in a shape that goes with a kernel (out, ...)."""
+    return scale.view(-1, *(1,) * (weight.ndim - 1))

@@ -1,0 +1,1 @@
+"""Gradient filtering as a method."""

@@ -1,0 +1,138 @@
+"""Measure for which convolutions filtered gradients pay, on this machine."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from pocketune.errors import PocketuneError, check_positive
+from pocketune.filtering import check_filter
+from pocketune.methods.parts import convolution, refuse_adapted
+from pocketune.networks import Factory
+from pocketune.networks.autograd import gradients_on
+from pocketune.networks.shapes import input_shapes
+from pocketune.surgery import filter_convolution, in_float
+
+ROUNDS = 5
+"""Measurements of each variant, of which the fastest counts."""
+
+
+@dataclass(frozen=True)
+class FilterChoice:
+    """What one convolution costs with exact and with filtered gradients.
+
+    Attributes:
+        layer: path of the convolution.
+        exact_ms: milliseconds of its forward and backward pass.
+        filtered_ms: the same with filtered gradients.
+        exact_bytes: of the input that the backward pass keeps.
+        filtered_bytes: of what it keeps with filtered gradients.
+    """
+
+    layer: str
+    exact_ms: float
+    filtered_ms: float
+    exact_bytes: int
+    filtered_bytes: int
+
+    @property
+    def filtered(self) -> bool:
+        """Whether to filter: where it keeps less and takes no longer."""
+        return self.filtered_bytes < self.exact_bytes and self.filtered_ms <= self.exact_ms
+
+    def __str__(self) -> str:
+        verdict = "filtered" if self.filtered else "exact"
+        return (
+            f"{self.layer}: {verdict}, since filtering takes {self.filtered_ms:.2f} instead of "
+            f"{self.exact_ms:.2f} ms and keeps {self.filtered_bytes:,} instead of "
+            f"{self.exact_bytes:,} bytes"
+        )
+
+
+@gradients_on()
+def measure_filters(
+    network: nn.Module,
+    layers: Sequence[str],
+    *,
+    patch: int = 2,
+    alignment: str = "natural",
+    bits: int = 32,
+    batch: int = 8,
+    size: int = 224,
+) -> list[FilterChoice]:
+    """Time every layer's forward and backward pass, exact and filtered in turns.
+
+    Maps are random, of the type and on the device of the network.
+
+    Args:
+        network: what the layers are in, not adapted; it stays as it is.
+        layers: paths of convolutions, in a list.
+        patch: as of `FilteredConv2d`.
+        alignment: as of `FilteredConv2d`.
+        bits: as of `FilteredConv2d`.
+        batch: images of a step.
+        size: height and width of the images, in pixels.
+
+    Returns:
+        A choice for each layer that runs, in the order of `layers`.
+
+    Raises:
+        PocketuneError: if there is no such layer, or it cannot be filtered; if the network is
+            adapted already, or an argument is out of range.
+    """
+    refuse_adapted(network)
+    check_filter(patch, alignment, bits)
+    check_positive(batch=batch, size=size)
+    if isinstance(layers, str):
+        raise PocketuneError(f"layers={layers!r} must be a list of names; give [{layers!r}]")
+    for name in layers:
+        convolution(network, name)
+    network = in_float(network)
+    shapes = input_shapes(network, layers, (batch, 3, size, size))
+    factory = partial(filter_convolution, patch=patch, alignment=alignment, bits=bits)
+    return [
+        _measure(name, network.get_submodule(name), shapes[name], factory)
+        for name in layers
+        if name in shapes
+    ]
+
+
+def _measure(name: str, conv: nn.Module, shape: tuple[int, ...], factory: Factory) -> FilterChoice:
+    exact = copy.deepcopy(conv)
+    filtered = factory(copy.deepcopy(conv))
+    # maps lie channels last, as images do that come in as (N, H, W, 3)
+    like = next(exact.parameters())
+    x = torch.randn(shape, dtype=like.dtype, device=like.device)
+    x = x.contiguous(memory_format=torch.channels_last).requires_grad_()
+    g = torch.randn_like(exact(x))
+    times: tuple[list[float], list[float]] = ([], [])
+    for _ in range(ROUNDS):
+        for layer, measured in zip((exact, filtered), times, strict=True):
+            start = time.perf_counter()
+            trained = [p for p in layer.parameters() if p.requires_grad]
+            torch.autograd.grad(layer(x), [x, *trained], g)
+            if x.is_cuda:
+                torch.cuda.synchronize(x.device)
+            measured.append(1000 * (time.perf_counter() - start))
+    return FilterChoice(name, min(times[0]), min(times[1]), _kept(exact, x), _kept(filtered, x))
+
+
+def _kept(layer: nn.Module, x: Tensor) -> int:
+    """Bytes that a forward pass keeps for the backward pass, parameters left out."""
+    parameters = {parameter.data_ptr() for parameter in layer.parameters()}
+    kept: list[int] = []
+
+    def pack(tensor: Tensor) -> Tensor:
+        if tensor.data_ptr() not in parameters:
+            kept.append(tensor.nbytes)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        layer(x)
+    return sum(kept)

@@ -1,0 +1,175 @@
+"""Gradient filtering: the last convolutions trained by gradients averaged over patches."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from torch import nn
+
+from pocketune.errors import PocketuneError, check_positive
+from pocketune.filtering import check_filter
+from pocketune.methods.gradient_filter.choice import measure_filters
+from pocketune.methods.method import Method
+from pocketune.methods.parts import classifier, convolution
+from pocketune.methods.plan import Plan
+from pocketune.methods.registry import register_method
+from pocketune.networks import anatomy
+from pocketune.networks.anatomy.modules import is_convolution
+from pocketune.networks.copies import copy_network
+from pocketune.surgery import BRANCH, filter_convolution, parameters_under
+
+TRAINED, AUTO = "trained", "auto"
+
+
+_log = logging.getLogger(__name__)
+
+
+@register_method("gradfilter")
+@dataclass(frozen=True)
+class GradientFilter(Method):
+    """Train the last convolutions by gradients averaged over patches, and the classifier.
+
+    Efficient On-device Training via Gradient Filtering (Yang, Li and Marculescu, CVPR 2023). The
+    forward pass is exact; see `FilteredConv2d` for the backward pass. Batch norms stay frozen.
+    Consecutive layers hand their gradients on in patches where that is exact; the adapted
+    network's `filter_chains` has their names (`pocketune.surgery.chain_filters`).
+
+    In a sum with methods that train convolutions, `layers="trained"` filters those:
+    `TopBlocks(3) + GradientFilter(layers="trained")`. `"auto"` filters those for which this
+    machine's measurements (`measure_filters`) say that it pays. Both leave out squeeze-excite's,
+    whose maps have one pixel. They are settled when a network is adapted; its `method` has the
+    names of the layers. Why `"auto"` filters a layer or does not is logged.
+
+    Attributes:
+        patch: rows and columns of a patch of a convolution's output.
+        layers: how many convolutions, counted from the classifier, shortcuts' own left out; or
+            the names of some; or `"trained"` or `"auto"`.
+        alignment: `"natural"`, `"paper"` or `"reference"`: see `FilteredConv2d`.
+        bits: of what is kept of the inputs and of the averaged gradients, 8 or 32.
+        batch: images of a step, for the measurements of `"auto"`.
+        size: height and width of the images, for the measurements of `"auto"`.
+        chain: False has every layer's gradients made whole again, at the same values: for forward
+            hooks and reentrant checkpoints, which see a chain's maps as `PooledMap`s.
+    """
+
+    patch: int = 2
+    layers: int | str | tuple[str, ...] = 4
+    alignment: str = "natural"
+    bits: int = 32
+    batch: int = 8
+    size: int = 224
+    chain: bool = True
+
+    def __post_init__(self) -> None:
+        check_filter(self.patch, self.alignment, self.bits)
+        check_positive(batch=self.batch, size=self.size)
+        if not isinstance(self.chain, bool):
+            raise PocketuneError(f"chain={self.chain!r} must be True or False")
+        layers: Any = self.layers
+        if isinstance(layers, list):  # as JSON has it
+            layers = tuple(layers)
+            object.__setattr__(self, "layers", layers)
+        named = isinstance(layers, tuple) and all(isinstance(name, str) for name in layers)
+        counted = isinstance(layers, int) and not isinstance(layers, bool)
+        if not (named or counted or layers in (TRAINED, AUTO)):
+            raise PocketuneError(
+                f"layers={layers!r} must be a number, a list of names, 'trained' or 'auto'"
+            )
+
+    def plan(self, network: nn.Module) -> Plan:
+        """The classifier, and the filtered layers as far as they are known before `settle`.
+
+        Raises:
+            PocketuneError: if the network has not that many convolutions, or no such layer, or
+                the layer is no convolution that can be filtered.
+        """
+        names = self._names(network)
+        trained = set(classifier(network))
+        for name in names:
+            trained.update(f"{name}.{parameter}" for parameter in _parameters(network, name))
+        factory = partial(
+            filter_convolution, patch=self.patch, alignment=self.alignment, bits=self.bits
+        )
+        replaced = dict.fromkeys(names, factory)
+        return Plan(frozenset(trained), frozenset(), replaced=replaced, chained=self.chain)
+
+    def settle(self, network: nn.Module, plan: Plan) -> GradientFilter:
+        """Put names for `"trained"` and `"auto"`.
+
+        Raises:
+            PocketuneError: if no convolution is trained.
+        """
+        if self.layers not in (TRAINED, AUTO):
+            return self
+        adapted = copy_network(network)
+        plan.apply(adapted)
+        names = tuple(_trained_convolutions(adapted))
+        if not names:
+            raise PocketuneError(
+                "layers='trained' and 'auto' filter what other methods train, and no convolution "
+                "is trained: add a method, as in TopBlocks() + GradientFilter(layers='trained'), "
+                "or give a number of layers"
+            )
+        if self.layers == AUTO:
+            choices = measure_filters(
+                adapted,
+                names,
+                patch=self.patch,
+                alignment=self.alignment,
+                bits=self.bits,
+                batch=self.batch,
+                size=self.size,
+            )
+            for choice in choices:
+                _log.info("%s", choice)
+            names = tuple(choice.layer for choice in choices if choice.filtered)
+        return replace(self, layers=names)
+
+    def _names(self, network: nn.Module) -> tuple[str, ...]:
+        if isinstance(self.layers, tuple):
+            return self.layers
+        if isinstance(self.layers, str):
+            return ()
+        convolutions = [
+            layer.conv for layer in anatomy(network).layers if layer.role != "downsample"
+        ]
+        count = len(convolutions)
+        if not 1 <= self.layers <= count:
+            raise PocketuneError(
+                f"layers={self.layers} does not fit a network of {count} convolutions; give a "
+                f"whole number from 1 to {count}, or names"
+            )
+        return tuple(convolutions[-self.layers :])
+
+
+def _parameters(network: nn.Module, name: str) -> list[str]:
+    """Names of a convolution's own parameters.
+
+    Raises:
+        PocketuneError: if the network has no such layer, or it is no convolution.
+    """
+    if f".{BRANCH}." in name:  # another method is about to add it
+        return ["weight"]
+    return [parameter for parameter, _ in convolution(network, name).named_parameters()]
+
+
+def _trained_convolutions(network: nn.Module) -> list[str]:
+    """But for squeeze-excite's: on their maps of one pixel there is nothing to save."""
+    trained = {name for name, p in network.named_parameters() if p.requires_grad}
+    trained -= parameters_under(network, _squeeze_excites(network))
+    return [
+        name
+        for name, module in network.named_modules()
+        if is_convolution(module) and f"{name}.weight" in trained
+    ]
+
+
+def _squeeze_excites(network: nn.Module) -> list[str]:
+    try:
+        blocks = anatomy(network).blocks
+    except PocketuneError:  # no blocks are known
+        return []
+    return [block.squeeze_excite for block in blocks if block.squeeze_excite]

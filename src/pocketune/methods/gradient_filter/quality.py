@@ -1,0 +1,169 @@
+"""How good filtered gradients are: their signal-to-noise ratio, and why to expect it.
+
+Yang et al., CVPR 2023, section 4: the less of a kernel's energy is outside its sum over the taps,
+the less noise filtering adds to a gradient that passes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf, log10
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from pocketune.errors import PocketuneError
+from pocketune.methods.gradient_filter.method import GradientFilter
+from pocketune.methods.parts import refuse_adapted
+from pocketune.networks import Factory
+from pocketune.networks.anatomy.modules import is_convolution
+from pocketune.networks.autograd import gradients_on
+from pocketune.surgery import disable_inplace, in_float, swap, train_only
+
+
+@dataclass(frozen=True)
+class LayerSNR:
+    """Signal-to-noise ratios at one filtered convolution, in decibels.
+
+    `10 log10(|g|^2 / |g~ - g|^2)` with the exact gradient g and the filtered one g~, over all
+    images together; infinite where they are equal.
+
+    Attributes:
+        layer: path of the convolution.
+        arriving: of the gradient of its output.
+        passed_on: of the gradient of its input; None where nothing before it is trained.
+        kernel: of the gradient of its kernel.
+    """
+
+    layer: str
+    arriving: float
+    passed_on: float | None
+    kernel: float
+
+    def __str__(self) -> str:
+        passed_on = "" if self.passed_on is None else f", {self.passed_on:.1f} dB pass on"
+        return (
+            f"{self.layer}: {self.arriving:.1f} dB arrive{passed_on}; kernel {self.kernel:.1f} dB"
+        )
+
+
+class _Gradients(NamedTuple):
+    output: Tensor
+    input: Tensor | None
+    kernel: Tensor
+
+
+@gradients_on()
+def gradient_snr(
+    network: nn.Module, method: GradientFilter, images: Tensor, labels: Tensor
+) -> list[LayerSNR]:
+    """Compare the gradients of a network's loss with and without filtering, layer by layer.
+
+    Every norm uses its running statistics, and nothing is dropped out.
+
+    Args:
+        network: not adapted yet; it stays as it is.
+        method: which layers are filtered, and how; `layers` is a number or names.
+        images: (N, 3, H, W), normalized as the network expects.
+        labels: (N,), classes of the images.
+
+    Returns:
+        In the order in which the gradient passes the layers, from the classifier down.
+
+    Raises:
+        PocketuneError: if the method does not fit the network, or filters nothing that is known;
+            if the network is adapted already, or there are no images.
+    """
+    refuse_adapted(network)
+    if len(images) == 0 or len(labels) != len(images):
+        raise PocketuneError(
+            f"there are {len(images)} images and {len(labels)} labels; give a batch of images and "
+            "a label for each"
+        )
+    images, labels = (tensor.clone() for tensor in (images, labels))  # some record no gradients
+    factories = method.plan(network).replaced
+    if not factories:
+        raise PocketuneError(f"{method} names no layers; give their number, or their names")
+    layers = [name for name, _ in network.named_modules() if name in factories]
+    exact = _gradients(network, layers, {}, images, labels)
+    filtered = _gradients(network, layers, factories, images, labels)
+    return [_snr(name, exact[name], filtered[name]) for name in reversed(layers)]
+
+
+def _snr(layer: str, exact: _Gradients, filtered: _Gradients) -> LayerSNR:
+    passed_on = None
+    if exact.input is not None and filtered.input is not None:
+        passed_on = _decibels(exact.input, filtered.input)
+    return LayerSNR(
+        layer,
+        _decibels(exact.output, filtered.output),
+        passed_on,
+        _decibels(exact.kernel, filtered.kernel),
+    )
+
+
+def dc_energy(network: nn.Module) -> dict[str, float]:
+    """Share of each convolution's energy that is in the sums over its kernels' taps.
+
+    `sum of DC^2 / sum of |DFT|^2` over all pairs of channels, 1 for a 1x1 convolution; by
+    Parseval's theorem `sum (sum over taps of w)^2 / (taps * sum w^2)`. Table 5 of the paper.
+
+    Returns:
+        By path of the convolution, in the order of `network.named_modules()`.
+    """
+    return {
+        name: _dc_share(module.weight.detach())
+        for name, module in in_float(network).named_modules()
+        if is_convolution(module)
+    }
+
+
+def _dc_share(kernel: Tensor) -> float:
+    taps = kernel.shape[2] * kernel.shape[3]
+    total = kernel.square().sum().item() * taps
+    return kernel.sum((2, 3)).square().sum().item() / total if total else 1.0
+
+
+def _gradients(
+    network: nn.Module,
+    layers: list[str],
+    factories: Mapping[str, Factory],
+    images: Tensor,
+    labels: Tensor,
+) -> dict[str, _Gradients]:
+    network = in_float(network).eval()
+    disable_inplace(network)
+    swap(network, factories)
+    train_only(network, {f"{name}.weight" for name in layers})
+    outputs: dict[str, Tensor] = {}
+    inputs: dict[str, Tensor] = {}
+    for name in layers:
+
+        def record(_: nn.Module, arguments: tuple[Tensor], y: Tensor, name: str = name) -> None:
+            outputs[name] = y
+            if arguments[0].requires_grad:
+                inputs[name] = arguments[0]
+
+        network.get_submodule(name).register_forward_hook(record)
+    loss = functional.cross_entropy(network(images), labels)
+    wanted = {
+        **{("output", name): y for name, y in outputs.items()},
+        **{("input", name): x for name, x in inputs.items()},
+        **{("kernel", name): network.get_parameter(f"{name}.weight") for name in layers},
+    }
+    found = dict(zip(wanted, torch.autograd.grad(loss, list(wanted.values())), strict=True))
+    return {
+        name: _Gradients(found["output", name], found.get(("input", name)), found["kernel", name])
+        for name in layers
+    }
+
+
+def _decibels(exact: Tensor, filtered: Tensor) -> float:
+    signal = exact.double().square().sum().item()
+    noise = (filtered.double() - exact.double()).square().sum().item()
+    if noise == 0:
+        return inf
+    return 10 * log10(signal / noise) if signal else -inf

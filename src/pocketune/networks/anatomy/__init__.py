@@ -1,0 +1,1 @@
+"""Any network seen as stem, blocks, head and classifier."""

@@ -1,0 +1,144 @@
+"""Any network seen as stem, blocks, head and classifier, with every layer's role.
+
+Nothing here knows a network by name. Blocks are recognized by the convolutions in them, so the
+networks of timm and torchvision are understood as well as our own:
+
+* inverted residual: 1x1 expand (may be missing), depthwise k x k, 1x1 project
+* basic: two k x k convolutions
+* bottleneck: 1x1, k x k, 1x1
+
+What comes before the first block is the stem. Behind the last one, a convolution with a norm is
+the head ("feature fusion"), and every other layer with weights belongs to the classifier.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torch import nn
+
+from pocketune.errors import PocketuneError
+from pocketune.networks.anatomy.blocks import Block, Layer, make_layer, read_block
+from pocketune.networks.anatomy.modules import conv_layers, is_convolution, main_modules
+
+BLOCKLESS = (
+    "LastLayer, NormAndLast, BiasAndLast, FullFineTune and GradientFilter(layers=[names]) need no "
+    "blocks"
+)
+"""What is left for other networks."""
+
+CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+
+
+@dataclass(frozen=True)
+class Anatomy:
+    """A whole network; every string is a module path as in `named_modules()`.
+
+    `classifier` holds all that is trained as "the classifier", norms between its layers too; its
+    last layer gives the logits.
+    """
+
+    stem: tuple[Layer, ...]
+    blocks: tuple[Block, ...]
+    head: tuple[Layer, ...]
+    classifier: tuple[str, ...]
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """Every convolution with its role, stem to head."""
+        inside = tuple(layer for block in self.blocks for layer in block.layers)
+        return self.stem + inside + self.head
+
+
+def anatomy(network: nn.Module) -> Anatomy:
+    """Find stem, blocks, head and classifier of a convolutional classifier.
+
+    Modules must be registered in the order in which they run, as they are in all our networks
+    and in timm's and torchvision's.
+
+    Example:
+        >>> from pocketune.networks import anatomy, create_network
+        >>> body = anatomy(create_network("mobilenet_v2"))
+        >>> len(body.blocks), body.blocks[-1].layer("depthwise").conv, body.classifier
+        (17, 'features.17.conv.1.0', ('classifier.1',))
+
+    Raises:
+        PocketuneError: naming the block that is built in no way known here.
+    """
+    blocks = tuple(_blocks(network))
+    if not blocks:
+        kind = type(network).__name__
+        raise PocketuneError(
+            f"{kind} has no inverted residual, basic or bottleneck block; {BLOCKLESS}"
+        )
+    _refuse_unknown_blocks(network, blocks)
+    before, after = _around(network, blocks)
+    head = [layer for layer in conv_layers(after) if layer.norm is not None]
+    classifier = _classifier(after, {path for layer in head for path in (layer.path, layer.norm)})
+    if not classifier:
+        raise PocketuneError(f"{type(network).__name__} has no classifier behind its last block")
+    return Anatomy(
+        stem=tuple(make_layer("stem", layer) for layer in conv_layers(before)),
+        blocks=blocks,
+        head=tuple(make_layer("head", layer) for layer in head),
+        classifier=classifier,
+    )
+
+
+def _blocks(network: nn.Module) -> Iterator[Block]:
+    """Outermost modules built like a block; containers are not blocks but what holds them."""
+    inside: Block | None = None
+    for path, module in main_modules(network):
+        if module is network or isinstance(module, CONTAINERS) or _within(path, inside):
+            continue
+        if block := read_block(path, module):
+            inside = block
+            yield block
+
+
+def _around(
+    network: nn.Module, blocks: tuple[Block, ...]
+) -> tuple[list[tuple[str, nn.Module]], list[tuple[str, nn.Module]]]:
+    """Modules registered before the first block, and behind the last one."""
+    modules = list(main_modules(network))
+    paths = [path for path, _ in modules]
+    first = paths.index(blocks[0].name)
+    last = max(place for place, path in enumerate(paths) if _within(path, blocks[-1]))
+    return modules[:first], modules[last + 1 :]
+
+
+def _refuse_unknown_blocks(network: nn.Module, blocks: tuple[Block, ...]) -> None:
+    """Every convolution is in a block, or alone before the first or behind the last one."""
+    known = {block.name for block in blocks}
+    before, after = _around(network, blocks)
+    outside = {path for path, _ in before + after}
+    for path, module in main_modules(network):
+        if any(_within(path, block) for block in blocks):
+            continue
+        holds_blocks = any(name.startswith(f"{path}.") for name in known) or path == ""
+        several = sum(is_convolution(part) for _, part in main_modules(module)) > 1
+        lost = is_convolution(module) and path not in outside
+        if lost or (several and not holds_blocks and not isinstance(module, CONTAINERS)):
+            raise PocketuneError(
+                f"the block {path!r} of {type(network).__name__} is not understood: it is no "
+                f"inverted residual, basic or bottleneck block; {BLOCKLESS}"
+            )
+
+
+def _within(path: str, block: Block | None) -> bool:
+    return block is not None and f"{path}.".startswith(f"{block.name}.")
+
+
+def _classifier(after: list[tuple[str, nn.Module]], head: set[str | None]) -> tuple[str, ...]:
+    """Paths from the first to the last layer with weights of what has parameters."""
+    rest = [(path, module) for path, module in after if path not in head]
+    places = [place for place, (_, module) in enumerate(rest) if _weighs(module)]
+    between = rest[min(places, default=0) : max(places, default=-1) + 1]
+    return tuple(path for path, module in between if _weighs(module) or _has_own(module))
+
+
+def _has_own(module: nn.Module) -> bool:
+    return next(module.parameters(recurse=False), None) is not None
+
+
+def _weighs(module: nn.Module) -> bool:
+    return isinstance(module, nn.Linear) or is_convolution(module)

@@ -1,0 +1,152 @@
+"""Recognizing one block by the convolutions in it."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+
+from torch import nn
+
+from pocketune.networks.anatomy.modules import (
+    ConvLayer,
+    conv_layers,
+    is_convolution,
+    is_depthwise,
+    is_norm,
+    is_pointwise,
+    is_spatial,
+    main_modules,
+)
+
+PATTERNS = (  # kind, then role and test of each convolution in the order in which they run
+    (
+        "inverted_residual",
+        (("expand", is_pointwise), ("depthwise", is_depthwise), ("project", is_pointwise)),
+    ),
+    ("inverted_residual", (("depthwise", is_depthwise), ("project", is_pointwise))),
+    ("basic", (("conv1", is_spatial), ("conv2", is_spatial))),
+    ("bottleneck", (("conv1", is_pointwise), ("conv2", is_spatial), ("conv3", is_pointwise))),
+)
+SHORTCUTS = ("downsample", "shortcut")
+RESIDUAL_FLAGS = ("use_res_connect", "has_skip")  # torchvision's and ours; timm's
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A convolution with the norm and the activation that follow it, by module path.
+
+    Attributes:
+        role: `stem`, `expand`, `depthwise`, `project`, `conv1`, `conv2`, `conv3`,
+            `downsample` or `head`.
+        conv: path of the convolution.
+        norm: path of its norm, if it has one.
+        activation: path of its activation, if it has one. In basic and bottleneck blocks the
+            last convolution's comes after the shortcut was added, and several layers may share
+            one module (torchvision's `relu`).
+    """
+
+    role: str
+    conv: str
+    norm: str | None
+    activation: str | None
+
+
+@dataclass(frozen=True)
+class Block:
+    """One block of a network.
+
+    Attributes:
+        name: path of the block's module.
+        kind: `inverted_residual`, `basic` or `bottleneck`.
+        layers: in the order in which they run; `downsample`, the shortcut's own, comes last.
+        squeeze_excite: path of the squeeze-excite module, if there is one.
+        residual: whether the input, or what `downsample` makes of it, is added to the output.
+    """
+
+    name: str
+    kind: str
+    layers: tuple[Layer, ...]
+    squeeze_excite: str | None
+    residual: bool
+
+    def layer(self, role: str) -> Layer | None:
+        """The layer of that role, or None where the block has none."""
+        return next((layer for layer in self.layers if layer.role == role), None)
+
+
+def make_layer(role: str, found: ConvLayer) -> Layer:
+    """Give a convolution its role."""
+    return Layer(role, found.path, found.norm, found.activation)
+
+
+def read_block(name: str, module: nn.Module) -> Block | None:
+    """The block that `module`, at path `name`, is; None if it is not built like one."""
+    squeeze_excite = _squeeze_excite(name, module)
+    found = conv_layers(
+        (path, part)
+        for path, part in main_modules(module, prefix=name)
+        if squeeze_excite is None or not f"{path}.".startswith(f"{squeeze_excite}.")
+    )
+    shortcut = [layer for layer in found if _in_shortcut(layer.path, name)]
+    main = [layer for layer in found if layer not in shortcut]
+    match = _match(main)
+    if match is None or len(shortcut) > 1:
+        return None
+    kind, roles = match
+    if kind != "inverted_residual":
+        _share_activation(main)
+    layers = [make_layer(role, layer) for role, layer in zip(roles, main, strict=True)]
+    layers += [make_layer("downsample", layer) for layer in shortcut]
+    return Block(name, kind, tuple(layers), squeeze_excite, _residual(kind, module, main))
+
+
+def _match(main: list[ConvLayer]) -> tuple[str, tuple[str, ...]] | None:
+    """Kind and roles of a chain of convolutions."""
+    if any(left.conv.out_channels != right.conv.in_channels for left, right in pairwise(main)):
+        return None
+    for kind, pattern in PATTERNS:
+        if len(pattern) == len(main) and all(
+            test(layer.conv) for (_, test), layer in zip(pattern, main, strict=True)
+        ):
+            return kind, tuple(role for role, _ in pattern)
+    return None
+
+
+def _in_shortcut(path: str, block: str) -> bool:
+    return path.removeprefix(f"{block}.").split(".")[0] in SHORTCUTS
+
+
+def _share_activation(main: list[ConvLayer]) -> None:
+    """One activation module in a residual block of ResNets serves all its convolutions."""
+    activations = {layer.activation for layer in main} - {None}
+    if len(activations) == 1:
+        for layer in main:
+            (layer.activation,) = activations
+
+
+def _residual(kind: str, module: nn.Module, main: list[ConvLayer]) -> bool:
+    for flag in RESIDUAL_FLAGS:
+        if isinstance(value := getattr(module, flag, None), bool):
+            return value
+    same_size = prod(stride for layer in main for stride in layer.conv.stride) == 1
+    same_channels = main[0].conv.in_channels == main[-1].conv.out_channels
+    return kind != "inverted_residual" or (same_size and same_channels)
+
+
+def _squeeze_excite(name: str, block: nn.Module) -> str | None:
+    """Path of the outermost module made of two 1x1 layers, C -> squeezed -> C, and no norm."""
+    for path, module in main_modules(block, prefix=name):
+        if module is block or any(is_norm(part) for part in module.modules()):
+            continue
+        sizes = [_sizes(part) for part in module.modules() if _sizes(part)]
+        if len(sizes) == 2 and sizes[0] == sizes[1][::-1]:
+            return str(path)
+    return None
+
+
+def _sizes(module: nn.Module) -> tuple[int, ...]:
+    """Inputs and outputs of a dense 1x1 or linear layer, () for every other module."""
+    if isinstance(module, nn.Linear):
+        return module.in_features, module.out_features
+    if is_convolution(module) and is_pointwise(module):
+        return module.in_channels, module.out_channels
+    return ()

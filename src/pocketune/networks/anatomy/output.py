@@ -1,0 +1,118 @@
+"""Which layer makes a network's class scores, as a forward pass shows."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+from torch.utils._pytree import tree_leaves
+
+from pocketune.errors import PocketuneError
+from pocketune.networks.anatomy.anatomy import anatomy
+from pocketune.networks.anatomy.modules import is_convolution
+from pocketune.networks.autograd import gradients_on
+from pocketune.networks.copies import copy_network
+
+SIZES = (64, 224, 32, 28, 96, 128, 160, 192, 256, 299, 384)
+"""Sides of the images that are tried, in pixels; a network may take one alone."""
+
+
+def classifier_layers(network: nn.Module) -> tuple[str, ...]:
+    """Paths of all that is trained as "the classifier"; the last one gives the class scores.
+
+    As `anatomy` has it; of a network whose blocks it does not know, the output layer alone.
+
+    Raises:
+        PocketuneError: if a network without such blocks has no one output layer either.
+    """
+    try:
+        return anatomy(network).classifier
+    except PocketuneError:
+        return (output_layer(network),)
+
+
+def output_layer(network: nn.Module, size: int | None = None) -> str:
+    """Path of the linear layer or convolution that makes the class scores.
+
+    The network runs once, for shapes alone, and its output is followed back to the layer. Where
+    it cannot run so, the layer is the last one that `anatomy` knows.
+
+    Args:
+        network: it stays as it is.
+        size: side of its images in pixels; usual ones are tried where it is None.
+
+    Raises:
+        PocketuneError: if there is no such layer, or more than one.
+    """
+    found = _last_layers(network, SIZES if size is None else (size,))
+    if found is None:
+        return _registered_last(network)
+    if len(found) != 1:
+        made = f"by {' and '.join(found)} together" if found else "by no linear layer"
+        raise PocketuneError(
+            f"the class scores of {type(network).__name__} are made {made}; let one linear layer "
+            "make them"
+        )
+    return found[0]
+
+
+def _registered_last(network: nn.Module) -> str:
+    try:
+        return anatomy(network).classifier[-1]
+    except PocketuneError as error:
+        raise PocketuneError(
+            f"{error}, but its output layer cannot be found: it takes no images of usual sizes"
+        ) from error
+
+
+@gradients_on()
+def _last_layers(network: nn.Module, sizes: tuple[int, ...]) -> list[str] | None:
+    """Layers with nothing else of their kind between them and the output, in order."""
+    if any(is_lazy(tensor) for tensor in (*network.parameters(), *network.buffers())):
+        return None
+    probe = copy_network(network).to("meta").eval()
+    made: dict[Any, str] = {}
+    names = [name for name, module in probe.named_modules() if _weighs(module)]
+    for name in names:
+
+        def note(_: nn.Module, __: Any, output: Any, name: str = name) -> None:
+            if isinstance(output, Tensor) and output.grad_fn is not None:
+                made[output.grad_fn] = name
+
+        probe.get_submodule(name).register_forward_hook(note)
+    for output in _outputs(probe, sizes):
+        reached = set(_nearest(output, made))
+        return [name for name in names if name in reached]
+    return None
+
+
+def _weighs(module: nn.Module) -> bool:
+    return isinstance(module, nn.Linear) or is_convolution(module)
+
+
+def _outputs(probe: nn.Module, sizes: tuple[int, ...]) -> Iterator[Any]:
+    """What the network makes of images of the sizes that it takes."""
+    # what is frozen may be built for gradients to end there
+    frozen = not any(parameter.requires_grad for parameter in probe.parameters())
+    channels = next((m.in_channels for m in probe.modules() if is_convolution(m)), 3)
+    for size in sizes:
+        images = torch.empty(2, channels, size, size, device="meta", requires_grad=frozen)
+        try:
+            yield probe(images)
+        except Exception:  # the network's own code may raise anything
+            continue
+
+
+def _nearest(output: Any, made: dict[Any, str]) -> Iterator[str]:
+    """Names of the layers that are met first on the ways back from the output."""
+    stack = [t.grad_fn for t in tree_leaves(output) if isinstance(t, Tensor) and t.grad_fn]
+    seen = set(stack)
+    while stack:
+        node = stack.pop()
+        if node in made:
+            yield made[node]
+            continue
+        new = {source for source, _ in node.next_functions if source} - seen
+        seen |= new
+        stack.extend(new)

@@ -1,0 +1,1 @@
+"""The architectures, one file each; importing one registers it."""

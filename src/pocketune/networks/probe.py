@@ -1,0 +1,42 @@
+"""Watching what goes into modules while a network predicts."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+
+def watch_inputs(
+    network: nn.Module,
+    batches: Iterable[Tensor],
+    watchers: Mapping[nn.Module, Callable[[Tensor], None]],
+) -> int:
+    """Run a network as it predicts, and show each watched module's input to its watcher.
+
+    Args:
+        network: left as it is, its training mode included.
+        batches: normalized images (N, 3, H, W).
+        watchers: by the module, what takes its first input.
+
+    Returns:
+        How many images there were.
+    """
+
+    def show(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        watchers[module](inputs[0])
+
+    hooks = [module.register_forward_pre_hook(show) for module in watchers]
+    modes = {module: module.training for module in network.modules()}
+    network.eval()
+    seen = 0
+    try:
+        with torch.no_grad():
+            for batch in batches:
+                network(batch)
+                seen += len(batch)
+    finally:
+        for module, training in modes.items():
+            module.training = training
+        for hook in hooks:
+            hook.remove()
+    return seen

@@ -1,0 +1,1 @@
+"""The losses of tasks in PyTorch."""

@@ -1,0 +1,120 @@
+"""What a convention charges for a layer: a rule for each class of layers.
+
+To make a new layer known to a convention, decorate a function with the convention's rules:
+
+    from pocketune.accounting.conventions import tinytl
+
+    @tinytl.RULES.rule(MyConv)
+    def _my_conv(call: Call, masks: bool) -> Memory:
+        return Memory(saved=..., temporary=...)
+
+A layer that costs what another one costs needs no rule, in any convention:
+
+    counts_as(MyReLU, nn.ReLU)
+
+A rule says what the module itself does: the modules that it calls are charged by their own rules.
+A module that calls others and has no parameters of its own needs no rule (its additions and the
+like are then free); every other module needs one. Subclasses inherit rules.
+"""
+
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Iterator
+from typing import Generic, ParamSpec, TypeVar
+
+from torch import nn
+
+from pocketune.errors import PocketuneError
+from pocketune.layers import (
+    FrozenBatchNorm2d,
+    MaskedReLU,
+    MaskedReLU6,
+    SignedHardswish,
+    SignedReLU,
+    SignedReLU6,
+)
+from pocketune.papers.trace import Call
+
+P = ParamSpec("P")  # a call, and what else the convention gives its rules
+Cost = TypeVar("Cost")
+
+_ALIASES: dict[type[nn.Module], type[nn.Module]] = {}
+
+
+def counts_as(layer: type[nn.Module], other: type[nn.Module]) -> None:
+    """Let every convention treat `layer` as `other`, unless it has a rule for `layer` itself."""
+    _ALIASES[layer] = other
+
+
+class Rules(Generic[P, Cost]):
+    """The rules of one convention by class of layer.
+
+    Args:
+        convention: its name, for messages.
+        base: the rules that hold where these say nothing.
+    """
+
+    def __init__(self, convention: str, base: "Rules[P, Cost] | None" = None) -> None:
+        self.convention = convention
+        inherited = base._rules.maps if base else []
+        self._rules: ChainMap[type[nn.Module], Callable[P, Cost]] = ChainMap({}, *inherited)
+
+    def rule(self, *layers: type[nn.Module]) -> Callable[[Callable[P, Cost]], Callable[P, Cost]]:
+        """Decorator: the function is the rule for these classes and their subclasses."""
+
+        def register(rule: Callable[P, Cost]) -> Callable[P, Cost]:
+            self._rules.update(dict.fromkeys(layers, rule))
+            return rule
+
+        return register
+
+    def of(self, calls: Iterable[Call]) -> Iterator[tuple[Call, Callable[P, Cost]]]:
+        """Each call with its rule; calls of what only calls others are left out.
+
+        Raises:
+            PocketuneError: as `find`.
+        """
+        found = ((call, self.find(call)) for call in calls)
+        return ((call, rule) for call, rule in found if rule is not None)
+
+    def find(self, call: Call) -> Callable[P, Cost] | None:
+        """The rule for a call; None for a module that only calls others.
+
+        Raises:
+            PocketuneError: naming the layer that has no rule and needs one.
+        """
+        found = self._find(call.kind)
+        parameters = next(call.module.parameters(recurse=False), None)
+        if found is None and (call.is_leaf or parameters is not None):
+            raise PocketuneError(
+                f"the convention {self.convention} has no rule for {type(call.module).__name__} "
+                f"at {call.path or 'the root'}; register one with its rules"
+            )
+        return found
+
+    def _find(self, layer: type[nn.Module]) -> Callable[P, Cost] | None:
+        for kind in layer.__mro__:
+            if kind in self._rules:
+                return self._rules[kind]
+            if kind in _ALIASES:
+                return self._find(_ALIASES[kind])
+        return None
+
+
+# What computes next to nothing and keeps nothing.
+for _passive in (
+    nn.Dropout,
+    nn.Dropout2d,
+    nn.Flatten,
+    nn.AvgPool2d,
+    nn.AdaptiveAvgPool2d,
+    nn.MaxPool2d,
+    nn.AdaptiveMaxPool2d,
+    nn.Upsample,
+):
+    counts_as(_passive, nn.Identity)
+counts_as(nn.LeakyReLU, nn.ReLU)
+counts_as(FrozenBatchNorm2d, nn.BatchNorm2d)
+counts_as(MaskedReLU, nn.ReLU)
+counts_as(MaskedReLU6, nn.ReLU6)
+for _signed in (SignedReLU, SignedReLU6, SignedHardswish):
+    counts_as(_signed, nn.ReLU)

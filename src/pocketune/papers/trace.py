@@ -1,0 +1,262 @@
+"""See an adapted network as the calls that one forward pass makes to its modules.
+
+The network itself runs, on one sample of the meta device: shapes are computed, numbers are not.
+Whatever a method has replaced or added is therefore seen as it will run.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.parameter import is_lazy
+from torch.utils._pytree import tree_leaves
+
+from pocketune.errors import PocketuneError
+from pocketune.filtering import PooledActivation
+from pocketune.layers.quantized_conv import count_int8_weights
+from pocketune.networks import Anatomy, anatomy
+from pocketune.networks.architectures.squeeze_excite import SqueezeExcite
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of one module, for one sample (shapes have a leading 1).
+
+    A module that serves twice is called twice, and a side branch's modules are called inside its
+    block, after the block's own.
+
+    Attributes:
+        path: name of the module, as in `network.named_modules()`.
+        module: the module itself.
+        kind: the class whose rules hold for it: its own, but `SqueezeExcite` for whatever does
+            that in a block, `nn.Identity` for an empty `nn.Sequential`, and what a
+            `PooledActivation` holds.
+        inputs: shapes of the tensors that it was given.
+        outputs: shapes of the tensors that it returned.
+        block: path of the block in which it runs, the block itself included; None outside.
+        shortcut: shape of that block's input where the block adds it, as it is, to its output;
+            it is held in memory until then.
+        in_branch: whether it is a block's side branch or belongs to one.
+        trained: names of the module's own parameters that are trained.
+        gradient_in: whether an input needs a gradient, so that the module must compute one.
+        gradient_out: whether an output needs a gradient.
+        is_leaf: whether it called no other module.
+    """
+
+    path: str
+    module: nn.Module
+    kind: type[nn.Module]
+    inputs: tuple[Shape, ...]
+    outputs: tuple[Shape, ...]
+    block: str | None
+    shortcut: Shape | None
+    in_branch: bool
+    trained: frozenset[str]
+    gradient_in: bool
+    gradient_out: bool
+    is_leaf: bool
+
+    @property
+    def input(self) -> Shape:
+        """Shape of the first input."""
+        return self.inputs[0]
+
+    @property
+    def output(self) -> Shape:
+        """Shape of the first output."""
+        return self.outputs[0]
+
+    @property
+    def weight_trained(self) -> bool:
+        """Whether the weight of a convolution or linear layer, or a norm's scale, is trained."""
+        return "weight" in self.trained
+
+    @property
+    def bias_trained(self) -> bool:
+        """Whether the bias of a convolution or linear layer, or a norm's shift, is trained."""
+        return "bias" in self.trained
+
+
+@dataclass(frozen=True)
+class Walk:
+    """What one forward pass of one sample does.
+
+    Attributes:
+        network: the network that ran.
+        calls: in the order in which they ended, so that a module comes after those it called.
+        anatomy: stem, blocks, head and classifier; None for a network built in no known way.
+    """
+
+    network: nn.Module
+    calls: tuple[Call, ...]
+    anatomy: Anatomy | None
+
+    @property
+    def classifier(self) -> tuple[str, ...]:
+        """Paths of the classifier's layers: the last linear one where there is no anatomy."""
+        if self.anatomy is not None:
+            return self.anatomy.classifier
+        linear = [call.path for call in self.calls if isinstance(call.module, nn.Linear)]
+        return tuple(linear[-1:])
+
+    def count_parameters(self, *, trained: bool) -> int:
+        """Parameters that are trained, or that are not, weights in 8 bits among them."""
+        count = sum(p.numel() for p in self.network.parameters() if p.requires_grad is trained)
+        return count if trained else count + count_int8_weights(self.network)
+
+
+def walk(
+    network: nn.Module, shape: tuple[int, ...] = (3, 224, 224), *, input_gradient: bool = False
+) -> Walk:
+    """Run `network` on one sample of the meta device; it stays as it is.
+
+    Args:
+        network: adapted, or any other module that takes one tensor. `requires_grad` tells what
+            is trained.
+        shape: of the sample, without the batch.
+        input_gradient: the sample needs a gradient too, as what enters a block of a network.
+
+    Raises:
+        PocketuneError: if the network has lazy modules, if it cannot take such a sample, or if
+            it decides by the values of a tensor.
+    """
+    lazy = [name for name, p in network.named_parameters() if is_lazy(p)]
+    if lazy:
+        raise PocketuneError(
+            f"parameter {lazy[0]} has no shape yet; run the network once so that its lazy modules "
+            "are made"
+        )
+    parts = _anatomy(network)
+    recorder = _Recorder(parts)
+    with ExitStack() as stack:
+        stack.enter_context(_evaluation(network))
+        stack.enter_context(recorder.watching(network))
+        stack.enter_context(torch.enable_grad())
+        stack.enter_context(torch.device("meta"))
+        try:
+            sample = torch.empty(1, *shape, requires_grad=input_gradient)
+            functional_call(network, _on_meta(network), (sample,))
+        except (RuntimeError, NotImplementedError, ValueError, TypeError) as error:
+            raise PocketuneError(
+                f"{type(network).__name__} cannot be followed with a sample of shape {shape}: "
+                f"{str(error).splitlines()[0]}"
+            ) from error
+    return Walk(network, tuple(recorder.calls), parts)
+
+
+@dataclass
+class _Frame:
+    """A module that has been called and has not returned."""
+
+    path: str
+    inputs: list[Tensor]
+    gradient_in: bool  # seen before an activation in place can change it
+    calls: int = 0
+
+
+@dataclass
+class _Recorder:
+    """Keeps a stack of running modules, and the calls that have ended."""
+
+    anatomy: Anatomy | None
+    calls: list[Call] = field(default_factory=list)
+    stack: list[_Frame] = field(default_factory=list)
+    branches: tuple[str, ...] = ()
+
+    @contextmanager
+    def watching(self, network: nn.Module) -> Iterator[None]:
+        """Hook into every module for a while."""
+        modules = dict(network.named_modules())
+        self.branches = tuple(p for p, m in modules.items() if getattr(m, "is_side_branch", False))
+        with ExitStack() as hooks:
+            for path, module in modules.items():
+                enter, leave = self._enter(path), self._leave
+                hooks.callback(module.register_forward_pre_hook(enter, with_kwargs=True).remove)
+                hooks.callback(module.register_forward_hook(leave).remove)
+            yield
+
+    def _enter(self, path: str) -> Any:
+        def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            inputs = _tensors((args, kwargs))
+            if self.stack:
+                self.stack[-1].calls += 1
+            self.stack.append(_Frame(path, inputs, any(t.requires_grad for t in inputs)))
+
+        return hook
+
+    def _leave(self, module: nn.Module, _: Any, output: Any) -> None:
+        block, shortcut = self._block()
+        frame = self.stack.pop()
+        outputs = _tensors(output)
+        self.calls.append(
+            Call(
+                path=frame.path,
+                module=module,
+                kind=self._kind(frame.path, module),
+                inputs=tuple(tuple(t.shape) for t in frame.inputs),
+                outputs=tuple(tuple(t.shape) for t in outputs),
+                block=block,
+                shortcut=shortcut,
+                in_branch=any(f"{frame.path}.".startswith(f"{b}.") for b in self.branches),
+                trained=frozenset(
+                    name for name, p in module.named_parameters(recurse=False) if p.requires_grad
+                ),
+                gradient_in=frame.gradient_in,
+                gradient_out=any(t.requires_grad for t in outputs),
+                is_leaf=frame.calls == 0,
+            )
+        )
+
+    def _kind(self, path: str, module: nn.Module) -> type[nn.Module]:
+        blocks = self.anatomy.blocks if self.anatomy else ()
+        if any(block.squeeze_excite == path for block in blocks):
+            return SqueezeExcite
+        if isinstance(module, PooledActivation):
+            return type(module.activation)
+        empty = isinstance(module, nn.Sequential) and not len(module)
+        return nn.Identity if empty else type(module)
+
+    def _block(self) -> tuple[str | None, Shape | None]:
+        """Path of the running block, and the shape that it holds for its shortcut."""
+        blocks = {b.name: b for b in self.anatomy.blocks} if self.anatomy else {}
+        frame = next((f for f in self.stack if f.path in blocks), None)
+        if frame is None:
+            return None, None
+        block = blocks[frame.path]
+        identity = block.residual and block.layer("downsample") is None
+        return frame.path, tuple(frame.inputs[0].shape) if identity else None
+
+
+def _tensors(values: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
+
+
+def _on_meta(network: nn.Module) -> dict[str, Tensor]:
+    """Shapes of all parameters and buffers, and whether they are trained."""
+    tensors = [*network.named_parameters(), *network.named_buffers()]
+    return {name: t.detach().to("meta").requires_grad_(t.requires_grad) for name, t in tensors}
+
+
+def _anatomy(network: nn.Module) -> Anatomy | None:
+    try:
+        return anatomy(network)
+    except PocketuneError:  # no blocks are known then, and nothing is said of them
+        return None
+
+
+@contextmanager
+def _evaluation(network: nn.Module) -> Iterator[None]:
+    """Evaluate for a while: a batch norm in training refuses one sample with one pixel."""
+    modes = [(module, module.training) for module in network.modules()]
+    network.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training

@@ -1,0 +1,190 @@
+"""Hidden channels: those inside a block, which nothing outside it sees, and so may be removed.
+
+In an inverted residual they run from the expansion through the depthwise convolution and
+squeeze-excite to the projection; in basic and bottleneck blocks from one convolution to the next.
+A first block without an expansion takes its hidden channels from the stem.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import chain, pairwise
+
+import torch
+from torch import Tensor, nn
+
+from pocketune.errors import PocketuneError
+from pocketune.layers import QuantizedConv2d
+from pocketune.networks.anatomy.anatomy import anatomy
+from pocketune.networks.anatomy.blocks import Block, Layer
+from pocketune.networks.anatomy.modules import is_convolution
+
+FEWEST = 2
+"""A depthwise convolution of one channel could not be told from a dense one."""
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """One set of hidden channels and the layers that carry it.
+
+    Attributes:
+        block: path of the block.
+        producer: the layer whose outputs they are.
+        depthwise: the layer that works on them one by one, if there is one.
+        squeeze_excite: path of the module that scales them, if there is one.
+        consumer: the layer that reads them, and the only one that does.
+    """
+
+    block: str
+    producer: Layer
+    depthwise: Layer | None
+    squeeze_excite: str | None
+    consumer: Layer
+
+    def count(self, network: nn.Module) -> int:
+        """How many channels they are."""
+        conv = network.get_submodule(self.consumer.conv)
+        assert is_convolution(conv)
+        return conv.in_channels
+
+
+def hidden_channels(network: nn.Module, block: str) -> tuple[Hidden, ...]:
+    """The sets of hidden channels of the block at path `block`, first to last.
+
+    Raises:
+        PocketuneError: if there is no such block, or its channels cannot be removed: they are
+            seen outside it, or a convolution is grouped or used twice.
+    """
+    body = anatomy(network)
+    found = next((known for known in body.blocks if known.name == block), None)
+    if found is None:
+        names = ", ".join(known.name for known in body.blocks)
+        raise PocketuneError(f"there is no block {block!r}; the network has {names}")
+    if found.kind == "inverted_residual":
+        stem = body.stem if found is body.blocks[0] else ()
+        sets: tuple[Hidden, ...] = (_inverted_residual(found, stem),)
+    else:
+        main = [layer for layer in found.layers if layer.role != "downsample"]
+        sets = tuple(Hidden(block, left, None, None, right) for left, right in pairwise(main))
+    for hidden in sets:
+        _check(network, hidden)
+    return sets
+
+
+def keep_channels(network: nn.Module, hidden: Hidden, keep: Tensor) -> None:
+    """Remove all of the hidden channels but those of the indices `keep`, in place."""
+    count = hidden.count(network)
+    for layer in (hidden.producer, hidden.depthwise):
+        if layer is not None:
+            _cut(network.get_submodule(layer.conv), 0, keep)
+            for path in (layer.norm, layer.activation):
+                if path is not None:
+                    _cut_vectors(network.get_submodule(path), count, keep)
+    if hidden.squeeze_excite is not None:
+        squeeze, excite = _weighted(network.get_submodule(hidden.squeeze_excite))
+        _cut(squeeze, 1, keep)
+        _cut(excite, 0, keep)
+    _cut(network.get_submodule(hidden.consumer.conv), 1, keep)
+
+
+def narrow(network: nn.Module, channels: Mapping[str, int]) -> None:
+    """Leave so many hidden channels in each block named, the first ones, in place.
+
+    Raises:
+        PocketuneError: if a block is not there, cannot be narrowed or has not that many.
+    """
+    for block, fewer in channels.items():
+        for hidden in hidden_channels(network, block):
+            count = hidden.count(network)
+            if not FEWEST <= fewer <= count:
+                raise PocketuneError(
+                    f"block {block} has {count} hidden channels and cannot be left with {fewer}; "
+                    f"give {FEWEST} to {count}"
+                )
+            keep_channels(network, hidden, torch.arange(fewer))
+
+
+def _inverted_residual(block: Block, stem: tuple[Layer, ...]) -> Hidden:
+    expand, depthwise = block.layer("expand"), block.layer("depthwise")
+    project = block.layer("project")
+    assert depthwise is not None
+    assert project is not None
+    if expand is None and (block.residual or not stem):
+        where = "its own shortcut" if block.residual else "the block before"
+        raise PocketuneError(
+            f"block {block.name} cannot be pruned: it has no expansion, and its channels are "
+            f"shared with {where}; leave it out"
+        )
+    return Hidden(block.name, expand or stem[-1], depthwise, block.squeeze_excite, project)
+
+
+def _check(network: nn.Module, hidden: Hidden) -> None:
+    """Channels can be removed from dense convolutions with batch norms, each used once."""
+    names = Counter(id(module) for _, module in network.named_modules(remove_duplicate=False))
+    layers = [hidden.producer, hidden.consumer, *filter(None, (hidden.depthwise,))]
+    for path in chain.from_iterable((layer.conv, layer.norm) for layer in layers):
+        module = None if path is None else network.get_submodule(path)
+        if names[id(module)] > 1:
+            raise _refusal(hidden, f"its layer {path} is shared with another place")
+        if isinstance(module, nn.GroupNorm):
+            raise _refusal(hidden, f"its norm {path} works on groups of channels")
+    if tied := _tied(network, hidden):
+        raise _refusal(hidden, f"its {tied} is shared with another place")
+    for layer in (hidden.producer, hidden.consumer):
+        conv = network.get_submodule(layer.conv)
+        if isinstance(conv, QuantizedConv2d):
+            raise _refusal(hidden, f"its convolution {layer.conv} is stored in 8 bits")
+        if is_convolution(conv) and conv.groups > 1:
+            raise _refusal(hidden, f"its convolution {layer.conv} is grouped")
+
+
+def _tied(network: nn.Module, hidden: Hidden) -> str | None:
+    """The first parameter over the hidden channels that belongs to several modules."""
+    owners = Counter(id(p) for _, p in network.named_parameters(remove_duplicate=False))
+    makers = [layer for layer in (hidden.producer, hidden.depthwise) if layer is not None]
+    paths = [path for made in makers for path in (made.conv, made.norm, made.activation)]
+    count = hidden.count(network)
+    for path in (*filter(None, (*paths, hidden.squeeze_excite)), hidden.consumer.conv):
+        for name, parameter in network.get_submodule(path).named_parameters(prefix=path):
+            if owners[id(parameter)] > 1 and count in parameter.shape:
+                return name
+    return None
+
+
+def _refusal(hidden: Hidden, reason: str) -> PocketuneError:
+    return PocketuneError(f"block {hidden.block} cannot be pruned: {reason}; leave it out")
+
+
+def _weighted(module: nn.Module) -> list[nn.Module]:
+    """The layers with weights in a squeeze-excite module, in order."""
+    return [part for part in module.modules() if isinstance(part, (nn.Linear, nn.Conv2d))]
+
+
+def _cut(layer: nn.Module, axis: int, keep: Tensor) -> None:
+    """Keep outputs (axis 0) or inputs (axis 1) of a convolution or linear layer."""
+    depthwise = is_convolution(layer) and layer.groups > 1
+    _select(layer, "weight", axis, keep)
+    if axis == 0 and layer.bias is not None:
+        _select(layer, "bias", 0, keep)
+    sizes = ("in_channels", "in_features") if axis else ("out_channels", "out_features")
+    for name in (*sizes, *(("in_channels", "groups") if depthwise else ())):
+        if hasattr(layer, name):
+            setattr(layer, name, len(keep))
+
+
+def _cut_vectors(module: nn.Module, count: int, keep: Tensor) -> None:
+    """Keep these channels in every vector of a norm, or of an activation that has one."""
+    tensors = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
+    for name, tensor in tensors:
+        if tensor.shape == (count,):
+            _select(module, name, 0, keep)
+    if hasattr(module, "num_features"):
+        module.num_features = len(keep)  # type: ignore[assignment]
+
+
+def _select(module: nn.Module, name: str, axis: int, keep: Tensor) -> None:
+    old: Tensor = getattr(module, name)
+    new = old.detach().index_select(axis, keep.to(old.device))
+    if isinstance(old, nn.Parameter):
+        new = nn.Parameter(new, requires_grad=old.requires_grad)
+    setattr(module, name, new)

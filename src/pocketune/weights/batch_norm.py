@@ -1,0 +1,98 @@
+"""Giving batch norms true statistics without changing what the network computes."""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from pocketune.errors import PocketuneError
+from pocketune.networks.probe import watch_inputs
+
+
+class _Moments:
+    """Mean and variance of each channel over all batches seen (Chan et al., 1979)."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.mean = torch.zeros((), dtype=torch.float64)
+        self.sum_of_squares = torch.zeros((), dtype=torch.float64)
+
+    def add(self, x: Tensor) -> None:
+        """Take in a batch (N, C, H, W)."""
+        count = x.numel() // x.shape[1]
+        variance, mean = (t.double() for t in torch.var_mean(x, dim=(0, 2, 3), correction=0))
+        total = self.count + count
+        apart = mean - self.mean
+        self.sum_of_squares = (
+            self.sum_of_squares + variance * count + apart**2 * (self.count * count / total)
+        )
+        self.mean = self.mean + apart * (count / total)
+        self.count = total
+
+
+def is_folded(norm: nn.Module) -> bool:
+    """Whether this batch norm was folded away: it does nothing, and its statistics are no map's."""
+    if not isinstance(norm, nn.BatchNorm2d):
+        return False
+    mean, variance = norm.running_mean, norm.running_var
+    if mean is None or variance is None or variance.is_meta:
+        return False
+    identity = torch.ones_like(variance) - norm.eps
+    return not mean.any() and torch.equal(variance, identity)
+
+
+def restore_batch_norm(network: nn.Module, batches: Iterable[Tensor]) -> nn.Module:
+    """Measure the input of every batch norm, make that its running statistics, keep its function.
+
+    A norm computes `a * x + b`. With the measured mean m and variance v as its statistics,
+    scale `a * sqrt(v + eps)` and shift `b + a * m` give the same a and b, so that only
+    training tells the difference. Made for weights whose norms were folded away, on which every
+    norm is the identity plus a bias.
+
+    Args:
+        network: changed in place, but for its training mode.
+        batches: normalized images (N, 3, H, W), a few hundred images in all.
+
+    Returns:
+        The network.
+
+    Raises:
+        PocketuneError: without any image.
+
+    Example:
+        >>> from pocketune.networks import create_network, restore_batch_norm
+        >>> network = create_network("mobilenet_v2", width=0.35)
+        >>> _ = restore_batch_norm(network, torch.randn(16, 3, 32, 32).split(8))
+    """
+    moments = _measure(network, batches)
+    with torch.no_grad():
+        for norm, measured in moments.items():
+            if measured.count:
+                _restore(norm, measured)
+    return network
+
+
+def _restore(norm: nn.BatchNorm2d, measured: _Moments) -> None:
+    """New statistics, and the scale and shift that undo the change."""
+    mean, variance = measured.mean, measured.sum_of_squares / measured.count
+    old_mean, old_variance = norm.running_mean, norm.running_var
+    assert old_mean is not None
+    assert old_variance is not None
+    gain = norm.weight.double() / torch.sqrt(old_variance.double() + norm.eps)
+    norm.bias.add_(gain * (mean - old_mean))
+    norm.weight.copy_(gain * torch.sqrt(variance + norm.eps))
+    old_mean.copy_(mean)
+    old_variance.copy_(variance)
+
+
+def _measure(network: nn.Module, batches: Iterable[Tensor]) -> dict[nn.BatchNorm2d, _Moments]:
+    """Run the network as it predicts, and watch what goes into its norms."""
+    moments = {
+        module: _Moments()
+        for module in network.modules()
+        if isinstance(module, nn.BatchNorm2d) and module.track_running_stats and module.affine
+    }
+
+    if watch_inputs(network, batches, {n: seen.add for n, seen in moments.items()}) == 0:
+        raise PocketuneError("batch norm cannot be restored without images; give a few hundred")
+    return moments

@@ -1,0 +1,150 @@
+"""The one way to get a network, with or without pretrained weights."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+
+from torch import Tensor, nn
+
+from pocketune.errors import PocketuneError
+from pocketune.networks.anatomy.anatomy import anatomy
+from pocketune.networks.config import NetworkConfig
+from pocketune.networks.normalization import Normalization
+from pocketune.weights.build import build
+from pocketune.weights.download import download
+from pocketune.weights.files import read_state, unwrap
+from pocketune.weights.folded import is_folded, lacks_head, load_folded
+from pocketune.weights.foreign import load_module
+from pocketune.weights.int8 import INT8, has_head, load_int8
+from pocketune.weights.saved import read_description, require_same
+from pocketune.weights.state import load_state
+
+Weights = str | PathLike[str] | nn.Module | Mapping[str, Tensor]
+
+
+def create_network(
+    name: str,
+    *,
+    weights: Weights | None = None,
+    classes: int = 1000,
+    width: float = 1.0,
+    padding: str = "symmetric",
+    head: bool | None = None,
+    hidden: Mapping[str, int] | None = None,
+    normalization: Normalization | None = None,
+) -> nn.Module:
+    """Build a network, ready for images (N, 3, H, W) normalized as `network.normalization` says.
+
+    Where `weights` are of another number of classes, the output layer starts anew: uniform in
+    +-1 / sqrt(fan in), bias 0.
+
+    Args:
+        name: one of `list_networks()`.
+        weights: None for random ones; `"imagenet"` to download the published ones; a file,
+            `.safetensors`, `.pth`, or `.npz` with kernels of int8, which stay int8 where a method
+            does not train them; a state dict; or a model of timm or torchvision, of the same shape.
+            A file of `save_network` tells of pruned blocks and lite residual modules itself.
+            A file whose batch norm was folded away gets norms that are the identity: follow with
+            `restore_batch_norm` before a norm is trained.
+        classes: outputs of the network.
+        width: multiplier of every layer's channels.
+        padding: `"symmetric"`, or `"same"` for weights that come from TensorFlow.
+        head: False leaves out the feature-fusion layer before pooling; None does where the file
+            of weights has none.
+        hidden: hidden channels of blocks that were pruned, as in `NetworkConfig`; where the
+            weights tell it, it need not be given.
+        normalization: what the weights were trained with, where it is not ImageNet's. Folded
+            files tell it in the `.arch.json` beside them, files of `save_network` themselves.
+
+    Returns:
+        The network in training mode, with `network.config` and `network.normalization`.
+
+    Raises:
+        PocketuneError: for an unknown name or option, and for weights that cannot be had or do
+            not fit; it names the first layer that does not.
+
+    Example:
+        >>> network = create_network("mobilenet_v2", width=0.35, classes=10)
+        >>> network.config.to_dict()["width"], network.normalization.std[0]
+        (0.35, 0.229)
+    """
+    if normalization is not None and not isinstance(normalization, Normalization):
+        raise PocketuneError(f"normalization={normalization!r} must be a Normalization(mean, std)")
+    file = _file(weights)
+    recorded = None if file is None else read_description(file)
+    if head is None:
+        head = recorded[0].head if recorded else file is None or _has_head(file)
+    config = NetworkConfig(name, classes, width, padding, head, hidden or {})
+    if file is not None and recorded is not None:
+        require_same(config, recorded[0], file)
+        config = replace(config, hidden=hidden or recorded[0].hidden, branches=recorded[0].branches)
+        normalization = normalization or recorded[1]
+    network = build(config)
+    known = None if weights is None else _load(network, config, weights, normalization)
+    vars(network)["config"] = config
+    vars(network)["normalization"] = normalization or known or Normalization()
+    return network
+
+
+def _has_head(file: Path) -> bool:
+    return has_head(file) if file.suffix == INT8 else not lacks_head(file)
+
+
+def _file(weights: Weights | None) -> Path | None:
+    if weights is None or isinstance(weights, (nn.Module, Mapping)) or weights == "imagenet":
+        return None
+    if not isinstance(weights, (str, PathLike)):
+        raise PocketuneError(
+            f"weights={weights!r} must be 'imagenet', a file, a state dict or a model"
+        )
+    return Path(weights)
+
+
+def _load(
+    network: nn.Module,
+    config: NetworkConfig,
+    weights: Weights,
+    normalization: Normalization | None,
+) -> Normalization | None:
+    """Fill `network`; returns the normalization where the weights tell it."""
+    output = anatomy(network).classifier[-1]
+    if isinstance(weights, nn.Module):
+        return load_module(network, weights, output=output)
+    if isinstance(weights, Mapping):
+        source = "the given state dict"
+        load_state(network, unwrap(weights, source), output=output, source=source)
+        return None
+    if weights == "imagenet":
+        load_state(network, download(config), output=output, source=f"{config.name} of ImageNet")
+        return None
+    path = Path(weights)
+    if path.suffix == INT8:
+        return load_int8(network, config, path, normalization)
+    state = read_state(path)
+    if is_folded(state):
+        return load_folded(network, config, state, path, normalization)
+    load_state(network, state, output=output, source=path.name)
+    return None
+
+
+def load_network(path: str | PathLike[str]) -> nn.Module:
+    """The network in a file of `save_network`, as it was saved.
+
+    Raises:
+        PocketuneError: if the file is missing or damaged, or does not tell what it holds.
+    """
+    path = Path(path)
+    state = read_state(path)
+    recorded = read_description(path)
+    if recorded is None:
+        raise PocketuneError(
+            f"{path} does not tell which network it holds; give a file that save_network, "
+            "pocketune prune or pocketune retrain has written"
+        )
+    config, normalization = recorded
+    network = build(config)
+    load_state(network, state, output="", source=path.name)
+    vars(network)["config"] = config
+    vars(network)["normalization"] = normalization
+    return network

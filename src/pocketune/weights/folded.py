@@ -1,0 +1,149 @@
+"""Weights whose batch norm was folded away: every convolution has a bias and no norm behind it.
+
+The files name layers by their place: `stem`, `blocks.3.expand`, `blocks.3.dw`,
+`blocks.3.project`, `head`, `classifier` (as a 1x1 convolution). A `.arch.json` beside the
+file tells how it was trained.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from pocketune.errors import PocketuneError
+from pocketune.networks.anatomy.anatomy import Anatomy, anatomy
+from pocketune.networks.anatomy.blocks import Layer
+from pocketune.networks.config import NetworkConfig
+from pocketune.networks.normalization import Normalization
+from pocketune.weights.files import read_state
+from pocketune.weights.state import load_state
+
+ROLES = {"expand": "expand", "depthwise": "dw", "project": "project"}
+RANGES = {"x = pixel/127.5 - 1": Normalization.HALF}  # as the .arch.json spells it
+
+
+def is_folded(state: Mapping[str, Tensor]) -> bool:
+    """Nothing but convolutions with bias, `stem` and `classifier` among them."""
+    layers = {name.rpartition(".")[0] for name in state}
+    complete = {f"{layer}.{part}" for layer in layers for part in ("weight", "bias")}
+    return {"stem", "classifier"} <= layers and set(state) == complete
+
+
+def lacks_head(path: Path) -> bool:
+    """Whether a file has folded weights of a network without a feature-fusion layer."""
+    state = read_state(path)
+    return is_folded(state) and "head.weight" not in state
+
+
+def load_folded(
+    network: nn.Module,
+    config: NetworkConfig,
+    state: Mapping[str, Tensor],
+    path: Path,
+    normalization: Normalization | None,
+) -> Normalization:
+    """Copy folded weights into the convolutions; each norm becomes the identity plus the bias.
+
+    Raises:
+        PocketuneError: naming the first layer that does not fit; for another padding than the
+            weights'; where nothing tells how the images were normalized.
+    """
+    facts = _read_facts(path)
+    _check_padding(facts, config, path)
+    normalization = normalization or _normalization(facts)
+    if normalization is None:
+        raise PocketuneError(
+            f"nothing tells how images were normalized for {path.name}: put the "
+            f"{_description(path).name} that it was published with beside it; in Python, "
+            "create_network takes normalization= instead, such as Normalization.HALF"
+        )
+    body = anatomy(network)
+    unfolded = _unfold(network, body, state, path)
+    load_state(network, unfolded, output=body.classifier[-1], source=path.name)
+    return normalization
+
+
+def _unfold(
+    network: nn.Module, body: Anatomy, state: Mapping[str, Tensor], path: Path
+) -> dict[str, Tensor]:
+    """The state dict that `network` would have with these weights."""
+    if any(block.squeeze_excite or block.kind != "inverted_residual" for block in body.blocks):
+        raise PocketuneError(f"{path.name} is a folded file, which this network has no names for")
+    left = dict(state)
+    unfolded: dict[str, Tensor] = {}
+    for name, layer in places(body):
+        weight, bias = _take(left, name, path)
+        unfolded[f"{layer.conv}.weight"] = weight
+        norm = network.get_submodule(str(layer.norm))
+        unfolded |= _identity(str(layer.norm), norm, bias)
+    weight, bias = _take(left, "classifier", path)
+    unfolded[f"{body.classifier[-1]}.weight"] = weight.flatten(1)
+    unfolded[f"{body.classifier[-1]}.bias"] = bias
+    if left:
+        raise PocketuneError(
+            f"{path.name} does not fit the network, which has no layer {next(iter(left))}; "
+            "check name and head"
+        )
+    return unfolded
+
+
+def places(body: Anatomy) -> Iterator[tuple[str, Layer]]:
+    """Every layer with the name that folded files have for it."""
+    for layer in body.stem:
+        yield "stem", layer
+    for number, block in enumerate(body.blocks):
+        for layer in block.layers:
+            yield f"blocks.{number}.{ROLES[layer.role]}", layer
+    for layer in body.head:
+        yield "head", layer
+
+
+def _take(left: dict[str, Tensor], name: str, path: Path) -> tuple[Tensor, Tensor]:
+    if f"{name}.weight" not in left:
+        raise PocketuneError(
+            f"{path.name} does not fit the network: it lacks {name}; check name and head"
+        )
+    return left.pop(f"{name}.weight"), left.pop(f"{name}.bias")
+
+
+def _identity(name: str, norm: nn.Module, shift: Tensor) -> dict[str, Tensor]:
+    """State of a batch norm that adds `shift` and does nothing else."""
+    ones = shift.new_ones(shift.shape)
+    return {
+        f"{name}.weight": ones,
+        f"{name}.bias": shift,
+        f"{name}.running_mean": shift.new_zeros(shift.shape),
+        f"{name}.running_var": ones - float(norm.eps),  # type: ignore[arg-type]
+    }
+
+
+def _description(path: Path) -> Path:
+    """`<net>.arch.json` beside `<net>.float32.safetensors`, which may not be there."""
+    net = path.stem.removesuffix(".float32").removesuffix(".int8")
+    return path.with_name(f"{net}.arch.json")
+
+
+def _read_facts(path: Path) -> dict[str, Any]:
+    """What the `.arch.json` beside a file says; empty without it."""
+    beside = _description(path)
+    if not beside.is_file():
+        return {}
+    try:
+        facts: dict[str, Any] = json.loads(beside.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise PocketuneError(f"{beside} is no readable JSON: {error}") from error
+    return facts
+
+
+def _check_padding(facts: Mapping[str, Any], config: NetworkConfig, path: Path) -> None:
+    """Another padding would load, and cost ten points of accuracy without a word."""
+    layers = [layer for stage in facts.get("stages", []) for layer in stage.get("layers", [])]
+    for padding in {layer["padding"] for layer in layers} - {config.padding}:
+        raise PocketuneError(f"{path.name} was trained with padding={padding!r}; ask for that")
+
+
+def _normalization(facts: Mapping[str, Any]) -> Normalization | None:
+    spelled = str(facts.get("input", {}).get("range", ""))
+    return next((known for text, known in RANGES.items() if spelled.startswith(text)), None)

@@ -1,0 +1,118 @@
+"""Taking the weights of a model that the user already has, from timm, torchvision or elsewhere."""
+
+from collections.abc import Mapping
+from itertools import chain
+
+from torch import Tensor, nn
+
+from pocketune.errors import PocketuneError
+from pocketune.networks.anatomy.modules import is_convolution, is_norm
+from pocketune.networks.normalization import Normalization
+
+GEOMETRY = ("kernel_size", "stride", "groups", "padding")
+
+
+def load_module(network: nn.Module, source: nn.Module, *, output: str) -> Normalization | None:
+    """Copy the weights of `source` into `network`, layer by layer.
+
+    Layers are matched by name where all names agree, else by the order in which they are
+    registered. Each must have the other's shapes, and convolutions the same stride and padding.
+
+    Args:
+        network: ours, changed in place.
+        source: the model to copy from; it is left alone.
+        output: path of the output layer in `network`, left as it is where the number of
+            classes differs.
+
+    Returns:
+        The normalization of images, where the model tells it as timm's do.
+
+    Raises:
+        PocketuneError: naming the first layer that does not fit; nothing was copied then.
+    """
+    own, other = _weighted(network), _weighted(source)
+    if own.keys() == other.keys():
+        other = {name: other[name] for name in own}
+    pairs = list(zip(own.items(), other.items(), strict=False))
+    for mine, theirs in pairs:
+        _check(mine, theirs, output)
+    if len(own) != len(other):
+        raise PocketuneError(
+            f"the given {type(source).__name__} has {len(other)} layers with weights and the "
+            f"network has {len(own)}; check name and head"
+        )
+    for (name, target), (_, origin) in pairs:
+        _copy(target, origin, is_output=name == output)
+    return _normalization(source)
+
+
+def _weighted(network: nn.Module) -> dict[str, nn.Module]:
+    """Modules with parameters of their own, in order."""
+    return {
+        name: module
+        for name, module in network.named_modules()
+        if next(module.parameters(recurse=False), None) is not None
+    }
+
+
+def _check(mine: tuple[str, nn.Module], theirs: tuple[str, nn.Module], output: str) -> None:
+    """Same tensors of the same shapes; the output layer may have other classes."""
+    (name, target), (origin_name, origin) = mine, theirs
+    own, other = _shapes(target), _shapes(origin)
+    if name == output:
+        own, other = ({key: size[1:] for key, size in shapes.items()} for shapes in (own, other))
+    if own != other:
+        raise PocketuneError(
+            f"the given weights do not fit the network: {origin_name} has {other} where "
+            f"{name} has {own}; check name, width and head"
+        )
+    if not (is_convolution(target) and is_convolution(origin)):
+        return
+    for field in GEOMETRY:
+        if getattr(target, field) != getattr(origin, field):
+            raise PocketuneError(
+                f"the given weights do not fit the network: {origin_name} has {field} "
+                f"{getattr(origin, field)} where {name} has {getattr(target, field)}"
+                + ("; try padding='same'" if field == "padding" else "")
+            )
+
+
+def _tensors(module: nn.Module) -> dict[str, Tensor]:
+    """A module's own parameters and buffers, without the norms' counter of batches."""
+    tensors = chain(module.named_parameters(recurse=False), module.named_buffers(recurse=False))
+    return {name: tensor for name, tensor in tensors if tensor.dim() > 0}
+
+
+def _shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
+    """Shapes by name; a 1x1 convolution behind pooling is a linear layer by another name."""
+    return {
+        name: tuple(tensor.shape[:2] if tensor.shape[2:] == (1, 1) else tensor.shape)
+        for name, tensor in _tensors(module).items()
+    }
+
+
+def _copy(target: nn.Module, origin: nn.Module, *, is_output: bool) -> None:
+    tensors = _tensors(target)
+    for name, value in _tensors(origin).items():
+        if is_output and value.shape[0] != tensors[name].shape[0]:
+            continue
+        tensors[name].data.copy_(value.detach().reshape(tensors[name].shape))
+    if is_norm(target) and hasattr(target, "running_var"):
+        _keep_function(target, origin)
+
+
+def _keep_function(target: nn.Module, origin: nn.Module) -> None:
+    """Norms of another epsilon: only its sum with the variance counts, so the variance gives way.
+
+    The variance may become negative by less than epsilon; the sum stays what it was.
+    """
+    variance = target.running_var
+    assert isinstance(variance, Tensor)
+    variance += float(origin.eps) - float(target.eps)  # type: ignore[arg-type]
+
+
+def _normalization(source: nn.Module) -> Normalization | None:
+    facts = getattr(source, "pretrained_cfg", None)
+    if not isinstance(facts, Mapping) or not {"mean", "std"} <= set(facts):
+        return None
+    return Normalization(tuple(facts["mean"]), tuple(facts["std"]))

@@ -1,0 +1,98 @@
+"""Weights that were published in 8 bits: int8 kernels, and in what format each map is written.
+
+Such an `.npz` file holds for each layer, named as folded files name them,
+
+* `<layer>.weight_q`: int8, the kernel's whole numbers,
+* `<layer>.w_scale`: float32 (out,), by which each channel's are multiplied,
+* `<layer>.bias_q`: int32 (out,), in units of `w_scale * x_scale`,
+* `<layer>.io`: `x_scale, x_zero, y_scale, y_zero` of what comes in and goes out, as int8.
+"""
+
+import zipfile
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pocketune.errors import PocketuneError
+from pocketune.layers import Uint8
+from pocketune.networks.anatomy.anatomy import anatomy
+from pocketune.networks.config import NetworkConfig
+from pocketune.networks.normalization import Normalization
+from pocketune.surgery.quantize import QUANTIZED
+from pocketune.weights.folded import load_folded, places
+
+INT8 = ".npz"  # how such files are called
+SIGNED = 128  # the zero of int8 as uint8
+
+
+class _Layer(NamedTuple):
+    whole: Tensor
+    scale: Tensor
+    bias: Tensor
+    format: Uint8
+
+
+def load_int8(
+    network: nn.Module,
+    config: NetworkConfig,
+    path: Path,
+    normalization: Normalization | None,
+) -> Normalization:
+    """Make a `QuantizedConv2d` of every convolution, with the file's own whole numbers.
+
+    Each norm becomes the identity plus the bias. The classifier, which every method trains, is
+    float32.
+
+    Raises:
+        PocketuneError: for a damaged file, and as `load_folded` does.
+    """
+    layers = _read(path)
+    state = {f"{name}.weight": layer.whole for name, layer in layers.items()}
+    state |= {f"{name}.bias": layer.bias for name, layer in layers.items()}
+    if (output := layers.get("classifier")) is not None:
+        state["classifier.weight"] = output.whole * output.scale.view(-1, 1, 1, 1)
+    known = load_folded(network, config, state, path, normalization)
+    for name, place in places(anatomy(network)):
+        conv = network.get_submodule(place.conv)
+        assert isinstance(conv, nn.Conv2d)
+        rounded = QUANTIZED[type(conv)].from_convolution(conv)
+        rounded.weight_int8, rounded.weight_scale = layers[name].whole, layers[name].scale
+        rounded.input_format = layers[name].format
+        network.set_submodule(place.conv, rounded)
+    return known
+
+
+def has_head(path: Path) -> bool:
+    """Whether a file has weights of a feature-fusion layer."""
+    return "head" in _read(path)
+
+
+def _read(path: Path) -> dict[str, _Layer]:
+    if not path.is_file():
+        raise PocketuneError(f"there is no weights file {path}")
+    try:
+        with np.load(path) as arrays:
+            names = [name.removesuffix(".weight_q") for name in arrays if ".weight_q" in name]
+            layers = {name: _layer(arrays, name) for name in names}
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise PocketuneError(f"{path} holds no readable weights of 8 bits: {error}") from error
+    if not layers:
+        raise PocketuneError(f"{path} holds no weights of 8 bits: it has no '.weight_q'")
+    return layers
+
+
+def _layer(arrays: np.lib.npyio.NpzFile, name: str) -> _Layer:
+    whole, scale = arrays[f"{name}.weight_q"], arrays[f"{name}.w_scale"]
+    x_scale, x_zero = (float(value) for value in arrays[f"{name}.io"][:2])
+    if whole.dtype != np.int8 or scale.shape != whole.shape[:1]:
+        raise ValueError(f"{name} has {whole.dtype} {whole.shape} and scales {scale.shape}")
+    bias = arrays[f"{name}.bias_q"] * scale.astype(np.float64) * x_scale
+    return _Layer(
+        torch.from_numpy(whole),
+        torch.from_numpy(scale.astype(np.float32)),
+        torch.from_numpy(bias.astype(np.float32)),
+        Uint8(x_scale, round(x_zero) + SIGNED),
+    )

@@ -1,0 +1,172 @@
+"""Networks in files that tell how to build them: safetensors whose header holds the description."""
+
+import json
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import nn
+
+from pocketune.errors import PocketuneError
+from pocketune.layers import IntegerConv2d
+from pocketune.networks.anatomy.anatomy import anatomy
+from pocketune.networks.config import NetworkConfig
+from pocketune.networks.normalization import Normalization
+from pocketune.weights.build import build
+from pocketune.weights.state import COUNTER, float_state
+
+IMAGENET_CLASSES = 1000
+"""Of the published weights."""
+
+HEADER = "pocketune.network"
+"""Key of the description in the file's header."""
+
+
+def save_network(network: nn.Module, path: str | PathLike[str]) -> None:
+    """Write all values of a network of ours with its config and normalization.
+
+    `create_network(..., weights=path)` reads it, blocks that were pruned or have lite residual
+    modules beside them included. The number of classes is that of the output layer. An adapted
+    network is saved as the one that it was adapted from, with what it has learned; kernels of 8
+    bits are written in float32, the same numbers.
+
+    Raises:
+        PocketuneError: if the network has no config, being none of ours, or is no longer what its
+            config says, as where a method has added modules; if the file cannot be written or is
+            called otherwise than `.safetensors`.
+    """
+    path = Path(path)
+    config = check_saveable(network, path)
+    described: Any = network
+    facts = {"config": config.to_dict(), "normalization": asdict(described.normalization)}
+    state = float_state(network.state_dict())
+    tensors = {name: tensor.contiguous() for name, tensor in state.items()}
+    try:
+        save_file(tensors, path, metadata={HEADER: json.dumps(facts)})
+    except (SafetensorError, OSError) as error:
+        raise PocketuneError(f"{path} cannot be written ({error})") from error
+
+
+def check_saveable(network: nn.Module, path: Path) -> NetworkConfig:
+    """The config that `save_network` would write, to be asked before the work; changes nothing.
+
+    Raises:
+        PocketuneError: as `save_network` does.
+    """
+    if path.suffix != ".safetensors":
+        raise PocketuneError(f"{path} must be called .safetensors")
+    if any(isinstance(module, IntegerConv2d) for module in network.modules()):
+        raise PocketuneError(
+            "the network was calibrated to compute with integers, for which its norms were folded; "
+            "save the adapted one that calibrate was given"
+        )
+    try:
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise PocketuneError(f"{path} cannot be written ({error})") from error
+    return _config(network)
+
+
+def _config(network: nn.Module) -> NetworkConfig:
+    """The config from which a network of the same tensors can be built."""
+    config = getattr(network, "config", None)
+    if not isinstance(config, NetworkConfig):
+        kind = type(network).__name__
+        raise PocketuneError(f"{kind} has no config to save; create it with create_network")
+    own = _shapes(network)
+    config = replace(config, classes=own[f"{anatomy(network).classifier[-1]}.weight"][0])
+    with torch.device("meta"):
+        plain = build(config)
+    read = _shapes(plain)
+    strange = [name for name in {**own, **read} if own.get(name) != read.get(name)]
+    if other := next(iter(strange or _swish_lost(network, plain)), None):
+        if (method := getattr(network, "method", None)) is not None:
+            raise PocketuneError(
+                f"{method} has changed or added {other}, of which a file of save_network cannot "
+                "tell; keep network.state_dict(), and load it into the same network adapted in "
+                "the same way"
+            )
+        raise PocketuneError(
+            f"the network's {other} is not as its config says, and could not be read back from a "
+            "file; save the network that create_network, prune or insert_modules has returned"
+        )
+    return config
+
+
+def _swish_lost(network: nn.Module, plain: nn.Module) -> list[str]:
+    """Where a method has put a ReLU for an h-swish, of which no tensor tells."""
+    modules = dict(network.named_modules())
+    return [
+        path
+        for path, module in plain.named_modules()
+        if isinstance(module, nn.Hardswish) and "relu" in type(modules.get(path)).__name__.lower()
+    ]
+
+
+def _shapes(network: nn.Module) -> dict[str, tuple[int, ...]]:
+    """Shapes of what a file must hold, by name."""
+    state = float_state(network.state_dict())
+    return {name: tuple(t.shape) for name, t in state.items() if not name.endswith(COUNTER)}
+
+
+def recorded_classes(weights: str | PathLike[str] | None) -> int:
+    """How many classes a file of `save_network` tells of; ImageNet's for any other weights."""
+    if weights is None or not Path(weights).is_file():
+        return IMAGENET_CLASSES
+    recorded = read_description(Path(weights))
+    return IMAGENET_CLASSES if recorded is None else recorded[0].classes
+
+
+def read_description(path: Path) -> tuple[NetworkConfig, Normalization] | None:
+    """What the header of a file says; None where it says nothing, or there is no such file.
+
+    Raises:
+        PocketuneError: if the file is damaged, or its description is not understood.
+    """
+    if path.suffix != ".safetensors" or not path.is_file():
+        return None
+    try:
+        with safe_open(path, "pt") as file:
+            text = (file.metadata() or {}).get(HEADER)
+    except (SafetensorError, OSError) as error:
+        raise PocketuneError(f"{path} is no readable safetensors file: {error}") from error
+    if text is None:
+        return None
+    try:
+        facts = json.loads(text)
+        mean, std = (_channels(facts["normalization"][key]) for key in ("mean", "std"))
+        return NetworkConfig.from_dict(facts["config"]), Normalization(mean, std)
+    except (ValueError, KeyError, TypeError) as error:
+        raise PocketuneError(f"the description in {path} is not understood: {error}") from error
+
+
+def _channels(values: Any) -> tuple[float, float, float]:
+    red, green, blue = map(float, values)
+    return red, green, blue
+
+
+def require_same(asked: NetworkConfig, recorded: NetworkConfig, path: Path) -> None:
+    """Refuse weights of another network than the one asked for; classes may differ.
+
+    Raises:
+        PocketuneError: naming the first option that differs, and its value in the file.
+    """
+    wanted, there = _options(asked), _options(recorded)
+    for name, value in there.items():
+        if wanted[name] != value:
+            raise PocketuneError(
+                f"{path.name} holds a network with {name}={value!r}, not {wanted[name]!r}; "
+                "ask for that"
+            )
+
+
+def _options(config: NetworkConfig) -> Mapping[str, Any]:
+    left_out = ("classes", "hidden", "branches")
+    return {name: value for name, value in asdict(config).items() if name not in left_out}

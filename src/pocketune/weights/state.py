@@ -1,0 +1,66 @@
+"""Loading a state dict by name, with an error that names the first tensor that does not fit."""
+
+from collections.abc import Mapping
+
+from torch import Tensor, nn
+
+from pocketune.errors import PocketuneError
+from pocketune.layers.quantized_conv import dequantize
+
+COUNTER = "num_batches_tracked"  # older files lack it, and nothing here reads it
+
+
+def float_state(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The state dict with kernels of float, `weight`, where it has some of int8 and their scales.
+
+    A network whose frozen part is in 8 bits names them `weight_int8` and `weight_scale`.
+    """
+    found: dict[str, Tensor] = {}
+    for name, tensor in state.items():
+        layer, _, kind = name.rpartition(".")
+        if kind == "weight_int8":
+            found[f"{layer}.weight"] = dequantize(tensor, state[f"{layer}.weight_scale"])
+        elif kind != "weight_scale":
+            found[name] = tensor
+    return found
+
+
+def load_state(
+    network: nn.Module, state: Mapping[str, Tensor], *, output: str, source: str
+) -> None:
+    """Copy `state` into `network`.
+
+    Args:
+        network: changed in place.
+        state: tensors by the names of `network.state_dict()`, or as of one with kernels of int8.
+        output: path of the output layer, which is left as it is where only the number of its
+            classes differs.
+        source: what to call the weights in an error.
+
+    Raises:
+        PocketuneError: naming the first tensor that is missing, left over or of another shape.
+    """
+    own, state = network.state_dict(), float_state(state)
+    _check_names(own, state, source)
+    fitting = {}
+    for name, target in own.items():
+        tensor = state.get(name, target)
+        if tensor.shape == target.shape:
+            fitting[name] = tensor
+        elif name.rpartition(".")[0] != output or tensor.shape[1:] != target.shape[1:]:
+            raise PocketuneError(
+                f"{source} does not fit the network: {name} has shape {tuple(tensor.shape)} "
+                f"there and {tuple(target.shape)} here; check name, width and head"
+            )
+    network.load_state_dict(fitting, strict=False)
+
+
+def _check_names(own: Mapping[str, Tensor], state: Mapping[str, Tensor], source: str) -> None:
+    missing = [name for name in own if name not in state and not name.endswith(COUNTER)]
+    unknown = [name for name in state if name not in own]
+    if missing or unknown:
+        first = f"it lacks {missing[0]}" if missing else f"{unknown[0]} is not in the network"
+        raise PocketuneError(
+            f"{source} does not fit the network: {first} "
+            f"({len(missing)} names missing, {len(unknown)} unknown); check name and head"
+        )

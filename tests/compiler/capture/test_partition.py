@@ -1,0 +1,98 @@
+"""Where the frozen part of a network ends."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from pocketune.compiler import compile
+from pocketune.compiler.capture.dropout import supply_noise
+from pocketune.compiler.capture.partition import features_nodes
+from pocketune.compiler.capture.trace import trace_predict, trace_step
+from pocketune.methods import GradientFilter, RepNet, TopBlocks, adapt, create_method
+from pocketune.networks import Normalization
+from pocketune.weights import create_network
+
+from ..networks import BATCH, SIZE, tiny
+
+
+def features_shapes(network: nn.Module, method: Any, size: int = SIZE) -> tuple[Any, Any]:
+    """Shape of an image's features in the training step, and in prediction."""
+    network = adapt(network, method)
+    if not hasattr(network, "normalization"):
+        network.normalization = Normalization.IMAGENET  # type: ignore[assignment]
+    noise = [spec.name for spec in supply_noise(network, BATCH, size)]
+    step = trace_step(network, batch=BATCH, size=size, label_smoothing=0.0, noise=noise)
+    predict = trace_predict(network, batch=2, size=size)
+    return tuple(
+        next((tuple(node.meta["val"].shape[1:]) for node in features_nodes(traced, size)), None)
+        for traced in (step, predict)
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [("last", (4,)), ("blocks", (4, 8, 8)), ("full", None), ("bias", (4, 8, 8))],
+)
+def test_a_foreign_network(method: str, expected: tuple[int, ...] | None) -> None:
+    knobs = {"blocks": 1} if method == "blocks" else {}
+    shapes = features_shapes(tiny(dropout=0.3), create_method(method, **knobs))
+    assert shapes == (expected, expected)
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [
+        ("last", (128,)),
+        ("blocks", (64, 4, 4)),
+        ("full", None),  # trains from the first layer on
+        # the stem's convolution is frozen, and makes more numbers than it reads
+        ("bias", None),
+        ("norm", None),
+    ],
+)
+def test_a_registered_network(method: str, expected: tuple[int, ...] | None) -> None:
+    network = create_network("resnet18", classes=3, width=0.25)
+    assert features_shapes(network, create_method(method), 64) == (expected, expected)
+
+
+class _Shortcut(nn.Module):
+    """The trained part reads two tensors of the frozen one."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        stem = self.network.stem(x)
+        y = self.network.blocks[1](self.network.blocks[0](stem)) + stem
+        logits: torch.Tensor = self.network.classifier(self.network.pool(y).flatten(1))
+        return logits
+
+
+def test_two_tensors_into_the_trained_part() -> None:
+    network = _Shortcut(adapt(tiny(), TopBlocks(blocks=1)))
+    network.normalization = Normalization.IMAGENET  # type: ignore[assignment]
+    step = trace_step(network, batch=BATCH, size=SIZE, label_smoothing=0.0, noise=[])
+    shapes = [tuple(node.meta["val"].shape) for node in features_nodes(step, SIZE)]
+    assert shapes == [(BATCH, 4, 8, 8), (BATCH, 4, 8, 8)]
+
+
+def test_a_kit_with_two_tensors_of_features(tmp_path: Path) -> None:
+    """They go from graph to graph as one vector; `compile` checks the step against PyTorch."""
+    network = adapt(create_network("mobilenet_v2", classes=3, width=0.1), RepNet())
+    kit = compile(network, tmp_path / "kit", batch=2, size=64)
+    pooled_image, block = 3 * 8 * 8, 8 * 16 * 16
+    assert kit.manifest.features == (pooled_image + block,)
+
+
+def test_sums_that_a_filtered_convolution_keeps_are_no_features() -> None:
+    network = create_network("mobilenet_v2", classes=3, width=0.1)
+    exact, filtered = (
+        features_shapes(network, method, 64)
+        for method in (TopBlocks(blocks=1), TopBlocks(blocks=1) + GradientFilter(layers="trained"))
+    )
+    assert exact == filtered
+    assert filtered[0] is not None

@@ -1,0 +1,312 @@
+"""From an adapted network to a kit."""
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import numpy_helper
+from torch import Tensor, nn
+
+import pocketune
+from pocketune.accounting import account
+from pocketune.compiler import compile
+from pocketune.compiler.capture.trace import running_statistics, trained_parameters
+from pocketune.device.engine.onnx import OnnxEngine
+from pocketune.errors import PocketuneError
+from pocketune.kit.kit import Kit
+from pocketune.kit.names import FEATURES, PARAMETERS, PREDICT, STEP
+from pocketune.methods import (
+    FullFineTune,
+    LastLayer,
+    Method,
+    TopBlocks,
+    adapt,
+    list_methods,
+    method_to_dict,
+)
+from pocketune.networks import list_networks
+from pocketune.tasks.losses import BINARY_CROSS_ENTROPY, CROSS_ENTROPY
+from pocketune.weights import create_network
+
+from ..methods.examples import example_method
+from .networks import BATCH, CLASSES, SIZE, tiny
+
+SETTINGS: Any = {"batch": BATCH, "size": SIZE}
+
+
+def images(count: int, size: int = SIZE) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    return rng.integers(0, 256, (count, size, size, 3), dtype=np.uint8)
+
+
+@pytest.fixture(scope="module")
+def network() -> nn.Module:
+    return adapt(tiny(dropout=0.2), TopBlocks(blocks=1))
+
+
+@pytest.fixture(scope="module")
+def kit(network: nn.Module, tmp_path_factory: pytest.TempPathFactory) -> Kit:
+    out = tmp_path_factory.mktemp("kits") / "kit"
+    return compile(network, out, label_smoothing=0.1, classes=["a", "b", "ü"], **SETTINGS)
+
+
+def models(kit: Kit) -> Iterator[tuple[str, onnx.ModelProto]]:
+    for name in (FEATURES, STEP, PREDICT):
+        if (kit.path / name).exists():
+            yield name, onnx.load(kit.path / name)
+
+
+def test_the_folder(kit: Kit) -> None:
+    names = {file.name for file in kit.path.iterdir()}
+    assert names == {"manifest.json", FEATURES, STEP, PREDICT, PARAMETERS}
+    assert Kit.open(kit.path).manifest == kit.manifest
+
+
+def test_the_manifest(kit: Kit, network: Any) -> None:
+    manifest = kit.manifest
+    assert manifest.version == pocketune.__version__
+    assert manifest.network == {"name": "TinyNetwork"}
+    assert manifest.method == {"name": "blocks", "blocks": 1}
+    assert (manifest.classes, manifest.size, manifest.batch) == (("a", "b", "ü"), SIZE, BATCH)
+    assert manifest.label_smoothing == 0.1
+    assert manifest.features == (4, 8, 8)
+    assert [spec.name for spec in manifest.parameters] == list(trained_parameters(network))
+    assert [spec.name for spec in manifest.statistics] == list(running_statistics(network))
+    assert [(spec.name, spec.shape) for spec in manifest.noise] == [("dropout.mask", (BATCH, 4))]
+    assert manifest.classifier.weight == "classifier.weight"
+    assert manifest.memory.keys() == manifest.flops.keys() == {"features", "step", "predict"}
+    assert all(value > 0 for value in (*manifest.memory.values(), *manifest.flops.values()))
+
+
+def test_the_starting_values_are_the_networks(kit: Kit, network: nn.Module) -> None:
+    state = kit.state()
+    expected = {**trained_parameters(network), **running_statistics(network)}
+    assert state.keys() == expected.keys()
+    for name, tensor in expected.items():
+        np.testing.assert_array_equal(state[name], tensor.detach().numpy())
+
+
+def test_a_zip_holds_the_same(kit: Kit, network: nn.Module, tmp_path: Path) -> None:
+    path = tmp_path / "kit.zip"
+    packed = compile(network, path, label_smoothing=0.1, classes=["a", "b", "ü"], **SETTINGS)
+    assert [file.name for file in tmp_path.iterdir()] == ["kit.zip"]
+    assert packed.manifest == kit.manifest  # with every file's hash: compiling is reproducible
+
+
+def test_the_network_is_left_untouched(tmp_path: Path) -> None:
+    network = adapt(tiny(dropout=0.2), FullFineTune()).train()
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    compile(network, tmp_path / "kit", **SETTINGS)
+    assert not hasattr(network, "normalization")
+    assert isinstance(network.dropout, nn.Dropout)
+    assert all(module.training for module in network.modules() if not _frozen(module))
+    assert network.state_dict().keys() == before.keys()
+    for name, tensor in network.state_dict().items():
+        assert torch.equal(tensor, before[name])
+    assert all(p.grad is None and p.requires_grad for p in network.parameters())
+
+
+def _frozen(module: nn.Module) -> bool:
+    return type(module).__name__ == "FrozenBatchNorm2d"
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 7])
+def test_any_number_of_images_is_predicted(kit: Kit, network: Any, count: int) -> None:
+    engine = OnnxEngine(kit, kit.state())
+    logits = engine.predict(images(count))
+    assert logits.shape == (count, CLASSES)
+    pixels = torch.from_numpy(images(count)).permute(0, 3, 1, 2) / 255
+    mean, std = (torch.tensor(v).view(3, 1, 1) for v in (kit.manifest.mean, kit.manifest.std))
+    with torch.no_grad():
+        expected = network.eval()((pixels - mean) / std).numpy()
+    np.testing.assert_allclose(logits, expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("classes", [2, 7])
+def test_other_classes_than_it_was_made_for(kit: Kit, classes: int) -> None:
+    state = kit.state()
+    state["classifier.weight"] = np.ones((classes, 4), np.float32) / 9
+    state["classifier.bias"] = np.zeros(classes, np.float32)
+    engine = OnnxEngine(kit, state)
+    result = engine.gradients(images(BATCH), np.arange(BATCH) % classes, np.random.default_rng(0))
+    assert result.values["classifier.weight"].shape == (classes, 4)
+    assert result.loss == pytest.approx(np.log(classes), rel=1e-4)
+    assert engine.predict(images(2)).shape == (2, classes)
+
+
+def test_graphs_are_standard_onnx_without_trained_values(kit: Kit, network: nn.Module) -> None:
+    trained = [p.detach().numpy() for p in trained_parameters(network).values()]
+    for name, model in models(kit):
+        assert {o.domain for o in model.opset_import} == {""}, name
+        assert {node.domain for node in model.graph.node} == {""}, name
+        constants = [numpy_helper.to_array(t) for t in model.graph.initializer]
+        assert not any(
+            c.size == p.size and p.size > 4 and np.array_equal(c.ravel(), p.ravel())
+            for c in constants
+            for p in trained
+        )
+        declared = {t.name for t in model.graph.input}
+        assert not declared & {t.name for t in model.graph.initializer}
+
+
+class _BackwardTimesTen(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Tensor:  # type: ignore[override]
+        (x,) = ctx.saved_tensors
+        return g * 10 * (x == x)
+
+
+class _Tenfold(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return _BackwardTimesTen.apply(x)
+
+
+def test_a_backward_that_is_not_the_derivative_reaches_the_device(tmp_path: Path) -> None:
+    results = []
+    for layer in (nn.Identity(), _Tenfold()):
+        network = adapt(tiny(), FullFineTune())
+        network.pool = nn.Sequential(layer, network.pool)
+        kit = compile(network, tmp_path / type(layer).__name__, **SETTINGS)
+        engine = OnnxEngine(kit, kit.state())
+        labels = np.arange(BATCH) % CLASSES
+        results.append(engine.gradients(images(BATCH), labels, np.random.default_rng(0)))
+    plain, custom = results
+    assert custom.loss == pytest.approx(plain.loss)
+    for name, gradient in plain.values.items():
+        factor = 1 if name.startswith("classifier") else 10
+        atol = 1e-4 * np.abs(gradient).max() * factor + 1e-5
+        np.testing.assert_allclose(custom.values[name], gradient * factor, atol=atol)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"batch": 0}, "batch=0"),
+        ({"batch": 2.5}, "batch=2.5"),
+        ({"size": -1}, "size=-1"),
+        ({"size": "64"}, "size='64'"),
+        ({"label_smoothing": 1.0}, "label_smoothing=1.0"),
+        ({"label_smoothing": -0.1}, "label_smoothing=-0.1"),
+        ({"label_smoothing": float("nan")}, "label_smoothing=nan"),
+        ({"classes": ["a"]}, "1 names.*3 outputs.*classes=1"),
+        ({"classes": ["a", "b", "a"]}, r"classes=\['a', 'b', 'a'\] must be texts, each given once"),
+        ({"classes": ["a", "b", ""]}, "must be texts"),
+        ({"classes": [1, 2, 3]}, r"classes=\[1, 2, 3\] must be texts"),
+        ({"out": None}, "out=None must be a folder"),
+        ({"out": "/dev/null"}, "null exists and is not a kit"),
+        ({"out": "/dev/null/kit.zip"}, "null/kit.zip cannot be written: Not a directory"),
+    ],
+)
+def test_bad_arguments_are_found_before_the_work(
+    network: nn.Module,
+    tmp_path: Path,
+    change: dict[str, Any],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pocketune.compiler.pipeline.build_graphs", pytest.fail)
+    with pytest.raises(PocketuneError, match=message):
+        compile(network, **{"out": tmp_path / "kit", **SETTINGS, **change})
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_network_of_which_nothing_is_trained(tmp_path: Path) -> None:
+    with pytest.raises(PocketuneError, match="nothing in this network is trained"):
+        compile(tiny().requires_grad_(False), tmp_path / "kit", **SETTINGS)
+
+
+def test_a_network_whose_classifier_is_frozen(tmp_path: Path) -> None:
+    network = adapt(tiny(), TopBlocks(blocks=1))
+    network.classifier.requires_grad_(False)
+    with pytest.raises(PocketuneError, match="output layer classifier must be linear"):
+        compile(network, tmp_path / "kit", **SETTINGS)
+
+
+def test_an_operator_without_a_lowering_is_named(tmp_path: Path) -> None:
+    network = adapt(tiny(), FullFineTune())
+    network.pool = nn.Sequential(nn.Softshrink(), network.pool)
+    with pytest.raises(PocketuneError, match=r"aten\.softshrink"):
+        compile(network, tmp_path / "kit", **SETTINGS)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("method", [FullFineTune(), TopBlocks(blocks=1)])
+def test_random_layers_other_than_dropout_are_refused(method: Method, tmp_path: Path) -> None:
+    """In the frozen part they would only widen what rounding is said to do."""
+    network = adapt(tiny(), method)
+    network.stem.append(nn.Dropout2d(0.5))
+    with pytest.raises(PocketuneError, match="random numbers"):
+        compile(network, tmp_path / "kit", **SETTINGS)
+
+
+def test_dropout_in_a_frozen_block_is_refused(tmp_path: Path) -> None:
+    network = adapt(tiny(blocks=3), TopBlocks(blocks=1))
+    network.blocks[0].excite = nn.Sequential(nn.Dropout(0.5), network.blocks[0].excite)
+    with pytest.raises(PocketuneError, match="dropout in a frozen block"):
+        compile(network, tmp_path / "kit", **SETTINGS)
+
+
+def test_whole_numbers_for_label_smoothing(tmp_path: Path) -> None:
+    kit = compile(adapt(tiny(), LastLayer()), tmp_path / "kit", label_smoothing=0, **SETTINGS)
+    assert kit.manifest.label_smoothing == 0.0
+
+
+def test_no_scratch_files_stay(
+    network: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
+    compile(network, tmp_path / "kit", **SETTINGS)
+    assert not list(scratch.iterdir())
+
+
+# Every baseline and every network among them, and every other method with every network.
+BASELINES = [
+    ("resnet18", "full"),
+    ("resnet18", "norm"),
+    ("resnet18", "bias"),
+    ("resnet34", "last"),
+    ("resnet50", "blocks"),
+    ("mobilenet_v2", "bias"),
+    ("mobilenet_v2", "blocks"),
+    ("mobilenet_v3_small", "full"),
+    ("mobilenet_v3_large", "last"),
+    ("proxylessnas_mobile", "blocks"),
+    ("mcunet_5fps", "norm"),
+]
+OTHERS = sorted(set(list_methods()) - {method for _, method in BASELINES})
+WITH_ATTRIBUTES = {"mobilenet_v2", "mobilenet_v3_small", "mobilenet_v3_large", "mcunet_5fps"}
+COMBINATIONS = [*BASELINES, *itertools.product(list_networks(), OTHERS)]
+WIDTHS = {"mobilenet_v2": 0.1, "mobilenet_v3_small": 0.35, "mcunet_5fps": 1.0}
+
+
+@pytest.mark.parametrize(("name", "method"), COMBINATIONS)
+def test_networks_and_methods(name: str, method: str, tmp_path: Path) -> None:
+    """`compile` itself compares every tensor with PyTorch for five steps.
+
+    On some networks images have attributes, so that every method meets both losses.
+    """
+    loss = BINARY_CROSS_ENTROPY if name in WITH_ATTRIBUTES else CROSS_ENTROPY
+    torch.manual_seed(0)
+    network = create_network(name, classes=CLASSES, width=WIDTHS.get(name, 0.25))
+    adapted = adapt(network, example_method(method, name))
+    assert account(adapted, batch=2, size=64).kept_bytes > 0
+    kit = compile(adapted, tmp_path / "kit", batch=2, size=64, loss=loss)
+    assert (kit.manifest.network["name"], kit.manifest.loss) == (name, loss)
+    assert kit.manifest.method == method_to_dict(adapted.method)
+
+
+def test_batch_statistics_of_one_image_are_warned_of(network: nn.Module, tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="holds one image; give a batch of 2"):
+        compile(network, tmp_path / "kit", batch=1, size=SIZE)

@@ -1,0 +1,221 @@
+"""Sizes, the prediction, and runs that would not fit."""
+
+import doctest
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from pocketune.device.engine.onnx_protobuf import graph_size
+from pocketune.device.memory import sizes as size
+from pocketune.device.memory.budget import BudgetExceeded, check_budget
+from pocketune.device.memory.estimate import (
+    ARENA_OVERHEAD,
+    NODE_BYTES,
+    OPENING_COPIES,
+    OPENING_LARGEST,
+    RUNTIME,
+    MemoryPrediction,
+    photo_bytes,
+    predict_memory,
+)
+from pocketune.device.memory.process import ProcessMemory
+from pocketune.device.memory.sizes import format_size, parse_size
+from pocketune.errors import PocketuneError
+from pocketune.kit.kit import Kit
+from pocketune.kit.manifest import KitError
+
+from ..softmax_engine import FEATURES, SIZE, write_softmax_kit
+from ..tiny_kit import TinyKit
+from ..train_settings import make_settings
+
+BEFORE = ProcessMemory(current=50_000_000, peak=52_000_000)
+
+
+@pytest.fixture(scope="module")
+def kit(tmp_path_factory: pytest.TempPathFactory) -> Kit:
+    return write_softmax_kit(tmp_path_factory.mktemp("budget") / "kit", batch=8)
+
+
+def refusal(kit: Kit, budget: int, optimizer: str = "adam", momentum: float = 0.9) -> str:
+    with pytest.raises(BudgetExceeded) as error:
+        check(kit, budget, optimizer, momentum)
+    return str(error.value)
+
+
+def check(kit: Kit, budget: int | None, optimizer: str = "adam", momentum: float = 0.9) -> None:
+    settings = make_settings(budget=budget, optimizer=optimizer, momentum=momentum)
+    check_budget(kit, settings, classes=3, before=BEFORE)
+
+
+def test_docstrings() -> None:
+    assert doctest.testmod(size).failed == 0
+
+
+def test_a_size_beyond_all_numbers() -> None:
+    with pytest.raises(PocketuneError, match="is more than there is: write for example 96MB"):
+        parse_size("9" * 320)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("96MB", 96_000_000),
+        ("96 mb", 96_000_000),
+        (" 128MiB ", 2**27),
+        ("1GB", 10**9),
+        ("0.5GiB", 2**29),
+        ("1.5kb", 1500),
+        ("100B", 100),
+        ("123456", 123456),
+        (123456, 123456),
+    ],
+)
+def test_parse_size(text: str | int, expected: int) -> None:
+    assert parse_size(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", "MB", "96 apples", "-5MB", "1e3MB", "96MB MB", "nan", "1.MB", "0.5"]
+)
+def test_no_size(text: str) -> None:
+    with pytest.raises(PocketuneError, match=r"is not a size|is nothing"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize("text", ["0", "0MB", 0])
+def test_nothing_is_no_budget(text: str | int) -> None:
+    with pytest.raises(PocketuneError, match="a size of 0"):
+        parse_size(text)
+
+
+def test_format_size() -> None:
+    assert [format_size(n) for n in (0, 950_000, 9_960_000, 10_400_000, 1_234_000_000)] == [
+        "0.0 MB",
+        "0.9 MB",
+        "10.0 MB",
+        "10 MB",
+        "1234 MB",
+    ]
+
+
+def test_prediction_adds_up(kit: Kit) -> None:
+    prediction = predict_memory(kit, process=1000, classes=5, slots=2)
+    trained = 4 * (5 * FEATURES + 5)
+    assert prediction == MemoryPrediction(
+        process=1000,
+        runtime=RUNTIME,
+        graphs=0,  # of no nodes and no weights
+        activations=round(ARENA_OVERHEAD * 8_000_000),
+        parameters=trained + 4 * FEATURES,
+        optimizer=2 * trained,
+        photos=photo_bytes(SIZE, 8),
+    )
+    assert prediction.total == sum(vars(prediction).values())
+
+
+def test_graphs_are_counted_by_nodes_and_weights(tmp_path: Path) -> None:
+    kit = TinyKit(statistic=False, noise=False).write(tmp_path / "kit")
+    held = {}
+    for name in ("features.onnx", "step.onnx", "predict.onnx"):
+        graph = onnx.load(tmp_path / "kit" / name).graph
+        weights = [tensor.ByteSize() for tensor in graph.initializer]
+        size = (sum(weights), max(weights, default=0), len(graph.node))
+        assert graph_size((tmp_path / "kit" / name).read_bytes()) == size
+        held[name] = sum(weights) + len(graph.node) * NODE_BYTES
+    step_or_predict = max(held["step.onnx"], held["predict.onnx"])
+    graphs = predict_memory(kit, process=0, classes=3, slots=0).graphs
+    assert graphs == held["features.onnx"] + step_or_predict
+
+
+def test_opening_a_large_frozen_part_is_the_peak(tmp_path: Path) -> None:
+    """The part is 50 MB in two tensors; nothing else has a size to speak of."""
+    kit = TinyKit(statistic=False, noise=False).write(tmp_path / "kit")
+    model = onnx.load(tmp_path / "kit" / "features.onnx")
+    for name, millions in (("large", 10), ("small", 2.5)):
+        values = np.zeros(int(millions * 1e6), np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(values, name))
+    onnx.save(model, tmp_path / "kit" / "features.onnx")
+    opening = OPENING_COPIES * 50_000_000 + OPENING_LARGEST * 40_000_000
+    total = predict_memory(kit, process=0, classes=3, slots=0).total
+    assert total == pytest.approx(RUNTIME + opening, rel=0.01)
+
+
+def test_a_graph_that_is_none(tmp_path: Path) -> None:
+    kit = TinyKit().write(tmp_path / "kit")
+    (tmp_path / "kit" / "step.onnx").write_bytes(b"not a graph")
+    with pytest.raises(KitError, match=r"step\.onnx of the kit .* is damaged"):
+        predict_memory(kit, process=0, classes=3, slots=0)
+
+
+def test_prediction_of_a_zip_is_the_same(tmp_path: Path) -> None:
+    folder, archive = (write_softmax_kit(tmp_path / name) for name in ("kit", "kit.zip"))
+    assert predict_memory(folder, process=0, classes=3, slots=1) == predict_memory(
+        archive, process=0, classes=3, slots=1
+    )
+
+
+def test_prediction_scales_with_the_batch(kit: Kit) -> None:
+    half = predict_memory(kit, process=0, classes=3, slots=0, batch=4)
+    assert half.activations == round(ARENA_OVERHEAD * 4_000_000)
+    assert half.photos < photo_bytes(SIZE, 8)
+
+
+def test_without_a_budget_all_is_well(kit: Kit) -> None:
+    check(kit, None)
+
+
+def test_enough(kit: Kit) -> None:
+    total = predict_memory(kit, process=BEFORE.current, classes=3, slots=2).total
+    check(kit, total)
+    refusal(kit, total - 1)
+
+
+def test_smaller_than_the_runtime_itself(kit: Kit) -> None:
+    assert refusal(kit, 20_000_000) == (
+        "the budget of 20 MB is smaller than the 52 MB that this process took before training "
+        "began (Python, numpy and the runtime)"
+    )
+
+
+def test_refusal_names_shortfall_parts_and_what_would_fit(kit: Kit) -> None:
+    message = refusal(kit, 78_000_000)
+    assert message.startswith("the budget of 78 MB is 5.6 MB short: training needs about 84 MB (")
+    assert (
+        "(process 50 MB, runtime 24 MB, graphs 0.0 MB, activations 9.6 MB, parameters " in message
+    )
+    assert message.endswith("; it would fit with a kit of batch 3")
+
+
+def test_remedy_of_another_optimizer(kit: Kit) -> None:
+    one, none = (
+        predict_memory(kit, process=BEFORE.current, classes=3, slots=slots).total
+        for slots in (1, 0)
+    )
+    assert refusal(kit, one).endswith("a kit of batch 7 or with the optimizer sgd")
+    assert refusal(kit, none).endswith("batch 7 or with the optimizer sgd and momentum 0")
+    assert refusal(kit, none, "sgd").endswith("with the optimizer sgd and momentum 0")
+
+
+def test_remedy_of_both(tmp_path: Path) -> None:
+    kit = write_softmax_kit(tmp_path / "kit", classes=tuple(map(str, range(9000))), batch=8)
+    settings = make_settings(budget=78_000_000, optimizer="adam")
+    with pytest.raises(
+        BudgetExceeded, match=r"a kit of batch 1, the optimizer sgd and momentum 0$"
+    ):
+        check_budget(kit, settings, classes=9000, before=BEFORE)
+
+
+def test_remedy_of_a_bundled_kit() -> None:
+    last = predict_memory(Kit.open("last"), process=BEFORE.current, classes=3, slots=2).total
+    message = refusal(Kit.open("blocks"), last)
+    assert message.endswith("; it would fit with the bundled kit last")
+
+
+def test_no_remedy(kit: Kit) -> None:
+    settings = make_settings(budget=69_000_000)
+    before = ProcessMemory(current=56_000_000, peak=56_000_000)
+    with pytest.raises(BudgetExceeded, match=r"; use a smaller kit$"):
+        check_budget(kit, settings, classes=3, before=before)

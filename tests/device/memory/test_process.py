@@ -1,0 +1,48 @@
+"""The process's memory as the system tells it."""
+
+import subprocess
+import sys
+
+import numpy as np
+import psutil
+
+from pocketune.device.memory.process import process_memory
+
+ALLOCATE = """
+import numpy as np
+from pocketune.device.memory import process_memory
+before = process_memory()
+block = np.ones(50_000_000, np.uint8)
+during = process_memory()
+del block
+after = process_memory()
+for memory in (before, during, after):
+    print(memory.current, memory.peak)
+"""
+
+
+def measured(prefix: str = "") -> list[tuple[int, int]]:
+    done = subprocess.run(
+        [sys.executable, "-c", prefix + ALLOCATE], capture_output=True, text=True, check=True
+    )
+    return [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
+
+
+def test_agrees_with_psutil() -> None:
+    resident = psutil.Process().memory_info().rss
+    assert abs(process_memory().current - resident) < 0.1 * resident
+
+
+def test_the_peak_stays_when_memory_is_given_back() -> None:
+    (before, _), (during, during_peak), (after, after_peak) = measured()
+    assert during - before > 45_000_000
+    assert during_peak >= during
+    assert during - after > 45_000_000
+    assert after_peak > during_peak - 1_000_000  # the kernel counts to within some pages
+
+
+def test_a_large_parent_does_not_count() -> None:
+    block = np.ones(300_000_000, np.uint8)
+    (_, peak), *_ = measured()
+    assert block[-1] == 1
+    assert peak < 200_000_000

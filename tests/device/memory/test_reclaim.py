@@ -1,0 +1,64 @@
+"""What is given back to the system, and what had better not be."""
+
+import subprocess
+import sys
+
+import pytest
+
+from pocketune.device.memory.reclaim import clean_library_mappings
+
+SMAPS = """\
+1000-2000 r--p 00000000 fe:00 1                     /usr/lib/libone.so
+Rss:                   4 kB
+Anonymous:             0 kB
+Swap:                  0 kB
+VmFlags: rd mr mw me
+2000-5000 r-xp 00001000 fe:00 1                     /usr/lib/libone.so
+Anonymous:             0 kB
+Swap:                  0 kB
+5000-6000 r--p 00004000 fe:00 1                     /usr/lib/libone.so
+Anonymous:             4 kB
+Swap:                  0 kB
+6000-7000 r--p 00005000 fe:00 1                     /usr/lib/libone.so
+Anonymous:             0 kB
+Swap:                  4 kB
+7000-8000 rw-p 00006000 fe:00 1                     /usr/lib/libone.so
+Anonymous:             0 kB
+Swap:                  0 kB
+8000-9000 r--p 00000000 fe:00 2                     /data/a photo of weights
+Anonymous:             0 kB
+Swap:                  0 kB
+9000-a000 r-xp 00000000 00:00 0                     [vdso]
+Anonymous:             0 kB
+Swap:                  0 kB
+a000-b000 r-xp 00000000 00:00 0
+Anonymous:             0 kB
+Swap:                  0 kB
+"""
+
+PROCESS = """
+import numpy as np
+from pocketune.device import onnx_engine, run
+from pocketune.device.memory import process_memory
+from pocketune.device.reclaim import reclaim
+before = process_memory().current
+reclaim()
+print(before - process_memory().current)
+values = np.random.default_rng(0).standard_normal((64, 64))
+assert np.allclose(np.linalg.inv(values) @ values, np.eye(64))
+from pocketune.device import evaluation, exporter
+"""
+
+
+def test_only_what_the_file_still_has() -> None:
+    found = clean_library_mappings(SMAPS.splitlines())
+    # not what the loader wrote to, even if it was swapped out; not what can be written to; no
+    # files that are not libraries
+    assert [(m.start, m.size) for m in found] == [(0x1000, 0x1000), (0x2000, 0x3000)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is given back")
+def test_a_process_gets_smaller_and_goes_on() -> None:
+    done = subprocess.run([sys.executable, "-c", PROCESS], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 10_000_000

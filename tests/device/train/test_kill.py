@@ -1,0 +1,79 @@
+"""A run that is killed again and again ends with the same bits as one that is not."""
+
+import json
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pocketune.device.train.checkpoint import Checkpoint
+from pocketune.kit.names import LAST, METRICS
+
+from ..run_folders import assert_same_end, lines
+from ..softmax_engine import write_photos, write_softmax_kit
+
+SCRIPT = Path(__file__).with_name("train_process.py")
+KILLS = 24
+CHECKPOINT_STEPS = 2  # as in train_process.py
+
+
+def start(*arguments: Path) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen([sys.executable, SCRIPT, *arguments], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    return process
+
+
+def killed(delay: float, *arguments: Path) -> bool:
+    """Kill a run after so many seconds; false where it was faster."""
+    process = start(*arguments)
+    time.sleep(delay)
+    process.kill()
+    process.communicate()
+    assert process.returncode <= 0, "the run failed by itself"
+    return process.returncode < 0
+
+
+def saved_step(folder: Path) -> int:
+    """The step of the last checkpoint, which must be whole at any moment; -1 without one."""
+    if not (folder / LAST).exists():
+        return -1
+    return Checkpoint.load(folder / LAST).counters.step
+
+
+def told_step(folder: Path) -> int:
+    """The last step in the metrics, whose last line may be half written."""
+    told = [line for line in (folder / METRICS).read_bytes().split(b"\n")[:-1] if b'"step"' in line]
+    return json.loads(told[-1])["step"] if told else 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="kills as POSIX does")
+def test_kills_at_any_moment_cost_nothing_but_the_steps_since_the_checkpoint(
+    tmp_path: Path,
+) -> None:
+    kit = write_softmax_kit(tmp_path / "kit").path
+    photos = write_photos(tmp_path / "photos")
+    whole = tmp_path / "whole"
+    start(kit, photos, whole).communicate()
+    last = saved_step(whole)
+    moments = random.Random(0)
+    kills, runs, at = 0, 0, -1
+    while kills < KILLS:
+        folder, runs, at = tmp_path / f"run{runs}", runs + 1, -1
+        # From the first millisecond, when the folder is made, to well into the training.
+        while killed(10 ** moments.uniform(-3, -0.6), kit, photos, folder):
+            kills += 1
+            before, at = at, saved_step(folder)
+            assert at >= before
+            if at == last:  # killed on its way out
+                break
+            if at >= 0:
+                assert told_step(folder) - at <= CHECKPOINT_STEPS
+            if kills >= KILLS:
+                assert start(kit, photos, folder).wait() == 0
+                break
+        assert_same_end(folder, whole)
+    assert len(lines(whole, "step")) == len({line["step"] for line in lines(whole, "step")})

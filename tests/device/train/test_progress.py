@@ -1,0 +1,135 @@
+"""What a run says while it trains."""
+
+import doctest
+import io
+import os
+from dataclasses import replace
+
+import pytest
+
+from pocketune.device.train import progress
+from pocketune.device.train.progress import (
+    EpochReport,
+    LiveLine,
+    PlainLines,
+    Silent,
+    StepReport,
+    console,
+    format_epoch,
+    format_step,
+)
+
+STEP = StepReport(
+    step=120,
+    steps=1000,
+    epoch=2,
+    epochs=10,
+    loss=0.4321,
+    accuracy=0.875,
+    rate=52.4,
+    seconds_left=75.2,
+    memory=61_400_000,
+    budget=96_000_000,
+)
+EPOCH = EpochReport(2, 10, 0.43, 0.51, 0.9, best=True)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_docstrings() -> None:
+    assert doctest.testmod(progress).failed == 0
+
+
+def test_a_step_in_a_line() -> None:
+    assert format_step(STEP) == (
+        "epoch 2/10  step 120/1000  loss 0.432  accuracy 87.5%  52 images/s  61/96 MB  1:15 left"
+    )
+    assert "  61 MB  " in format_step(replace(STEP, budget=None))
+
+
+def test_an_epoch_in_a_line() -> None:
+    text = "epoch 2/10  loss 0.430  validation loss 0.510  accuracy 90.0%"
+    assert format_epoch(EPOCH) == text + "  (best)"
+    assert format_epoch(replace(EPOCH, best=False)) == text
+    without = EpochReport(2, 10, 0.43, None, None, best=False)
+    assert format_epoch(without) == "epoch 2/10  loss 0.430"
+
+
+def test_live_on_a_terminal_and_plain_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(console(Terminal()), LiveLine)
+    assert isinstance(console(io.StringIO()), PlainLines)
+    monkeypatch.setattr("sys.stdout", Terminal())
+    assert isinstance(console(), LiveLine)
+
+
+def test_the_live_line_is_written_over_and_epochs_stay() -> None:
+    stream = Terminal()
+    line = LiveLine(stream)
+    line.step(STEP)
+    line.epoch(EPOCH)
+    line.close()
+    first, second = stream.getvalue().split("\r")[1:]
+    assert first == format_step(STEP)[:79]
+    assert second == format_epoch(EPOCH).ljust(len(first)) + "\n"
+
+
+def test_the_live_line_never_wraps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    stream = Terminal()
+    LiveLine(stream).step(STEP)
+    assert len(stream.getvalue().lstrip("\r")) == 29
+
+
+def test_the_line_of_an_epoch_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    stream = Terminal()
+    LiveLine(stream).epoch(EPOCH)
+    assert stream.getvalue() == f"\r{format_epoch(EPOCH)}\n"
+
+
+@pytest.mark.parametrize("kind", [LiveLine, PlainLines])
+def test_a_run_goes_on_where_nobody_reads(kind: type[LiveLine | PlainLines]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    told = kind(io.TextIOWrapper(io.FileIO(writer, "w")))
+    told.step(STEP)
+    told.epoch(EPOCH)
+    told.close()
+
+
+def test_the_live_line_shows_the_last_step_however_fast() -> None:
+    stream = Terminal()
+    line = LiveLine(stream)
+    for step in range(1, 6):
+        line.step(replace(STEP, step=step, steps=5))
+    line.close()
+    assert "step 5/5" in stream.getvalue()
+    assert stream.getvalue().endswith("\n")
+
+
+def test_plain_lines_hold_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    stream = io.StringIO()
+    plain = PlainLines(stream)
+    for now in range(25):
+        plain.step(replace(STEP, step=now))
+    plain.epoch(EPOCH)
+    plain.close()
+    assert [line.split("  ")[1] for line in stream.getvalue().splitlines()] == [
+        "step 10/1000",
+        "step 20/1000",
+        "loss 0.430",
+    ]
+    assert "\r" not in stream.getvalue()
+
+
+def test_silent(capsys: pytest.CaptureFixture[str]) -> None:
+    silent = Silent()
+    silent.step(STEP)
+    silent.epoch(EPOCH)
+    silent.close()
+    assert capsys.readouterr() == ("", "")

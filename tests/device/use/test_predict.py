@@ -1,0 +1,138 @@
+"""Predicting files and folders."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pocketune.data import Skipped, center_crop, open_image
+from pocketune.device.engine.onnx import OnnxEngine
+from pocketune.device.use.model import Model
+from pocketune.device.use.predict import AttributePrediction, Guess, Prediction, predict
+from pocketune.errors import PocketuneError
+from pocketune.tasks.losses import softmax
+
+from ..runs import trained_state, write_best, write_photo, write_photos
+from ..tiny_kit import CLASSES, TinyKit
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    kit = TinyKit().write(tmp_path / "run")
+    write_best(kit.path, kit, trained_state(TinyKit()), CLASSES)
+    return kit.path
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    return write_photos(tmp_path / "photos", CLASSES, each=3)
+
+
+def pixels(path: Path) -> np.ndarray:
+    with path.open("rb") as file:
+        return center_crop(open_image(file), 8)
+
+
+def test_every_image_of_a_folder_in_order(run: Path, photos: Path) -> None:
+    results = list(predict(run, [photos]))
+    expected = [str(photos / name / f"{i}.png") for name in sorted(CLASSES) for i in range(3)]
+    assert [result.name for result in results] == expected
+    model = Model.open(run)
+    logits = OnnxEngine(model.kit, model.state).predict(
+        np.stack([pixels(Path(n)) for n in expected])
+    )
+    for result, row in zip(results, softmax(logits), strict=True):
+        assert isinstance(result, Prediction)
+        assert len(result.guesses) == 3
+        assert {g.label: pytest.approx(g.probability, abs=1e-5) for g in result.guesses} == dict(
+            zip(CLASSES, row, strict=True)
+        )
+        shares = [guess.probability for guess in result.guesses]
+        assert shares == sorted(shares, reverse=True)
+        assert sum(shares) == pytest.approx(1)
+
+
+GUESSES = (Guess("young", 0.9), Guess("bald", 0.5))
+
+
+def test_plain_values_of_classes() -> None:
+    result = Prediction("a.png", GUESSES)
+    assert result.worth_naming == GUESSES
+    assert result.to_dict() == {
+        "image": "a.png",
+        "classes": [
+            {"class": "young", "probability": 0.9},
+            {"class": "bald", "probability": 0.5},
+        ],
+    }
+
+
+def test_plain_values_of_attributes() -> None:
+    result = AttributePrediction("a.png", GUESSES)
+    assert result.worth_naming == GUESSES[:1]
+    assert result.to_dict() == {
+        "image": "a.png",
+        "attributes": [
+            {"attribute": "young", "probability": 0.9, "present": True},
+            {"attribute": "bald", "probability": 0.5, "present": False},
+        ],
+    }
+
+
+def test_one_path(run: Path, photos: Path) -> None:
+    file = photos / "cat" / "0.png"
+    assert list(predict(run, str(file))) == list(predict(run, [file]))
+
+
+@pytest.mark.parametrize(("top", "given"), [(1, 1), (2, 2), (3, 3), (50, 3)])
+def test_top(run: Path, photos: Path, top: int, given: int) -> None:
+    (result,) = predict(run, [photos / "cat" / "0.png"], top=top)
+    assert isinstance(result, Prediction)
+    assert len(result.guesses) == given
+
+
+def test_top_of_nothing(run: Path, photos: Path) -> None:
+    with pytest.raises(PocketuneError, match="top=0"):
+        predict(run, [photos], top=0)
+
+
+def test_files_that_are_no_images_are_listed(run: Path, photos: Path) -> None:
+    (photos / "cat" / "notes.txt").write_text("not a photo")
+    (photos / "dog" / "0.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    results = list(predict(run, [photos]))
+    skipped = [result for result in results if isinstance(result, Skipped)]
+    assert {Path(s.name).name for s in skipped} == {"notes.txt", "0.png"}
+    assert all(s.reason for s in skipped)
+    assert len(results) == 10
+    assert len({result.name for result in results}) == 10
+
+
+def test_only_unreadable_files(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_text("")
+    (result,) = predict(run, [tmp_path / "a.jpg"])
+    assert isinstance(result, Skipped)
+
+
+def test_unicode_and_long_names(run: Path, tmp_path: Path) -> None:
+    names = ["写真 é.png", "n" * 240 + ".png"]
+    paths = [write_photo(tmp_path / name, seed) for seed, name in enumerate(names)]
+    assert [result.name for result in predict(run, paths)] == list(map(str, paths))
+
+
+def test_errors_come_at_once(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(PocketuneError, match="nowhere"):
+        predict(run, [tmp_path / "nowhere"])
+    with pytest.raises(PocketuneError, match="there is no kit"):
+        predict(tmp_path / "no run", [tmp_path])
+
+
+def test_results_come_batch_by_batch(run: Path, photos: Path) -> None:
+    results = predict(Model.open(run), [os.fspath(photos)])
+    assert isinstance(next(results), Prediction)
+    results.close()  # type: ignore[attr-defined]
+
+
+def test_probabilities_survive_large_logits() -> None:
+    logits = np.array([[1e4, 0, -1e4], [-3e38, -3e38, -3e38]], np.float32)
+    np.testing.assert_allclose(softmax(logits), [[1, 0, 0], [1 / 3] * 3])

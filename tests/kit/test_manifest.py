@@ -1,0 +1,146 @@
+"""The manifest: round trip and everything that a reader refuses."""
+
+import json
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+
+from pocketune.kit.manifest import SCHEMA, KitError, Manifest, NoiseSpec, TensorSpec
+from pocketune.kit.quantization import Quantization
+
+from ..device.tiny_kit import TinyKit
+
+QUANTIZED = asdict(Quantization(activations=8, images=9, error=0.07, layers=2))
+
+
+def edited(**changes: object) -> bytes:
+    return json.dumps({**json.loads(TinyKit().manifest().to_json()), **changes}).encode()
+
+
+@pytest.mark.parametrize("frozen_part", [True, False])
+def test_json_round_trip(frozen_part: bool) -> None:
+    manifest = TinyKit(frozen_part=frozen_part, classes=("Äpfel", "梨")).manifest()
+    text = manifest.to_json()
+    assert Manifest.from_json(text) == manifest
+    assert Manifest.from_json(text).to_json() == text
+    assert "梨" in text.decode()
+
+
+def test_integers_are_numbers_too() -> None:
+    assert Manifest.from_json(edited(mean=[0, 1, 0])).mean == (0.0, 1.0, 0.0)
+
+
+def test_newer_schema() -> None:
+    text = edited(schema=SCHEMA + 1, something_new=1)
+    with pytest.raises(KitError, match=r"k/manifest.json needs a newer pocketune .*schema is 4"):
+        Manifest.from_json(text, "k/manifest.json")
+
+
+@pytest.mark.parametrize(("schema", "added"), [(1, ("quantization", "loss")), (2, ("loss",))])
+def test_a_manifest_of_an_older_schema_is_read(schema: int, added: tuple[str, ...]) -> None:
+    values = json.loads(TinyKit().manifest().to_json())
+    older = {name: value for name, value in values.items() if name not in added}
+    text = json.dumps({**older, "schema": schema}).encode()
+    assert Manifest.from_json(text) == TinyKit().manifest()
+    with pytest.raises(KitError, match=f"unknown field '{added[0]}'"):
+        Manifest.from_json(edited(schema=schema))
+
+
+@pytest.mark.parametrize(
+    "quantization",
+    [
+        Quantization(activations=32),
+        Quantization(activations=8, images=9, error=0.07, layers=4, float_layers=1),
+        Quantization(activations=8, images=9, error=0.0, accuracy=0.8, float_accuracy=1.0),
+    ],
+)
+def test_quantization_round_trip(quantization: Quantization) -> None:
+    manifest = replace(TinyKit().manifest(), quantization=quantization)
+    assert Manifest.from_json(manifest.to_json()) == manifest
+
+
+@pytest.mark.parametrize("name", sorted(json.loads(TinyKit().manifest().to_json())))
+def test_missing_field(name: str) -> None:
+    values = json.loads(TinyKit().manifest().to_json())
+    del values[name]
+    with pytest.raises(KitError, match=f"lacks the field '{name}'"):
+        Manifest.from_json(json.dumps(values).encode())
+
+
+@pytest.mark.parametrize("name", sorted(json.loads(TinyKit().manifest().to_json())))
+@pytest.mark.parametrize("value", [True, "", -1, [None], {"a": [1]}, [[1]]])
+def test_wrong_type(name: str, value: object) -> None:
+    if (name, value) in (("network", {"a": [1]}), ("method", {"a": [1]})):
+        return  # free-form objects
+    with pytest.raises(KitError, match=name):
+        Manifest.from_json(edited(**{name: value}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"batch": 0}, "'batch' must be a whole number of at least 1, not 0"),
+        ({"batch": 8.0}, "'batch' must be a whole number of at least 1, not 8.0"),
+        ({"classes": []}, "at least one class"),
+        ({"classes": ["cat", "cat", "owl"]}, "each only once"),
+        ({"classes": ["cat", "dog"]}, "has 2 classes but gives fc.weight the shape"),
+        ({"mean": [0.5, 0.5]}, "'mean' must be a list of 3 numbers"),
+        ({"std": [0.5, 0.5, 0]}, "standard deviation of 0"),
+        ({"std": [0.5, 0.5, float("inf")]}, "'std' must be a finite number, not inf"),
+        ({"label_smoothing": 1}, "label_smoothing of 1"),
+        ({"features": [0]}, "'features' must be a whole number of at least 1"),
+        ({"classifier": {"weight": "fc.weight"}}, "'classifier' lacks the field 'bias'"),
+        ({"classifier": {"weight": "x", "bias": "fc.bias"}}, "names x as the classifier's"),
+        ({"noise": [{"name": "n", "shape": [2], "keep": 0}]}, "keeps n with probability 0"),
+        ({"parameters": [{"name": "w", "shape": [2], "dtype": "f"}]}, r"parameters\[0\] has the"),
+        ({"statistics": [{"name": "scale", "shape": []}]}, "names a tensor twice"),
+        ({"memory": {"everything": 1}}, "lists 'everything' under 'memory'"),
+        ({"files": {"../../passwd": "0"}}, "lists '../../passwd' under 'files'"),
+        ({"files": {"step.onnx": 5}}, "files.step.onnx must be a text"),
+        ({"quantization": {**QUANTIZED, "activations": 4}}, "quantization to 4 bits"),
+        ({"quantization": {**QUANTIZED, "float_layers": 3}}, "keeps 3 layers in float32 of only 2"),
+        ({"quantization": {**QUANTIZED, "error": -1}}, "with error -1.0, below 0"),
+        ({"quantization": {**QUANTIZED, "error": "1"}}, "'error' must be a finite number"),
+        ({"quantization": {**QUANTIZED, "more": 1}}, "'quantization' has the unknown field 'more'"),
+        ({"quantization": {"activations": 8}}, "'quantization' lacks the field 'images'"),
+        ({"color": "red"}, "unknown field 'color'"),
+    ],
+)
+def test_refuses(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(KitError, match=message) as caught:
+        Manifest.from_json(edited(**changes), "k/manifest.json")
+    assert "k/manifest.json" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b"\xff\xfe", b"null", b"[" * 100_000])
+def test_not_json(text: bytes) -> None:
+    with pytest.raises(KitError, match="JSON"):
+        Manifest.from_json(text)
+
+
+def test_contradictions_are_found_without_a_file() -> None:
+    manifest = TinyKit().manifest()
+    with pytest.raises(KitError, match="names a tensor twice"):
+        replace(manifest, statistics=(TensorSpec("scale", ()),))
+
+
+def test_shapes_follow_the_number_of_classes() -> None:
+    shapes = TinyKit().manifest().shapes(7)
+    assert shapes == {
+        "fc.weight": (7, 6),
+        "fc.bias": (7,),
+        "scale": (),
+        "norm.running_mean": (6,),
+    }
+
+
+def test_noise_is_a_scaled_mask_that_the_generator_decides() -> None:
+    spec = NoiseSpec("mask", (200, 50), 0.8)
+    mask = spec.draw(np.random.default_rng(3))
+    assert mask.shape == spec.shape
+    assert mask.dtype == np.float32
+    assert set(np.unique(mask)) == {np.float32(0), np.float32(1.25)}
+    assert abs(float(mask.mean()) - 1) < 0.02
+    assert np.array_equal(mask, spec.draw(np.random.default_rng(3)))

@@ -1,0 +1,221 @@
+"""Gradient filtering as a method: which layers, alone and in sums."""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from pocketune.errors import PocketuneError
+from pocketune.filtering import FilteredConv2d
+from pocketune.layers import FrozenBatchNorm2d
+from pocketune.methods import (
+    GradientFilter,
+    LastLayer,
+    MethodConflict,
+    TopBlocks,
+    adapt,
+    create_method,
+    method_from_dict,
+    method_to_dict,
+)
+from pocketune.methods.gradient_filter import method as gradient_filter
+from pocketune.methods.gradient_filter.choice import FilterChoice
+from pocketune.weights import create_network
+
+
+def network(name: str = "mobilenet_v2", **options: object) -> nn.Module:
+    return create_network(name, classes=4, **{"width": 0.35, **options})
+
+
+def filtered(adapted: nn.Module) -> list[str]:
+    return [n for n, module in adapted.named_modules() if isinstance(module, FilteredConv2d)]
+
+
+def trained(adapted: nn.Module) -> set[str]:
+    return {name for name, p in adapted.named_parameters() if p.requires_grad}
+
+
+PAPER = {  # golden numbers, section 5.1: the last 2, then 2 more
+    "mobilenet_v2": (
+        ["features.17.conv.2", "features.18.0"],
+        ["features.17.conv.0.0", "features.17.conv.1.0"],
+    ),
+    "resnet18": (
+        ["layer4.1.conv1", "layer4.1.conv2"],
+        ["layer4.0.conv1", "layer4.0.conv2"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_filters_the_last_convolutions_of_the_paper(name: str) -> None:
+    last, more = PAPER[name]
+    for layers, expected in ((2, last), (4, more + last)):
+        adapted = adapt(network(name), GradientFilter(layers=layers))
+        assert sorted(filtered(adapted)) == sorted(expected)
+        classifier = {n for n in trained(adapted) if n.startswith(("classifier", "fc"))}
+        assert trained(adapted) - classifier == {f"{path}.weight" for path in expected}
+        assert len(classifier) == 2
+
+
+def test_mcunet_has_no_head_before_its_classifier() -> None:
+    adapted = adapt(network("mcunet_5fps", width=1.0), GradientFilter(layers=2))
+    roles = [adapted.get_submodule(path).groups > 1 for path in filtered(adapted)]
+    assert roles == [True, False]  # depthwise and projection of the last block
+
+
+def test_batch_norms_are_frozen_and_the_forward_pass_is_exact() -> None:
+    original = network().eval()
+    adapted = adapt(original, GradientFilter()).train()
+    norms = [m for m in adapted.modules() if hasattr(m, "running_mean")]
+    assert norms
+    assert all(isinstance(norm, FrozenBatchNorm2d) for norm in norms)
+    x = torch.randn(2, 3, 64, 64)
+    torch.testing.assert_close(adapted.eval()(x), original(x), rtol=1e-4, atol=1e-5)
+
+
+def test_knobs_reach_the_layers() -> None:
+    method = GradientFilter(patch=4, layers=2, alignment="reference", bits=8)
+    adapted = adapt(network(), method)
+    layers = [adapted.get_submodule(path) for path in filtered(adapted)]
+    knobs = {(layer.patch, layer.alignment, layer.bits) for layer in layers}
+    assert knobs == {(4, "reference", 8)}
+
+
+def test_named_layers() -> None:
+    names = ("features.3.conv.1.0", "features.18.0")
+    adapted = adapt(network(), GradientFilter(layers=names))
+    assert filtered(adapted) == list(names)
+    assert {f"{name}.weight" for name in names} < trained(adapted)
+
+
+def test_convolutions_that_pad_by_themselves() -> None:
+    adapted = adapt(network(padding="same"), GradientFilter(layers=("features.14.conv.1.0",)))
+    x = torch.randn(2, 3, 64, 64)
+    adapted(x).sum().backward()
+    gradient = adapted.get_submodule("features.14.conv.1.0").weight.grad
+    assert gradient.abs().max() > 0
+    torch.testing.assert_close(gradient, gradient[:, :, :1, :1].expand_as(gradient))
+
+
+# ---- sums
+
+
+def test_trained_filters_what_others_train() -> None:
+    original = network()
+    method = TopBlocks(blocks=1) + GradientFilter(layers="trained")
+    adapted = adapt(original, method)
+    block = ["features.17.conv.0.0", "features.17.conv.1.0", "features.17.conv.2"]
+    assert filtered(adapted) == [*block, "features.18.0"]
+    assert trained(adapted) == TopBlocks(blocks=1).plan(original).trained
+    norms = [m for m in adapted.features[17].modules() if type(m) is nn.BatchNorm2d]
+    assert len(norms) == 3  # as TopBlocks has them
+
+
+def test_trained_leaves_squeeze_excite_exact() -> None:
+    original = network("mobilenet_v3_small", width=0.25)
+    adapted = adapt(original, TopBlocks(blocks=1) + GradientFilter(layers="trained"))
+    block = [f"features.11.block.{layer}.0" for layer in (0, 1, 3)]
+    assert filtered(adapted) == [*block, "features.12.0"]
+    assert trained(adapted) == TopBlocks(blocks=1).plan(original).trained
+
+
+def test_what_is_settled_is_recorded_and_makes_the_same_network_again() -> None:
+    original = network()
+    adapted = adapt(original, TopBlocks(blocks=1) + GradientFilter(layers="trained"))
+    described = json.loads(json.dumps(method_to_dict(adapted.method)))
+    assert described["methods"][1]["layers"] == filtered(adapted)
+    again = adapt(original, method_from_dict(described))
+    assert filtered(again) == filtered(adapted)
+    assert again.method == adapted.method
+
+
+def test_auto_filters_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = {}
+
+    def measure(network: nn.Module, layers: tuple[str, ...], **options: object) -> list:
+        asked.update(options)
+        return [
+            FilterChoice(n, 1.0, 2.0 if n.startswith("features.18") else 0.5, 8, 4) for n in layers
+        ]
+
+    monkeypatch.setattr(gradient_filter, "measure_filters", measure)
+    method = TopBlocks(blocks=1) + GradientFilter(4, layers="auto", batch=2, size=96)
+    adapted = adapt(network(), method)
+    assert "features.18.0" not in filtered(adapted)
+    assert len(filtered(adapted)) == 3
+    assert "features.18.0.weight" in trained(adapted)
+    assert asked == {"patch": 4, "alignment": "natural", "bits": 32, "batch": 2, "size": 96}
+
+
+@pytest.mark.parametrize("layers", ["trained", "auto"])
+def test_refuses_to_filter_what_nobody_trains(layers: str) -> None:
+    with pytest.raises(PocketuneError, match="no convolution is trained: add a method"):
+        adapt(network(), LastLayer() + GradientFilter(layers=layers))
+
+
+def test_two_filters_on_one_layer_conflict() -> None:
+    with pytest.raises(MethodConflict, match=r"both replace layer features.17.conv.0.0"):
+        adapt(network(), GradientFilter(2) + GradientFilter(4))
+
+
+# ---- knobs
+
+
+def test_created_by_name() -> None:
+    assert create_method("gradfilter", patch=7, layers=2) == GradientFilter(7, 2)
+    assert create_method("gradfilter", layers=["a", "b"]).layers == ("a", "b")
+
+
+@pytest.mark.parametrize("patch", [0, -1, 2.0])
+def test_refuses_a_bad_patch(patch: object) -> None:
+    with pytest.raises(PocketuneError, match=r"patch=.* must be a whole number of at least 1"):
+        GradientFilter(patch=patch)
+
+
+def test_refuses_an_unknown_alignment() -> None:
+    with pytest.raises(
+        PocketuneError, match="alignment='center' must be one of natural, paper, reference"
+    ):
+        GradientFilter(alignment="center")
+
+
+def test_refuses_other_bits() -> None:
+    with pytest.raises(PocketuneError, match="bits=4 is not possible"):
+        GradientFilter(bits=4)
+
+
+@pytest.mark.parametrize("layers", ["all", 2.5, True, None, [1, 2]])
+def test_refuses_layers_that_say_nothing(layers: object) -> None:
+    with pytest.raises(PocketuneError, match="must be a number, a list of names, 'trained'"):
+        GradientFilter(layers=layers)
+
+
+@pytest.mark.parametrize("layers", [0, -1, 53])
+def test_refuses_more_layers_than_there_are(layers: int) -> None:
+    with pytest.raises(PocketuneError, match="does not fit a network of 52 convolutions"):
+        GradientFilter(layers=layers).plan(network())
+
+
+@pytest.mark.parametrize("name", ["batch", "size"])
+def test_refuses_bad_sizes_to_measure_at(name: str) -> None:
+    with pytest.raises(PocketuneError, match=f"{name}=0 must be a whole number"):
+        GradientFilter(layers="auto", **{name: 0})
+
+
+def test_refuses_a_layer_that_does_not_exist() -> None:
+    with pytest.raises(PocketuneError, match=r"no layer features.99"):
+        GradientFilter(layers=("features.99",)).plan(network())
+
+
+def test_refuses_a_layer_of_a_branch_that_does_not_exist() -> None:
+    with pytest.raises(PocketuneError, match=r"no layer features.3.branch.conv to replace"):
+        adapt(network(), GradientFilter(layers=("features.3.branch.conv",)))
+
+
+def test_refuses_a_layer_that_is_no_convolution() -> None:
+    with pytest.raises(
+        PocketuneError, match=r"features.18.1 is a BatchNorm2d, no two-dimensional convolution"
+    ):
+        GradientFilter(layers=("features.18.1",)).plan(network())

@@ -1,0 +1,169 @@
+"""Anatomy of our own networks."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from pocketune.errors import PocketuneError
+from pocketune.networks import Layer, anatomy, list_networks
+from pocketune.weights import create_network
+
+BLOCKS = {  # blocks, those with a shortcut, those with squeeze-excite, kind
+    "mcunet_5fps": (14, 7, 0, "inverted_residual"),
+    "mobilenet_v2": (17, 10, 0, "inverted_residual"),
+    "mobilenet_v3_large": (15, 10, 8, "inverted_residual"),
+    "mobilenet_v3_small": (11, 6, 9, "inverted_residual"),
+    "proxylessnas_mobile": (20, 13, 0, "inverted_residual"),
+    "resnet18": (8, 8, 0, "basic"),
+    "resnet34": (16, 16, 0, "basic"),
+    "resnet50": (16, 16, 0, "bottleneck"),
+}
+ROLES = {
+    "inverted_residual": ("expand", "depthwise", "project"),
+    "basic": ("conv1", "conv2", "downsample"),
+    "bottleneck": ("conv1", "conv2", "conv3", "downsample"),
+}
+CLASSIFIERS = {
+    "mcunet_5fps": ("classifier.0",),
+    "mobilenet_v2": ("classifier.1",),
+    "mobilenet_v3_large": ("classifier.0", "classifier.3"),
+    "mobilenet_v3_small": ("classifier.0", "classifier.3"),
+    "proxylessnas_mobile": ("classifier.1",),
+    "resnet18": ("fc",),
+    "resnet34": ("fc",),
+    "resnet50": ("fc",),
+}
+HEADLESS = ("mcunet_5fps", "resnet18", "resnet34", "resnet50")
+
+
+@pytest.fixture(scope="module", params=list_networks())
+def network(request):
+    with torch.device("meta"):
+        return create_network(request.param)
+
+
+def test_blocks(network):
+    blocks = anatomy(network).blocks
+    residual = sum(block.residual for block in blocks)
+    squeeze_excite = sum(block.squeeze_excite is not None for block in blocks)
+    assert {block.kind for block in blocks} == {BLOCKS[network.config.name][3]}
+    assert (len(blocks), residual, squeeze_excite) == BLOCKS[network.config.name][:3]
+
+
+def test_roles_come_in_order(network):
+    for block in anatomy(network).blocks:
+        roles = [layer.role for layer in block.layers]
+        assert roles == [role for role in ROLES[block.kind] if role in roles]
+        assert block.layer("stem") is None
+        assert all(block.layer(role).role == role for role in roles)
+
+
+def test_stem_head_classifier(network):
+    body = anatomy(network)
+    assert [layer.role for layer in body.stem] == ["stem"]
+    expected = [] if network.config.name in HEADLESS else ["head"]
+    assert [layer.role for layer in body.head] == expected
+    assert body.classifier == CLASSIFIERS[network.config.name]
+
+
+def test_every_module_is_somewhere(network):
+    """All convolutions and norms, once each; paths name what they say."""
+    body = anatomy(network)
+    modules = dict(network.named_modules())
+    gates = tuple(f"{block.squeeze_excite}." for block in body.blocks if block.squeeze_excite)
+    convs = [
+        name
+        for name, module in modules.items()
+        if isinstance(module, nn.Conv2d) and not name.startswith(gates)
+    ]
+    norms = [name for name, module in modules.items() if isinstance(module, nn.BatchNorm2d)]
+    assert [layer.conv for layer in body.layers] == convs
+    assert [layer.norm for layer in body.layers] == norms
+    for layer in body.layers:
+        if layer.activation is not None:
+            assert isinstance(modules[layer.activation], nn.ReLU | nn.ReLU6 | nn.Hardswish)
+
+
+def test_layers_without_activation(network):
+    """Projections are linear, and so are shortcuts."""
+    linear = {layer.role for layer in anatomy(network).layers if layer.activation is None}
+    inverted = BLOCKS[network.config.name][3] == "inverted_residual"
+    assert linear == ({"project"} if inverted else {"downsample"})
+
+
+def test_one_block_in_full():
+    block = anatomy(create_network("mobilenet_v3_small")).blocks[3]
+    path = "features.4.block"
+    assert block.name == "features.4"
+    assert block.squeeze_excite == f"{path}.2"
+    assert not block.residual
+    assert block.layers == (
+        Layer("expand", f"{path}.0.0", f"{path}.0.1", f"{path}.0.2"),
+        Layer("depthwise", f"{path}.1.0", f"{path}.1.1", f"{path}.1.2"),
+        Layer("project", f"{path}.3.0", f"{path}.3.1", None),
+    )
+
+
+def test_torchvisions_shared_relu():
+    block = anatomy(create_network("resnet50")).blocks[0]
+    activations = [layer.activation for layer in block.layers]
+    assert activations == ["layer1.0.relu"] * 3 + [None]
+
+
+def test_without_head():
+    body = anatomy(create_network("mobilenet_v2", head=False))
+    assert (len(body.blocks), body.head, body.classifier) == (17, (), ("classifier.1",))
+
+
+def test_inside_a_wrapper():
+    """A network within a module of the user's."""
+
+    class Wrapper(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.backbone = create_network("resnet18")
+            self.backbone.fc = nn.Identity()
+            self.output = nn.Linear(512, 3)
+
+    body = anatomy(Wrapper())
+    assert body.blocks[0].name == "backbone.layer1.0"
+    assert body.stem[0] == Layer("stem", "backbone.conv1", "backbone.bn1", "backbone.relu")
+    assert body.classifier == ("output",)
+
+
+class QuietReLU6(nn.Module):
+    def forward(self, x):
+        return x
+
+
+class StillNorm(nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.register_buffer("running_mean", torch.zeros(features))
+
+
+def test_replaced_layers_keep_their_role():
+    """Methods put layers of their own where a norm or an activation was."""
+    network = create_network("mobilenet_v2")
+    changed = copy.deepcopy(network)
+    for name, module in network.named_modules():
+        parent = changed.get_submodule(name.rpartition(".")[0])
+        if isinstance(module, nn.ReLU6):
+            setattr(parent, name.rpartition(".")[2], QuietReLU6())
+        elif isinstance(module, nn.BatchNorm2d):
+            setattr(parent, name.rpartition(".")[2], StillNorm(module.num_features))
+    assert anatomy(changed) == anatomy(network)
+
+
+@pytest.mark.parametrize(
+    ("network", "message"),
+    [
+        (nn.Sequential(nn.Flatten(), nn.Linear(12, 3)), "Sequential has no inverted residual"),
+        (create_network("resnet18").layer1, "no classifier behind its last block"),
+    ],
+)
+def test_what_has_no_anatomy(network, message):
+    with pytest.raises(PocketuneError, match=message):
+        anatomy(network)

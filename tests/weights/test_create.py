@@ -1,0 +1,145 @@
+"""What holds for every registered network."""
+
+import copy
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from pocketune.errors import PocketuneError
+from pocketune.networks import NetworkConfig, Normalization, list_networks, register_network
+from pocketune.weights import create_network
+
+NAMES = list_networks()
+ANY_WIDTH = [name for name in NAMES if name != "mcunet_5fps"]
+ANY_PADDING = [name for name in NAMES if not name.startswith("resnet")]
+WITH_HEAD = [name for name in ANY_PADDING if name != "mcunet_5fps"]
+
+STATE_SIZES = {  # tensors in the state dict, and some of their names, of torchvision's networks
+    "mobilenet_v2": (314, ["features.1.conv.0.0.weight", "features.17.conv.3.bias"]),
+    "mobilenet_v3_small": (244, ["features.1.block.1.fc1.weight", "features.12.1.running_var"]),
+    "mobilenet_v3_large": (312, ["features.4.block.2.fc2.bias", "classifier.3.weight"]),
+    "resnet18": (122, ["layer2.0.downsample.0.weight", "bn1.running_mean"]),
+    "resnet34": (218, ["layer3.5.conv2.weight", "fc.bias"]),
+    "resnet50": (320, ["layer1.0.downsample.1.weight", "layer4.2.bn3.num_batches_tracked"]),
+}
+
+
+def test_list():
+    assert NAMES == [
+        "mcunet_5fps",
+        "mobilenet_v2",
+        "mobilenet_v3_large",
+        "mobilenet_v3_small",
+        "proxylessnas_mobile",
+        "resnet18",
+        "resnet34",
+        "resnet50",
+    ]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_logits_and_gradients(name):
+    network = create_network(name, classes=5).train()
+    logits = network(torch.randn(2, 3, 32, 32))
+    assert logits.shape == (2, 5)
+    logits.sum().backward()
+    assert all(parameter.grad is not None for parameter in network.parameters())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_config_builds_the_same_again(name):
+    network = create_network(name, classes=7)
+    described = json.loads(json.dumps(network.config.to_dict()))
+    config = NetworkConfig.from_dict(described)
+    assert config == network.config == NetworkConfig(name, classes=7)
+    again = create_network(**config.to_dict())
+    again.load_state_dict(network.state_dict())
+    images = torch.randn(1, 3, 32, 32)
+    assert torch.equal(network.eval()(images), again.eval()(images))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_attributes_survive_a_copy(name):
+    network = copy.deepcopy(create_network(name, classes=3, normalization=Normalization.HALF))
+    assert network.config.name == name
+    assert network.normalization == Normalization.HALF
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_classifier_starts_within_fan_in(name):
+    *_, output = (m for m in create_network(name, classes=50).modules() if type(m) is nn.Linear)
+    bound = output.in_features**-0.5
+    assert output.weight.abs().max() <= bound
+    assert output.weight.std().item() == pytest.approx(bound / 3**0.5, rel=0.05)
+    assert not output.bias.any()
+
+
+@pytest.mark.parametrize("name", STATE_SIZES)
+def test_torchvision_names(name):
+    state = create_network(name).state_dict()
+    size, some = STATE_SIZES[name]
+    assert len(state) == size
+    assert set(some) <= state.keys()
+
+
+@pytest.mark.parametrize("name", ANY_WIDTH)
+def test_width(name):
+    full, half = create_network(name, classes=4), create_network(name, classes=4, width=0.5)
+    first, second = (next(network.parameters()).shape[0] for network in (full, half))
+    assert second == first // 2
+    assert half(torch.randn(2, 3, 32, 32)).shape == (2, 4)
+
+
+@pytest.mark.parametrize("name", WITH_HEAD)
+def test_without_head(name):
+    full, less = create_network(name), create_network(name, head=False)
+    assert len(less.features) == len(full.features) - 1
+    assert less.eval()(torch.randn(1, 3, 32, 32)).shape == (1, 1000)
+
+
+@pytest.mark.parametrize("name", ANY_PADDING)
+def test_same_padding_keeps_names_and_sizes(name):
+    ours, same = create_network(name), create_network(name, padding="same")
+    assert {k: v.shape for k, v in ours.state_dict().items()} == {
+        k: v.shape for k, v in same.state_dict().items()
+    }
+    images = torch.randn(1, 3, 65, 65)
+    assert ours.features.eval()(images).shape == same.features.eval()(images).shape
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"name": "alexnet"}, "no network 'alexnet'; choose from mcunet_5fps"),
+        ({"name": "mcunet_5fps", "width": 0.5}, "width 1 only"),
+        ({"name": "resnet18", "padding": "same"}, "'symmetric' only"),
+        ({"name": "resnet18", "padding": "valid"}, "padding='valid' is unknown"),
+        ({"name": "resnet18", "classes": 0}, "classes=0 must be a whole number of at least 1"),
+        ({"name": "resnet18", "classes": 2.5}, "classes=2.5 must be a whole number"),
+        ({"name": "resnet18", "classes": ["a", "b"]}, "must be a whole number"),
+        ({"name": "resnet18", "width": "0.5"}, "width='0.5' is no channel multiplier"),
+        ({"name": "resnet18", "weights": True}, "weights=True must be 'imagenet', a file"),
+        ({"name": "resnet18", "normalization": ((0.5,), (0.5,))}, r"must be a Normalization\("),
+        ({"name": "resnet18", "width": 0}, "no channel multiplier"),
+        ({"name": "resnet18", "width": float("nan")}, "no channel multiplier"),
+    ],
+)
+def test_options_that_do_not_exist(options, message):
+    with pytest.raises(PocketuneError, match=message):
+        create_network(**options)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [({"classes": 3}, "no name"), ({"name": "resnet18", "depth": 3}, "unknown depth")],
+)
+def test_description_that_is_not_understood(values, message):
+    with pytest.raises(PocketuneError, match=message):
+        NetworkConfig.from_dict(values)
+
+
+def test_names_are_taken_once():
+    with pytest.raises(ValueError, match="two networks are called resnet18"):
+        register_network("resnet18")(lambda config: nn.Identity())
