@@ -1,0 +1,108 @@
+"""Files on disk: a failure is one sentence for the user, and a replaced file is never half one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pocketune.errors import PocketuneError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def reading(
+    what: object, *damage: type[Exception], raises: type[PocketuneError] = PocketuneError
+) -> Iterator[None]:
+    """Turn what goes wrong while a file is read into one sentence.
+
+    Args:
+        what: The file, as the sentence names it: a path, or words such as ``the kit photos.zip``.
+        damage: What else than ``OSError`` a damaged file raises in its reader.
+        raises: The class of the error.
+
+    Raises:
+        PocketuneError: The file cannot be read, and why.
+    """
+    expected: tuple[type[Exception], ...] = (OSError, *damage)
+    try:
+        yield
+    except expected as error:
+        raise raises(f"{what} cannot be read: {_why(error)}") from error
+
+
+@contextlib.contextmanager
+def writing(
+    what: object, *failure: type[Exception], raises: type[PocketuneError] = PocketuneError
+) -> Iterator[None]:
+    """Turn what goes wrong while a file is written into one sentence.
+
+    Args:
+        what: The file, as the sentence names it.
+        failure: What else than ``OSError`` its writer raises.
+        raises: The class of the error.
+
+    Raises:
+        PocketuneError: The file cannot be written, and why.
+    """
+    expected: tuple[type[Exception], ...] = (OSError, *failure)
+    try:
+        yield
+    except expected as error:
+        raise raises(f"{what} cannot be written: {_why(error)}") from error
+
+
+@contextlib.contextmanager
+def replacing(path: Path, *failure: type[Exception]) -> Iterator[Path]:
+    """A path beside ``path``; the file written there replaces ``path``, atomically and durably.
+
+    When the block ends, the file is flushed to the disk and renamed over ``path``: after a crash or
+    a power cut, ``path`` is the old file or the new one. When the block fails, nothing is left.
+
+    Args:
+        path: The file to write or replace.
+        failure: What else than ``OSError`` its writer raises.
+
+    Raises:
+        PocketuneError: The file cannot be written; what was at ``path`` is unchanged.
+
+    Example:
+        >>> with replacing(Path("notes.txt")) as file:  # doctest: +SKIP
+        ...     file.write_text("all of it, or nothing")
+    """
+    file = partial(path)
+    try:
+        yield file
+        sync(file)
+        file.replace(path)
+        sync(path.parent)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            file.unlink(missing_ok=True)
+        if not isinstance(error, (OSError, *failure)):
+            raise
+        before = "; the file that was there is unchanged" if path.exists() else ""
+        raise PocketuneError(f"{path} cannot be written: {_why(error)}{before}") from error
+
+
+def partial(path: Path) -> Path:
+    """Where `replacing` writes; a killed process may leave a file there, the next one takes it."""
+    return path.with_name(f".{path.name}.partial")
+
+
+def sync(path: Path) -> None:
+    """Put a file, or the names in a folder, on the disk, so that a power cut does not undo them."""
+    if path.is_dir() and os.name == "nt":
+        return  # Windows has no such call for folders and does not need it
+    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _why(error: BaseException) -> str:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

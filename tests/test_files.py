@@ -1,0 +1,175 @@
+"""Files: one sentence for what fails, and a file that is replaced whole or not at all."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pocketune.errors import PocketuneError
+from pocketune.files import partial, reading, replacing, sync, writing
+
+
+class OtherError(PocketuneError):
+    pass
+
+
+def full_disk(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def write(path: Path, text: str) -> None:
+    with replacing(path) as file:
+        file.write_text(text)
+
+
+def names(folder: Path) -> list[str]:
+    return [entry.name for entry in folder.iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("context", "verb"), [(reading, "read"), (writing, "written")], ids=["reading", "writing"]
+)
+class TestSentences:
+    def test_name_the_file_and_the_reason(self, context, verb, tmp_path):
+        path = tmp_path / "no" / "file"
+        with pytest.raises(PocketuneError) as caught, context(path):
+            path.open("r" if verb == "read" else "w")
+        assert str(caught.value) == f"{path} cannot be {verb}: No such file or directory"
+
+    def test_without_a_reason_of_the_system_say_what_the_error_says(self, context, verb):
+        with pytest.raises(PocketuneError, match=f"^it cannot be {verb}: odd$"), context("it"):
+            raise OSError("odd")
+        with pytest.raises(PocketuneError, match=f"be {verb}: OSError$"), context("it"):
+            raise OSError
+
+    def test_cover_the_errors_of_a_reader_or_writer_that_are_named(self, context, verb):
+        with pytest.raises(PocketuneError, match="bad header"), context("it", ValueError):
+            raise ValueError("bad header")
+        with pytest.raises(ValueError, match="bad header"), context("it", KeyError):
+            raise ValueError("bad header")
+
+    def test_are_of_the_class_asked_for(self, context, verb):
+        with pytest.raises(OtherError), context("it", raises=OtherError):
+            full_disk()
+
+    def test_leave_those_of_others_as_they_are(self, context, verb):
+        with pytest.raises(OtherError, match=r"^mine$"), context("it"):
+            raise OtherError("mine")
+
+
+def test_a_file_is_written_and_replaced(tmp_path):
+    path = tmp_path / "file"
+    for text in ("old", "new"):
+        write(path, text)
+        assert path.read_text() == text
+        assert names(tmp_path) == ["file"]
+
+
+def test_the_old_file_stays_until_the_new_one_is_whole(tmp_path):
+    path = tmp_path / "file"
+    write(path, "old")
+    with replacing(path) as file:
+        file.write_text("half of the n")
+        assert path.read_text() == "old"
+
+
+@pytest.mark.parametrize(("owner", "name"), [(os, "fsync"), (Path, "replace")])
+def test_a_full_disk_leaves_the_file_before(owner, name, tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    write(path, "old")
+    monkeypatch.setattr(owner, name, full_disk)
+    with pytest.raises(PocketuneError, match=r"written: No space left on device; .*unchanged$"):
+        write(path, "new")
+    assert path.read_text() == "old"
+    assert names(tmp_path) == ["file"]
+
+
+def test_a_full_disk_leaves_nothing_where_nothing_was(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", full_disk)
+    with pytest.raises(PocketuneError, match=r"file cannot be written: No space left on device$"):
+        write(tmp_path / "file", "new")
+    assert not names(tmp_path)
+
+
+@pytest.mark.parametrize("error", [ValueError("mine"), KeyboardInterrupt()], ids=repr)
+def test_any_other_failure_passes_and_leaves_nothing(error, tmp_path):
+    def fail() -> None:
+        with replacing(tmp_path / "file") as file:
+            file.write_text("half")
+            raise error
+
+    with pytest.raises(type(error)):
+        fail()
+    assert not names(tmp_path)
+
+
+def test_the_errors_of_the_writer_are_told_as_those_of_the_disk(tmp_path):
+    with (
+        pytest.raises(PocketuneError, match="cannot be written: too many"),
+        replacing(tmp_path / "file", ValueError),
+    ):
+        raise ValueError("too many")
+
+
+def test_a_block_that_writes_nothing_is_refused(tmp_path):
+    with pytest.raises(PocketuneError, match="No such file"), replacing(tmp_path / "file"):
+        pass
+
+
+def test_the_file_and_its_folder_are_synced_around_the_rename(tmp_path, monkeypatch):
+    calls: list[str] = []
+    fsync, replace = os.fsync, Path.replace
+
+    def kind(descriptor: int) -> str:
+        return "folder" if Path(f"/proc/self/fd/{descriptor}").is_dir() else "file"
+
+    def noted_fsync(descriptor: int) -> None:
+        calls.append(kind(descriptor))
+        fsync(descriptor)
+
+    def noted_replace(self: Path, target: Path) -> Path:
+        calls.append("rename")
+        return replace(self, target)
+
+    monkeypatch.setattr(os, "fsync", noted_fsync)
+    monkeypatch.setattr(Path, "replace", noted_replace)
+    write(tmp_path / "file", "new")
+    assert calls == ["file", "rename", "folder"]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from pocketune.files import replacing
+with replacing(Path(sys.argv[1])) as file:
+    file.write_text("half of the new o")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_process_leaves_is_taken_by_the_next(tmp_path):
+    path = tmp_path / "file"
+    write(path, "old")
+    done = subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert path.read_text() == "old"
+    assert partial(path).exists()
+    write(path, "new")
+    assert path.read_text() == "new"
+    assert names(tmp_path) == ["file"]
+
+
+def test_the_half_written_file_is_hidden_beside_the_whole_one(tmp_path):
+    assert partial(tmp_path / "last.safetensors") == tmp_path / ".last.safetensors.partial"
+
+
+def test_sync_takes_files_and_folders(tmp_path):
+    (tmp_path / "file").touch()
+    sync(tmp_path / "file")
+    sync(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        sync(tmp_path / "no")
