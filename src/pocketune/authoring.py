@@ -15,7 +15,7 @@ from pocketune.eager import observe_formats
 from pocketune.eager.run import save_values
 from pocketune.kit.kit import Kit
 from pocketune.methods import Method, adapt, complete_plan
-from pocketune.methods.frozen_bits import resolve_frozen_bits
+from pocketune.methods.method import resolve_frozen_bits
 from pocketune.surgery import dequantize, float_shapes, quantize_frozen, quantized
 from pocketune.tasks.losses import CROSS_ENTROPY, loss_name
 from pocketune.weights import create_network, sample_batches

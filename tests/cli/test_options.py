@@ -11,7 +11,7 @@ from pocketune.device.train.optimizer import OPTIMIZERS
 from pocketune.networks.config import PADDINGS
 from pocketune.papers.published import MEMORY
 from pocketune.pruning.retraining import LEARNING_RATES
-from pocketune.surgery.importance import RANKINGS
+from pocketune.surgery.prune import RANKINGS
 from pocketune.tasks.losses import LOSSES
 
 

@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from pocketune.networks.architectures.conv import ConvNormActivation
-from pocketune.networks.architectures.squeeze_excite import SqueezeExcite
+from pocketune.networks.architectures.parts import ConvNormActivation, SqueezeExcite
 
 BATCH, SIZE, CLASSES = 4, 16, 3
 

@@ -17,7 +17,9 @@ from pocketune.methods import (
     Plan,
     Sum,
     TopBlocks,
+    TrainableCount,
     adapt,
+    trainable,
 )
 from pocketune.surgery import batch_norms
 from pocketune.weights import create_network
@@ -202,3 +204,14 @@ def test_frozen_bits_that_there_are_not(network: nn.Module) -> None:
         adapt(network, LastLayer(), frozen_bits=0)
     with pytest.raises(PocketuneError, match=r"frozen_bits=4 is not possible.*8 or 32"):
         adapt(network, AddBranch("features.1", bits=4))
+
+
+def test_counts_parameters_and_not_statistics() -> None:
+    network = nn.Sequential(nn.Linear(10, 5), nn.BatchNorm1d(5))
+    network[0].requires_grad_(False)
+    assert trainable(network) == TrainableCount(trained=10, total=65)
+
+
+def test_reads_as_a_sentence() -> None:
+    text = str(TrainableCount(trained=1_695_972, total=2_927_612))
+    assert text == "1,695,972 of 2,927,612 parameters are trained (57.93%)"

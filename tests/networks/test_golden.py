@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from pocketune.networks import anatomy
-from pocketune.networks.architectures.squeeze_excite import SqueezeExcite
+from pocketune.networks.architectures.parts import SqueezeExcite
 from pocketune.weights import create_network
 
 PARAMETERS = {  # name, width, classes

@@ -7,8 +7,7 @@ from torch import nn
 from pocketune.layers import FrozenBatchNorm2d
 from pocketune.methods import TopBlocks
 from pocketune.networks import anatomy
-from pocketune.networks.architectures.conv import ConvNormActivation, make_divisible
-from pocketune.networks.architectures.squeeze_excite import SqueezeExcite
+from pocketune.networks.architectures.parts import ConvNormActivation, SqueezeExcite, make_divisible
 from pocketune.surgery import swap
 
 from ..accounting.networks import adapted

@@ -18,7 +18,7 @@ from pocketune.methods import (
     TopBlocks,
     trainable,
 )
-from pocketune.networks.architectures.conv import ConvNormActivation
+from pocketune.networks.architectures.parts import ConvNormActivation
 from pocketune.papers import published_flops, walk
 from pocketune.papers.conventions.mobiletl_flops import MobileTLFlops
 from pocketune.surgery import freeze_batch_norms

@@ -6,7 +6,7 @@ import pytest
 from torch import nn
 
 from pocketune.methods import FullFineTune
-from pocketune.networks.architectures.conv import ConvNormActivation
+from pocketune.networks.architectures.parts import ConvNormActivation
 from pocketune.papers import published_memory, walk
 from pocketune.papers.conventions.mobiletl_stored import MobileTLStored
 

@@ -10,9 +10,11 @@ from torch import nn
 
 from pocketune.errors import PocketuneError
 from pocketune.methods import BiasAndLast, adapt
-from pocketune.networks.architectures.conv import ConvNormActivation
-from pocketune.networks.architectures.inverted_residual import InvertedResidual
-from pocketune.networks.architectures.plain import PlainNetwork
+from pocketune.networks.architectures.parts import (
+    ConvNormActivation,
+    InvertedResidual,
+    PlainNetwork,
+)
 from pocketune.pruning import plan_pruning, profile_memory
 from pocketune.surgery.channels import FEWEST, narrow
 from pocketune.surgery.prune import channels_left

@@ -13,7 +13,7 @@ from pocketune.methods import LastLayer, adapt
 from pocketune.networks import NetworkConfig, anatomy, list_networks
 from pocketune.surgery import prune
 from pocketune.surgery.channels import hidden_channels
-from pocketune.surgery.importance import rank_channels
+from pocketune.surgery.prune import rank_channels
 from pocketune.weights import create_network
 
 from ..networks.timm_like import MobileNetV3 as TimmLike

@@ -7,7 +7,7 @@ from torch import nn
 
 from pocketune.layers import QuantizedConv2d
 from pocketune.methods import BiasAndLast, TopBlocks, adapt
-from pocketune.networks.architectures.conv import SameConv2d
+from pocketune.networks.architectures.parts import SameConv2d
 from pocketune.surgery import quantize_frozen
 from pocketune.surgery.quantize import QuantizedSameConv2d
 from pocketune.weights import create_network

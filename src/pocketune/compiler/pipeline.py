@@ -33,7 +33,7 @@ from pocketune.kit.names import FEATURES, PARAMETERS, PREDICT, STEP
 from pocketune.kit.quantization import Quantization
 from pocketune.kit.writer import check_place, write_kit
 from pocketune.layers import IntegerConv2d
-from pocketune.methods.frozen_bits import check_frozen_bits
+from pocketune.methods.method import check_frozen_bits
 from pocketune.networks import Normalization
 from pocketune.networks.anatomy.output import output_layer
 from pocketune.networks.copies import copy_network

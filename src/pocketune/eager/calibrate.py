@@ -19,7 +19,7 @@ from pocketune.layers import (
 from pocketune.networks import anatomy
 from pocketune.networks.anatomy.anatomy import Anatomy
 from pocketune.networks.anatomy.blocks import Layer
-from pocketune.networks.architectures.conv import SameConv2d
+from pocketune.networks.architectures.parts import SameConv2d
 from pocketune.networks.copies import copy_network
 from pocketune.networks.probe import watch_inputs
 from pocketune.surgery.quantize import QuantizedSameConv2d, quantize_frozen

@@ -30,7 +30,7 @@ from pocketune.layers import QuantizedConv2d, Uint8, computes_integers
 from pocketune.methods import adapt, method_from_dict
 from pocketune.networks import NetworkConfig, Normalization
 from pocketune.weights.build import build
-from pocketune.weights.state import COUNTER
+from pocketune.weights.formats.files import COUNTER
 
 if TYPE_CHECKING:
     from pocketune.arrays import FloatArray

@@ -4,8 +4,8 @@ from pocketune.methods.baselines import BiasAndLast, FullFineTune, LastLayer, No
 from pocketune.methods.gradient_filter.choice import FilterChoice, measure_filters
 from pocketune.methods.gradient_filter.method import GradientFilter
 from pocketune.methods.gradient_filter.quality import LayerSNR, dc_energy, gradient_snr
-from pocketune.methods.method import Method, Sum, adapt, complete_plan
-from pocketune.methods.mobiletl import MobileTL
+from pocketune.methods.method import Method, Sum, TrainableCount, adapt, complete_plan, trainable
+from pocketune.methods.mobiletl import MobileTL, SignedBackward
 from pocketune.methods.plan import MethodConflict, Plan
 from pocketune.methods.registry import (
     create_method,
@@ -16,8 +16,6 @@ from pocketune.methods.registry import (
     register_method,
 )
 from pocketune.methods.repnet import RepNet
-from pocketune.methods.report import TrainableCount, trainable
-from pocketune.methods.signed_backward import SignedBackward
 from pocketune.methods.tinytl import TinyTL
 
 __all__ = [

@@ -9,12 +9,11 @@ from typing import ClassVar
 from torch import nn
 
 from pocketune.errors import PocketuneError
-from pocketune.methods.frozen_bits import resolve_frozen_bits
+from pocketune.layers.quantized_conv import count_int8_weights
 from pocketune.methods.plan import MethodConflict, Plan
 from pocketune.networks import Factory
-from pocketune.networks.autograd import gradients_on
-from pocketune.networks.copies import copy_network
-from pocketune.surgery import float_shapes, separate, separate_batch_norms
+from pocketune.networks.copies import copy_network, gradients_on
+from pocketune.surgery import float_shapes, quantized, separate, separate_batch_norms
 from pocketune.weights.batch_norm import is_folded
 
 
@@ -227,3 +226,50 @@ def _merge_branches(methods: tuple[Method, ...], plans: list[Plan]) -> dict[str,
 def _nested(a: str, b: str) -> bool:
     """Whether one module's name is the other's or lies inside it."""
     return f"{a}.".startswith(f"{b}.") or f"{b}.".startswith(f"{a}.")
+
+
+@dataclass(frozen=True)
+class TrainableCount:
+    """Numbers of parameters; statistics are not parameters."""
+
+    trained: int
+    total: int
+
+    def __str__(self) -> str:
+        share = self.trained / self.total
+        return f"{self.trained:,} of {self.total:,} parameters are trained ({share:.2%})"
+
+
+def trainable(network: nn.Module) -> TrainableCount:
+    """Count what is trained in an adapted network; print it to see a sentence."""
+    counts = [(p.numel(), p.requires_grad) for p in network.parameters()]
+    total = sum(n for n, _ in counts) + count_int8_weights(network)
+    return TrainableCount(sum(n for n, trained in counts if trained), total)
+
+
+def resolve_frozen_bits(network: nn.Module, asked: int | None, usual: int) -> int:
+    """Bits for a network that is to be adapted.
+
+    Args:
+        network: not adapted yet.
+        asked: what the user wants, if anything.
+        usual: the method's own; a network that was loaded in 8 bits stays in them nevertheless.
+
+    Raises:
+        PocketuneError: as `check_frozen_bits`.
+    """
+    bits = (8 if quantized(network) else usual) if asked is None else asked
+    check_frozen_bits(bits)
+    return bits
+
+
+def check_frozen_bits(bits: object) -> None:
+    """Refuse what frozen kernels cannot be stored in.
+
+    Raises:
+        PocketuneError: if it is neither 8 nor 32.
+    """
+    if bits not in (8, 32):
+        raise PocketuneError(
+            f"frozen_bits={bits!r} is not possible; frozen weights are stored in 8 or 32 bits"
+        )

@@ -1,9 +1,11 @@
-"""Copies of networks, whatever a forward pass has left on them."""
+"""Copies of networks, and gradients, whatever the caller has run or turned off before."""
 
 import copy
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor, nn
 
 Network = TypeVar("Network", bound=nn.Module)
@@ -40,3 +42,14 @@ def _tensors(value: Any) -> Iterator[Tensor]:
     elif isinstance(value, Mapping):
         for item in value.values():
             yield from _tensors(item)
+
+
+@contextmanager
+def gradients_on() -> Iterator[None]:
+    """Let autograd record in here, or in the function that this decorates.
+
+    What is copied under `torch.inference_mode` could never be trained, and what looks for
+    gradients would find none under it or `torch.no_grad`.
+    """
+    with torch.inference_mode(False), torch.enable_grad():
+        yield

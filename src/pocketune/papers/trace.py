@@ -19,7 +19,7 @@ from pocketune.errors import PocketuneError
 from pocketune.filtering import PooledActivation
 from pocketune.layers.quantized_conv import count_int8_weights
 from pocketune.networks import Anatomy, anatomy
-from pocketune.networks.architectures.squeeze_excite import SqueezeExcite
+from pocketune.networks.architectures.parts import SqueezeExcite
 
 Shape = tuple[int, ...]
 

@@ -12,8 +12,7 @@ from pocketune.filtering import SLOPES, FilteredConv2d, PooledActivation
 from pocketune.layers import FrozenBatchNorm2d
 from pocketune.networks import anatomy
 from pocketune.networks.anatomy.blocks import Block, Layer
-from pocketune.networks.autograd import gradients_on
-from pocketune.networks.copies import copy_network
+from pocketune.networks.copies import copy_network, gradients_on
 from pocketune.surgery.swap import swap
 
 Link = tuple[Layer, Layer]

@@ -4,7 +4,7 @@ from torch import nn
 
 from pocketune.filtering import FilteredConv2d
 from pocketune.layers import StandardizedConv2d
-from pocketune.networks.architectures.conv import SameConv2d
+from pocketune.networks.architectures.parts import SameConv2d
 
 
 class FilteredSameConv2d(SameConv2d, FilteredConv2d):

@@ -8,7 +8,7 @@ from pocketune.errors import PocketuneError
 from pocketune.layers import FrozenBatchNorm1d, FrozenBatchNorm2d, FrozenConv2d
 from pocketune.layers.same_shape import computes_kernel
 from pocketune.networks.anatomy.modules import BatchNorm
-from pocketune.networks.architectures.conv import SameConv2d
+from pocketune.networks.architectures.parts import SameConv2d
 from pocketune.surgery.swap import swap
 
 

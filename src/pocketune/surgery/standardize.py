@@ -5,7 +5,7 @@ from torch import nn
 from pocketune.errors import PocketuneError
 from pocketune.layers import StandardizedConv2d
 from pocketune.layers.same_shape import same_shape
-from pocketune.networks.architectures.conv import SameConv2d
+from pocketune.networks.architectures.parts import SameConv2d
 
 
 class StandardizedSameConv2d(SameConv2d, StandardizedConv2d):

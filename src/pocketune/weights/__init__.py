@@ -2,7 +2,7 @@
 
 from pocketune.weights.batch_norm import restore_batch_norm
 from pocketune.weights.create import create_network, load_network
-from pocketune.weights.samples import sample_batches
+from pocketune.weights.measured import sample_batches
 from pocketune.weights.saved import save_network
 
 __all__ = [

@@ -4,8 +4,8 @@ from torch import nn
 
 from pocketune.layers import LiteResidual
 from pocketune.networks.anatomy.modules import Factory
+from pocketune.networks.architectures.parts import initialize
 from pocketune.networks.config import NetworkConfig
-from pocketune.networks.init import initialize
 from pocketune.networks.registry import make_network
 from pocketune.surgery.branch import add_branches
 from pocketune.surgery.channels import narrow

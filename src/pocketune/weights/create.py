@@ -12,13 +12,12 @@ from pocketune.networks.anatomy.anatomy import anatomy
 from pocketune.networks.config import NetworkConfig
 from pocketune.networks.normalization import Normalization
 from pocketune.weights.build import build
-from pocketune.weights.download import download
-from pocketune.weights.files import read_state, unwrap
-from pocketune.weights.folded import is_folded, lacks_head, load_folded
-from pocketune.weights.foreign import load_module
-from pocketune.weights.int8 import INT8, has_head, load_int8
+from pocketune.weights.formats.download import download
+from pocketune.weights.formats.files import load_state, read_state, unwrap
+from pocketune.weights.formats.folded import is_folded, lacks_head, load_folded
+from pocketune.weights.formats.int8 import INT8, has_head, load_int8
+from pocketune.weights.formats.module import load_module
 from pocketune.weights.saved import read_description, require_same
-from pocketune.weights.state import load_state
 
 Weights = str | PathLike[str] | nn.Module | Mapping[str, Tensor]
 

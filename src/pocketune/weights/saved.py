@@ -19,7 +19,7 @@ from pocketune.networks.anatomy.anatomy import anatomy
 from pocketune.networks.config import NetworkConfig
 from pocketune.networks.normalization import Normalization
 from pocketune.weights.build import build
-from pocketune.weights.state import COUNTER, float_state
+from pocketune.weights.formats.files import COUNTER, float_state
 
 IMAGENET_CLASSES = 1000
 """Of the published weights."""

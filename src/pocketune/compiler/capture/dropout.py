@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from pocketune.kit.manifest import NoiseSpec
-from pocketune.networks.shapes import input_shapes
+from pocketune.networks.probe import input_shapes
 
 
 class SuppliedDropout(nn.Module):

@@ -15,8 +15,8 @@ from pocketune.errors import PocketuneError, check_positive
 from pocketune.filtering import check_filter
 from pocketune.methods.parts import convolution, refuse_adapted
 from pocketune.networks import Factory
-from pocketune.networks.autograd import gradients_on
-from pocketune.networks.shapes import input_shapes
+from pocketune.networks.copies import gradients_on
+from pocketune.networks.probe import input_shapes
 from pocketune.surgery import filter_convolution, in_float
 
 ROUNDS = 5

@@ -11,8 +11,7 @@ from torch.utils._pytree import tree_leaves
 from pocketune.errors import PocketuneError
 from pocketune.networks.anatomy.anatomy import anatomy
 from pocketune.networks.anatomy.modules import is_convolution
-from pocketune.networks.autograd import gradients_on
-from pocketune.networks.copies import copy_network
+from pocketune.networks.copies import copy_network, gradients_on
 
 SIZES = (64, 224, 32, 28, 96, 128, 160, 192, 256, 299, 384)
 """Sides of the images that are tried, in pixels; a network may take one alone."""

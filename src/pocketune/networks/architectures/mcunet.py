@@ -3,9 +3,11 @@
 from torch import nn
 
 from pocketune.errors import PocketuneError
-from pocketune.networks.architectures.conv import ConvNormActivation
-from pocketune.networks.architectures.inverted_residual import InvertedResidual
-from pocketune.networks.architectures.plain import PlainNetwork
+from pocketune.networks.architectures.parts import (
+    ConvNormActivation,
+    InvertedResidual,
+    PlainNetwork,
+)
 from pocketune.networks.config import NetworkConfig
 from pocketune.networks.registry import register_network
 

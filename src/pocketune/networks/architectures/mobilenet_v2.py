@@ -2,9 +2,12 @@
 
 from torch import nn
 
-from pocketune.networks.architectures.conv import ConvNormActivation, make_divisible
-from pocketune.networks.architectures.inverted_residual import InvertedResidual
-from pocketune.networks.architectures.plain import PlainNetwork
+from pocketune.networks.architectures.parts import (
+    ConvNormActivation,
+    InvertedResidual,
+    PlainNetwork,
+    make_divisible,
+)
 from pocketune.networks.config import NetworkConfig
 from pocketune.networks.registry import register_network
 

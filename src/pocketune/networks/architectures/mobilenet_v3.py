@@ -5,14 +5,14 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from pocketune.networks.architectures.conv import (
+from pocketune.networks.architectures.parts import (
     Activation,
     ConvNormActivation,
     Norm,
+    PlainNetwork,
+    SqueezeExcite,
     make_divisible,
 )
-from pocketune.networks.architectures.plain import PlainNetwork
-from pocketune.networks.architectures.squeeze_excite import SqueezeExcite
 from pocketune.networks.config import NetworkConfig
 from pocketune.networks.registry import register_network
 

@@ -5,9 +5,11 @@ from functools import partial
 
 from torch import nn
 
-from pocketune.networks.architectures.conv import ConvNormActivation
-from pocketune.networks.architectures.inverted_residual import InvertedResidual
-from pocketune.networks.architectures.plain import PlainNetwork
+from pocketune.networks.architectures.parts import (
+    ConvNormActivation,
+    InvertedResidual,
+    PlainNetwork,
+)
 from pocketune.networks.config import NetworkConfig
 from pocketune.networks.registry import register_network
 

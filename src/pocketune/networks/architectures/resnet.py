@@ -3,9 +3,8 @@
 from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
-from pocketune.networks.architectures.conv import convolution, make_divisible
+from pocketune.networks.architectures.parts import convolution, initialize, make_divisible
 from pocketune.networks.config import NetworkConfig
-from pocketune.networks.init import initialize
 from pocketune.networks.registry import register_network
 
 STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))  # channels, stride of the first block

@@ -29,7 +29,7 @@ from typing import ClassVar
 from torch import nn
 
 from pocketune.layers import FrozenBatchNorm2d, SignedHardswish
-from pocketune.networks.architectures.squeeze_excite import SqueezeExcite
+from pocketune.networks.architectures.parts import SqueezeExcite
 from pocketune.papers.conventions.flops import Flops, PublishedFlops, total
 from pocketune.papers.conventions.memory import elements
 from pocketune.papers.rules import Rules

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from torch import nn
 
-from pocketune.networks.architectures.squeeze_excite import SqueezeExcite
+from pocketune.networks.architectures.parts import SqueezeExcite
 from pocketune.papers.conventions import tinytl
 from pocketune.papers.conventions.memory import (
     NOTHING,

@@ -18,8 +18,7 @@ from pocketune.methods import (
     trainable,
 )
 from pocketune.networks import anatomy
-from pocketune.networks.architectures.conv import ConvNormActivation
-from pocketune.networks.architectures.squeeze_excite import SqueezeExcite
+from pocketune.networks.architectures.parts import ConvNormActivation, SqueezeExcite
 from pocketune.papers.conventions.mobiletl_flops import MobileTLFlops
 from pocketune.papers.conventions.mobiletl_stored import MobileTLStored
 from pocketune.papers.published import published_flops, published_memory

@@ -10,7 +10,7 @@ from torch import nn
 from pocketune.errors import PocketuneError
 from pocketune.networks import Normalization, anatomy
 from pocketune.weights import create_network
-from pocketune.weights.folded import ROLES, is_folded
+from pocketune.weights.formats.folded import ROLES, is_folded
 
 FACTS = {
     "input": {"range": "x = pixel/127.5 - 1  (i.e. mean 0.5, std 0.5 on [0,1])"},

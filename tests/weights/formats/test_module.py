@@ -8,7 +8,7 @@ from pocketune.errors import PocketuneError
 from pocketune.networks import Normalization
 from pocketune.weights import create_network
 
-from ..networks.timm_like import MobileNetV2, MobileNetV3
+from ...networks.timm_like import MobileNetV2, MobileNetV3
 
 
 def lived_in(model):

@@ -17,8 +17,7 @@ from pocketune.networks.anatomy.anatomy import Anatomy, anatomy
 from pocketune.networks.anatomy.blocks import Layer
 from pocketune.networks.config import NetworkConfig
 from pocketune.networks.normalization import Normalization
-from pocketune.weights.files import read_state
-from pocketune.weights.state import load_state
+from pocketune.weights.formats.files import load_state, read_state
 
 ROLES = {"expand": "expand", "depthwise": "dw", "project": "project"}
 RANGES = {"x = pixel/127.5 - 1": Normalization.HALF}  # as the .arch.json spells it

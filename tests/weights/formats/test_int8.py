@@ -18,7 +18,7 @@ from pocketune.methods import LastLayer, MobileTL, adapt
 from pocketune.networks import Normalization, anatomy
 from pocketune.surgery import prune
 from pocketune.weights import create_network, load_network, save_network
-from pocketune.weights.folded import places
+from pocketune.weights.formats.folded import places
 
 OPTIONS = {"name": "mcunet_5fps", "classes": 6}
 FACTS = {"input": {"range": "x = pixel/127.5 - 1"}, "stages": []}

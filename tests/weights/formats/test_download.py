@@ -9,7 +9,7 @@ import torch
 from pocketune.errors import PocketuneError
 from pocketune.networks import list_networks
 from pocketune.weights import create_network
-from pocketune.weights.download import FILES
+from pocketune.weights.formats.download import FILES
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from pocketune.networks.architectures.conv import (
+from pocketune.networks.architectures.parts import (
     ConvNormActivation,
     SameConv2d,
     convolution,

@@ -8,7 +8,7 @@ from safetensors.torch import save_file
 
 from pocketune.errors import PocketuneError
 from pocketune.weights import create_network
-from pocketune.weights.files import read_state
+from pocketune.weights.formats.files import read_state
 
 OPTIONS = {"name": "mobilenet_v2", "width": 0.1, "head": False}
 

@@ -22,7 +22,7 @@ from pocketune.networks.anatomy.anatomy import anatomy
 from pocketune.networks.config import NetworkConfig
 from pocketune.networks.normalization import Normalization
 from pocketune.surgery.quantize import QUANTIZED
-from pocketune.weights.folded import load_folded, places
+from pocketune.weights.formats.folded import load_folded, places
 
 INT8 = ".npz"  # how such files are called
 SIGNED = 128  # the zero of int8 as uint8

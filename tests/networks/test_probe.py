@@ -2,7 +2,7 @@
 
 import torch
 
-from pocketune.networks.shapes import input_shapes
+from pocketune.networks.probe import input_shapes
 from pocketune.weights import create_network
 
 

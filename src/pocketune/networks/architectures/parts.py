@@ -1,0 +1,173 @@
+"""What every network here is made of: convolution, norm, activation, blocks and the frame."""
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+Norm = Callable[[int], nn.Module]
+Activation = Callable[[], nn.Module]
+
+
+class SameConv2d(nn.Conv2d):
+    """Strided convolution with TensorFlow's "SAME" padding.
+
+    The output has `ceil(size / stride)` rows and columns. The zeros that takes are shared
+    between both sides, the odd one going right and bottom, so their number depends on the size
+    of the input and `self.padding` stays 0. Parameters are named as in `nn.Conv2d`.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, C, H, W) -> (N, out_channels, ceil(H / stride), ceil(W / stride))."""
+        top, bottom = self._pad(x.shape[2], 0)
+        left, right = self._pad(x.shape[3], 1)
+        return super().forward(F.pad(x, (left, right, top, bottom), value=self.padding_value(x)))
+
+    def padding_value(self, x: Tensor) -> float:  # noqa: ARG002 (for overriding)
+        """What is padded with: zero, as `x` writes it."""
+        return 0.0
+
+    def _pad(self, size: int, axis: int) -> tuple[int, int]:
+        stride, extent = self.stride[axis], self.dilation[axis] * (self.kernel_size[axis] - 1) + 1
+        total = max((-(-size // stride) - 1) * stride + extent - size, 0)
+        return total // 2, total - total // 2
+
+
+def convolution(
+    inputs: int,
+    outputs: int,
+    kernel: int = 1,
+    *,
+    stride: int = 1,
+    groups: int = 1,
+    padding: str = "symmetric",
+) -> nn.Conv2d:
+    """Convolution without bias that keeps the size (up to its stride), for an odd kernel."""
+    if padding == "same" and stride > 1:  # at stride 1 both rules put k // 2 on every side
+        return SameConv2d(inputs, outputs, kernel, stride=stride, groups=groups, bias=False)
+    return nn.Conv2d(
+        inputs, outputs, kernel, stride=stride, padding=kernel // 2, groups=groups, bias=False
+    )
+
+
+class ConvNormActivation(nn.Sequential):
+    """Convolution `0`, norm `1` and activation `2`: torchvision's Conv2dNormActivation."""
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        kernel: int = 1,
+        *,
+        stride: int = 1,
+        groups: int = 1,
+        padding: str = "symmetric",
+        norm: Norm = nn.BatchNorm2d,
+        activation: Activation | None = nn.ReLU6,
+    ) -> None:
+        layers: list[nn.Module] = [
+            convolution(inputs, outputs, kernel, stride=stride, groups=groups, padding=padding),
+            norm(outputs),
+        ]
+        if activation is not None:
+            layers.append(activation())
+        super().__init__(*layers)
+
+
+def make_divisible(channels: float) -> int:
+    """Nearest multiple of 8, and never more than 10 % below `channels`.
+
+    The rule of TensorFlow's slim networks, which MobileNetV2 and V3 are defined with.
+    """
+    rounded = max(8, int(channels + 4) // 8 * 8)
+    return rounded if rounded >= 0.9 * channels else rounded + 8
+
+
+class InvertedResidual(nn.Module):
+    """1x1 expansion (left out where it would not widen), depthwise k x k, 1x1 projection.
+
+    `conv` holds them in order, as in torchvision's MobileNetV2: ConvNormActivation modules,
+    then the projection and its norm bare. The input is added where its shape fits the output.
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        middle: int,
+        outputs: int,
+        *,
+        kernel: int = 3,
+        stride: int = 1,
+        padding: str = "symmetric",
+        eps: float = 1e-5,
+    ) -> None:
+        super().__init__()
+        norm = partial(nn.BatchNorm2d, eps=eps)
+        depthwise = ConvNormActivation(
+            middle, middle, kernel, stride=stride, groups=middle, padding=padding, norm=norm
+        )
+        expand = [] if middle == inputs else [ConvNormActivation(inputs, middle, norm=norm)]
+        self.conv = nn.Sequential(*expand, depthwise, convolution(middle, outputs), norm(outputs))
+        self.use_res_connect = stride == 1 and inputs == outputs
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, inputs, H, W) -> (N, outputs, H / stride, W / stride)."""
+        y: Tensor = self.conv(x)
+        return x + y if self.use_res_connect else y
+
+
+class SqueezeExcite(nn.Module):
+    """Scales each channel by a number in [0, 1] computed from the means of all channels.
+
+    `fc1` and `fc2` are 1x1 convolutions with bias, `activation` a ReLU between them and
+    `scale_activation` a hard sigmoid after them, as MobileNetV3 has it.
+    """
+
+    def __init__(self, channels: int, squeezed: int) -> None:
+        super().__init__()
+        self.fc1 = nn.Conv2d(channels, squeezed, 1)
+        self.fc2 = nn.Conv2d(squeezed, channels, 1)
+        self.activation = nn.ReLU()
+        self.scale_activation = nn.Hardsigmoid()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, C, H, W) -> the same shape."""
+        scale: Tensor = self.activation(self.fc1(x.mean((2, 3), keepdim=True)))
+        scale = self.scale_activation(self.fc2(scale))
+        return x * scale
+
+
+class PlainNetwork(nn.Module):
+    """`features` (stem, blocks, head) in a row, global average pooling, `classifier`."""
+
+    def __init__(self, features: list[nn.Module], classifier: nn.Sequential) -> None:
+        super().__init__()
+        self.features = nn.Sequential(*features)
+        self.classifier = classifier
+        initialize(self)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalized images (N, 3, H, W) -> logits (N, classes)."""
+        logits: Tensor = self.classifier(self.features(x).mean((2, 3)))
+        return logits
+
+
+def initialize(network: nn.Module) -> None:
+    """He initialization (fan out) of convolutions, identity norms, `initialize_linear`."""
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+        elif isinstance(module, nn.Linear):
+            initialize_linear(module)
+
+
+def initialize_linear(layer: nn.Linear) -> None:
+    """Weights uniform in +-1 / sqrt(fan in), bias 0: how every new classifier starts."""
+    bound = 1 / math.sqrt(layer.in_features)
+    nn.init.uniform_(layer.weight, -bound, bound)
+    if layer.bias is not None:
+        nn.init.zeros_(layer.bias)

@@ -1,0 +1,1 @@
+"""The formats that weights come in, one file each."""
