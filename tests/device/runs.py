@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from pocketune.device.train.best import TrainedNetwork
-from pocketune.device.train.checkpoint import Checkpoint, Counters, RunIdentity
+from pocketune.device.train.checkpoint import Checkpoint, Counters, RunIdentity, TrainedNetwork
 from pocketune.device.train.settings import TrainSettings
 from pocketune.kit.kit import Kit
 from pocketune.kit.names import BEST, LAST

@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from pocketune.data import ImageDataset, Loader, training_images
-from pocketune.device.train.schedule import CosineSchedule
+from pocketune.device.train.optimizer import CosineSchedule
 from pocketune.errors import PocketuneError
 from pocketune.layers import QuantizedConv2d
 from pocketune.networks import normalize

@@ -15,7 +15,7 @@ from pocketune.kit.names import LAST, METRICS
 from ..run_folders import assert_same_end, lines
 from ..softmax_engine import write_photos, write_softmax_kit
 
-SCRIPT = Path(__file__).with_name("train_process.py")
+SCRIPT = Path(__file__).parents[1] / "train_process.py"
 KILLS = 24
 CHECKPOINT_STEPS = 2  # as in train_process.py
 

@@ -19,8 +19,7 @@ from pocketune.device.memory.budget import BudgetExceeded
 from pocketune.device.memory.process import ProcessMemory
 from pocketune.device.train import loop as loop_module
 from pocketune.device.train import run as run_module
-from pocketune.device.train.best import TrainedNetwork
-from pocketune.device.train.checkpoint import Checkpoint
+from pocketune.device.train.checkpoint import Checkpoint, TrainedNetwork
 from pocketune.device.train.interrupt import Interrupted
 from pocketune.device.train.loop import Diverged
 from pocketune.device.train.photos import require_batch

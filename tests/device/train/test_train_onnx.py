@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pocketune.device.engine.onnx import OnnxEngine
-from pocketune.device.train.best import TrainedNetwork
+from pocketune.device.train.checkpoint import TrainedNetwork
 from pocketune.device.train.interrupt import Interrupted
 from pocketune.device.train.progress import Silent
 from pocketune.device.train.run import resume, train

@@ -1,4 +1,4 @@
-"""The state of a run that is not over: all that the rest of it depends on."""
+"""What a run writes: the state that the rest of it depends on, and the network that it trained."""
 
 from __future__ import annotations
 
@@ -135,3 +135,56 @@ class Checkpoint:
         shapes = {k: v.shape for k, v in {**self.parameters, **self.statistics}.items()}
         if shapes != kit.manifest.shapes(len(self.identity.classes)):
             raise PocketuneError(f"{path} does not hold the tensors that its kit trains")
+
+
+@dataclass(frozen=True)
+class TrainedNetwork:
+    """The values of the best epoch, under their state-dict names.
+
+    Attributes:
+        state: Parameters and statistics by state-dict name.
+        classes: Class names in the order of the logits.
+        kit: Hash of the manifest of the kit they belong to.
+        step: Optimizer steps done.
+        accuracy: Share of right guesses on the validation photos; None where there were none.
+        loss: Mean loss on them.
+    """
+
+    state: State
+    classes: tuple[str, ...]
+    kit: str
+    step: int
+    accuracy: float | None
+    loss: float | None
+
+    def save(self, path: Path) -> None:
+        """Replace ``path``, atomically.
+
+        Raises:
+            PocketuneError: It cannot be written; the file before it is as it was.
+        """
+        metadata = {
+            "classes": self.classes,
+            "kit": self.kit,
+            "step": self.step,
+            "accuracy": self.accuracy,
+            "loss": self.loss,
+        }
+        write_tensors(path, self.state, kind="trained network", metadata=metadata)
+
+    @classmethod
+    def load(cls, path: Path) -> TrainedNetwork:
+        """Read trained values.
+
+        Raises:
+            PocketuneError: The file is missing, truncated, or holds something else.
+        """
+        state, metadata = read_tensors(path, kind="trained network")
+        try:
+            return cls(
+                state=state,
+                classes=tuple(metadata["classes"]),
+                **{key: metadata[key] for key in ("kit", "step", "accuracy", "loss")},
+            )
+        except (KeyError, TypeError) as error:
+            raise PocketuneError(f"{path} is not a complete trained network ({error})") from error

@@ -1,11 +1,14 @@
-"""The folder of a run: a copy of its kit, and what the run adds to it."""
+"""The folder of a run: a copy of its kit, what the run adds to it, and a lock on all of it.
+
+The system takes the lock back when the process dies.
+"""
 
 from __future__ import annotations
 
+import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
-from pocketune.device.train.lock import locked
 from pocketune.errors import PocketuneError
 from pocketune.kit.kit import Kit
 from pocketune.kit.names import LAST, METRICS, RUN_FILES
@@ -13,6 +16,9 @@ from pocketune.kit.names import LAST, METRICS, RUN_FILES
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+_FAR = 1 << 30
+"""Windows locks bytes and keeps others from reading them: lock one far behind the end."""
 
 
 @contextmanager
@@ -30,7 +36,7 @@ def new_run_folder(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise _cannot_make(folder, error) from error
-    with locked(folder / METRICS):
+    with _locked(folder / METRICS):
         yield
 
 
@@ -44,7 +50,7 @@ def open_run_folder(folder: Path) -> Iterator[Kit]:
     """
     if not (folder / LAST).is_file():
         raise PocketuneError(f"there is no run to resume in {folder}: it has no {LAST}")
-    with locked(folder / METRICS):
+    with _locked(folder / METRICS):
         yield Kit.open(folder)
 
 
@@ -78,3 +84,38 @@ def _cannot_make(folder: Path, error: OSError) -> PocketuneError:
 def _is_ours(name: str) -> bool:
     """Whether a run makes a file of this name, were it only for a moment."""
     return name.removesuffix(".tmp") in RUN_FILES or name.removesuffix(".partial")[1:] in RUN_FILES
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the only lock on a file, which is made where it does not exist.
+
+    Where the file system knows no locks, none is held.
+
+    Raises:
+        PocketuneError: Another process holds it, or the file cannot be written.
+    """
+    try:
+        file = path.open("ab")
+    except OSError as error:
+        raise PocketuneError(f"could not write {path}: {error.strerror or error}") from error
+    with file:
+        try:
+            _lock(file)
+        except (BlockingIOError, PermissionError) as error:
+            raise PocketuneError(f"another process is training the run in {path.parent}") from error
+        except OSError:
+            pass
+        yield
+
+
+def _lock(file: BinaryIO) -> None:
+    if sys.platform == "win32":
+        import msvcrt
+
+        file.seek(_FAR)
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+    else:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

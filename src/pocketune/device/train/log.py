@@ -2,26 +2,112 @@
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pocketune.device.memory.process import process_memory
-from pocketune.device.train.best import TrainedNetwork
-from pocketune.device.train.checkpoint import Checkpoint, Counters, RunIdentity
+from pocketune.device.train.checkpoint import (
+    Checkpoint,
+    Counters,
+    RunIdentity,
+    TrainedNetwork,
+)
 from pocketune.device.train.progress import EpochReport, Progress, StepReport
-from pocketune.device.train.throughput import Pace
+from pocketune.errors import PocketuneError
 from pocketune.kit.names import BEST, LAST
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pocketune.device.engine.base import Engine
-    from pocketune.device.train.metrics import MetricsFile
     from pocketune.device.train.optimizer import Optimizer
     from pocketune.device.train.settings import TrainSettings
     from pocketune.device.train.validation import Validation
+
+
+class Pace:
+    """A running mean of the seconds a step takes, which forgets half within seven steps.
+
+    Args:
+        batch: Images of a step.
+    """
+
+    def __init__(self, batch: int) -> None:
+        self.seconds = 0.0
+        self._batch = batch
+        self._last = time.monotonic()
+
+    @property
+    def rate(self) -> float:
+        """Images a second; 0 before the first step."""
+        return self._batch / self.seconds if self.seconds else 0.0
+
+    def restart(self) -> None:
+        """Leave out the time since the last step, which was spent on other things."""
+        self._last = time.monotonic()
+
+    def tick(self) -> None:
+        """A step was made."""
+        now = time.monotonic()
+        taken, self._last = now - self._last, now
+        self.seconds = 0.9 * self.seconds + 0.1 * taken if self.seconds else taken
+
+
+class MetricsFile:
+    """Appends lines; each reaches the operating system before :meth:`write` returns.
+
+    Args:
+        path: The file; made where it does not exist.
+        keep: Bytes to keep of what is there. Lines after a checkpoint are cut off when the run
+            goes on from that checkpoint, so that no step is told twice.
+
+    Raises:
+        PocketuneError: The file cannot be written.
+    """
+
+    def __init__(self, path: Path, keep: int = 0) -> None:
+        self.path = path
+        try:
+            self._file = path.open("ab", buffering=0)
+            if self._file.tell() > keep:
+                self._file.truncate(keep)
+                self._file.seek(keep)
+        except OSError as error:
+            raise self._failure(error) from error
+
+    def write(self, kind: str, **values: Any) -> None:
+        """Append a line; numbers that JSON does not know (nan, inf) become null.
+
+        Raises:
+            PocketuneError: The disk is full, or the file cannot be written.
+        """
+        known = {key: None if _is_odd(value) else value for key, value in values.items()}
+        line = json.dumps({"kind": kind, **known}).encode() + b"\n"
+        try:
+            # A raw file may take less than it was given, where a disk fills up.
+            while line:
+                line = line[self._file.write(line) or 0 :]
+        except OSError as error:
+            raise self._failure(error) from error
+
+    def sync(self) -> int:
+        """Put all lines on the disk; returns the file's length in bytes."""
+        try:
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise self._failure(error) from error
+        return self._file.tell()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _failure(self, error: OSError) -> PocketuneError:
+        return PocketuneError(f"could not write {self.path}: {error.strerror or error}")
 
 
 @dataclass
@@ -152,3 +238,7 @@ class Recorder:
 
     def _training_accuracy(self, counters: Counters) -> float:
         return counters.correct / (counters.batch * self.batch)
+
+
+def _is_odd(value: Any) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)

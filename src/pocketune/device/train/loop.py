@@ -13,8 +13,7 @@ from pocketune.device.memory.budget import BudgetExceeded
 from pocketune.device.memory.process import process_memory
 from pocketune.device.memory.sizes import format_size
 from pocketune.device.train.interrupt import StopRequest, interrupted
-from pocketune.device.train.optimizer import Optimizer, clip_scale, gradient_norm
-from pocketune.device.train.schedule import CosineSchedule
+from pocketune.device.train.optimizer import CosineSchedule, Optimizer, clip_scale, gradient_norm
 from pocketune.device.train.validation import Validation, validate
 from pocketune.errors import PocketuneError
 

@@ -1,4 +1,4 @@
-"""SGD, Adam and AdamW in numpy, in place, a block at a time.
+"""SGD, Adam and AdamW in numpy, in place, a block at a time; and their learning rate.
 
 An optimizer composed of graph operators costs more than the convolutions of a small network and
 holds every state tensor twice. Here a parameter is walked in blocks that fit the processor's
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -247,6 +248,32 @@ def create_optimizer(
 def state_slots(name: str, momentum: float) -> int:
     """Tensors that an optimizer keeps for each parameter: 0 to 2."""
     return {"sgd": 1 if momentum else 0, "adam": 2, "adamw": 2}[name]
+
+
+@dataclass(frozen=True)
+class CosineSchedule:
+    """Linear warm-up to ``lr``, then half a cosine down to zero.
+
+    >>> schedule = CosineSchedule(lr=1.0, steps=100, warmup=10)
+    >>> schedule(0), schedule(9), round(schedule(55), 6)
+    (0.1, 1.0, 0.5)
+
+    Args:
+        lr: Highest learning rate.
+        steps: Steps of the whole run, warm-up included.
+        warmup: Steps of the warm-up; 0 starts at ``lr``.
+    """
+
+    lr: float
+    steps: int
+    warmup: int = 0
+
+    def __call__(self, step: int) -> float:
+        """Learning rate of step ``step``, counted from 0."""
+        if step < self.warmup:
+            return self.lr * (step + 1) / self.warmup
+        progress = (step - self.warmup) / max(1, self.steps - self.warmup)
+        return self.lr * 0.5 * (1.0 + math.cos(math.pi * min(1.0, progress)))
 
 
 def gradient_norm(gradients: Mapping[str, FloatArray]) -> float:

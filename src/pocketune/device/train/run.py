@@ -17,9 +17,8 @@ from pocketune.device.train.checkpoint import Checkpoint, Counters, RunIdentity
 from pocketune.device.train.classifier import with_new_classifier
 from pocketune.device.train.folder import new_run_folder, open_run_folder
 from pocketune.device.train.interrupt import StopRequest, interrupted
-from pocketune.device.train.log import Recorder
+from pocketune.device.train.log import MetricsFile, Recorder
 from pocketune.device.train.loop import Loop
-from pocketune.device.train.metrics import MetricsFile
 from pocketune.device.train.optimizer import Optimizer, create_optimizer
 from pocketune.device.train.photos import Photos
 from pocketune.device.train.progress import Progress, console

@@ -4,8 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pocketune.arrays import State, StrPath
-from pocketune.device.train.best import TrainedNetwork
-from pocketune.device.train.checkpoint import Checkpoint
+from pocketune.device.train.checkpoint import Checkpoint, TrainedNetwork
 from pocketune.kit.kit import Kit, checked_state
 from pocketune.kit.manifest import KitError, Manifest
 from pocketune.kit.names import BEST, LAST

@@ -1,4 +1,4 @@
-"""metrics.jsonl: whole lines, cut back to a checkpoint."""
+"""The run log metrics.jsonl: whole lines, cut back to a checkpoint."""
 
 import errno
 import json
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pocketune.device.train.metrics import MetricsFile
+from pocketune.device.train.log import MetricsFile
 from pocketune.errors import PocketuneError
 
 
