@@ -52,6 +52,11 @@ class TestSentences:
         with pytest.raises(ValueError, match="bad header"), context("it", KeyError):
             raise ValueError("bad header")
 
+    def test_end_with_the_remedy(self, context, verb):
+        with pytest.raises(PocketuneError) as caught, context("it", remedy="make room"):
+            full_disk()
+        assert str(caught.value) == f"it cannot be {verb}: No space left on device; make room"
+
     def test_are_of_the_class_asked_for(self, context, verb):
         with pytest.raises(OtherError), context("it", raises=OtherError):
             full_disk()

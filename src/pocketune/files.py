@@ -15,13 +15,17 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def reading(
-    what: object, *damage: type[Exception], raises: type[PocketuneError] = PocketuneError
+    what: object,
+    *damage: type[Exception],
+    remedy: str = "",
+    raises: type[PocketuneError] = PocketuneError,
 ) -> Iterator[None]:
     """Turn what goes wrong while a file is read into one sentence.
 
     Args:
         what: The file, as the sentence names it: a path, or words such as ``the kit photos.zip``.
         damage: What else than ``OSError`` a damaged file raises in its reader.
+        remedy: What the user can do, told after the reason.
         raises: The class of the error.
 
     Raises:
@@ -31,18 +35,22 @@ def reading(
     try:
         yield
     except expected as error:
-        raise raises(f"{what} cannot be read: {_why(error)}") from error
+        raise raises(f"{what} cannot be read: {_why(error, remedy)}") from error
 
 
 @contextlib.contextmanager
 def writing(
-    what: object, *failure: type[Exception], raises: type[PocketuneError] = PocketuneError
+    what: object,
+    *failure: type[Exception],
+    remedy: str = "",
+    raises: type[PocketuneError] = PocketuneError,
 ) -> Iterator[None]:
     """Turn what goes wrong while a file is written into one sentence.
 
     Args:
         what: The file, as the sentence names it.
         failure: What else than ``OSError`` its writer raises.
+        remedy: What the user can do, told after the reason.
         raises: The class of the error.
 
     Raises:
@@ -52,7 +60,7 @@ def writing(
     try:
         yield
     except expected as error:
-        raise raises(f"{what} cannot be written: {_why(error)}") from error
+        raise raises(f"{what} cannot be written: {_why(error, remedy)}") from error
 
 
 @contextlib.contextmanager
@@ -84,8 +92,8 @@ def replacing(path: Path, *failure: type[Exception]) -> Iterator[Path]:
             file.unlink(missing_ok=True)
         if not isinstance(error, (OSError, *failure)):
             raise
-        before = "; the file that was there is unchanged" if path.exists() else ""
-        raise PocketuneError(f"{path} cannot be written: {_why(error)}{before}") from error
+        before = "the file that was there is unchanged" if path.exists() else ""
+        raise PocketuneError(f"{path} cannot be written: {_why(error, before)}") from error
 
 
 def partial(path: Path) -> Path:
@@ -104,5 +112,6 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _why(error: BaseException) -> str:
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+def _why(error: BaseException, remedy: str) -> str:
+    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return f"{reason}; {remedy}" if remedy else reason

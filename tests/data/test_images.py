@@ -15,8 +15,14 @@ from PIL import Image
 
 from pocketune.data import UnreadableImage, center_crop, load_image, open_image
 from pocketune.data import images as images_module
-from pocketune.data.images import FORMATS, decode, turn_for
-from pocketune.data.orientation import TAG, UPRIGHT, oriented_size
+from pocketune.data.images import (
+    EXIF_ORIENTATION,
+    FORMATS,
+    UPRIGHT,
+    decode,
+    oriented_size,
+    turn_for,
+)
 
 RED, WHITE = (255, 0, 0), (255, 255, 255)
 
@@ -120,7 +126,7 @@ class TestOrientation:
         turn = inverse.get(orientation, UPRIGHT.get(orientation))
         stored = upright if turn is None else upright.transpose(turn)
         exif = Image.Exif()
-        exif[TAG] = orientation
+        exif[EXIF_ORIENTATION] = orientation
         options = {"JPEG": {"quality": 95, "subsampling": 0}, "WEBP": {"lossless": True}}.get(
             kind, {}
         )
@@ -134,7 +140,7 @@ class TestOrientation:
 
     def test_not_turned_twice(self, encoded, noise):
         exif = Image.Exif()
-        exif[TAG] = 6
+        exif[EXIF_ORIENTATION] = 6
         loaded = load_image(encoded(noise(0, 40, 20), "JPEG", exif=exif))
         assert loaded.size == oriented_size(loaded) == (20, 40)
         assert decode(loaded).size == (20, 40)
@@ -146,7 +152,7 @@ class TestOrientation:
 
     def test_unknown_value_is_ignored(self, encoded, noise):
         exif = Image.Exif()
-        exif[TAG] = 77
+        exif[EXIF_ORIENTATION] = 77
         assert load_image(encoded(noise(0), "JPEG", exif=exif)).size == (24, 20)
 
 

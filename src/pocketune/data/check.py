@@ -8,6 +8,7 @@ import numpy as np
 
 from pocketune.data.skipped import Skipped, shown
 from pocketune.errors import PocketuneError
+from pocketune.files import reading
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,15 +20,8 @@ if TYPE_CHECKING:
 
 def check_exists(path: Path) -> None:
     """The user's path leads somewhere."""
-    try:
+    with reading(shown(str(path)), ValueError, remedy="check the path and its permissions"):
         path.stat()
-    except FileNotFoundError as error:
-        raise PocketuneError(f"{shown(str(path))} does not exist; check the path") from error
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise PocketuneError(
-            f"{shown(str(path))} cannot be opened ({why}); check the path and its permissions"
-        ) from error
 
 
 def check_any(known: Sequence[Example], skipped: Sequence[Skipped], where: str) -> None:

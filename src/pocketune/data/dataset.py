@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from pocketune.data.archive import PathSource
+from pocketune.data.sources import PathSource
 
 if TYPE_CHECKING:
     import hashlib

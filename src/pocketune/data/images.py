@@ -16,11 +16,10 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import IO
 
+import numpy as np
 from PIL import Image, TiffImagePlugin, UnidentifiedImageError, WebPImagePlugin
 
-from pocketune.data.modes import to_rgb
-from pocketune.data.orientation import orientation, upright
-from pocketune.data.unreadable import reading
+from pocketune.data.skipped import reading_image
 
 try:
     from PIL import AvifImagePlugin
@@ -36,6 +35,17 @@ MAX_WORKING_BYTES = 128 << 20  # an image that takes more than this to decode is
 HEAVY_BYTES = 16 << 20  # above this, one image at a time
 _heavy = threading.Lock()
 
+EXIF_ORIENTATION = 0x0112
+UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
 
 def open_image(file: IO[bytes]) -> Image.Image:
     """Read an image's header; no pixel is decoded yet.
@@ -44,7 +54,7 @@ def open_image(file: IO[bytes]) -> Image.Image:
         file: a seekable binary file, which has to stay open until the image is decoded.
 
     Raises:
-        OSError, ValueError and others: if it is no image, or too large; see ``reading``.
+        OSError, ValueError and others: if it is no image, or too large; see ``reading_image``.
     """
     try:
         image = Image.open(file, formats=FORMATS)
@@ -69,7 +79,7 @@ def load_image(data: bytes | str | Path) -> Image.Image:
         UnreadableImage: for a file that is missing, damaged, too large or no image.
     """
     name = "the image" if isinstance(data, bytes) else os.fspath(data)
-    with reading(name), _binary(data) as file:
+    with reading_image(name), _binary(data) as file:
         return decode(open_image(file))
 
 
@@ -91,6 +101,51 @@ def decode(image: Image.Image, scale: float = 1.0) -> Image.Image:
 def turn_for(image: Image.Image) -> AbstractContextManager[object]:
     """To be held while an image's pixels are in memory: heavy ones take turns."""
     return _heavy if _working_bytes(image) > HEAVY_BYTES else nullcontext()
+
+
+def orientation(image: Image.Image) -> int:
+    """The EXIF orientation, 1 to 8; 1 where there is none or it is damaged."""
+    if isinstance(image, TiffImagePlugin.TiffImageFile):
+        return 1  # Pillow turns these by itself
+    try:
+        # Not image.getexif(), which for a PNG decodes all pixels to find a note behind them.
+        value = Image.Image.getexif(image).get(EXIF_ORIENTATION, 1)
+    except Exception:  # a damaged note about an image is no reason to refuse the image
+        return 1
+    return value if value in UPRIGHT else 1
+
+
+def oriented_size(image: Image.Image) -> tuple[int, int]:
+    """Width and height as a viewer shows the image, before or after it is decoded."""
+    width, height = image.size
+    return (height, width) if orientation(image) >= 5 else (width, height)
+
+
+def upright(image: Image.Image, orientation: int) -> Image.Image:
+    """The image turned as its orientation tells; the image itself where it stands upright."""
+    if orientation not in UPRIGHT:
+        return image
+    turned = image.transpose(UPRIGHT[orientation])
+    turned.info.clear()  # an orientation that was kept would be applied again
+    return turned
+
+
+def to_rgb(image: Image.Image) -> Image.Image:
+    """The image in mode RGB; the image itself where it is so already.
+
+    Transparent parts become white, the page that drawings and cut-out products are made for (black
+    would swallow black lines). 16-bit gray keeps its upper 8 bits.
+    """
+    if image.mode == "RGB" and "transparency" not in image.info:
+        return image
+    if image.mode in ("I", "F") or image.mode.startswith("I;16"):
+        return _deep_gray(image).convert("RGB")
+    if not image.has_transparency_data:
+        return image.convert("RGB")
+    rgba = image.convert("RGBA")
+    page = Image.new("RGB", rgba.size, "white")
+    page.paste(rgba, mask=rgba.getchannel("A"))
+    return page
 
 
 def _binary(data: bytes | str | Path) -> IO[bytes]:
@@ -122,3 +177,16 @@ def _unknown_format(file: IO[bytes]) -> str:
     if head[4:8] == b"ftyp" and head[8:12] in (b"heic", b"heix", b"mif1", b"msf1"):
         return "HEIC photos are not supported; export it as JPEG"
     return "not an image in a known format"
+
+
+def _deep_gray(image: Image.Image) -> Image.Image:
+    """Gray with more than 8 bits; Pillow's own conversion would clip it at 255."""
+    if image.mode.startswith("I;16"):
+        return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    values = np.nan_to_num(np.asarray(image, dtype=np.float32))
+    scale = 1.0
+    if values.max() > 255:
+        scale = 1 / 256
+    elif image.mode == "F" and values.max() <= 1:
+        scale = 255.0
+    return Image.fromarray((values * scale).clip(0, 255).astype(np.uint8))

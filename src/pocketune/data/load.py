@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from pocketune.data.archive import ZipSource, is_archive
 from pocketune.data.check import (
     check_any,
     check_attributes,
@@ -24,12 +23,12 @@ from pocketune.data.dataset import ImageDataset
 from pocketune.data.example import VALIDATION, Example
 from pocketune.data.folder import read_folders, wrapper
 from pocketune.data.images import open_image
-from pocketune.data.skipped import Skipped, printable, shown
-from pocketune.data.sources import FolderSource, Source
+from pocketune.data.skipped import Skipped, UnreadableImage, printable, reading_image, shown
+from pocketune.data.sources import FolderSource, Source, ZipSource, is_archive
 from pocketune.data.splits import Splits, stratify
 from pocketune.data.table import Table, is_table, read_table
-from pocketune.data.unreadable import UnreadableImage, reading
 from pocketune.errors import PocketuneError
+from pocketune.files import reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -150,11 +149,8 @@ def _source(path: Path) -> Source:
 
 
 def _from_table(source: Source, name: str) -> Table:
-    try:
-        with source.open(name) as file:
-            table = read_table(file.read(), name)
-    except OSError as error:
-        raise PocketuneError(f"{shown(name)} cannot be read: {error.strerror or error}") from error
+    with reading(shown(name)), source.open(name) as file:
+        table = read_table(file.read(), name)
     folder = posixpath.dirname(name)
     examples = [
         example._replace(name=posixpath.normpath(posixpath.join(folder, example.name)))
@@ -169,7 +165,7 @@ def _readable(source: Source, examples: Sequence[Example]) -> tuple[list[Example
     skipped: list[Skipped] = []
     for example in sorted(examples):
         try:
-            with reading(example.name), source.open(example.name) as file, open_image(file):
+            with reading_image(example.name), source.open(example.name) as file, open_image(file):
                 known.append(example)
         except UnreadableImage as error:
             skipped.append(Skipped(printable(example.name), error.reason))

@@ -16,10 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pocketune.data.images import open_image
-from pocketune.data.skipped import Skipped, printable
+from pocketune.data.skipped import Skipped, UnreadableImage, printable, reading_image
 from pocketune.data.streams import Purpose, random_stream
 from pocketune.data.transforms import Pixels, center_crop, random_resized_crop
-from pocketune.data.unreadable import UnreadableImage, reading
 from pocketune.errors import PocketuneError, check_positive
 
 if TYPE_CHECKING:
@@ -170,7 +169,7 @@ class Loader:
             return None
         name = self.dataset.names[index]
         try:
-            with reading(name), self.dataset.open(index) as file, open_image(file) as image:
+            with reading_image(name), self.dataset.open(index) as file, open_image(file) as image:
                 if self.train:
                     rng = random_stream(self.seed, Purpose.CROP, epoch, drawn)
                     return random_resized_crop(image, self.size, rng)

@@ -1,8 +1,16 @@
-"""Files that are left out of a run, and how they are named to the user."""
+"""Files that cannot be used and why, and how they are named to the user."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+from PIL import Image
+
+from pocketune.errors import PocketuneError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class Skipped(NamedTuple):
@@ -28,3 +36,43 @@ def shown(name: str, limit: int = 80) -> str:
         return name
     half = (limit - 3) // 2
     return f"{name[:half]}...{name[-half:]}"
+
+
+class UnreadableImage(PocketuneError):  # noqa: N818 - says what it is
+    """A file that cannot be used as an image.
+
+    Attributes:
+        name: the file.
+        reason: why, in a few words.
+    """
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"{shown(name)} cannot be used as an image: {reason}")
+        self.name = name
+        self.reason = reason
+
+
+@contextmanager
+def reading_image(name: str) -> Iterator[None]:
+    """Turn whatever reading and decoding the file ``name`` raises into ``UnreadableImage``."""
+    try:
+        yield
+    except (PocketuneError, MemoryError):
+        raise
+    except Exception as error:  # a damaged file makes Pillow's decoders raise nearly anything
+        raise UnreadableImage(name, _reason(error)) from error
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "no such file"
+    if isinstance(error, PermissionError):
+        return "no permission to read it"
+    if isinstance(error, Image.DecompressionBombError):
+        limit = 2 * (Image.MAX_IMAGE_PIXELS or 0) // 1_000_000
+        return f"more than {limit} million pixels; make it smaller"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    if str(error).startswith("decoder error"):  # a number of libtiff's
+        return "the file is damaged"
+    return str(error) or type(error).__name__

@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from pocketune.data.images import decode, turn_for
-from pocketune.data.orientation import oriented_size
+from pocketune.data.images import decode, oriented_size, turn_for
 
 AREA = (0.22, 1.0)  # of the image; as in TinyTL (arXiv 2007.11622) and MobileTL (arXiv 2212.11246)
 ASPECT = (3 / 4, 4 / 3)  # width to height

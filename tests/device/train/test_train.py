@@ -317,7 +317,7 @@ def test_what_is_of_no_use_is_refused(
 
 
 def test_a_missing_folder_leaves_no_run(run: Run, tmp_path: Path) -> None:
-    with pytest.raises(PocketuneError, match="does not exist"):
+    with pytest.raises(PocketuneError, match="cannot be read: No such file"):
         run(photos=tmp_path / "nowhere")
     assert not (tmp_path / "run").exists()
 
