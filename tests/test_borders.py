@@ -17,7 +17,7 @@ SOURCE = Path(pocketune.__file__).parent
 # Folders and single modules, floor by floor; what a floor holds may import from the floors below.
 FLOORS = (
     {"arrays", "errors", "lazy", "command"},
-    {"files"},
+    {"files", "schema"},
     {"data", "layers"},
     {"filtering", "tasks"},
     {"kit"},
@@ -39,6 +39,7 @@ DEVICE_HALF = {
     "lazy",
     "command",
     "files",
+    "schema",
     "data",
     "tasks",
     "kit",

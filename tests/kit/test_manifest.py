@@ -6,8 +6,7 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from pocketune.kit.manifest import SCHEMA, KitError, Manifest, NoiseSpec, TensorSpec
-from pocketune.kit.quantization import Quantization
+from pocketune.kit.manifest import SCHEMA, KitError, Manifest, NoiseSpec, Quantization, TensorSpec
 
 from ..device.tiny_kit import TinyKit
 
@@ -33,18 +32,16 @@ def test_integers_are_numbers_too() -> None:
 
 def test_newer_schema() -> None:
     text = edited(schema=SCHEMA + 1, something_new=1)
-    with pytest.raises(KitError, match=r"k/manifest.json needs a newer pocketune .*schema is 4"):
+    with pytest.raises(
+        KitError, match=rf"k/manifest.json needs a newer pocketune .*schema is {SCHEMA + 1}"
+    ):
         Manifest.from_json(text, "k/manifest.json")
 
 
-@pytest.mark.parametrize(("schema", "added"), [(1, ("quantization", "loss")), (2, ("loss",))])
-def test_a_manifest_of_an_older_schema_is_read(schema: int, added: tuple[str, ...]) -> None:
-    values = json.loads(TinyKit().manifest().to_json())
-    older = {name: value for name, value in values.items() if name not in added}
-    text = json.dumps({**older, "schema": schema}).encode()
-    assert Manifest.from_json(text) == TinyKit().manifest()
-    with pytest.raises(KitError, match=f"unknown field '{added[0]}'"):
-        Manifest.from_json(edited(schema=schema))
+def test_older_schema() -> None:
+    message = f"k/manifest.json was written by an older .*schema is {SCHEMA - 1}.*build the kit aga"
+    with pytest.raises(KitError, match=message):
+        Manifest.from_json(edited(schema=SCHEMA - 1), "k/manifest.json")
 
 
 @pytest.mark.parametrize(
@@ -85,23 +82,26 @@ def test_wrong_type(name: str, value: object) -> None:
         ({"classes": []}, "at least one class"),
         ({"classes": ["cat", "cat", "owl"]}, "each only once"),
         ({"classes": ["cat", "dog"]}, "has 2 classes but gives fc.weight the shape"),
-        ({"mean": [0.5, 0.5]}, "'mean' must be a list of 3 numbers"),
+        ({"mean": [0.5, 0.5]}, "'mean' must be a list of 3 values"),
         ({"std": [0.5, 0.5, 0]}, "standard deviation of 0"),
-        ({"std": [0.5, 0.5, float("inf")]}, "'std' must be a finite number, not inf"),
+        ({"std": [0.5, 0.5, float("inf")]}, r"'std\[2\]' must be a finite number, not inf"),
         ({"label_smoothing": 1}, "label_smoothing of 1"),
-        ({"features": [0]}, "'features' must be a whole number of at least 1"),
+        ({"features": [0]}, r"'features\[0\]' must be a whole number of at least 1"),
         ({"classifier": {"weight": "fc.weight"}}, "'classifier' lacks the field 'bias'"),
         ({"classifier": {"weight": "x", "bias": "fc.bias"}}, "names x as the classifier's"),
         ({"noise": [{"name": "n", "shape": [2], "keep": 0}]}, "keeps n with probability 0"),
-        ({"parameters": [{"name": "w", "shape": [2], "dtype": "f"}]}, r"parameters\[0\] has the"),
+        ({"parameters": [{"name": "w", "shape": [2], "dtype": "f"}]}, r"parameters\[0\]' has the"),
         ({"statistics": [{"name": "scale", "shape": []}]}, "names a tensor twice"),
         ({"memory": {"everything": 1}}, "lists 'everything' under 'memory'"),
         ({"files": {"../../passwd": "0"}}, "lists '../../passwd' under 'files'"),
-        ({"files": {"step.onnx": 5}}, "files.step.onnx must be a text"),
+        ({"files": {"step.onnx": 5}}, "files.step.onnx' must be a text"),
         ({"quantization": {**QUANTIZED, "activations": 4}}, "quantization to 4 bits"),
         ({"quantization": {**QUANTIZED, "float_layers": 3}}, "keeps 3 layers in float32 of only 2"),
         ({"quantization": {**QUANTIZED, "error": -1}}, "with error -1.0, below 0"),
-        ({"quantization": {**QUANTIZED, "error": "1"}}, "'error' must be a finite number"),
+        (
+            {"quantization": {**QUANTIZED, "error": "1"}},
+            "'quantization.error' must be a finite",
+        ),
         ({"quantization": {**QUANTIZED, "more": 1}}, "'quantization' has the unknown field 'more'"),
         ({"quantization": {"activations": 8}}, "'quantization' lacks the field 'images'"),
         ({"color": "red"}, "unknown field 'color'"),

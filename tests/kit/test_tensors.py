@@ -109,7 +109,7 @@ LIMITED = """
 import resource, sys
 from pathlib import Path
 import numpy as np
-from pocketune.device.tensorfile import write_tensors
+from pocketune.kit.tensors import write_tensors
 from pocketune.errors import PocketuneError
 path = Path(sys.argv[1])
 write_tensors(path, {"w": np.ones(1000, np.float32)}, kind="checkpoint", metadata={})

@@ -9,8 +9,7 @@ import pocketune
 from pocketune.compiler.capture.trace import running_statistics, trained_parameters
 from pocketune.compiler.cost import graph_flops
 from pocketune.compiler.graphs import Graphs
-from pocketune.kit.manifest import ClassifierSpec, Manifest, NoiseSpec, TensorSpec
-from pocketune.kit.quantization import Quantization
+from pocketune.kit.manifest import ClassifierSpec, Manifest, NoiseSpec, Quantization, TensorSpec
 from pocketune.methods import method_to_dict
 
 

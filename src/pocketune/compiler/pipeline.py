@@ -28,9 +28,8 @@ from pocketune.compiler.quantize.weights import store_as_int8
 from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.errors import PocketuneError, check_positive
 from pocketune.kit.kit import Kit
-from pocketune.kit.manifest import ClassifierSpec
+from pocketune.kit.manifest import ClassifierSpec, Quantization
 from pocketune.kit.names import FEATURES, PARAMETERS, PREDICT, STEP
-from pocketune.kit.quantization import Quantization
 from pocketune.kit.writer import check_place, write_kit
 from pocketune.layers import IntegerConv2d
 from pocketune.methods.method import check_frozen_bits

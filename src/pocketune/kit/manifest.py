@@ -1,24 +1,22 @@
 """What a kit says about itself: ``manifest.json``."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pocketune.errors import PocketuneError
 from pocketune.kit.names import KIT_FILES
-from pocketune.kit.quantization import Quantization, problems, read_quantization
-from pocketune.kit.schema import FieldError, Fields
+from pocketune.schema import FieldError, Positive, Shape, parse_object, read_object
 from pocketune.tasks.losses import BINARY_CROSS_ENTROPY, CROSS_ENTROPY, LOSSES
 
 SCHEMA = 3
-"""Version of the manifest's fields. A reader refuses newer ones and knows all older ones.
+"""Version of the manifest's fields; a reader refuses all others."""
 
-2 added ``quantization``, 3 ``loss``.
-"""
+_BITS = (8, 32)
 
 _GRAPHS = ("features", "step", "predict")
 
@@ -34,7 +32,7 @@ class TensorSpec:
     """Name and shape of a float32 tensor that goes into the graphs."""
 
     name: str
-    shape: tuple[int, ...]
+    shape: Shape
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ class NoiseSpec:
     """
 
     name: str
-    shape: tuple[int, ...]
+    shape: Shape
     keep: float
 
     def draw(self, rng: np.random.Generator) -> NDArray[np.float32]:
@@ -67,11 +65,50 @@ class ClassifierSpec:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Quantization:
+    """A frozen part whose weights are stored as int8, per channel, and what that costs.
+
+    Attributes:
+        activations: Bits that the frozen part computes with: 8, or 32 where there were no images
+            to calibrate on and only the weights are rounded.
+        images: Held-out images that the errors were measured on.
+        error: Norm of the features' error as a share of the features' norm; None where it was
+            not measured.
+        accuracy: Accuracy of the nearest class centroid, None without labels.
+        float_accuracy: The same with a frozen part in float32.
+        layers: Layers that can compute with integers.
+        float_layers: How many of them stay in float32, since the error would be too large.
+    """
+
+    activations: int
+    images: int = 0
+    error: float | None = None
+    accuracy: float | None = None
+    float_accuracy: float | None = None
+    layers: int = 0
+    float_layers: int = 0
+
+    def __str__(self) -> str:
+        if self.activations == 32:
+            return "weights in 8 bits"
+        parts = ["weights and activations in 8 bits"]
+        if self.float_layers:
+            parts.append(f"{self.float_layers} of {self.layers} layers in 32")
+        if self.error is not None:
+            parts.append(f"features off by {self.error:.1%}")
+        if self.accuracy is not None and self.float_accuracy is not None:
+            parts.append(
+                f"nearest-centroid accuracy {self.accuracy:.1%} (float32 {self.float_accuracy:.1%})"
+            )
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Manifest:
     """Everything about a kit that is not in its graphs.
 
     Attributes:
-        schema: Version of these fields; a manifest of an older version is read as one of this.
+        schema: Version of these fields.
         version: The pocketune that wrote the kit.
         network: Configuration of the network, enough for the author half to build it again.
         method: The method and its knobs.
@@ -103,12 +140,12 @@ class Manifest:
     network: dict[str, Any]
     method: dict[str, Any]
     classes: tuple[str, ...]
-    size: int
+    size: Positive
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
-    batch: int
+    batch: Positive
     label_smoothing: float
-    features: tuple[int, ...] | None
+    features: Shape | None
     parameters: tuple[TensorSpec, ...]
     statistics: tuple[TensorSpec, ...]
     noise: tuple[NoiseSpec, ...]
@@ -118,7 +155,7 @@ class Manifest:
     files: dict[str, str] = field(default_factory=dict)
     quantization: Quantization | None = None
     loss: str = CROSS_ENTROPY
-    schema: int = SCHEMA
+    schema: Positive = SCHEMA
 
     def __post_init__(self) -> None:
         problem = next(_problems(self), None)
@@ -138,25 +175,15 @@ class Manifest:
             where: The file's place, for messages.
 
         Raises:
-            KitError: The manifest is of a newer schema, or a field is missing, unknown, of a
+            KitError: The manifest is of another schema, or a field is missing, unknown, of the
                 wrong type, or contradicts another.
         """
         try:
-            fields = Fields.parse(text, where)
-            schema = fields.integer("schema", 1)
-            if schema > SCHEMA:
-                raise KitError(
-                    f"{where} needs a newer pocketune (its schema is {schema}, this version reads "
-                    f"up to {SCHEMA}); upgrade with: pip install --upgrade pocketune"
-                )
-            values = _read(fields, schema)
-            fields.finish()
+            data = parse_object(text, where)
+            _check_schema(data.get("schema"), where)
+            return read_object(cls, data, where)
         except FieldError as error:
             raise KitError(f"{error}; build the kit again or copy it again") from error
-        try:
-            return cls(**values)
-        except KitError as error:
-            raise KitError(f"{where}: {error}; build the kit again or copy it again") from error
 
     @property
     def has_attributes(self) -> bool:
@@ -183,49 +210,19 @@ class Manifest:
         }
 
 
-def _read(fields: Fields, schema: int) -> dict[str, Any]:
-    classifier = fields.nested("classifier")
-    values = {
-        "version": fields.text("version"),
-        "network": fields.mapping("network"),
-        "method": fields.mapping("method"),
-        "classes": fields.texts("classes"),
-        "size": fields.integer("size", 1),
-        "mean": cast("tuple[float, float, float]", fields.numbers("mean", 3)),
-        "std": cast("tuple[float, float, float]", fields.numbers("std", 3)),
-        "batch": fields.integer("batch", 1),
-        "label_smoothing": fields.number("label_smoothing"),
-        "features": fields.optional_shape("features"),
-        "parameters": _tensors(fields.nested_list("parameters")),
-        "statistics": _tensors(fields.nested_list("statistics")),
-        "noise": _noise(fields.nested_list("noise")),
-        "classifier": ClassifierSpec(classifier.text("weight"), classifier.text("bias")),
-        "memory": fields.integers_by_name("memory"),
-        "flops": fields.integers_by_name("flops"),
-        "files": fields.texts_by_name("files"),
-        "quantization": (
-            read_quantization(fields.optional_nested("quantization")) if schema > 1 else None
-        ),
-        "loss": fields.text("loss") if schema > 2 else CROSS_ENTROPY,
-    }
-    classifier.finish()
-    return values
-
-
-def _tensors(items: Iterable[Fields]) -> tuple[TensorSpec, ...]:
-    specs = []
-    for item in items:
-        specs.append(TensorSpec(item.text("name"), item.shape("shape")))
-        item.finish()
-    return tuple(specs)
-
-
-def _noise(items: Iterable[Fields]) -> tuple[NoiseSpec, ...]:
-    specs = []
-    for item in items:
-        specs.append(NoiseSpec(item.text("name"), item.shape("shape"), item.number("keep")))
-        item.finish()
-    return tuple(specs)
+def _check_schema(schema: object, where: str) -> None:
+    """Refuse what another version has written; what is not a number is the reader's to refuse."""
+    if type(schema) is not int or schema == SCHEMA:
+        return
+    if schema > SCHEMA:
+        raise KitError(
+            f"{where} needs a newer pocketune (its schema is {schema}, this version reads "
+            f"{SCHEMA}); upgrade with: pip install --upgrade pocketune"
+        )
+    raise KitError(
+        f"{where} was written by an older pocketune (its schema is {schema}, this version reads "
+        f"{SCHEMA}); build the kit again from its network"
+    )
 
 
 def _problems(manifest: Manifest) -> Iterator[str]:
@@ -254,10 +251,22 @@ def _problems(manifest: Manifest) -> Iterator[str]:
         elif shapes[name][:1] != (len(m.classes),):
             yield f"has {len(m.classes)} classes but gives {name} the shape {shapes[name]}"
     if m.quantization is not None:
-        yield from problems(m.quantization)
+        yield from _quantization_problems(m.quantization)
     yield from _unknown_keys(m.memory, "memory", _GRAPHS)
     yield from _unknown_keys(m.flops, "flops", _GRAPHS)
     yield from _unknown_keys(m.files, "files", KIT_FILES)
+
+
+def _quantization_problems(quantization: Quantization) -> Iterator[str]:
+    q = quantization
+    if q.activations not in _BITS:
+        yield f"has a quantization to {q.activations} bits, which must be 8 or 32"
+    if q.float_layers > q.layers:
+        yield f"keeps {q.float_layers} layers in float32 of only {q.layers}"
+    for name in ("error", "accuracy", "float_accuracy"):
+        value = getattr(q, name)
+        if value is not None and value < 0:
+            yield f"has a quantization with {name} {value}, below 0"
 
 
 def _unknown_keys(given: Mapping[str, object], name: str, known: tuple[str, ...]) -> Iterator[str]:

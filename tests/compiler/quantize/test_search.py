@@ -23,8 +23,8 @@ from pocketune.device.engine.session import open_session
 from pocketune.device.use.export import export
 from pocketune.errors import PocketuneError
 from pocketune.kit.kit import Kit
+from pocketune.kit.manifest import Quantization
 from pocketune.kit.names import FEATURES
-from pocketune.kit.quantization import Quantization
 from pocketune.methods import FullFineTune, LastLayer, TopBlocks, adapt
 from pocketune.weights import create_network
 

@@ -12,8 +12,8 @@ from pocketune.compiler.passes.schedule import Liveness
 from pocketune.compiler.quantize.weights import as_int8, store_as_int8
 from pocketune.device.engine.blocked import block_depthwise
 from pocketune.kit.kit import Kit
+from pocketune.kit.manifest import Quantization
 from pocketune.kit.names import PREDICT, STEP
-from pocketune.kit.quantization import Quantization
 from pocketune.methods import BiasAndLast, adapt
 
 from ..networks import BATCH, SIZE, tiny

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from pocketune.authoring import build_kit
 from pocketune.eager import calibrate
 from pocketune.errors import PocketuneError
-from pocketune.kit.quantization import Quantization
+from pocketune.kit.manifest import Quantization
 from pocketune.layers import QuantizedConv2d, Uint8, round_to_int8
 from pocketune.methods import LastLayer, MobileTL, adapt
 from pocketune.networks import Normalization, anatomy

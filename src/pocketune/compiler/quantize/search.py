@@ -13,7 +13,7 @@ import onnx
 from pocketune.compiler.quantize.calibration import Calibration
 from pocketune.compiler.quantize.error import FeatureError, Judge, relative_error, run_features
 from pocketune.compiler.quantize.static import MinMax, Percentile, StaticQuantizer
-from pocketune.kit.quantization import Quantization
+from pocketune.kit.manifest import Quantization
 
 ERROR_BOUND = 0.1
 """Largest error of the features, as a share of their norm."""
