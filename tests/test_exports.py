@@ -9,8 +9,9 @@ import pytest
 import pocketune
 import pocketune.device
 import pocketune.device.train
+import pocketune.kit
 
-PACKAGES = [pocketune, pocketune.device, pocketune.device.train]
+PACKAGES = [pocketune, pocketune.device, pocketune.device.train, pocketune.kit]
 
 packages = pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.__name__)
 

@@ -75,7 +75,11 @@ def test_no_word_of_random_values_where_there_is_no_such_network(run):
 
 def test_without_the_author_half(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    for name in [name for name in sys.modules if name.startswith("pocketune.compiler")]:
+    for name in [
+        name
+        for name in sys.modules
+        if name.startswith(("pocketune.compiler", "pocketune.authoring"))
+    ]:
         monkeypatch.delitem(sys.modules, name)
     result = run("kit", "build", *SMALL, "--out", "kit")
     assert result.exit_code == 1
@@ -85,7 +89,11 @@ def test_without_the_author_half(run, monkeypatch):
 @pytest.mark.parametrize("name", ["networks", "methods"])
 def test_lists_without_the_author_half(run, monkeypatch, name):
     monkeypatch.setitem(sys.modules, "torch", None)
-    for module in [m for m in sys.modules if m.startswith(("pocketune.net", "pocketune.meth"))]:
+    for module in [
+        m
+        for m in sys.modules
+        if m.startswith(("pocketune.net", "pocketune.meth", "pocketune.weights"))
+    ]:
         monkeypatch.delitem(sys.modules, module)
     result = run(name)
     assert result.exit_code == 1

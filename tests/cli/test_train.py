@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from pocketune import device, kits
+import pocketune.device.train as training
 from pocketune.cli import author
 from pocketune.cli.out import next_run
 from pocketune.device.train import TrainResult
 from pocketune.device.train.checkpoint import Checkpoint
 from pocketune.errors import PocketuneError
 from pocketune.kit import Kit
+from pocketune.kit import bundled as kits
 from pocketune.kit.names import LAST, NETWORK
 
 from ..device.run_folders import lines
@@ -162,8 +163,8 @@ class TestEngine:
             calls.update(options, arguments=arguments, engine=engine)
             return TrainResult(Path("run"), ("a", "b"), 1, "steps", 1, None, None, 1, ())
 
-        monkeypatch.setattr(device, "train", record, raising=False)
-        monkeypatch.setattr(device, "resume", record, raising=False)
+        monkeypatch.setattr(training, "train", record, raising=False)
+        monkeypatch.setattr(training, "resume", record, raising=False)
         return calls
 
     def test_onnx_by_default(self, run, photos, kit, called):
@@ -210,7 +211,11 @@ class TestEngine:
 
     def test_without_the_author_half(self, run, photos, kit, monkeypatch):
         monkeypatch.setitem(sys.modules, "torch", None)
-        for name in [name for name in sys.modules if name.startswith("pocketune.compiler")]:
+        for name in [
+            name
+            for name in sys.modules
+            if name.startswith(("pocketune.compiler", "pocketune.eager"))
+        ]:
             monkeypatch.delitem(sys.modules, name)
         result = run("train", photos, "--kit", kit, "--engine", "torch")
         assert result.exit_code == 1
@@ -291,7 +296,7 @@ def test_errors_of_ours_are_one_line_and_bugs_show_themselves(run, photos, kit, 
         def train(*_, **__):
             raise error
 
-        monkeypatch.setattr(device, "train", train, raising=False)
+        monkeypatch.setattr(training, "train", train, raising=False)
         return run("train", photos, "--kit", kit)
 
     result = fail(PocketuneError("it went wrong"))

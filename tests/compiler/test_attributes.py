@@ -14,7 +14,6 @@ from pocketune.data import center_crop, load_image, load_splits
 from pocketune.device import (
     AttributeEvaluation,
     Interrupted,
-    Kit,
     Prediction,
     evaluate,
     export,
@@ -27,6 +26,7 @@ from pocketune.device.train.progress import Silent
 from pocketune.eager.engine import TorchEngine
 from pocketune.eager.run import TorchEngines
 from pocketune.errors import PocketuneError
+from pocketune.kit import Kit
 from pocketune.methods import BiasAndLast, LastLayer, adapt
 from pocketune.networks import Normalization
 from pocketune.tasks.losses import BINARY_CROSS_ENTROPY, LOSSES

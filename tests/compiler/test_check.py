@@ -12,7 +12,7 @@ from onnx import numpy_helper
 from torch import Tensor, nn
 
 from pocketune.compiler import CompileError, compile
-from pocketune.compiler import compile as kit_module
+from pocketune.compiler import pipeline as kit_module
 from pocketune.compiler.capture.dropout import supply_noise
 from pocketune.compiler.capture.trace import check_norms
 from pocketune.compiler.check import check_engine

@@ -1,6 +1,18 @@
-"""The kit: the format that the author half writes and the device half reads."""
+"""The kit: the format that the author half writes and the device half reads.
 
-from pocketune.kit.kit import Kit
-from pocketune.kit.manifest import KitError, Manifest
+The names below are looked up when they are first used: the list of bundled kits needs no numpy.
+"""
 
-__all__ = ["Kit", "KitError", "Manifest"]
+from typing import TYPE_CHECKING
+
+from pocketune.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from pocketune.kit.kit import Kit as Kit
+    from pocketune.kit.manifest import KitError as KitError
+    from pocketune.kit.manifest import Manifest as Manifest
+
+_HOMES = {"kit": ["Kit"], "manifest": ["KitError", "Manifest"]}
+
+if not TYPE_CHECKING:  # with a `__getattr__` every name would be right to a type checker
+    __getattr__, __dir__, __all__ = lazy_names(__name__, _HOMES)

@@ -10,7 +10,7 @@ from pocketune.device.memory.process import process_memory
 
 ALLOCATE = """
 import numpy as np
-from pocketune.device.memory import process_memory
+from pocketune.device.memory.process import process_memory
 before = process_memory()
 block = np.ones(50_000_000, np.uint8)
 during = process_memory()

@@ -38,15 +38,16 @@ Swap:                  0 kB
 
 PROCESS = """
 import numpy as np
-from pocketune.device import onnx_engine, run
-from pocketune.device.memory import process_memory
-from pocketune.device.reclaim import reclaim
+from pocketune.device.engine import onnx
+from pocketune.device.train import run
+from pocketune.device.memory.process import process_memory
+from pocketune.device.memory.reclaim import reclaim
 before = process_memory().current
 reclaim()
 print(before - process_memory().current)
 values = np.random.default_rng(0).standard_normal((64, 64))
 assert np.allclose(np.linalg.inv(values) @ values, np.eye(64))
-from pocketune.device import evaluation, exporter
+from pocketune.device.use import evaluate, export
 """
 
 
