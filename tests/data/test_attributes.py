@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketune.data import Loader, load_splits
-from pocketune.data.table import CELEBA, read_table
+from pocketune.data.layouts.tables import CELEBA, read_table
 from pocketune.errors import PocketuneError
 
 ROWS = [(f"img/{i}.png", i % 2, i // 2 % 2, i // 4 % 2) for i in range(8)]

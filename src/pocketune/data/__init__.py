@@ -5,10 +5,11 @@ from pocketune.data.images import load_image, open_image
 from pocketune.data.load import load_splits, open_images, training_images
 from pocketune.data.loader import Batch, Loader
 from pocketune.data.sample import sample
-from pocketune.data.skipped import Skipped, UnreadableImage
 from pocketune.data.splits import Splits, stratify
 from pocketune.data.streams import Purpose, random_stream
 from pocketune.data.transforms import Box, center_crop, crop, random_resized_crop
+from pocketune.data.unreadable import UnreadableImage
+from pocketune.files import Skipped
 
 __all__ = [
     "Batch",

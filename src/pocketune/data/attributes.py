@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pocketune.data.example import Example, as_label
-from pocketune.data.skipped import shown
+from pocketune.data.layouts.folders import Example, as_label
 from pocketune.errors import PocketuneError
+from pocketune.files import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

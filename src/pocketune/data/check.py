@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pocketune.data.skipped import Skipped, shown
 from pocketune.errors import PocketuneError
-from pocketune.files import reading
+from pocketune.files import Skipped, reading, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from pocketune.data.dataset import ImageDataset
-    from pocketune.data.example import Example
+    from pocketune.data.layouts.folders import Example
 
 
 def check_exists(path: Path) -> None:

@@ -19,7 +19,7 @@ from typing import IO
 import numpy as np
 from PIL import Image, TiffImagePlugin, UnidentifiedImageError, WebPImagePlugin
 
-from pocketune.data.skipped import reading_image
+from pocketune.data.unreadable import reading_image
 
 try:
     from PIL import AvifImagePlugin

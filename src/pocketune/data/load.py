@@ -20,15 +20,14 @@ from pocketune.data.check import (
     check_trainable,
 )
 from pocketune.data.dataset import ImageDataset
-from pocketune.data.example import VALIDATION, Example
-from pocketune.data.folder import read_folders, wrapper
 from pocketune.data.images import open_image
-from pocketune.data.skipped import Skipped, UnreadableImage, printable, reading_image, shown
+from pocketune.data.layouts.folders import VALIDATION, Example, read_folders, wrapper
+from pocketune.data.layouts.tables import Table, is_table, read_table
 from pocketune.data.sources import FolderSource, Source, ZipSource, is_archive
 from pocketune.data.splits import Splits, stratify
-from pocketune.data.table import Table, is_table, read_table
+from pocketune.data.unreadable import UnreadableImage, reading_image
 from pocketune.errors import PocketuneError
-from pocketune.files import reading
+from pocketune.files import Skipped, printable, reading, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -16,10 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from pocketune.data.images import open_image
-from pocketune.data.skipped import Skipped, UnreadableImage, printable, reading_image
 from pocketune.data.streams import Purpose, random_stream
 from pocketune.data.transforms import Pixels, center_crop, random_resized_crop
+from pocketune.data.unreadable import UnreadableImage, reading_image
 from pocketune.errors import PocketuneError, check_positive
+from pocketune.files import Skipped, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,9 +10,8 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO, TYPE_CHECKING, Protocol
 
-from pocketune.data.skipped import shown
 from pocketune.errors import PocketuneError
-from pocketune.files import reading
+from pocketune.files import reading, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -14,7 +14,7 @@ from pocketune.errors import PocketuneError
 
 if TYPE_CHECKING:
     from pocketune.data.dataset import ImageDataset, Labels
-    from pocketune.data.skipped import Skipped
+    from pocketune.files import Skipped
 
 Indices = npt.NDArray[np.int64]
 

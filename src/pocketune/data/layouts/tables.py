@@ -9,9 +9,9 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from pocketune.data.attributes import attribute_columns, one_notation, read_attributes
-from pocketune.data.example import PARTS, Example, as_label, one_validation
-from pocketune.data.skipped import shown
+from pocketune.data.layouts.folders import PARTS, Example, as_label, one_validation
 from pocketune.errors import PocketuneError
+from pocketune.files import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

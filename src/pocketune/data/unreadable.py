@@ -1,41 +1,17 @@
-"""Files that cannot be used and why, and how they are named to the user."""
+"""Why a file cannot be used as an image, whatever goes wrong inside."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from PIL import Image
 
 from pocketune.errors import PocketuneError
+from pocketune.files import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-
-class Skipped(NamedTuple):
-    """A file that is not used, and the reason in a few words."""
-
-    name: str
-    reason: str
-
-
-def printable(name: str) -> str:
-    """``name`` without the characters that cannot be written as UTF-8.
-
-    The operating system hands out such characters for file names that are not UTF-8; printing one
-    would raise.
-    """
-    return name.encode("utf-8", "replace").decode()
-
-
-def shown(name: str, limit: int = 80) -> str:
-    """``name`` for a message: printable, and shortened in the middle to ``limit`` characters."""
-    name = printable(name)
-    if len(name) <= limit:
-        return name
-    half = (limit - 3) // 2
-    return f"{name[:half]}...{name[-half:]}"
 
 
 class UnreadableImage(PocketuneError):  # noqa: N818 - says what it is

@@ -1,0 +1,1 @@
+"""How labeled images lie on a disk: in class folders, or listed in a table."""
