@@ -26,7 +26,7 @@ import pocketune
 from fresh import keep_memory
 from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.filtering import FilteredConv2d
-from pocketune.layers.same_shape import same_shape
+from pocketune.layers.conv import same_shape
 from pocketune.methods import GradientFilter
 from pocketune.networks import anatomy, normalize
 from pocketune.surgery import swap

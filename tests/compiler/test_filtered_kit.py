@@ -7,7 +7,7 @@ from torch import nn
 
 from pocketune.compiler import compile
 from pocketune.filtering import FilteredConv2d
-from pocketune.layers.same_shape import same_shape
+from pocketune.layers.conv import same_shape
 from pocketune.methods import GradientFilter, Method, TopBlocks, adapt
 from pocketune.surgery import swap
 from pocketune.weights import create_network

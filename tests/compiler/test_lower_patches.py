@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from pocketune.filtering import FilteredConv2d, PooledActivation
-from pocketune.filtering.int8 import from_int8, in_int8, to_int8
+from pocketune.filtering.gradients import from_int8, in_int8, to_int8
 from pocketune.filtering.patches import Patches, patch_mean, patch_spread
 from pocketune.layers import MaskedReLU6, SignedReLU
 

@@ -1,4 +1,4 @@
-"""Filtered convolutions that hand their gradients on in patches, against those that do not."""
+"""Maps whose gradient stays in patches between two filtered convolutions."""
 
 import pytest
 import torch
@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
 from pocketune.filtering import SLOPES, FilteredConv2d, PooledActivation, PooledMap
+from pocketune.filtering.pooled import slope_between, slope_nonnegative
 from pocketune.layers import FrozenBatchNorm2d
 
 from ..layers.kept import kept_tensors
@@ -142,3 +143,25 @@ def test_a_norm_whose_scale_is_unfrozen_is_refused() -> None:
         norm(pooled_map())
     norm.weight.requires_grad_(False)
     assert isinstance(norm(pooled_map()), PooledMap)
+
+
+VALUES = [-7.0, -1e-45, -0.0, 0.0, 1e-45, 0.5, 5.999, 6.0, 6.001]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize(("low", "high"), [(0.0, 6.0), (0.0, torch.inf), (-torch.inf, 0.0)])
+def test_between(dtype: torch.dtype, low: float, high: float) -> None:
+    x = torch.tensor(VALUES, dtype=dtype)
+    assert torch.equal(slope_between(x, low, high), ((x > low) & (x < high)).to(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_nonnegative(dtype: torch.dtype) -> None:
+    x = torch.tensor(VALUES, dtype=dtype)
+    assert torch.equal(slope_nonnegative(x), (x >= 0).to(dtype))
+
+
+def test_keeps_the_memory_format() -> None:
+    x = torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)
+    for slope in (slope_between(x, 0.0, 6.0), slope_nonnegative(x)):
+        assert slope.is_contiguous(memory_format=torch.channels_last)

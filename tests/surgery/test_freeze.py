@@ -8,8 +8,8 @@ from torch import nn
 
 from pocketune.errors import PocketuneError
 from pocketune.layers import FrozenBatchNorm2d, FrozenConv2d
+from pocketune.layers.conv import SameConv2d
 from pocketune.methods import TopBlocks, adapt
-from pocketune.networks.architectures.parts import SameConv2d
 from pocketune.surgery import (
     batch_norms,
     disable_inplace,

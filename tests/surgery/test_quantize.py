@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from pocketune.layers import QuantizedConv2d
+from pocketune.layers.conv import SameConv2d
 from pocketune.methods import BiasAndLast, TopBlocks, adapt
-from pocketune.networks.architectures.parts import SameConv2d
 from pocketune.surgery import quantize_frozen
 from pocketune.surgery.quantize import QuantizedSameConv2d
 from pocketune.weights import create_network

@@ -16,10 +16,10 @@ from pocketune.layers import (
     QuantizedConv2d,
     Uint8,
 )
+from pocketune.layers.conv import SameConv2d
 from pocketune.networks import anatomy
 from pocketune.networks.anatomy.anatomy import Anatomy
 from pocketune.networks.anatomy.blocks import Layer
-from pocketune.networks.architectures.parts import SameConv2d
 from pocketune.networks.copies import copy_network
 from pocketune.networks.probe import watch_inputs
 from pocketune.surgery.quantize import QuantizedSameConv2d, quantize_frozen

@@ -17,8 +17,13 @@ from torch.nn import functional
 
 from pocketune.errors import PocketuneError, check_positive
 from pocketune.filtering.geometry import ALIGNMENTS, Filter, Geometry, convolution_geometry
-from pocketune.filtering.gradients import input_gradient, kernel_gradient
-from pocketune.filtering.int8 import from_int8, in_int8, to_int8
+from pocketune.filtering.gradients import (
+    from_int8,
+    in_int8,
+    input_gradient,
+    kernel_gradient,
+    to_int8,
+)
 from pocketune.filtering.patches import (
     Pair,
     Patches,
@@ -28,10 +33,10 @@ from pocketune.filtering.patches import (
     patch_sum,
 )
 from pocketune.filtering.pooled import PooledMap
+from pocketune.layers.autograd import first_order, is_recorded
 from pocketune.layers.bits import is_channels_last
-from pocketune.layers.first_order import first_order
-from pocketune.layers.recorded import is_recorded
-from pocketune.layers.same_shape import same_shape
+from pocketune.layers.conv import SameConv2d, same_shape
+from pocketune.layers.weight_standardization import StandardizedConv2d
 
 Filtered = TypeVar("Filtered", bound="FilteredConv2d")
 
@@ -53,7 +58,7 @@ class FilteredConv2d(nn.Conv2d):
     32 bits for each pair of input and output channels in a group if the input needs a gradient
     and the kernel is larger than 1x1. With `bits=8` a patch takes 8 bits, and the averages of the
     output's gradient are rounded to 8 bits too, before either product; see
-    `pocketune.filtering.int8`.
+    `pocketune.filtering.gradients`.
 
     Where another such layer with the same patches comes next, its gradient can stay in patches in
     between (`passes_pooled`, set by `pocketune.surgery.chain_filters`): it then returns a
@@ -318,3 +323,29 @@ def _refuse_other_layers(cls: type[FilteredConv2d], conv: nn.Module) -> None:
             f"{kind} cannot have filtered gradients: it is a convolution with a forward pass of "
             "its own"
         )
+
+
+class FilteredSameConv2d(SameConv2d, FilteredConv2d):
+    """`SameConv2d` with filtered gradients; the zeros it pads with are part of its patches."""
+
+
+class FilteredStandardizedConv2d(StandardizedConv2d, FilteredConv2d):
+    """`StandardizedConv2d` with filtered gradients: of its filters as they are standardized."""
+
+
+# Convolutions with a forward pass of their own, and what they become.
+_KINDS: dict[type[nn.Module], type[FilteredConv2d]] = {
+    SameConv2d: FilteredSameConv2d,
+    StandardizedConv2d: FilteredStandardizedConv2d,
+}
+
+
+def filter_convolution(
+    conv: nn.Module, *, patch: int = 2, alignment: str = "natural", bits: int = 32
+) -> FilteredConv2d:
+    """`conv` with filtered gradients and the same parameters; see `FilteredConv2d`.
+
+    Raises:
+        PocketuneError: if it is no two-dimensional convolution of a kind that is known.
+    """
+    return _KINDS.get(type(conv), FilteredConv2d).from_convolution(conv, patch, alignment, bits)

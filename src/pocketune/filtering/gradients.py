@@ -1,6 +1,12 @@
-"""Gradients of a convolution of stride 1 that keeps the size, on the small maps of patches.
+"""Gradients on the small maps of patches: products, and rounding to 8 bits.
 
-Operators of PyTorch's dispatcher like those of `pocketune.filtering.patches`.
+The products are those of a convolution of stride 1 that keeps the size, and operators of PyTorch's
+dispatcher like those of `pocketune.filtering.patches`.
+
+In 8 bits a tensor has one scale, `max |x| / 127`, and whole numbers from -127 to 127, rounded to
+the nearest, halves to the even one: symmetric, so that a gradient of zero stays zero, and without
+random numbers, so that a step gives the same on every engine. The error of an element is at most
+half a scale.
 """
 
 from __future__ import annotations
@@ -13,7 +19,8 @@ from torch.backends import mkldnn
 from torch.nn import functional
 from torch.nn.grad import conv2d_weight
 
-from pocketune.layers.operators import register_operator
+from pocketune.layers.autograd import register_operator
+from pocketune.layers.quantized import LARGEST
 
 # Multiply-adds below which a matrix product is the faster way to a kernel's gradient: a convolution
 # has more to set up. Above, it takes 0.6 of the time.
@@ -75,3 +82,34 @@ def _rows(x: Tensor) -> Tensor:
 def _memory_format(x: Tensor) -> torch.memory_format:
     last = x.is_contiguous(memory_format=torch.channels_last)
     return torch.channels_last if last else torch.contiguous_format
+
+
+@register_operator("int8_scale(Tensor x) -> Tensor")
+def int8_scale(x: Tensor) -> Tensor:
+    """`max |x| / 127`, () of any shape, in float32 at least; 1 where x is zero or empty."""
+    if x.numel() == 0:
+        return _wide(x).new_ones(())
+    scale = _wide(x).abs().amax() / LARGEST
+    return torch.where(scale == 0, torch.ones_like(scale), scale)
+
+
+def to_int8(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Whole numbers (int8) of the same shape, and their scale ()."""
+    scale = int8_scale(x)
+    return (_wide(x) / scale).round().to(torch.int8), scale
+
+
+def from_int8(whole: Tensor, scale: Tensor) -> Tensor:
+    """The inverse of `to_int8`, but for rounding."""
+    return whole.to(scale.dtype) * scale
+
+
+def in_int8(x: Tensor) -> Tensor:
+    """`from_int8(*to_int8(x))`, without the bytes in between."""
+    scale = int8_scale(x)
+    return ((_wide(x) / scale).round() * scale).to(x.dtype)
+
+
+def _wide(x: Tensor) -> Tensor:
+    """In float32 at least: in bfloat16 a quotient of 127 could come out as 128."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pocketune.layers.operators import implement_on_cuda, register_operator
+from pocketune.layers.autograd import implement_on_cuda, register_operator
 
 Pair = tuple[int, int]
 

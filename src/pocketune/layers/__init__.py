@@ -7,15 +7,17 @@ from pocketune.layers.activation import (
     SignedReLU,
     SignedReLU6,
 )
-from pocketune.layers.frozen_conv import FrozenConv2d
-from pocketune.layers.group_norm import GroupNorm
-from pocketune.layers.integer_conv import IntegerConv2d, computes_integers
-from pocketune.layers.lite_residual import LiteResidual
+from pocketune.layers.conv import FrozenConv2d
+from pocketune.layers.group_norm import GroupNorm, make_contiguous
+from pocketune.layers.integer import IntegerConv2d, computes_integers
 from pocketune.layers.norm import FrozenBatchNorm1d, FrozenBatchNorm2d
-from pocketune.layers.program import ProgramModule
-from pocketune.layers.quantized_conv import QuantizedConv2d, round_to_int8
-from pocketune.layers.uint8 import Uint8
-from pocketune.layers.weight_standardization import StandardizedConv2d, standardized
+from pocketune.layers.quantized import QuantizedConv2d, Uint8, round_to_int8
+from pocketune.layers.side_branch import LiteResidual, ProgramModule
+from pocketune.layers.weight_standardization import (
+    StandardizedConv2d,
+    standardize_convolution,
+    standardized,
+)
 
 __all__ = [
     "FrozenBatchNorm1d",
@@ -34,6 +36,8 @@ __all__ = [
     "StandardizedConv2d",
     "Uint8",
     "computes_integers",
+    "make_contiguous",
     "round_to_int8",
+    "standardize_convolution",
     "standardized",
 ]

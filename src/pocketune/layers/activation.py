@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from pocketune.layers.autograd import is_recorded
 from pocketune.layers.bits import is_channels_last, mask_gradient, pack_between, pack_nonnegative
-from pocketune.layers.recorded import is_recorded
 
 
 class SignedReLU(nn.Module):

@@ -6,8 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pocketune.layers.recorded import is_recorded
-from pocketune.layers.same_shape import require_kernel
+from pocketune.errors import PocketuneError
+from pocketune.layers.autograd import is_recorded
+from pocketune.layers.conv import SameConv2d, require_kernel, same_shape
 
 EPS = 1e-5
 
@@ -96,3 +97,30 @@ def standardized(conv: nn.Conv2d) -> nn.Conv2d:
     with torch.no_grad():
         twin.weight.copy_(standardize(conv.weight))
     return twin
+
+
+class StandardizedSameConv2d(SameConv2d, StandardizedConv2d):
+    """`SameConv2d` with standardized filters."""
+
+
+_KINDS: dict[type[nn.Module], type[StandardizedConv2d]] = {
+    nn.Conv2d: StandardizedConv2d,
+    SameConv2d: StandardizedSameConv2d,
+}
+
+
+def standardize_convolution(conv: nn.Module) -> StandardizedConv2d:
+    """`conv` with standardized filters and the same parameters; see `StandardizedConv2d`.
+
+    Raises:
+        PocketuneError: if it has a forward pass of its own.
+    """
+    if type(conv) not in _KINDS:
+        raise PocketuneError(
+            f"the filters of a {type(conv).__name__} cannot be standardized while they are "
+            "trained: it is a convolution with a forward pass of its own"
+        )
+    assert isinstance(conv, nn.Conv2d)
+    made = same_shape(_KINDS[type(conv)], conv)
+    made.weight = conv.weight
+    return made

@@ -9,7 +9,7 @@ from typing import ClassVar
 from torch import nn
 
 from pocketune.errors import PocketuneError
-from pocketune.layers.quantized_conv import count_int8_weights
+from pocketune.layers.quantized import count_int8_weights
 from pocketune.methods.plan import MethodConflict, Plan
 from pocketune.networks import Factory
 from pocketune.networks.copies import copy_network, gradients_on

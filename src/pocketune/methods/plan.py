@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from torch import nn
 
 from pocketune.errors import PocketuneError
+from pocketune.layers import make_contiguous
 from pocketune.networks import Factory
 from pocketune.surgery import (
     add_branches,
@@ -15,7 +16,6 @@ from pocketune.surgery import (
     disable_inplace,
     freeze_batch_norms,
     freeze_convolutions,
-    make_contiguous,
     quantize_frozen,
     quantized,
     swap,

@@ -7,7 +7,7 @@ from math import prod
 from torch import nn
 
 from pocketune.errors import PocketuneError, check_positive
-from pocketune.layers import GroupNorm, LiteResidual, standardized
+from pocketune.layers import GroupNorm, LiteResidual, standardize_convolution, standardized
 from pocketune.layers.group_norm import group_size
 from pocketune.methods.method import Method
 from pocketune.methods.plan import Plan
@@ -16,7 +16,7 @@ from pocketune.networks import Factory, NetworkConfig, anatomy
 from pocketune.networks.anatomy.blocks import Block
 from pocketune.networks.anatomy.modules import is_convolution, main_modules
 from pocketune.networks.copies import copy_network
-from pocketune.surgery import BRANCH, add_branches, parameters_under, standardize_convolution
+from pocketune.surgery import BRANCH, add_branches, parameters_under
 
 NORMS = ("batch", "group")
 

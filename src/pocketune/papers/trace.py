@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 from pocketune.errors import PocketuneError
 from pocketune.filtering import PooledActivation
-from pocketune.layers.quantized_conv import count_int8_weights
+from pocketune.layers.quantized import count_int8_weights
 from pocketune.networks import Anatomy, anatomy
 from pocketune.networks.architectures.parts import SqueezeExcite
 

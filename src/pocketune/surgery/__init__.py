@@ -1,9 +1,13 @@
 """What methods are made of: small changes to a network, in place, by the names of its modules."""
 
-from pocketune.surgery.activation import masked_activations, signed_activations, signed_after
+from pocketune.surgery.activation import (
+    masked_activations,
+    signed_activations,
+    signed_after,
+    use_lean_layers,
+)
 from pocketune.surgery.branch import BRANCH, add_branches
 from pocketune.surgery.chain import chain_filters
-from pocketune.surgery.filter import filter_convolution
 from pocketune.surgery.freeze import (
     batch_norms,
     disable_inplace,
@@ -13,8 +17,6 @@ from pocketune.surgery.freeze import (
     separate_batch_norms,
     train_only,
 )
-from pocketune.surgery.group_norm import make_contiguous
-from pocketune.surgery.lean import use_lean_layers
 from pocketune.surgery.prune import prune
 from pocketune.surgery.quantize import (
     dequantize,
@@ -23,9 +25,7 @@ from pocketune.surgery.quantize import (
     quantize_frozen,
     quantized,
 )
-from pocketune.surgery.shared import separate
-from pocketune.surgery.standardize import standardize_convolution
-from pocketune.surgery.swap import swap
+from pocketune.surgery.swap import separate, swap
 
 __all__ = [
     "BRANCH",
@@ -34,12 +34,10 @@ __all__ = [
     "chain_filters",
     "dequantize",
     "disable_inplace",
-    "filter_convolution",
     "float_shapes",
     "freeze_batch_norms",
     "freeze_convolutions",
     "in_float",
-    "make_contiguous",
     "masked_activations",
     "parameters_under",
     "prune",
@@ -49,7 +47,6 @@ __all__ = [
     "separate_batch_norms",
     "signed_activations",
     "signed_after",
-    "standardize_convolution",
     "swap",
     "train_only",
     "use_lean_layers",

@@ -6,6 +6,7 @@ from torch import nn
 
 from pocketune.layers import MaskedReLU, MaskedReLU6, SignedHardswish, SignedReLU, SignedReLU6
 from pocketune.networks.anatomy.modules import Factory
+from pocketune.surgery.swap import swap
 
 SIGNED: dict[type[nn.Module], type[nn.Module]] = {
     nn.ReLU: SignedReLU,
@@ -45,6 +46,19 @@ def masked_activations(network: nn.Module, names: Iterable[str | None]) -> dict[
     """
     kinds = {name: type(network.get_submodule(name)) for name in names if name}
     return {name: _make(MaskedReLU6) for name, kind in kinds.items() if kind is nn.ReLU6}
+
+
+_LEAN: dict[type[nn.Module], type[nn.Module]] = {nn.ReLU: MaskedReLU, nn.ReLU6: MaskedReLU6}
+
+
+def use_lean_layers(network: nn.Module) -> None:
+    """Make every ReLU and ReLU6 one that keeps a bit an element, in place.
+
+    Values and gradients stay what they are. Other activations are left alone.
+    """
+    found = {n: _LEAN[type(m)] for n, m in network.named_modules() if type(m) in _LEAN}
+    factories: dict[str, Factory] = {name: _make(lean) for name, lean in found.items()}
+    swap(network, factories)
 
 
 def _make(layer: type[nn.Module]) -> Factory:

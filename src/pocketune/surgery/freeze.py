@@ -6,9 +6,8 @@ from torch import nn
 
 from pocketune.errors import PocketuneError
 from pocketune.layers import FrozenBatchNorm1d, FrozenBatchNorm2d, FrozenConv2d
-from pocketune.layers.same_shape import computes_kernel
+from pocketune.layers.conv import SameConv2d, computes_kernel
 from pocketune.networks.anatomy.modules import BatchNorm
-from pocketune.networks.architectures.parts import SameConv2d
 from pocketune.surgery.swap import swap
 
 

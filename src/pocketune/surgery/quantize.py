@@ -5,9 +5,8 @@ from collections.abc import Iterable
 from torch import nn
 
 from pocketune.layers import FrozenConv2d, QuantizedConv2d
-from pocketune.layers.same_shape import same_shape
+from pocketune.layers.conv import SameConv2d, same_shape
 from pocketune.networks.anatomy.modules import Factory
-from pocketune.networks.architectures.parts import SameConv2d
 from pocketune.networks.copies import copy_network
 from pocketune.surgery.freeze import FrozenSameConv2d, can_freeze
 from pocketune.surgery.swap import swap

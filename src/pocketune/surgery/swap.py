@@ -1,5 +1,6 @@
 """Put another module in a module's place."""
 
+import copy
 from collections.abc import Mapping
 
 from torch import nn
@@ -30,3 +31,25 @@ def swap(network: nn.Module, factories: Mapping[str, Factory]) -> None:
             raise PocketuneError(f"{name}: {error}") from error
         move_hooks(old, made)
         network.set_submodule(name, made, strict=True)
+
+
+def separate(network: nn.Module) -> None:
+    """Copy modules without values, such as activations, that stand at several paths, in place.
+
+    What a method does to a layer it then does at every path, and where it is to leave one alone it
+    can.
+
+    Raises:
+        PocketuneError: if a layer with parameters or buffers stands at several paths.
+    """
+    first: dict[nn.Module, str] = {}
+    for path, module in list(network.named_modules(remove_duplicate=False)):
+        if module not in first:
+            first[module] = path
+        elif module.state_dict():
+            raise PocketuneError(
+                f"{path} is the same module as {first[module]}: layers that share their values "
+                "cannot be adapted; give each its own"
+            )
+        else:
+            network.set_submodule(path, copy.deepcopy(module), strict=True)

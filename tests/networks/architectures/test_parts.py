@@ -2,9 +2,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from pocketune.layers.conv import SameConv2d
 from pocketune.networks.architectures.parts import (
     ConvNormActivation,
-    SameConv2d,
     convolution,
     make_divisible,
 )

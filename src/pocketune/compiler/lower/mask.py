@@ -12,7 +12,7 @@ import torch
 from onnx import TensorProto
 from torch import fx
 
-import pocketune.filtering.slopes  # noqa: F401 - registers its operators
+import pocketune.filtering.pooled  # noqa: F401 - registers its operators
 from pocketune.compiler.lower.context import Context, lowers, shape_of
 from pocketune.compiler.lower.elementwise import elementwise
 from pocketune.compiler.lower.value import Value

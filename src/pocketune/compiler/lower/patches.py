@@ -13,7 +13,7 @@ from pocketune.compiler.lower.conv import input_gradient, kernel_gradient
 from pocketune.compiler.lower.geometry import Geometry
 from pocketune.compiler.lower.value import Value
 from pocketune.filtering.patches import before_and_after
-from pocketune.layers.quantized_conv import LARGEST
+from pocketune.layers.quantized import LARGEST
 
 ops = torch.ops.pocketune
 

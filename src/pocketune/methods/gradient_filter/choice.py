@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError, check_positive
-from pocketune.filtering import check_filter
+from pocketune.filtering import check_filter, filter_convolution
 from pocketune.methods.parts import convolution, refuse_adapted
 from pocketune.networks import Factory
 from pocketune.networks.copies import gradients_on
 from pocketune.networks.probe import input_shapes
-from pocketune.surgery import filter_convolution, in_float
+from pocketune.surgery import in_float
 
 ROUNDS = 5
 """Measurements of each variant, of which the fastest counts."""

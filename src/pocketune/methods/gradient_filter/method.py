@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from pocketune.errors import PocketuneError, check_positive
-from pocketune.filtering import check_filter
+from pocketune.filtering import check_filter, filter_convolution
 from pocketune.methods.gradient_filter.choice import measure_filters
 from pocketune.methods.method import Method
 from pocketune.methods.parts import classifier, convolution
@@ -19,7 +19,7 @@ from pocketune.methods.registry import register_method
 from pocketune.networks import anatomy
 from pocketune.networks.anatomy.modules import is_convolution
 from pocketune.networks.copies import copy_network
-from pocketune.surgery import BRANCH, filter_convolution, parameters_under
+from pocketune.surgery import BRANCH, parameters_under
 
 TRAINED, AUTO = "trained", "auto"
 

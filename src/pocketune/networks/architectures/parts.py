@@ -5,34 +5,11 @@ from collections.abc import Callable
 from functools import partial
 
 from torch import Tensor, nn
-from torch.nn import functional as F
+
+from pocketune.layers.conv import SameConv2d
 
 Norm = Callable[[int], nn.Module]
 Activation = Callable[[], nn.Module]
-
-
-class SameConv2d(nn.Conv2d):
-    """Strided convolution with TensorFlow's "SAME" padding.
-
-    The output has `ceil(size / stride)` rows and columns. The zeros that takes are shared
-    between both sides, the odd one going right and bottom, so their number depends on the size
-    of the input and `self.padding` stays 0. Parameters are named as in `nn.Conv2d`.
-    """
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(N, C, H, W) -> (N, out_channels, ceil(H / stride), ceil(W / stride))."""
-        top, bottom = self._pad(x.shape[2], 0)
-        left, right = self._pad(x.shape[3], 1)
-        return super().forward(F.pad(x, (left, right, top, bottom), value=self.padding_value(x)))
-
-    def padding_value(self, x: Tensor) -> float:  # noqa: ARG002 (for overriding)
-        """What is padded with: zero, as `x` writes it."""
-        return 0.0
-
-    def _pad(self, size: int, axis: int) -> tuple[int, int]:
-        stride, extent = self.stride[axis], self.dilation[axis] * (self.kernel_size[axis] - 1) + 1
-        total = max((-(-size // stride) - 1) * stride + extent - size, 0)
-        return total // 2, total - total // 2
 
 
 def convolution(

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
-from pocketune.layers.quantized_conv import dequantize
+from pocketune.layers.quantized import dequantize
 
 WRAPPERS = ("state_dict", "model", "model_state_dict")  # names that training scripts save under
 

@@ -13,10 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from pocketune.layers.conv import same_shape
 from pocketune.layers.norm import FrozenBatchNorm2d
-from pocketune.layers.quantized_conv import QuantizedConv2d
-from pocketune.layers.same_shape import same_shape
-from pocketune.layers.uint8 import HIGHEST, Uint8
+from pocketune.layers.quantized import HIGHEST, QuantizedConv2d, Uint8
 
 ACTIVATIONS: dict[str, tuple[str, list[float]]] = {  # oneDNN's names and arguments
     "none": ("none", []),

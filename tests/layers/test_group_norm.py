@@ -1,13 +1,16 @@
-"""A user's group norms of which the shift alone is trained, in channels-last maps."""
+"""Group norm in the place of a batch norm, and group norms of a user's own."""
 
 from pathlib import Path
 
+import pytest
 import torch
 from torch import Tensor, nn
 
 from pocketune.compiler import compile
+from pocketune.errors import PocketuneError
+from pocketune.layers import GroupNorm
+from pocketune.layers.group_norm import group_size, make_contiguous
 from pocketune.methods import BiasAndLast, FullFineTune, adapt
-from pocketune.surgery.group_norm import make_contiguous
 
 
 class Block(nn.Module):
@@ -59,3 +62,43 @@ def test_norms_trained_in_full_or_not_at_all_stay_as_they_are() -> None:
     make_contiguous(network.requires_grad_(False))
     for module in (*network.modules(), *adapt(network, FullFineTune()).modules()):
         assert not module._forward_pre_hooks
+
+
+@pytest.mark.parametrize(("channels", "size"), [(96, 8), (42, 7), (20, 5), (8, 8), (6, 6), (2, 2)])
+def test_group_size(channels: int, size: int) -> None:
+    assert group_size(channels) == size
+
+
+@pytest.mark.parametrize("channels", [1, 11, 13, 121])
+def test_refuses_channels_without_groups(channels: int) -> None:
+    with pytest.raises(PocketuneError, match=f"{channels} channels"):
+        GroupNorm(channels)
+
+
+def test_group_norm_takes_over_scale_shift_and_eps() -> None:
+    norm = nn.BatchNorm2d(16, eps=0.01)
+    grouped = GroupNorm.from_batch_norm(norm)
+    assert grouped.weight is norm.weight
+    assert grouped.bias is norm.bias
+    assert grouped.eps == norm.eps
+    assert grouped.num_groups == 2
+
+
+def test_group_norm_runs_what_was_inside_the_batch_norm() -> None:
+    norm = nn.BatchNorm2d(16)
+    norm.act = nn.ReLU()
+    assert GroupNorm.from_batch_norm(norm)(torch.randn(2, 16, 4, 4)).min() == 0
+
+
+def test_group_norm_of_a_batch_norm_without_scale_is_refused() -> None:
+    with pytest.raises(PocketuneError, match="affine=False"):
+        GroupNorm.from_batch_norm(nn.BatchNorm2d(16, affine=False))
+
+
+def test_a_shift_alone_is_trained_on_a_channels_last_input() -> None:
+    """PyTorch 2.13's own group norm ends the process here."""
+    norm = GroupNorm(16)
+    norm.weight.requires_grad_(False)
+    x = torch.randn(2, 16, 4, 4).to(memory_format=torch.channels_last)
+    norm(x).sum().backward()
+    torch.testing.assert_close(norm.bias.grad, torch.full((16,), 32.0))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pocketune.layers import FrozenBatchNorm2d, IntegerConv2d, QuantizedConv2d, Uint8
-from pocketune.layers.integer_conv import ACTIVATIONS, computes_integers
+from pocketune.layers.integer import ACTIVATIONS, computes_integers
 
 FORMAT = Uint8(0.05, 96)
 OPTIONS: list[dict[str, Any]] = [
@@ -86,7 +86,7 @@ def test_without_the_operator_the_reference_computes(monkeypatch: pytest.MonkeyP
     fused = IntegerConv2d.fuse(conv, norm, "relu6", FORMAT, None)
     x = maps()
     expected = fused(x)
-    monkeypatch.setattr("pocketune.layers.integer_conv.computes_integers", lambda: False)
+    monkeypatch.setattr("pocketune.layers.integer.computes_integers", lambda: False)
     torch.testing.assert_close(fused(x), expected, atol=2e-4, rtol=1e-4)
 
 

@@ -1,14 +1,40 @@
-"""Convolution whose kernel is not trained."""
+"""Convolutions: TensorFlow's padding, a frozen kernel, and one in another's place."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pocketune.layers.recorded import is_recorded
-from pocketune.layers.same_shape import same_shape
+from pocketune.errors import PocketuneError
+from pocketune.layers.autograd import is_recorded
+
+
+class SameConv2d(nn.Conv2d):
+    """Strided convolution with TensorFlow's "SAME" padding.
+
+    The output has `ceil(size / stride)` rows and columns. The zeros that takes are shared
+    between both sides, the odd one going right and bottom, so their number depends on the size
+    of the input and `self.padding` stays 0. Parameters are named as in `nn.Conv2d`.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, C, H, W) -> (N, out_channels, ceil(H / stride), ceil(W / stride))."""
+        top, bottom = self._pad(x.shape[2], 0)
+        left, right = self._pad(x.shape[3], 1)
+        return super().forward(
+            functional.pad(x, (left, right, top, bottom), value=self.padding_value(x))
+        )
+
+    def padding_value(self, x: Tensor) -> float:  # noqa: ARG002 (for overriding)
+        """What is padded with: zero, as `x` writes it."""
+        return 0.0
+
+    def _pad(self, size: int, axis: int) -> tuple[int, int]:
+        stride, extent = self.stride[axis], self.dilation[axis] * (self.kernel_size[axis] - 1) + 1
+        total = max((-(-size // stride) - 1) * stride + extent - size, 0)
+        return total // 2, total - total // 2
 
 
 class FrozenConv2d(nn.Conv2d):
@@ -116,3 +142,56 @@ def input_gradient(
     return functional.conv_transpose2d(
         gradient, weight.to(gradient.dtype), None, stride, padding, left, groups, dilation
     )
+
+
+Conv = TypeVar("Conv", bound=nn.Conv2d)
+
+
+def same_shape(cls: type[Conv], conv: nn.Conv2d, **options: Any) -> Conv:
+    """A `cls` with the channels, kernel size, stride and so on of `conv`.
+
+    It is in the same mode and has its bias, the same object. Its kernel is on the meta device,
+    for the caller to put one there.
+
+    Args:
+        cls: the class of the convolution to make.
+        conv: the convolution that it is to be like.
+        options: further arguments of `cls`.
+
+    Raises:
+        PocketuneError: if its kernel is computed anew in every step.
+    """
+    require_kernel(conv)
+    made = cls(
+        conv.in_channels,
+        conv.out_channels,
+        conv.kernel_size,  # type: ignore[arg-type]
+        conv.stride,  # type: ignore[arg-type]
+        conv.padding,  # type: ignore[arg-type]
+        conv.dilation,  # type: ignore[arg-type]
+        conv.groups,
+        bias=conv.bias is not None,
+        padding_mode=conv.padding_mode,
+        device="meta",
+        **options,
+    )
+    made.bias = conv.bias
+    return made.train(conv.training)
+
+
+def computes_kernel(conv: nn.Module) -> bool:
+    """Whether a hook makes the kernel of other parameters, as `nn.utils.spectral_norm`'s does."""
+    return "weight" not in conv._parameters
+
+
+def require_kernel(conv: nn.Module) -> None:
+    """Refuse a convolution whose kernel cannot be taken over.
+
+    Raises:
+        PocketuneError: if it is computed anew in every step.
+    """
+    if computes_kernel(conv):
+        raise PocketuneError(
+            f"{conv} computes its kernel anew in every step, and a layer in its place would not: "
+            "remove that first, as torch.nn.utils.remove_spectral_norm and remove_weight_norm do"
+        )
