@@ -13,10 +13,11 @@ from torch import Tensor, nn
 
 from pocketune.compiler import CompileError, compile
 from pocketune.compiler import pipeline as kit_module
-from pocketune.compiler.capture.dropout import supply_noise
+from pocketune.compiler.capture.dropout import supply_masks
 from pocketune.compiler.capture.trace import check_norms
 from pocketune.compiler.check import check_engine
 from pocketune.compiler.graphs import Graphs, build_graphs
+from pocketune.compiler.settings import CompileSettings
 from pocketune.device.engine.base import Gradients
 from pocketune.eager.engine import TorchEngine
 from pocketune.errors import PocketuneError
@@ -26,6 +27,7 @@ from pocketune.networks import Normalization
 from .networks import BATCH, CLASSES, SIZE, tiny
 
 SETTINGS: Any = {"batch": BATCH, "size": SIZE, "label_smoothing": 0.1}
+COMPILED = CompileSettings(**SETTINGS, classes=tuple(map(str, range(CLASSES))))
 
 
 @pytest.fixture
@@ -58,15 +60,15 @@ class Wrong(TorchEngine):
 
 
 def check(network: nn.Module, tensor: str, factor: float) -> None:
-    noise = supply_noise(network, BATCH, SIZE)
+    masks = supply_masks(network, BATCH, SIZE)
     engine = Wrong(network, tensor, factor)
-    check_engine(engine, network, classes=CLASSES, noise=noise, steps=2, **SETTINGS)
+    check_engine(engine, network, COMPILED, masks, steps=2)
 
 
 def test_pytorch_agrees_with_itself(network: nn.Module) -> None:
-    noise = supply_noise(network, BATCH, SIZE)
+    masks = supply_masks(network, BATCH, SIZE)
     engine = TorchEngine(copy.deepcopy(network), **SETTINGS)
-    worst = check_engine(engine, network, classes=CLASSES, noise=noise, steps=2, **SETTINGS)
+    worst = check_engine(engine, network, COMPILED, masks, steps=2)
     assert 0 < worst.share <= 1
 
 
@@ -93,10 +95,10 @@ def test_what_is_not_a_number_is_found(network: nn.Module) -> None:
 
 
 def test_the_networks_own_values_stay(network: nn.Module) -> None:
-    noise = supply_noise(network, BATCH, SIZE)
+    masks = supply_masks(network, BATCH, SIZE)
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     engine = TorchEngine(copy.deepcopy(network), **SETTINGS)
-    check_engine(engine, network, classes=CLASSES, noise=noise, steps=1, **SETTINGS)
+    check_engine(engine, network, COMPILED, masks, steps=1)
     for name, tensor in network.state_dict().items():
         assert torch.equal(tensor, before[name])
 

@@ -7,6 +7,7 @@ from onnx import helper
 from pocketune.compiler.builder import FLOAT, OPSET
 from pocketune.compiler.cost import graph_flops
 from pocketune.compiler.graphs import build_graphs
+from pocketune.compiler.settings import CompileSettings
 from pocketune.methods import FullFineTune, adapt
 from pocketune.networks import Normalization
 
@@ -48,9 +49,7 @@ def test_one_node(op: str, inputs, output, attributes, expected: int) -> None:
 def test_a_step_is_about_three_predictions() -> None:
     network = adapt(tiny(channels=32), FullFineTune())
     network.normalization = Normalization.IMAGENET  # type: ignore[assignment]
-    graphs = build_graphs(
-        network, batch=2, size=SIZE, label_smoothing=0.0, noise=[], output_layer="classifier"
-    )
+    graphs = build_graphs(network, CompileSettings(2, SIZE), "classifier")
     sizes = {"N": 2, "classes": CLASSES}
     ratio = graph_flops(graphs.step, sizes) / graph_flops(graphs.predict, sizes)
     assert 2.5 < ratio < 4

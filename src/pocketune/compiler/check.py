@@ -15,6 +15,7 @@ from torch.nn import functional
 from pocketune.arrays import State
 from pocketune.compiler.capture.plain import uncheckpointed
 from pocketune.compiler.capture.trace import running_statistics, trained_parameters
+from pocketune.compiler.settings import CompileSettings
 from pocketune.data import Labels
 from pocketune.device.engine.base import Engine
 from pocketune.device.engine.dropout import draw_noise
@@ -24,7 +25,6 @@ from pocketune.kit.manifest import NoiseSpec
 from pocketune.networks import normalize
 from pocketune.networks.copies import copy_network
 from pocketune.objectives.loss import mean_loss
-from pocketune.tasks.losses import BINARY_CROSS_ENTROPY, CROSS_ENTROPY
 
 TOLERANCE = 1e-4
 """Largest error of a tensor, as a share of its largest magnitude."""
@@ -82,7 +82,7 @@ class Reference:
         state: State,
         images: Images,
         labels: Labels,
-        noise: State,
+        masks: State,
         lr: float,
         jitter: float = 0.0,
     ) -> Tensors:
@@ -90,7 +90,7 @@ class Reference:
 
         Pixels are changed by normally distributed shares of them, of `jitter` on average.
         """
-        self._load({**state, **noise})
+        self._load({**state, **masks})
         self._network.train()
         self._optimizer.zero_grad()
         logits = self._logits(images, jitter)
@@ -137,13 +137,9 @@ class Reference:
 def check_engine(
     engine: Engine,
     network: nn.Module,
+    settings: CompileSettings,
+    masks: Iterable[NoiseSpec] = (),
     *,
-    batch: int,
-    size: int,
-    classes: int,
-    label_smoothing: float,
-    loss: str = CROSS_ENTROPY,
-    noise: Iterable[NoiseSpec] = (),
     steps: int = 5,
 ) -> Deviation:
     """Train in `engine` and in PyTorch side by side and compare everything, step by step.
@@ -159,12 +155,8 @@ def check_engine(
     Args:
         engine: what is checked; it starts from its own state.
         network: the adapted network, its dropouts replaced by `SuppliedDropout`.
-        batch: images of a step.
-        size: height and width of the images, in pixels.
-        classes: number of outputs.
-        label_smoothing: as in the engine.
-        loss: as in the engine.
-        noise: the masks that the engine draws.
+        settings: as of the engine.
+        masks: the dropout masks that the engine draws.
         steps: how many are compared.
 
     Returns:
@@ -173,8 +165,8 @@ def check_engine(
     Raises:
         CompileError: a tensor is off by more; the message names it.
     """
-    exact = Reference(_precise(network, size), label_smoothing)
-    rounding = Reference(copy_network(network), label_smoothing)
+    exact = Reference(_precise(network, settings.size), settings.label_smoothing)
+    rounding = Reference(copy_network(network), settings.label_smoothing)
     rng = np.random.default_rng(0)
     worst = Deviation("loss", 0.0, 1.0)
     for step in range(steps):
@@ -182,10 +174,11 @@ def check_engine(
         start = {**exact.buffers(), **before}
         for _ in range(ATTEMPTS):
             engine.load(before)
-            images, labels = _smooth_images(rng, batch, size), _labels(rng, batch, classes, loss)
+            images = _smooth_images(rng, settings.batch, settings.size)
+            labels = _labels(rng, settings)
             ours, lr = _engine_step(engine, images, labels, np.random.default_rng(step))
-            masks = draw_noise(noise, np.random.default_rng(step))
-            inputs = (start, images, labels, masks, lr)
+            drawn = draw_noise(masks, np.random.default_rng(step))
+            inputs = (start, images, labels, drawn, lr)
             found.append(_deviation(ours, exact.step, rounding.step, *inputs))
             if found[-1].share <= 1:
                 break
@@ -277,10 +270,10 @@ def _smooth_images(rng: np.random.Generator, batch: int, size: int) -> Images:
     return images
 
 
-def _labels(rng: np.random.Generator, batch: int, classes: int, loss: str) -> Labels:
-    if loss == BINARY_CROSS_ENTROPY:
-        return rng.integers(0, 2, (batch, classes), np.uint8)
-    return rng.integers(0, classes, batch)
+def _labels(rng: np.random.Generator, settings: CompileSettings) -> Labels:
+    if settings.attributes is not None:
+        return rng.integers(0, 2, (settings.batch, settings.attributes), np.uint8)
+    return rng.integers(0, len(settings.classes), settings.batch)
 
 
 def _to_numpy(tensor: torch.Tensor) -> NDArray[np.float64]:

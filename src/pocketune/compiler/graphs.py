@@ -1,6 +1,6 @@
 """The three ONNX graphs of a kit, from an adapted network."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf, prod
 
@@ -22,11 +22,17 @@ from pocketune.compiler.lower import Value, lower
 from pocketune.compiler.lower.context import ROWS_MAX_PIXELS, Context
 from pocketune.compiler.lower.mask import LEAST_PACKED, has_masks
 from pocketune.compiler.passes.schedule import order_for_memory
+from pocketune.compiler.settings import CompileSettings
 from pocketune.device.memory.estimate import ARENA_OVERHEAD, NODE_BYTES
 from pocketune.errors import PocketuneError
+from pocketune.kit.manifest import NoiseSpec
 
 CLASSES = "classes"
 Sizes = Mapping[str, int]
+Cut = tuple[fx.Node, ...]
+"""The tensors at which the trained part begins; empty where it reads the images."""
+
+Classifier = frozenset[str]
 _DTYPES = {torch.float32: FLOAT, torch.int64: INT64, torch.uint8: UINT8, torch.bool: BOOL}
 
 
@@ -39,59 +45,46 @@ class Graphs:
     predict: onnx.ModelProto
     features_shape: tuple[int, ...] | None
 
-    def sized(self, batch: int, classes: int) -> Iterator[tuple[str, onnx.ModelProto, Sizes]]:
+    def sized(self, settings: CompileSettings) -> Iterator[tuple[str, onnx.ModelProto, Sizes]]:
         """Name, model and the sizes of its open dimensions; frozen parts run image by image."""
+        sizes = {"N": settings.batch, CLASSES: len(settings.classes)}
         if self.features is not None:
-            yield "features", self.features, {"N": 1, CLASSES: classes}
-        yield "step", self.step, {"N": batch, CLASSES: classes}
-        yield "predict", self.predict, {"N": batch, CLASSES: classes}
+            yield "features", self.features, {**sizes, "N": 1}
+        yield "step", self.step, sizes
+        yield "predict", self.predict, sizes
 
 
 def build_graphs(
     network: nn.Module,
-    *,
-    batch: int,
-    size: int,
-    label_smoothing: float,
-    noise: list[str],
+    settings: CompileSettings,
     output_layer: str,
-    attributes: int | None = None,
+    masks: Iterable[NoiseSpec] = (),
 ) -> Graphs:
     """Trace and lower `network`, whose class scores come from the linear layer `output_layer`.
-
-    `attributes` is their number; None where an image has one class.
 
     Raises:
         PocketuneError: an operator draws random numbers, the frozen part has a dropout, or an
             operator has no rule.
     """
-    open_classes = {f"{output_layer}.weight", f"{output_layer}.bias"}
-    step = trace_step(
-        network,
-        batch=batch,
-        size=size,
-        label_smoothing=label_smoothing,
-        noise=noise,
-        attributes=attributes,
-    )
+    drawn = [spec.name for spec in masks]
+    step = trace_step(network, settings, drawn)
     _refuse_random_numbers(step)
-    predict = trace_predict(network, batch=2, size=size)
-    step_cut, predict_cut = features_nodes(step, size), features_nodes(predict, size)
+    predict = trace_predict(network, batch=2, size=settings.size)
+    step_cut, predict_cut = (features_nodes(traced, settings.size) for traced in (step, predict))
     if _convolutions(step_cut) != _convolutions(predict_cut):
         raise PocketuneError(
             f"the frozen part of {type(network).__name__} computes in training what it does not "
             "in evaluation, as a dropout in a frozen block does; take it out before adapting"
         )
-    shapes = [tensor_shape(node) for node in step_cut]
     trained = trained_parameters(network)
     parameters = [*trained, *running_statistics(network)]
     rows = _rows_max_pixels(step.graph, trained.values())
-    features = _features(predict, predict_cut) if predict_cut else None
+    classifier = frozenset({f"{output_layer}.weight", f"{output_layer}.bias"})
     return Graphs(
-        features=features,
-        step=_step(step, step_cut, [*parameters, *noise], open_classes, rows),
-        predict=_predict(predict, predict_cut, parameters, open_classes, rows),
-        features_shape=_features_shape(shapes) if shapes else None,
+        features=_features(predict, predict_cut) if predict_cut else None,
+        step=_step(step, step_cut, [*parameters, *drawn], classifier, rows),
+        predict=_predict(predict, predict_cut, parameters, classifier, rows),
+        features_shape=_features_shape(step_cut) if step_cut else None,
     )
 
 
@@ -129,91 +122,157 @@ def _rows_max_pixels(graph: fx.Graph, trained: Iterable[Tensor]) -> int:
     return ROWS_MAX_PIXELS if any(tensor.dim() == 4 for tensor in trained) else 0
 
 
-def _features_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+def _features_shape(cut: Cut) -> tuple[int, ...]:
     """One tensor goes as it is; several go end to end, as one vector."""
+    shapes = [tensor_shape(node) for node in cut]
     return shapes[0] if len(shapes) == 1 else (sum(map(prod, shapes)),)
 
 
-def _features(traced: Traced, cut: tuple[fx.Node, ...]) -> onnx.ModelProto:
-    builder = GraphBuilder()
-    given = _constants(traced)
-    _declare_images(builder, given, traced, "N")
+def _features(traced: Traced, cut: Cut) -> onnx.ModelProto:
+    lowering = _Lowering(traced, "N")
+    lowering.declare_images()
     # the runtime has blocked layouts of its own for convolutions with constant kernels
-    context = lower(builder, given, cut, rows_max_pixels=0)
+    context = lowering.lower(cut, rows_max_pixels=0)
     parts = [context.plain(context.value(node)) for node in cut]
-    shapes = [tensor_shape(node) for node in cut]
     if len(parts) > 1:
-        flat = [context.reshape(p, -1, prod(s)) for p, s in zip(parts, shapes, strict=True)]
-        parts = [builder.add("Concat", *flat, axis=1)]
-    builder.emit(parts[0], "features", FLOAT, ["N", *_features_shape(shapes)])
-    return builder.model("features")
+        sizes = [prod(tensor_shape(node)) for node in cut]
+        flat = [context.reshape(part, -1, n) for part, n in zip(parts, sizes, strict=True)]
+        parts = [context.builder.add("Concat", *flat, axis=1)]
+    context.builder.emit(parts[0], "features", FLOAT, ["N", *_features_shape(cut)])
+    return context.builder.model("features")
 
 
 def _step(
-    traced: Traced,
-    cut: tuple[fx.Node, ...],
-    inputs: list[str],
-    open_classes: set[str],
-    rows_max_pixels: int,
+    traced: Traced, cut: Cut, inputs: list[str], classifier: Classifier, rows_max_pixels: int
 ) -> onnx.ModelProto:
     """With masks kept as bytes, or large ones as bits: the way that needs less memory."""
-    forms = (inf, LEAST_PACKED) if has_masks(traced.graph) else (inf,)
-    models = [
-        _lower_step(traced, cut, inputs, open_classes, rows_max_pixels, least_packed=form)
-        for form in forms
-    ]
-    if len(models) == 1:
-        return models[0]
-    classes = max(traced.placeholders[name].meta["val"].shape[0] for name in open_classes)
+
+    def model(least_packed: float) -> onnx.ModelProto:
+        return _lower_step(traced, cut, inputs, classifier, rows_max_pixels, least_packed)
+
+    if not has_masks(traced.graph):
+        return model(inf)
+    classes = max(traced.placeholders[name].meta["val"].shape[0] for name in classifier)
 
     def memory(model: onnx.ModelProto) -> float:
         tensors = ARENA_OVERHEAD * order_for_memory(model, {CLASSES: classes})
         return tensors + NODE_BYTES * len(model.graph.node)
 
-    return min(models, key=memory)
+    return min(map(model, (inf, LEAST_PACKED)), key=memory)
 
 
 def _lower_step(
     traced: Traced,
-    cut: tuple[fx.Node, ...],
+    cut: Cut,
     inputs: list[str],
-    open_classes: set[str],
+    classifier: Classifier,
     rows_max_pixels: int,
-    *,
     least_packed: float,
 ) -> onnx.ModelProto:
-    builder = GraphBuilder()
-    given = _constants(traced)
-    batch = traced.placeholders["images"].meta["val"].shape[0]
-    _declare_source(builder, given, traced, cut, batch)
-    _declare(builder, given, traced, ["labels", *inputs], open_classes)
+    lowering = _Lowering(traced, traced.placeholders["images"].meta["val"].shape[0], classifier)
+    lowering.declare_source(cut)
+    lowering.declare(["labels", *inputs])
     wanted = [node for _, node in traced.outputs]
-    context = lower(
-        builder, given, wanted, rows_max_pixels=rows_max_pixels, least_packed=least_packed
-    )
-    _emit_outputs(context, traced.outputs, {f"grad.{n}" for n in open_classes})
-    for name, node in traced.placeholders.items():
-        if node in context.statistics:
-            shape = list(node.meta["val"].shape)
-            builder.emit(context.statistics[node], f"new.{name}", FLOAT, shape)
-    return builder.model("step")
+    context = lowering.lower(wanted, rows_max_pixels=rows_max_pixels, least_packed=least_packed)
+    lowering.emit_outputs(context)
+    lowering.emit_statistics(context)
+    return lowering.builder.model("step")
 
 
 def _predict(
-    traced: Traced,
-    cut: tuple[fx.Node, ...],
-    inputs: list[str],
-    open_classes: set[str],
-    rows_max_pixels: int,
+    traced: Traced, cut: Cut, inputs: list[str], classifier: Classifier, rows_max_pixels: int
 ) -> onnx.ModelProto:
-    builder = GraphBuilder()
-    given = _constants(traced)
-    _declare_source(builder, given, traced, cut, "N")
-    _declare(builder, given, traced, inputs, open_classes)
+    lowering = _Lowering(traced, "N", classifier)
+    lowering.declare_source(cut)
+    lowering.declare(inputs)
     wanted = [node for _, node in traced.outputs]
-    context = lower(builder, given, wanted, rows_max_pixels=rows_max_pixels)
-    _emit_outputs(context, traced.outputs, set(), batch="N", classes=True)
-    return builder.model("predict")
+    lowering.emit_outputs(lowering.lower(wanted, rows_max_pixels=rows_max_pixels))
+    return lowering.builder.model("predict")
+
+
+class _Lowering:
+    """One graph under construction: its inputs, what is lowered from them, its outputs.
+
+    Args:
+        traced: what the graph is made from.
+        batch: number of images, or the name of the open dimension.
+        classifier: parameters whose leading dimension is the number of classes, which stays open.
+    """
+
+    def __init__(
+        self, traced: Traced, batch: int | str, classifier: Classifier = frozenset()
+    ) -> None:
+        self.builder = GraphBuilder()
+        self._traced, self._batch, self._classifier = traced, batch, classifier
+        self._given = _constants(traced)
+
+    def declare_source(self, cut: Cut) -> None:
+        """The graph starts from the features, or from the images where there are none."""
+        if not cut:
+            self.declare_images()
+            return
+        shapes = [tensor_shape(node) for node in cut]
+        features = self.builder.input("features", FLOAT, [self._batch, *_features_shape(cut)])
+        parts = [features]
+        if len(cut) > 1:
+            sizes = self.builder.constant(np.array([prod(shape) for shape in shapes]))
+            parts = self.builder.add_many("Split", [features, sizes], len(cut), axis=1)
+            context = Context(self.builder)
+            parts = [context.reshape(p, -1, *s) for p, s in zip(parts, shapes, strict=True)]
+        for node, part in zip(cut, parts, strict=True):
+            self._given[node] = Value(tuple(node.meta["val"].shape), plain=part)
+
+    def declare_images(self) -> None:
+        """The graph starts from the pixels."""
+        node = self._traced.placeholders["images"]
+        shape = tuple(node.meta["val"].shape)
+        name = self.builder.input("images", UINT8, [self._batch, *shape[1:]])
+        self._given[node] = Value(shape, plain=name)
+
+    def declare(self, names: Iterable[str]) -> None:
+        """Placeholders that are inputs of the graph under their own names."""
+        for name in names:
+            node = self._traced.placeholders[name]
+            tensor = node.meta["val"]
+            shape: list[int | str] = list(tensor.shape)
+            if name in self._classifier:
+                shape[0] = CLASSES
+            if name == "labels" and len(shape) == 2:
+                shape[1] = CLASSES
+            declared = self.builder.input(name, _DTYPES[tensor.dtype], shape)
+            self._given[node] = Value(tuple(tensor.shape), plain=declared)
+
+    def lower(
+        self, wanted: Iterable[fx.Node], *, rows_max_pixels: int, least_packed: float = inf
+    ) -> Context:
+        """Add what computes the wanted nodes."""
+        return lower(
+            self.builder,
+            self._given,
+            wanted,
+            rows_max_pixels=rows_max_pixels,
+            least_packed=least_packed,
+        )
+
+    def emit_outputs(self, context: Context) -> None:
+        """Name the results as the kit does and declare them."""
+        outputs = self._traced.outputs
+        tensors = [context.plain(context.value(node)) for _, node in outputs]
+        gradients = {f"grad.{name}" for name in self._classifier}
+        for (name, node), tensor in zip(outputs, tensors, strict=True):
+            shape: list[int | str] = list(node.meta["val"].shape)
+            if name in gradients:
+                shape[0] = CLASSES
+            if name == "logits":
+                shape[:] = [self._batch, CLASSES]
+            self.builder.emit(tensor, name, _DTYPES[node.meta["val"].dtype], shape)
+
+    def emit_statistics(self, context: Context) -> None:
+        """The new running statistics, as `new.` and their names."""
+        for name, node in self._traced.placeholders.items():
+            if node in context.statistics:
+                shape = list(node.meta["val"].shape)
+                self.builder.emit(context.statistics[node], f"new.{name}", FLOAT, shape)
 
 
 def _constants(traced: Traced) -> dict[fx.Node, Value]:
@@ -226,74 +285,3 @@ def _constants(traced: Traced) -> dict[fx.Node, Value]:
             tensor = node.meta["constant"]
             given[node] = Value(tuple(tensor.shape), constant=tensor)
     return given
-
-
-def _declare_source(
-    builder: GraphBuilder,
-    given: dict[fx.Node, Value],
-    traced: Traced,
-    cut: tuple[fx.Node, ...],
-    batch: int | str,
-) -> None:
-    """The graph starts from the features, or from the images where there are none."""
-    if not cut:
-        _declare_images(builder, given, traced, batch)
-        return
-    shapes = [tensor_shape(node) for node in cut]
-    parts = [builder.input("features", FLOAT, [batch, *_features_shape(shapes)])]
-    if len(cut) > 1:
-        sizes = builder.constant(np.array([prod(shape) for shape in shapes]))
-        parts = builder.add_many("Split", [parts[0], sizes], len(cut), axis=1)
-        context = Context(builder)
-        parts = [context.reshape(p, -1, *s) for p, s in zip(parts, shapes, strict=True)]
-    for node, part in zip(cut, parts, strict=True):
-        given[node] = Value(tuple(node.meta["val"].shape), plain=part)
-
-
-def _declare_images(
-    builder: GraphBuilder, given: dict[fx.Node, Value], traced: Traced, batch: int | str
-) -> None:
-    node = traced.placeholders["images"]
-    shape = tuple(node.meta["val"].shape)
-    given[node] = Value(shape, plain=builder.input("images", UINT8, [batch, *shape[1:]]))
-
-
-def _declare(
-    builder: GraphBuilder,
-    given: dict[fx.Node, Value],
-    traced: Traced,
-    names: list[str],
-    open_classes: set[str],
-) -> None:
-    for name in names:
-        node = traced.placeholders[name]
-        tensor = node.meta["val"]
-        shape: list[int | str] = list(tensor.shape)
-        if name in open_classes:
-            shape[0] = CLASSES
-        if name == "labels" and len(shape) == 2:
-            shape[1] = CLASSES
-        given[node] = Value(
-            tuple(tensor.shape), plain=builder.input(name, _DTYPES[tensor.dtype], shape)
-        )
-
-
-def _emit_outputs(
-    context: Context,
-    outputs: list[tuple[str, fx.Node]],
-    open_classes: set[str],
-    batch: int | str | None = None,
-    classes: bool = False,
-) -> None:
-    """Name the results as the kit does and declare them."""
-    builder = context.builder
-    results = [(name, context.plain(context.value(node)), node) for name, node in outputs]
-    for name, tensor, node in results:
-        shape: list[int | str] = list(node.meta["val"].shape)
-        if batch is not None:
-            shape[0] = batch
-        if name in open_classes:
-            shape[0] = CLASSES
-        if classes:
-            shape[1] = CLASSES
-        builder.emit(tensor, name, _DTYPES[node.meta["val"].dtype], shape)

@@ -9,6 +9,7 @@ import pocketune
 from pocketune.compiler.capture.trace import running_statistics, trained_parameters
 from pocketune.compiler.cost import graph_flops
 from pocketune.compiler.graphs import Graphs
+from pocketune.compiler.settings import CompileSettings
 from pocketune.kit.manifest import ClassifierSpec, Manifest, NoiseSpec, Quantization, TensorSpec
 from pocketune.methods import method_to_dict
 
@@ -16,15 +17,11 @@ from pocketune.methods import method_to_dict
 def describe(
     network: nn.Module,
     graphs: Graphs,
+    settings: CompileSettings,
     *,
     memory: dict[str, int],
     noise: tuple[NoiseSpec, ...],
-    classes: tuple[str, ...],
     classifier: ClassifierSpec,
-    batch: int,
-    size: int,
-    label_smoothing: float,
-    loss: str,
     quantization: Quantization | None,
 ) -> Manifest:
     """The manifest of a kit of these graphs, which are left as they are.
@@ -36,23 +33,20 @@ def describe(
         version=pocketune.__version__,
         network=_network(described),
         method=_method(described),
-        classes=classes,
-        size=size,
+        classes=settings.classes,
+        size=settings.size,
         mean=described.normalization.mean,
         std=described.normalization.std,
-        batch=batch,
-        label_smoothing=label_smoothing,
+        batch=settings.batch,
+        label_smoothing=settings.label_smoothing,
         features=graphs.features_shape,
         parameters=_specs(trained_parameters(network)),
         statistics=_specs(running_statistics(network)),
         noise=noise,
         classifier=classifier,
         memory=memory,
-        flops={
-            name: graph_flops(model, sizes)
-            for name, model, sizes in graphs.sized(batch, len(classes))
-        },
-        loss=loss,
+        flops={name: graph_flops(model, sizes) for name, model, sizes in graphs.sized(settings)},
+        loss=settings.loss,
         quantization=quantization,
     )
 

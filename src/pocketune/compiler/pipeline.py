@@ -15,7 +15,7 @@ import safetensors.numpy
 from safetensors import SafetensorError
 from torch import nn
 
-from pocketune.compiler.capture.dropout import supply_noise
+from pocketune.compiler.capture.dropout import supply_masks
 from pocketune.compiler.capture.trace import check_norms, running_statistics, trained_parameters
 from pocketune.compiler.check import check_engine
 from pocketune.compiler.graphs import Graphs, build_features, build_graphs
@@ -25,8 +25,9 @@ from pocketune.compiler.passes.schedule import fused_peak
 from pocketune.compiler.quantize.calibration import Calibration
 from pocketune.compiler.quantize.search import quantize_features
 from pocketune.compiler.quantize.weights import store_as_int8
+from pocketune.compiler.settings import CompileSettings
 from pocketune.device.engine.onnx import OnnxEngine
-from pocketune.errors import PocketuneError, check_positive
+from pocketune.errors import PocketuneError
 from pocketune.kit.kit import Kit
 from pocketune.kit.manifest import ClassifierSpec, Quantization
 from pocketune.kit.names import FEATURES, PARAMETERS, PREDICT, STEP
@@ -37,7 +38,7 @@ from pocketune.networks import Normalization
 from pocketune.networks.anatomy.output import output_layer
 from pocketune.networks.copies import copy_network
 from pocketune.surgery import quantize_frozen
-from pocketune.tasks.losses import BINARY_CROSS_ENTROPY, CROSS_ENTROPY, LOSSES
+from pocketune.tasks.losses import CROSS_ENTROPY
 
 
 def compile(
@@ -85,55 +86,33 @@ def compile(
             argument is out of range, the forward pass cannot be traced, or an operator of the
             network has no lowering.
     """
-    network = copy_network(network).cpu()
-    if not hasattr(network, "normalization"):
-        network.normalization = Normalization.IMAGENET  # type: ignore[assignment]
-    _check_arguments(network, out, batch, size, label_smoothing, loss)
-    output, count = _output_layer(network, size)
-    names = _class_names(classes, count)
+    _check_place(out)
+    settings = CompileSettings(batch, size, float(label_smoothing), loss)
+    network = _copy(network, settings)
+    output_layer, count = _output_layer(network, size)
+    settings = replace(settings, classes=_class_names(classes, count))
     bits = _frozen_bits(network, frozen_bits, calibration, size)
     exact = None
     if bits == 8:
         exact = build_features(network, size) if calibration is not None else None
         quantize_frozen(network)
-    noise = supply_noise(network, batch, size)
-    graphs = build_graphs(
-        network,
-        batch=batch,
-        size=size,
-        label_smoothing=float(label_smoothing),
-        noise=[spec.name for spec in noise],
-        output_layer=output,
-        attributes=count if loss == BINARY_CROSS_ENTROPY else None,
-    )
-    rounded = bits == 8 and _store_weights(graphs, calibrated=calibration is not None)
-    memory = optimize(graphs, batch=batch, classes=count, noise=noise)
+    masks = supply_masks(network, batch, size)
+    graphs = build_graphs(network, settings, output_layer, masks)
+    rounded = _store_weights(graphs, calibrated=calibration is not None) if bits == 8 else 0
+    memory = optimize(graphs, settings, masks)
     manifest = describe(
         network,
         graphs,
+        settings,
         memory=memory,
-        noise=noise,
-        classes=names,
-        classifier=ClassifierSpec(f"{output}.weight", f"{output}.bias"),
-        batch=batch,
-        size=size,
-        label_smoothing=label_smoothing,
-        loss=loss,
+        noise=masks,
+        classifier=ClassifierSpec(f"{output_layer}.weight", f"{output_layer}.bias"),
         quantization=Quantization(activations=32) if rounded else None,
     )
     with tempfile.TemporaryDirectory(prefix="pocketune-") as scratch, _explained(scratch):
         files = _write_files(graphs, network, Path(scratch))
         kit = write_kit(Path(scratch) / "kit", manifest, files)
-        check_engine(
-            OnnxEngine(kit, kit.state()),
-            network,
-            batch=batch,
-            size=size,
-            classes=len(names),
-            label_smoothing=label_smoothing,
-            loss=loss,
-            noise=noise,
-        )
+        check_engine(OnnxEngine(kit, kit.state()), network, settings, masks)
         if bits == 8 and graphs.features is not None and calibration is not None:
             features, cost = quantize_features(graphs.features, calibration, exact)
             onnx.save(features, Path(scratch) / FEATURES)
@@ -154,17 +133,14 @@ def _explained(folder: str) -> Iterator[None]:
         ) from error
 
 
-def _check_arguments(
-    network: nn.Module,
-    out: str | os.PathLike[str],
-    batch: int,
-    size: int,
-    label_smoothing: float,
-    loss: str,
-) -> None:
+def _check_place(out: str | os.PathLike[str]) -> None:
     if not isinstance(out, (str, os.PathLike)):
         raise PocketuneError(f"out={out!r} must be a folder, or a file whose name ends in .zip")
     check_place(out)
+
+
+def _copy(network: nn.Module, settings: CompileSettings) -> nn.Module:
+    """A copy on the CPU of a network that a step can be compiled for, with a normalization."""
     if not trained_parameters(network):
         raise PocketuneError("nothing in this network is trained; adapt it with a method first")
     if any(isinstance(module, IntegerConv2d) for module in network.modules()):
@@ -173,17 +149,16 @@ def _check_arguments(
             "calibration= for a kit that computes in 8 bits"
         )
     check_norms(network)
-    check_positive(batch=batch, size=size)
-    if batch == 1 and running_statistics(network):
+    if settings.batch == 1 and running_statistics(network):
         warnings.warn(
             "norms use the statistics of the batch, which holds one image; give a batch of 2 or "
             "more, or let norms use running statistics (mobiletl: batch_statistics=False)",
             stacklevel=3,
         )
-    if not 0 <= label_smoothing < 1:
-        raise PocketuneError(f"label_smoothing={label_smoothing} must lie in [0, 1)")
-    if loss not in LOSSES:
-        raise PocketuneError(f"loss={loss!r} is unknown; choose from {', '.join(LOSSES)}")
+    copied = copy_network(network).cpu()
+    if not hasattr(copied, "normalization"):
+        copied.normalization = Normalization.IMAGENET  # type: ignore[assignment]
+    return copied
 
 
 def _frozen_bits(
@@ -226,15 +201,15 @@ def _class_names(classes: Sequence[str] | None, count: int) -> tuple[str, ...]:
     return names
 
 
-def _store_weights(graphs: Graphs, *, calibrated: bool) -> bool:
-    """Store the graphs' rounded weights in 8 bits; whether there are any.
+def _store_weights(graphs: Graphs, *, calibrated: bool) -> int:
+    """Store the graphs' rounded weights in 8 bits; returns how often they are read.
 
     Those of a frozen part that is calibrated too are stored together with its activations.
     """
     models = [graphs.step, graphs.predict]
     if graphs.features is not None and not calibrated:
         models.append(graphs.features)
-    return sum(store_as_int8(model) for model in models) > 0
+    return sum(store_as_int8(model) for model in models)
 
 
 def _write_files(graphs: Graphs, network: nn.Module, folder: Path) -> dict[str, bytes | Path]:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pocketune.arrays import FloatArray, State
-from pocketune.compiler.capture.dropout import supply_noise
+from pocketune.compiler.capture.dropout import supply_masks
 from pocketune.compiler.capture.trace import running_statistics, trained_parameters
 from pocketune.data import Labels
 from pocketune.device.engine.base import Gradients
@@ -51,7 +51,7 @@ class TorchEngine:
     ) -> None:
         self._device = _open_device(device)
         self._mirrored = self._device.type != "cpu"
-        self._noise = supply_noise(network, batch, size)
+        self._noise = supply_masks(network, batch, size)
         self._network = network.to(self._device)
         self._images = (batch, size, size, 3)
         self._label_smoothing = label_smoothing

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from pocketune.compiler.capture.dropout import SuppliedDropout, supply_noise
+from pocketune.compiler.capture.dropout import SuppliedDropout, supply_masks
 from pocketune.kit.manifest import NoiseSpec
 from pocketune.weights import create_network
 
@@ -22,7 +22,7 @@ def network() -> nn.Sequential:
 
 def test_every_dropout_that_drops_gets_a_mask_of_its_inputs_shape() -> None:
     net = network()
-    specs = supply_noise(net, batch=6, size=10)
+    specs = supply_masks(net, batch=6, size=10)
     assert specs == (
         NoiseSpec("1.mask", (6, 4, 5, 5), 0.75),
         NoiseSpec("5.0.mask", (6, 4), 0.5),
@@ -36,7 +36,7 @@ def test_a_mask_of_ones_changes_nothing() -> None:
     net = network()
     images = torch.randn(2, 3, 8, 8)
     expected = net.eval()(images)
-    supply_noise(net, batch=2, size=8)
+    supply_masks(net, batch=2, size=8)
     torch.testing.assert_close(net.train()(images), expected)
 
 
@@ -52,7 +52,7 @@ def test_masks_multiply_in_training_only() -> None:
 def test_masks_are_no_part_of_the_state() -> None:
     net = network()
     before = list(net.state_dict())
-    supply_noise(net, batch=2, size=8)
+    supply_masks(net, batch=2, size=8)
     assert list(net.state_dict()) == before
 
 
@@ -60,7 +60,7 @@ def test_masks_are_no_part_of_the_state() -> None:
 def test_the_network_stays_in_its_mode_and_keeps_its_values(training: bool) -> None:
     net = nn.Sequential(nn.Conv2d(3, 2, 1), nn.BatchNorm2d(2), nn.Dropout(0.5)).train(training)
     before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
-    supply_noise(net, batch=2, size=8)
+    supply_masks(net, batch=2, size=8)
     assert all(module.training is training for module in net.modules())
     assert all(torch.equal(tensor, before[name]) for name, tensor in net.state_dict().items())
     assert not net[2]._forward_pre_hooks
@@ -68,8 +68,8 @@ def test_the_network_stays_in_its_mode_and_keeps_its_values(training: bool) -> N
 
 def test_a_second_time_gives_masks_of_the_new_shape() -> None:
     net = network()
-    supply_noise(net, batch=2, size=8)
-    specs = supply_noise(net, batch=3, size=8)
+    supply_masks(net, batch=2, size=8)
+    specs = supply_masks(net, batch=3, size=8)
     assert [spec.shape for spec in specs] == [(3, 4, 4, 4), (3, 4)]
     assert [spec.keep for spec in specs] == [0.75, 0.5]
     net.train()(torch.randn(3, 3, 8, 8))
@@ -79,10 +79,10 @@ def test_dropout_that_nothing_calls_is_left_alone() -> None:
     net = network()
     net.unused = nn.Dropout(0.5)
     net.forward = lambda x: net[0](x)  # type: ignore[method-assign]
-    assert supply_noise(net, batch=2, size=8) == ()
+    assert supply_masks(net, batch=2, size=8) == ()
 
 
 def test_a_registered_network() -> None:
     net = create_network("mobilenet_v2", classes=5, width=0.35)
-    assert supply_noise(net, batch=4, size=64) == (NoiseSpec("classifier.0.mask", (4, 1280), 0.8),)
+    assert supply_masks(net, batch=4, size=64) == (NoiseSpec("classifier.0.mask", (4, 1280), 0.8),)
     assert repr(net.classifier[0]) == "SuppliedDropout(keep=0.8, shape=(4, 1280))"

@@ -8,9 +8,10 @@ import torch
 from torch import nn
 
 from pocketune.compiler import compile
-from pocketune.compiler.capture.dropout import supply_noise
+from pocketune.compiler.capture.dropout import supply_masks
 from pocketune.compiler.capture.partition import features_nodes
 from pocketune.compiler.capture.trace import trace_predict, trace_step
+from pocketune.compiler.settings import CompileSettings
 from pocketune.methods import GradientFilter, RepNet, TopBlocks, adapt, create_method
 from pocketune.networks import Normalization
 from pocketune.weights import create_network
@@ -23,8 +24,8 @@ def features_shapes(network: nn.Module, method: Any, size: int = SIZE) -> tuple[
     network = adapt(network, method)
     if not hasattr(network, "normalization"):
         network.normalization = Normalization.IMAGENET  # type: ignore[assignment]
-    noise = [spec.name for spec in supply_noise(network, BATCH, size)]
-    step = trace_step(network, batch=BATCH, size=size, label_smoothing=0.0, noise=noise)
+    masks = [spec.name for spec in supply_masks(network, BATCH, size)]
+    step = trace_step(network, CompileSettings(BATCH, size), masks)
     predict = trace_predict(network, batch=2, size=size)
     return tuple(
         next((tuple(node.meta["val"].shape[1:]) for node in features_nodes(traced, size)), None)
@@ -75,7 +76,7 @@ class _Shortcut(nn.Module):
 def test_two_tensors_into_the_trained_part() -> None:
     network = _Shortcut(adapt(tiny(), TopBlocks(blocks=1)))
     network.normalization = Normalization.IMAGENET  # type: ignore[assignment]
-    step = trace_step(network, batch=BATCH, size=SIZE, label_smoothing=0.0, noise=[])
+    step = trace_step(network, CompileSettings(BATCH, SIZE))
     shapes = [tuple(node.meta["val"].shape) for node in features_nodes(step, SIZE)]
     assert shapes == [(BATCH, 4, 8, 8), (BATCH, 4, 8, 8)]
 

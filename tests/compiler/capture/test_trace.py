@@ -1,6 +1,6 @@
 """Capturing a training step."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
-from pocketune.compiler.capture.dropout import supply_noise
+from pocketune.compiler.capture.dropout import supply_masks
 from pocketune.compiler.capture.trace import (
     Traced,
     normalize,
@@ -17,6 +17,7 @@ from pocketune.compiler.capture.trace import (
     trace_step,
     trained_parameters,
 )
+from pocketune.compiler.settings import CompileSettings
 from pocketune.errors import PocketuneError
 from pocketune.methods import BiasAndLast, FullFineTune, TopBlocks, adapt
 from pocketune.networks import Normalization
@@ -34,9 +35,9 @@ def with_normalization(network: nn.Module) -> Any:
     return network
 
 
-def step_of(network: nn.Module, **options: Any) -> Traced:
-    arguments = {"batch": BATCH, "size": SIZE, "label_smoothing": 0.0, "noise": [], **options}
-    return trace_step(with_normalization(network), **arguments)
+def step_of(network: nn.Module, masks: Sequence[str] = (), **options: Any) -> Traced:
+    settings = CompileSettings(**{"batch": BATCH, "size": SIZE, **options})
+    return trace_step(with_normalization(network), settings, masks)
 
 
 def run(traced: Traced, network: nn.Module, **inputs: Tensor) -> dict[str, Tensor]:
@@ -156,10 +157,10 @@ def test_prediction_uses_the_running_statistics() -> None:
     torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_noise_is_an_input() -> None:
+def test_a_dropout_mask_is_an_input() -> None:
     network = adapt(tiny(dropout=0.5), FullFineTune())
-    (spec,) = supply_noise(network, BATCH, SIZE)
-    traced = step_of(network, noise=[spec.name])
+    (spec,) = supply_masks(network, BATCH, SIZE)
+    traced = step_of(network, [spec.name])
     assert spec.name in traced.placeholders
     assert spec.name not in traced.constants
     dropped = {spec.name: torch.zeros(spec.shape)}

@@ -16,6 +16,7 @@ from pocketune.compiler.passes.schedule import (
     tensor_bytes,
     tensor_shapes,
 )
+from pocketune.compiler.settings import CompileSettings
 from pocketune.device.engine.session import open_session
 from pocketune.methods import adapt, create_method
 from pocketune.networks import Normalization
@@ -95,14 +96,7 @@ def step(request: pytest.FixtureRequest) -> onnx.ModelProto:
     knobs = {"blocks": 1} if request.param == "blocks" else {}
     network = adapt(tiny(), create_method(request.param, **knobs))
     network.normalization = Normalization.IMAGENET  # type: ignore[assignment]
-    return build_graphs(
-        network,
-        batch=BATCH,
-        size=SIZE,
-        label_smoothing=0.0,
-        noise=[],
-        output_layer="classifier",
-    ).step
+    return build_graphs(network, CompileSettings(BATCH, SIZE), "classifier").step
 
 
 def test_the_size_of_every_tensor_is_known(step: onnx.ModelProto) -> None:
@@ -163,8 +157,6 @@ def test_memory_is_less_for_a_method_that_keeps_less() -> None:
     for method in ("full", "bias"):
         network = adapt(tiny(channels=16), create_method(method))
         network.normalization = Normalization.IMAGENET  # type: ignore[assignment]
-        graphs = build_graphs(
-            network, batch=8, size=32, label_smoothing=0.0, noise=[], output_layer="classifier"
-        )
+        graphs = build_graphs(network, CompileSettings(8, 32), "classifier")
         peaks[method] = order_for_memory(graphs.step, {"N": 8, "classes": CLASSES})
     assert peaks["bias"] < peaks["full"]

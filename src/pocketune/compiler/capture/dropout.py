@@ -34,7 +34,7 @@ class SuppliedDropout(nn.Module):
         return f"keep={self.keep}, shape={tuple(self.mask.shape)}"
 
 
-def supply_noise(network: nn.Module, batch: int, size: int) -> tuple[NoiseSpec, ...]:
+def supply_masks(network: nn.Module, batch: int, size: int) -> tuple[NoiseSpec, ...]:
     """Replace each dropout that drops something by a `SuppliedDropout`, in place.
 
     Args:

@@ -16,6 +16,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from pocketune.accounting.step import DATA_DEPENDENT
 from pocketune.compiler.capture.plain import PlainOperators, uncheckpointed
+from pocketune.compiler.settings import CompileSettings
 from pocketune.errors import PocketuneError
 from pocketune.layers import FrozenBatchNorm2d
 from pocketune.networks import normalize
@@ -74,37 +75,29 @@ def check_norms(network: nn.Module) -> None:
             )
 
 
-def trace_step(
-    network: nn.Module,
-    *,
-    batch: int,
-    size: int,
-    label_smoothing: float,
-    noise: list[str],
-    attributes: int | None = None,
-) -> Traced:
+def trace_step(network: nn.Module, settings: CompileSettings, masks: Iterable[str] = ()) -> Traced:
     """Trace loss, correct count, gradients and new statistics of one training step.
 
-    `network` is an adapted network; `noise` names the buffers that the device draws anew for
-    every step (dropout masks); `attributes` is their number, None where an image has one class.
+    `network` is an adapted network; `masks` names the buffers that the device draws for every
+    step, the dropout masks.
     """
     trained = trained_parameters(network)
     statistics = running_statistics(network)
 
     def step(tensors: dict[str, Tensor], images: Tensor, labels: Tensor) -> list[Tensor]:
         logits = functional_call(network, tensors, (normalize(network, images),))
-        loss, correct, gradient = step_loss(logits.detach(), labels, label_smoothing)
+        loss, correct, gradient = step_loss(logits.detach(), labels, settings.label_smoothing)
         parameters = [tensors[name] for name in trained]
         gradients = torch.autograd.grad(logits, parameters, gradient, allow_unused=True)
         return [loss, correct, *_used(trained, gradients)]
 
     names = ["loss", "correct", *(f"grad.{name}" for name in trained)]
-    images = torch.zeros(batch, size, size, 3, dtype=torch.uint8)
-    labels = torch.zeros(batch, dtype=torch.int64)
-    if attributes is not None:
-        labels = torch.zeros(batch, attributes, dtype=torch.uint8)
+    images = torch.zeros(settings.batch, settings.size, settings.size, 3, dtype=torch.uint8)
+    labels = torch.zeros(settings.batch, dtype=torch.int64)
+    if settings.attributes is not None:
+        labels = torch.zeros(settings.batch, settings.attributes, dtype=torch.uint8)
     inputs = {"images": images, "labels": labels}
-    dynamic = {*trained, *statistics, *noise}
+    dynamic = {*trained, *statistics, *masks}
     return _trace(network, step, inputs, names, dynamic, training=True)
 
 

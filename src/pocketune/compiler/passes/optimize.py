@@ -6,26 +6,26 @@ from pocketune.compiler.graphs import Graphs
 from pocketune.compiler.passes.layout import leave_large_plain
 from pocketune.compiler.passes.recompute import recompute_from_parameters
 from pocketune.compiler.passes.schedule import order_for_memory
+from pocketune.compiler.settings import CompileSettings
 from pocketune.kit.manifest import NoiseSpec
 
 
 def optimize(
-    graphs: Graphs, *, batch: int, classes: int, noise: Iterable[NoiseSpec]
+    graphs: Graphs, settings: CompileSettings, masks: Iterable[NoiseSpec]
 ) -> dict[str, int]:
     """Recompute, reorder and rename nodes, in place; what the graphs compute stays the same.
 
     Args:
         graphs: as `build_graphs` makes them.
-        batch: images of a step.
-        classes: outputs of the network.
-        noise: what the device draws anew for each step.
+        settings: as of `build_graphs`.
+        masks: what the device draws for each step.
 
     Returns:
         Bytes that a run of each graph allocates at once, by the graph's name.
     """
-    varying = frozenset({"images", "features", "labels", *(spec.name for spec in noise)})
+    varying = frozenset({"images", "features", "labels", *(spec.name for spec in masks)})
     memory = {}
-    for name, model, sizes in graphs.sized(batch, classes):
+    for name, model, sizes in graphs.sized(settings):
         if name == "step":
             recompute_from_parameters(model, sizes, varying)
         memory[name] = order_for_memory(model, sizes)
