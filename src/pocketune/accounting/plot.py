@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pocketune.errors import PocketuneError
+from pocketune.files import writing
 
 if TYPE_CHECKING:
     from pocketune.accounting.costs import Account
@@ -49,10 +50,8 @@ def save_figure(account: Account, path: Path) -> None:
     upper, lower = figure.subplots(2, 1)
     _by_block(upper, account)
     _along_the_step(lower, account)
-    try:
+    with writing(path):
         figure.savefig(path, dpi=150)
-    except OSError as error:
-        raise PocketuneError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
 def _by_block(axes: Any, account: Account) -> None:

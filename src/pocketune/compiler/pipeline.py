@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,6 +27,7 @@ from pocketune.compiler.quantize.weights import store_as_int8
 from pocketune.compiler.settings import CompileSettings
 from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.errors import PocketuneError
+from pocketune.files import writing
 from pocketune.kit.kit import Kit
 from pocketune.kit.manifest import ClassifierSpec, Quantization
 from pocketune.kit.names import FEATURES, PARAMETERS, PREDICT, STEP
@@ -39,6 +39,8 @@ from pocketune.networks.anatomy.output import output_layer
 from pocketune.networks.copies import copy_network
 from pocketune.surgery import quantize_frozen
 from pocketune.tasks.losses import CROSS_ENTROPY
+
+_NO_ROOM = "make room there, or name another place with the environment variable TMPDIR"
 
 
 def compile(
@@ -109,7 +111,10 @@ def compile(
         classifier=ClassifierSpec(f"{output_layer}.weight", f"{output_layer}.bias"),
         quantization=Quantization(activations=32) if rounded else None,
     )
-    with tempfile.TemporaryDirectory(prefix="pocketune-") as scratch, _explained(scratch):
+    with (
+        tempfile.TemporaryDirectory(prefix="pocketune-") as scratch,
+        writing(scratch, SafetensorError, remedy=_NO_ROOM),
+    ):
         files = _write_files(graphs, network, Path(scratch))
         kit = write_kit(Path(scratch) / "kit", manifest, files)
         check_engine(OnnxEngine(kit, kit.state()), network, settings, masks)
@@ -119,18 +124,6 @@ def compile(
             memory = {**memory, "features": fused_peak(features, {"N": 1})}
             manifest = replace(manifest, memory=memory, quantization=cost)
         return write_kit(out, manifest, files)
-
-
-@contextmanager
-def _explained(folder: str) -> Iterator[None]:
-    """Say where there was no room for a kit, instead of a traceback."""
-    try:
-        yield
-    except (OSError, SafetensorError) as error:
-        raise PocketuneError(
-            f"{folder}, where the kit is made, cannot be written ({error}); make room there, or "
-            "name another place with the environment variable TMPDIR"
-        ) from error
 
 
 def _check_place(out: str | os.PathLike[str]) -> None:

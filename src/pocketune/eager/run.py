@@ -10,7 +10,6 @@ machine.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +24,7 @@ from torch import Tensor, nn
 from pocketune.eager.calibrate import calibrate, input_formats
 from pocketune.eager.engine import TorchEngine
 from pocketune.errors import PocketuneError
+from pocketune.files import reading, replacing
 from pocketune.kit.names import NETWORK
 from pocketune.layers import QuantizedConv2d, Uint8, computes_integers
 from pocketune.methods import adapt, method_from_dict
@@ -96,16 +96,8 @@ def save_values(network: nn.Module, path: Path) -> None:
         PocketuneError: The file cannot be written.
     """
     metadata = {_FORMATS: json.dumps(input_formats(network))}
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        save_file(network.state_dict(), partial, metadata)
-        with partial.open("rb") as stream:
-            os.fsync(stream.fileno())
-        partial.replace(path)
-    except (SafetensorError, OSError) as error:
-        raise PocketuneError(f"{path} cannot be written ({error})") from error
-    finally:
-        partial.unlink(missing_ok=True)
+    with replacing(path, SafetensorError) as file:
+        save_file(network.state_dict(), file, metadata)
 
 
 def _build(manifest: Manifest, *, classes: int, frozen_bits: int, kit: Path) -> nn.Module:
@@ -137,13 +129,10 @@ def _fill(network: nn.Module, tensors: Mapping[str, Tensor], kit: Path) -> None:
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Uint8]]:
     """The values, and the formats of the maps that come into convolutions."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            formats = json.loads((file.metadata() or {}).get(_FORMATS, "{}"))
+    with reading(path, SafetensorError, ValueError), safe_open(path, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        formats = json.loads((file.metadata() or {}).get(_FORMATS, "{}"))
         return tensors, {name: Uint8(*format) for name, format in formats.items()}
-    except (SafetensorError, OSError, ValueError) as error:
-        raise PocketuneError(f"{path} is damaged or cannot be read ({error})") from error
 
 
 def _tensor(value: FloatArray) -> Tensor:

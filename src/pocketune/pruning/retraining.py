@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from pocketune.data import ImageDataset, Loader, training_images
 from pocketune.device.train.optimizer import CosineSchedule
 from pocketune.errors import PocketuneError
+from pocketune.files import reading, replacing
 from pocketune.layers import QuantizedConv2d
 from pocketune.networks import normalize
 from pocketune.pruning.objectives import Blocks, Predictions
@@ -253,14 +254,8 @@ def _save(
         if MOMENTUM in optimizer.state[parameter]:
             tensors[f"{MOMENTUM}.{name}"] = optimizer.state[parameter][MOMENTUM]
     facts = json.dumps({"epochs": epochs, **identity})
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        save_file({k: v.contiguous() for k, v in tensors.items()}, partial, {HEADER: facts})
-        partial.replace(path)
-    except (SafetensorError, OSError) as error:
-        raise PocketuneError(f"{path} cannot be written ({error})") from error
-    finally:
-        partial.unlink(missing_ok=True)
+    with replacing(path, SafetensorError) as file:
+        save_file({k: v.contiguous() for k, v in tensors.items()}, file, {HEADER: facts})
 
 
 def _resume(
@@ -269,29 +264,27 @@ def _resume(
     """Take up what `_save` has left; returns the epochs that are done."""
     if not path.exists():
         return 0
-    try:
-        with safe_open(path, "pt") as file:
-            facts = json.loads((file.metadata() or {})[HEADER])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, KeyError, ValueError) as error:
-        raise PocketuneError(f"{path} is damaged; remove it to begin anew ({error})") from error
+    damage = (SafetensorError, KeyError, ValueError)
+    with reading(path, *damage, remedy="remove it to start over"), safe_open(path, "pt") as file:
+        facts = json.loads((file.metadata() or {})[HEADER])
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     if facts["recipe"] != identity["recipe"]:
         raise PocketuneError(
-            f"{path} was left by a run of another recipe; remove it to begin anew, or go on with "
+            f"{path} was left by a run of another recipe; remove it to start over, or go on with "
             f"{facts['recipe']}"
         )
     for what, other in (("photos", "other photos"), ("teacher", "another teacher or none")):
         if facts.get(what) != identity[what]:
             raise PocketuneError(
-                f"{path} was left by a run with {other}; remove it to begin anew, or go on with "
-                f"the {what} of then"
+                f"{path} was left by a run with {other}; remove it to start over, or go on with "
+                f"the original {what}"
             )
     state = {n.removeprefix("network."): t for n, t in tensors.items() if n.startswith("network.")}
     try:
         network.load_state_dict(state)
     except RuntimeError as error:
         raise PocketuneError(
-            f"{path} was left by a run of another network; remove it to begin anew"
+            f"{path} was left by a run of another network; remove it to start over"
         ) from error
     for name, parameter in network.named_parameters():
         if f"{MOMENTUM}.{name}" in tensors:

@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from pocketune.errors import PocketuneError
+from pocketune.files import reading, replacing, writing
 from pocketune.layers import IntegerConv2d
 from pocketune.networks.anatomy.anatomy import anatomy
 from pocketune.networks.config import NetworkConfig
@@ -47,10 +48,8 @@ def save_network(network: nn.Module, path: str | PathLike[str]) -> None:
     facts = {"config": config.to_dict(), "normalization": asdict(described.normalization)}
     state = float_state(network.state_dict())
     tensors = {name: tensor.contiguous() for name, tensor in state.items()}
-    try:
-        save_file(tensors, path, metadata={HEADER: json.dumps(facts)})
-    except (SafetensorError, OSError) as error:
-        raise PocketuneError(f"{path} cannot be written ({error})") from error
+    with replacing(path, SafetensorError) as file:
+        save_file(tensors, file, metadata={HEADER: json.dumps(facts)})
 
 
 def check_saveable(network: nn.Module, path: Path) -> NetworkConfig:
@@ -66,11 +65,8 @@ def check_saveable(network: nn.Module, path: Path) -> NetworkConfig:
             "the network was calibrated to compute with integers, for which its norms were folded; "
             "save the adapted one that calibrate was given"
         )
-    try:
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
-    except OSError as error:
-        raise PocketuneError(f"{path} cannot be written ({error})") from error
+    with writing(path), tempfile.TemporaryFile(dir=path.parent):
+        pass
     return _config(network)
 
 
@@ -132,11 +128,8 @@ def read_description(path: Path) -> tuple[NetworkConfig, Normalization] | None:
     """
     if path.suffix != ".safetensors" or not path.is_file():
         return None
-    try:
-        with safe_open(path, "pt") as file:
-            text = (file.metadata() or {}).get(HEADER)
-    except (SafetensorError, OSError) as error:
-        raise PocketuneError(f"{path} is no readable safetensors file: {error}") from error
+    with reading(path, SafetensorError), safe_open(path, "pt") as file:
+        text = (file.metadata() or {}).get(HEADER)
     if text is None:
         return None
     try:

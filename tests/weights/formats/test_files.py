@@ -76,7 +76,7 @@ def test_no_code_is_run(tmp_path):
             return (open, (str(tmp_path / "sprung"), "w"))
 
     (tmp_path / "trap.pth").write_bytes(pickle.dumps({"weight": Trap()}, protocol=2))
-    with pytest.raises(PocketuneError, match=r"trap\.pth is no readable state dict"):
+    with pytest.raises(PocketuneError, match=r"trap\.pth cannot be read as a state dict"):
         read_state(tmp_path / "trap.pth")
     assert not (tmp_path / "sprung").exists()
 
@@ -87,14 +87,14 @@ def test_damaged(trained, tmp_path, name):
     save = save_file if path.suffix == ".safetensors" else torch.save
     save(trained.state_dict(), path)
     path.write_bytes(path.read_bytes()[:-500])
-    with pytest.raises(PocketuneError, match=rf"{name} is no readable"):
+    with pytest.raises(PocketuneError, match=rf"{name} cannot be read"):
         create_network(**OPTIONS, weights=path)
 
 
 @pytest.mark.parametrize("content", [b"", b"hello", b"\x80\x02h\x07."], ids=repr)
 def test_no_pickle(tmp_path, content):
     (tmp_path / "text.pth").write_bytes(content)
-    with pytest.raises(PocketuneError, match=r"text\.pth is no readable state dict"):
+    with pytest.raises(PocketuneError, match=r"text\.pth cannot be read as a state dict"):
         read_state(tmp_path / "text.pth")
 
 
@@ -111,7 +111,7 @@ def test_missing_and_unknown_files(tmp_path):
     with pytest.raises(PocketuneError, match="there is no weights file image-net"):
         create_network("resnet18", weights="image-net")
     (tmp_path / "weights.h5").touch()
-    with pytest.raises(PocketuneError, match=r"weights\.h5 is none of"):
+    with pytest.raises(PocketuneError, match=r"weights\.h5 is not"):
         create_network("resnet18", weights=tmp_path / "weights.h5")
 
 

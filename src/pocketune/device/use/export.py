@@ -1,8 +1,6 @@
 """One ordinary ONNX file of a trained network, for every runtime that reads ONNX."""
 
 import json
-import os
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +11,7 @@ from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.device.use.model import Model, as_model
 from pocketune.device.use.onnx_merge import merge
 from pocketune.errors import PocketuneError
+from pocketune.files import replacing, writing
 from pocketune.kit.names import FEATURES, PREDICT, RUN_FILES
 
 TOLERANCE = 1e-4
@@ -44,18 +43,11 @@ def export(model: Model | StrPath, out: StrPath = "model.onnx") -> Path:
     model, out = as_model(model), Path(out)
     _refuse_to_overwrite(model.kit.path, out)
     content = _merged(model)
-    try:
+    with writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as scratch:
-            file = Path(scratch) / "model.onnx"
-            with file.open("wb") as stream:
-                stream.write(content)
-                stream.flush()
-                os.fsync(stream.fileno())
-            _check(file, model)
-            file.replace(out)
-    except OSError as error:
-        raise PocketuneError(f"{out} cannot be written: {error.strerror or error}") from error
+    with replacing(out) as file:
+        file.write_bytes(content)
+        _check(file, model)
     return out
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pocketune.arrays import StrPath
 from pocketune.data import Skipped
-from pocketune.errors import PocketuneError
+from pocketune.files import writing
 
 
 @dataclass(frozen=True)
@@ -262,8 +262,5 @@ def _reasons(files: Iterable[Skipped]) -> list[dict[str, str]]:
 def _write_csv(
     path: StrPath, header: Sequence[str], rows: Iterable[Sequence[str | int | float]]
 ) -> None:
-    try:
-        with Path(path).open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows([header, *rows])
-    except OSError as error:
-        raise PocketuneError(f"{path} cannot be written: {error.strerror or error}") from error
+    with writing(path), Path(path).open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([header, *rows])

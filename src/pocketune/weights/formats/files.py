@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
+from pocketune.files import reading
 from pocketune.layers.quantized import dequantize
 
 WRAPPERS = ("state_dict", "model", "model_state_dict")  # names that training scripts save under
@@ -26,25 +27,19 @@ def read_state(path: Path) -> dict[str, Tensor]:
             f"there is no weights file {path}; give 'imagenet' or a .safetensors, .pth or .npz file"
         )
     if path.suffix == ".safetensors":
-        return _read_safetensors(path)
+        with reading(path, SafetensorError):
+            return load_file(path)
     if path.suffix in (".pth", ".pt"):
         return _read_pickle(path)
-    raise PocketuneError(f"{path} is none of a .safetensors, .pth or .npz file")
-
-
-def _read_safetensors(path: Path) -> dict[str, Tensor]:
-    try:
-        return load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise PocketuneError(f"{path} is no readable safetensors file: {error}") from error
+    raise PocketuneError(f"{path} is not a .safetensors, .pth or .npz file")
 
 
 def _read_pickle(path: Path) -> dict[str, Tensor]:
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # what is no pickle, or a damaged one, raises nearly anything
+    except Exception as error:  # a damaged pickle raises nearly anything
         raise PocketuneError(
-            f"{path} is no readable state dict of tensors alone; "
+            f"{path} cannot be read as a state dict of tensors; "
             "save it again with torch.save(model.state_dict(), ...)"
         ) from error
     return unwrap(content, str(path))

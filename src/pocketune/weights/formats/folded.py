@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
+from pocketune.files import reading
 from pocketune.networks.anatomy.anatomy import Anatomy, anatomy
 from pocketune.networks.anatomy.blocks import Layer
 from pocketune.networks.config import NetworkConfig
@@ -129,10 +130,8 @@ def _read_facts(path: Path) -> dict[str, Any]:
     beside = _description(path)
     if not beside.is_file():
         return {}
-    try:
+    with reading(beside, ValueError):
         facts: dict[str, Any] = json.loads(beside.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise PocketuneError(f"{beside} is no readable JSON: {error}") from error
     return facts
 
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
+from pocketune.files import reading
 from pocketune.layers import Uint8
 from pocketune.networks.anatomy.anatomy import anatomy
 from pocketune.networks.config import NetworkConfig
@@ -73,12 +74,10 @@ def has_head(path: Path) -> bool:
 def _read(path: Path) -> dict[str, _Layer]:
     if not path.is_file():
         raise PocketuneError(f"there is no weights file {path}")
-    try:
-        with np.load(path) as arrays:
-            names = [name.removesuffix(".weight_q") for name in arrays if ".weight_q" in name]
-            layers = {name: _layer(arrays, name) for name in names}
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise PocketuneError(f"{path} holds no readable weights of 8 bits: {error}") from error
+    damage = (ValueError, KeyError, EOFError, zipfile.BadZipFile)
+    with reading(f"the 8-bit weights {path}", *damage), np.load(path) as arrays:
+        names = [name.removesuffix(".weight_q") for name in arrays if ".weight_q" in name]
+        layers = {name: _layer(arrays, name) for name in names}
     if not layers:
         raise PocketuneError(f"{path} holds no weights of 8 bits: it has no '.weight_q'")
     return layers
