@@ -9,11 +9,11 @@ import onnx
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from pocketune.compiler.builder import BOOL, FLOAT, INT64, UINT8, GraphBuilder
 from pocketune.compiler.lower import Value, lower
 from pocketune.device.engine.session import open_session
+from pocketune.torch_private import make_fx
 
 Function = Callable[..., Sequence[Tensor]]
 _DTYPES = {torch.float32: FLOAT, torch.int64: INT64, torch.uint8: UINT8, torch.bool: BOOL}

@@ -5,12 +5,12 @@ import onnx
 import pytest
 import torch
 from torch import Tensor
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
 from pocketune.compiler.builder import FLOAT, INT64, UINT8, GraphBuilder
 from pocketune.compiler.lower import Value, lower
 from pocketune.objectives.loss import step_loss
+from pocketune.torch_private import make_fx
 
 from .lowering import assert_close, run_model
 

@@ -6,11 +6,11 @@ import copy
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.parameter import is_lazy
 
 from pocketune.errors import PocketuneError
 from pocketune.networks.copies import kept_tensors
+from pocketune.torch_private import FakeTensorMode
 
 
 def fake_copy(network: nn.Module, mode: FakeTensorMode) -> nn.Module:

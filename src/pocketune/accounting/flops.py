@@ -28,9 +28,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
 
 from pocketune.errors import PocketuneError
+from pocketune.torch_private import tree_leaves
 
 
 class Flops(NamedTuple):

@@ -10,14 +10,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
-import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from pocketune.accounting.flops import Flops, operator_flops
 from pocketune.accounting.workspace import workspace_bytes
 from pocketune.errors import PocketuneError
+from pocketune.torch_private import (
+    TorchDispatchMode,
+    backward_sequence_number,
+    next_sequence_number,
+    storage_address,
+    tree_leaves,
+)
 
 LOSS = "loss"
 """What stands in the place of a module's path while the loss is computed."""
@@ -154,7 +158,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _number(self, tensor: Tensor) -> tuple[int, bool]:
         """The storage's number, and whether it is seen for the first time."""
         storage = tensor.untyped_storage()
-        address = storage._cdata
+        address = storage_address(storage)
         if address in self._numbers:
             return self._numbers[address], False
         number = self._numbers[address] = self._count
@@ -168,10 +172,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return number, True
 
     def _module(self) -> str:
-        node = torch._C._current_autograd_node()
-        if node is None or len(self._stack) > 1:
+        sequence = backward_sequence_number()
+        if sequence is None or len(self._stack) > 1:
             return self._stack[-1]
-        sequence = node._sequence_nr()
         if sequence >= 1 << 63:  # accumulating a parameter's gradient: goes with what came before
             last = next((e for e in reversed(self.events) if isinstance(e, Operation)), None)
             return last.module if last else ""
@@ -180,11 +183,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _enter(self, path: str, *_: Any) -> None:
         self._stack.append(path)
-        self._switches.append((torch._C._autograd._get_sequence_nr(), path))
+        self._switches.append((next_sequence_number(), path))
 
     def _leave(self, *_: Any) -> None:
         self._stack.pop()
-        self._switches.append((torch._C._autograd._get_sequence_nr(), self._stack[-1]))
+        self._switches.append((next_sequence_number(), self._stack[-1]))
 
 
 def _tensors(values: Any) -> Sequence[Tensor]:

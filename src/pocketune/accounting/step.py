@@ -8,26 +8,17 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeTensorMode,
-    UnsupportedOperatorException,
-)
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from pocketune.accounting.fake import fake_copy
 from pocketune.accounting.record import LOSS, Event, Operation, Recorder
 from pocketune.accounting.timeline import Role
 from pocketune.errors import PocketuneError
 from pocketune.networks.anatomy.modules import count_of_batches
-
-DATA_DEPENDENT = (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    GuardOnDataDependentSymNode,
+from pocketune.torch_private import (
+    FakeTensorMode,
+    UnsupportedOperatorException,
+    data_dependent_errors,
 )
-"""What PyTorch raises where a forward pass on fake tensors asks for the value of one."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +126,7 @@ def _explained(network: nn.Module, shape: tuple[int, ...]) -> Iterator[None]:
     name = type(network).__name__
     try:
         yield
-    except DATA_DEPENDENT as error:
+    except data_dependent_errors() as error:
         raise PocketuneError(
             f"{name} cannot be accounted for: "
             + (

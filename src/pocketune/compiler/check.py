@@ -13,7 +13,6 @@ from torch import nn
 from torch.nn import functional
 
 from pocketune.arrays import State
-from pocketune.compiler.capture.plain import uncheckpointed
 from pocketune.compiler.capture.trace import running_statistics, trained_parameters
 from pocketune.compiler.settings import CompileSettings
 from pocketune.data import Labels
@@ -25,6 +24,7 @@ from pocketune.kit.manifest import NoiseSpec
 from pocketune.networks import normalize
 from pocketune.networks.copies import copy_network
 from pocketune.objectives.loss import mean_loss
+from pocketune.torch_private import uncheckpointed
 
 TOLERANCE = 1e-4
 """Largest error of a tensor, as a share of its largest magnitude."""

@@ -15,12 +15,12 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.backends import mkldnn
 from torch.nn import functional
 from torch.nn.grad import conv2d_weight
 
 from pocketune.layers.autograd import register_operator
 from pocketune.layers.quantized import LARGEST
+from pocketune.torch_private import matrix_product
 
 # Multiply-adds below which a matrix product is the faster way to a kernel's gradient: a convolution
 # has more to set up. Above, it takes 0.6 of the time.
@@ -40,7 +40,7 @@ def input_gradient(g: Tensor, kernel: Tensor, dilation: Sequence[int], groups: i
         return g * kernel.view(1, -1, 1, 1)
     if one_tap and groups == 1:
         batch, _, height, width = g.shape
-        rows = _product(_rows(g), kernel.flatten(1))
+        rows = matrix_product(_rows(g), kernel.flatten(1))
         gradient = rows.view(batch, height, width, kernel.shape[1]).permute(0, 3, 1, 2)
         return gradient.contiguous(memory_format=_memory_format(g))
     dilation = [max(d, 1) for d in dilation]
@@ -59,15 +59,6 @@ def kernel_gradient(g: Tensor, x: Tensor, groups: int) -> Tensor:
     shape = (outputs, inputs // groups, 1, 1)
     gradient: Tensor = conv2d_weight(x, shape, g, groups=groups)  # type: ignore[no-untyped-call]
     return gradient
-
-
-def _product(a: Tensor, b: Tensor) -> Tensor:
-    # oneDNN's product takes half to nine tenths of the time of MKL's, which `@` is.
-    onednn = mkldnn.is_available()  # type: ignore[no-untyped-call]
-    if onednn and a.device.type == "cpu" and a.dtype == b.dtype == torch.float32:
-        product: Tensor = torch.ops.mkldnn._linear_pointwise(a, b.t(), None, "none", [], "")
-        return product
-    return a @ b
 
 
 def _is_depthwise(kernel: Tensor, groups: int) -> bool:

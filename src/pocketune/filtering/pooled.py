@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import register_pytree_node
 
 from pocketune.errors import PocketuneError
 from pocketune.filtering.patches import Patches, patch_sum
@@ -26,6 +25,7 @@ from pocketune.layers.activation import (
     SignedReLU6,
 )
 from pocketune.layers.autograd import register_operator
+from pocketune.torch_private import register_pytree_node
 
 _LARGEST_BYTE = 255
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from pocketune.errors import PocketuneError
+from pocketune.torch_private import gradient_transforms, in_transform
 
 F = TypeVar("F", bound=Callable[..., Tensor])
 
@@ -62,11 +63,6 @@ def is_recorded(*inputs: Tensor | None) -> bool:
     return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)
 
 
-def in_transform() -> bool:
-    """Whether `torch.func.grad`, `vmap` or another transform is at work."""
-    return bool(torch._C._are_functorch_transforms_active())
-
-
 Backward = Callable[..., tuple[Tensor | None, ...]]
 
 
@@ -113,10 +109,7 @@ class _Refused(torch.autograd.Function):
 
 def _is_nested() -> bool:
     """Whether a `torch.func.grad`, which always asks for a graph, is inside another."""
-    if not in_transform():
-        return False
-    kinds = [level.key() for level in torch._C._functorch.get_interpreter_stack() or ()]
-    return kinds.count(torch._C._functorch.TransformType.Grad) > 1
+    return in_transform() and gradient_transforms() > 1
 
 
 def _refuse() -> NoReturn:

@@ -16,7 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pocketune.layers.autograd import in_transform, register_operator
+from pocketune.layers.autograd import register_operator
+from pocketune.torch_private import in_transform
 
 _NUMPY_TYPES = (torch.float16, torch.float32, torch.float64)
 _PLACES = 1 << np.arange(8, dtype=np.uint8)  # of element i of eight: the lowest bit first

@@ -16,6 +16,11 @@ from torch.nn import functional
 from pocketune.layers.conv import same_shape
 from pocketune.layers.norm import FrozenBatchNorm2d
 from pocketune.layers.quantized import HIGHEST, QuantizedConv2d, Uint8
+from pocketune.torch_private import (
+    has_integer_convolution,
+    integer_convolution,
+    pack_integer_kernel,
+)
 
 ACTIVATIONS: dict[str, tuple[str, list[float]]] = {  # oneDNN's names and arguments
     "none": ("none", []),
@@ -101,10 +106,10 @@ class IntegerConv2d(QuantizedConv2d):
     def _integers(self, whole: Tensor) -> Tensor:
         numbers = ([*self.stride], [*self.padding], [*self.dilation], self.groups)
         if self._packed is None:
-            self._packed = torch.ops.onednn.qconv_prepack(
+            self._packed = pack_integer_kernel(
                 self.weight_int8, self.weight_scale, *self.input_format, *numbers
             )
-        y: Tensor = torch.ops.onednn.qconv2d_pointwise(
+        return integer_convolution(
             whole,
             *self.input_format,
             self._packed,
@@ -117,7 +122,6 @@ class IntegerConv2d(QuantizedConv2d):
             *ACTIVATIONS[self.activation],
             "",
         )
-        return y
 
     def get_extra_state(self) -> Tensor:
         """Scale and zero of the input's and of the output's format; nan where that is float32."""
@@ -140,7 +144,7 @@ class IntegerConv2d(QuantizedConv2d):
 @cache
 def computes_integers() -> bool:
     """Whether PyTorch has the operator here, and large sums of products come out whole."""
-    if not hasattr(torch.ops.onednn, "qconv2d_pointwise"):
+    if not has_integer_convolution():
         return False
     conv = nn.Conv2d(64, 8, 1, bias=False).requires_grad_(False)
     conv.weight.fill_(1.0)

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.parameter import is_lazy
-from torch.utils._pytree import tree_leaves
 
 from pocketune.errors import PocketuneError
 from pocketune.filtering import PooledActivation
 from pocketune.layers.quantized import count_int8_weights
 from pocketune.networks import Anatomy, anatomy
 from pocketune.networks.architectures.parts import SqueezeExcite
+from pocketune.torch_private import tree_leaves
 
 Shape = tuple[int, ...]
 

@@ -1,44 +1,15 @@
 """Functions that are traced as others of the same result, which become fewer or plainer nodes."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils import checkpoint
+
+from pocketune.torch_private import FUNCTIONAL_PAD
 
 functional = nn.functional
-
-
-@contextmanager
-def uncheckpointed() -> Iterator[None]:
-    """Let `torch.utils.checkpoint` keep what it would compute again on the way back.
-
-    It would do so from the network's own values, not from those that are traced, and norms would
-    update their statistics twice.
-    """
-    put = {
-        "CheckpointFunction": _Applied,
-        "_checkpoint_without_reentrant_generator": _pass_over,
-    }
-    own = {name: getattr(checkpoint, name) for name in put}
-    vars(checkpoint).update(put)
-    try:
-        yield
-    finally:
-        vars(checkpoint).update(own)
-
-
-class _Applied:
-    @staticmethod
-    def apply(function: Callable[..., Any], _: bool, *args: Any) -> Any:
-        return function(*args)
-
-
-def _pass_over(*_: Any, **__: Any) -> Iterator[None]:
-    yield
 
 
 class PlainOperators(TorchFunctionMode):
@@ -88,5 +59,5 @@ _PLAIN: dict[Any, Callable[..., Any]] = {
     functional.adaptive_avg_pool2d: _global_average,
     functional.instance_norm: _instance_norm,
     functional.pad: _pad,
-    torch._C._nn.pad: _pad,
+    FUNCTIONAL_PAD: _pad,
 }

@@ -12,16 +12,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, fx, nn
 from torch.func import functional_call
-from torch.fx.experimental.proxy_tensor import make_fx
 
-from pocketune.accounting.step import DATA_DEPENDENT
-from pocketune.compiler.capture.plain import PlainOperators, uncheckpointed
+from pocketune.compiler.capture.plain import PlainOperators
 from pocketune.compiler.settings import CompileSettings
 from pocketune.errors import PocketuneError
 from pocketune.layers import FrozenBatchNorm2d
 from pocketune.networks import normalize
 from pocketune.networks.anatomy.modules import BatchNorm, count_of_batches
 from pocketune.objectives.loss import step_loss
+from pocketune.torch_private import data_dependent_errors, make_fx, uncheckpointed
 
 
 @dataclass(frozen=True)
@@ -137,7 +136,7 @@ def _trace(
             module = make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)(
                 tensors, *inputs.values()
             )
-        except DATA_DEPENDENT as error:
+        except data_dependent_errors() as error:
             raise PocketuneError(
                 f"{type(network).__name__} cannot be compiled: "
                 + (

@@ -6,12 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
-from torch.utils._pytree import tree_leaves
 
 from pocketune.errors import PocketuneError
 from pocketune.networks.anatomy.anatomy import anatomy
 from pocketune.networks.anatomy.modules import is_convolution
 from pocketune.networks.copies import copy_network, gradients_on
+from pocketune.torch_private import tree_leaves
 
 SIZES = (64, 224, 32, 28, 96, 128, 160, 192, 256, 299, 384)
 """Sides of the images that are tried, in pixels; a network may take one alone."""

@@ -1,0 +1,147 @@
+"""PyTorch's private doors: what is used of it that is not public, in one place.
+
+Made for PyTorch 2.13 (`MADE_FOR`). Any release may move what is behind them; then this file alone
+changes. All other modules use public names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+    UnsupportedOperatorException,
+)
+from torch.backends import mkldnn
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils import checkpoint
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import register_pytree_node, tree_leaves
+
+__all__ = [
+    "FakeTensorMode",
+    "TorchDispatchMode",
+    "UnsupportedOperatorException",
+    "make_fx",
+    "register_pytree_node",
+    "tree_leaves",
+]
+
+MADE_FOR = "2.13"
+"""The release of PyTorch that this was written against."""
+
+FUNCTIONAL_PAD: Any = torch._C._nn.pad
+"""What `torch.nn.functional.pad` is for a `TorchFunctionMode`."""
+
+
+# ---- fake tensors
+
+
+def data_dependent_errors() -> tuple[type[Exception], ...]:
+    """What PyTorch raises where a forward pass on fake tensors asks for the value of one.
+
+    Imported when it is asked for: it brings sympy, a third of a second.
+    """
+    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+    return DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode
+
+
+# ---- autograd and function transforms
+
+
+def in_transform() -> bool:
+    """Whether `torch.func.grad`, `vmap` or another transform is at work."""
+    return bool(torch._C._are_functorch_transforms_active())
+
+
+def gradient_transforms() -> int:
+    """How many `torch.func.grad` are nested."""
+    kinds = [level.key() for level in torch._C._functorch.get_interpreter_stack() or ()]
+    return kinds.count(torch._C._functorch.TransformType.Grad)
+
+
+def next_sequence_number() -> int:
+    """Number that autograd gives to the next operator that it records."""
+    return int(torch._C._autograd._get_sequence_nr())
+
+
+def backward_sequence_number() -> int | None:
+    """Number of the operator whose backward pass is running; None outside of a backward pass.
+
+    Accumulating a parameter's gradient has numbers of 2^63 and more.
+    """
+    node = torch._C._current_autograd_node()
+    return None if node is None else int(node._sequence_nr())
+
+
+def storage_address(storage: torch.UntypedStorage) -> int:
+    """A number that no other living storage has; fake storages have one too."""
+    return int(storage._cdata)
+
+
+# ---- oneDNN
+
+
+def matrix_product(a: Tensor, b: Tensor) -> Tensor:
+    """`a @ b`, by oneDNN where it can: half to nine tenths of the time of MKL's."""
+    onednn = mkldnn.is_available()  # type: ignore[no-untyped-call]
+    if onednn and a.device.type == "cpu" and a.dtype == b.dtype == torch.float32:
+        product: Tensor = torch.ops.mkldnn._linear_pointwise(a, b.t(), None, "none", [], "")
+        return product
+    return a @ b
+
+
+def has_integer_convolution() -> bool:
+    """Whether this build has a convolution of uint8 maps with int8 kernels."""
+    return hasattr(torch.ops.onednn, "qconv2d_pointwise")
+
+
+def pack_integer_kernel(kernel: Tensor, scale: Tensor, *numbers: Any) -> Tensor:
+    """The kernel as `integer_convolution` takes it; it cannot be copied."""
+    packed: Tensor = torch.ops.onednn.qconv_prepack(kernel, scale, *numbers)
+    return packed
+
+
+def integer_convolution(*arguments: Any) -> Tensor:
+    """Convolution of uint8 maps with a packed kernel, an activation and a rounding behind it."""
+    y: Tensor = torch.ops.onednn.qconv2d_pointwise(*arguments)
+    return y
+
+
+# ---- gradient checkpointing
+
+
+@contextmanager
+def uncheckpointed() -> Iterator[None]:
+    """Let `torch.utils.checkpoint` keep what it would recompute in the backward pass.
+
+    It would recompute from the network's own values and not from those that are traced, and norms
+    would update their running statistics twice.
+    """
+    replaced = {
+        "CheckpointFunction": _Applied,
+        "_checkpoint_without_reentrant_generator": _pass_over,
+    }
+    own = {name: getattr(checkpoint, name) for name in replaced}
+    vars(checkpoint).update(replaced)
+    try:
+        yield
+    finally:
+        vars(checkpoint).update(own)
+
+
+class _Applied:
+    @staticmethod
+    def apply(function: Callable[..., Any], _: bool, *args: Any) -> Any:
+        return function(*args)
+
+
+def _pass_over(*_: Any, **__: Any) -> Iterator[None]:
+    yield
