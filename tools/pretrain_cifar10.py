@@ -37,6 +37,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, multiprocessing, nn
 from torch.nn import functional as F
 
+from pocketune.networks import about
 from pocketune.weights import create_network
 
 CLASSES = (
@@ -63,8 +64,8 @@ def load(path: Path) -> tuple[Tensor, Tensor]:
 
 def enlarge(images: Tensor, size: int, network: nn.Module) -> Tensor:
     """Float images (N, 3, 32, 32) of 0 to 255 -> the network's input (N, 3, size, size)."""
-    mean = torch.tensor(network.normalization.mean).view(1, 3, 1, 1)
-    std = torch.tensor(network.normalization.std).view(1, 3, 1, 1)
+    mean = torch.tensor(about(network).normalization.mean).view(1, 3, 1, 1)
+    std = torch.tensor(about(network).normalization.std).view(1, 3, 1, 1)
     images = (images / 255 - mean) / std
     if images.shape[-1] != size:
         images = F.interpolate(images, (size, size), mode="bilinear", align_corners=False)
@@ -164,7 +165,7 @@ def accuracy(network: nn.Module, images: Tensor, labels: Tensor, size: int) -> f
 def save(network: nn.Module, path: Path, facts: dict[str, object]) -> None:
     """The state dict as safetensors, with what the file is in its header."""
     state = {name: value.contiguous() for name, value in network.state_dict().items()}
-    config = json.dumps(network.config.to_dict())
+    config = json.dumps(about(network).config.to_dict())
     metadata = {"config": config, "classes": json.dumps(CLASSES), "facts": json.dumps(facts)}
     temporary = path.with_suffix(".tmp")
     save_file(state, temporary, metadata)

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pocketune.methods import list_methods as list_methods
     from pocketune.methods import measure_filters as measure_filters
     from pocketune.methods import trainable as trainable
+    from pocketune.networks import about as about
     from pocketune.networks import anatomy as anatomy
     from pocketune.networks import list_networks as list_networks
     from pocketune.papers import published_flops as published_flops
@@ -103,6 +104,7 @@ _HOMES = {
         "trainable",
     ],
     "networks": [
+        "about",
         "anatomy",
         "list_networks",
     ],

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from pocketune.kit import Kit
+from pocketune.networks import about
 from pocketune.weights import create_network, load_network, save_network
 
 MCUNET = ["mcunet_5fps", "--size", 64]
@@ -15,7 +16,7 @@ def test_prune_then_make_kits(run, photos):
     assert result.exit_code == 0, result.output
     assert "features.2 " in result.stdout
     assert "peak for one image" in result.stdout
-    hidden = load_network("small.safetensors").config.hidden
+    hidden = about(load_network("small.safetensors")).config.hidden
     assert set(hidden) == {"features.1", "features.2"}
     for method in ("repnet", "last"):
         made = run(
@@ -30,7 +31,7 @@ def test_prune_then_make_kits(run, photos):
 def test_by_weights_without_photos(run):
     result = run("prune", *MCUNET, "--importance", "weight", "--out", "small.safetensors")
     assert result.exit_code == 0, result.output
-    assert load_network("small.safetensors").config.hidden
+    assert about(load_network("small.safetensors")).config.hidden
 
 
 def test_options_of_the_method_count(run):

@@ -28,7 +28,6 @@ from pocketune.eager.run import TorchEngines
 from pocketune.errors import PocketuneError
 from pocketune.kit import Kit
 from pocketune.methods import BiasAndLast, LastLayer, adapt
-from pocketune.networks import Normalization
 from pocketune.tasks.losses import BINARY_CROSS_ENTROPY, LOSSES
 
 from ..device.failing import failing, interrupt
@@ -168,7 +167,6 @@ def test_a_kit_for_other_attributes_begins_with_a_new_output_layer(place, tmp_pa
 
 def test_accumulated_parts_give_the_gradient_of_the_whole() -> None:
     network, rng = adapt(tiny(channels=8), BiasAndLast()), np.random.default_rng(0)
-    network.normalization = Normalization()
     images = rng.integers(0, 256, (4, SIZE, SIZE, 3), np.uint8)
     labels = rng.integers(0, 2, (4, 3), np.uint8)
     whole = TorchEngine(network, batch=4, size=SIZE).gradients(images, labels, rng)

@@ -22,7 +22,6 @@ from pocketune.device.engine.base import Gradients
 from pocketune.eager.engine import TorchEngine
 from pocketune.errors import PocketuneError
 from pocketune.methods import BiasAndLast, FullFineTune, LastLayer, TopBlocks, adapt
-from pocketune.networks import Normalization
 
 from .networks import BATCH, CLASSES, SIZE, tiny
 
@@ -32,9 +31,7 @@ COMPILED = CompileSettings(**SETTINGS, classes=tuple(map(str, range(CLASSES))))
 
 @pytest.fixture
 def network() -> nn.Module:
-    network = adapt(tiny(dropout=0.3), FullFineTune())
-    network.normalization = Normalization.IMAGENET  # type: ignore[assignment]
-    return network
+    return adapt(tiny(dropout=0.3), FullFineTune())
 
 
 class Wrong(TorchEngine):

@@ -9,7 +9,6 @@ from pocketune.compiler.cost import graph_flops
 from pocketune.compiler.graphs import build_graphs
 from pocketune.compiler.settings import CompileSettings
 from pocketune.methods import FullFineTune, adapt
-from pocketune.networks import Normalization
 
 from .networks import CLASSES, SIZE, tiny
 
@@ -48,7 +47,6 @@ def test_one_node(op: str, inputs, output, attributes, expected: int) -> None:
 
 def test_a_step_is_about_three_predictions() -> None:
     network = adapt(tiny(channels=32), FullFineTune())
-    network.normalization = Normalization.IMAGENET  # type: ignore[assignment]
     graphs = build_graphs(network, CompileSettings(2, SIZE), "classifier")
     sizes = {"N": 2, "classes": CLASSES}
     ratio = graph_flops(graphs.step, sizes) / graph_flops(graphs.predict, sizes)

@@ -15,7 +15,7 @@ from pocketune.eager.engine import TorchEngine
 from pocketune.errors import PocketuneError
 from pocketune.kit.manifest import NoiseSpec
 from pocketune.methods import BiasAndLast, FullFineTune, Method, TopBlocks, adapt
-from pocketune.networks import normalize
+from pocketune.networks import about, normalize
 from pocketune.weights import create_network
 
 BATCH, SIZE, CLASSES = 4, 32, 5
@@ -52,7 +52,8 @@ def step(engine: Engine, seed: int = 0, lr: float = 0.05) -> float:
 
 
 def pixels_of(network: nn.Module, pixels: np.ndarray) -> torch.Tensor:
-    mean, std = torch.tensor(network.normalization.mean), torch.tensor(network.normalization.std)
+    normalization = about(network).normalization
+    mean, std = torch.tensor(normalization.mean), torch.tensor(normalization.std)
     return ((torch.from_numpy(pixels) / 255 - mean) / std).permute(0, 3, 1, 2)
 
 

@@ -21,6 +21,7 @@ from pocketune.methods import (
     adapt,
     trainable,
 )
+from pocketune.networks import about
 from pocketune.surgery import batch_norms
 from pocketune.weights import create_network
 
@@ -83,9 +84,9 @@ def test_adapt_leaves_the_original_as_it_is(network: nn.Module) -> None:
 def test_adapted_network_knows_where_it_comes_from(network: nn.Module) -> None:
     method = TopBlocks(blocks=2)
     adapted = method.adapt(network)
-    assert adapted.method is method
-    assert adapted.config == network.config
-    assert adapted.normalization == network.normalization
+    assert about(adapted).method is method
+    assert about(adapted).config == about(network).config
+    assert about(adapted).normalization == about(network).normalization
     assert not hasattr(network, "method")
 
 
@@ -195,8 +196,8 @@ def test_two_branches_on_one_block_are_a_conflict(network: nn.Module) -> None:
 
 def test_a_sum_stores_frozen_weights_in_the_fewest_bits_asked_for(network: nn.Module) -> None:
     method = AddBranch("features.1", bits=8) + AddBranch("features.2")
-    assert method.frozen_bits == adapt(network, method).frozen_bits == 8
-    assert adapt(network, method, frozen_bits=32).frozen_bits == 32
+    assert method.frozen_bits == about(adapt(network, method)).frozen_bits == 8
+    assert about(adapt(network, method, frozen_bits=32)).frozen_bits == 32
 
 
 def test_frozen_bits_that_there_are_not(network: nn.Module) -> None:

@@ -13,7 +13,7 @@ from pocketune.cli import app
 from pocketune.data import load_splits
 from pocketune.errors import PocketuneError
 from pocketune.methods import LastLayer, RepNet, TinyTL, adapt
-from pocketune.networks import NetworkConfig
+from pocketune.networks import NetworkConfig, about
 from pocketune.pruning.retraining import Recipe, retrain
 from pocketune.surgery import prune
 from pocketune.weights import create_network, load_network, save_network
@@ -52,7 +52,7 @@ def test_learns_and_writes_the_network(photos, tmp_path):
     losses = retrain(pruned, photos, out, recipe=recipe, accelerator="cpu")
     assert losses[-1] < losses[0]
     again = load_network(out)
-    assert again.config == pruned.config
+    assert about(again).config == about(pruned).config
     assert all(map(torch.equal, again.state_dict().values(), pruned.state_dict().values()))
     assert not list(tmp_path.glob("*.progress.*"))
 
@@ -204,8 +204,9 @@ def test_lite_residual_modules_are_pretrained_with_the_network(photos, tmp_path)
     recipe = Recipe(epochs=1, lr=0.01, batch=4, size=32)
     retrain(complete, photos, out, recipe=recipe, accelerator="cpu")
     again = create_network("mobilenet_v2", width=0.1, classes=2, weights=out)
-    assert again.config == complete.config
-    assert again.config.hidden == plain.config.hidden  # a pruned network may have them, too
+    assert about(again).config == about(complete).config
+    # a pruned network may have them, too
+    assert about(again).config.hidden == about(plain).config.hidden
     adapted = adapt(again, TinyTL())
     trained = {name: p for name, p in adapted.named_parameters() if ".branch." in name}
     assert len(trained) == 6 * 16
@@ -213,8 +214,8 @@ def test_lite_residual_modules_are_pretrained_with_the_network(photos, tmp_path)
         assert torch.equal(parameter, complete.get_parameter(name))
     scales = [p for name, p in trained.items() if name.endswith("norm2.weight")]
     assert all(scale.abs().max() > 0 for scale in scales)  # they began at 0
-    manifest = json.loads(json.dumps(adapted.config.to_dict()))  # where a kit keeps it
-    assert NetworkConfig.from_dict(manifest) == again.config
+    manifest = json.loads(json.dumps(about(adapted).config.to_dict()))  # where a kit keeps it
+    assert NetworkConfig.from_dict(manifest) == about(again).config
 
 
 def test_other_methods_keep_the_modules_of_a_network(tmp_path):
@@ -240,7 +241,7 @@ def test_the_command(photos, tmp_path):
     arguments += ["--photos", str(photos.root), "--out", str(out), "--epochs", "1", "--batch", "4"]
     done = CliRunner().invoke(app, [*arguments, "--accelerator", "cpu"])
     assert done.exit_code == 0, done.output
-    assert load_network(out).config.branches["features.2"]["stride"] == 2
+    assert about(load_network(out)).config.branches["features.2"]["stride"] == 2
     done = CliRunner().invoke(app, ["retrain", str(out), "--weights", "imagenet", *arguments[5:]])
     assert "--weights cannot be used here" in done.stderr
 
@@ -290,7 +291,7 @@ def test_pruning_keeps_the_classes_of_the_weights(tmp_path):
     arguments += ["--importance", "weight", "--target", "110KB", "--size", "64", "--out", str(out)]
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.output
-    assert load_network(out).config.classes == 5
+    assert about(load_network(out)).config.classes == 5
     done = CliRunner().invoke(
         app, ["profile", "mobilenet_v2", "--width", "0.1", "--weights", str(out), "--size", "64"]
     )

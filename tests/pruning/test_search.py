@@ -9,6 +9,7 @@ from torch import nn
 from pocketune.errors import PocketuneError
 from pocketune.layers.group_norm import group_size
 from pocketune.methods import LastLayer, RepNet, TinyTL, adapt
+from pocketune.networks import about
 from pocketune.papers import published_memory
 from pocketune.pruning import MemoryProfile, plan_pruning, profile_memory, prune_for_memory
 from pocketune.pruning.model import PeakModel
@@ -116,9 +117,11 @@ def test_ratios_give_the_channels_of_the_plan() -> None:
     network = create_network("mcunet_5fps", classes=3)
     plan = plan_pruning(network)
     pruned = prune(network, plan.ratios, importance="weight")
-    assert pruned.config.hidden == {block: left for block, (_, left) in plan.channels.items()}
+    assert about(pruned).config.hidden == {
+        block: left for block, (_, left) in plan.channels.items()
+    }
     again = prune_for_memory(network, importance="weight")
-    assert again.config == pruned.config
+    assert about(again).config == about(pruned).config
     assert profile_memory(adapt(pruned, RepNet())) == plan.after
 
 
@@ -132,8 +135,8 @@ def test_a_network_with_lite_residual_modules_keeps_them() -> None:
     """By `TinyTL`, for `RepNet` has a side network of its own."""
     complete = TinyTL().insert_modules(meta("mobilenet_v2", classes=10))
     pruned = prune_for_memory(complete, 2_500_000, importance="weight")
-    assert pruned.config.branches == complete.config.branches
-    assert pruned.config.hidden["features.2"] < 96
+    assert about(pruned).config.branches == about(complete).config.branches
+    assert about(pruned).config.hidden["features.2"] < 96
     memory = profile_memory(adapt(pruned, TinyTL()))
     assert memory.peak.peak_bytes <= 2_500_000
 
@@ -152,7 +155,7 @@ def test_counts_are_such_that_group_norms_can_divide(target: int) -> None:
 def test_a_roomy_target_leaves_the_network_as_it_is() -> None:
     network = create_network("mcunet_5fps", classes=3)
     pruned = prune_for_memory(network, "1GB")
-    assert pruned.config == network.config
+    assert about(pruned).config == about(network).config
     assert all(map(torch.equal, pruned.state_dict().values(), network.state_dict().values()))
 
 

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from pocketune.filtering import FilteredConv2d
 from pocketune.layers import FrozenBatchNorm2d
 from pocketune.methods import GradientFilter, Method, MobileTL, SignedBackward, TopBlocks, adapt
-from pocketune.networks import list_networks
+from pocketune.networks import about, list_networks
 from pocketune.surgery import chain_filters, freeze_batch_norms
 from pocketune.weights import create_network
 
@@ -41,14 +41,14 @@ def check(adapted: nn.Module) -> None:
 @pytest.mark.parametrize("name", [n for n in list_networks() if n not in ("resnet34",)])
 def test_every_network(name: str) -> None:
     adapted = adapt(network(name), GradientFilter(layers=9))
-    assert adapted.filter_chains
+    assert about(adapted).filter_chains
     check(adapted)
 
 
 def test_runs_through_linear_bottlenecks_and_their_shortcuts() -> None:
     """From the middle of a residual block, whose input is frozen, to the head."""
     adapted = adapt(network("mobilenet_v2"), GradientFilter(layers=9))
-    assert adapted.filter_chains == (
+    assert about(adapted).filter_chains == (
         (
             "features.15.conv.1.0",
             "features.15.conv.2",
@@ -69,7 +69,7 @@ def test_a_map_that_is_added_where_gradients_are_whole_ends_a_chain() -> None:
     adapted = adapt(
         network("mobilenet_v2"), GradientFilter(layers=(*block, "features.16.conv.0.0"))
     )
-    assert adapted.filter_chains == (block,)
+    assert about(adapted).filter_chains == (block,)
     check(adapted)
 
 
@@ -79,7 +79,7 @@ def test_a_shortcut_that_is_trained_before_ends_a_chain() -> None:
     following = "features.17.conv.0.0"
     original = network("mobilenet_v2")
     adapted = adapt(original, GradientFilter(layers=(*block, following)))
-    assert adapted.filter_chains == ((*block, following),)
+    assert about(adapted).filter_chains == ((*block, following),)
     apart = adapt(original, TopBlocks(blocks=4) + GradientFilter(layers=(*block, following)))
     freeze_batch_norms(apart, keep=())
     for norm in apart.modules():
@@ -91,7 +91,7 @@ def test_a_shortcut_that_is_trained_before_ends_a_chain() -> None:
 
 def test_resnets_are_chained_inside_their_blocks() -> None:
     adapted = adapt(network("resnet18"), GradientFilter(layers=4))
-    assert adapted.filter_chains == (
+    assert about(adapted).filter_chains == (
         ("layer4.0.conv1", "layer4.0.conv2"),
         ("layer4.1.conv1", "layer4.1.conv2"),
     )
@@ -99,7 +99,7 @@ def test_resnets_are_chained_inside_their_blocks() -> None:
 
 def test_squeeze_excite_ends_a_chain() -> None:
     adapted = adapt(network("mobilenet_v3_small"), GradientFilter(layers=4))
-    assert adapted.filter_chains == (("features.11.block.3.0", "features.12.0"),)
+    assert about(adapted).filter_chains == (("features.11.block.3.0", "features.12.0"),)
 
 
 @pytest.mark.parametrize(
@@ -115,14 +115,14 @@ def test_squeeze_excite_ends_a_chain() -> None:
 )
 def test_sums_of_methods(method: Method, chains: int) -> None:
     adapted = adapt(network("mobilenet_v2"), method)
-    assert len(adapted.filter_chains) == chains
+    assert len(about(adapted).filter_chains) == chains
     check(adapted)
 
 
 def test_one_pooling_between_two_filters_is_no_link() -> None:
     last, before = ("layer4.1.conv2",), ("layer4.1.conv1",)
     method = GradientFilter(2, layers=last) + GradientFilter(4, layers=before)
-    assert adapt(network("resnet18"), method).filter_chains == ()
+    assert about(adapt(network("resnet18"), method)).filter_chains == ()
 
 
 class Detour(nn.Module):
@@ -141,7 +141,7 @@ def test_a_network_that_does_more_than_its_anatomy_tells_stays_as_it_is() -> Non
     original = network("resnet18")
     original.layer4[1].bn1 = Detour(original.layer4[1].bn1)
     adapted = adapt(original, GradientFilter(layers=4))
-    assert adapted.filter_chains == ()
+    assert about(adapted).filter_chains == ()
     check(adapted)
 
 
@@ -174,7 +174,8 @@ def test_chains_are_found_where_gradients_are_off(
     original = network("mobilenet_v2")
     with off():
         adapted = adapt(original, GradientFilter(layers=4))
-    assert adapted.filter_chains == adapt(original, GradientFilter(layers=4)).filter_chains != ()
+    plain = adapt(original, GradientFilter(layers=4))
+    assert about(adapted).filter_chains == about(plain).filter_chains != ()
     check(adapted)
 
 
@@ -183,7 +184,7 @@ def test_chains_can_be_turned_off(other: Method | None) -> None:
     original = network("mobilenet_v2")
     whole = GradientFilter(layers=4, chain=False)
     adapted = adapt(original, whole if other is None else other + whole)
-    assert adapted.filter_chains == ()
+    assert about(adapted).filter_chains == ()
     seen = []
     for module in adapted.modules():
         module.register_forward_hook(lambda _, inputs, output: seen.extend([*inputs, output]))

@@ -10,7 +10,7 @@ from torch import nn
 
 from pocketune.errors import PocketuneError
 from pocketune.methods import LastLayer, adapt
-from pocketune.networks import NetworkConfig, anatomy, list_networks
+from pocketune.networks import NetworkConfig, about, anatomy, list_networks
 from pocketune.surgery import prune
 from pocketune.surgery.channels import hidden_channels
 from pocketune.surgery.prune import rank_channels
@@ -76,7 +76,7 @@ def test_same_function_as_with_the_channels_silenced(name: str) -> None:
 def test_config_builds_the_same_shapes_again(name: str) -> None:
     network = small(name)
     pruned = prune(network, dict.fromkeys(prunable(network), 0.4), importance="weight")
-    described = json.loads(json.dumps(pruned.config.to_dict()))
+    described = json.loads(json.dumps(about(pruned).config.to_dict()))
     again = create_network(**NetworkConfig.from_dict(described).to_dict())
     again.load_state_dict(pruned.state_dict())
     images = torch.randn(1, 3, 64, 64)
@@ -88,7 +88,7 @@ def test_channels_of_the_paper() -> None:
     """MobileNetV2 with ratios 0.3 / 0.78 / 0.46 / 0.46 keeps 22 / 21 / 78 / 78 hidden channels."""
     network = create_network("mobilenet_v2", classes=10)
     pruned = prune(network, GOLDEN, importance="weight")
-    assert list(pruned.config.hidden.values()) == [22, 21, 78, 78]
+    assert list(about(pruned).config.hidden.values()) == [22, 21, 78, 78]
     assert pruned.features[0][0].out_channels == 22
     assert pruned.features[1].conv[0][0].groups == 22
     outputs = [pruned.features[i].conv[-2].out_channels for i in (1, 2, 3, 4)]
@@ -145,7 +145,7 @@ def test_foreign_network_loses_channels_too() -> None:
 
 def test_nothing_to_remove_needs_no_images() -> None:
     network = create_network("mcunet_5fps", classes=2)
-    assert prune(network, {"features.2": 0.0}).config == network.config
+    assert about(prune(network, {"features.2": 0.0})).config == about(network).config
 
 
 class Grouped(nn.Module):

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from pocketune.errors import PocketuneError
-from pocketune.networks import NetworkConfig, Normalization, list_networks, register_network
+from pocketune.networks import NetworkConfig, Normalization, about, list_networks, register_network
 from pocketune.weights import create_network
 
 NAMES = list_networks()
@@ -51,9 +51,9 @@ def test_logits_and_gradients(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_config_builds_the_same_again(name):
     network = create_network(name, classes=7)
-    described = json.loads(json.dumps(network.config.to_dict()))
+    described = json.loads(json.dumps(about(network).config.to_dict()))
     config = NetworkConfig.from_dict(described)
-    assert config == network.config == NetworkConfig(name, classes=7)
+    assert config == about(network).config == NetworkConfig(name, classes=7)
     again = create_network(**config.to_dict())
     again.load_state_dict(network.state_dict())
     images = torch.randn(1, 3, 32, 32)
@@ -63,8 +63,8 @@ def test_config_builds_the_same_again(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_attributes_survive_a_copy(name):
     network = copy.deepcopy(create_network(name, classes=3, normalization=Normalization.HALF))
-    assert network.config.name == name
-    assert network.normalization == Normalization.HALF
+    assert about(network).config.name == name
+    assert about(network).normalization == Normalization.HALF
 
 
 @pytest.mark.parametrize("name", NAMES)

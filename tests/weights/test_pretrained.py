@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from pocketune.networks import Normalization
+from pocketune.networks import Normalization, about
 from pocketune.weights import create_network, restore_batch_norm
 
 BATCH = 8  # larger ones leave the caches
@@ -50,7 +50,7 @@ def public(request):
 def load(public, shared_data):
     path = shared_data / "weights" / f"{public.file}.float32.safetensors"
     network = create_network(**public.options, weights=path).eval()
-    assert network.normalization == Normalization.HALF
+    assert about(network).normalization == Normalization.HALF
     return network.to(memory_format=torch.channels_last)
 
 

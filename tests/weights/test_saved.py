@@ -19,7 +19,7 @@ from pocketune.methods import (
     RepNet,
     adapt,
 )
-from pocketune.networks import NetworkConfig, Normalization
+from pocketune.networks import NetworkConfig, Normalization, about
 from pocketune.weights import create_network, load_network, save_network
 from pocketune.weights.build import build
 from pocketune.weights.saved import HEADER, read_description
@@ -38,12 +38,12 @@ def test_file_builds_the_pruned_network_again(network, tmp_path):
     path = tmp_path / "pruned.safetensors"
     save_network(network, path)
     again = create_network("mobilenet_v2", width=0.35, classes=4, weights=path).eval()
-    assert again.config == network.config
-    assert again.normalization == Normalization.HALF
+    assert about(again).config == about(network).config
+    assert about(again).normalization == Normalization.HALF
     images = torch.randn(2, 3, 32, 32)
     assert torch.equal(again(images), network(images))
     other = create_network("mobilenet_v2", width=0.35, classes=9, weights=path)
-    assert other.config.hidden == HIDDEN
+    assert about(other).config.hidden == HIDDEN
     assert other.classifier[1].out_features == 9
 
 
@@ -67,7 +67,7 @@ def test_file_tells_of_the_head(tmp_path):
     file = tmp_path / "less.safetensors"
     options = {"name": "mobilenet_v2", "width": 0.1, "classes": 3}
     save_network(create_network(**options, head=False), file)
-    assert not create_network(**options, weights=file).config.head
+    assert not about(create_network(**options, weights=file)).config.head
 
 
 def test_fresh_values_suit_the_narrow_layers():
@@ -145,7 +145,7 @@ def test_what_pytorch_has_trained_is_read_back(method, frozen_bits, tmp_path):
         torch.testing.assert_close(network.eval()(images), expected, atol=1e-5, rtol=1e-4)
         assert not hasattr(network, "method")
         adapt(network, MobileTL())
-    assert load_network(tmp_path / "trained.safetensors").normalization == Normalization.HALF
+    assert about(load_network(tmp_path / "trained.safetensors")).normalization == Normalization.HALF
 
 
 def test_what_a_method_has_added_is_not_saved(tmp_path):

@@ -12,6 +12,7 @@ from pocketune.accounting.layers import block_costs, layer_costs
 from pocketune.accounting.step import record_step
 from pocketune.accounting.timeline import Memory, Moment, timeline
 from pocketune.errors import PocketuneError, check_positive
+from pocketune.networks import about
 
 OPTIMIZERS = {"adam": (2, 10), "adamw": (2, 11), "sgd": (1, 4)}
 """Tensors that an optimizer keeps for each parameter, and its FLOPs for each element: those of
@@ -77,8 +78,8 @@ def account(
 
 
 def _name(network: nn.Module) -> str:
-    config = getattr(network, "config", None)
-    return str(getattr(config, "name", type(network).__name__))
+    config = about(network).config
+    return type(network).__name__ if config is None else config.name
 
 
 def _check(network: nn.Module, batch: int, size: int, channels: int, optimizer: str) -> None:

@@ -12,6 +12,7 @@ from pocketune.compiler.graphs import Graphs
 from pocketune.compiler.settings import CompileSettings
 from pocketune.kit.manifest import ClassifierSpec, Manifest, NoiseSpec, Quantization, TensorSpec
 from pocketune.methods import method_to_dict
+from pocketune.networks import about
 
 
 def describe(
@@ -28,15 +29,14 @@ def describe(
 
     `memory` is as `optimize` tells; everything else is as of `compile` and `Manifest`.
     """
-    described: Any = network
     return Manifest(
         version=pocketune.__version__,
-        network=_network(described),
-        method=_method(described),
+        network=_network(network),
+        method=_method(network),
         classes=settings.classes,
         size=settings.size,
-        mean=described.normalization.mean,
-        std=described.normalization.std,
+        mean=about(network).normalization.mean,
+        std=about(network).normalization.std,
         batch=settings.batch,
         label_smoothing=settings.label_smoothing,
         features=graphs.features_shape,
@@ -51,14 +51,14 @@ def describe(
     )
 
 
-def _network(network: Any) -> dict[str, Any]:
+def _network(network: nn.Module) -> dict[str, Any]:
     """A network of ours can be built again from it; of a foreign one it is the name alone."""
-    config = getattr(network, "config", None)
+    config = about(network).config
     return config.to_dict() if config is not None else {"name": type(network).__name__}
 
 
-def _method(network: Any) -> dict[str, Any]:
-    method = getattr(network, "method", None)
+def _method(network: nn.Module) -> dict[str, Any]:
+    method = about(network).method
     return method_to_dict(method) if method is not None else {"name": "custom"}
 
 

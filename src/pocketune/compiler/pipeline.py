@@ -34,7 +34,7 @@ from pocketune.kit.names import FEATURES, PARAMETERS, PREDICT, STEP
 from pocketune.kit.writer import check_place, write_kit
 from pocketune.layers import IntegerConv2d
 from pocketune.methods.method import check_frozen_bits
-from pocketune.networks import Normalization
+from pocketune.networks import about
 from pocketune.networks.anatomy.output import output_layer
 from pocketune.networks.copies import copy_network
 from pocketune.surgery import quantize_frozen
@@ -61,8 +61,8 @@ def compile(
     written.
 
     Args:
-        network: as `pocketune.adapt` returns it; it is left as it is. Where it has no
-            `normalization`, images are normalized as ImageNet's usually are.
+        network: as `pocketune.adapt` returns it; it is left as it is. Images are
+            normalized as `about(network)` says, for a foreign network as ImageNet's usually are.
         out: folder of the kit, or a file whose name ends in .zip. A kit there is replaced.
         batch: images of a training step; at least 2 where a norm uses batch statistics and
             its maps have one pixel.
@@ -133,7 +133,7 @@ def _check_place(out: str | os.PathLike[str]) -> None:
 
 
 def _copy(network: nn.Module, settings: CompileSettings) -> nn.Module:
-    """A copy on the CPU of a network that a step can be compiled for, with a normalization."""
+    """A copy on the CPU of a network that a step can be compiled for."""
     if not trained_parameters(network):
         raise PocketuneError("nothing in this network is trained; adapt it with a method first")
     if any(isinstance(module, IntegerConv2d) for module in network.modules()):
@@ -148,17 +148,14 @@ def _copy(network: nn.Module, settings: CompileSettings) -> nn.Module:
             "more, or let norms use running statistics (mobiletl: batch_statistics=False)",
             stacklevel=3,
         )
-    copied = copy_network(network).cpu()
-    if not hasattr(copied, "normalization"):
-        copied.normalization = Normalization.IMAGENET  # type: ignore[assignment]
-    return copied
+    return copy_network(network).cpu()
 
 
 def _frozen_bits(
     network: nn.Module, asked: int | None, calibration: Calibration | None, size: int
 ) -> int:
     """Bits of the frozen part, with images to calibrate it on that fit it."""
-    bits: int = getattr(network, "frozen_bits", 32) if asked is None else asked
+    bits = about(network).frozen_bits if asked is None else asked
     check_frozen_bits(bits)
     if calibration is not None and calibration.images.shape[1:3] != (size, size):
         raise PocketuneError(

@@ -17,7 +17,7 @@ from pocketune.layers import (
     Uint8,
 )
 from pocketune.layers.conv import SameConv2d
-from pocketune.networks import anatomy
+from pocketune.networks import about, anatomy
 from pocketune.networks.anatomy.anatomy import Anatomy
 from pocketune.networks.anatomy.blocks import Layer
 from pocketune.networks.copies import copy_network
@@ -194,7 +194,7 @@ def _pairs(body: Anatomy) -> Iterator[tuple[str, str]]:
 
 def _stem_pair(network: nn.Module, body: Anatomy) -> Iterator[tuple[str, str]]:
     """The stem and the first convolution, where no shortcut or side branch reads its maps too."""
-    beside = any(getattr(module, "is_side_branch", False) for module in network.modules())
+    beside = any(about(module).is_side_branch for module in network.modules())
     if body.stem and not body.blocks[0].residual and not beside:
         yield body.stem[-1].conv, body.blocks[0].layers[0].conv
 

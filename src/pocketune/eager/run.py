@@ -28,7 +28,7 @@ from pocketune.files import reading, replacing
 from pocketune.kit.names import NETWORK
 from pocketune.layers import QuantizedConv2d, Uint8, computes_integers
 from pocketune.methods import adapt, method_from_dict
-from pocketune.networks import NetworkConfig, Normalization
+from pocketune.networks import NetworkConfig, Normalization, set_about
 from pocketune.weights.build import build
 from pocketune.weights.formats.files import COUNTER
 
@@ -105,8 +105,7 @@ def _build(manifest: Manifest, *, classes: int, frozen_bits: int, kit: Path) -> 
     try:
         config = replace(NetworkConfig.from_dict(manifest.network), classes=classes)
         network = build(config)
-        vars(network)["config"] = config
-        vars(network)["normalization"] = Normalization(manifest.mean, manifest.std)
+        set_about(network, config=config, normalization=Normalization(manifest.mean, manifest.std))
         return adapt(network, method_from_dict(manifest.method), frozen_bits=frozen_bits)
     except PocketuneError as error:
         raise PocketuneError(

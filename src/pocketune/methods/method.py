@@ -11,7 +11,7 @@ from torch import nn
 from pocketune.errors import PocketuneError
 from pocketune.layers.quantized import count_int8_weights
 from pocketune.methods.plan import MethodConflict, Plan
-from pocketune.networks import Factory
+from pocketune.networks import Factory, about, set_about
 from pocketune.networks.copies import copy_network, gradients_on
 from pocketune.surgery import float_shapes, quantized, separate, separate_batch_norms
 from pocketune.weights.batch_norm import is_folded
@@ -147,8 +147,8 @@ def complete_plan(method: Method, network: nn.Module) -> Plan:
 def adapt(network: nn.Module, method: Method, *, frozen_bits: int | None = None) -> nn.Module:
     """A copy of `network` ready to be fine-tuned by `method`; `network` stays as it is.
 
-    The copy has `method`, settled, as an attribute besides those that `network` has. Parameters
-    that are not trained have `requires_grad=False`, batch norms that are not trained are
+    `about` of the copy has the resolved `method` beside the facts of `network`. Parameters that are
+    not trained have `requires_grad=False`, batch norms that are not trained are
     `FrozenBatchNorm2d` or `FrozenBatchNorm1d`, and activations do not work in place. A
     `SyncBatchNorm` that is trained becomes a `BatchNorm2d`, with the statistics of its own process.
 
@@ -167,8 +167,7 @@ def adapt(network: nn.Module, method: Method, *, frozen_bits: int | None = None)
         raise PocketuneError(
             f'method={method!r} is no method; give one like MobileTL() or create_method("mobiletl")'
         )
-    earlier = getattr(network, "method", None)
-    if earlier is not None:
+    if (earlier := about(network).method) is not None:
         raise PocketuneError(
             f"the network is adapted to {earlier} already; adapt the original network, "
             f"to both with {earlier} + {method}"
@@ -188,7 +187,7 @@ def adapt(network: nn.Module, method: Method, *, frozen_bits: int | None = None)
             stacklevel=2,
         )
     plan.apply(adapted, frozen_bits=bits)
-    adapted.method = method  # type: ignore[assignment]
+    set_about(adapted, method=method)
     return adapted
 
 

@@ -3,7 +3,7 @@
 from torch import nn
 
 from pocketune.errors import PocketuneError
-from pocketune.networks import anatomy
+from pocketune.networks import about, anatomy
 from pocketune.networks.anatomy.blocks import Block
 from pocketune.networks.anatomy.modules import is_convolution, is_norm
 from pocketune.networks.anatomy.output import classifier_layers
@@ -49,7 +49,7 @@ def refuse_adapted(network: nn.Module) -> None:
     Raises:
         PocketuneError: if the network is adapted.
     """
-    if (earlier := getattr(network, "method", None)) is not None:
+    if (earlier := about(network).method) is not None:
         raise PocketuneError(
             f"the network is adapted to {earlier} already; measure the original network"
         )

@@ -7,7 +7,7 @@ from torch import nn
 
 from pocketune.errors import PocketuneError
 from pocketune.layers import make_contiguous
-from pocketune.networks import Factory
+from pocketune.networks import Factory, set_about
 from pocketune.surgery import (
     add_branches,
     batch_norms,
@@ -98,8 +98,7 @@ class Plan:
         if frozen_bits == 8:
             quantize_frozen(network)
         chains = chain_filters(network) if self.chained else ()
-        network.filter_chains = chains  # type: ignore[assignment]
-        network.frozen_bits = frozen_bits  # type: ignore[assignment]
+        set_about(network, filter_chains=chains, frozen_bits=frozen_bits)
 
     def _needs_float(self, conv: str) -> bool:
         """Whether a kernel of int8 cannot stay what it is."""

@@ -13,7 +13,7 @@ from pocketune.layers import ProgramModule
 from pocketune.methods.method import Method
 from pocketune.methods.plan import Plan
 from pocketune.methods.registry import register_method
-from pocketune.networks import Block, Factory, anatomy
+from pocketune.networks import Block, Factory, about, anatomy
 from pocketune.networks.anatomy.modules import is_convolution, is_norm, main_modules
 from pocketune.surgery import BRANCH, parameters_under
 
@@ -145,7 +145,8 @@ def _reads_image(channels: int, beside: _Place, *, as_wide: bool) -> partial[Pro
 
 def _reads_block(network: nn.Module, beside: _Place, *, widening: int) -> partial[ProgramModule]:
     """A module whose input is the block's own."""
-    name: str = getattr(getattr(network, "config", None), "name", "")
+    config = about(network).config
+    name = config.name if config else ""
     kernel = 5 if beside.side > SMALL or LARGER_KERNELS.get(name) == beside.path else 3
     middle = _next_8(beside.inputs // widening)
     return partial(

@@ -12,7 +12,7 @@ from pocketune.layers.group_norm import group_size
 from pocketune.methods.method import Method
 from pocketune.methods.plan import Plan
 from pocketune.methods.registry import register_method
-from pocketune.networks import Factory, NetworkConfig, anatomy
+from pocketune.networks import Factory, about, anatomy, set_about
 from pocketune.networks.anatomy.blocks import Block
 from pocketune.networks.anatomy.modules import is_convolution, main_modules
 from pocketune.networks.copies import copy_network
@@ -123,13 +123,13 @@ class TinyTL(Method):
                 has no config to record them in.
 
         Example:
-            >>> from pocketune.networks import create_network
+            >>> from pocketune import about, create_network
             >>> network = TinyTL().insert_modules(create_network("mobilenet_v2", classes=4))
-            >>> network.config.branches["features.2"]["kernel"]
+            >>> about(network).config.branches["features.2"]["kernel"]
             5
         """
-        config = getattr(network, "config", None)
-        if not isinstance(config, NetworkConfig):
+        config = about(network).config
+        if config is None:
             raise PocketuneError(
                 f"{type(network).__name__} has no config to record lite residual modules in; "
                 "create it with create_network"
@@ -143,7 +143,7 @@ class TinyTL(Method):
             for name, module in complete.named_modules()
             if isinstance(module, LiteResidual)
         }
-        vars(complete)["config"] = replace(config, branches=arguments)
+        set_about(complete, config=replace(config, branches=arguments))
         return complete
 
     def _branches(self, network: nn.Module) -> dict[str, Factory]:

@@ -3,10 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -33,12 +31,3 @@ class Normalization:
 
 Normalization.IMAGENET = Normalization()
 Normalization.HALF = Normalization((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
-
-
-def normalize(network: nn.Module, images: Tensor | NDArray[np.uint8]) -> Tensor:
-    """uint8 images (N, H, W, 3) as `network` takes them: float32 (N, 3, H, W).
-
-    A network that has no `normalization` is taken to want ImageNet's usual one.
-    """
-    normalization: Normalization = getattr(network, "normalization", Normalization.IMAGENET)
-    return normalization(images if isinstance(images, Tensor) else torch.from_numpy(images))

@@ -17,7 +17,7 @@ from torch.nn.parameter import is_lazy
 from pocketune.errors import PocketuneError
 from pocketune.filtering import PooledActivation
 from pocketune.layers.quantized import count_int8_weights
-from pocketune.networks import Anatomy, anatomy
+from pocketune.networks import Anatomy, about, anatomy
 from pocketune.networks.architectures.parts import SqueezeExcite
 from pocketune.torch_private import tree_leaves
 
@@ -173,7 +173,7 @@ class _Recorder:
     def watching(self, network: nn.Module) -> Iterator[None]:
         """Hook into every module for a while."""
         modules = dict(network.named_modules())
-        self.branches = tuple(p for p, m in modules.items() if getattr(m, "is_side_branch", False))
+        self.branches = tuple(p for p, m in modules.items() if about(m).is_side_branch)
         with ExitStack() as hooks:
             for path, module in modules.items():
                 enter, leave = self._enter(path), self._leave

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from pocketune.data import ImageDataset
 from pocketune.errors import PocketuneError
-from pocketune.networks import anatomy
+from pocketune.networks import about, anatomy
 from pocketune.objectives.loss import mean_loss
 
 
@@ -100,7 +100,8 @@ class Blocks:
             raise PocketuneError(
                 "following a teacher's blocks needs one: give the unpruned network as teacher"
             )
-        pruned = tuple(network.config.hidden)  # type: ignore[union-attr, arg-type]
+        config = about(network).config
+        pruned = () if config is None else tuple(config.hidden)
         if not pruned:
             raise PocketuneError(
                 "no block of this network was pruned: let it follow a teacher's predictions"

@@ -22,7 +22,7 @@ from pocketune.device.train.optimizer import CosineSchedule
 from pocketune.errors import PocketuneError
 from pocketune.files import reading, replacing
 from pocketune.layers import QuantizedConv2d
-from pocketune.networks import normalize
+from pocketune.networks import about, normalize
 from pocketune.pruning.objectives import Blocks, Predictions
 from pocketune.weights import save_network
 from pocketune.weights.saved import check_saveable
@@ -124,9 +124,9 @@ def retrain(
             teacher, or where Lightning Fabric is not installed.
     """
     recipe, out = recipe or Recipe(), Path(out)
-    if hasattr(network, "method"):
+    if (method := about(network).method) is not None:
         raise PocketuneError(
-            f"the network is adapted to {network.method}, which trains a part of it; retrain the "
+            f"the network is adapted to {method}, which trains a part of it; retrain the "
             "one that it was adapted from"
         )
     if any(isinstance(module, QuantizedConv2d) for module in network.modules()):

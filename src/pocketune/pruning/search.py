@@ -12,7 +12,7 @@ from pocketune.device.memory.sizes import parse_size
 from pocketune.errors import PocketuneError
 from pocketune.layers.group_norm import GroupNorm, group_size
 from pocketune.methods import Method, RepNet, TinyTL, adapt
-from pocketune.networks import NetworkConfig
+from pocketune.networks import about
 from pocketune.networks.copies import copy_network
 from pocketune.papers import published_memory
 from pocketune.papers.conventions.memory import PublishedMemory
@@ -74,9 +74,9 @@ def prune_for_memory(
         PocketuneError: as `plan_pruning` and `prune` do.
 
     Example:
-        >>> from pocketune.networks import create_network
+        >>> from pocketune import about, create_network
         >>> network = create_network("mobilenet_v2", classes=10)
-        >>> prune_for_memory(network, 2_000_000, importance="weight").config.hidden
+        >>> about(prune_for_memory(network, 2_000_000, importance="weight")).config.hidden
         {'features.1': 22, 'features.2': 22, 'features.3': 86, 'features.4': 110}
     """
     plan = plan_pruning(network, target, size=size, method=method)
@@ -137,8 +137,8 @@ def plan_pruning(
 
 
 def _usual_method(network: nn.Module) -> Method:
-    config = getattr(network, "config", None)
-    has_modules = isinstance(config, NetworkConfig) and bool(config.branches)
+    config = about(network).config
+    has_modules = config is not None and bool(config.branches)
     return TinyTL() if has_modules else RepNet()
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import nn
 
+from pocketune.errors import PocketuneError
+from pocketune.networks import about
 from pocketune.weights import create_network
 from pocketune.weights.saved import recorded_classes
 
 
-def load_teacher(weights: str, student: Any) -> nn.Module:
+def load_teacher(weights: str, student: nn.Module) -> nn.Module:
     """The network that `student` was before it lost channels or gained modules.
 
     Args:
@@ -20,8 +20,14 @@ def load_teacher(weights: str, student: Any) -> nn.Module:
     Raises:
         PocketuneError: if the weights are not of such a network.
     """
-    options = student.config.to_dict()
+    known = about(student)
+    if known.config is None:
+        raise PocketuneError(
+            f"{type(student).__name__} has no config to build its teacher from; create it with "
+            "create_network"
+        )
+    options = known.config.to_dict()
     for changed in ("hidden", "branches"):
         options.pop(changed, None)
     options["classes"] = recorded_classes(weights)
-    return create_network(**options, weights=weights, normalization=student.normalization)
+    return create_network(**options, weights=weights, normalization=known.normalization)

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
+from pocketune.networks.about import set_about
 from pocketune.networks.anatomy.modules import Factory
 
 BRANCH = "branch"
@@ -59,7 +60,7 @@ def add_branches(network: nn.Module, factories: Mapping[str, Factory]) -> None:
         like = next(chain(block.parameters(), network.parameters()), None)
         if like is not None:
             branch.to(like)
-        branch.is_side_branch = True  # type: ignore[assignment]
+        set_about(branch, is_side_branch=True)
         _attach(branch, block)
         if _reads_image(branch):
             network.register_forward_pre_hook(_show_image, with_kwargs=True)

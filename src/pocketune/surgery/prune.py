@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
-from pocketune.networks import NetworkConfig
+from pocketune.networks import about, set_about
 from pocketune.networks.copies import copy_network
 from pocketune.networks.probe import watch_inputs
 from pocketune.surgery.channels import FEWEST, Hidden, hidden_channels, keep_channels, narrow
@@ -41,9 +41,9 @@ def prune(
             image, does not run; for a network that is pruned or adapted already.
 
     Example:
-        >>> from pocketune.networks import create_network
+        >>> from pocketune import about, create_network
         >>> network = create_network("mobilenet_v2")
-        >>> prune(network, {"features.2": 0.78}, importance="weight").config.hidden
+        >>> about(prune(network, {"features.2": 0.78}, importance="weight")).config.hidden
         {'features.2': 21}
     """
     _check(network, ratios)
@@ -61,9 +61,8 @@ def prune(
         keep_channels(pruned, hidden, best.sort().values)
     counts = {hidden.block: count for hidden, count in losing.items()}
     _try(network, pruned, counts, _an_image(network) if shown is None else shown[:1])
-    config = getattr(network, "config", None)
-    if isinstance(config, NetworkConfig):
-        vars(pruned)["config"] = replace(config, hidden=counts)
+    if (config := about(network).config) is not None:
+        set_about(pruned, config=replace(config, hidden=counts))
     return pruned
 
 
@@ -76,8 +75,7 @@ def _check(network: nn.Module, ratios: Mapping[str, float]) -> None:
     for block, ratio in ratios.items():
         if not 0 <= ratio < 1:
             raise PocketuneError(f"the ratio of block {block} must lie in [0, 1), not {ratio}")
-    method = getattr(network, "method", None)
-    if method is not None:
+    if (method := about(network).method) is not None:
         raise PocketuneError(f"the network is adapted to {method}; prune it before it is adapted")
     require_unpruned(network)
 
@@ -130,11 +128,11 @@ def require_unpruned(network: nn.Module) -> None:
     Raises:
         PocketuneError: naming what was pruned.
     """
-    hidden = getattr(getattr(network, "config", None), "hidden", None)
-    if hidden:
+    config = about(network).config
+    if config is not None and config.hidden:
         raise PocketuneError(
-            f"the network is pruned already, in {', '.join(hidden)}; prune the original one, "
-            "with all ratios at once"
+            f"the network is pruned already, in {', '.join(config.hidden)}; prune the original "
+            "one, with all ratios at once"
         )
 
 

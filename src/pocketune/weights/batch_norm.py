@@ -60,7 +60,7 @@ def restore_batch_norm(network: nn.Module, batches: Iterable[Tensor]) -> nn.Modu
         PocketuneError: without any image.
 
     Example:
-        >>> from pocketune.networks import create_network, restore_batch_norm
+        >>> from pocketune import create_network, restore_batch_norm
         >>> network = create_network("mobilenet_v2", width=0.35)
         >>> _ = restore_batch_norm(network, torch.randn(16, 3, 32, 32).split(8))
     """

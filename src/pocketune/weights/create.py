@@ -8,6 +8,7 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
+from pocketune.networks.about import set_about
 from pocketune.networks.anatomy.anatomy import anatomy
 from pocketune.networks.config import NetworkConfig
 from pocketune.networks.normalization import Normalization
@@ -33,7 +34,7 @@ def create_network(
     hidden: Mapping[str, int] | None = None,
     normalization: Normalization | None = None,
 ) -> nn.Module:
-    """Build a network, ready for images (N, 3, H, W) normalized as `network.normalization` says.
+    """Build a network that takes images (N, 3, H, W), normalized as `about(network)` says.
 
     Where `weights` are of another number of classes, the output layer starts anew: uniform in
     +-1 / sqrt(fan in), bias 0.
@@ -57,15 +58,16 @@ def create_network(
             files tell it in the `.arch.json` beside them, files of `save_network` themselves.
 
     Returns:
-        The network in training mode, with `network.config` and `network.normalization`.
+        The network in training mode; `about(network)` has its `config` and `normalization`.
 
     Raises:
         PocketuneError: for an unknown name or option, and for weights that cannot be had or do
             not fit; it names the first layer that does not.
 
     Example:
+        >>> from pocketune import about
         >>> network = create_network("mobilenet_v2", width=0.35, classes=10)
-        >>> network.config.to_dict()["width"], network.normalization.std[0]
+        >>> about(network).config.width, about(network).normalization.std[0]
         (0.35, 0.229)
     """
     if normalization is not None and not isinstance(normalization, Normalization):
@@ -81,8 +83,7 @@ def create_network(
         normalization = normalization or recorded[1]
     network = build(config)
     known = None if weights is None else _load(network, config, weights, normalization)
-    vars(network)["config"] = config
-    vars(network)["normalization"] = normalization or known or Normalization()
+    set_about(network, config=config, normalization=normalization or known or Normalization())
     return network
 
 
@@ -144,6 +145,5 @@ def load_network(path: str | PathLike[str]) -> nn.Module:
     config, normalization = recorded
     network = build(config)
     load_state(network, state, output="", source=path.name)
-    vars(network)["config"] = config
-    vars(network)["normalization"] = normalization
+    set_about(network, config=config, normalization=normalization)
     return network

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from pocketune.data import ImageDataset, sample, training_images
 from pocketune.errors import PocketuneError, check_positive
-from pocketune.networks.normalization import normalize
+from pocketune.networks.about import normalize
 from pocketune.weights.batch_norm import restore_batch_norm
 from pocketune.weights.create import create_network
 from pocketune.weights.formats.files import read_state

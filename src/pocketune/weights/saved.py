@@ -16,6 +16,7 @@ from torch import nn
 from pocketune.errors import PocketuneError
 from pocketune.files import reading, replacing, writing
 from pocketune.layers import IntegerConv2d
+from pocketune.networks.about import about
 from pocketune.networks.anatomy.anatomy import anatomy
 from pocketune.networks.config import NetworkConfig
 from pocketune.networks.normalization import Normalization
@@ -44,8 +45,8 @@ def save_network(network: nn.Module, path: str | PathLike[str]) -> None:
     """
     path = Path(path)
     config = check_saveable(network, path)
-    described: Any = network
-    facts = {"config": config.to_dict(), "normalization": asdict(described.normalization)}
+    normalization = about(network).normalization
+    facts = {"config": config.to_dict(), "normalization": asdict(normalization)}
     state = float_state(network.state_dict())
     tensors = {name: tensor.contiguous() for name, tensor in state.items()}
     with replacing(path, SafetensorError) as file:
@@ -72,8 +73,8 @@ def check_saveable(network: nn.Module, path: Path) -> NetworkConfig:
 
 def _config(network: nn.Module) -> NetworkConfig:
     """The config from which a network of the same tensors can be built."""
-    config = getattr(network, "config", None)
-    if not isinstance(config, NetworkConfig):
+    config = about(network).config
+    if config is None:
         kind = type(network).__name__
         raise PocketuneError(f"{kind} has no config to save; create it with create_network")
     own = _shapes(network)
@@ -83,7 +84,7 @@ def _config(network: nn.Module) -> NetworkConfig:
     read = _shapes(plain)
     strange = [name for name in {**own, **read} if own.get(name) != read.get(name)]
     if other := next(iter(strange or _swish_lost(network, plain)), None):
-        if (method := getattr(network, "method", None)) is not None:
+        if (method := about(network).method) is not None:
             raise PocketuneError(
                 f"{method} has changed or added {other}, of which a file of save_network cannot "
                 "tell; keep network.state_dict(), and load it into the same network adapted in "

@@ -13,7 +13,6 @@ from pocketune.compiler.capture.partition import features_nodes
 from pocketune.compiler.capture.trace import trace_predict, trace_step
 from pocketune.compiler.settings import CompileSettings
 from pocketune.methods import GradientFilter, RepNet, TopBlocks, adapt, create_method
-from pocketune.networks import Normalization
 from pocketune.weights import create_network
 
 from ..networks import BATCH, SIZE, tiny
@@ -22,8 +21,6 @@ from ..networks import BATCH, SIZE, tiny
 def features_shapes(network: nn.Module, method: Any, size: int = SIZE) -> tuple[Any, Any]:
     """Shape of an image's features in the training step, and in prediction."""
     network = adapt(network, method)
-    if not hasattr(network, "normalization"):
-        network.normalization = Normalization.IMAGENET  # type: ignore[assignment]
     masks = [spec.name for spec in supply_masks(network, BATCH, size)]
     step = trace_step(network, CompileSettings(BATCH, size), masks)
     predict = trace_predict(network, batch=2, size=size)
@@ -75,7 +72,6 @@ class _Shortcut(nn.Module):
 
 def test_two_tensors_into_the_trained_part() -> None:
     network = _Shortcut(adapt(tiny(), TopBlocks(blocks=1)))
-    network.normalization = Normalization.IMAGENET  # type: ignore[assignment]
     step = trace_step(network, CompileSettings(BATCH, SIZE))
     shapes = [tuple(node.meta["val"].shape) for node in features_nodes(step, SIZE)]
     assert shapes == [(BATCH, 4, 8, 8), (BATCH, 4, 8, 8)]

@@ -20,7 +20,6 @@ from pocketune.compiler.capture.trace import (
 from pocketune.compiler.settings import CompileSettings
 from pocketune.errors import PocketuneError
 from pocketune.methods import BiasAndLast, FullFineTune, TopBlocks, adapt
-from pocketune.networks import Normalization
 
 from ..networks import BATCH, CLASSES, SIZE, tiny
 
@@ -30,14 +29,9 @@ IMAGES = torch.randint(
 LABELS = torch.arange(BATCH) % CLASSES
 
 
-def with_normalization(network: nn.Module) -> Any:
-    network.normalization = Normalization.IMAGENET  # type: ignore[assignment]
-    return network
-
-
 def step_of(network: nn.Module, masks: Sequence[str] = (), **options: Any) -> Traced:
     settings = CompileSettings(**{"batch": BATCH, "size": SIZE, **options})
-    return trace_step(with_normalization(network), settings, masks)
+    return trace_step(network, settings, masks)
 
 
 def run(traced: Traced, network: nn.Module, **inputs: Tensor) -> dict[str, Tensor]:
@@ -121,7 +115,7 @@ def test_running_statistics_are_those_of_norms_that_use_the_batch() -> None:
 
 
 def test_tracing_leaves_the_network_as_it_was() -> None:
-    network = with_normalization(adapt(tiny(), FullFineTune()))
+    network = adapt(tiny(), FullFineTune())
     network.train()
     network.blocks.eval()
     modes = {name: module.training for name, module in network.named_modules()}
@@ -150,7 +144,7 @@ class _Fails(nn.Module):
 
 
 def test_prediction_uses_the_running_statistics() -> None:
-    network = with_normalization(adapt(tiny(), FullFineTune()))
+    network = adapt(tiny(), FullFineTune())
     traced = trace_predict(network, batch=BATCH, size=SIZE)
     logits = run(traced, network, images=IMAGES)["logits"]
     expected = network.eval()(normalize(network, IMAGES))

@@ -19,7 +19,6 @@ from pocketune.compiler.passes.schedule import (
 from pocketune.compiler.settings import CompileSettings
 from pocketune.device.engine.session import open_session
 from pocketune.methods import adapt, create_method
-from pocketune.networks import Normalization
 
 from ..networks import BATCH, CLASSES, SIZE, tiny
 
@@ -95,7 +94,6 @@ def test_open_dimensions_and_types() -> None:
 def step(request: pytest.FixtureRequest) -> onnx.ModelProto:
     knobs = {"blocks": 1} if request.param == "blocks" else {}
     network = adapt(tiny(), create_method(request.param, **knobs))
-    network.normalization = Normalization.IMAGENET  # type: ignore[assignment]
     return build_graphs(network, CompileSettings(BATCH, SIZE), "classifier").step
 
 
@@ -156,7 +154,6 @@ def test_memory_is_less_for_a_method_that_keeps_less() -> None:
     peaks = {}
     for method in ("full", "bias"):
         network = adapt(tiny(channels=16), create_method(method))
-        network.normalization = Normalization.IMAGENET  # type: ignore[assignment]
         graphs = build_graphs(network, CompileSettings(8, 32), "classifier")
         peaks[method] = order_for_memory(graphs.step, {"N": 8, "classes": CLASSES})
     assert peaks["bias"] < peaks["full"]

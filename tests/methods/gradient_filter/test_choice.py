@@ -9,6 +9,7 @@ import torch
 
 from pocketune.errors import PocketuneError
 from pocketune.methods import FilterChoice, GradientFilter, TopBlocks, adapt, measure_filters
+from pocketune.networks import about
 from pocketune.surgery import quantize_frozen
 from pocketune.weights import create_network
 
@@ -91,7 +92,7 @@ def test_measures_where_gradients_are_off(off: Callable[[], AbstractContextManag
         method = TopBlocks(1) + GradientFilter(layers="auto", batch=1, size=64)
         adapted = adapt(network, method)
     assert head.exact_bytes > 0
-    assert isinstance(adapted.method.methods[1].layers, tuple)
+    assert isinstance(about(adapted).method.methods[1].layers, tuple)
 
 
 def test_refuses_an_adapted_network() -> None:

@@ -21,6 +21,7 @@ from pocketune.methods import (
 )
 from pocketune.methods.gradient_filter import method as gradient_filter
 from pocketune.methods.gradient_filter.choice import FilterChoice
+from pocketune.networks import about
 from pocketune.weights import create_network
 
 
@@ -124,11 +125,11 @@ def test_trained_leaves_squeeze_excite_exact() -> None:
 def test_what_is_settled_is_recorded_and_makes_the_same_network_again() -> None:
     original = network()
     adapted = adapt(original, TopBlocks(blocks=1) + GradientFilter(layers="trained"))
-    described = json.loads(json.dumps(method_to_dict(adapted.method)))
+    described = json.loads(json.dumps(method_to_dict(about(adapted).method)))
     assert described["methods"][1]["layers"] == filtered(adapted)
     again = adapt(original, method_from_dict(described))
     assert filtered(again) == filtered(adapted)
-    assert again.method == adapted.method
+    assert about(again).method == about(adapted).method
 
 
 def test_auto_filters_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:

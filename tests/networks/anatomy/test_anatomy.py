@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from pocketune.errors import PocketuneError
-from pocketune.networks import Layer, anatomy, list_networks
+from pocketune.networks import Layer, about, anatomy, list_networks
 from pocketune.weights import create_network
 
 BLOCKS = {  # blocks, those with a shortcut, those with squeeze-excite, kind
@@ -48,8 +48,8 @@ def test_blocks(network):
     blocks = anatomy(network).blocks
     residual = sum(block.residual for block in blocks)
     squeeze_excite = sum(block.squeeze_excite is not None for block in blocks)
-    assert {block.kind for block in blocks} == {BLOCKS[network.config.name][3]}
-    assert (len(blocks), residual, squeeze_excite) == BLOCKS[network.config.name][:3]
+    assert {block.kind for block in blocks} == {BLOCKS[about(network).config.name][3]}
+    assert (len(blocks), residual, squeeze_excite) == BLOCKS[about(network).config.name][:3]
 
 
 def test_roles_come_in_order(network):
@@ -63,9 +63,9 @@ def test_roles_come_in_order(network):
 def test_stem_head_classifier(network):
     body = anatomy(network)
     assert [layer.role for layer in body.stem] == ["stem"]
-    expected = [] if network.config.name in HEADLESS else ["head"]
+    expected = [] if about(network).config.name in HEADLESS else ["head"]
     assert [layer.role for layer in body.head] == expected
-    assert body.classifier == CLASSIFIERS[network.config.name]
+    assert body.classifier == CLASSIFIERS[about(network).config.name]
 
 
 def test_every_module_is_somewhere(network):
@@ -89,7 +89,7 @@ def test_every_module_is_somewhere(network):
 def test_layers_without_activation(network):
     """Projections are linear, and so are shortcuts."""
     linear = {layer.role for layer in anatomy(network).layers if layer.activation is None}
-    inverted = BLOCKS[network.config.name][3] == "inverted_residual"
+    inverted = BLOCKS[about(network).config.name][3] == "inverted_residual"
     assert linear == ({"project"} if inverted else {"downsample"})
 
 

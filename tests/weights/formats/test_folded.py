@@ -8,7 +8,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from pocketune.errors import PocketuneError
-from pocketune.networks import Normalization, anatomy
+from pocketune.networks import Normalization, about, anatomy
 from pocketune.weights import create_network
 from pocketune.weights.formats.folded import ROLES, is_folded
 
@@ -76,7 +76,7 @@ def test_same_function(file, network):
     loaded = create_network(**OPTIONS, weights=file).eval()
     images = torch.randn(2, 3, 48, 48)
     torch.testing.assert_close(loaded(images), network(images))
-    assert loaded.normalization == Normalization.HALF
+    assert about(loaded).normalization == Normalization.HALF
 
 
 def test_norms_are_the_identity_plus_a_shift(file, state):
@@ -99,7 +99,7 @@ def test_normalization_has_to_come_from_somewhere(file):
         create_network(**OPTIONS, weights=file)
     given = Normalization((0, 0, 0), (1, 1, 1))
     loaded = create_network(**OPTIONS, weights=file, normalization=given)
-    assert loaded.normalization == given
+    assert about(loaded).normalization == given
 
 
 def test_damaged_description(file):

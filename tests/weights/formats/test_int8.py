@@ -15,7 +15,7 @@ from pocketune.errors import PocketuneError
 from pocketune.kit.manifest import Quantization
 from pocketune.layers import QuantizedConv2d, Uint8, round_to_int8
 from pocketune.methods import LastLayer, MobileTL, adapt
-from pocketune.networks import Normalization, anatomy
+from pocketune.networks import Normalization, about, anatomy
 from pocketune.surgery import prune
 from pocketune.weights import create_network, load_network, save_network
 from pocketune.weights.formats.folded import places
@@ -55,7 +55,7 @@ def file(arrays, tmp_path):
 
 def test_whole_numbers_scales_and_formats_are_the_files(file, arrays):
     network = create_network(**OPTIONS, weights=file)
-    assert network.normalization == Normalization.HALF
+    assert about(network).normalization == Normalization.HALF
     for name, layer in places(anatomy(network)):
         conv, norm = network.get_submodule(layer.conv), network.get_submodule(layer.norm)
         assert type(conv) is QuantizedConv2d
@@ -96,7 +96,7 @@ def test_what_is_trained_starts_from_float_and_the_rest_stays_int8(file):
 def test_stays_in_8_bits_whatever_the_method_does_by_itself(file):
     network = create_network(**OPTIONS, weights=file)
     assert LastLayer().frozen_bits == 32
-    assert adapt(network, LastLayer()).frozen_bits == 8
+    assert about(adapt(network, LastLayer())).frozen_bits == 8
 
 
 def test_all_of_it_in_float_if_that_is_asked_for(file):

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from pocketune.errors import PocketuneError
-from pocketune.networks import Normalization
+from pocketune.networks import Normalization, about
 from pocketune.weights import create_network
 
 from ...networks.timm_like import MobileNetV2, MobileNetV3
@@ -88,10 +88,10 @@ def test_normalization_of_timm():
     model = MobileNetV2()
     model.pretrained_cfg = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5), "crop_pct": 0.9}
     network = create_network("mobilenet_v2", classes=10, weights=model)
-    assert network.normalization == Normalization.HALF
+    assert about(network).normalization == Normalization.HALF
     given = Normalization((0.1, 0.2, 0.3), (1, 1, 1))
     network = create_network("mobilenet_v2", classes=10, weights=model, normalization=given)
-    assert network.normalization == given
+    assert about(network).normalization == given
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def anatomy(network: nn.Module) -> Anatomy:
     and in timm's and torchvision's.
 
     Example:
-        >>> from pocketune.networks import anatomy, create_network
+        >>> from pocketune import anatomy, create_network
         >>> body = anatomy(create_network("mobilenet_v2"))
         >>> len(body.blocks), body.blocks[-1].layer("depthwise").conv, body.classifier
         (17, 'features.17.conv.1.0', ('classifier.1',))

@@ -10,6 +10,8 @@ from typing import TypeGuard
 
 from torch import nn
 
+from pocketune.networks.about import about
+
 Factory = Callable[[nn.Module], nn.Module]
 """Makes a module from the one that it takes the place of, or runs beside."""
 
@@ -36,11 +38,11 @@ ACTIVATION_WORDS = ("relu", "swish", "silu", "gelu", "mish", "sigmoid", "tanh", 
 def main_modules(network: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
     """`network.named_modules()` without what methods have added beside its blocks.
 
-    A side branch says of itself `is_side_branch = True`.
+    `about` says of a side branch that it is one.
     """
     branches: list[str] = []
     for path, module in network.named_modules(prefix=prefix):
-        if getattr(module, "is_side_branch", False):
+        if about(module).is_side_branch:
             branches.append(f"{path}.")
         if not f"{path}.".startswith(tuple(branches)):
             yield path, module
