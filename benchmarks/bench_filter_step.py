@@ -28,7 +28,7 @@ from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.filtering import FilteredConv2d
 from pocketune.layers.conv import same_shape
 from pocketune.methods import GradientFilter
-from pocketune.networks import anatomy, normalize
+from pocketune.networks import about, anatomy, normalize
 from pocketune.surgery import swap
 from report import table, write
 
@@ -105,7 +105,7 @@ def main() -> None:
         every = sum(layer.role != "downsample" for layer in body.layers)
         for layers in (2, 4, every):
             networks = [adapted(name, layers, patch) for patch in PATCHES]
-            chains = networks[1].filter_chains
+            chains = about(networks[1]).filter_chains
             for how in ("eager", "kit"):
                 with tempfile.TemporaryDirectory() as scratch:
                     make = {

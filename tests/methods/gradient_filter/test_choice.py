@@ -56,7 +56,7 @@ def test_auto_measures_a_network_with_kernels_of_int8() -> None:
     network = create_network("mobilenet_v2", width=0.35)
     quantize_frozen(network.requires_grad_(False))
     method = TopBlocks(1) + GradientFilter(layers="auto", batch=1, size=64)
-    _, settled = adapt(network, method).method.methods
+    _, settled = about(adapt(network, method)).method.methods
     assert isinstance(settled.layers, tuple)
 
 
