@@ -17,7 +17,7 @@ SOURCE = Path(pocketune.__file__).parent
 # Folders and single modules, floor by floor; what a floor holds may import from the floors below.
 FLOORS = (
     {"arrays", "errors", "lazy", "command"},
-    {"files", "schema", "torch_private"},
+    {"files", "options", "schema", "torch_private"},
     {"data", "layers"},
     {"filtering", "tasks"},
     {"kit"},
@@ -37,6 +37,7 @@ DEVICE_HALF = {
     "arrays",
     "errors",
     "lazy",
+    "options",
     "command",
     "files",
     "schema",

@@ -1,19 +1,62 @@
-"""Errors that a user can cause and mend."""
+"""Errors that a user can cause and correct."""
+
+import operator
+
+
+class Remedy:
+    """What the user can do about an error, for Python and by a key that others have words for.
+
+    The command line words it as options and commands; see ``pocketune.cli.errors``.
+
+    Args:
+        key: Names the remedy.
+        python: What to do in Python; ``{name}`` stands for a value.
+        values: What the words of a remedy may name.
+    """
+
+    def __init__(self, key: str, python: str, **values: object) -> None:
+        self.key = key
+        self.python = python
+        self.values = values
+
+    def __str__(self) -> str:
+        return self.python.format(**self.values)
 
 
 class PocketuneError(Exception):
     """One clear sentence for the user: what is wrong, with which file or argument, and the remedy.
 
     The commands print it as ``error: <message>`` and exit with 1; the Python API raises it.
+
+    Args:
+        message: What is wrong, and what to do where that has the same words everywhere.
+        remedy: What to do, where Python and the command line have different words for it.
     """
+
+    def __init__(self, message: str = "", *, remedy: Remedy | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.message}; {self.remedy}" if self.remedy else self.message
 
 
 def check_positive(**numbers: object) -> None:
-    """Refuse what is no number of images, pixels, channels and the like.
+    """Check that arguments are positive integers; numpy's count as such.
 
     Raises:
-        PocketuneError: naming the first argument that is no whole number of at least 1.
+        PocketuneError: An argument is not a whole number of at least 1; the message names it.
     """
     for name, number in numbers.items():
-        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+        if (whole_number(number) or 0) < 1:
             raise PocketuneError(f"{name}={number!r} must be a whole number of at least 1")
+
+
+def whole_number(value: object) -> int | None:
+    """An integer of any library as Python's own; None for anything else, truth values included."""
+    try:
+        is_truth = type(value).__name__ in ("bool", "bool_")
+        return None if is_truth else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None

@@ -50,7 +50,6 @@ def test_every_option_reaches_the_run(run, photos, kit):
     assert result.exit_code == 0, result.output
     settings = settings_of(Path("run"))
     assert settings.to_dict() == {
-        "photos": str(photos),
         "epochs": None,
         "steps": 3,
         "lr": 0.5,
@@ -288,7 +287,7 @@ class TestNetwork:
         Path("file").touch()
         result = run("train", photos, "--network", "resnet18", "--out", "file/run")
         assert result.exit_code == 1
-        assert result.stderr.startswith("error: cannot make the run folder file/run: ")
+        assert result.stderr.startswith("error: the run folder file/run cannot be read: ")
 
 
 def test_errors_of_ours_are_one_line_and_bugs_show_themselves(run, photos, kit, monkeypatch):

@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from pocketune.device.train.checkpoint import Checkpoint, Counters, RunIdentity, TrainedNetwork
+from pocketune.device.train.checkpoint import Checkpoint, Counters, TrainedNetwork
+from pocketune.device.train.folder import RunIdentity
 from pocketune.device.train.settings import TrainSettings
 from pocketune.kit.kit import Kit
 from pocketune.kit.names import BEST, LAST
@@ -56,22 +57,7 @@ def write_last(
 ) -> None:
     """The last checkpoint of a run."""
     settings = TrainSettings(
-        photos=str(photos),
-        epochs=1,
-        steps=None,
-        lr=0.01,
-        side_lr=None,
-        optimizer="sgd",
-        momentum=0.0,
-        weight_decay=0.0,
-        warmup=0,
-        clip=None,
-        budget=None,
-        seed=3,
-        patience=None,
-        val_fraction=0.25,
-        checkpoint_every=None,
-        checkpoint_seconds=None,
+        epochs=1, lr=0.01, optimizer="sgd", momentum=0.0, seed=3, val_fraction=0.25
     )
     statistics = {spec.name for spec in kit.manifest.statistics}
     checkpoint = Checkpoint(
@@ -80,6 +66,7 @@ def write_last(
         optimizer={},
         counters=Counters(),
         settings=settings,
+        photos=str(photos),
         identity=RunIdentity(kit.identity, fingerprint, classes),
     )
     checkpoint.save(folder / LAST)

@@ -19,9 +19,10 @@ import typer
 
 import pocketune
 from pocketune.cli.demo import demo
+from pocketune.cli.errors import tell
 from pocketune.cli.evaluate import evaluate
 from pocketune.cli.export import export
-from pocketune.cli.group import CommandGroup, tell
+from pocketune.cli.group import CommandGroup
 from pocketune.cli.kit_build import build
 from pocketune.cli.kit_show import show
 from pocketune.cli.lists import methods, networks

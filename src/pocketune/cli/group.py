@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import suppress
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
+from pocketune.cli.errors import FAILED, STOPPED, message_of, tell
 from pocketune.device.train.interrupt import Interrupted
 from pocketune.errors import PocketuneError
-
-FAILED = 1
-STOPPED = 130
-"""As shells report a command that Ctrl-C has ended."""
 
 
 class CommandGroup(TyperGroup):
@@ -29,17 +24,11 @@ class CommandGroup(TyperGroup):
         try:
             return super().invoke(ctx)
         except Interrupted as stopped:
-            tell(str(stopped))
+            tell(message_of(stopped))
             raise typer.Exit(STOPPED) from None
         except PocketuneError as error:
-            tell(f"error: {error}")
+            tell(f"error: {message_of(error)}")
             raise typer.Exit(FAILED) from None
         except KeyboardInterrupt:
             tell("stopped")
             raise typer.Exit(STOPPED) from None
-
-
-def tell(message: str) -> None:
-    """Print a line to standard error."""
-    with suppress(OSError):  # its terminal may be gone
-        print(message, file=sys.stderr, flush=True)

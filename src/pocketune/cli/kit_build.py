@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from pocketune.cli.author import author_half
+from pocketune.cli.errors import tell
 from pocketune.cli.expand import expand
-from pocketune.cli.group import tell
 from pocketune.cli.method import parse_method
 from pocketune.cli.options import (
     METHOD_PANEL,

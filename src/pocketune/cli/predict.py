@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pocketune.cli.group import tell
+from pocketune.cli.errors import tell
 from pocketune.cli.options import Json, Run
 from pocketune.errors import PocketuneError
 

@@ -80,7 +80,7 @@ def train(
         beside = values if values.is_file() else None
         _tell(_train(path, photos, out, how, _engines(engine_options, beside)))
         return
-    _check(photos, out, how)
+    _check(out, how)
     made = {
         "photos": photos,
         **asdict(network_options),
@@ -91,12 +91,12 @@ def train(
         _tell(_train(path, photos, out, how, _engines(engine_options, values)))
 
 
-def _check(photos: str, out: Path, how: dict[str, Any]) -> None:
+def _check(out: Path, how: dict[str, Any]) -> None:
     """Refuse what can be refused before a kit is made, which takes its time."""
     from pocketune.device.train.folder import check_new_run_folder
     from pocketune.device.train.settings import TrainSettings
 
-    TrainSettings.new(photos, **how)
+    TrainSettings(**how)
     check_new_run_folder(out)
 
 

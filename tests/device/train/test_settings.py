@@ -2,10 +2,10 @@
 
 import json
 
+import numpy as np
 import pytest
 
-from pocketune.device.train.optimizer import OPTIMIZERS
-from pocketune.device.train.settings import LEARNING_RATES, SIDE, TrainSettings
+from pocketune.device.train.settings import SIDE, TrainSettings
 from pocketune.errors import PocketuneError
 
 from ..train_settings import make_settings
@@ -29,7 +29,6 @@ def test_fields_of_another_version(change: dict[str, object]) -> None:
     ("changes", "message"),
     [
         ({"epochs": 0}, "epochs must be at least 1, not 0"),
-        ({"epochs": None}, "give either epochs or steps"),
         ({"steps": 5}, "give either epochs or steps"),
         ({"epochs": None, "steps": -1}, "steps must be at least 1, not -1"),
         ({"lr": 0.0}, "lr must be above 0, not 0.0"),
@@ -37,17 +36,20 @@ def test_fields_of_another_version(change: dict[str, object]) -> None:
         ({"lr": float("inf")}, "lr must be above 0, not inf"),
         ({"side_lr": 0.0}, "side_lr must be above 0, not 0.0"),
         ({"clip": 0.0}, "clip must be above 0"),
-        ({"momentum": 1.0}, "momentum must be from 0 up to, but not including, 1, not 1.0"),
-        ({"weight_decay": -0.1}, "weight_decay must be 0 or more"),
-        ({"warmup": -1}, "warmup must be 0 or more"),
-        ({"seed": -1}, "seed must be 0 or more"),
+        ({"optimizer": "sgd", "momentum": 1.0}, "momentum must be at least 0 and below 1, not 1.0"),
+        ({"weight_decay": -0.1}, "weight_decay must be at least 0"),
+        ({"warmup": -1}, "warmup must be at least 0"),
+        ({"seed": -1}, "seed must be at least 0"),
         ({"patience": 0}, "patience must be at least 1"),
-        ({"val_fraction": 1.0}, "val_fraction must be from 0"),
+        ({"val_fraction": 1.0}, "val_fraction must be at least 0 and below 1"),
         ({"checkpoint_every": 0}, "checkpoint_every must be at least 1"),
         ({"checkpoint_seconds": 0}, "checkpoint_seconds must be above 0"),
         ({"epochs": 1.5}, "epochs must be a whole number, not 1.5"),
         ({"seed": "1"}, "seed must be a whole number, not '1'"),
         ({"lr": "0.1"}, "lr must be a number, not '0.1'"),
+        ({"seed": True}, "seed must be a whole number, not True"),
+        ({"lr": True}, "lr must be a number, not True"),
+        ({"budget": "much"}, "'much' is not a size"),
         ({"optimizer": "lion"}, "unknown optimizer 'lion': choose one of adam, adamw, sgd"),
     ],
 )
@@ -56,13 +58,26 @@ def test_values_without_sense(changes: dict[str, object], message: str) -> None:
         make_settings(**changes)
 
 
+def test_numbers_of_numpy_are_stored_as_pythons_own() -> None:
+    settings = TrainSettings(epochs=np.int64(3), lr=np.float32(0.5), warmup=np.uint8(2), clip=1)
+    assert settings == TrainSettings(epochs=3, lr=0.5, warmup=2, clip=1.0)
+    assert json.loads(json.dumps(settings.to_dict()))["epochs"] == 3
+    with pytest.raises(PocketuneError, match="epochs must be a whole number"):
+        TrainSettings(epochs=np.bool_(True))
+
+
+def test_what_is_left_out_is_filled_in() -> None:
+    adam, sgd = TrainSettings().resolved(), TrainSettings(optimizer="sgd", steps=5).resolved()
+    assert (adam.epochs, adam.steps, adam.lr, adam.momentum) == (20, None, 3e-4, None)
+    assert (sgd.epochs, sgd.steps, sgd.lr, sgd.momentum) == (None, 5, 1e-2, 0.9)
+    assert TrainSettings(budget="96MB").resolved().budget == 96_000_000
+    assert adam.resolved() == adam
+    assert sgd.resolved() == sgd
+
+
 def test_length_of_a_run() -> None:
     assert make_settings(epochs=3).total_steps(7) == 21
     assert make_settings(epochs=None, steps=10).total_steps(7) == 10
-
-
-def test_every_optimizer_has_a_learning_rate() -> None:
-    assert set(LEARNING_RATES) == set(OPTIMIZERS)
 
 
 def test_rates_of_side_branches() -> None:

@@ -34,7 +34,7 @@ def check_budget(kit: Kit, settings: TrainSettings, *, classes: int, before: Pro
     Raises:
         BudgetExceeded: The runtime alone, or the prediction, is over the budget.
     """
-    budget = settings.budget
+    budget = settings.budget_bytes
     if budget is None:
         return
     if before.peak >= budget:
@@ -57,7 +57,7 @@ def check_budget(kit: Kit, settings: TrainSettings, *, classes: int, before: Pro
         return predict(None, slots, Kit.open(name)).total <= budget
 
     batch = kit.manifest.batch
-    slots = state_slots(settings.optimizer, settings.momentum)
+    slots = state_slots(settings.optimizer, settings.sgd_momentum)
     prediction = predict(batch, slots)
     if prediction.total <= budget:
         return

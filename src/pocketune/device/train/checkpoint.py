@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from pocketune.device.train.folder import Run, RunIdentity
 from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError
+from pocketune.kit.names import BEST, LAST
 from pocketune.kit.tensors import read_tensors, write_tensors
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pocketune.arrays import State
+    from pocketune.device.engine.base import Engine
+    from pocketune.device.train.optimizer import Optimizer
     from pocketune.kit.kit import Kit
 
 _GROUPS = ("parameters", "statistics", "optimizer")
@@ -55,30 +60,41 @@ class Counters:
         return (accuracy, -loss) > (self.best_accuracy, -self.best_loss)
 
 
-@dataclass(frozen=True)
-class RunIdentity:
-    """What a checkpoint belongs to; resuming with anything else is an error.
+@dataclass
+class TrainState:
+    """What changes from step to step.
 
     Attributes:
-        kit: Hash of the kit's manifest, which in turn holds the hashes of its files.
-        photos: Hash of the training photos' names and labels, in order.
-        classes: Class names in the order of the logits.
+        engine: Computes gradients and predictions; holds parameters and statistics.
+        optimizer: Updates the engine's parameters.
+        counters: Where the run stands.
     """
 
-    kit: str
-    photos: str
-    classes: tuple[str, ...]
+    engine: Engine
+    optimizer: Optimizer
+    counters: Counters
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """All that the rest of a run depends on. The arrays may be live: saving copies none."""
+    """All that the rest of a run depends on. The arrays may be live: saving copies none.
+
+    Attributes:
+        parameters: What is trained, by state-dict name.
+        statistics: Running statistics, by state-dict name.
+        optimizer: What :meth:`Optimizer.state` gives.
+        counters: Where the run stands.
+        settings: How the run trains.
+        photos: Absolute path of its photos.
+        identity: What it belongs to.
+    """
 
     parameters: State
     statistics: State
     optimizer: State
     counters: Counters
     settings: TrainSettings
+    photos: str
     identity: RunIdentity
 
     def save(self, path: Path) -> None:
@@ -95,6 +111,7 @@ class Checkpoint:
         metadata = {
             "counters": asdict(self.counters),
             "settings": self.settings.to_dict(),
+            "photos": self.photos,
             "identity": asdict(self.identity),
         }
         write_tensors(path, tensors, kind="checkpoint", metadata=metadata)
@@ -117,6 +134,7 @@ class Checkpoint:
                 **groups,
                 counters=Counters(**metadata["counters"]),
                 settings=TrainSettings.from_dict(metadata["settings"]),
+                photos=metadata["photos"],
                 identity=RunIdentity(
                     identity["kit"], identity["photos"], tuple(identity["classes"])
                 ),
@@ -188,3 +206,43 @@ class TrainedNetwork:
             )
         except (KeyError, TypeError) as error:
             raise PocketuneError(f"{path} is not a complete trained network ({error})") from error
+
+
+class Saver:
+    """Writes the checkpoints and the best network of a run to its folder."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._saved_at = time.monotonic()
+
+    def is_due(self, counters: Counters) -> bool:
+        """Whether as many steps or seconds have passed as the settings say."""
+        every = self._run.settings.checkpoint_every
+        seconds = self._run.settings.checkpoint_seconds
+        if every is not None and counters.step % every == 0:
+            return True
+        return seconds is not None and time.monotonic() - self._saved_at >= seconds
+
+    def save(self, state: TrainState) -> None:
+        """Write ``last.safetensors``."""
+        Checkpoint(
+            parameters=state.engine.parameters,
+            statistics=state.engine.statistics,
+            optimizer=state.optimizer.state(),
+            counters=state.counters,
+            settings=self._run.settings,
+            photos=str(self._run.photos.path),
+            identity=self._run.identity,
+        ).save(self._run.folder / LAST)
+        self._saved_at = time.monotonic()
+
+    def save_best(self, state: TrainState) -> None:
+        """Write ``best.safetensors``."""
+        TrainedNetwork(
+            state={**state.engine.parameters, **state.engine.statistics},
+            classes=self._run.identity.classes,
+            kit=self._run.identity.kit,
+            step=state.counters.best_step,
+            accuracy=state.counters.best_accuracy,
+            loss=state.counters.best_loss,
+        ).save(self._run.folder / BEST)

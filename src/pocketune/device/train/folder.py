@@ -1,15 +1,18 @@
-"""The folder of a run: a copy of its kit, what the run adds to it, and a lock on all of it.
+"""What a run is, and its folder: a copy of its kit, what the run adds to it, and a lock on both.
 
 The system takes the lock back when the process dies.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
 from pocketune.errors import PocketuneError
+from pocketune.files import writing
 from pocketune.kit.kit import Kit
 from pocketune.kit.names import LAST, METRICS, RUN_FILES
 
@@ -17,8 +20,63 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from pocketune.device.train.photos import Photos
+    from pocketune.device.train.settings import TrainSettings
+
 _FAR = 1 << 30
 """Windows locks bytes and keeps others from reading them: lock one far behind the end."""
+
+
+@dataclass(frozen=True)
+class RunIdentity:
+    """What a checkpoint belongs to; resuming with anything else is an error.
+
+    Attributes:
+        kit: Hash of the kit's manifest, which in turn holds the hashes of its files.
+        photos: Hash of the training photos' names and labels, in order.
+        classes: Class names in the order of the logits.
+    """
+
+    kit: str
+    photos: str
+    classes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What stays the same from the first step of a run to its last.
+
+    Attributes:
+        folder: The run folder; nothing is written outside of it.
+        settings: How the run trains.
+        photos: What it trains on.
+        identity: What its checkpoints belong to.
+    """
+
+    folder: Path
+    settings: TrainSettings
+    photos: Photos
+    identity: RunIdentity
+
+    @property
+    def batch(self) -> int:
+        """Images of a step."""
+        return self.photos.training.batch
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps of a whole epoch."""
+        return len(self.photos.training)
+
+    @property
+    def steps(self) -> int:
+        """Steps of the whole run, unless validation ends it earlier."""
+        return self.settings.total_steps(self.steps_per_epoch)
+
+    @property
+    def epochs(self) -> int:
+        """Epochs of the whole run, the last of which may be cut short."""
+        return math.ceil(self.steps / self.steps_per_epoch)
 
 
 @contextmanager
@@ -32,10 +90,8 @@ def new_run_folder(folder: Path) -> Iterator[None]:
         PocketuneError: The folder holds a run, or anything else, or cannot be made.
     """
     check_new_run_folder(folder)
-    try:
+    with writing(f"the run folder {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _cannot_make(folder, error) from error
     with _locked(folder / METRICS):
         yield
 
@@ -55,7 +111,7 @@ def open_run_folder(folder: Path) -> Iterator[Kit]:
 
 
 def check_new_run_folder(folder: Path) -> None:
-    """Look whether a new run may have the folder; changes nothing.
+    """Check that a new run may have the folder; nothing is changed.
 
     Raises:
         PocketuneError: The folder holds a run, or anything else, or cannot be read.
@@ -67,7 +123,8 @@ def check_new_run_folder(folder: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise _cannot_make(folder, error) from error
+        reason = error.strerror or error
+        raise PocketuneError(f"the run folder {folder} cannot be read: {reason}") from error
     if LAST in names:
         raise PocketuneError(
             f"{folder} already contains a run: resume it, or choose another folder for a new one"
@@ -77,28 +134,22 @@ def check_new_run_folder(folder: Path) -> None:
         raise PocketuneError(f"{folder} is not empty: choose a new folder for the run")
 
 
-def _cannot_make(folder: Path, error: OSError) -> PocketuneError:
-    return PocketuneError(f"cannot make the run folder {folder}: {error.strerror or error}")
-
-
 def _is_ours(name: str) -> bool:
-    """Whether a run makes a file of this name, were it only for a moment."""
+    """Whether a run makes a file of this name, if only for a moment."""
     return name.removesuffix(".tmp") in RUN_FILES or name.removesuffix(".partial")[1:] in RUN_FILES
 
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold the only lock on a file, which is made where it does not exist.
+    """Hold the only lock on a file, which is created if it does not exist.
 
-    Where the file system knows no locks, none is held.
+    On a file system without locks, none is held.
 
     Raises:
         PocketuneError: Another process holds it, or the file cannot be written.
     """
-    try:
+    with writing(path):
         file = path.open("ab")
-    except OSError as error:
-        raise PocketuneError(f"could not write {path}: {error.strerror or error}") from error
     with file:
         try:
             _lock(file)

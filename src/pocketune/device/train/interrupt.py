@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 import signal
 import threading
 from typing import TYPE_CHECKING, Any
 
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, Remedy
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from types import FrameType, TracebackType
 
 
@@ -19,19 +17,14 @@ class Interrupted(PocketuneError):  # noqa: N818 - it reads as what happened
 
     Attributes:
         run: The run folder.
-        command: The command that goes on from there.
     """
 
-    def __init__(self, message: str, *, run: str, command: str) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, run: str) -> None:
+        super().__init__(
+            message,
+            remedy=Remedy("resume", "resume with: pocketune.resume({run!r})", run=run),
+        )
         self.run = run
-        self.command = command
-
-
-def interrupted(folder: Path, what: str) -> Interrupted:
-    """The exception for the run in ``folder``, with the command that goes on from there."""
-    command = f"pocketune train --resume {shlex.quote(str(folder))}"
-    return Interrupted(f"{what}; resume with: {command}", run=str(folder), command=command)
 
 
 def ending_signals() -> list[signal.Signals]:

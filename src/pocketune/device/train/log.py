@@ -1,4 +1,4 @@
-"""Everything that a run leaves behind: checkpoints, best values, metrics, and what is shown."""
+"""The log of a run: ``metrics.jsonl``, one JSON object a line, and what is shown meanwhile."""
 
 from __future__ import annotations
 
@@ -6,31 +6,23 @@ import json
 import math
 import os
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pocketune.device.memory.process import process_memory
-from pocketune.device.train.checkpoint import (
-    Checkpoint,
-    Counters,
-    RunIdentity,
-    TrainedNetwork,
-)
-from pocketune.device.train.progress import EpochReport, Progress, StepReport
-from pocketune.errors import PocketuneError
-from pocketune.kit.names import BEST, LAST
+from pocketune.device.train.progress import EpochReport, StepReport
+from pocketune.files import writing
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pocketune.device.engine.base import Engine
-    from pocketune.device.train.optimizer import Optimizer
-    from pocketune.device.train.settings import TrainSettings
+    from pocketune.device.train.checkpoint import Counters
+    from pocketune.device.train.folder import Run
+    from pocketune.device.train.progress import Progress
     from pocketune.device.train.validation import Validation
 
 
-class Pace:
-    """A running mean of the seconds a step takes, which forgets half within seven steps.
+class Throughput:
+    """A running mean of the seconds that a step takes; it forgets half within seven steps.
 
     Args:
         batch: Images of a step.
@@ -63,7 +55,7 @@ class MetricsFile:
     Args:
         path: The file; made where it does not exist.
         keep: Bytes to keep of what is there. Lines after a checkpoint are cut off when the run
-            goes on from that checkpoint, so that no step is told twice.
+            goes on from that checkpoint, so that no step is written twice.
 
     Raises:
         PocketuneError: The file cannot be written.
@@ -71,13 +63,11 @@ class MetricsFile:
 
     def __init__(self, path: Path, keep: int = 0) -> None:
         self.path = path
-        try:
+        with writing(path):
             self._file = path.open("ab", buffering=0)
             if self._file.tell() > keep:
                 self._file.truncate(keep)
                 self._file.seek(keep)
-        except OSError as error:
-            raise self._failure(error) from error
 
     def write(self, kind: str, **values: Any) -> None:
         """Append a line; numbers that JSON does not know (nan, inf) become null.
@@ -87,132 +77,84 @@ class MetricsFile:
         """
         known = {key: None if _is_odd(value) else value for key, value in values.items()}
         line = json.dumps({"kind": kind, **known}).encode() + b"\n"
-        try:
-            # A raw file may take less than it was given, where a disk fills up.
-            while line:
+        with writing(self.path):
+            while line:  # a raw file may take less than it is given while a disk fills up
                 line = line[self._file.write(line) or 0 :]
-        except OSError as error:
-            raise self._failure(error) from error
 
     def sync(self) -> int:
         """Put all lines on the disk; returns the file's length in bytes."""
-        try:
+        with writing(self.path):
             os.fsync(self._file.fileno())
-        except OSError as error:
-            raise self._failure(error) from error
         return self._file.tell()
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
 
-    def _failure(self, error: OSError) -> PocketuneError:
-        return PocketuneError(f"could not write {self.path}: {error.strerror or error}")
 
+class RunLog:
+    """Writes each step and epoch of a run to its metrics, and shows it.
 
-@dataclass
-class Recorder:
-    """Writes to the run folder and tells the progress, always in this order.
-
-    Attributes:
-        folder: The run folder; nothing is written outside of it.
-        settings: How the run trains.
-        identity: What the checkpoints belong to.
-        metrics: Where each step and epoch is told.
-        progress: Shows the run.
-        batch: Images of a step.
-        steps_per_epoch: Batches of an epoch.
+    Args:
+        run: The run.
+        metrics: Where it is written.
+        progress: What shows it.
     """
 
-    folder: Path
-    settings: TrainSettings
-    identity: RunIdentity
-    metrics: MetricsFile
-    progress: Progress
-    batch: int
-    steps_per_epoch: int
+    def __init__(self, run: Run, metrics: MetricsFile, progress: Progress) -> None:
+        self.throughput = Throughput(run.batch)
+        self._run = run
+        self._metrics = metrics
+        self._progress = progress
 
-    def __post_init__(self) -> None:
-        self.steps = self.settings.total_steps(self.steps_per_epoch)
-        self.epochs = math.ceil(self.steps / self.steps_per_epoch)
-        self.pace = Pace(self.batch)
-        self._saved_at = time.monotonic()
-
-    def checkpoint_is_due(self, counters: Counters) -> bool:
-        """Whether so many steps or seconds have passed as the settings say."""
-        every, seconds = self.settings.checkpoint_every, self.settings.checkpoint_seconds
-        if every and counters.step % every == 0:
-            return True
-        return bool(seconds) and time.monotonic() - self._saved_at >= (seconds or 0)
-
-    def save(self, engine: Engine, optimizer: Optimizer, counters: Counters) -> None:
-        """Write ``last.safetensors``, after the metrics that lead up to it are on the disk."""
-        counters.metrics_bytes = self.metrics.sync()
-        Checkpoint(
-            parameters=engine.parameters,
-            statistics=engine.statistics,
-            optimizer=optimizer.state(),
-            counters=counters,
-            settings=self.settings,
-            identity=self.identity,
-        ).save(self.folder / LAST)
-        self._saved_at = time.monotonic()
-
-    def keep_best(self, engine: Engine, counters: Counters) -> None:
-        """Write ``best.safetensors``."""
-        TrainedNetwork(
-            state={**engine.parameters, **engine.statistics},
-            classes=self.identity.classes,
-            kit=self.identity.kit,
-            step=counters.best_step,
-            accuracy=counters.best_accuracy,
-            loss=counters.best_loss,
-        ).save(self.folder / BEST)
+    def sync(self) -> int:
+        """Put all that was written on the disk; returns the length of the metrics in bytes."""
+        return self._metrics.sync()
 
     def step(
         self, counters: Counters, *, loss: float, correct: float, lr: float, norm: float
     ) -> None:
-        """Tell of a step that was just counted."""
-        self.pace.tick()
+        """Write a step that was just counted."""
+        self.throughput.tick()
         memory = process_memory().peak
-        self.metrics.write(
+        self._metrics.write(
             "step",
             step=counters.step,
             epoch=counters.epoch + 1,
             loss=loss,
-            accuracy=correct / self.batch,
+            accuracy=correct / self._run.batch,
             lr=lr,
             gradient_norm=norm,
-            images_per_second=round(self.pace.rate, 1),
+            images_per_second=round(self.throughput.rate, 1),
             memory=memory,
         )
-        self.progress.step(
+        self._progress.step(
             StepReport(
                 step=counters.step,
-                steps=self.steps,
+                steps=self._run.steps,
                 epoch=counters.epoch + 1,
-                epochs=self.epochs,
+                epochs=self._run.epochs,
                 loss=counters.loss_sum / counters.batch,
                 accuracy=self._training_accuracy(counters),
-                rate=self.pace.rate,
-                seconds_left=(self.steps - counters.step) * self.pace.seconds,
+                rate=self.throughput.rate,
+                seconds_left=(self._run.steps - counters.step) * self.throughput.seconds,
                 memory=memory,
-                budget=self.settings.budget,
+                budget=self._run.settings.budget_bytes,
             )
         )
 
     def epoch(self, counters: Counters, result: Validation | None, *, best: bool) -> None:
-        """Tell of an epoch, all of whose batches are counted."""
+        """Write an epoch, all of whose batches are counted."""
         loss = counters.loss_sum / counters.batch
         report = EpochReport(
             epoch=counters.epoch + 1,
-            epochs=self.epochs,
+            epochs=self._run.epochs,
             loss=loss,
             validation_loss=result.loss if result else None,
             validation_accuracy=result.accuracy if result else None,
             best=best,
         )
-        self.metrics.write(
+        self._metrics.write(
             "epoch",
             step=counters.step,
             epoch=report.epoch,
@@ -222,11 +164,11 @@ class Recorder:
             validation_accuracy=report.validation_accuracy,
             best=best,
         )
-        self.progress.epoch(report)
+        self._progress.epoch(report)
 
     def end(self, counters: Counters) -> None:
-        """Tell that the run is over."""
-        self.metrics.write(
+        """Write that the run is over."""
+        self._metrics.write(
             "end",
             step=counters.step,
             reason=counters.finished,
@@ -237,7 +179,7 @@ class Recorder:
         )
 
     def _training_accuracy(self, counters: Counters) -> float:
-        return counters.correct / (counters.batch * self.batch)
+        return counters.correct / (counters.batch * self._run.batch)
 
 
 def _is_odd(value: Any) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from contextlib import closing
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, cast
 
@@ -12,51 +11,44 @@ from pocketune.data import Purpose, random_stream
 from pocketune.device.memory.budget import BudgetExceeded
 from pocketune.device.memory.process import process_memory
 from pocketune.device.memory.sizes import format_size
-from pocketune.device.train.interrupt import StopRequest, interrupted
-from pocketune.device.train.optimizer import CosineSchedule, Optimizer, clip_scale, gradient_norm
+from pocketune.device.train.checkpoint import Saver
+from pocketune.device.train.interrupt import Interrupted
+from pocketune.device.train.optimizer import CosineSchedule, clip_scale, gradient_norm
 from pocketune.device.train.validation import Validation, validate
 from pocketune.errors import PocketuneError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-    from pocketune.data import Batch, Loader
-    from pocketune.device.engine.base import Engine
-    from pocketune.device.train.checkpoint import Counters
-    from pocketune.device.train.log import Recorder
+    from pocketune.data import Batch
+    from pocketune.device.train.checkpoint import TrainState
+    from pocketune.device.train.folder import Run
+    from pocketune.device.train.interrupt import StopRequest
+    from pocketune.device.train.log import RunLog
 
 
 class Diverged(PocketuneError):  # noqa: N818 - it reads as what happened
     """The loss or a gradient is no longer a finite number."""
 
 
-@dataclass
 class Loop:
-    """A run in progress. Make it from a fresh or a loaded state and call :meth:`run`.
+    """Trains from where the state stands to the end of the run; call :meth:`run`.
 
-    Attributes:
-        engine: Computes gradients and predictions.
-        optimizer: Updates ``engine.parameters``.
-        training: The training photos in batches.
-        validation: The validation photos; None validates nothing, and the last is the best.
-        counters: Where the run stands; moves on with every step.
-        recorder: Saves and tells.
+    Args:
+        run: What is trained, on what and how.
+        state: Where the run stands; moves on with every step.
+        log: Where each step and epoch is written and shown.
         stop: Set when the user asks to stop.
     """
 
-    engine: Engine
-    optimizer: Optimizer
-    training: Loader
-    validation: Loader | None
-    counters: Counters
-    recorder: Recorder
-    stop: StopRequest
-
-    def __post_init__(self) -> None:
-        self._settings = self.recorder.settings
-        self._schedule = CosineSchedule(
-            self._settings.lr, self.recorder.steps, self._settings.warmup
-        )
+    def __init__(self, run: Run, state: TrainState, log: RunLog, stop: StopRequest) -> None:
+        self._run = run
+        self._state = state
+        self._log = log
+        self._stop = stop
+        self._saver = Saver(run)
+        settings = run.settings
+        self._schedule = CosineSchedule(settings.peak_lr, run.steps, settings.warmup)
 
     def run(self) -> None:
         """Train until the last step, or until validation has not become better for long enough.
@@ -67,106 +59,110 @@ class Loop:
             Diverged: The loss or a gradient is nan or infinite; the last checkpoint stands.
             PocketuneError: The disk is full, or cannot be written; the last checkpoint stands.
         """
-        if self.counters.step == 0:
+        if self._state.counters.step == 0:
             self.save()  # from here on, the run can be resumed
-        while self.counters.finished is None:
+        while self._state.counters.finished is None:
             self._train_epoch()
             self._end_epoch(self._validate())
 
     def save(self) -> None:
-        """Write a checkpoint of where the run stands."""
-        self.recorder.save(self.engine, self.optimizer, self.counters)
+        """Write a checkpoint of where the run stands, after the log that leads up to it."""
+        self._state.counters.metrics_bytes = self._log.sync()
+        self._saver.save(self._state)
 
     def _train_epoch(self) -> None:
-        counters = self.counters
-        per_epoch = self.recorder.steps_per_epoch
-        batches = min(per_epoch, self.recorder.steps - counters.epoch * per_epoch)
+        counters = self._state.counters
+        per_epoch = self._run.steps_per_epoch
+        batches = min(per_epoch, self._run.steps - counters.epoch * per_epoch)
         # The loader's threads end here, before those of the validation begin: decoded photos
         # of both would never be needed at once.
-        with _closing(self.training.epoch(counters.epoch, start=counters.batch)) as photos:
-            self.recorder.pace.restart()
+        with _closing(
+            self._run.photos.training.epoch(counters.epoch, start=counters.batch)
+        ) as photos:
+            self._log.throughput.restart()
             for batch in islice(photos, batches - counters.batch):
                 self._step(batch)
                 self._stop_if_needed()
-                if self.recorder.checkpoint_is_due(counters):
+                if self._saver.is_due(counters):
                     self.save()
 
     def _step(self, batch: Batch) -> None:
-        """One update. Gradients live no longer than this call: the next ones need their room."""
-        counters = self.counters
-        # Noise depends on the step's number alone, so that a resumed run draws the same.
-        rng = random_stream(self._settings.seed, Purpose.NOISE, counters.step)
-        result = self.engine.gradients(batch.images, batch.labels, rng)
+        """One update. Its gradients are freed when it returns: the next ones need their memory."""
+        counters = self._state.counters
+        # Dropout masks depend on the step's number alone: a resumed run draws the same ones.
+        rng = random_stream(self._run.settings.seed, Purpose.NOISE, counters.step)
+        result = self._state.engine.gradients(batch.images, batch.labels, rng)
         self._require_finite(result.loss, "the loss")
         norm = gradient_norm(result.values)
         self._require_finite(norm, "a gradient")
         lr = self._schedule(counters.step)
-        scale = clip_scale(norm, self._settings.clip)
-        self.optimizer.step(result.values, lr=lr, scale=scale)
+        scale = clip_scale(norm, self._run.settings.clip)
+        self._state.optimizer.step(result.values, lr=lr, scale=scale)
         counters.step += 1
         counters.batch += 1
         counters.loss_sum += result.loss
         counters.correct += result.correct
-        self.recorder.step(counters, loss=result.loss, correct=result.correct, lr=lr, norm=norm)
+        self._log.step(counters, loss=result.loss, correct=result.correct, lr=lr, norm=norm)
 
     def _validate(self) -> Validation | None:
-        if self.validation is None:
+        if self._run.photos.validation is None:
             return None
-        with _closing(self.validation.epoch(0)) as photos:
-            result = validate(self.engine, photos, self._stop_if_needed)
+        with _closing(self._run.photos.validation.epoch(0)) as photos:
+            result = validate(self._state.engine, photos, self._stop_if_needed)
         if not result.images:
             return None  # none of them could be decoded
         self._require_finite(result.loss, "the validation loss")
         return result
 
     def _end_epoch(self, result: Validation | None) -> None:
-        counters = self.counters
+        counters = self._state.counters
         better = result is None or counters.is_better(result.accuracy, result.loss)
         if better:
             counters.best_accuracy = result.accuracy if result else None
             counters.best_loss = result.loss if result else None
             counters.best_step = counters.step
-            self.recorder.keep_best(self.engine, counters)
+            self._saver.save_best(self._state)
         counters.stale = 0 if better else counters.stale + 1
-        self.recorder.epoch(counters, result, best=better)
+        self._log.epoch(counters, result, best=better)
         counters.epoch += 1
         counters.batch, counters.loss_sum, counters.correct = 0, 0.0, 0
         counters.finished = self._reason_to_finish()
         if counters.finished:
-            self.recorder.end(counters)
+            self._log.end(counters)
         self.save()
 
     def _reason_to_finish(self) -> str | None:
-        if self.counters.step >= self.recorder.steps:
+        if self._state.counters.step >= self._run.steps:
             return "steps"
-        patience = self._settings.patience
-        return "patience" if patience and self.counters.stale >= patience else None
+        patience = self._run.settings.patience
+        return "patience" if patience and self._state.counters.stale >= patience else None
 
     def _stop_if_needed(self) -> None:
         """Save and stop where the user asks for it, or the memory is over the budget."""
-        if self.stop.requested:
+        if self._stop.requested:
             self.save()
-            what = f"stopped and saved at step {self.counters.step} of {self.recorder.steps}"
-            raise interrupted(self.recorder.folder, what)
-        memory, budget = process_memory().peak, self._settings.budget
+            what = f"stopped and saved at step {self._state.counters.step} of {self._run.steps}"
+            raise Interrupted(what, str(self._run.folder))
+        memory, budget = process_memory().peak, self._run.settings.budget_bytes
         if budget is None or memory <= budget:
             return
         self.save()
         raise BudgetExceeded(
-            f"memory reached {format_size(memory)} by step {self.counters.step}, over the budget "
-            f"of {format_size(budget)}: the run was stopped and saved in {self.recorder.folder}; "
-            "resume it with a larger budget, or start again with a kit of a smaller batch"
+            f"memory reached {format_size(memory)} by step {self._state.counters.step}, over the "
+            f"budget of {format_size(budget)}: the run was stopped and saved in "
+            f"{self._run.folder}; resume it with a larger budget, or start again with a kit of a "
+            "smaller batch"
         )
 
     def _require_finite(self, value: float, what: str) -> None:
         if math.isfinite(value):
             return
-        lr = self._settings.lr
-        clip = "" if self._settings.clip else ", or set clip to 1"
+        lr = self._run.settings.peak_lr
+        clip = "" if self._run.settings.clip else ", or set clip to 1"
         raise Diverged(
-            f"{what} is not finite at step {self.counters.step + 1}: start again with a "
+            f"{what} is not finite at step {self._state.counters.step + 1}: start again with a "
             f"learning rate lower than {lr:g}, such as {lr / 10:g}{clip}; the last good state is "
-            f"kept in {self.recorder.folder}"
+            f"kept in {self._run.folder}"
         )
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pocketune.device.train.settings import OPTIMIZERS
 from pocketune.errors import PocketuneError
 
 if TYPE_CHECKING:
@@ -218,9 +219,6 @@ class AdamW(Adam):
     """Adam with decoupled weight decay (Loshchilov and Hutter, 2019)."""
 
     decoupled = True
-
-
-OPTIMIZERS = ("adam", "adamw", "sgd")
 
 
 def create_optimizer(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pocketune.data import Loader, Skipped, Splits, load_splits
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, Remedy
 
 if TYPE_CHECKING:
+    from pocketune.arrays import StrPath
     from pocketune.device.train.settings import TrainSettings
     from pocketune.kit.kit import Kit
 
@@ -18,23 +20,30 @@ class Photos:
     """Photos to train on and to validate with.
 
     Attributes:
+        path: Their absolute path: a folder, a CSV or a .zip.
         splits: The photos by name.
         training: Those to train on, a step at a time.
         validation: Those to validate with; None where there are none.
     """
 
+    path: Path
     splits: Splits
     training: Loader
     validation: Loader | None
 
     @classmethod
     def open(
-        cls, settings: TrainSettings, kit: Kit, classes: tuple[str, ...] | None = None
+        cls,
+        path: StrPath,
+        settings: TrainSettings,
+        kit: Kit,
+        classes: tuple[str, ...] | None = None,
     ) -> Photos:
-        """Find and divide the photos that the settings name; none is decoded yet.
+        """Find and divide photos; none is decoded yet.
 
         Args:
-            settings: Of the run.
+            path: Where they are.
+            settings: How they are divided, and how many make a step.
             kit: Gives the size of photos and batches.
             classes: The order of the classes. Where it is not given and the classes are the
                 kit's, it is the kit's order, so that its output layer stays of use.
@@ -42,16 +51,17 @@ class Photos:
         Raises:
             PocketuneError: They cannot be used, or are fewer than a batch.
         """
-        splits = _load(settings, kit, classes)
+        path = Path(path).absolute()
+        splits = _load(path, settings, kit, classes)
         known = kit.manifest.classes
         if splits.classes != known and set(splits.classes) == set(known):
-            splits = _load(settings, kit, known)
+            splits = _load(path, settings, kit, known)
         size, batch, seed = kit.manifest.size, kit.manifest.batch, settings.seed
         step = batch * settings.accumulate
         require_batch(len(splits.train), batch, settings.accumulate)
         training = Loader(splits.train, size=size, batch=step, train=True, seed=seed)
         validation = Loader(splits.val, size=size, batch=batch, train=False)
-        return cls(splits, training, validation if len(splits.val) else None)
+        return cls(path, splits, training, validation if len(splits.val) else None)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -77,22 +87,21 @@ def require_batch(images: int, batch: int, accumulate: int) -> None:
     """
     if images >= batch * accumulate:
         return
-    if images >= batch:
-        remedy = f"accumulate fewer than {accumulate} batches"
-    else:
-        remedy = (
-            "train with a kit of a smaller batch, as --network NAME --batch "
-            f"{images} or pocketune kit build makes one"
-        )
-    raise PocketuneError(
+    message = (
         f"a batch of {batch * accumulate} is larger than the data, {images} training images; add "
-        f"images, or {remedy}"
+        "images, or "
+    )
+    if images >= batch:
+        raise PocketuneError(f"{message}accumulate fewer than {accumulate} batches")
+    raise PocketuneError(
+        f"{message}train with a kit of a smaller batch",
+        remedy=Remedy("smaller batch", "build one with batch={batch}", batch=images),
     )
 
 
-def _load(settings: TrainSettings, kit: Kit, classes: tuple[str, ...] | None) -> Splits:
+def _load(path: Path, settings: TrainSettings, kit: Kit, classes: tuple[str, ...] | None) -> Splits:
     return load_splits(
-        settings.photos,
+        path,
         val_fraction=settings.val_fraction,
         seed=settings.seed,
         classes=classes,

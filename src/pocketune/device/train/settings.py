@@ -1,15 +1,14 @@
-"""How a run trains, as data."""
+"""How a run trains: each option once, for Python, the command line and checkpoints."""
 
 from __future__ import annotations
 
-import os
-from dataclasses import asdict, dataclass, fields
-from pathlib import Path
+from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pocketune.device.memory.sizes import parse_size
-from pocketune.device.train.optimizer import OPTIMIZERS
 from pocketune.errors import PocketuneError
+from pocketune.options import check_options, option
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,125 +21,152 @@ SIDE = "branch"
 LEARNING_RATES = {"adam": 3e-4, "adamw": 3e-4, "sgd": 1e-2}
 """Where none is named; those of published transfer recipes at batch 8 lie around them."""
 
+OPTIMIZERS = tuple(LEARNING_RATES)
 
-_WHOLE = ("epochs", "steps", "patience", "checkpoint_every", "accumulate", "warmup", "seed")
-_REAL = ("lr", "side_lr", "clip", "checkpoint_seconds", "weight_decay", "momentum", "val_fraction")
+_run_option = partial(option, panel="The run")
+_option = partial(option, panel="Training")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TrainSettings:
-    """Everything about a run but its kit; kept in each checkpoint, so that a run can be resumed.
+    """How a run trains; kept in each checkpoint, so that a run can be resumed.
 
-    Args:
-        photos: Absolute path of the photos: a folder, a CSV or a .zip.
-        epochs: Passes over the photos; exactly one of ``epochs`` and ``steps`` is set.
-        steps: Optimizer steps of the whole run.
-        lr: Learning rate at the top of the cosine.
-        side_lr: That of the side branches that a method has added; None for the same as ``lr``.
-        optimizer: ``adam``, ``adamw`` or ``sgd``.
-        momentum: SGD's; 0 keeps no optimizer state at all.
-        weight_decay: Decay of the weights (not of biases and norms).
-        warmup: Steps of linear warm-up.
-        clip: Largest L2 norm of all gradients together; None never clips.
-        budget: Peak resident bytes that the process may take; None does not limit it.
-        seed: Of the split, the order, the crops, the noise and a new classifier.
-        patience: Epochs without a better validation after which to stop; None never stops early.
-        val_fraction: Share of the photos to validate on, where they come without a split.
-        checkpoint_every: Save every so many steps; None leaves it to the time.
-        checkpoint_seconds: Save after so many seconds; None leaves it to the steps. The end of
-            an epoch always saves.
-        accumulate: Batches of the kit whose gradients make one step.
+    Everything has a default, and the default of some depends on the others: :meth:`resolved`
+    fills it in.
+
+    Example:
+        >>> TrainSettings(epochs=5, budget="96MB").resolved().lr
+        0.0003
 
     Raises:
         PocketuneError: A value makes no sense; the message names it.
     """
 
-    photos: str
-    epochs: int | None
-    steps: int | None
-    lr: float
-    side_lr: float | None
-    optimizer: str
-    momentum: float
-    weight_decay: float
-    warmup: int
-    clip: float | None
-    budget: int | None
-    seed: int
-    patience: int | None
-    val_fraction: float
-    checkpoint_every: int | None
-    checkpoint_seconds: float | None = 120.0
-    accumulate: int = 1
+    budget: int | str | None = _run_option(
+        "Memory limit of the whole process, such as 96MB. A run that will not fit is refused.",
+        default=None,
+        metavar="SIZE",
+        unset="no limit",
+    )
+    checkpoint_every: int | None = _run_option(
+        "Save a checkpoint every STEPS steps.",
+        default=None,
+        metavar="STEPS",
+        unset="by time alone; always after an epoch",
+        at_least=1,
+    )
+    checkpoint_seconds: float | None = _run_option(
+        "Save a checkpoint every SECONDS seconds.", default=120.0, metavar="SECONDS", above=0
+    )
+    epochs: int | None = _option(
+        "Number of epochs.", default=None, metavar="N", unset=str(EPOCHS), at_least=1
+    )
+    steps: int | None = _option(
+        "Number of training steps, instead of epochs.", default=None, metavar="N", at_least=1
+    )
+    optimizer: str = _option("Optimizer.", default="adam", choices=OPTIMIZERS)
+    lr: float | None = _option(
+        "Peak learning rate, followed by cosine decay.",
+        default=None,
+        metavar="RATE",
+        unset=f"{LEARNING_RATES['adam']}; {LEARNING_RATES['sgd']} for sgd",
+        above=0,
+    )
+    side_lr: float | None = _option(
+        "Peak learning rate of side branches, for methods that add them: repnet, tinytl.",
+        default=None,
+        metavar="RATE",
+        unset="same as lr",
+        above=0,
+    )
+    momentum: float | None = _option(
+        "Momentum of sgd; 0 saves the memory of its buffer.",
+        default=None,
+        metavar="FACTOR",
+        unset=str(MOMENTUM),
+        at_least=0,
+        below=1,
+    )
+    weight_decay: float = _option(
+        "Weight decay; not applied to biases.", default=0.0, metavar="RATE", at_least=0
+    )
+    warmup: int = _option("Number of linear warm-up steps.", default=0, metavar="STEPS", at_least=0)
+    clip: float | None = _option(
+        "Clip the global gradient norm to this value.",
+        default=None,
+        metavar="NORM",
+        unset="no clipping",
+        above=0,
+    )
+    accumulate: int = _option(
+        "Accumulate gradients over N batches per optimizer step.",
+        default=1,
+        metavar="N",
+        at_least=1,
+    )
+    patience: int | None = _option(
+        "Stop after this many epochs without a better validation result.",
+        default=None,
+        metavar="EPOCHS",
+        unset="no early stopping",
+        at_least=1,
+    )
+    val_fraction: float = _option(
+        "Fraction of the photos for validation, if there is no train/val split.",
+        default=0.2,
+        metavar="FRACTION",
+        at_least=0,
+        below=1,
+    )
+    seed: int = _option("Random seed.", default=0, metavar="N", at_least=0)
 
     def __post_init__(self) -> None:
-        if (self.epochs is None) == (self.steps is None):
+        check_options(self)
+        if self.epochs is not None and self.steps is not None:
             raise PocketuneError("give either epochs or steps, not both")
-        if self.optimizer not in OPTIMIZERS:
+        if self.momentum is not None and self.optimizer != "sgd":
             raise PocketuneError(
-                f"unknown optimizer {self.optimizer!r}: choose one of {', '.join(OPTIMIZERS)}"
+                f"momentum={self.momentum} has no effect with {self.optimizer}: leave it out, or "
+                "use sgd"
             )
-        for name in _WHOLE:
-            self._require(name, "a whole number", lambda value: isinstance(value, int))
-        for name in _REAL:
-            self._require(name, "a number", lambda value: isinstance(value, (int, float)))
-        for name in ("epochs", "steps", "patience", "checkpoint_every", "accumulate"):
-            self._require(name, "at least 1", lambda value: value >= 1)
-        for name in ("lr", "side_lr", "clip", "checkpoint_seconds"):
-            self._require(name, "above 0", lambda value: 0 < value < float("inf"))
-        for name in ("weight_decay", "warmup", "seed"):
-            self._require(name, "0 or more", lambda value: 0 <= value < float("inf"))
-        for name in ("momentum", "val_fraction"):
-            self._require(name, "from 0 up to, but not including, 1", lambda v: 0 <= v < 1)
+        if self.budget is not None:
+            parse_size(self.budget)
 
-    def _require(self, name: str, rule: str, holds: Any) -> None:
-        value = getattr(self, name)
-        if value is not None and not holds(value):
-            raise PocketuneError(f"{name} must be {rule}, not {value!r}")
+    @property
+    def peak_lr(self) -> float:
+        """Learning rate at the top of the cosine."""
+        return LEARNING_RATES[self.optimizer] if self.lr is None else self.lr
 
-    @classmethod
-    def new(
-        cls,
-        photos: str | os.PathLike[str],
-        *,
-        epochs: int | None,
-        steps: int | None,
-        lr: float | None,
-        optimizer: str,
-        momentum: float | None,
-        budget: str | int | None,
-        **others: Any,
-    ) -> TrainSettings:
-        """The settings of a new run, with what is left to us filled in.
+    @property
+    def sgd_momentum(self) -> float:
+        """Momentum, if the optimizer is sgd; 0 keeps no optimizer state at all."""
+        return MOMENTUM if self.momentum is None else self.momentum
 
-        Raises:
-            PocketuneError: A value makes no sense; the message names it.
-        """
-        if momentum is not None and optimizer != "sgd":
-            raise PocketuneError(
-                f"momentum={momentum} has no effect with {optimizer}: leave it out, or use sgd"
-            )
-        return cls(
-            photos=str(Path(photos).absolute()),
-            epochs=EPOCHS if epochs is None and steps is None else epochs,
-            steps=steps,
-            lr=LEARNING_RATES.get(optimizer, 0.0) if lr is None else lr,
-            optimizer=optimizer,
-            momentum=MOMENTUM if momentum is None else momentum,
-            budget=None if budget is None else parse_size(budget),
-            **others,
-        )
+    @property
+    def budget_bytes(self) -> int | None:
+        """Peak resident bytes that the process may take; None is no limit."""
+        return None if self.budget is None else parse_size(self.budget)
 
     def total_steps(self, steps_per_epoch: int) -> int:
         """Optimizer steps of the whole run."""
-        return self.steps if self.steps is not None else (self.epochs or 0) * steps_per_epoch
+        return self.steps or (self.epochs or EPOCHS) * steps_per_epoch
 
     def rates(self, parameters: Iterable[str]) -> dict[str, float]:
         """Factors on the learning rate of those parameters that have one of their own."""
         if self.side_lr is None:
             return {}
-        factor = self.side_lr / self.lr
+        factor = self.side_lr / self.peak_lr
         return {name: factor for name in parameters if SIDE in name.split(".")}
+
+    def resolved(self) -> TrainSettings:
+        """The same settings with each default filled in, as a checkpoint keeps them."""
+        return replace(
+            self,
+            epochs=self.epochs or (None if self.steps else EPOCHS),
+            lr=self.peak_lr,
+            momentum=self.sgd_momentum if self.optimizer == "sgd" else None,
+            budget=self.budget_bytes,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON value."""

@@ -70,7 +70,7 @@ def _held_back(model: Model) -> _Found:
     checkpoint = Checkpoint.load(last)
     settings = checkpoint.settings
     splits = load_splits(
-        settings.photos,
+        checkpoint.photos,
         val_fraction=settings.val_fraction,
         seed=settings.seed,
         classes=model.classes,
@@ -78,7 +78,7 @@ def _held_back(model: Model) -> _Found:
     )
     if splits.fingerprint() != checkpoint.identity.photos:
         raise PocketuneError(
-            f"the photos in {settings.photos} have changed since the run in {model.kit.path} "
+            f"the photos in {checkpoint.photos} have changed since the run in {model.kit.path} "
             "started, so its validation photos may be among those it was trained on: restore them, "
             "or give other photos to evaluate"
         )

@@ -1,0 +1,35 @@
+"""How commands end: exit codes, and one sentence instead of a traceback."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pocketune.errors import PocketuneError
+
+FAILED = 1
+STOPPED = 130
+"""As shells report a command that Ctrl-C has ended."""
+
+REMEDIES = {
+    "resume": "resume with: pocketune train --resume {run}",
+    "smaller batch": "build one with --network NAME --batch {batch}, or with pocketune kit build",
+}
+"""By the key of a `Remedy`, the options and commands that the library does not know."""
+
+
+def message_of(error: PocketuneError) -> str:
+    """What is wrong, and what to do about it on the command line."""
+    if error.remedy is None:
+        return str(error)
+    values = {name: shlex.quote(str(value)) for name, value in error.remedy.values.items()}
+    return f"{error.message}; {REMEDIES[error.remedy.key].format(**values)}"
+
+
+def tell(message: str) -> None:
+    """Print a line to standard error."""
+    with suppress(OSError):  # its terminal may be gone
+        print(message, file=sys.stderr, flush=True)

@@ -1,0 +1,177 @@
+"""Options that are written once: each is a field of a dataclass, with its help and its range.
+
+Python users pass the dataclass, `check_options` validates it, and the command line derives its
+options and their help from the same fields.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, dataclass, field, fields
+from functools import cache
+from numbers import Real
+from types import NoneType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from pocketune.errors import PocketuneError, whole_number
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_KEY = "option"
+
+
+@dataclass(frozen=True)
+class Option:
+    """What is known about a field that a user sets.
+
+    Attributes:
+        help: One sentence, or two.
+        metavar: Stands for the value in the help.
+        unset: What applies where the value is None, in words.
+        panel: The options it is listed with.
+        choices: All allowed values; empty where there is no such list.
+        at_least: Smallest allowed value.
+        above: The value must be larger.
+        below: The value must be smaller.
+    """
+
+    help: str
+    metavar: str | None = None
+    unset: str | None = None
+    panel: str | None = None
+    choices: tuple[str, ...] = ()
+    at_least: float | None = None
+    above: float | None = None
+    below: float | None = None
+
+    def allows(self, value: Any) -> bool:
+        """Whether a number is finite and in the range."""
+        return (
+            float("-inf") < value < float("inf")
+            and (self.at_least is None or value >= self.at_least)
+            and (self.above is None or value > self.above)
+            and (self.below is None or value < self.below)
+        )
+
+    @property
+    def range(self) -> str:
+        """The range in words."""
+        limits = (("at least", self.at_least), ("above", self.above), ("below", self.below))
+        return " and ".join(f"{word} {limit}" for word, limit in limits if limit is not None)
+
+
+@dataclass(frozen=True)
+class OptionField:
+    """A field of a dataclass of options.
+
+    Attributes:
+        name: The field's name.
+        kinds: The types of its values; with ``NoneType`` where it may be None.
+        default: Its default; ``MISSING`` where it must be given.
+        option: All else.
+    """
+
+    name: str
+    kinds: tuple[Any, ...]
+    default: Any
+    option: Option
+
+    @property
+    def default_text(self) -> str | None:
+        """The default in words; None where there is none to tell."""
+        if self.default is None:
+            return self.option.unset
+        return None if self.default is MISSING or self.default is False else f"{self.default}"
+
+    def clean(self, value: Any) -> Any:
+        """A number as Python's own int or float, everything else as it is.
+
+        Raises:
+            PocketuneError: The value is of another kind, or outside of its range.
+        """
+        if self.option.choices and value not in self.option.choices:
+            known = ", ".join(self.option.choices)
+            raise PocketuneError(f"unknown {self.name} {value!r}: choose one of {known}")
+        kinds = [kind for kind in self.kinds if kind is not NoneType]
+        if kinds not in ([int], [float]):
+            return value
+        number = _number(self.name, value, whole=kinds == [int])
+        if not self.option.allows(number):
+            raise PocketuneError(
+                f"{self.name} must be {self.option.range or 'finite'}, not {value!r}"
+            )
+        return number
+
+
+def option(help: str, *, default: Any = MISSING, **facts: Any) -> Any:
+    """A field of a dataclass of options; ``facts`` are attributes of `Option`."""
+    return field(default=default, metadata={_KEY: Option(help, **facts)})
+
+
+@cache
+def option_fields(options: type) -> tuple[OptionField, ...]:
+    """The options of a dataclass, in their order."""
+    hints = get_type_hints(options)
+    return tuple(
+        OptionField(each.name, _kinds(hints[each.name]), each.default, each.metadata[_KEY])
+        for each in fields(options)
+        if _KEY in each.metadata
+    )
+
+
+def check_options(options: Any) -> None:
+    """Validate the values of a frozen dataclass of options, from its ``__post_init__``.
+
+    Numbers of other libraries become Python's own: numpy's can be neither stored as JSON nor
+    compared by identity of type.
+
+    Raises:
+        PocketuneError: A value is of the wrong kind or out of range; the message names it.
+    """
+    for each in option_fields(options.__class__):
+        value = getattr(options, each.name)
+        if value is not None or NoneType not in each.kinds:
+            object.__setattr__(options, each.name, each.clean(value))
+
+
+def takes_options(options: type) -> Callable[[_Function], _Function]:
+    """Show the fields of a dataclass as keywords of a function that takes them as ``**options``.
+
+    ``help``, notebooks and editors then list each with its default and its description.
+    """
+
+    def decorate(function: _Function) -> _Function:
+        mine = inspect.signature(function).parameters.values()
+        named = [each for each in mine if each.kind is not inspect.Parameter.VAR_KEYWORD]
+        theirs = [
+            each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for each in inspect.signature(options).parameters.values()
+        ]
+        function.__signature__ = inspect.Signature(named + theirs)  # type: ignore[attr-defined]
+        lines = "\n".join(_lines(options))
+        function.__doc__ = f"{function.__doc__}\n\nOptions, as in {options.__name__}:\n{lines}"
+        return function
+
+    return decorate
+
+
+def _lines(options: type) -> Iterator[str]:
+    for each in option_fields(options):
+        default = f" Default: {each.default_text}." if each.default_text else ""
+        choices = f" One of {', '.join(each.option.choices)}." if each.option.choices else ""
+        yield f"    {each.name}: {each.option.help}{choices}{default}"
+
+
+def _kinds(hint: Any) -> tuple[Any, ...]:
+    """``int | None`` as ``(int, NoneType)``; ``list[str]`` stays whole."""
+    return (hint,) if get_origin(hint) is list else get_args(hint) or (hint,)
+
+
+def _number(name: str, value: Any, *, whole: bool) -> int | float:
+    """Any library's number as Python's own; a truth value is not a number."""
+    count = whole_number(value)
+    if count is not None:
+        return count if whole else float(count)
+    if not whole and isinstance(value, Real) and value is not True and value is not False:
+        return float(value)
+    raise PocketuneError(f"{name} must be a {'whole ' * whole}number, not {value!r}")
