@@ -35,7 +35,7 @@ from data import parse, unpack
 from pocketune.data import ImageDataset, Loader, load_splits
 from pocketune.device.train.progress import Silent
 from pocketune.networks import normalize
-from pocketune.papers.tables.repnet import PRUNED
+from pocketune.papers.repnet import PRUNED
 from pocketune.pruning import plan_pruning
 from pocketune.pruning.retraining import Recipe
 from pocketune.weights import sample_batches

@@ -58,7 +58,7 @@ def build(kit: Path, method: str, *, pruned: bool, options: argparse.Namespace) 
     from safetensors.torch import save_file
 
     import pocketune
-    from pocketune.papers.tables.repnet import PRUNED
+    from pocketune.papers.repnet import PRUNED
 
     torch.manual_seed(0)
     network = pocketune.create_network("mobilenet_v2", classes=CLASSES, width=options.width)

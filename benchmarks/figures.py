@@ -25,9 +25,9 @@ from torch import nn
 import pocketune
 from pocketune.accounting.plot import draw_blocks, finish
 from pocketune.filtering import FilteredConv2d
-from pocketune.papers import published_flops, published_memory, walk
-from pocketune.papers.conventions.gradfilter import GradientFilterFlops
-from pocketune.papers.tables.repnet import PRUNED
+from pocketune.papers import published_flops, published_memory, trace_modules
+from pocketune.papers.gradfilter import GradientFilterFlops
+from pocketune.papers.repnet import PRUNED
 from report import RESULTS
 
 BATCH, CLASSES = 8, 100
@@ -62,7 +62,7 @@ def mobiletl_blocks() -> Figure:
 
 
 def _stored(adapted: nn.Module) -> float:
-    return published_memory(adapted, "mobiletl-stored", batch=BATCH).saved_bytes * BATCH / 1e6
+    return published_memory(adapted, "mobiletl-stored", batch=BATCH).kept_bytes * BATCH / 1e6
 
 
 def _gigaflops(adapted: nn.Module) -> float:
@@ -92,9 +92,9 @@ def repnet_pruning() -> Figure:
         draw_blocks(
             axes,
             title,
-            names=[block.path for block in blocks],
+            names=[block.name for block in blocks],
             temporary=[block.temporary_bytes for block in blocks],
-            kept=[block.cumulative_bytes for block in blocks],
+            kept=[block.cumulative_kept_bytes for block in blocks],
             peaks=[block.peak_bytes for block in blocks],
         )
     upper.set_ylim(0, 6.5)
@@ -121,7 +121,7 @@ def filter_patches() -> Figure:
 
 
 def _backward_flops(conv: nn.Module, side: int) -> int:
-    seen = walk(nn.Sequential(conv), (conv.in_channels, side, side), input_gradient=True)
+    seen = trace_modules(nn.Sequential(conv), (conv.in_channels, side, side), input_gradient=True)
     return GradientFilterFlops().count(seen).backward
 
 

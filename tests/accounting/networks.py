@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from pocketune.methods import Method, adapt
-from pocketune.papers import Walk, walk
+from pocketune.papers import ModuleTrace, trace_modules
 from pocketune.weights import create_network
 
 
@@ -23,9 +23,9 @@ def adapted(name: str, method: Method, **options) -> nn.Module:
 
 
 @cache
-def adapted_walk(name: str, method: Method, classes: int) -> Walk:
+def adapted_trace(name: str, method: Method, classes: int) -> ModuleTrace:
     """Of an adapted network at 224 px; made once for all conventions."""
-    return walk(adapted(name, method, classes=classes))
+    return trace_modules(adapted(name, method, classes=classes))
 
 
 def train_only(network: nn.Module, trained: Iterable[str]) -> nn.Module:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from pocketune.accounting import Flops, account, register_flops
+from pocketune.accounting import OperatorFlops, account, register_flops
 from pocketune.accounting.flops import _rules, operator_flops
 from pocketune.errors import PocketuneError
 
@@ -17,7 +17,7 @@ aten = torch.ops.aten
 
 def convolution_work(network: nn.Module, path: str, **options: int) -> tuple[int, int]:
     layer = next(cost for cost in account(network, **options).layers if cost.name == path)
-    return layer.work.forward_macs, layer.work.backward_macs
+    return layer.flops.forward_macs, layer.flops.backward_macs
 
 
 @settings(max_examples=20)
@@ -50,9 +50,9 @@ def test_only_gradients_that_are_computed_count():
 def test_a_linear_layer():
     network = nn.Sequential(nn.Flatten(), nn.Linear(12, 5))
     layer = next(c for c in account(network, batch=4, size=2).layers if c.name == "1")
-    assert layer.work.forward == 2 * 4 * 12 * 5 + 4 * 5
-    assert layer.work.backward_macs == 4 * 12 * 5
-    assert layer.work.optimizer == 10 * (12 * 5 + 5)
+    assert layer.flops.forward == 2 * 4 * 12 * 5 + 4 * 5
+    assert layer.flops.backward_macs == 4 * 12 * 5
+    assert layer.flops.optimizer == 10 * (12 * 5 + 5)
 
 
 MAP = torch.zeros(1, 1, 4, 5)
@@ -85,7 +85,7 @@ def test_what_has_no_rule_is_named_and_can_be_given_one():
     result = aten.linalg_inv_ex.default(x + torch.eye(4))
     with pytest.raises(PocketuneError, match=r"operator aten\.linalg_inv_ex has no rule"):
         operator_flops(aten.linalg_inv_ex.default, arguments, result)
-    register_flops("aten.linalg_inv_ex")(lambda args, result: Flops(2 * args[0].numel(), 0))
+    register_flops("aten.linalg_inv_ex")(lambda args, result: OperatorFlops(2 * args[0].numel(), 0))
     try:
         assert operator_flops(aten.linalg_inv_ex.default, arguments, result) == (32, 0)
     finally:

@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 import pytest
 
-from pocketune.accounting.real import OPTIMIZERS as ACCOUNTED
+from pocketune.accounting.report import OPTIMIZERS as ACCOUNTED
 from pocketune.cli import options
 from pocketune.device.train.optimizer import OPTIMIZERS
 from pocketune.networks.config import PADDINGS

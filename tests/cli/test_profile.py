@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pocketune.accounting.report import megabytes
+from pocketune.accounting.render import megabytes
 
 SMALL = ("profile", "mobilenet_v2", "--width", 0.1, "--classes", 4, "--size", 32, "--batch", 2)
 

@@ -28,8 +28,8 @@ from pocketune.methods import (
     trainable,
 )
 from pocketune.networks import anatomy
-from pocketune.papers import published_memory, walk
-from pocketune.papers.conventions.mobiletl_flops import MobileTLFlops
+from pocketune.papers import published_memory, trace_modules
+from pocketune.papers.mobiletl import MobileTLFlops
 from pocketune.surgery import swap
 from pocketune.weights import create_network
 
@@ -73,7 +73,7 @@ def test_published_memory_and_flops(frozen_bits):
     adapted = adapt(network, MobileTL(blocks=3), frozen_bits=frozen_bits)
     memory = published_memory(adapted, "mobiletl", batch=8, size=224)
     assert memory.total_bytes / 1e6 == pytest.approx(33.692, abs=5e-4)
-    flops = MobileTLFlops(addition=(2, 4)).count(walk(adapted), 8)
+    flops = MobileTLFlops(addition=(2, 4)).count(trace_modules(adapted), 8)
     assert (flops.forward + flops.backward) / 1e6 == pytest.approx(7699.059, abs=5e-4)
 
 

@@ -11,14 +11,14 @@ from torch import nn
 from pocketune.filtering import FilteredConv2d, PooledActivation
 from pocketune.methods import GradientFilter, adapt
 from pocketune.networks import about, anatomy
-from pocketune.papers import Walk, published_flops, published_memory, walk
-from pocketune.papers.conventions.gradfilter import GradientFilterFlops, GradientFilterMemory
+from pocketune.papers import ModuleTrace, published_flops, published_memory, trace_modules
+from pocketune.papers.gradfilter import GradientFilterFlops, GradientFilterMemory
 
 from ..accounting.networks import on_meta
 
 
 @cache
-def last_convolutions(name: str, count: int, *, filtered: bool) -> Walk:
+def last_convolutions(name: str, count: int, *, filtered: bool) -> ModuleTrace:
     """Train the last `count` convolutions and the classifier; a shortcut's own are left out."""
     network = on_meta(name, classes=1000).requires_grad_(False)
     layers = [layer for layer in anatomy(network).layers if layer.role != "downsample"]
@@ -29,12 +29,12 @@ def last_convolutions(name: str, count: int, *, filtered: bool) -> Walk:
             network.set_submodule(layer.conv, FilteredConv2d.from_convolution(conv, patch=2))
     for path in anatomy(network).classifier:
         network.get_submodule(path).requires_grad_(True)
-    return walk(network)
+    return trace_modules(network)
 
 
 @cache
-def all_convolutions(name: str) -> Walk:
-    return walk(on_meta(name))
+def all_convolutions(name: str) -> ModuleTrace:
+    return trace_modules(on_meta(name))
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,8 @@ def test_memory_of_all_convolutions(name, computed, printed):
 @pytest.mark.parametrize(("name", "slip"), [("mobilenet_v2", 24.327), ("mcunet_5fps", 9.173)])
 def test_the_slip_in_the_paper_is_one_depthwise_convolution(name, slip):
     memory = GradientFilterMemory().measure(all_convolutions(name))
-    first = next(layer for layer in memory.layers if layer.path == "features.1.conv.0.0")
-    channels = first.saved_bytes // (4 * 112 * 112)
+    first = next(layer for layer in memory.layers if layer.name == "features.1.conv.0.0")
+    channels = first.kept_bytes // (4 * 112 * 112)
     assert round((memory.total_bytes - (channels - 1) * 4 * 112 * 112) / 1024**2, 3) == slip
 
 
@@ -144,18 +144,21 @@ def test_flops_of_all_convolutions(name, computed, paper, tolerance):
 def test_the_formulas_on_a_small_network():
     """By hand: a depthwise 3x3 behind a trained 1x1, both on 5 x 5 pixels."""
     network = nn.Sequential(nn.Conv2d(3, 4, 1), nn.ReLU(), nn.Conv2d(4, 4, 3, padding=1, groups=4))
-    seen = walk(network, (3, 5, 5))
+    seen = trace_modules(network, (3, 5, 5))
     first, last = 12 * (25 + 25 - 1), 4 * (9 * 25 + 25 - 1) + 2 * 4 * 9 * 25
     assert GradientFilterFlops().count(seen).total == first + last
     twice = 12 * (50 + 50 - 1) + 4 * (9 * 50 + 50 - 1) + 2 * 4 * 9 * 50
     assert GradientFilterFlops().count(seen, 2).total == twice
     assert GradientFilterMemory().measure(seen, 2).total_bytes == 2 * 4 * (3 + 4) * 25
     network[2] = FilteredConv2d.from_convolution(network[2], patch=2)
-    seen = walk(network, (3, 5, 5))
+    seen = trace_modules(network, (3, 5, 5))
     assert GradientFilterFlops().count(seen).total == first + 4 * (2 * 9 - 1) + 4 * (2 * 9 + 8)
     assert GradientFilterMemory().measure(seen).total_bytes == 4 * (3 * 25 + 4 * 9)
     network[2].bits = 8
-    assert GradientFilterMemory().measure(walk(network, (3, 5, 5))).total_bytes == 4 * 75 + 4 * 9
+    assert (
+        GradientFilterMemory().measure(trace_modules(network, (3, 5, 5))).total_bytes
+        == 4 * 75 + 4 * 9
+    )
 
 
 def test_work_falls_with_the_patches_to_that_of_summing_the_taps():
@@ -166,7 +169,7 @@ def test_work_falls_with_the_patches_to_that_of_summing_the_taps():
     exact = nn.Conv2d(64, 64, 3, padding=1, bias=False, device="meta")
     flops = [
         GradientFilterFlops()
-        .count(walk(nn.Sequential(conv), (64, 56, 56), input_gradient=True))
+        .count(trace_modules(nn.Sequential(conv), (64, 56, 56), input_gradient=True))
         .backward
         for conv in (exact, *(FilteredConv2d.from_convolution(exact, r) for r in (1, 2, 4, 7, 56)))
     ]

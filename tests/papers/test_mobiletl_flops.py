@@ -19,11 +19,11 @@ from pocketune.methods import (
     trainable,
 )
 from pocketune.networks.architectures.parts import ConvNormActivation
-from pocketune.papers import published_flops, walk
-from pocketune.papers.conventions.mobiletl_flops import MobileTLFlops
+from pocketune.papers import published_flops, trace_modules
+from pocketune.papers.mobiletl import MobileTLFlops
 from pocketune.surgery import freeze_batch_norms
 
-from ..accounting.networks import adapted_walk, train_only
+from ..accounting.networks import adapted_trace, train_only
 from .lite import lite_network, trained_sets
 from .mobiletl import block, mobiletl_network
 
@@ -41,7 +41,7 @@ TABLE_3 = [
 
 
 def count(method: Method, convention: MobileTLFlops = FITTED) -> int:
-    return convention.count(adapted_walk(PROXYLESS, method, classes=100)).total
+    return convention.count(adapted_trace(PROXYLESS, method, classes=100)).total
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def count(method: Method, convention: MobileTLFlops = FITTED) -> int:
 def test_table_1(module, printed, computed):
     """Quirks: one operation an element for the shortcut, none backward; the block's input needs a
     gradient too. Exact."""
-    flops = MobileTLFlops().count(walk(module, (96, 7, 7), input_gradient=True), 8)
+    flops = MobileTLFlops().count(trace_modules(module, (96, 7, 7), input_gradient=True), 8)
     shortcut = 8 * 96 * 49
     assert round((flops.total + shortcut) / 1e6, 4) == computed
     assert round((flops.total + shortcut) / 1e6, 2) == printed
@@ -127,7 +127,7 @@ def test_differences_that_hold_whatever_the_fit():
 def test_mobilenet_v3_small():
     """Forward exact (1000.6), backward 0.014 % below 1934.92. Shortcuts cost one operation an
     element each way here."""
-    flops = MobileTLFlops().count(adapted_walk("mobilenet_v3_small", FullFineTune(), classes=100))
+    flops = MobileTLFlops().count(adapted_trace("mobilenet_v3_small", FullFineTune(), classes=100))
     assert round(flops.forward / 1e6, 3) == 1_000.641
     assert round(flops.backward / 1e6, 3) == 1_934.657
 
@@ -135,7 +135,7 @@ def test_mobilenet_v3_small():
 def test_five_blocks_save_36_percent():
     """Of full fine-tuning, for vanilla blocks. Not used for the fit."""
     full, five = (
-        MobileTLFlops().count(adapted_walk("mobilenet_v3_small", method, classes=100))
+        MobileTLFlops().count(adapted_trace("mobilenet_v3_small", method, classes=100))
         for method in (FullFineTune(), TopBlocks(5))
     )
     assert round(100 * (1 - five.total / full.total)) == 36
@@ -151,12 +151,12 @@ def test_the_definition_on_a_small_network():
         nn.Flatten(),
         nn.Linear(32, 3),
     )
-    flops = MobileTLFlops().count(walk(network, (4, 4, 4)), 2)
+    flops = MobileTLFlops().count(trace_modules(network, (4, 4, 4)), 2)
     n, first, second, last = 2 * 8 * 16, 2 * 16 * 8 * 2 * 9, 2 * 16 * 8 * 2, 2 * 32 * 3
-    assert [layer.forward for layer in flops.layers] == [
+    assert [layer.flops.forward for layer in flops.layers] == [
         2 * first, 7 * n, n, 2 * second, 0, 2 * last,
     ]  # fmt: skip
-    assert [layer.backward for layer in flops.layers] == [
+    assert [layer.flops.backward for layer in flops.layers] == [
         2 * first - 144,
         (1 + 3 + 11) * n,
         2 * n,

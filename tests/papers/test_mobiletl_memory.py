@@ -14,11 +14,11 @@ from pocketune.methods import (
     trainable,
 )
 from pocketune.networks import anatomy
-from pocketune.papers import published_memory, walk
-from pocketune.papers.conventions.mobiletl_memory import MobileTLMemory
+from pocketune.papers import published_memory, trace_modules
+from pocketune.papers.mobiletl import MobileTLMemory
 from pocketune.surgery import batch_norms
 
-from ..accounting.networks import adapted, adapted_walk, on_meta
+from ..accounting.networks import adapted, adapted_trace, on_meta
 from .lite import add_lite
 from .mobiletl import mobiletl, mobiletl_network, with_relu, without_squeeze_excite
 
@@ -38,7 +38,7 @@ PROXYLESS = "proxylessnas_mobile"
 def test_table_3(method, parameters, printed, computed, peak):
     """Quirks: a trained weight takes 4 bytes for every sample; only masks that a gradient reaches
     count, 2 bits for ReLU6. Exact but for FT-BN (-0.04 %) and FT-Bias (+0.2 %)."""
-    seen = adapted_walk(PROXYLESS, method, classes=100)
+    seen = adapted_trace(PROXYLESS, method, classes=100)
     memory = MobileTLMemory().measure(seen)
     assert seen.count_parameters(trained=True) == parameters
     assert round(memory.total_bytes / 1e6, 3) == computed
@@ -114,8 +114,8 @@ def test_what_differs_from_tinytl_on_a_small_network():
         nn.ReLU6(),
         nn.Hardsigmoid(),
     )
-    memory = MobileTLMemory().measure(walk(network, (3, 4, 4)), batch=2)
-    assert [layer.saved_bytes for layer in memory.layers] == [0, 0, 512, 32, 0]
+    memory = MobileTLMemory().measure(trace_modules(network, (3, 4, 4)), batch=2)
+    assert [layer.kept_bytes for layer in memory.layers] == [0, 0, 512, 32, 0]
     assert [layer.temporary_bytes for layer in memory.layers] == [704, 512, 1280, 512, 512]
     assert memory.peak_layer == "2"
     assert memory.total_bytes == 24 + 4 * 64 + 2 * 1280

@@ -7,8 +7,8 @@ from torch import nn
 
 from pocketune.methods import FullFineTune
 from pocketune.networks.architectures.parts import ConvNormActivation
-from pocketune.papers import published_memory, walk
-from pocketune.papers.conventions.mobiletl_stored import MobileTLStored
+from pocketune.papers import published_memory, trace_modules
+from pocketune.papers.mobiletl import MobileTLStored
 
 from ..accounting.networks import adapted
 from .mobiletl import as_mobiletl, block
@@ -18,7 +18,11 @@ U = 8 * 96 * 49 * 4
 
 
 def stored(module: nn.Module) -> int:
-    return MobileTLStored().measure(walk(module, (96, 7, 7), input_gradient=True), 8).total_bytes
+    return (
+        MobileTLStored()
+        .measure(trace_modules(module, (96, 7, 7), input_gradient=True), 8)
+        .total_bytes
+    )
 
 
 def parameters(module: nn.Module) -> int:
@@ -69,6 +73,6 @@ def test_mobilenet_v3_small():
     network = adapted("mobilenet_v3_small", FullFineTune(), classes=100)
     memory = published_memory(network, "mobiletl-stored")
     assert round(memory.total_bytes / 1e6, 3) == 129.723
-    assert memory.parameter_bytes == 0 and memory.total_bytes == 8 * memory.saved_bytes
+    assert memory.parameter_bytes == 0 and memory.total_bytes == 8 * memory.kept_bytes
     model = 4 * (parameters(network) + 2 * 6_056)
     assert round(memory.total_bytes / model, 2) == 19.87  # "19.9x"

@@ -7,8 +7,8 @@ from functools import cache
 import pytest
 
 from pocketune.methods import RepNet, adapt
-from pocketune.papers import Walk, by_block, walk
-from pocketune.papers.conventions.repnet import RepNetMemory
+from pocketune.papers import ModuleTrace, by_block, trace_modules
+from pocketune.papers.repnet import RepNetMemory
 from pocketune.surgery import prune
 from pocketune.weights import create_network
 
@@ -17,13 +17,13 @@ PUBLIC_ORDER = RepNetMemory(image_module_first=True)
 
 
 @cache
-def seen(classes: int, ratios: tuple[float, ...] = ()) -> Walk:
+def seen(classes: int, ratios: tuple[float, ...] = ()) -> ModuleTrace:
     """With these shares of the hidden channels of blocks 1 to 4 removed."""
     network = create_network("mobilenet_v2", classes=classes)
     if ratios:
         cut = {f"features.{place}": ratio for place, ratio in enumerate(ratios, 1)}
         network = prune(network, cut, importance="weight")
-    return walk(adapt(network, RepNet()))
+    return trace_modules(adapt(network, RepNet()))
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def memory():
 def test_temporary_memory_by_block(memory):
     """The figure of the pruned Rep-Net: 5.6 MB in block 2. Exact; TinyTL's rules."""
     blocks = by_block(memory)
-    assert [block.path for block in blocks] == BLOCKS
+    assert [block.name for block in blocks] == BLOCKS
     temporary = [round(block.temporary_bytes / 1e6, 3) for block in blocks[:5]]
     assert temporary == [2.408, 5.620, 2.107, 2.107, 0.702]
     above = [i + 1 for i, block in enumerate(blocks) if block.temporary_bytes > 1.9e6]
@@ -44,22 +44,22 @@ def test_temporary_memory_by_block(memory):
 def test_peak(memory):
     """5.72 MB in block 2. Exact; masks count though the backbone is frozen, and the first module
     counts after its block."""
-    peaks = {block.path: block.peak_bytes for block in by_block(memory)}
+    peaks = {block.name: block.peak_bytes for block in by_block(memory)}
     assert max(peaks, key=peaks.__getitem__) == "features.2"
     assert peaks["features.2"] == memory.activation_bytes // 8 == 5_720_064
 
 
 def test_what_is_kept_in_the_end(memory):
     """1.533 MB; the paper's 1.9 cannot be had from its public layout."""
-    assert memory.saved_bytes == 1_532_912
+    assert memory.kept_bytes == 1_532_912
     head = 1280 * 49 // 8 + 4 * 1280  # its activation's mask, the classifier's input
-    assert by_block(memory)[-1].cumulative_bytes == memory.saved_bytes - head
-    side = sum(layer.saved_bytes for layer in memory.layers if ".branch." in layer.path)
+    assert by_block(memory)[-1].cumulative_kept_bytes == memory.kept_bytes - head
+    side = sum(layer.kept_bytes for layer in memory.layers if ".branch." in layer.name)
     assert round(side / 1e6, 3) == 0.765
     masks = sum(
-        layer.saved_bytes
+        layer.kept_bytes
         for layer in memory.layers
-        if layer.layer == "ReLU6" and ".branch." not in layer.path
+        if layer.kind == "ReLU6" and ".branch." not in layer.name
     )
     assert round(masks / 1e6, 3) == 0.763
 

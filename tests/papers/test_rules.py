@@ -6,7 +6,7 @@ import pytest
 from torch import nn
 
 from pocketune.errors import PocketuneError
-from pocketune.papers import counts_as, walk
+from pocketune.papers import counts_as, trace_modules
 from pocketune.papers.rules import Rules
 
 
@@ -40,7 +40,7 @@ class Silent(nn.Module):
 
 def called(module):
     """The call of `module` itself."""
-    return walk(module, (3, 4, 4)).calls[-1]
+    return trace_modules(module, (3, 4, 4)).calls[-1]
 
 
 def test_subclasses_inherit_and_their_own_rule_goes_before():

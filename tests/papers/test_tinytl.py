@@ -11,8 +11,8 @@ from torch import nn
 
 from pocketune.errors import PocketuneError
 from pocketune.methods import FullFineTune
-from pocketune.papers import published_memory, walk
-from pocketune.papers.conventions.tinytl import TinyTLMemory
+from pocketune.papers import published_memory, trace_modules
+from pocketune.papers.tinytl import TinyTLMemory
 
 from ..accounting.networks import adapted, on_meta, train_only
 from .inception import inception_v3
@@ -46,8 +46,8 @@ def test_table_2(network, row, printed, computed, parameters, peak, saved):
     assert memory.parameter_bytes == parameters
     assert memory.activation_bytes == memory.total_bytes - parameters
     assert memory.activation_bytes == pytest.approx(8 * peak, abs=8 * FLOAT32)
-    assert memory.saved_bytes == pytest.approx(saved, abs=FLOAT32)
-    assert peak > 2**24 or (memory.activation_bytes, memory.saved_bytes) == (8 * peak, saved)
+    assert memory.kept_bytes == pytest.approx(saved, abs=FLOAT32)
+    assert peak > 2**24 or (memory.activation_bytes, memory.kept_bytes) == (8 * peak, saved)
     assert round(memory.total_bytes / 1e6, 3) == computed
     assert round(memory.total_bytes / 1e6) == printed
 
@@ -75,7 +75,7 @@ def test_other_batches_and_sizes(network, batch, size, computed, peak, saved):
     train_only(network, trained_sets(network)["TinyTL-L+B"])
     memory = published_memory(network, "tinytl", batch=batch, size=size)
     assert memory.activation_bytes == batch * peak
-    assert memory.saved_bytes == saved
+    assert memory.kept_bytes == saved
     assert round(memory.total_bytes / 1e6, 3) == computed
 
 
@@ -162,12 +162,12 @@ def test_the_definition_on_a_small_network():
         nn.Flatten(),
         nn.Linear(8, 2),
     )
-    memory = TinyTLMemory().measure(walk(network, (3, 4, 4)), batch=2)
-    assert [layer.saved_bytes for layer in memory.layers] == [192, 512, 16, 0, 512, 0, 0, 32]
+    memory = TinyTLMemory().measure(trace_modules(network, (3, 4, 4)), batch=2)
+    assert [layer.kept_bytes for layer in memory.layers] == [192, 512, 16, 0, 512, 0, 0, 32]
     assert [layer.temporary_bytes for layer in memory.layers] == [
         192 + 512, 512, 512, 512 + 64, 512, 0, 0, 32 + 8,
     ]  # fmt: skip
-    assert [layer.cumulative_bytes for layer in memory.layers][-1] == memory.saved_bytes == 1264
+    assert [layer.cumulative_kept_bytes for layer in memory.layers][-1] == memory.kept_bytes == 1264
     assert memory.parameter_bytes == 4 * (24 + 16 + 18) + 72
     assert memory.peak_layer == "3" and memory.activation_bytes == 2 * (720 + 576)
     assert memory.total_bytes == memory.parameter_bytes + memory.activation_bytes
@@ -178,9 +178,9 @@ def test_frozen_blocks_keep_no_masks_when_the_classifier_alone_is_trained():
     for layer in (network.classifier[0], network.classifier[3]):
         layer.requires_grad_(True)
     memory = published_memory(network, "tinytl", size=64)
-    assert {m.path for m in memory.layers if m.saved_bytes} == {"classifier.0", "classifier.3"}
+    assert {m.name for m in memory.layers if m.kept_bytes} == {"classifier.0", "classifier.3"}
     on = published_memory(network, TinyTLMemory(masks=True), size=64)
-    assert on.saved_bytes > memory.saved_bytes
+    assert on.kept_bytes > memory.kept_bytes
 
 
 def test_bad_input():

@@ -1,4 +1,4 @@
-"""The walk sees what runs: branches, shared modules, custom layers, gradients."""
+"""A trace sees what runs: branches, shared modules, custom layers, gradients."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import nn
 
 from pocketune.errors import PocketuneError
 from pocketune.methods import FullFineTune, LastLayer, MobileTL, TopBlocks, adapt
-from pocketune.papers import walk
+from pocketune.papers import trace_modules
 from pocketune.surgery import add_branches
 from pocketune.weights import create_network
 
@@ -22,7 +22,7 @@ def paths(seen, kind=nn.Module):
 class TestCalls:
     def test_leaves_come_in_the_order_in_which_they_run_and_before_their_callers(self):
         block = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Sequential(nn.BatchNorm2d(4), nn.ReLU()))
-        seen = walk(block, (3, 8, 8))
+        seen = trace_modules(block, (3, 8, 8))
         assert paths(seen) == ["0", "1.0", "1.1", "1", ""]
         assert [call.is_leaf for call in seen.calls] == [True, True, True, False, False]
         assert seen.calls[0].input == (1, 3, 8, 8)
@@ -36,22 +36,22 @@ class TestCalls:
                 lambda m, i, o, name=name: real.update({name: (i[0].shape, o.shape)})
             )
         network(torch.zeros(1, 3, 64, 64))
-        seen = walk(network, (3, 64, 64))
+        seen = trace_modules(network, (3, 64, 64))
         assert {c.path: (torch.Size(c.input), torch.Size(c.output)) for c in seen.calls} == real
 
     def test_a_shared_module_is_called_twice(self):
-        seen = walk(on_meta("resnet18", classes=5), (3, 64, 64))
+        seen = trace_modules(on_meta("resnet18", classes=5), (3, 64, 64))
         assert paths(seen).count("layer1.0.relu") == 2
 
     def test_a_module_under_two_names_is_one(self):
         relu = nn.ReLU()
-        seen = walk(nn.Sequential(relu, relu), (3, 8, 8))
+        seen = trace_modules(nn.Sequential(relu, relu), (3, 8, 8))
         assert paths(seen) == ["0", "0", ""]
 
     def test_a_side_branch_runs_inside_its_block(self):
         network = on_meta("mobilenet_v2", classes=5)
         add_branches(network, {"features.3": lambda block: nn.Conv2d(24, 24, 1)})
-        seen = walk(network, (3, 32, 32))
+        seen = trace_modules(network, (3, 32, 32))
         inside = [call for call in seen.calls if call.block == "features.3"]
         assert [call.path for call in inside][-2:] == ["features.3.branch", "features.3"]
         assert [call.in_branch for call in inside][-2:] == [True, False]
@@ -70,28 +70,30 @@ class TestCalls:
             def forward(self, x):
                 return self.two(x, y=x[:, :1])[0]["sum"]
 
-        call = walk(Caller(), (3, 4, 4)).calls[0]
+        call = trace_modules(Caller(), (3, 4, 4)).calls[0]
         assert call.inputs == ((1, 3, 4, 4), (1, 1, 4, 4))
         assert call.outputs == ((1, 3, 4, 4), (1, 1, 4, 4))
 
 
 class TestBlocks:
     def test_the_shortcut_is_that_of_identity_blocks(self):
-        seen = walk(on_meta("resnet18", classes=5), (3, 64, 64))
+        seen = trace_modules(on_meta("resnet18", classes=5), (3, 64, 64))
         shortcuts = {call.block: call.shortcut for call in seen.calls}
         assert shortcuts["layer1.0"] == (1, 64, 16, 16)
         assert shortcuts["layer2.0"] is None  # its shortcut is a convolution
         assert shortcuts[None] is None
 
     def test_a_network_without_anatomy_has_no_blocks(self):
-        seen = walk(nn.Sequential(nn.Flatten(), nn.Linear(12, 5), nn.Linear(5, 2)), (3, 2, 2))
+        seen = trace_modules(
+            nn.Sequential(nn.Flatten(), nn.Linear(12, 5), nn.Linear(5, 2)), (3, 2, 2)
+        )
         assert seen.anatomy is None and {call.block for call in seen.calls} == {None}
         assert seen.classifier == ("2",)
 
 
 class TestGradients:
     def test_they_start_behind_the_first_trained_parameter(self):
-        seen = walk(adapted("mobilenet_v2", TopBlocks(1), classes=5), (3, 32, 32))
+        seen = trace_modules(adapted("mobilenet_v2", TopBlocks(1), classes=5), (3, 32, 32))
         calls = {call.path: call for call in seen.calls}
         first = calls["features.17.conv.0.0"]
         assert first.weight_trained and not first.gradient_in and first.gradient_out
@@ -100,25 +102,28 @@ class TestGradients:
 
     def test_an_activation_in_place_does_not_blur_them(self):
         frozen = nn.Conv2d(3, 3, 1).requires_grad_(False)
-        seen = walk(nn.Sequential(frozen, nn.ReLU(inplace=True), nn.Conv2d(3, 3, 1)), (3, 4, 4))
+        seen = trace_modules(
+            nn.Sequential(frozen, nn.ReLU(inplace=True), nn.Conv2d(3, 3, 1)), (3, 4, 4)
+        )
         assert [call.gradient_in for call in seen.calls[:3]] == [False, False, False]
 
     def test_trained_names_a_modules_own_parameters(self):
         network = adapted("mobilenet_v2", LastLayer(), classes=5)
-        assert {c.path: c.trained for c in walk(network, (3, 32, 32)).calls if c.trained} == {
-            "classifier.1": {"weight", "bias"}
-        }
+        assert {
+            c.path: c.trained for c in trace_modules(network, (3, 32, 32)).calls if c.trained
+        } == {"classifier.1": {"weight", "bias"}}
 
     def test_parameters_are_counted_once(self):
         layer = nn.Linear(3, 3)
         network = nn.Sequential(layer, nn.Linear(3, 3).requires_grad_(False), layer)
-        seen = walk(network, (3,))
+        seen = trace_modules(network, (3,))
         assert seen.count_parameters(trained=True) == seen.count_parameters(trained=False) == 12
 
     def test_weights_in_8_bits_are_counted_too(self):
         network = on_meta("mobilenet_v2", classes=5)
         whole, eighth = (
-            walk(adapt(network, MobileTL(1), frozen_bits=bits), (3, 32, 32)) for bits in (32, 8)
+            trace_modules(adapt(network, MobileTL(1), frozen_bits=bits), (3, 32, 32))
+            for bits in (32, 8)
         )
         for trained in (True, False):
             assert eighth.count_parameters(trained=trained) == whole.count_parameters(
@@ -132,7 +137,7 @@ class TestTheNetworkStaysAsItIs:
         network.features[3].eval()
         before = {name: value.clone() for name, value in network.state_dict().items()}
         modes = [module.training for module in network.modules()]
-        walk(network, (3, 32, 32))
+        trace_modules(network, (3, 32, 32))
         assert all(torch.equal(before[k], v) for k, v in network.state_dict().items())
         assert [module.training for module in network.modules()] == modes
         assert not any(m._forward_hooks or m._forward_pre_hooks for m in network.modules())
@@ -140,7 +145,7 @@ class TestTheNetworkStaysAsItIs:
     def test_also_when_it_fails(self):
         network = nn.Sequential(nn.Conv2d(3, 4, 3))
         with pytest.raises(PocketuneError):
-            walk(network, (5, 8, 8))
+            trace_modules(network, (5, 8, 8))
         assert network.training and not network[0]._forward_hooks
 
 
@@ -148,11 +153,11 @@ class TestBadInput:
     def test_a_size_that_the_network_cannot_take(self):
         network = nn.Sequential(nn.Conv2d(3, 4, 7))
         with pytest.raises(PocketuneError, match=r"sample of shape \(3, 4, 4\)"):
-            walk(network, (3, 4, 4))
+            trace_modules(network, (3, 4, 4))
 
     def test_lazy_modules(self):
         with pytest.raises(PocketuneError, match=r"parameter 0\.weight has no shape yet"):
-            walk(nn.Sequential(nn.LazyConv2d(4, 3)))
+            trace_modules(nn.Sequential(nn.LazyConv2d(4, 3)))
 
     def test_decisions_by_value(self):
         class Deciding(nn.Module):
@@ -160,4 +165,4 @@ class TestBadInput:
                 return x if x.sum() > 0 else -x
 
         with pytest.raises(PocketuneError, match="Deciding cannot be followed"):
-            walk(Deciding(), (3, 4, 4))
+            trace_modules(Deciding(), (3, 4, 4))

@@ -1,17 +1,17 @@
-"""Memory and FLOPs: by the papers' conventions, and as they are."""
+"""What a training step really takes, in bytes and FLOPs."""
 
-from pocketune.accounting.costs import Account, Cost, Work
-from pocketune.accounting.flops import Flops, register_flops
-from pocketune.accounting.real import account
-from pocketune.accounting.timeline import Memory, Moment
+from pocketune.accounting.costs import Flops, LayerCost
+from pocketune.accounting.flops import OperatorFlops, register_flops
+from pocketune.accounting.report import Report, account
+from pocketune.accounting.timeline import Memory, Snapshot
 
 __all__ = [
-    "Account",
-    "Cost",
     "Flops",
+    "LayerCost",
     "Memory",
-    "Moment",
-    "Work",
+    "OperatorFlops",
+    "Report",
+    "Snapshot",
     "account",
     "register_flops",
 ]

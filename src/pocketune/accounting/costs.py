@@ -1,16 +1,21 @@
-"""What a training step costs: memory and FLOPs, as a whole, by layer and by block."""
+"""Costs of a training step by layer, and by block."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
 
-from pocketune.accounting.timeline import Moment
+from torch import Tensor, nn
+
+from pocketune.accounting.record import LOSS, Operation
+from pocketune.accounting.step import Step
+from pocketune.accounting.timeline import Snapshot
+from pocketune.networks.anatomy.anatomy import CONTAINERS
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
-    """Floating-point operations of a step (see `accounting.flops` for how they are counted).
+class Flops:
+    """Floating-point operations of a step (`accounting.flops` says how they are counted).
 
     Attributes:
         forward: FLOPs of the forward pass and the loss.
@@ -31,115 +36,173 @@ class Work:
         """FLOPs of the whole step."""
         return self.forward + self.backward + self.optimizer
 
-    def __add__(self, other: Work) -> Work:
+    def __add__(self, other: Flops) -> Flops:
         names = (field.name for field in fields(self))
-        return Work(**{name: getattr(self, name) + getattr(other, name) for name in names})
+        return Flops(**{name: getattr(self, name) + getattr(other, name) for name in names})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cost:
-    """A layer's or a block's share.
+class LayerCost:
+    """The cost of a layer, or of several together, such as a block.
+
+    `account` counts a whole batch. The papers count memory for one sample, and fill in what their
+    conventions have.
 
     Attributes:
         name: module path; `loss`, or "" for what the network itself computes.
         kind: class of the module.
+        block: path of its block, or of the layer itself outside of blocks; None where a paper
+            leaves it out of its blocks.
         parameter_bytes: its parameters and buffers.
         trained_bytes: those of its parameters that are trained.
         kept_bytes: what it keeps for the backward pass. A tensor that several layers keep counts
             for the first of them.
-        cumulative_kept_bytes: the same with all that ran before it.
+        cumulative_kept_bytes: the same, together with all that ran before it.
         temporary_bytes: most temporaries, residuals and workspace while it runs, in either pass.
         peak_bytes: most memory of the whole step while it runs, in either pass.
-        work: its FLOPs, the optimizer's for its parameters among them.
+        flops: its FLOPs, those of the optimizer for its parameters included.
     """
 
     name: str
     kind: str
-    parameter_bytes: int
-    trained_bytes: int
-    kept_bytes: int
-    cumulative_kept_bytes: int
-    temporary_bytes: int
-    peak_bytes: int
-    work: Work
+    block: str | None
+    parameter_bytes: int = 0
+    trained_bytes: int = 0
+    kept_bytes: int = 0
+    cumulative_kept_bytes: int = 0
+    temporary_bytes: int = 0
+    peak_bytes: int = 0
+    flops: Flops = Flops()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Account:
-    """Memory and FLOPs of one training step of a PyTorch module; `print` it to see a table.
+def combine(
+    costs: Sequence[LayerCost], *, name: str, kind: str, cumulative_kept_bytes: int
+) -> LayerCost:
+    """Costs of several layers as one: sums, but the largest of temporaries and peaks."""
+    return LayerCost(
+        name=name,
+        kind=kind,
+        block=costs[0].block,
+        parameter_bytes=sum(cost.parameter_bytes for cost in costs),
+        trained_bytes=sum(cost.trained_bytes for cost in costs),
+        kept_bytes=sum(cost.kept_bytes for cost in costs),
+        cumulative_kept_bytes=cumulative_kept_bytes,
+        temporary_bytes=max(cost.temporary_bytes for cost in costs),
+        peak_bytes=max(cost.peak_bytes for cost in costs),
+        flops=sum((cost.flops for cost in costs), Flops()),
+    )
 
-    Attributes:
-        network: its name, or its class where it is none of ours.
-        batch: images of the step.
-        size: side of the images in pixels.
-        optimizer: name of the optimizer.
-        timeline: the memory at each operator, in order; the optimizer is the last one.
-        layers: costs by layer, in the order in which they run first.
-        blocks: costs by block, likewise.
+
+def layer_costs(
+    step: Step, snapshots: Iterable[Snapshot], network: nn.Module, flops_an_element: int
+) -> tuple[LayerCost, ...]:
+    """Costs of each layer, in the order in which they first run.
+
+    Layers that do not run and hold parameters for others come last.
+
+    Args:
+        step: the recorded step.
+        snapshots: its timeline.
+        network: the network that made it.
+        flops_an_element: FLOPs of the optimizer for each trained element.
     """
+    modules = dict(network.named_modules())
+    paths = block_paths(network)
+    owned = _owned(modules)
+    operations: dict[str, list[Operation]] = {}
+    for event in step.events:
+        if isinstance(event, Operation):
+            operations.setdefault(event.module, []).append(event)
+    memory: dict[str, list[Snapshot]] = {}
+    for snapshot in snapshots:
+        memory.setdefault(snapshot.layer, []).append(snapshot)
+    costs, cumulative = [], 0
+    for name in dict.fromkeys((*operations, *(path for path in owned if owned[path]))):
+        kept = step.kept.get(name, 0)
+        cumulative += kept
+        during = [snapshot.memory for snapshot in memory.get(name, ())]
+        trained = [tensor for tensor in owned.get(name, ()) if tensor.requires_grad]
+        updated = sum(tensor.numel() for tensor in trained)
+        costs.append(
+            LayerCost(
+                name=name,
+                kind=_kind(name, modules),
+                block=block_of(name, paths),
+                parameter_bytes=sum(tensor.nbytes for tensor in owned.get(name, ())),
+                trained_bytes=sum(tensor.nbytes for tensor in trained),
+                kept_bytes=kept,
+                cumulative_kept_bytes=cumulative,
+                temporary_bytes=max(
+                    (m.residual + m.temporaries + m.workspace for m in during), default=0
+                ),
+                peak_bytes=max((m.total for m in during), default=0),
+                flops=_flops(operations.get(name, ()), flops_an_element * updated),
+            )
+        )
+    return tuple(costs)
 
-    network: str
-    batch: int
-    size: int
-    optimizer: str
-    timeline: tuple[Moment, ...]
-    layers: tuple[Cost, ...]
-    blocks: tuple[Cost, ...]
 
-    @property
-    def work(self) -> Work:
-        """FLOPs of the whole step."""
-        return sum((layer.work for layer in self.layers), Work())
+def block_costs(layers: Iterable[LayerCost], network: nn.Module) -> tuple[LayerCost, ...]:
+    """The layers' costs by block, in the order in which the blocks first run."""
+    modules = dict(network.named_modules())
+    members: dict[str, list[LayerCost]] = {}
+    for layer in layers:
+        members.setdefault(layer.block or "", []).append(layer)
+    costs, cumulative = [], 0
+    for name, inside in members.items():
+        cumulative += sum(cost.kept_bytes for cost in inside)
+        kind = _kind(name, modules)
+        costs.append(combine(inside, name=name, kind=kind, cumulative_kept_bytes=cumulative))
+    return tuple(costs)
 
-    @property
-    def peak(self) -> Moment:
-        """The moment at which the step needs most memory: the first of them."""
-        return max(self.timeline, key=lambda moment: moment.memory.total)
 
-    @property
-    def total_bytes(self) -> int:
-        """Bytes at the peak."""
-        return self.peak.memory.total
+def block_paths(network: nn.Module) -> list[str]:
+    """Paths of the outermost modules that are more than containers.
 
-    @property
-    def kept_bytes(self) -> int:
-        """Bytes that are kept for the backward pass, when the forward pass is over."""
-        return sum(layer.kept_bytes for layer in self.layers)
+    Of a MobileNetV2 these are `features.0`, `features.1`, ...; of a ResNet `conv1`, `bn1`, ...,
+    `layer1.0`, `layer1.1`, ..., `fc`.
+    """
+    found: list[str] = []
 
-    @property
-    def worst_block(self) -> Cost:
-        """The block in which the peak is; where it is in none, the one that comes closest."""
-        return max(self.blocks, key=lambda block: block.peak_bytes)
+    def descend(path: str, module: nn.Module) -> None:
+        for name, child in module.named_children():
+            place = f"{path}.{name}" if path else name
+            if type(child) in CONTAINERS:
+                descend(place, child)
+            else:
+                found.append(place)
 
-    def largest(self) -> dict[str, int]:
-        """Most bytes of each category at any moment: their sum is more than the peak."""
-        by_moment = [moment.memory.by_category() for moment in self.timeline]
-        return {name: max(memory[name] for memory in by_moment) for name in by_moment[0]}
+    descend("", network)
+    return found
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON: all but the timeline, which has thousands of moments."""
-        peak = self.peak
-        return {
-            "network": self.network,
-            "batch": self.batch,
-            "size": self.size,
-            "optimizer": self.optimizer,
-            "total_bytes": self.total_bytes,
-            "peak": {
-                "phase": peak.phase,
-                "layer": peak.layer,
-                "operator": peak.operator,
-                "bytes": peak.memory.by_category(),
-            },
-            "largest_bytes": self.largest(),
-            "kept_bytes": self.kept_bytes,
-            "worst_block": self.worst_block.name,
-            "flops": {**asdict(self.work), "total": self.work.total},
-            "layers": [asdict(layer) for layer in self.layers],
-            "blocks": [asdict(block) for block in self.blocks],
-        }
 
-    def __str__(self) -> str:
-        from pocketune.accounting.report import render
+def block_of(layer: str, blocks: list[str]) -> str:
+    """The block that holds the layer at this path; the layer itself if none does."""
+    return next((block for block in blocks if f"{layer}.".startswith(f"{block}.")), layer)
 
-        return render(self)
+
+def _kind(name: str, modules: dict[str, nn.Module]) -> str:
+    return type(modules[name]).__name__ if name in modules else LOSS
+
+
+def _owned(modules: dict[str, nn.Module]) -> dict[str, list[Tensor]]:
+    """Parameters and buffers of each module itself; a shared one belongs to its first holder."""
+    seen: set[int] = set()
+    owned: dict[str, list[Tensor]] = {}
+    for path, module in modules.items():
+        tensors = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
+        owned[path] = [tensor for tensor in tensors if id(tensor) not in seen]
+        seen.update(map(id, tensors))
+    return owned
+
+
+def _flops(operations: Sequence[Operation], optimizer: int) -> Flops:
+    forward = [operation for operation in operations if operation.phase == "forward"]
+    backward = [operation for operation in operations if operation.phase == "backward"]
+    return Flops(
+        forward=sum(operation.flops for operation in forward),
+        backward=sum(operation.flops for operation in backward),
+        optimizer=optimizer,
+        forward_macs=sum(operation.macs for operation in forward),
+        backward_macs=sum(operation.macs for operation in backward),
+    )

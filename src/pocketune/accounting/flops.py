@@ -33,14 +33,14 @@ from pocketune.errors import PocketuneError
 from pocketune.torch_private import tree_leaves
 
 
-class Flops(NamedTuple):
+class OperatorFlops(NamedTuple):
     """Work of one operator: all floating-point operations, and the multiply-accumulates of them."""
 
     flops: int
     macs: int
 
 
-Rule = Callable[[tuple[Any, ...], Any], Flops]
+Rule = Callable[[tuple[Any, ...], Any], OperatorFlops]
 """From an operator's positional arguments and its result to its work."""
 
 _rules: dict[str, Rule] = {}
@@ -51,7 +51,7 @@ def register_flops(*operators: str) -> Callable[[Rule], Rule]:
 
     >>> @register_flops("mylibrary.my_operator")
     ... def mine(args, result):
-    ...     return Flops(2 * result.numel(), 0)
+    ...     return OperatorFlops(2 * result.numel(), 0)
     """
 
     def register(rule: Rule) -> Rule:
@@ -61,7 +61,7 @@ def register_flops(*operators: str) -> Callable[[Rule], Rule]:
     return register
 
 
-def operator_flops(func: Any, args: tuple[Any, ...], result: Any) -> Flops:
+def operator_flops(func: Any, args: tuple[Any, ...], result: Any) -> OperatorFlops:
     """Work of one call.
 
     Args:
@@ -78,7 +78,7 @@ def operator_flops(func: Any, args: tuple[Any, ...], result: Any) -> Flops:
         return rule(args, result)
     results = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
     if func.is_view or not any(t.is_floating_point() or t.is_complex() for t in results):
-        return Flops(0, 0)
+        return OperatorFlops(0, 0)
     if torch.Tag.pointwise in func.tags:
         return _elementwise(results[0])
     raise PocketuneError(
@@ -87,8 +87,8 @@ def operator_flops(func: Any, args: tuple[Any, ...], result: Any) -> Flops:
     )
 
 
-def _elementwise(tensor: Tensor) -> Flops:
-    return Flops(tensor.numel(), 0)
+def _elementwise(tensor: Tensor) -> OperatorFlops:
+    return OperatorFlops(tensor.numel(), 0)
 
 
 @register_flops(  # those that PyTorch has not tagged as elementwise
@@ -101,12 +101,12 @@ def _elementwise(tensor: Tensor) -> Flops:
     "aten.softshrink_backward", "aten.hardshrink_backward", "aten.rrelu_with_noise_backward",
     "pocketune.mask_gradient", "pocketune.slope_between", "pocketune.slope_nonnegative",
 )  # fmt: skip
-def _untagged(args: tuple[Any, ...], result: Any) -> Flops:
+def _untagged(args: tuple[Any, ...], result: Any) -> OperatorFlops:
     return _elementwise(result[0] if isinstance(result, tuple) else result)
 
 
-def _products(macs: int, further: int = 0) -> Flops:
-    return Flops(2 * macs + further, macs)
+def _products(macs: int, further: int = 0) -> OperatorFlops:
+    return OperatorFlops(2 * macs + further, macs)
 
 
 @register_flops(
@@ -124,19 +124,19 @@ def _products(macs: int, further: int = 0) -> Flops:
     "aten.flip", "aten._reshape_copy", "aten.im2col", "aten.upsample_nearest2d",
     "aten.nll_loss_backward", "aten.nll_loss2d_backward", "pocketune.patch_spread",
 )  # fmt: skip
-def _none(args: tuple[Any, ...], result: Any) -> Flops:
-    return Flops(0, 0)
+def _none(args: tuple[Any, ...], result: Any) -> OperatorFlops:
+    return OperatorFlops(0, 0)
 
 
 @register_flops("aten.convolution", "aten._convolution")
-def _convolution(args: tuple[Any, ...], result: Tensor) -> Flops:
+def _convolution(args: tuple[Any, ...], result: Tensor) -> OperatorFlops:
     x, weight, bias, transposed = args[0], args[1], args[2], args[6]
     sites = x.numel() if transposed else result.numel()
     return _products(sites * prod(weight.shape[1:]), result.numel() if bias is not None else 0)
 
 
 @register_flops("aten.convolution_backward")
-def _convolution_backward(args: tuple[Any, ...], result: Any) -> Flops:
+def _convolution_backward(args: tuple[Any, ...], result: Any) -> OperatorFlops:
     gradient, x, weight, transposed, wanted = args[0], args[1], args[2], args[7], args[10]
     sites = x.numel() if transposed else gradient.numel()
     products = sites * prod(weight.shape[1:]) * (wanted[0] + wanted[1])
@@ -144,45 +144,45 @@ def _convolution_backward(args: tuple[Any, ...], result: Any) -> Flops:
 
 
 @register_flops("aten.mm", "aten.bmm")
-def _matrix_product(args: tuple[Any, ...], result: Tensor) -> Flops:
+def _matrix_product(args: tuple[Any, ...], result: Tensor) -> OperatorFlops:
     return _products(result.numel() * args[0].shape[-1])
 
 
 @register_flops("aten.addmm", "aten.baddbmm")
-def _matrix_product_and_sum(args: tuple[Any, ...], result: Tensor) -> Flops:
+def _matrix_product_and_sum(args: tuple[Any, ...], result: Tensor) -> OperatorFlops:
     return _products(result.numel() * args[1].shape[-1], result.numel())
 
 
 @register_flops("aten.native_batch_norm", "aten._native_batch_norm_legit")
-def _batch_norm(args: tuple[Any, ...], result: Any) -> Flops:
-    return Flops((6 if args[5] else 2) * args[0].numel(), 0)
+def _batch_norm(args: tuple[Any, ...], result: Any) -> OperatorFlops:
+    return OperatorFlops((6 if args[5] else 2) * args[0].numel(), 0)
 
 
 @register_flops("aten.native_batch_norm_backward")
-def _batch_norm_backward(args: tuple[Any, ...], result: Any) -> Flops:
-    return Flops((9 if args[7] else 2) * args[0].numel(), 0)
+def _batch_norm_backward(args: tuple[Any, ...], result: Any) -> OperatorFlops:
+    return OperatorFlops((9 if args[7] else 2) * args[0].numel(), 0)
 
 
 @register_flops("aten.native_group_norm", "aten.native_layer_norm")
-def _group_norm(args: tuple[Any, ...], result: Any) -> Flops:
-    return Flops(6 * args[0].numel(), 0)
+def _group_norm(args: tuple[Any, ...], result: Any) -> OperatorFlops:
+    return OperatorFlops(6 * args[0].numel(), 0)
 
 
 @register_flops("aten.native_group_norm_backward", "aten.native_layer_norm_backward")
-def _group_norm_backward(args: tuple[Any, ...], result: Any) -> Flops:
-    return Flops(9 * args[0].numel(), 0)
+def _group_norm_backward(args: tuple[Any, ...], result: Any) -> OperatorFlops:
+    return OperatorFlops(9 * args[0].numel(), 0)
 
 
 @register_flops(
     "aten._softmax", "aten._log_softmax",
     "aten._softmax_backward_data", "aten._log_softmax_backward_data",
 )  # fmt: skip
-def _softmax(args: tuple[Any, ...], result: Tensor) -> Flops:
-    return Flops(4 * result.numel(), 0)
+def _softmax(args: tuple[Any, ...], result: Tensor) -> OperatorFlops:
+    return OperatorFlops(4 * result.numel(), 0)
 
 
 @register_flops("aten.nll_loss_forward", "aten.nll_loss2d_forward")
-def _nll_loss(args: tuple[Any, ...], result: Any) -> Flops:
+def _nll_loss(args: tuple[Any, ...], result: Any) -> OperatorFlops:
     return _elementwise(args[1])
 
 
@@ -190,27 +190,27 @@ def _nll_loss(args: tuple[Any, ...], result: Any) -> Flops:
     "aten.sum", "aten.mean", "aten.amax", "aten.amin", "aten.max", "aten.min", "aten.norm",
     "aten.linalg_vector_norm", "aten.prod", "aten.logsumexp", "aten.cumsum",
 )  # fmt: skip
-def _reduction(args: tuple[Any, ...], result: Any) -> Flops:
-    return Flops(args[0].numel(), 0)
+def _reduction(args: tuple[Any, ...], result: Any) -> OperatorFlops:
+    return OperatorFlops(args[0].numel(), 0)
 
 
 @register_flops("aten.var", "aten.std", "aten.var_mean", "aten.std_mean")
-def _variance(args: tuple[Any, ...], result: Any) -> Flops:
-    return Flops(4 * args[0].numel(), 0)
+def _variance(args: tuple[Any, ...], result: Any) -> OperatorFlops:
+    return OperatorFlops(4 * args[0].numel(), 0)
 
 
 @register_flops("aten.max_pool2d_with_indices", "aten.avg_pool2d")
-def _pool(args: tuple[Any, ...], result: Any) -> Flops:
+def _pool(args: tuple[Any, ...], result: Any) -> OperatorFlops:
     window = args[1] if len(args[1]) == 2 else [args[1][0]] * 2
     pooled = result[0] if isinstance(result, tuple) else result
-    return Flops(max(pooled.numel() * prod(window), args[0].numel()), 0)
+    return OperatorFlops(max(pooled.numel() * prod(window), args[0].numel()), 0)
 
 
 @register_flops(
     "aten._adaptive_avg_pool2d", "aten.adaptive_max_pool2d",
     "aten.max_pool2d_with_indices_backward", "aten.adaptive_max_pool2d_backward",
 )  # fmt: skip
-def _adaptive_pool(args: tuple[Any, ...], result: Any) -> Flops:
+def _adaptive_pool(args: tuple[Any, ...], result: Any) -> OperatorFlops:
     return _elementwise(args[0])
 
 
@@ -218,30 +218,30 @@ def _adaptive_pool(args: tuple[Any, ...], result: Any) -> Flops:
     "aten.avg_pool2d_backward", "aten._adaptive_avg_pool2d_backward",
     "aten.upsample_nearest2d_backward",
 )  # fmt: skip
-def _pool_backward(args: tuple[Any, ...], result: Tensor) -> Flops:
+def _pool_backward(args: tuple[Any, ...], result: Tensor) -> OperatorFlops:
     return _elementwise(result)
 
 
 @register_flops("aten.upsample_bilinear2d", "aten.upsample_bilinear2d_backward")
-def _bilinear(args: tuple[Any, ...], result: Tensor) -> Flops:
-    return Flops(7 * max(args[0].numel(), result.numel()), 0)
+def _bilinear(args: tuple[Any, ...], result: Tensor) -> OperatorFlops:
+    return OperatorFlops(7 * max(args[0].numel(), result.numel()), 0)
 
 
 @register_flops(
     "pocketune.patch_pool", "pocketune.int8_scale",
     "aten.reflection_pad2d_backward", "aten.replication_pad2d_backward",
 )  # fmt: skip
-def _each_once(args: tuple[Any, ...], result: Any) -> Flops:
+def _each_once(args: tuple[Any, ...], result: Any) -> OperatorFlops:
     return _elementwise(args[0])
 
 
 @register_flops("pocketune.patch_input_gradient")
-def _patch_input_gradient(args: tuple[Any, ...], result: Any) -> Flops:
+def _patch_input_gradient(args: tuple[Any, ...], result: Any) -> OperatorFlops:
     gradient, kernel = args[0], args[1]
     return _products(gradient.numel() * kernel[0].numel())
 
 
 @register_flops("pocketune.patch_kernel_gradient")
-def _patch_kernel_gradient(args: tuple[Any, ...], result: Any) -> Flops:
+def _patch_kernel_gradient(args: tuple[Any, ...], result: Any) -> OperatorFlops:
     gradient, x, groups = args[:3]
     return _products(gradient.numel() * x.shape[1] // groups)

@@ -1,4 +1,4 @@
-"""An account as a figure. Matplotlib is needed for it, and imported only then."""
+"""A report as a figure. It needs matplotlib, which is imported only then."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pocketune.errors import PocketuneError
 from pocketune.files import writing
 
 if TYPE_CHECKING:
-    from pocketune.accounting.costs import Account
+    from pocketune.accounting.report import Report
 
 FORMATS = (".svg", ".png", ".pdf")
 
@@ -27,12 +27,12 @@ _LAYERED = {  # from the bottom up, with colors that print and that the color-bl
 _INK, _GRID = "#2f3640", "#e6e8ec"
 
 
-def save_figure(account: Account, path: Path) -> None:
+def save_figure(report: Report, path: Path) -> None:
     """Draw temporary, cumulative and peak memory by block, and the step from start to end.
 
     Args:
-        account: What to draw.
-        path: The file to write; its ending says in which format.
+        report: what to draw.
+        path: the file to write; its ending chooses the format.
 
     Raises:
         PocketuneError: the ending is not one of `FORMATS`, matplotlib is missing, or the file
@@ -48,17 +48,17 @@ def save_figure(account: Account, path: Path) -> None:
         ) from error
     figure = Figure(figsize=(11, 8), layout="constrained")
     upper, lower = figure.subplots(2, 1)
-    _by_block(upper, account)
-    _along_the_step(lower, account)
+    _by_block(upper, report)
+    _along_the_step(lower, report)
     with writing(path):
         figure.savefig(path, dpi=150)
 
 
-def _by_block(axes: Any, account: Account) -> None:
-    blocks = [block for block in account.blocks if block.peak_bytes]
+def _by_block(axes: Any, report: Report) -> None:
+    blocks = [block for block in report.blocks if block.peak_bytes]
     draw_blocks(
         axes,
-        f"{account.network}, batch {account.batch}, {account.size} px: memory by block",
+        f"{report.network}, batch {report.batch}, {report.size} px: memory by block",
         names=[block.name or "(network)" for block in blocks],
         temporary=[block.temporary_bytes for block in blocks],
         kept=[block.cumulative_kept_bytes for block in blocks],
@@ -102,28 +102,28 @@ def draw_blocks(
     finish(axes, title, max(heights))
 
 
-def _along_the_step(axes: Any, account: Account) -> None:
+def _along_the_step(axes: Any, report: Report) -> None:
     """All memory, category by category, at each operator."""
-    moments = account.timeline
-    edges = range(len(moments) + 1)
-    floor = [0.0] * (len(moments) + 1)
+    snapshots = report.timeline
+    edges = range(len(snapshots) + 1)
+    floor = [0.0] * (len(snapshots) + 1)
     for label, (color, *names) in _LAYERED.items():
-        sizes = [sum(getattr(moment.memory, name) for name in names) for moment in moments]
+        sizes = [sum(getattr(snapshot.memory, name) for name in names) for snapshot in snapshots]
         if not any(sizes):
             continue
         steps = _megabytes([*sizes, sizes[-1]])
         ceiling = [low + high for low, high in zip(floor, steps, strict=True)]
         axes.fill_between(edges, floor, ceiling, step="post", color=color, label=label, lw=0)
         floor = ceiling
-    backward = next(i for i, moment in enumerate(moments) if moment.phase == "backward")
+    backward = next(i for i, snapshot in enumerate(snapshots) if snapshot.phase == "backward")
     axes.axvline(backward, color=_INK, linewidth=0.8, linestyle=(0, (4, 3)))
-    peak = max(range(len(moments)), key=lambda i: moments[i].memory.total)
+    peak = max(range(len(snapshots)), key=lambda i: snapshots[i].memory.total)
     axes.plot([peak + 0.5], [floor[peak]], "v", color=_INK, markersize=6)
-    axes.set_xlim(0, len(moments))
-    axes.set_xticks([backward / 2, (backward + len(moments)) / 2], ["forward", "backward"])
+    axes.set_xlim(0, len(snapshots))
+    axes.set_xticks([backward / 2, (backward + len(snapshots)) / 2], ["forward", "backward"])
     axes.tick_params(axis="x", length=0)
-    place = moments[peak].layer or "the network itself"
-    title = f"The step from start to end: {max(floor):,.1f} MB at {place}, {moments[peak].phase}"
+    place = snapshots[peak].layer or "the network itself"
+    title = f"The step from start to end: {max(floor):,.1f} MB at {place}, {snapshots[peak].phase}"
     finish(axes, title, max(floor))
 
 

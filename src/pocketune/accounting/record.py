@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from torch import Tensor, nn
 
-from pocketune.accounting.flops import Flops, operator_flops
+from pocketune.accounting.flops import OperatorFlops, operator_flops
 from pocketune.accounting.workspace import workspace_bytes
 from pocketune.errors import PocketuneError
 from pocketune.torch_private import (
@@ -148,7 +148,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             )
         )
 
-    def _flops(self, func: Any, args: tuple[Any, ...], result: Any, path: str) -> Flops:
+    def _flops(self, func: Any, args: tuple[Any, ...], result: Any, path: str) -> OperatorFlops:
         try:
             return operator_flops(func, args, result)
         except PocketuneError as error:

@@ -1,150 +1,220 @@
-"""An account as people read it: tables and bars for a terminal."""
+"""What a training step of a PyTorch module really costs."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
-from rich.console import Console, Group, RenderableType
-from rich.table import Table
-from rich.text import Text
+from rich.console import RenderableType
+from torch import Tensor, nn
 
-from pocketune.accounting.costs import Account, Cost
+from pocketune.accounting.costs import Flops, LayerCost, block_costs, layer_costs
+from pocketune.accounting.render import as_text, draw_step
+from pocketune.accounting.step import record_step
+from pocketune.accounting.timeline import Memory, Snapshot, largest_bytes, peak, timeline
+from pocketune.errors import PocketuneError, check_positive
+from pocketune.networks import about
 
-LABELS = {
-    "trained_parameters": "parameters, trained",
-    "frozen_parameters": "parameters, frozen",
-    "statistics": "statistics of norms",
-    "optimizer": "optimizer state",
-    "images": "images",
-    "kept": "kept for the backward pass",
-    "residual": "waiting (residuals, callers)",
-    "temporaries": "temporaries",
-    "workspace": "workspace of kernels",
-    "gradients": "gradients",
-}
-"""The categories of `Memory` in words."""
+OPTIMIZERS = {"adam": (2, 10), "adamw": (2, 11), "sgd": (1, 4)}
+"""Tensors that an optimizer keeps for each parameter, and its FLOPs for each element: those of
+algorithm 1 of Kingma and Ba with the bias corrections merged; `sgd` has momentum."""
 
-_BAR, _SHORT = 20, 8
-_SPARKS = "▁▂▃▄▅▆▇█"
-_LINE = 72
+_STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
-def render(account: Account, *, by: str = "block") -> str:
-    """The account as text, without colors."""
-    console = Console(width=100)
-    with console.capture() as captured:
-        console.print(report(account, by=by))
-    return captured.get().rstrip()
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """Memory and FLOPs of one training step of a PyTorch module; `print` it to see a table.
 
-
-def print_account(account: Account, *, by: str, as_json: bool) -> None:
-    """Print an account to the terminal, as tables or as one JSON object."""
-    if as_json:
-        print(json.dumps(account.to_dict()))
-    else:
-        Console().print(report(account, by=by))
-
-
-def report(account: Account, *, by: str = "block") -> RenderableType:
-    """Categories and total, the course of the step, and costs by `block` or `layer`."""
-    rows = account.blocks if by == "block" else account.layers
-    return Group(
-        _categories(account), Text(), *_course(account), Text(), _costs(rows, by), _work(account)
-    )
-
-
-def _categories(account: Account) -> Table:
-    peak = account.peak
-    table = Table(title=f"{account.network}: a step of {account.batch} at {account.size} px")
-    table.add_column("memory")
-    table.add_column("at the peak", justify="right")
-    table.add_column("", width=_BAR)
-    table.add_column("at most", justify="right", style="dim")
-    largest = account.largest()
-    for name, size in peak.memory.by_category().items():
-        if largest[name]:
-            bar = _bar(size, account.total_bytes)
-            table.add_row(LABELS[name], megabytes(size), bar, megabytes(largest[name]))
-    table.add_section()
-    table.add_row("total", megabytes(account.total_bytes), "", "", style="bold")
-    return table
-
-
-def _course(account: Account) -> list[Text]:
-    """Where the peak is, and a sparkline of the whole step."""
-    peak = account.peak
-    totals = [moment.memory.total for moment in account.timeline]
-    backward = next(i for i, m in enumerate(account.timeline) if m.phase == "backward")
-    turn = round(backward / len(totals) * _LINE)
-    return [
-        Text(f"The peak is in the {peak.phase} pass at {_place(peak.layer)} ({peak.operator});"),
-        Text.assemble("the worst block is ", (_place(account.worst_block.name), "bold"), "."),
-        Text(sparkline(totals, _LINE), style="cyan"),
-        Text("forward".ljust(turn) + "backward", style="dim"),
-    ]
-
-
-def _costs(costs: Sequence[Cost], by: str) -> Table:
-    table = Table(title=f"MB and MFLOP by {by}")
-    table.add_column(by, no_wrap=True)
-    for header in ("params", "kept", "so far", "temp.", "peak"):
-        table.add_column(header, justify="right", no_wrap=True)
-    table.add_column("", width=_SHORT)
-    table.add_column("MFLOP", justify="right", no_wrap=True)
-    highest = max(cost.peak_bytes for cost in costs)
-    for cost in costs:
-        table.add_row(
-            _place(cost.name),
-            _number(cost.parameter_bytes),
-            _number(cost.kept_bytes),
-            _number(cost.cumulative_kept_bytes),
-            _number(cost.temporary_bytes),
-            _number(cost.peak_bytes),
-            _bar(cost.peak_bytes, highest, _SHORT),
-            f"{cost.work.total / 1e6:,.1f}",
-            style="bold" if cost.peak_bytes == highest else None,
-        )
-    return table
-
-
-def _work(account: Account) -> Text:
-    work = account.work
-    parts = ((name, getattr(work, name)) for name in ("forward", "backward", "optimizer"))
-    flops = ", ".join(f"{name} {count / 1e6:,.1f}" for name, count in parts)
-    macs = f"{work.forward_macs / 1e6:,.1f} and {work.backward_macs / 1e6:,.1f}"
-    return Text(
-        f"MB are 10^6 bytes. MFLOP a step: {flops}; multiply-accumulates forward and "
-        f"backward: {macs} million."
-    )
-
-
-def megabytes(size: int) -> str:
-    """Megabytes (10^6 bytes) with two digits behind the point."""
-    return f"{_number(size)} MB"
-
-
-def _number(size: int) -> str:
-    """The same where the unit is told elsewhere."""
-    return f"{size / 1e6:,.2f}"
-
-
-def sparkline(values: Sequence[int], width: int) -> str:
-    """A line of `width` bars, each the largest of its share of the values.
-
-    >>> sparkline([0, 1, 2, 3, 4, 5, 6, 7], 4)
-    '▂▄▆█'
+    Attributes:
+        network: its name; its class if it is not one of ours.
+        batch: images of the step.
+        size: side of the images in pixels.
+        optimizer: name of the optimizer.
+        timeline: the memory at each operator, in order; the optimizer is the last one.
+        layers: costs by layer, in the order in which they first run.
+        blocks: costs by block, likewise.
     """
-    highest = max(1, *values)
-    edges = [round(i * len(values) / width) for i in range(width + 1)]
-    parts = [values[a : max(a + 1, b)] for a, b in pairwise(edges)]
-    return "".join(_SPARKS[round(max(part) / highest * (len(_SPARKS) - 1))] for part in parts)
+
+    network: str
+    batch: int
+    size: int
+    optimizer: str
+    timeline: tuple[Snapshot, ...]
+    layers: tuple[LayerCost, ...]
+    blocks: tuple[LayerCost, ...]
+
+    @property
+    def flops(self) -> Flops:
+        """FLOPs of the whole step."""
+        return sum((layer.flops for layer in self.layers), Flops())
+
+    @property
+    def peak(self) -> Snapshot:
+        """The first moment at which the step needs most memory."""
+        return peak(self.timeline)
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes at the peak."""
+        return self.peak.memory.total
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes kept for the backward pass at the end of the forward pass."""
+        return sum(layer.kept_bytes for layer in self.layers)
+
+    @property
+    def worst_block(self) -> LayerCost:
+        """The block that holds the peak; if none does, the one that comes closest."""
+        return max(self.blocks, key=lambda block: block.peak_bytes)
+
+    def largest(self) -> dict[str, int]:
+        """Most bytes of each category at any moment: their sum is more than the peak."""
+        return largest_bytes(self.timeline)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON: all but the timeline, which has thousands of moments."""
+        peak = self.peak
+        return {
+            "network": self.network,
+            "batch": self.batch,
+            "size": self.size,
+            "optimizer": self.optimizer,
+            "total_bytes": self.total_bytes,
+            "peak": {
+                "phase": peak.phase,
+                "layer": peak.layer,
+                "operator": peak.operator,
+                "bytes": peak.memory.by_category(),
+            },
+            "largest_bytes": self.largest(),
+            "kept_bytes": self.kept_bytes,
+            "worst_block": self.worst_block.name,
+            "flops": {**asdict(self.flops), "total": self.flops.total},
+            "layers": [asdict(layer) for layer in self.layers],
+            "blocks": [asdict(block) for block in self.blocks],
+        }
+
+    def draw(self, *, by: str = "block") -> RenderableType:
+        """Tables for a terminal: the categories, the course of the step, and costs by `by`.
+
+        Args:
+            by: `block` or `layer`.
+        """
+        return draw_step(
+            f"{self.network}: a step of {self.batch} at {self.size} px",
+            self.timeline,
+            self.layers if by == "layer" else self.blocks,
+            by=by,
+            worst_block=self.worst_block.name,
+        )
+
+    def __str__(self) -> str:
+        return as_text(self.draw())
 
 
-def _bar(size: int, whole: int, width: int = _BAR) -> str:
-    return "█" * round(size / max(1, whole) * width)
+def account(
+    network: nn.Module,
+    *,
+    batch: int = 8,
+    size: int = 224,
+    optimizer: str = "adam",
+    channels: int = 3,
+) -> Report:
+    """Predict every byte and FLOP of a training step: forward, loss, backward, optimizer.
+
+    The step runs on tensors that have shapes and no values, so that it takes neither memory nor
+    arithmetic, whatever the network and the resolution. The prediction is of PyTorch's own step
+    in training mode on a CPU: allocations are those that PyTorch makes, freed when PyTorch
+    frees them, with the workspace of convolutions modeled (`accounting.workspace`). The
+    optimizer works in place, without temporaries. The memory of the process itself (Python,
+    PyTorch) is not included; `pocketune.device.memory.predict_memory` predicts the
+    whole process of a kit.
+
+    Args:
+        network: any module from (N, `channels`, `size`, `size`) to class scores (N, classes), as
+            `pocketune.adapt` returns it or any other; it stays unchanged. The loss is the
+            cross-entropy, or the mean where the output is of another shape.
+        batch: images of a step.
+        size: side of the images in pixels.
+        optimizer: one of `OPTIMIZERS`.
+        channels: of the images.
+
+    Raises:
+        PocketuneError: an argument is out of range; nothing is trained; the network cannot take
+            such images, is lazy, decides by the values of a tensor, or has an operator without
+            rules, which is named with its layer.
+
+    Example:
+        >>> import pocketune
+        >>> network = pocketune.create_network("mobilenet_v2", classes=10)
+        >>> adapted = pocketune.adapt(network, pocketune.LastLayer())
+        >>> result = pocketune.account(adapted, batch=8, size=224)
+        >>> result.worst_block.name, result.kept_bytes
+        ('features.2', 41348)
+    """
+    _check(network, batch, size, channels, optimizer)
+    slots, flops_an_element = OPTIMIZERS[optimizer]
+    step = record_step(network, batch=batch, size=size, channels=channels)
+    snapshots = timeline(step.events, step.roles, _resident(network, slots), step.given)
+    snapshots.append(_after_optimizer(snapshots[-1]))
+    layers = layer_costs(step, snapshots, network, flops_an_element)
+    return Report(
+        network=_name(network),
+        batch=batch,
+        size=size,
+        optimizer=optimizer,
+        timeline=tuple(snapshots),
+        layers=layers,
+        blocks=block_costs(layers, network),
+    )
 
 
-def _place(path: str) -> str:
-    return path or "(network)"
+def _name(network: nn.Module) -> str:
+    config = about(network).config
+    return type(network).__name__ if config is None else config.name
+
+
+def _check(network: nn.Module, batch: int, size: int, channels: int, optimizer: str) -> None:
+    check_positive(batch=batch, size=size, channels=channels)
+    if optimizer not in OPTIMIZERS:
+        raise PocketuneError(
+            f"unknown optimizer {optimizer!r}: choose one of {', '.join(OPTIMIZERS)}"
+        )
+    if not any(parameter.requires_grad for parameter in network.parameters()):
+        raise PocketuneError("nothing in this network is trained; adapt it with a method first")
+
+
+def _resident(network: nn.Module, slots: int) -> Memory:
+    """What is held before and after a step; tensors that share a storage count once."""
+    trained: dict[object, Tensor] = {}
+    frozen: dict[object, Tensor] = {}
+    statistics: dict[object, Tensor] = {}
+    for parameter in network.parameters():
+        (trained if parameter.requires_grad else frozen)[_storage(parameter)] = parameter
+    for name, buffer in network.named_buffers():
+        is_statistic = name.rpartition(".")[2] in _STATISTICS
+        (statistics if is_statistic else frozen)[_storage(buffer)] = buffer
+    return Memory(
+        trained_parameters=_bytes(trained.values()),
+        frozen_parameters=_bytes(frozen.values()),
+        statistics=_bytes(statistics.values()),
+        optimizer=slots * _bytes(trained.values()),
+    )
+
+
+def _storage(tensor: Tensor) -> object:
+    """An identity of the storage; on the meta device all have the address 0."""
+    return id(tensor) if tensor.is_meta else tensor.untyped_storage().data_ptr() or id(tensor)
+
+
+def _bytes(tensors: Iterable[Tensor]) -> int:
+    return sum(tensor.nbytes for tensor in tensors)
+
+
+def _after_optimizer(last: Snapshot) -> Snapshot:
+    """Only the gradients and the images are left of the step."""
+    memory = replace(last.memory, kept=0, residual=0, temporaries=0, workspace=0)
+    return Snapshot("optimizer", "", "optimizer", memory)

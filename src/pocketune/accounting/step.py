@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
-from pocketune.accounting.fake import fake_copy
 from pocketune.accounting.record import LOSS, Event, Operation, Recorder
 from pocketune.accounting.timeline import Role
 from pocketune.errors import PocketuneError
 from pocketune.networks.anatomy.modules import count_of_batches
+from pocketune.networks.copies import kept_tensors
 from pocketune.torch_private import (
     FakeTensorMode,
     UnsupportedOperatorException,
@@ -28,7 +30,7 @@ class Step:
     Attributes:
         events: operators and freed storages, in order.
         given: bytes of the storages of images and labels.
-        roles: what each storage is for that is no temporary.
+        roles: what each storage is for, unless it is a temporary.
         kept: bytes that each layer keeps for the backward pass, by its path. A storage that two
             layers keep counts for the first of them.
     """
@@ -52,6 +54,36 @@ def record_step(network: nn.Module, *, batch: int, size: int, channels: int) -> 
         images = torch.empty(batch, channels, size, size, dtype=_dtype(copied))
         labels = torch.empty(batch, dtype=torch.int64)
         return run_step(copied, images, labels)
+
+
+def fake_copy(network: nn.Module, mode: FakeTensorMode) -> nn.Module:
+    """`network` with fake CPU tensors of the same shape, strides, type and `requires_grad`.
+
+    Shared tensors stay shared. The network itself stays unchanged, and may be on any device,
+    `meta` included.
+
+    Raises:
+        PocketuneError: a module is lazy: its shapes are not known yet.
+    """
+    copies: dict[int, object] = {}  # the memo of `copy.deepcopy`
+    with mode:
+        for name, tensor in [*network.named_parameters(), *network.named_buffers()]:
+            if is_lazy(tensor):
+                raise PocketuneError(
+                    f"the parameter {name} is lazy and has no shape yet; run the network once on "
+                    "a batch of images first"
+                )
+            copies[id(tensor)] = _fake(tensor)
+        for tensor in kept_tensors(network):
+            copies.setdefault(id(tensor), _fake(tensor))
+        return copy.deepcopy(network, copies)
+
+
+def _fake(tensor: Tensor) -> Tensor:
+    empty = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
+    if isinstance(tensor, nn.Parameter):
+        return nn.Parameter(empty, requires_grad=tensor.requires_grad)
+    return empty
 
 
 def run_step(network: nn.Module, images: Tensor, labels: Tensor) -> Step:

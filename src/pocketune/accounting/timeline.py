@@ -1,8 +1,8 @@
-"""From what a step did to how much memory it held, operator by operator."""
+"""The memory that a step holds, operator by operator."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import Enum
 
@@ -23,15 +23,15 @@ class Memory:
 
     Attributes:
         trained_parameters: parameters that are trained.
-        frozen_parameters: all others, and buffers that are no statistics, such as int8 weights.
-        statistics: running means, variances and counters of norms.
+        frozen_parameters: all others, and buffers other than statistics, such as int8 weights.
+        statistics: running statistics of norms, and their counters.
         optimizer: what the optimizer keeps for each trained parameter.
         images: the batch of images, and its labels.
         kept: what layers keep for the backward pass; an image batch that is kept counts here.
         residual: outputs of earlier layers that wait while others run, in the forward pass: for a
             residual connection, or because the code that called the layer still holds them.
         temporaries: other activations, and their gradients in the backward pass.
-        workspace: what kernels take for themselves.
+        workspace: what kernels allocate for themselves.
         gradients: gradients of parameters.
     """
 
@@ -57,7 +57,7 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Moment:
+class Snapshot:
     """The memory while one operator runs, its outputs and its kernel's workspace included.
 
     Attributes:
@@ -73,9 +73,20 @@ class Moment:
     memory: Memory
 
 
+def peak(snapshots: Iterable[Snapshot]) -> Snapshot:
+    """The first snapshot with most memory."""
+    return max(snapshots, key=lambda snapshot: snapshot.memory.total)
+
+
+def largest_bytes(snapshots: Sequence[Snapshot]) -> dict[str, int]:
+    """Most bytes of each category in any snapshot."""
+    each = [snapshot.memory.by_category() for snapshot in snapshots]
+    return {name: max(memory[name] for memory in each) for name in each[0]}
+
+
 def timeline(
     events: Iterable[Event], roles: Mapping[int, Role], resident: Memory, given: Mapping[int, int]
-) -> list[Moment]:
+) -> list[Snapshot]:
     """The memory at each operator.
 
     Args:
@@ -89,7 +100,7 @@ def timeline(
     loose: dict[int, int] = {}  # temporaries
     for storage, size in given.items():
         live[roles[storage].value] += size
-    moments = []
+    snapshots = []
     for event in events:
         if isinstance(event, Freed):
             size = sizes.pop(event.storage, 0)
@@ -111,8 +122,8 @@ def timeline(
             workspace=event.workspace,
             **live,
         )
-        moments.append(Moment(event.phase, event.module, event.operator, memory))
-    return moments
+        snapshots.append(Snapshot(event.phase, event.module, event.operator, memory))
+    return snapshots
 
 
 def _waiting(event: Operation, loose: Mapping[int, int]) -> int:

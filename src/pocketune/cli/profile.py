@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,6 +21,9 @@ from pocketune.cli.options import (
     Row,
     StepOptions,
 )
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 
 @expand
@@ -69,10 +73,9 @@ def profile(
     with author_half("profiling a network"):
         from pocketune.accounting import account
         from pocketune.accounting.plot import save_figure
-        from pocketune.accounting.report import print_account
         from pocketune.methods import adapt
         from pocketune.papers import published_memory
-        from pocketune.papers.report import print_published
+        from pocketune.papers.report import draw_published, to_dict
         from pocketune.weights import create_network
 
     batch, size = step_options.batch, step_options.size
@@ -81,9 +84,18 @@ def profile(
     adapted = adapt(created, chosen, frozen_bits=step_options.frozen_bits)
     if published is not None:
         counted = published_memory(adapted, published, batch=batch, size=size)
-        print_published(counted, by=by, as_json=as_json)
+        _show(to_dict(counted), draw_published(counted, by=by), as_json=as_json)
         return
-    costs = account(adapted, batch=batch, size=size, optimizer=optimizer)
+    report = account(adapted, batch=batch, size=size, optimizer=optimizer)
     if plot is not None:
-        save_figure(costs, plot)
-    print_account(costs, by=by, as_json=as_json)
+        save_figure(report, plot)
+    _show(report.to_dict(), report.draw(by=by), as_json=as_json)
+
+
+def _show(values: dict[str, Any], drawn: RenderableType, *, as_json: bool) -> None:
+    from rich.console import Console
+
+    if as_json:
+        print(json.dumps(values))
+    else:
+        Console().print(drawn)

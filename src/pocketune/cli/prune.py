@@ -98,6 +98,6 @@ def _tell(plan: PruningPlan, out: Path) -> None:
         print(f"no block takes more than {plan.target_bytes:,} bytes: nothing is removed")
     print(
         f"peak for one image {before.peak_bytes:,} -> {after.peak_bytes:,} bytes "
-        f"(in {before.path} -> {after.path})"
+        f"(in {before.name} -> {after.name})"
     )
     print(f"saved in {out}")

@@ -93,7 +93,7 @@ def retrain(
         from pocketune.methods import TinyTL
         from pocketune.pruning import Recipe
         from pocketune.pruning import retrain as retrain_network
-        from pocketune.pruning.teacher import load_teacher
+        from pocketune.pruning.objectives import load_teacher
         from pocketune.weights import create_network, load_network
         from pocketune.weights.saved import recorded_classes
 

@@ -1,16 +1,21 @@
 """The papers' own ways to count, and their tables."""
 
-from pocketune.papers.conventions.repnet import by_block
+# Importing a paper registers its tables: in this order they are listed.
+from pocketune.papers import tinytl as tinytl  # isort: skip
+from pocketune.papers import mobiletl_tables as mobiletl_tables  # isort: skip
+from pocketune.papers import repnet as repnet  # isort: skip
+from pocketune.papers import gradfilter as gradfilter  # isort: skip
+from pocketune.papers.counts import by_block
 from pocketune.papers.published import published_flops, published_memory
 from pocketune.papers.rules import counts_as
-from pocketune.papers.trace import Call, Walk, walk
+from pocketune.papers.trace import ModuleCall, ModuleTrace, trace_modules
 
 __all__ = [
-    "Call",
-    "Walk",
+    "ModuleCall",
+    "ModuleTrace",
     "by_block",
     "counts_as",
     "published_flops",
     "published_memory",
-    "walk",
+    "trace_modules",
 ]

@@ -6,28 +6,25 @@ from typing import Protocol, TypeVar
 from torch import nn
 
 from pocketune.errors import PocketuneError, check_positive
-from pocketune.papers.conventions.flops import PublishedFlops
-from pocketune.papers.conventions.gradfilter import GradientFilterFlops, GradientFilterMemory
-from pocketune.papers.conventions.memory import PublishedMemory
-from pocketune.papers.conventions.mobiletl_flops import MobileTLFlops
-from pocketune.papers.conventions.mobiletl_memory import MobileTLMemory
-from pocketune.papers.conventions.mobiletl_stored import MobileTLStored
-from pocketune.papers.conventions.repnet import RepNetMemory
-from pocketune.papers.conventions.tinytl import TinyTLMemory
-from pocketune.papers.trace import Walk, walk
+from pocketune.papers.counts import PublishedFlops, PublishedMemory
+from pocketune.papers.gradfilter import GradientFilterFlops, GradientFilterMemory
+from pocketune.papers.mobiletl import MobileTLFlops, MobileTLMemory, MobileTLStored
+from pocketune.papers.repnet import RepNetMemory
+from pocketune.papers.tinytl import TinyTLMemory
+from pocketune.papers.trace import ModuleTrace, trace_modules
 
 
 class MemoryConvention(Protocol):
     """A way to count memory: a frozen dataclass of its knobs."""
 
-    def measure(self, walk: Walk, batch: int) -> PublishedMemory:
+    def measure(self, trace: ModuleTrace, batch: int) -> PublishedMemory:
         """Memory of a step of `batch` samples."""
 
 
 class FlopsConvention(Protocol):
     """A way to count FLOPs: a frozen dataclass of its knobs."""
 
-    def count(self, walk: Walk, batch: int) -> PublishedFlops:
+    def count(self, trace: ModuleTrace, batch: int) -> PublishedFlops:
         """FLOPs of a step of `batch` samples."""
 
 
@@ -124,6 +121,6 @@ def _choose(convention: str | Convention, known: Mapping[str, Convention]) -> Co
     return known[convention]
 
 
-def _follow(network: nn.Module, *, batch: int, size: int) -> Walk:
+def _follow(network: nn.Module, *, batch: int, size: int) -> ModuleTrace:
     check_positive(batch=batch, size=size)
-    return walk(network, (3, size, size))
+    return trace_modules(network, (3, size, size))

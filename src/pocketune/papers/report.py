@@ -1,53 +1,46 @@
-"""A paper's count as people read it."""
+"""The memory that a paper counts, as a table for a terminal."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
+from typing import Any
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pocketune.accounting.report import (
-    _BAR,
-    _bar,
-    _number,
-    _place,
-    megabytes,
-)
-from pocketune.papers.conventions.memory import LayerMemory, PublishedMemory
+from pocketune.accounting.costs import LayerCost, combine
+from pocketune.accounting.render import BAR, draw_bar, in_megabytes, megabytes, path_or_network
+from pocketune.papers.counts import PublishedMemory
 
 
-def print_published(memory: PublishedMemory, *, by: str, as_json: bool) -> None:
-    """Print a paper's count to the terminal, as a table or as one JSON object."""
-    if as_json:
-        print(json.dumps(asdict(memory)))
-    else:
-        Console().print(published_report(memory, by=by))
+def to_dict(memory: PublishedMemory) -> dict[str, Any]:
+    """Plain values for JSON."""
+    names = (
+        "name", "kind", "block", "kept_bytes", "cumulative_kept_bytes", "temporary_bytes",
+        "peak_bytes",
+    )  # fmt: skip
+    layers = [{name: getattr(layer, name) for name in names} for layer in memory.layers]
+    return {**asdict(memory), "layers": layers}
 
 
-def published_report(memory: PublishedMemory, *, by: str = "block") -> RenderableType:
-    """What a paper counts: of a sample by `block` or `layer`, and in total."""
+def draw_published(memory: PublishedMemory, *, by: str = "block") -> RenderableType:
+    """The memory of one sample by `block` or `layer`, and the total."""
     table = Table(title=f"As {memory.convention} counts, in MB: a step of {memory.batch}")
     table.add_column(by)
     for header in ("kept, a sample", "so far", "temporary", "peak"):
         table.add_column(header, justify="right")
-    table.add_column("", width=_BAR)
-    groups: dict[str, list[LayerMemory]] = {}
-    for layer in memory.layers:
-        groups.setdefault((layer.block if by == "block" else None) or layer.path, []).append(layer)
+    table.add_column("", width=BAR)
     highest = max(layer.peak_bytes for layer in memory.layers)
-    for name, layers in groups.items():
-        peak = max(layer.peak_bytes for layer in layers)
+    for row in _rows(memory, by):
         table.add_row(
-            _place(name),
-            _number(sum(layer.saved_bytes for layer in layers)),
-            _number(layers[-1].cumulative_bytes),
-            _number(max(layer.temporary_bytes for layer in layers)),
-            _number(peak),
-            _bar(peak, highest),
-            style="bold" if peak == highest else None,
+            path_or_network(row.name),
+            in_megabytes(row.kept_bytes),
+            in_megabytes(row.cumulative_kept_bytes),
+            in_megabytes(row.temporary_bytes),
+            in_megabytes(row.peak_bytes),
+            draw_bar(row.peak_bytes, highest),
+            style="bold" if row.peak_bytes == highest else None,
         )
     total = Text.assemble(
         f"parameters {megabytes(memory.parameter_bytes)}, "
@@ -55,3 +48,19 @@ def published_report(memory: PublishedMemory, *, by: str = "block") -> Renderabl
         (megabytes(memory.total_bytes), "bold"),
     )
     return Group(table, total)
+
+
+def _rows(memory: PublishedMemory, by: str) -> list[LayerCost]:
+    """Layers together that have the same block, or the same path."""
+    groups: dict[str, list[LayerCost]] = {}
+    for layer in memory.layers:
+        groups.setdefault((layer.block if by == "block" else None) or layer.name, []).append(layer)
+    return [
+        combine(
+            layers,
+            name=name,
+            kind=layers[0].kind,
+            cumulative_kept_bytes=layers[-1].cumulative_kept_bytes,
+        )
+        for name, layers in groups.items()
+    ]

@@ -2,11 +2,11 @@
 
 To make a new layer known to a convention, decorate a function with the convention's rules:
 
-    from pocketune.accounting.conventions import tinytl
+    from pocketune.papers import tinytl
 
     @tinytl.RULES.rule(MyConv)
-    def _my_conv(call: Call, masks: bool) -> Memory:
-        return Memory(saved=..., temporary=...)
+    def _my_conv(call: ModuleCall, masks: bool) -> LayerMemory:
+        return LayerMemory(kept=..., temporary=...)
 
 A layer that costs what another one costs needs no rule, in any convention:
 
@@ -32,7 +32,7 @@ from pocketune.layers import (
     SignedReLU,
     SignedReLU6,
 )
-from pocketune.papers.trace import Call
+from pocketune.papers.trace import ModuleCall
 
 P = ParamSpec("P")  # a call, and what else the convention gives its rules
 Cost = TypeVar("Cost")
@@ -67,7 +67,7 @@ class Rules(Generic[P, Cost]):
 
         return register
 
-    def of(self, calls: Iterable[Call]) -> Iterator[tuple[Call, Callable[P, Cost]]]:
+    def of(self, calls: Iterable[ModuleCall]) -> Iterator[tuple[ModuleCall, Callable[P, Cost]]]:
         """Each call with its rule; calls of what only calls others are left out.
 
         Raises:
@@ -76,7 +76,7 @@ class Rules(Generic[P, Cost]):
         found = ((call, self.find(call)) for call in calls)
         return ((call, rule) for call, rule in found if rule is not None)
 
-    def find(self, call: Call) -> Callable[P, Cost] | None:
+    def find(self, call: ModuleCall) -> Callable[P, Cost] | None:
         """The rule for a call; None for a module that only calls others.
 
         Raises:

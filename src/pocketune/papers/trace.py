@@ -25,7 +25,7 @@ Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Call:
+class ModuleCall:
     """One call of one module, for one sample (shapes have a leading 1).
 
     A module that serves twice is called twice, and a side branch's modules are called inside its
@@ -84,7 +84,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Walk:
+class ModuleTrace:
     """What one forward pass of one sample does.
 
     Attributes:
@@ -94,7 +94,7 @@ class Walk:
     """
 
     network: nn.Module
-    calls: tuple[Call, ...]
+    calls: tuple[ModuleCall, ...]
     anatomy: Anatomy | None
 
     @property
@@ -111,9 +111,9 @@ class Walk:
         return count if trained else count + count_int8_weights(self.network)
 
 
-def walk(
+def trace_modules(
     network: nn.Module, shape: tuple[int, ...] = (3, 224, 224), *, input_gradient: bool = False
-) -> Walk:
+) -> ModuleTrace:
     """Run `network` on one sample of the meta device; it stays as it is.
 
     Args:
@@ -147,7 +147,7 @@ def walk(
                 f"{type(network).__name__} cannot be followed with a sample of shape {shape}: "
                 f"{str(error).splitlines()[0]}"
             ) from error
-    return Walk(network, tuple(recorder.calls), parts)
+    return ModuleTrace(network, tuple(recorder.calls), parts)
 
 
 @dataclass
@@ -165,7 +165,7 @@ class _Recorder:
     """Keeps a stack of running modules, and the calls that have ended."""
 
     anatomy: Anatomy | None
-    calls: list[Call] = field(default_factory=list)
+    calls: list[ModuleCall] = field(default_factory=list)
     stack: list[_Frame] = field(default_factory=list)
     branches: tuple[str, ...] = ()
 
@@ -195,7 +195,7 @@ class _Recorder:
         frame = self.stack.pop()
         outputs = _tensors(output)
         self.calls.append(
-            Call(
+            ModuleCall(
                 path=frame.path,
                 module=module,
                 kind=self._kind(frame.path, module),

@@ -1,8 +1,8 @@
 """Smaller networks for a memory target: which blocks, how much, and retraining what is left."""
 
+from pocketune.pruning.plan import PruningPlan, plan_pruning, prune_for_memory
 from pocketune.pruning.profile import MemoryProfile, profile_memory
 from pocketune.pruning.retraining import Recipe, retrain
-from pocketune.pruning.search import PruningPlan, plan_pruning, prune_for_memory
 
 __all__ = [
     "MemoryProfile",

@@ -8,6 +8,8 @@ from pocketune.data import ImageDataset
 from pocketune.errors import PocketuneError
 from pocketune.networks import about, anatomy
 from pocketune.objectives.loss import mean_loss
+from pocketune.weights import create_network
+from pocketune.weights.saved import recorded_classes
 
 
 class Predictions:
@@ -168,3 +170,26 @@ def _classes(network: nn.Module) -> int:
     layer = network.get_submodule(anatomy(network).classifier[-1])
     assert isinstance(layer, nn.Linear)
     return layer.out_features
+
+
+def load_teacher(weights: str, student: nn.Module) -> nn.Module:
+    """The network that `student` was before it lost channels or gained modules.
+
+    Args:
+        weights: of that network.
+        student: of `create_network` or `load_network`.
+
+    Raises:
+        PocketuneError: if the weights are not of such a network.
+    """
+    known = about(student)
+    if known.config is None:
+        raise PocketuneError(
+            f"{type(student).__name__} has no config to build its teacher from; create it with "
+            "create_network"
+        )
+    options = known.config.to_dict()
+    for changed in ("hidden", "branches"):
+        options.pop(changed, None)
+    options["classes"] = recorded_classes(weights)
+    return create_network(**options, weights=weights, normalization=known.normalization)

@@ -1,47 +1,49 @@
-"""The memory of fine-tuning, block by block."""
+"""The memory of fine-tuning block by block, as it is and with fewer hidden channels."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torch import nn
 
-from pocketune.papers import published_memory
-from pocketune.papers.conventions.memory import PublishedMemory
-from pocketune.papers.conventions.repnet import BlockMemory, by_block
+from pocketune.accounting import LayerCost
+from pocketune.papers import by_block, published_memory
+from pocketune.papers.counts import PublishedMemory
+from pocketune.surgery.channels import FEWEST
 
 
 @dataclass(frozen=True)
 class MemoryProfile:
-    """What one image takes while a network is fine-tuned, in bytes.
+    """The memory of one image while a network is fine-tuned, in bytes.
 
     Attributes:
-        blocks: temporary, cumulative and peak memory of each block, in their order.
-        cumulative_bytes: what is kept for the backward pass when the forward pass is done.
+        blocks: temporary, cumulative and peak memory of each block, in order.
+        cumulative_kept_bytes: what is kept for the backward pass when the forward pass is done.
     """
 
-    blocks: tuple[BlockMemory, ...]
-    cumulative_bytes: int
+    blocks: tuple[LayerCost, ...]
+    cumulative_kept_bytes: int
 
     @classmethod
     def of(cls, memory: PublishedMemory) -> "MemoryProfile":
-        """By block, what was measured layer by layer."""
-        return cls(by_block(memory), memory.saved_bytes)
+        """Group by block what was counted layer by layer."""
+        return cls(by_block(memory), memory.kept_bytes)
 
     @property
-    def peak(self) -> BlockMemory:
+    def peak(self) -> LayerCost:
         """The block at which most is held at once."""
         return max(self.blocks, key=lambda block: block.peak_bytes)
 
-    def block(self, path: str) -> BlockMemory:
+    def block(self, path: str) -> LayerCost:
         """The block of that path."""
-        return next(block for block in self.blocks if block.path == path)
+        return next(block for block in self.blocks if block.name == path)
 
     def above(self, target_bytes: float) -> tuple[str, ...]:
         """Paths of the blocks at which more than the target is held."""
-        return tuple(b.path for b in self.blocks if b.peak_bytes > target_bytes)
+        return tuple(b.name for b in self.blocks if b.peak_bytes > target_bytes)
 
     def sensitive(self, target_bytes: float) -> tuple[str, ...]:
         """Paths of the blocks whose temporary memory alone is above the target."""
-        return tuple(b.path for b in self.blocks if b.temporary_bytes > target_bytes)
+        return tuple(b.name for b in self.blocks if b.temporary_bytes > target_bytes)
 
 
 def profile_memory(network: nn.Module, *, size: int = 224) -> MemoryProfile:
@@ -63,7 +65,64 @@ def profile_memory(network: nn.Module, *, size: int = 224) -> MemoryProfile:
         >>> import pocketune
         >>> network = pocketune.create_network("mobilenet_v2", classes=10)
         >>> profile = profile_memory(pocketune.adapt(network, pocketune.RepNet()))
-        >>> profile.peak.path, profile.peak.peak_bytes, profile.cumulative_bytes
+        >>> profile.peak.name, profile.peak.peak_bytes, profile.cumulative_kept_bytes
         ('features.2', 5720064, 1532912)
     """
     return MemoryProfile.of(published_memory(network, "repnet", batch=1, size=size))
+
+
+class PeakModel:
+    """Peak memory of blocks, which is linear in hidden channels layer by layer.
+
+    The memory that a layer needs or keeps is a sum of the sizes of its tensors, and each tensor
+    has the hidden channels of one block, or of none. Two measurements therefore determine all
+    others: no candidate needs a trace of its own.
+
+    Args:
+        full: the memory with all channels.
+        least: the memory with `FEWEST` hidden channels in every block of `counts`.
+        counts: hidden channels of these blocks in `full`.
+        owners: for layers outside of a block that produce its hidden channels, the block.
+    """
+
+    def __init__(
+        self,
+        full: PublishedMemory,
+        least: PublishedMemory,
+        counts: Mapping[str, int],
+        owners: Mapping[str, str],
+    ) -> None:
+        self._layers = list(zip(full.layers, least.layers, strict=True))
+        self._end = {layer.block: place + 1 for place, layer in enumerate(full.layers)}
+        self._counts = counts
+        self._owners = owners
+
+    def peak(self, block: str, channels: Mapping[str, int]) -> float:
+        """Peak bytes of one block, with so many hidden channels in it and in those before it."""
+        peak = kept = 0.0
+        for full, least in self._layers[: self._end[block]]:
+            owner = self._owners.get(full.name, full.block)
+            share = self._share(owner, channels)
+            if full.block == block:
+                temporary = _between(least.temporary_bytes, full.temporary_bytes, share)
+                peak = max(peak, temporary + kept + _shortcut(full))
+            kept += _between(least.kept_bytes, full.kept_bytes, share)
+            if 0 < share < 1 and least.kept_bytes < full.kept_bytes:
+                kept += 1  # masks of one bit are rounded up to bytes: never too little
+        return peak
+
+    def _share(self, owner: str | None, channels: Mapping[str, int]) -> float:
+        """0 for the fewest channels, 1 for all."""
+        if owner is None or owner not in self._counts:
+            return 1.0
+        return (channels[owner] - FEWEST) / (self._counts[owner] - FEWEST)
+
+
+def _shortcut(layer: LayerCost) -> int:
+    """Bytes that are held beside the layer's own and those kept before it."""
+    kept_before = layer.cumulative_kept_bytes - layer.kept_bytes
+    return layer.peak_bytes - layer.temporary_bytes - kept_before
+
+
+def _between(least: int, full: int, share: float) -> float:
+    return least + (full - least) * share

@@ -1,9 +1,15 @@
 """Published tables, each figure of a paper beside ours."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
+import torch
+from torch import nn
+
 from pocketune.errors import PocketuneError
+from pocketune.methods import TinyTL
+from pocketune.surgery import add_branches, train_only
+from pocketune.weights import create_network
 
 
 @dataclass(frozen=True)
@@ -34,13 +40,13 @@ class Row:
 
 @dataclass(frozen=True)
 class About:
-    """What is known of a table before it is computed.
+    """The description of a table, known before it is computed.
 
     Attributes:
-        name: under which `published_table` knows it.
+        name: for `published_table`.
         source: paper and table.
         columns: names of the columns with their units.
-        notes: what one must know to compare the figures.
+        notes: what a reader must know to compare the figures.
     """
 
     name: str
@@ -51,7 +57,7 @@ class About:
 
 @dataclass(frozen=True)
 class Table:
-    """A published table, computed anew."""
+    """A published table, recomputed."""
 
     about: About
     rows: tuple[Row, ...]
@@ -80,7 +86,7 @@ def list_tables() -> list[About]:
 
 
 def published_table(name: str) -> Table:
-    """Compute a table; takes some seconds, and no memory to speak of.
+    """Compute a table, in some seconds and with little memory.
 
     Raises:
         PocketuneError: if there is no such table.
@@ -89,3 +95,22 @@ def published_table(name: str) -> Table:
         raise PocketuneError(f"there is no table {name!r}; choose from {', '.join(_tables)}")
     about, rows = _tables[name]
     return Table(about, tuple(rows()))
+
+
+def shapes(name: str, *, classes: int, width: float = 1.0) -> nn.Module:
+    """A network on the meta device: the tables need only shapes."""
+    with torch.device("meta"):
+        return create_network(name, classes=classes, width=width)
+
+
+def training(network: nn.Module, trained: Collection[str]) -> nn.Module:
+    """The network itself, with these parameters trained and nothing replaced."""
+    train_only(network, trained)
+    return network
+
+
+def add_lite_residuals(network: nn.Module) -> nn.Module:
+    """TinyTL's modules beside all blocks but the first, in place."""
+    with torch.device("meta"):
+        add_branches(network, TinyTL().plan(network).branches)
+    return network

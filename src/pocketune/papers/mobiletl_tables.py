@@ -1,4 +1,4 @@
-"""MobileTL: On-device Transfer Learning with Inverted Residual Blocks (Chiang et al., 2023)."""
+"""The tables of MobileTL (Chiang et al., AAAI 2023)."""
 
 from collections.abc import Callable, Iterator
 
@@ -19,12 +19,9 @@ from pocketune.methods import (
 )
 from pocketune.networks import anatomy
 from pocketune.networks.architectures.parts import ConvNormActivation, SqueezeExcite
-from pocketune.papers.conventions.mobiletl_flops import MobileTLFlops
-from pocketune.papers.conventions.mobiletl_stored import MobileTLStored
-from pocketune.papers.published import published_flops, published_memory
-from pocketune.papers.tables.settings import shapes
-from pocketune.papers.tables.table import About, Cell, Row, register_table
-from pocketune.papers.trace import walk
+from pocketune.papers.mobiletl import MobileTLFlops, MobileTLMemory, MobileTLStored
+from pocketune.papers.tables import About, Cell, Row, register_table, shapes
+from pocketune.papers.trace import trace_modules
 from pocketune.surgery import swap
 
 PARAMETERS, TRAINED = "parameters", "trained parameters"
@@ -64,7 +61,7 @@ def _separable(activation: type[nn.Module]) -> tuple[nn.Module, nn.Module]:
 
 def _block(label: str, paper: tuple[float, float, float], *layers: nn.Module) -> Row:
     block = nn.Sequential(*layers)
-    seen = walk(block, (CHANNELS, SIDE, SIDE), input_gradient=True)
+    seen = trace_modules(block, (CHANNELS, SIDE, SIDE), input_gradient=True)
     shortcut = BATCH * CHANNELS * SIDE * SIDE  # one addition an element, free in the backward pass
     ours = (
         sum(parameter.numel() for parameter in block.parameters()),
@@ -106,7 +103,7 @@ def table_3() -> Iterator[Row]:
     network = shapes("proxylessnas_mobile", classes=100)
     for label, method, trained, memory, flops in TABLE_3:
         adapted = adapt(network, method)
-        work = published_flops(adapted, MobileTLFlops(addition=(2, 4)), batch=8)
+        work = MobileTLFlops(addition=(2, 4)).count(trace_modules(adapted), 8)
         cells = _trained_and_memory(adapted, trained, memory)
         yield Row(label, {**cells, FLOPS: Cell(flops, work.total / 1e6)})
 
@@ -176,4 +173,4 @@ def _trained_and_memory(network: nn.Module, trained: int, memory: float) -> dict
 
 
 def _megabytes(network: nn.Module) -> float:
-    return published_memory(network, "mobiletl", batch=8).total_bytes / 1e6
+    return MobileTLMemory().measure(trace_modules(network), 8).total_bytes / 1e6

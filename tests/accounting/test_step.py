@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.profiler import ProfilerActivity, profile
 
-from pocketune.accounting import Account, Memory, account
+from pocketune.accounting import Memory, Report, account
 from pocketune.accounting.record import Event, Operation
 from pocketune.accounting.step import record_step, run_step
 from pocketune.methods import adapt, create_method
@@ -119,7 +119,7 @@ def network(request: pytest.FixtureRequest) -> nn.Module:
 
 
 @pytest.fixture(scope="module")
-def predicted(network: nn.Module) -> Account:
+def predicted(network: nn.Module) -> Report:
     return account(network, batch=BATCH, size=SIZE)
 
 
@@ -168,7 +168,7 @@ def allocated(memory: Memory) -> int:
 
 
 def test_the_peak_is_the_profilers(network, predicted):
-    peak = max(allocated(moment.memory) for moment in predicted.timeline)
+    peak = max(allocated(snapshot.memory) for snapshot in predicted.timeline)
     assert peak == pytest.approx(measured_peak(network), rel=0.05)
 
 

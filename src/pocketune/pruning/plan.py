@@ -15,9 +15,8 @@ from pocketune.methods import Method, RepNet, TinyTL, adapt
 from pocketune.networks import about
 from pocketune.networks.copies import copy_network
 from pocketune.papers import published_memory
-from pocketune.papers.conventions.memory import PublishedMemory
-from pocketune.pruning.model import PeakModel
-from pocketune.pruning.profile import MemoryProfile
+from pocketune.papers.counts import PublishedMemory
+from pocketune.pruning.profile import MemoryProfile, PeakModel
 from pocketune.surgery import prune
 from pocketune.surgery.channels import FEWEST, hidden_channels, narrow
 from pocketune.surgery.prune import require_unpruned
@@ -116,14 +115,14 @@ def plan_pruning(
     shapes = copy_network(network).to("meta")
     full = _measure(shapes, {}, method, size)
     before = MemoryProfile.of(full)
-    counts = _hidden_counts(shapes, (block.path for block in before.blocks))
+    counts = _hidden_counts(shapes, (block.name for block in before.blocks))
     least = _fewest(shapes, counts, method, size)
     if least is None:  # a layer remembers its width: the channels of its block stay
         counts = {b: n for b, n in counts.items() if _fewest(shapes, [b], method, size)}
         least = _measure(shapes, dict.fromkeys(counts, FEWEST), method, size)
     model = PeakModel(full, least, counts, _owners(shapes, counts))
     if target == CUMULATIVE:
-        limit = before.cumulative_bytes
+        limit = before.cumulative_kept_bytes
         sensitive = before.sensitive(limit)
     else:
         limit = _limit(target)
@@ -178,7 +177,7 @@ def _out_of_reach(
 ) -> PocketuneError:
     """Find the smallest target in bytes that can be reached, and what stops there."""
     low, high = 0, before.peak.peak_bytes  # out of reach, within reach
-    block = before.peak.path
+    block = before.peak.name
     while high - low > 1:
         middle = (low + high) // 2
         _, failed = _fit(model, before.above(middle), choices, middle)

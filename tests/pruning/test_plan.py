@@ -12,8 +12,8 @@ from pocketune.methods import LastLayer, RepNet, TinyTL, adapt
 from pocketune.networks import about
 from pocketune.papers import published_memory
 from pocketune.pruning import MemoryProfile, plan_pruning, profile_memory, prune_for_memory
-from pocketune.pruning.model import PeakModel
-from pocketune.pruning.search import _hidden_counts, _owners
+from pocketune.pruning.plan import _hidden_counts, _owners
+from pocketune.pruning.profile import PeakModel
 from pocketune.surgery import prune
 from pocketune.surgery.channels import FEWEST, narrow
 from pocketune.weights import create_network
@@ -36,11 +36,11 @@ def test_profile_of_the_paper(profile: MemoryProfile) -> None:
     where the paper has 1.9."""
     temporary = [block.temporary_bytes for block in profile.blocks[:5]]
     assert temporary == [2_408_448, 5_619_712, 2_107_392, 2_107_392, 702_464]
-    assert profile.peak.path == "features.2"
+    assert profile.peak.name == "features.2"
     assert profile.peak.peak_bytes == 5_720_064
-    assert profile.cumulative_bytes == 1_532_912
+    assert profile.cumulative_kept_bytes == 1_532_912
     sensitive = ("features.1", "features.2", "features.3", "features.4")
-    assert profile.sensitive(1.9e6) == profile.sensitive(profile.cumulative_bytes) == sensitive
+    assert profile.sensitive(1.9e6) == profile.sensitive(profile.cumulative_kept_bytes) == sensitive
 
 
 def test_profile_after_pruning_as_the_paper_did() -> None:
@@ -49,7 +49,7 @@ def test_profile_after_pruning_as_the_paper_did() -> None:
         "features.1": 22, "features.2": 21, "features.3": 78, "features.4": 78
     })  # fmt: skip
     profile = profile_memory(adapt(pruned, RepNet()))
-    assert profile.peak.path == "features.1"
+    assert profile.peak.name == "features.1"
     assert profile.peak.peak_bytes == 1_975_680
     assert profile.block("features.3").peak_bytes == 1_887_480
     assert profile.block("features.2").temporary_bytes == 1_856_512
@@ -64,8 +64,8 @@ def test_totals_of_the_paper(hidden, published, computed) -> None:
     keeps is held at the peak too."""
     network = adapt(create_network("mobilenet_v2", classes=10, hidden=hidden), RepNet())
     memory = published_memory(network, "repnet", batch=8)
-    early = [layer for layer in memory.layers if layer.path.startswith("features.2.branch")]
-    total = memory.total_bytes + 8 * sum(layer.saved_bytes for layer in early)
+    early = [layer for layer in memory.layers if layer.name.startswith("features.2.branch")]
+    total = memory.total_bytes + 8 * sum(layer.kept_bytes for layer in early)
     assert total == computed
     assert total == pytest.approx(published, rel=0.02)
 
@@ -80,7 +80,7 @@ def test_model_tells_what_is_measured() -> None:
         return published_memory(adapt(narrowed, RepNet()), "repnet", batch=1, size=64)
 
     full = measure({})
-    blocks = [block.path for block in MemoryProfile.of(full).blocks]
+    blocks = [block.name for block in MemoryProfile.of(full).blocks]
     counts = _hidden_counts(network, blocks)
     assert set(counts) == set(blocks)
     least = measure(dict.fromkeys(counts, FEWEST))
@@ -91,7 +91,7 @@ def test_model_tells_what_is_measured() -> None:
     measured = MemoryProfile.of(measure(channels))
     for block in measured.blocks:
         # a byte for each mask more, and never too little
-        assert 0 <= model.peak(block.path, channels) - block.peak_bytes <= len(full.layers)
+        assert 0 <= model.peak(block.name, channels) - block.peak_bytes <= len(full.layers)
 
 
 @pytest.mark.parametrize("name", ["mobilenet_v2", "proxylessnas_mobile", "mcunet_5fps"])

@@ -1,4 +1,4 @@
-"""What an account says, and what it refuses."""
+"""What a report says, and what `account` refuses."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pocketune.accounting import Account, Memory, account, report
-from pocketune.accounting.blocks import block_of, block_paths
+from pocketune.accounting import Memory, Report, account, render
+from pocketune.accounting.costs import block_of, block_paths
 from pocketune.errors import PocketuneError
 from pocketune.methods import adapt, create_method
 from pocketune.weights import create_network
@@ -23,23 +23,23 @@ def small(method: str = "last") -> nn.Module:
 
 
 @pytest.fixture(scope="module")
-def full() -> Account:
+def full() -> Report:
     return account(small("full"), batch=4, size=32)
 
 
 def test_docstrings() -> None:
-    assert doctest.testmod(report).failed == 0
+    assert doctest.testmod(render).failed == 0
 
 
-def test_the_total_is_the_sum_of_the_categories_at_the_peak(full: Account) -> None:
+def test_the_total_is_the_sum_of_the_categories_at_the_peak(full: Report) -> None:
     categories = full.peak.memory.by_category()
     assert full.total_bytes == sum(categories.values()) == full.to_dict()["total_bytes"]
-    assert full.total_bytes == max(moment.memory.total for moment in full.timeline)
+    assert full.total_bytes == max(snapshot.memory.total for snapshot in full.timeline)
     assert list(categories) == [field.name for field in fields(Memory)]
     assert all(full.largest()[name] >= size for name, size in categories.items())
 
 
-def test_what_is_there_all_the_time(full: Account) -> None:
+def test_what_is_there_all_the_time(full: Report) -> None:
     network = small("full")
     parameters = sum(p.nbytes for p in network.parameters())
     memory = full.timeline[-1].memory
@@ -49,25 +49,25 @@ def test_what_is_there_all_the_time(full: Account) -> None:
     assert memory.kept == memory.temporaries == memory.workspace == memory.residual == 0
 
 
-def test_layers_and_blocks_add_up(full: Account) -> None:
+def test_layers_and_blocks_add_up(full: Report) -> None:
     for costs in (full.layers, full.blocks):
         assert costs[-1].cumulative_kept_bytes == full.kept_bytes
         assert sum(cost.kept_bytes for cost in costs) == full.kept_bytes
-        assert sum(cost.work.total for cost in costs) == full.work.total
+        assert sum(cost.flops.total for cost in costs) == full.flops.total
         assert max(cost.peak_bytes for cost in costs) == full.total_bytes
         assert sum(cost.trained_bytes for cost in costs) == full.peak.memory.trained_parameters
     inside = block_of(full.peak.layer, block_paths(small()))
     assert full.worst_block.name == inside
 
 
-def test_it_is_json(full: Account) -> None:
+def test_it_is_json(full: Report) -> None:
     assert json.loads(json.dumps(full.to_dict()))["worst_block"] == full.worst_block.name
 
 
 @pytest.mark.parametrize("by", ["block", "layer"])
-def test_the_table_shows_the_total_and_names_the_worst_block(full: Account, by: str) -> None:
-    text = report.render(full, by=by)
-    assert report.megabytes(full.total_bytes) in text
+def test_the_table_shows_the_total_and_names_the_worst_block(full: Report, by: str) -> None:
+    text = render.as_text(full.draw(by=by))
+    assert render.megabytes(full.total_bytes) in text
     assert f"the worst block is {full.worst_block.name}." in text
 
 

@@ -1,1 +1,0 @@
-"""The papers' own ways to count, one file each."""

@@ -1,0 +1,244 @@
+"""MobileTL (Chiang et al., AAAI 2023): its memory, its stored activations and its FLOPs.
+
+The paper has no public code: the rules are inferred from its figures.
+
+Memory (tables 3 to 5; all but three figures come out to the printed digit) follows the rules of
+TinyTL with these changes:
+
+* a convolution or linear layer with a trained weight needs 4 bytes a weight beside its input and
+  output, for every sample ("temporary memory for matrix multiplication");
+* only activations that a gradient reaches keep anything: ReLU6 2 bits (two comparisons), ReLU and
+  MobileTL's own 1 bit, h-swish its input, h-sigmoid nothing;
+* squeeze-excite keeps the feature maps that it scales.
+
+Stored activations (table 1, figures 1 and 4) are what every sample keeps for the backward pass by
+the same rules, but here h-sigmoid keeps its input. (Table 1 needs it; tables 3 to 5 come out
+without.)
+
+The coefficients of the FLOPs (tables 1 and 3) are small whole numbers fitted to the paper's
+totals: the sums meet them within 0.005 %, single coefficients may differ from the authors'. With
+N elements, M multiply-accumulates and |W| weights, all of the batch but the weights:
+
+=====================  ========  ==============================================================
+layer                  forward   backward
+=====================  ========  ==============================================================
+convolution            2M        weight 2M - |W|, input 2M - (input channels) k^2 (output size)
+linear                 2M        weight 2M - |W|, input 2M - (inputs)
+norm, fixed            4N        shift N, scale 3N, input 2N
+norm, of the batch     7N        shift N, scale 3N, input 11N
+ReLU                   N         N
+ReLU6                  N         2N
+h-swish                4N        10N
+MobileTL's h-swish     4N        N
+h-sigmoid              3N        5N
+squeeze-excite         N         5N; for its product, its layers come on top
+=====================  ========  ==============================================================
+
+A gradient that no earlier layer needs is not computed. Group norm, which the paper does not have,
+counts as a norm on the batch's statistics. Pooling, biases and the loss take nothing.
+"""
+
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+from torch import nn
+
+from pocketune.layers import FrozenBatchNorm2d, SignedHardswish
+from pocketune.networks.architectures.parts import SqueezeExcite
+from pocketune.papers import tinytl
+from pocketune.papers.counts import (
+    NOTHING,
+    LayerFlops,
+    LayerMemory,
+    PublishedFlops,
+    PublishedMemory,
+    at_peak,
+    layer_by_layer,
+    packed_bytes,
+    sum_of_flops,
+    sum_of_kept,
+)
+from pocketune.papers.rules import Rules
+from pocketune.papers.trace import ModuleCall, ModuleTrace
+
+MEMORY_RULES: Rules[[ModuleCall, bool], LayerMemory] = Rules("mobiletl", base=tinytl.RULES)
+"""`rule(call, masks)`: bytes for one sample; `masks`, whether a gradient reaches the layer."""
+
+STORED_RULES: Rules[[ModuleCall, bool], LayerMemory] = Rules("mobiletl-stored", base=MEMORY_RULES)
+"""`rule(call, masks)`: bytes for one sample, of which the saved ones count."""
+
+FLOPS_RULES: Rules[[ModuleCall, int], LayerFlops] = Rules("mobiletl-flops")
+"""`rule(call, batch)`: FLOPs of the whole batch."""
+
+
+@dataclass(frozen=True)
+class MobileTLMemory:
+    """MobileTL's convention for the memory of a step."""
+
+    name: ClassVar[str] = "mobiletl"
+
+    def measure(self, trace: ModuleTrace, batch: int = 8) -> PublishedMemory:
+        """Memory of a step of `batch` samples."""
+        costs = (
+            (call, rule(call, call.gradient_in)) for call, rule in MEMORY_RULES.of(trace.calls)
+        )
+        return at_peak(
+            self.name,
+            layer_by_layer(costs),
+            parameter_bytes=tinytl.parameter_bytes(trace),
+            batch=batch,
+        )
+
+
+@MEMORY_RULES.rule(nn.Conv2d, nn.Linear)
+def _matrix(call: ModuleCall, masks: bool) -> LayerMemory:
+    assert isinstance(call.module, nn.Conv2d | nn.Linear)
+    given = 4 * prod(call.output) // getattr(call.module, "groups", 1)
+    taken = 4 * prod(call.input)
+    if not call.weight_trained:
+        return LayerMemory(0, taken + given)
+    return LayerMemory(taken, taken + given + 4 * call.module.weight.numel())
+
+
+@MEMORY_RULES.rule(nn.ReLU6)
+def _two_comparisons(call: ModuleCall, masks: bool) -> LayerMemory:
+    count = prod(call.input)
+    return LayerMemory(packed_bytes(count, 2) if masks else 0, 4 * count)
+
+
+@MEMORY_RULES.rule(nn.Hardsigmoid)
+def _hard_sigmoid(call: ModuleCall, masks: bool) -> LayerMemory:
+    return LayerMemory(0, 4 * prod(call.input))
+
+
+@MEMORY_RULES.rule(SqueezeExcite)
+def _scaled_maps(call: ModuleCall, masks: bool) -> LayerMemory:
+    return LayerMemory(4 * prod(call.input), 0) if call.gradient_out else NOTHING
+
+
+@dataclass(frozen=True)
+class MobileTLStored:
+    """MobileTL's convention for stored activations."""
+
+    name: ClassVar[str] = "mobiletl-stored"
+
+    def measure(self, trace: ModuleTrace, batch: int = 8) -> PublishedMemory:
+        """Stored activations of `batch` samples."""
+        costs = (
+            (call, rule(call, call.gradient_in)) for call, rule in STORED_RULES.of(trace.calls)
+        )
+        return sum_of_kept(self.name, layer_by_layer(costs), batch=batch)
+
+
+@STORED_RULES.rule(nn.Hardsigmoid)
+def _stored_hard_sigmoid(call: ModuleCall, masks: bool) -> LayerMemory:
+    taken = 4 * prod(call.input)
+    return LayerMemory(taken if masks else 0, taken)
+
+
+@dataclass(frozen=True)
+class MobileTLFlops:
+    """MobileTL's convention for FLOPs.
+
+    Attributes:
+        addition: FLOPs an element for adding a block's shortcut, forward and backward. The
+            paper's MobileNetV3 needs (1, 1); its ProxylessNAS (2, 4), which may be a slip.
+    """
+
+    name: ClassVar[str] = "mobiletl"
+    addition: tuple[int, int] = (1, 1)
+
+    def count(self, trace: ModuleTrace, batch: int = 8) -> PublishedFlops:
+        """FLOPs of a step of `batch` samples."""
+        costs = []
+        for call in trace.calls:
+            if (rule := FLOPS_RULES.find(call)) is not None:
+                costs.append((call, rule(call, batch)))
+            if call.path == call.block and call.shortcut is not None:
+                costs.append((call, self._addition(call, batch)))
+        return sum_of_flops(self.name, costs, batch=batch)
+
+    def _addition(self, call: ModuleCall, batch: int) -> LayerFlops:
+        count, (forward, backward) = batch * prod(call.output), self.addition
+        return LayerFlops(forward * count, backward * count if call.gradient_out else 0)
+
+
+def per_element(call: ModuleCall, batch: int, forward: int, backward: int) -> LayerFlops:
+    """So many FLOPs an element of the input; backward ones if its gradient is needed."""
+    count = batch * prod(call.input)
+    return LayerFlops(forward * count, backward * count if call.gradient_in else 0)
+
+
+@FLOPS_RULES.rule(nn.Conv2d)
+def _conv(call: ModuleCall, batch: int) -> LayerFlops:
+    assert isinstance(call.module, nn.Conv2d)
+    taps, pixels = prod(call.module.kernel_size), prod(call.output[2:])
+    inputs = batch * call.module.in_channels * taps * pixels // call.module.groups
+    return _matrix_flops(call, macs=inputs * call.module.out_channels, inputs=inputs)
+
+
+@FLOPS_RULES.rule(nn.Linear)
+def _linear(call: ModuleCall, batch: int) -> LayerFlops:
+    inputs = batch * prod(call.input)
+    assert isinstance(call.module, nn.Linear)
+    return _matrix_flops(call, macs=inputs * call.module.out_features, inputs=inputs)
+
+
+def _matrix_flops(call: ModuleCall, *, macs: int, inputs: int) -> LayerFlops:
+    """Products of matrices; a sum of n products takes n - 1 additions in the backward pass."""
+    assert isinstance(call.module, nn.Conv2d | nn.Linear)
+    weight = 2 * macs - call.module.weight.numel() if call.weight_trained else 0
+    return LayerFlops(2 * macs, weight + (2 * macs - inputs if call.gradient_in else 0))
+
+
+@FLOPS_RULES.rule(nn.BatchNorm2d, nn.GroupNorm)
+def _norm(call: ModuleCall, batch: int) -> LayerFlops:
+    return _normalized(call, batch, forward=7, input_gradient=11)
+
+
+@FLOPS_RULES.rule(FrozenBatchNorm2d)
+def _frozen_norm(call: ModuleCall, batch: int) -> LayerFlops:
+    return _normalized(call, batch, forward=4, input_gradient=2)
+
+
+def _normalized(call: ModuleCall, batch: int, *, forward: int, input_gradient: int) -> LayerFlops:
+    backward = 3 * call.weight_trained + call.bias_trained + input_gradient * call.gradient_in
+    count = batch * prod(call.input)
+    return LayerFlops(forward * count, backward * count)
+
+
+@FLOPS_RULES.rule(nn.ReLU)
+def _relu(call: ModuleCall, batch: int) -> LayerFlops:
+    return per_element(call, batch, forward=1, backward=1)
+
+
+@FLOPS_RULES.rule(nn.ReLU6)
+def _relu6(call: ModuleCall, batch: int) -> LayerFlops:
+    return per_element(call, batch, forward=1, backward=2)
+
+
+@FLOPS_RULES.rule(nn.Hardswish)
+def _hardswish(call: ModuleCall, batch: int) -> LayerFlops:
+    return per_element(call, batch, forward=4, backward=10)
+
+
+@FLOPS_RULES.rule(SignedHardswish)
+def _signed_hardswish(call: ModuleCall, batch: int) -> LayerFlops:
+    return per_element(call, batch, forward=4, backward=1)
+
+
+@FLOPS_RULES.rule(nn.Hardsigmoid)
+def _hardsigmoid(call: ModuleCall, batch: int) -> LayerFlops:
+    return per_element(call, batch, forward=3, backward=5)
+
+
+@FLOPS_RULES.rule(SqueezeExcite)
+def _product(call: ModuleCall, batch: int) -> LayerFlops:
+    count = batch * prod(call.input)
+    return LayerFlops(count, 5 * count if call.gradient_out else 0)
+
+
+@FLOPS_RULES.rule(nn.Identity)
+def _free(call: ModuleCall, batch: int) -> LayerFlops:
+    return LayerFlops(0, 0)
