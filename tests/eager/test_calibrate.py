@@ -119,6 +119,18 @@ def test_observed_formats_are_those_of_the_images() -> None:
     assert not input_formats(trains_all)
 
 
+def test_every_module_keeps_its_own_training_mode() -> None:
+    adapted = adapt(network("mobilenet_v2"), MobileTL(blocks=1)).train()
+    adapted.features[-1].eval()
+    modes = {name: module.training for name, module in adapted.named_modules()}
+    observe_formats(adapted, images(2).split(2))
+    assert {name: module.training for name, module in adapted.named_modules()} == modes
+    calibrated = calibrate(adapted)
+    found = {name: module.training for name, module in calibrated.named_modules() if name in modes}
+    assert found["features.18.0"] is False
+    assert all(found[name] is modes[name] for name in ("", "features.17", "classifier.0"))
+
+
 def test_its_values_can_be_loaded_into_another() -> None:
     first = calibrate(adapt(network("mobilenet_v2"), LastLayer()), images().split(4)).eval()
     torch.manual_seed(1)

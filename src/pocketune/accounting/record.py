@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import weakref
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeAlias
 
 from torch import Tensor, nn
@@ -15,12 +14,12 @@ from torch import Tensor, nn
 from pocketune.accounting.flops import OperatorFlops, operator_flops
 from pocketune.accounting.workspace import workspace_bytes
 from pocketune.errors import PocketuneError
+from pocketune.networks.probe import probing, tensors
 from pocketune.torch_private import (
     TorchDispatchMode,
     backward_sequence_number,
     next_sequence_number,
     storage_address,
-    tree_leaves,
 )
 
 LOSS = "loss"
@@ -66,7 +65,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records what runs while it is active, fake or real.
 
     Storages are known by numbers, in the order in which they appear. Forward operators belong to
-    the module whose `forward` is running (see `watch`); backward ones to the module in which the
+    the module whose `forward` is running (see `watching`); backward ones to the module in which the
     forward operator ran, which the autograd nodes' sequence numbers tell.
 
     Attributes:
@@ -98,12 +97,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Path of the module that is running."""
         return self._stack[-1]
 
-    def watch(self, network: nn.Module) -> None:
-        """Follow which module of `network` is running. Its hooks stay: pass a copy."""
+    @contextmanager
+    def watching(self, network: nn.Module) -> Iterator[None]:
+        """Follow which module of `network` is running."""
         self._modules = dict(network.named_modules())
-        for path, module in self._modules.items():
-            module.register_forward_pre_hook(partial(self._enter, path))
-            module.register_forward_hook(self._leave)
+        with probing(network, enter=self._enter, leave=self._leave, evaluate=False, gradients=None):
+            yield
 
     @contextmanager
     def inside(self, path: str) -> Iterator[None]:
@@ -129,7 +128,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _write(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         module = self._module()
         touched, made = set(), {}
-        for tensor in _tensors((args, kwargs, result)):
+        for tensor in tensors((args, kwargs, result)):
             number, new = self._number(tensor)
             touched.add(number)
             if new:
@@ -188,7 +187,3 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _leave(self, *_: Any) -> None:
         self._stack.pop()
         self._switches.append((next_sequence_number(), self._stack[-1]))
-
-
-def _tensors(values: Any) -> Sequence[Tensor]:
-    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]

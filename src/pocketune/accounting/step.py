@@ -90,10 +90,9 @@ def run_step(network: nn.Module, images: Tensor, labels: Tensor) -> Step:
     """Run and record one step of `network`, on fake tensors or real ones.
 
     The loss is the cross-entropy of the network's (N, classes), or the mean of an output of
-    another shape. The network keeps the recorder's hooks and its gradients: pass a copy.
+    another shape. The network keeps its gradients: pass a copy.
     """
     recorder = Recorder()
-    recorder.watch(network)
     parameters = [p for p in network.parameters() if p.requires_grad]
     resident = recorder.numbers([*network.parameters(), *network.buffers()])
     given = {recorder.number(t): t.untyped_storage().nbytes() for t in (images, labels)}
@@ -103,7 +102,7 @@ def run_step(network: nn.Module, images: Tensor, labels: Tensor) -> Step:
         keepers.setdefault(recorder.number(tensor), recorder.path)
         return tensor
 
-    with recorder:
+    with recorder.watching(network), recorder:
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             loss = _loss(recorder, network, images, labels)
         alive = recorder.live() - resident - set(given) - {recorder.number(loss)}

@@ -21,7 +21,7 @@ from pocketune.networks import about, anatomy
 from pocketune.networks.anatomy.anatomy import Anatomy
 from pocketune.networks.anatomy.blocks import Layer
 from pocketune.networks.copies import copy_network
-from pocketune.networks.probe import watch_inputs
+from pocketune.networks.probe import probing, watch_inputs
 from pocketune.surgery.quantize import QuantizedSameConv2d, quantize_frozen
 
 
@@ -136,37 +136,30 @@ def _follow(network: nn.Module, body: Anatomy) -> tuple[list[Layer], set[tuple[s
     alive: list[Tensor] = []  # so that no two maps have the same id
     latest = ""
 
-    def reads(layer: Layer, x: Tensor) -> None:
+    def reads(path: str, _: nn.Module, inputs: list[Tensor]) -> None:
         nonlocal latest
-        latest = layer.conv
-        if not x.requires_grad:
-            reached.add(layer.conv)
-        if id(x) in given:
-            chained.add((given[id(x)], layer.conv))
+        latest = path
+        if not inputs[0].requires_grad:
+            reached.add(path)
+        if id(inputs[0]) in given:
+            chained.add((given[id(inputs[0])], path))
 
-    def gives(output: Tensor) -> None:
-        given[id(output)] = latest  # an activation may serve several convolutions
-        alive.append(output)
+    def gives(_: str, __: nn.Module, outputs: list[Tensor]) -> None:
+        given[id(outputs[0])] = latest  # an activation may serve several convolutions
+        alive.append(outputs[0])
 
-    hooks = []
-    for layer in layers:
-        conv = _get(network, layer.conv)
-        hooks.append(conv.register_forward_pre_hook(lambda _, x, own=layer: reads(own, x[0])))
-        last = _get(network, layer.activation or layer.norm or layer.conv)
-        hooks.append(last.register_forward_hook(lambda _, __, output: gives(output)))
-    training = network.training
-    with torch.inference_mode(False), torch.enable_grad():
-        network.eval()(torch.zeros(1, 3, PROBE, PROBE))
-    network.train(training)
-    for hook in hooks:
-        hook.remove()
+    ends = {layer.activation or layer.norm or layer.conv for layer in layers}
+    with (
+        probing(network, paths=[layer.conv for layer in layers], enter=reads, gradients=True),
+        probing(network, paths=ends, leave=gives, gradients=True),
+    ):
+        network(torch.zeros(1, 3, PROBE, PROBE))
     return [layer for layer in layers if layer.conv in reached], chained
 
 
 def _observe(network: nn.Module, convs: list[str], batches: Iterable[Tensor]) -> None:
     ranges: dict[str, list[Tensor]] = {name: [] for name in convs}
-    watchers = {_get(network, name): seen.append for name, seen in ranges.items()}
-    ends = {module: _ends(append) for module, append in watchers.items()}
+    ends = {name: _ends(seen.append) for name, seen in ranges.items()}
     if watch_inputs(network, batches, ends) == 0:
         raise PocketuneError("calibration needs images; give a few dozen")
     for name, seen in ranges.items():

@@ -4,10 +4,8 @@ The network itself runs, on one sample of the meta device: shapes are computed, 
 Whatever a method has replaced or added is therefore seen as it will run.
 """
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +17,7 @@ from pocketune.filtering import PooledActivation
 from pocketune.layers.quantized import count_int8_weights
 from pocketune.networks import Anatomy, about, anatomy
 from pocketune.networks.architectures.parts import SqueezeExcite
-from pocketune.torch_private import tree_leaves
+from pocketune.networks.probe import probing
 
 Shape = tuple[int, ...]
 
@@ -133,11 +131,12 @@ def trace_modules(
             "are made"
         )
     parts = _anatomy(network)
-    recorder = _Recorder(parts)
+    branches = tuple(p for p, m in network.named_modules() if about(m).is_side_branch)
+    recorder = _Recorder(parts, branches)
     with ExitStack() as stack:
-        stack.enter_context(_evaluation(network))
-        stack.enter_context(recorder.watching(network))
-        stack.enter_context(torch.enable_grad())
+        stack.enter_context(
+            probing(network, enter=recorder.enter, leave=recorder.leave, gradients=True)
+        )
         stack.enter_context(torch.device("meta"))
         try:
             sample = torch.empty(1, *shape, requires_grad=input_gradient)
@@ -165,35 +164,20 @@ class _Recorder:
     """Keeps a stack of running modules, and the calls that have ended."""
 
     anatomy: Anatomy | None
+    branches: tuple[str, ...]
     calls: list[ModuleCall] = field(default_factory=list)
     stack: list[_Frame] = field(default_factory=list)
-    branches: tuple[str, ...] = ()
 
-    @contextmanager
-    def watching(self, network: nn.Module) -> Iterator[None]:
-        """Hook into every module for a while."""
-        modules = dict(network.named_modules())
-        self.branches = tuple(p for p, m in modules.items() if about(m).is_side_branch)
-        with ExitStack() as hooks:
-            for path, module in modules.items():
-                enter, leave = self._enter(path), self._leave
-                hooks.callback(module.register_forward_pre_hook(enter, with_kwargs=True).remove)
-                hooks.callback(module.register_forward_hook(leave).remove)
-            yield
+    def enter(self, path: str, _: nn.Module, inputs: list[Tensor]) -> None:
+        """Note a module that begins to run."""
+        if self.stack:
+            self.stack[-1].calls += 1
+        self.stack.append(_Frame(path, inputs, any(t.requires_grad for t in inputs)))
 
-    def _enter(self, path: str) -> Any:
-        def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            inputs = _tensors((args, kwargs))
-            if self.stack:
-                self.stack[-1].calls += 1
-            self.stack.append(_Frame(path, inputs, any(t.requires_grad for t in inputs)))
-
-        return hook
-
-    def _leave(self, module: nn.Module, _: Any, output: Any) -> None:
+    def leave(self, _: str, module: nn.Module, outputs: list[Tensor]) -> None:
+        """Keep the call of a module that has returned."""
         block, shortcut = self._block()
         frame = self.stack.pop()
-        outputs = _tensors(output)
         self.calls.append(
             ModuleCall(
                 path=frame.path,
@@ -233,10 +217,6 @@ class _Recorder:
         return frame.path, tuple(frame.inputs[0].shape) if identity else None
 
 
-def _tensors(values: Any) -> list[Tensor]:
-    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
-
-
 def _on_meta(network: nn.Module) -> dict[str, Tensor]:
     """Shapes of all parameters and buffers, and whether they are trained."""
     tensors = [*network.named_parameters(), *network.named_buffers()]
@@ -248,15 +228,3 @@ def _anatomy(network: nn.Module) -> Anatomy | None:
         return anatomy(network)
     except PocketuneError:  # no blocks are known then, and nothing is said of them
         return None
-
-
-@contextmanager
-def _evaluation(network: nn.Module) -> Iterator[None]:
-    """Evaluate for a while: a batch norm in training refuses one sample with one pixel."""
-    modes = [(module, module.training) for module in network.modules()]
-    network.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training

@@ -179,7 +179,7 @@ def _activation_norms(
     sums = [torch.zeros(hidden.count(network), dtype=torch.float64) for hidden in sets]
 
     watchers = {
-        network.get_submodule(hidden.consumer.conv): partial(_add_squares, total)
+        hidden.consumer.conv: partial(_add_squares, total)
         for hidden, total in zip(sets, sums, strict=True)
     }
     if watch_inputs(network, batches, watchers) == 0:

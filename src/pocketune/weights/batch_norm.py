@@ -64,11 +64,18 @@ def restore_batch_norm(network: nn.Module, batches: Iterable[Tensor]) -> nn.Modu
         >>> network = create_network("mobilenet_v2", width=0.35)
         >>> _ = restore_batch_norm(network, torch.randn(16, 3, 32, 32).split(8))
     """
-    moments = _measure(network, batches)
+    norms = {
+        path: module
+        for path, module in network.named_modules()
+        if isinstance(module, nn.BatchNorm2d) and module.track_running_stats and module.affine
+    }
+    moments = {path: _Moments() for path in norms}
+    if watch_inputs(network, batches, {path: seen.add for path, seen in moments.items()}) == 0:
+        raise PocketuneError("batch norm cannot be restored without images; give a few hundred")
     with torch.no_grad():
-        for norm, measured in moments.items():
-            if measured.count:
-                _restore(norm, measured)
+        for path, norm in norms.items():
+            if moments[path].count:
+                _restore(norm, moments[path])
     return network
 
 
@@ -83,16 +90,3 @@ def _restore(norm: nn.BatchNorm2d, measured: _Moments) -> None:
     norm.weight.copy_(gain * torch.sqrt(variance + norm.eps))
     old_mean.copy_(mean)
     old_variance.copy_(variance)
-
-
-def _measure(network: nn.Module, batches: Iterable[Tensor]) -> dict[nn.BatchNorm2d, _Moments]:
-    """Run the network as it predicts, and watch what goes into its norms."""
-    moments = {
-        module: _Moments()
-        for module in network.modules()
-        if isinstance(module, nn.BatchNorm2d) and module.track_running_stats and module.affine
-    }
-
-    if watch_inputs(network, batches, {n: seen.add for n, seen in moments.items()}) == 0:
-        raise PocketuneError("batch norm cannot be restored without images; give a few hundred")
-    return moments

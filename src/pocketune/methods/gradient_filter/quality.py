@@ -21,6 +21,7 @@ from pocketune.methods.parts import refuse_adapted
 from pocketune.networks import Factory
 from pocketune.networks.anatomy.modules import is_convolution
 from pocketune.networks.copies import gradients_on
+from pocketune.networks.probe import probing
 from pocketune.surgery import disable_inplace, in_float, swap, train_only
 
 
@@ -134,21 +135,22 @@ def _gradients(
     images: Tensor,
     labels: Tensor,
 ) -> dict[str, _Gradients]:
-    network = in_float(network).eval()
+    network = in_float(network)
     disable_inplace(network)
     swap(network, factories)
     train_only(network, {f"{name}.weight" for name in layers})
     outputs: dict[str, Tensor] = {}
     inputs: dict[str, Tensor] = {}
-    for name in layers:
 
-        def record(_: nn.Module, arguments: tuple[Tensor], y: Tensor, name: str = name) -> None:
-            outputs[name] = y
-            if arguments[0].requires_grad:
-                inputs[name] = arguments[0]
+    def note_input(path: str, _: nn.Module, given: list[Tensor]) -> None:
+        if given[0].requires_grad:
+            inputs[path] = given[0]
 
-        network.get_submodule(name).register_forward_hook(record)
-    loss = functional.cross_entropy(network(images), labels)
+    def note_output(path: str, _: nn.Module, made: list[Tensor]) -> None:
+        outputs[path] = made[0]
+
+    with probing(network, paths=layers, enter=note_input, leave=note_output, gradients=True):
+        loss = functional.cross_entropy(network(images), labels)
     wanted = {
         **{("output", name): y for name, y in outputs.items()},
         **{("input", name): x for name, x in inputs.items()},

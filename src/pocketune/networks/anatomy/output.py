@@ -11,7 +11,7 @@ from pocketune.errors import PocketuneError
 from pocketune.networks.anatomy.anatomy import anatomy
 from pocketune.networks.anatomy.modules import is_convolution
 from pocketune.networks.copies import copy_network, gradients_on
-from pocketune.torch_private import tree_leaves
+from pocketune.networks.probe import probing, tensors
 
 SIZES = (64, 224, 32, 28, 96, 128, 160, 192, 256, 299, 384)
 """Sides of the images that are tried, in pixels; a network may take one alone."""
@@ -70,19 +70,17 @@ def _last_layers(network: nn.Module, sizes: tuple[int, ...]) -> list[str] | None
     """Layers with nothing else of their kind between them and the output, in order."""
     if any(is_lazy(tensor) for tensor in (*network.parameters(), *network.buffers())):
         return None
-    probe = copy_network(network).to("meta").eval()
+    copied = copy_network(network).to("meta")
+    names = [name for name, module in copied.named_modules() if _weighs(module)]
     made: dict[Any, str] = {}
-    names = [name for name, module in probe.named_modules() if _weighs(module)]
-    for name in names:
 
-        def note(_: nn.Module, __: Any, output: Any, name: str = name) -> None:
-            if isinstance(output, Tensor) and output.grad_fn is not None:
-                made[output.grad_fn] = name
+    def note(path: str, _: nn.Module, outputs: list[Tensor]) -> None:
+        made.update({tensor.grad_fn: path for tensor in outputs if tensor.grad_fn is not None})
 
-        probe.get_submodule(name).register_forward_hook(note)
-    for output in _outputs(probe, sizes):
-        reached = set(_nearest(output, made))
-        return [name for name in names if name in reached]
+    with probing(copied, paths=names, leave=note, gradients=True):
+        for output in _outputs(copied, sizes):
+            reached = set(_nearest(output, made))
+            return [name for name in names if name in reached]
     return None
 
 
@@ -90,22 +88,22 @@ def _weighs(module: nn.Module) -> bool:
     return isinstance(module, nn.Linear) or is_convolution(module)
 
 
-def _outputs(probe: nn.Module, sizes: tuple[int, ...]) -> Iterator[Any]:
+def _outputs(network: nn.Module, sizes: tuple[int, ...]) -> Iterator[Any]:
     """What the network makes of images of the sizes that it takes."""
     # what is frozen may be built for gradients to end there
-    frozen = not any(parameter.requires_grad for parameter in probe.parameters())
-    channels = next((m.in_channels for m in probe.modules() if is_convolution(m)), 3)
+    frozen = not any(parameter.requires_grad for parameter in network.parameters())
+    channels = next((m.in_channels for m in network.modules() if is_convolution(m)), 3)
     for size in sizes:
         images = torch.empty(2, channels, size, size, device="meta", requires_grad=frozen)
         try:
-            yield probe(images)
+            yield network(images)
         except Exception:  # the network's own code may raise anything
             continue
 
 
 def _nearest(output: Any, made: dict[Any, str]) -> Iterator[str]:
     """Names of the layers that are met first on the ways back from the output."""
-    stack = [t.grad_fn for t in tree_leaves(output) if isinstance(t, Tensor) and t.grad_fn]
+    stack = [tensor.grad_fn for tensor in tensors(output) if tensor.grad_fn]
     seen = set(stack)
     while stack:
         node = stack.pop()
