@@ -20,6 +20,7 @@ from pocketune.methods import (
 )
 from pocketune.weights import create_network
 
+from ..networks.shallow import shallow
 from ..networks.timm_like import pooling_network
 
 
@@ -41,7 +42,7 @@ from ..networks.timm_like import pooling_network
 def test_a_sum_of_methods(method: Method, tmp_path: Path) -> None:
     """`compile` itself compares every tensor with PyTorch for five steps."""
     torch.manual_seed(4)
-    adapted = adapt(create_network("mobilenet_v2", width=0.1, classes=3), method)
+    adapted = adapt(shallow(create_network("mobilenet_v2", width=0.1, classes=3)), method)
     assert account(adapted, batch=2, size=64).kept_bytes > 0
     compile(adapted, tmp_path / "kit", batch=2, size=64)
 
