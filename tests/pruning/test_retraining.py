@@ -67,6 +67,14 @@ def test_photos_are_named_or_given(photos, tmp_path):
     assert losses[0] == losses[1]
 
 
+def test_the_callers_random_numbers_go_on_as_before(photos, tmp_path):
+    pytest.importorskip("lightning_fabric")
+    pruned = network()
+    before = torch.get_rng_state()
+    retrain(pruned, photos, tmp_path / "out.safetensors", recipe=SHORT, accelerator="cpu")
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def stop_after_an_epoch(monkeypatch, stopped, photos, out, **options):
     def stop(*args):
         save_network(*args)
@@ -99,14 +107,18 @@ def test_goes_on_only_with_the_same_photos_and_teacher(photos, tmp_path, monkeyp
     fewer = photos.subset(range(1, len(photos)))
     relabeled = replace(photos, labels=1 - photos.labels)
     for some, by, message in (
-        (fewer, teacher, "a run with other photos; remove it to start over, or go on with the or"),
+        (
+            fewer,
+            teacher,
+            "a run with other photos; remove it to start over, or continue with the",
+        ),
         (relabeled, teacher, "a run with other photos"),
         (photos, other, "a run with another teacher or none"),
         (photos, None, "a run with another teacher or none"),
     ):
         with pytest.raises(PocketuneError, match=message):
             retrain(network(), some, out, recipe=SHORT, teacher=by, accelerator="cpu")
-    with pytest.raises(PocketuneError, match="a run of another recipe"):
+    with pytest.raises(PocketuneError, match="a run with another recipe"):
         retrain(network(), photos, out, recipe=replace(SHORT, seed=1), accelerator="cpu")
     assert len(retrain(network(), photos, out, recipe=SHORT, teacher=teacher)) == 1
 
@@ -266,7 +278,7 @@ def test_the_command_follows_blocks(photos, tmp_path):
     ("arguments", "said"),
     [
         (["--batch", "1"], "batch=1 must be at least 2"),
-        (["--accelerator", "abacus"], "accelerator='abacus' with devices=1 cannot be had here"),
+        (["--accelerator", "abacus"], "accelerator='abacus' with devices=1 is not available here"),
         (["--width", "1.0"], "small.safetensors already holds a network and its weights"),
         (["--padding", "symmetric"], "--padding cannot be used here"),
         (["--teacher", "TEACHER"], "the teacher has 5 classes and the network 2"),

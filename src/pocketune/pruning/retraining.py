@@ -1,12 +1,12 @@
-"""Train all of a network again: to win back what pruning has cost, or to pretrain added modules.
+"""Retrain a whole network: to recover accuracy after pruning, or to pretrain added modules.
 
-On Lightning Fabric, which brings the same loop from one processor to several GPUs. It is an
-optional package: `pip install "pocketune[retrain]"`.
+Lightning Fabric runs the same loop on one CPU or on several GPUs. It is an optional package:
+`pip install "pocketune[retrain]"`.
 """
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
@@ -30,25 +30,27 @@ from pocketune.weights.saved import check_saveable
 HEADER = "pocketune.retraining"
 MOMENTUM = "momentum_buffer"
 LEARNING_RATES = {"predictions": 0.01, "blocks": 0.05}
-"""By what is followed of a teacher."""
+"""Defaults by `Recipe.follow`."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a network is retrained: SGD with momentum and Nesterov, one cosine to 0.
+    """How a network is retrained: SGD with Nesterov momentum and one cosine to 0.
 
     Attributes:
         epochs: passes over the photos.
-        lr: highest learning rate; 0.01 where none is given, 0.05 to follow blocks.
+        lr: highest learning rate; None stands for 0.01, or 0.05 to follow blocks.
         batch: images of a step, on each device.
         size: side of the images, in pixels.
         weight_decay: decay of weights, not of biases and norms.
         label_smoothing: share of the target that is spread over all classes.
-        follow: what of the teacher: its `"predictions"`, or the maps behind its `"blocks"`, for
-            which a few hundred photos are enough; see `pocketune.pruning.objectives`.
-        distillation: share of the loss that follows the teacher's predictions, beside labels.
-        temperature: by which the teacher's and the network's logits are divided.
-        seed: of order and crops.
+        follow: what to distill from the teacher: its `"predictions"`, or the outputs of its
+            `"blocks"`, for which a few hundred photos are enough; see
+            `pocketune.pruning.objectives`.
+        distillation: share of the loss that follows the teacher's predictions; the labels have
+            the rest.
+        temperature: divides the logits of the teacher and of the network.
+        seed: of order, crops and dropout.
 
     Raises:
         PocketuneError: for a value out of range.
@@ -82,7 +84,7 @@ class Recipe:
 
     @property
     def highest_lr(self) -> float:
-        """`lr`, or what suits that which is followed."""
+        """`lr`, or the default for what is followed."""
         return LEARNING_RATES[self.follow] if self.lr is None else self.lr
 
 
@@ -96,80 +98,110 @@ def retrain(
     accelerator: str = "auto",
     devices: int = 1,
 ) -> list[float]:
-    """Train a network again, in place, and write it to `out` after each epoch.
+    """Retrain a network in place, and write it to `out` after each epoch.
 
-    All of its parameters; to follow the blocks of a teacher, those up to the last pruned block.
+    All of its parameters are trained; to follow the blocks of a teacher, those up to the last
+    pruned block.
 
-    A run that was stopped goes on from its last whole epoch when it is called again with the
-    same arguments: beside `out` lies `out` with the suffix `.progress.safetensors` until it ends.
+    A run that was stopped resumes from its last whole epoch when it is called again with the
+    same arguments. Until it ends, its progress lies beside `out`, with the suffix
+    `.progress.safetensors`. The caller's random state stays unchanged.
 
     Args:
-        network: of ours, not adapted: a pruned one, or one to which `TinyTL.insert_modules` has
-            added lite residual modules, which are then pretrained together with it.
-        photos: as `train` takes them, of which those that train are taken; or a dataset. Where
-            they have other classes than the network, labels mean nothing to it and a teacher is
-            needed, which it then follows alone.
-        out: a `.safetensors` file, which `create_network` and the commands take as weights.
-        recipe: how; the defaults of `Recipe` where none is given.
+        network: one of ours that is not adapted: a pruned one, or one to which
+            `TinyTL.insert_modules` has added lite residual modules, which are then pretrained
+            together with it.
+        photos: a folder or file as `train` takes it, of which the training part is used; or a
+            dataset. Photos of other classes than the network's need a teacher, which the network
+            then follows alone.
+        out: a `.safetensors` file, which `create_network` takes as weights.
+        recipe: None stands for the defaults of `Recipe`.
         teacher: the unpruned network, which is followed as the recipe says.
         accelerator: `"cpu"`, `"cuda"` or `"auto"`, as Lightning Fabric takes it.
-        devices: how many of them; each takes batches of its own.
+        devices: number of devices; each takes batches of its own.
 
     Returns:
         The mean loss of each epoch that this call has trained.
 
     Raises:
-        PocketuneError: for an adapted network or one that cannot be saved in `out`, photos and a
-            teacher that do not go with it, progress with another recipe, other photos or another
-            teacher, or where Lightning Fabric is not installed.
+        PocketuneError: for an adapted network or one that cannot be saved in `out`; photos or a
+            teacher that do not match it; progress with another recipe, other photos or another
+            teacher; or if Lightning Fabric is not installed.
     """
     recipe, out = recipe or Recipe(), Path(out)
-    if (method := about(network).method) is not None:
-        raise PocketuneError(
-            f"the network is adapted to {method}, which trains a part of it; retrain the "
-            "one that it was adapted from"
-        )
-    if any(isinstance(module, QuantizedConv2d) for module in network.modules()):
-        raise PocketuneError(
-            "kernels of 8 bits are not trained; retrain a network created from float32 weights"
-        )
+    _require_trainable(network)
     check_saveable(network, out)
     photos = training_images(photos)
     objective = _objective(network, photos, recipe, teacher)
     fabric = _fabric(accelerator, devices)
     fabric.launch()
-    progress = out.with_suffix(".progress.safetensors")
     identity = _identity(recipe, photos, teacher)
     optimizer = _optimizer(objective.model, recipe)
+    progress = _Progress(out.with_suffix(".progress.safetensors"), network, optimizer, identity)
     loader = _loader(photos, recipe, fabric.global_rank, fabric.world_size)
-    schedule = CosineSchedule(recipe.highest_lr, recipe.epochs * len(loader))
-    fabric.to_device(network)  # all of it, where a part is trained
+    fabric.to_device(network)  # all of it, even if only a part is trained
     model, wrapped = fabric.setup(objective.model, optimizer)
-    first = _resume(progress, network, optimizer, identity)
+    first = progress.resume()
     if objective.teacher is not None:
         fabric.to_device(objective.teacher.eval().requires_grad_(False))
+    schedule = CosineSchedule(recipe.highest_lr, recipe.epochs * len(loader))
     losses = []
-    for epoch in range(first, recipe.epochs):
-        model.train()
-        # of dropout: an epoch draws the same whether the run was stopped before it or not
-        torch.manual_seed(hash((recipe.seed, epoch, fabric.global_rank)))
-        total = 0.0
-        for step, (images, labels) in enumerate(_batches(network, loader, epoch, fabric)):
-            for group in wrapped.param_groups:
-                group["lr"] = schedule(epoch * len(loader) + step)
-            loss = objective.loss(model(images), images, labels)
-            wrapped.zero_grad()
-            fabric.backward(loss)
-            wrapped.step()
-            total += float(loss.detach())
-        losses.append(total / len(loader))
-        if fabric.is_global_zero:
-            _save(progress, network, optimizer, identity, epoch + 1)
-            save_network(network, out)
-        fabric.barrier()
+    with torch.random.fork_rng(_gpus(fabric)):
+        for epoch in range(first, recipe.epochs):
+            # for dropout: an epoch draws the same whether or not the run was stopped before it
+            torch.manual_seed(hash((recipe.seed, epoch, fabric.global_rank)))
+            batches = _batches(network, loader, epoch, fabric)
+            rates = (schedule(epoch * len(loader) + step) for step in range(len(loader)))
+            total = _train_epoch(
+                model, wrapped, objective, zip(rates, batches, strict=True), fabric
+            )
+            losses.append(total / len(loader))
+            if fabric.is_global_zero:
+                progress.save(epoch + 1)
+                save_network(network, out)
+            fabric.barrier()
     if fabric.is_global_zero:
-        progress.unlink(missing_ok=True)
+        progress.path.unlink(missing_ok=True)
     return losses
+
+
+def _train_epoch(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    objective: Predictions | Blocks,
+    batches: Iterable[tuple[float, tuple[Tensor, Tensor]]],
+    fabric: Any,
+) -> float:
+    """One step for each batch, which comes with its learning rate; the sum of their losses."""
+    model.train()
+    total = 0.0
+    for rate, (images, labels) in batches:
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        loss = objective.loss(model(images), images, labels)
+        optimizer.zero_grad()
+        fabric.backward(loss)
+        optimizer.step()
+        total += float(loss.detach())
+    return total
+
+
+def _require_trainable(network: nn.Module) -> None:
+    """Raise if the network is adapted, or has kernels of 8 bits."""
+    if (method := about(network).method) is not None:
+        raise PocketuneError(
+            f"the network is adapted to {method}, which trains a part of it; retrain the "
+            "network that it was adapted from"
+        )
+    if any(isinstance(module, QuantizedConv2d) for module in network.modules()):
+        raise PocketuneError(
+            "kernels of 8 bits are not trained; retrain a network created from float32 weights"
+        )
+
+
+def _gpus(fabric: Any) -> list[int]:
+    """The GPU of this process, whose random state is to be restored; none on a CPU."""
+    return [fabric.device.index] if fabric.device.type == "cuda" else []
 
 
 def _objective(
@@ -199,7 +231,7 @@ def _fabric(accelerator: str, devices: int) -> Any:
         return Fabric(accelerator=accelerator, devices=devices)
     except (ValueError, TypeError, RuntimeError) as error:
         raise PocketuneError(
-            f"accelerator={accelerator!r} with devices={devices} cannot be had here "
+            f"accelerator={accelerator!r} with devices={devices} is not available here "
             f"({str(error).splitlines()[0]}); use accelerator 'cpu' and one device"
         ) from error
 
@@ -214,7 +246,7 @@ def _optimizer(network: nn.Module, recipe: Recipe) -> torch.optim.SGD:
 
 
 def _loader(photos: ImageDataset, recipe: Recipe, rank: int, world: int) -> Loader:
-    """This process's part of the photos: as many as every other's, so that none waits."""
+    """The part of the photos for this process: as many as for every other, so that none waits."""
     whole = len(photos) // world * world
     part = photos.subset(list(range(rank, whole, world)))
     return Loader(part, size=recipe.size, batch=recipe.batch, train=True, seed=recipe.seed)
@@ -229,7 +261,7 @@ def _batches(
 
 
 def _identity(recipe: Recipe, photos: ImageDataset, teacher: nn.Module | None) -> dict[str, Any]:
-    """What must be the same where a run goes on: the recipe, and hashes of photos and teacher."""
+    """What must stay the same for a run to resume: the recipe, and hashes of photos and teacher."""
     labeled, taught = hashlib.sha256(), hashlib.sha256()
     photos.add_to(labeled)
     for name, value in {} if teacher is None else teacher.state_dict().items():
@@ -241,54 +273,65 @@ def _identity(recipe: Recipe, photos: ImageDataset, teacher: nn.Module | None) -
     }
 
 
-def _save(
-    path: Path,
-    network: nn.Module,
-    optimizer: torch.optim.SGD,
-    identity: dict[str, Any],
-    epochs: int,
-) -> None:
-    """All values and momenta after so many epochs, whole or not at all; never a pickle."""
-    tensors = {f"network.{name}": value for name, value in network.state_dict().items()}
-    for name, parameter in network.named_parameters():
-        if MOMENTUM in optimizer.state[parameter]:
-            tensors[f"{MOMENTUM}.{name}"] = optimizer.state[parameter][MOMENTUM]
-    facts = json.dumps({"epochs": epochs, **identity})
-    with replacing(path, SafetensorError) as file:
-        save_file({k: v.contiguous() for k, v in tensors.items()}, file, {HEADER: facts})
+@dataclass(frozen=True)
+class _Progress:
+    """The file from which a stopped run resumes: all values and momenta; never a pickle."""
 
+    path: Path
+    network: nn.Module
+    optimizer: torch.optim.SGD
+    identity: dict[str, Any]
 
-def _resume(
-    path: Path, network: nn.Module, optimizer: torch.optim.SGD, identity: dict[str, Any]
-) -> int:
-    """Take up what `_save` has left; returns the epochs that are done."""
-    if not path.exists():
-        return 0
-    damage = (SafetensorError, KeyError, ValueError)
-    with reading(path, *damage, remedy="remove it to start over"), safe_open(path, "pt") as file:
-        facts = json.loads((file.metadata() or {})[HEADER])
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    if facts["recipe"] != identity["recipe"]:
-        raise PocketuneError(
-            f"{path} was left by a run of another recipe; remove it to start over, or go on with "
-            f"{facts['recipe']}"
-        )
-    for what, other in (("photos", "other photos"), ("teacher", "another teacher or none")):
-        if facts.get(what) != identity[what]:
+    def save(self, epochs: int) -> None:
+        """Write the state after so many epochs, whole or not at all."""
+        tensors = {f"network.{name}": value for name, value in self.network.state_dict().items()}
+        for name, parameter in self.network.named_parameters():
+            if MOMENTUM in self.optimizer.state[parameter]:
+                tensors[f"{MOMENTUM}.{name}"] = self.optimizer.state[parameter][MOMENTUM]
+        facts = json.dumps({"epochs": epochs, **self.identity})
+        with replacing(self.path, SafetensorError) as file:
+            save_file({k: v.contiguous() for k, v in tensors.items()}, file, {HEADER: facts})
+
+    def resume(self) -> int:
+        """Load what `save` has written; returns how many epochs are done."""
+        if not self.path.exists():
+            return 0
+        facts, tensors = self._read()
+        self._require_same(facts)
+        self._load(tensors)
+        return int(facts["epochs"])
+
+    def _read(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        damage = (SafetensorError, KeyError, ValueError)
+        with (
+            reading(self.path, *damage, remedy="remove it to start over"),
+            safe_open(self.path, "pt") as file,
+        ):
+            facts = json.loads((file.metadata() or {})[HEADER])
+            return facts, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+
+    def _require_same(self, facts: dict[str, Any]) -> None:
+        if facts["recipe"] != self.identity["recipe"]:
             raise PocketuneError(
-                f"{path} was left by a run with {other}; remove it to start over, or go on with "
-                f"the original {what}"
+                f"{self.path} was left by a run with another recipe; remove it to start over, or "
+                f"continue with {facts['recipe']}"
             )
-    state = {n.removeprefix("network."): t for n, t in tensors.items() if n.startswith("network.")}
-    try:
-        network.load_state_dict(state)
-    except RuntimeError as error:
-        raise PocketuneError(
-            f"{path} was left by a run of another network; remove it to start over"
-        ) from error
-    for name, parameter in network.named_parameters():
-        if f"{MOMENTUM}.{name}" in tensors:
-            optimizer.state[parameter][MOMENTUM] = tensors[f"{MOMENTUM}.{name}"].to(
-                parameter.device
-            )
-    return int(facts["epochs"])
+        for what, other in (("photos", "other photos"), ("teacher", "another teacher or none")):
+            if facts.get(what) != self.identity[what]:
+                raise PocketuneError(
+                    f"{self.path} was left by a run with {other}; remove it to start over, or "
+                    f"continue with the original {what}"
+                )
+
+    def _load(self, tensors: dict[str, Tensor]) -> None:
+        prefix = "network."
+        state = {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
+        try:
+            self.network.load_state_dict(state)
+        except RuntimeError as error:
+            raise PocketuneError(
+                f"{self.path} was left by a run of another network; remove it to start over"
+            ) from error
+        for name, parameter in self.network.named_parameters():
+            if (momentum := tensors.get(f"{MOMENTUM}.{name}")) is not None:
+                self.optimizer.state[parameter][MOMENTUM] = momentum.to(parameter.device)
