@@ -26,7 +26,7 @@ import pocketune
 from fresh import keep_memory
 from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.filtering import FilteredConv2d
-from pocketune.layers.conv import same_shape
+from pocketune.layers.conv import Conv2d
 from pocketune.methods import GradientFilter
 from pocketune.networks import about, anatomy, normalize
 from pocketune.surgery import swap
@@ -42,9 +42,7 @@ Step = Callable[[np.ndarray, np.ndarray], object]
 def exact(conv: nn.Module) -> nn.Module:
     """The same convolution with PyTorch's own gradients."""
     assert isinstance(conv, FilteredConv2d)
-    plain = same_shape(nn.Conv2d, conv)
-    plain.weight = conv.weight
-    return plain
+    return Conv2d.from_convolution(conv)
 
 
 def adapted(name: str, layers: int, patch: int | None) -> nn.Module:

@@ -7,7 +7,7 @@ from torch import nn
 
 from pocketune.compiler import compile
 from pocketune.filtering import FilteredConv2d
-from pocketune.layers.conv import same_shape
+from pocketune.layers.conv import Conv2d
 from pocketune.methods import GradientFilter, Method, TopBlocks, adapt
 from pocketune.surgery import swap
 from pocketune.weights import create_network
@@ -20,9 +20,7 @@ def unfiltered(adapted: nn.Module) -> nn.Module:
 
     def exact(conv: nn.Module) -> nn.Module:
         assert isinstance(conv, FilteredConv2d)
-        plain = same_shape(nn.Conv2d, conv)
-        plain.weight = conv.weight
-        return plain
+        return Conv2d.from_convolution(conv)
 
     filtered = [n for n, m in adapted.named_modules() if isinstance(m, FilteredConv2d)]
     assert filtered

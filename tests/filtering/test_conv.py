@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pocketune.errors import PocketuneError
-from pocketune.filtering import FilteredConv2d
+from pocketune.filtering import FilteredConv2d, filter_convolution
+from pocketune.layers import StandardizedConv2d
 
 from ..layers.kept import kept_tensors
 from .filter_formulas import Case, filtered_gradients
@@ -148,6 +149,42 @@ def _middle_of_input_gradient(alignment: str | None) -> Tensor:
     y = conv(x)
     (gradient,) = torch.autograd.grad(y, x, torch.ones_like(y))
     return gradient[:, :, 8:16, 8:16].mean((2, 3))
+
+
+@settings(max_examples=40)
+@given(
+    alignment=st.sampled_from(ALIGNMENTS),
+    patch=st.integers(1, 4),
+    stride=st.integers(1, 3),
+    size=st.tuples(st.integers(1, 9), st.integers(1, 9)),
+)
+def test_standardized_filters_and_same_padding_are_those_of_the_formula(
+    alignment: str, patch: int, stride: int, size: tuple[int, int]
+) -> None:
+    """The three together: pad, standardize, then filter the gradients of what is computed so."""
+    torch.manual_seed(0)
+    options = {"stride": stride, "groups": 2, "bias": False, "same_padding": True}
+    conv = StandardizedConv2d(4, 6, 3, **options, dtype=torch.float64)
+    layer = filter_convolution(conv, patch=patch, alignment=alignment)
+    x = torch.randn(2, 4, *size, dtype=torch.float64, requires_grad=True)
+
+    totals = [max((-(-n // stride) - 1) * stride + 3 - n, 0) for n in size]
+    (top, bottom), (left, right) = ((n // 2, n - n // 2) for n in totals)
+    padded = functional.pad(x.detach(), (left, right, top, bottom))
+    std, mean = torch.std_mean(conv.weight, (1, 2, 3), keepdim=True)
+    filters = (conv.weight - mean) / (std + 1e-5)
+    y = layer(x)
+    torch.testing.assert_close(y, functional.conv2d(padded, filters, None, stride, groups=2))
+
+    g = torch.randn_like(y)
+    case = Case(
+        alignment, patch, 2, 2, 4, 6, tuple(padded.shape[2:]), (3, 3), stride=(stride, stride)
+    )
+    of_padded, of_filters = filtered_gradients(case, padded, filters.detach(), g)
+    of_x = of_padded[:, :, top : top + size[0], left : left + size[1]]
+    (of_weight,) = torch.autograd.grad(filters, conv.weight, of_filters)
+    found = torch.autograd.grad(y, [x, layer.weight], g)
+    torch.testing.assert_close(found, (of_x, of_weight))
 
 
 # ---- what is kept

@@ -7,9 +7,14 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
-from pocketune.filtering import SLOPES, FilteredConv2d, PooledActivation, PooledMap
+from pocketune.filtering import (
+    SLOPES,
+    FilteredConv2d,
+    PooledActivation,
+    PooledBatchNorm2d,
+    PooledMap,
+)
 from pocketune.filtering.pooled import slope_between, slope_nonnegative
-from pocketune.layers import FrozenBatchNorm2d
 
 from ..layers.kept import kept_tensors
 
@@ -23,7 +28,7 @@ class Link(nn.Module):
         super().__init__()
         filtered = {"patch": patch, "alignment": alignment}
         self.first = FilteredConv2d(4, 6, **first, **filtered)
-        self.norm = FrozenBatchNorm2d(6)
+        self.norm = PooledBatchNorm2d(6)
         nn.init.uniform_(self.norm.weight, -1, 2)
         nn.init.normal_(self.norm.bias)
         self.norm.weight.requires_grad_(False)
@@ -127,7 +132,7 @@ def test_refuses_what_would_need_the_gradient_of_every_element() -> None:
     with pytest.raises(PocketuneError, match="an activation behind an activation"):
         activated.activated(nn.ReLU())
     with pytest.raises(PocketuneError, match="a norm behind an activation"):
-        FrozenBatchNorm2d(4).requires_grad_(False)(activated)
+        PooledBatchNorm2d(4).requires_grad_(False)(activated)
     with pytest.raises(PocketuneError, match="a sum behind an activation"):
         pooled_map() + activated
     with pytest.raises(PocketuneError, match="a gradient of its own"):
@@ -136,13 +141,20 @@ def test_refuses_what_would_need_the_gradient_of_every_element() -> None:
         pooled_map(patch=2) + pooled_map(patch=3)
 
 
-def test_a_norm_whose_scale_is_unfrozen_is_refused() -> None:
-    """The carrier holds no values, of which the scale's gradient would be made."""
-    norm = FrozenBatchNorm2d(4)
-    with pytest.raises(PocketuneError, match=r"FrozenBatchNorm2d\(4, eps=1e-05\) requires a grad"):
+def test_a_norm_whose_weight_is_unfrozen_is_refused() -> None:
+    """The carrier holds no values to compute the gradient of the weight from."""
+    norm = PooledBatchNorm2d(4)
+    with pytest.raises(PocketuneError, match=r"PooledBatchNorm2d\(4, eps=1e-05\) requires a grad"):
         norm(pooled_map())
     norm.weight.requires_grad_(False)
     assert isinstance(norm(pooled_map()), PooledMap)
+
+
+def test_a_layer_that_pads_takes_no_pooled_map() -> None:
+    for options in ({"same_padding": True}, {"padding": "same"}):
+        conv = FilteredConv2d(4, 4, 3, **options)
+        with pytest.raises(PocketuneError, match=r"FilteredConv2d.* cannot pad a pooled map"):
+            conv(pooled_map())
 
 
 VALUES = [-7.0, -1e-45, -0.0, 0.0, 1e-45, 0.5, 5.999, 6.0, 6.001]

@@ -1,12 +1,19 @@
-"""A frozen convolution differentiates as an ordinary one, and keeps nothing."""
+"""Padding is the same in every layer; a frozen convolution is exact and keeps nothing."""
+
+import copy
+import io
+from collections.abc import Callable
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.nn import functional
 
-from pocketune.layers import FrozenConv2d
+from pocketune.filtering import FilteredConv2d, filter_convolution
+from pocketune.layers import FrozenConv2d, QuantizedConv2d, StandardizedConv2d
+from pocketune.layers.conv import Conv2d
 
 from .kept import kept_bytes
 
@@ -98,3 +105,88 @@ def test_parameters_are_the_same_objects_under_the_same_names() -> None:
     assert list(frozen.state_dict()) == list(conv.state_dict())
     assert repr(frozen) == repr(conv).replace("Conv2d", "FrozenConv2d")
     assert not frozen.training
+
+
+# ---- "SAME" padding, which is one rule for all treatments of the kernel
+
+
+def standardized_and_filtered(conv: nn.Conv2d) -> FilteredConv2d:
+    return filter_convolution(StandardizedConv2d.from_convolution(conv))
+
+
+TREATMENTS: dict[str, Callable[[nn.Conv2d], Conv2d]] = {
+    "plain": Conv2d.from_convolution,
+    "frozen": FrozenConv2d.from_convolution,
+    "quantized": QuantizedConv2d.from_convolution,
+    "standardized": StandardizedConv2d.from_convolution,
+    "filtered": FilteredConv2d.from_convolution,
+    "filtered and standardized": standardized_and_filtered,
+}
+every = pytest.mark.parametrize("treatment", TREATMENTS)
+
+
+def treated(treatment: str, *, same: bool) -> Conv2d:
+    """A strided convolution of float64 that pads by itself or not at all."""
+    torch.manual_seed(0)
+    conv = Conv2d(4, 6, 3, stride=2, groups=2, same_padding=same, dtype=torch.float64)
+    conv.weight.requires_grad_(treatment not in ("frozen", "quantized"))
+    return TREATMENTS[treatment](conv)
+
+
+@every
+def test_same_padding_is_zeros_around_the_input(treatment: str) -> None:
+    x = torch.randn(2, 4, 7, 8, dtype=torch.float64, requires_grad=True)
+    padded = functional.pad(x, (0, 1, 1, 1))
+    layer, reference = treated(treatment, same=True), treated(treatment, same=False)
+    y, expected = layer(x), reference(padded)
+    assert torch.equal(y, expected)
+    assert y.shape == (2, 6, 4, 4)
+    g = torch.randn_like(y)
+    pairs = [
+        torch.autograd.grad(out, [x, *(p for p in m.parameters() if p.requires_grad)], g)
+        for out, m in ((y, layer), (expected, reference))
+    ]
+    assert all(map(torch.equal, *pairs))
+
+
+@every
+def test_same_padding_of_an_image_without_a_batch(treatment: str) -> None:
+    layer = treated(treatment, same=True)
+    x = torch.randn(4, 7, 8, dtype=torch.float64)
+    torch.testing.assert_close(layer(x), layer(x.unsqueeze(0)).squeeze(0))
+
+
+@every
+def test_copies_and_files_keep_the_padding(treatment: str) -> None:
+    layer, file = treated(treatment, same=True), io.BytesIO()
+    torch.save(layer, file)
+    file.seek(0)
+    loaded = torch.load(file, weights_only=False)
+    x = torch.randn(2, 4, 7, 8, dtype=torch.float64)
+    for twin in (copy.deepcopy(layer), loaded):
+        assert type(twin) is type(layer)
+        assert torch.equal(twin(x), layer(x))
+
+
+@every
+def test_a_layer_that_pads_is_exported_as_pytorchs_own_operators(treatment: str) -> None:
+    layer, x = treated(treatment, same=True).eval(), torch.randn(1, 4, 7, 8, dtype=torch.float64)
+    with torch.no_grad():
+        program = torch.export.export(layer, (x,))
+        torch.testing.assert_close(program.module()(x), layer(x))
+    assert not [node for node in program.graph.nodes if "pocketune" in str(node.target)]
+
+
+@pytest.mark.parametrize("treatment", TREATMENTS.keys() - {"quantized"})
+def test_the_state_dict_is_that_of_pytorchs_convolution(treatment: str) -> None:
+    conv = nn.Conv2d(4, 6, 3)
+    layer = TREATMENTS[treatment](conv)
+    assert list(layer.state_dict()) == ["weight", "bias"]
+    assert layer.weight is conv.weight
+    assert layer.bias is conv.bias
+
+
+def test_says_that_it_pads() -> None:
+    text = "Conv2d(3, 4, kernel_size=(3, 3), stride=(2, 2), same_padding=True)"
+    assert repr(Conv2d(3, 4, 3, stride=2, same_padding=True)) == text
+    assert repr(Conv2d(3, 4, 3)) == repr(nn.Conv2d(3, 4, 3))

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pocketune.layers import FrozenBatchNorm2d, IntegerConv2d, QuantizedConv2d, Uint8
+from pocketune.layers.conv import Conv2d
 from pocketune.layers.integer import ACTIVATIONS, computes_integers
 
 FORMAT = Uint8(0.05, 96)
@@ -66,6 +67,16 @@ def test_it_is_convolution_norm_and_activation(activation: str, options: dict[st
     whole = FORMAT.quantize(x)
     assert torch.equal(fused(whole), fused(x))
     torch.testing.assert_close(fused.in_floats(whole), expected, atol=2e-4, rtol=1e-4)
+
+
+def test_same_padding_of_uint8_is_its_own_zero() -> None:
+    torch.manual_seed(0)
+    conv = Conv2d(16, 16, 3, stride=2, same_padding=True).requires_grad_(False)
+    conv = QuantizedConv2d.from_convolution(conv)
+    fused = IntegerConv2d.fuse(conv, None, "none", FORMAT, None)
+    x = maps()
+    assert torch.equal(fused(FORMAT.quantize(x)), fused(x))
+    torch.testing.assert_close(fused(x), conv(x), atol=2e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("options", OPTIONS)

@@ -46,4 +46,4 @@ def test_one_step(network_name: str, method_name: str) -> None:
     assert {name.rpartition(".")[0] for name in changed} == plan.batch_norms
     for name in batch_norms(original):
         kind = nn.BatchNorm2d if name in plan.batch_norms else FrozenBatchNorm2d
-        assert type(adapted.get_submodule(name)) is kind, name
+        assert isinstance(adapted.get_submodule(name), kind), name

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from pocketune.filtering import FilteredConv2d
+from pocketune.filtering import FilteredConv2d, PooledBatchNorm2d
 from pocketune.layers import FrozenBatchNorm2d
 from pocketune.methods import GradientFilter, Method, MobileTL, SignedBackward, TopBlocks, adapt
 from pocketune.networks import about, list_networks
@@ -87,6 +87,14 @@ def test_a_shortcut_that_is_trained_before_ends_a_chain() -> None:
             norm.requires_grad_(False)
     assert chain_filters(apart) == (block,)
     check(apart)
+
+
+def test_norms_inside_a_chain_take_pooled_maps() -> None:
+    adapted = adapt(network("resnet18"), GradientFilter(layers=4))
+    kinds = {norm: type(adapted.get_submodule(f"layer4.0.{norm}")) for norm in ("bn1", "bn2")}
+    assert kinds == {"bn1": PooledBatchNorm2d, "bn2": FrozenBatchNorm2d}
+    names = [n for n in network("resnet18").state_dict() if not n.endswith("num_batches_tracked")]
+    assert list(adapted.state_dict()) == names
 
 
 def test_resnets_are_chained_inside_their_blocks() -> None:

@@ -8,7 +8,7 @@ from torch import nn
 
 from pocketune.errors import PocketuneError
 from pocketune.layers import FrozenBatchNorm2d, FrozenConv2d
-from pocketune.layers.conv import SameConv2d
+from pocketune.layers.conv import Conv2d
 from pocketune.methods import TopBlocks, adapt
 from pocketune.surgery import (
     batch_norms,
@@ -100,7 +100,7 @@ def test_convolutions_with_a_trained_kernel_stay() -> None:
 
 
 def test_frozen_convolutions_pad_as_before() -> None:
-    same = nn.Sequential(SameConv2d(3, 4, 3, stride=2).requires_grad_(False))
+    same = nn.Sequential(Conv2d(3, 4, 3, stride=2, same_padding=True).requires_grad_(False))
     x = torch.randn(2, 3, 7, 8)
     expected = same(x)
     freeze_convolutions(same)

@@ -6,10 +6,9 @@ import torch
 from torch import nn
 
 from pocketune.layers import QuantizedConv2d
-from pocketune.layers.conv import SameConv2d
+from pocketune.layers.conv import Conv2d
 from pocketune.methods import BiasAndLast, TopBlocks, adapt
 from pocketune.surgery import quantize_frozen
-from pocketune.surgery.quantize import QuantizedSameConv2d
 from pocketune.weights import create_network
 
 
@@ -33,10 +32,10 @@ def test_other_paddings_stay_in_float() -> None:
 
 
 def test_tensorflows_padding_is_kept() -> None:
-    conv = SameConv2d(3, 4, 3, stride=2).requires_grad_(False)
+    conv = Conv2d(3, 4, 3, stride=2, same_padding=True).requires_grad_(False)
     network = nn.Sequential(copy.deepcopy(conv))
     quantize_frozen(network)
-    assert type(network[0]) is QuantizedSameConv2d
+    assert type(network[0]) is QuantizedConv2d
     x = torch.randn(1, 3, 8, 7)
     torch.testing.assert_close(network(x), conv(x), atol=0.05, rtol=0)
 

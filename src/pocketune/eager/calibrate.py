@@ -16,27 +16,13 @@ from pocketune.layers import (
     QuantizedConv2d,
     Uint8,
 )
-from pocketune.layers.conv import SameConv2d
 from pocketune.networks import about, anatomy
 from pocketune.networks.anatomy.anatomy import Anatomy
 from pocketune.networks.anatomy.blocks import Layer
 from pocketune.networks.copies import copy_network
 from pocketune.networks.probe import probing, watch_inputs
-from pocketune.surgery.quantize import QuantizedSameConv2d, quantize_frozen
+from pocketune.surgery.quantize import quantize_frozen
 
-
-class IntegerSameConv2d(IntegerConv2d, SameConv2d):
-    """`SameConv2d` in 8-bit arithmetic; what is uint8 already is padded with its own zero."""
-
-    def padding_value(self, x: Tensor) -> float:
-        """What stands for zero in such a map."""
-        return self.input_format.zero if x.dtype == torch.uint8 else 0.0
-
-
-INTEGER: dict[type[nn.Module], type[IntegerConv2d]] = {
-    QuantizedConv2d: IntegerConv2d,
-    QuantizedSameConv2d: IntegerSameConv2d,
-}
 FUSED: dict[type[nn.Module], str] = {
     nn.ReLU: "relu",
     MaskedReLU: "relu",
@@ -175,7 +161,7 @@ def _ends(append: Callable[[Tensor], None]) -> Callable[[Tensor], None]:
 
 def _is_frozen(module: nn.Module) -> bool:
     """A convolution that can compute with integers: of int8, its bias not trained."""
-    return type(module) in INTEGER and not any(p.requires_grad for p in module.parameters())
+    return type(module) is QuantizedConv2d and not any(p.requires_grad for p in module.parameters())
 
 
 def _pairs(body: Anatomy) -> Iterator[tuple[str, str]]:
@@ -206,7 +192,7 @@ def _fuse(
     fused_norm = norm if _norm_fits(norm) else None
     stays = norm is not None and fused_norm is None
     kind = None if stays else _activation(network, body, layer)
-    fused = INTEGER[type(conv)].fuse(
+    fused = IntegerConv2d.fuse(
         conv, fused_norm, kind or "none", reads, None if kind is None else gives
     )
     network.set_submodule(layer.conv, fused)

@@ -35,14 +35,14 @@ from pocketune.filtering.patches import (
 from pocketune.filtering.pooled import PooledMap
 from pocketune.layers.autograd import first_order, is_recorded
 from pocketune.layers.bits import is_channels_last
-from pocketune.layers.conv import SameConv2d, same_shape
+from pocketune.layers.conv import Conv2d
 from pocketune.layers.weight_standardization import StandardizedConv2d
 
 Filtered = TypeVar("Filtered", bound="FilteredConv2d")
 
 
-class FilteredConv2d(nn.Conv2d):
-    """`nn.Conv2d` with filtered gradients; output and gradient of the bias are exact.
+class FilteredConv2d(Conv2d):
+    """`Conv2d` with filtered gradients; output and gradient of the bias are exact.
 
     With the gradient of the output g averaged over patches of `patch` x `patch` pixels (2), the
     input x summed over the patches below them, and the kernel W summed over its taps:
@@ -112,54 +112,70 @@ class FilteredConv2d(nn.Conv2d):
         """
         _refuse_other_layers(cls, conv)
         assert isinstance(conv, nn.Conv2d)
-        filtered = same_shape(cls, conv, patch=patch, alignment=alignment, bits=bits)
+        filtered = cls.like(conv, patch=patch, alignment=alignment, bits=bits)
         filtered.weight = conv.weight
         return filtered
 
     def extra_repr(self) -> str:
         """As `nn.Conv2d`, then patch, alignment, and bits if they are 8, for `repr`."""
-        usual: str = super().extra_repr()  # type: ignore[no-untyped-call]
         rounded = ", bits=8" if self.bits == 8 else ""
-        return f"{usual}, patch={self.patch}, alignment={self.alignment!r}{rounded}"
+        return f"{super().extra_repr()}, patch={self.patch}, alignment={self.alignment!r}{rounded}"
 
-    def _conv_forward(self, x: Any, weight: Tensor, bias: Tensor | None) -> Any:
-        """Of a tensor or a `PooledMap`, to either."""
-        if isinstance(x, Tensor) and not is_recorded(x, weight, bias):
-            return super()._conv_forward(x, weight, bias)
-        if isinstance(x, Tensor) and x.dim() == 3:  # one map without its batch is not handed on
-            y = self._filter(x.unsqueeze(0), weight, bias, pooled=False)
-            assert isinstance(y, Tensor)
-            return y.squeeze(0)
-        return self._filter(x, weight, bias, pooled=self.passes_pooled)
+    def forward(self, input: Tensor | PooledMap) -> Tensor | PooledMap:  # type: ignore[override]
+        """(N, in, H, W) or (in, H, W) -> the output, as a `PooledMap` where that is passed on.
 
-    def _filter(
-        self, x: Any, weight: Tensor, bias: Tensor | None, *, pooled: bool
-    ) -> Tensor | PooledMap:
-        padding = self.padding
-        if isinstance(padding, str) or self.padding_mode != "zeros":
+        Raises:
+            PocketuneError: for a `PooledMap` that would have to be padded first.
+        """
+        kernel = self.kernel()
+        if isinstance(input, PooledMap):
+            self._require_numbers()
+            return self._filter(input, kernel, self.passes_pooled)
+        x = self.pad(input)
+        if not is_recorded(x, kernel, self.bias):
+            y: Tensor = self._conv_forward(x, kernel, self.bias)
+            return y
+        if not self._pads_in_numbers():
             mode = "constant" if self.padding_mode == "zeros" else self.padding_mode
-            x, padding = functional.pad(x, self._reversed_padding_repeated_twice, mode), (0, 0)
-        before = x if isinstance(x, PooledMap) else None
-        value, carrier, slopes = (x.value, x.carrier, x.slopes) if before else (x, None, None)
+            x = functional.pad(x, self._reversed_padding_repeated_twice, mode)
+        if x.dim() == 3:  # one image without its batch is not passed on as a pooled map
+            single = self._filter(x.unsqueeze(0), kernel, False)
+            assert isinstance(single, Tensor)
+            return single.squeeze(0)
+        return self._filter(x, kernel, self.passes_pooled)
+
+    def _filter(self, x: Tensor | PooledMap, kernel: Tensor, pooled: bool) -> Tensor | PooledMap:
+        carrier = slopes = patches = None
+        if isinstance(x, PooledMap):
+            carrier, slopes, patches = x.carrier, x.slopes, x.patches
+            x = x.value
         geometry = convolution_geometry(
-            _size(weight), _pair(self.stride), _pair(padding), _pair(self.dilation), _size(value)
+            _size(kernel),
+            _pair(self.stride),
+            _pair(self.padding) if self._pads_in_numbers() else (0, 0),
+            _pair(self.dilation),
+            _size(x),
         )
-        call = _Call(
-            geometry,
-            self.groups,
-            ALIGNMENTS[self.alignment](geometry, self.patch),
-            before.patches if before else None,
-            pooled,
-            self.bits == 8,
-        )
+        filter = ALIGNMENTS[self.alignment](geometry, self.patch)
+        call = _Call(geometry, self.groups, filter, patches, pooled, self.bits == 8)
         result: Any = _FilteredConv.apply(  # type: ignore[no-untyped-call]
-            value, carrier, slopes, weight, bias, call
+            x, carrier, slopes, kernel, self.bias, call
         )
         if not pooled:
             y: Tensor = result
             return y
         y, carrier = result
-        return PooledMap(y, carrier, call.filter.output)
+        return PooledMap(y, carrier, filter.output)
+
+    def _pads_in_numbers(self) -> bool:
+        """Whether the convolution itself pads, with `padding` zeros on each side."""
+        return not isinstance(self.padding, str) and self.padding_mode == "zeros"
+
+    def _require_numbers(self) -> None:
+        if self.same_padding or not self._pads_in_numbers():
+            raise PocketuneError(
+                f"{self} cannot pad a pooled map; set passes_pooled=False on the layer before it"
+            )
 
 
 def check_filter(patch: object, alignment: object, bits: object) -> None:
@@ -173,6 +189,23 @@ def check_filter(patch: object, alignment: object, bits: object) -> None:
         raise PocketuneError(f"alignment={alignment!r} must be one of {', '.join(ALIGNMENTS)}")
     if bits not in (8, 32):
         raise PocketuneError(f"bits={bits!r} is not possible; gradients are filtered in 8 or 32")
+
+
+class FilteredStandardizedConv2d(StandardizedConv2d, FilteredConv2d):
+    """`StandardizedConv2d` with filtered gradients of its standardized filters."""
+
+
+def filter_convolution(
+    conv: nn.Module, *, patch: int = 2, alignment: str = "natural", bits: int = 32
+) -> FilteredConv2d:
+    """`conv` with filtered gradients and the same parameters; see `FilteredConv2d`.
+
+    Raises:
+        PocketuneError: if `conv` is not a two-dimensional convolution of a known class.
+    """
+    standardizes = type(conv) is StandardizedConv2d
+    cls = FilteredStandardizedConv2d if standardizes else FilteredConv2d
+    return cls.from_convolution(conv, patch, alignment, bits)
 
 
 class _Call(NamedTuple):
@@ -323,29 +356,3 @@ def _refuse_other_layers(cls: type[FilteredConv2d], conv: nn.Module) -> None:
             f"{kind} cannot have filtered gradients: it is a convolution with a forward pass of "
             "its own"
         )
-
-
-class FilteredSameConv2d(SameConv2d, FilteredConv2d):
-    """`SameConv2d` with filtered gradients; the zeros it pads with are part of its patches."""
-
-
-class FilteredStandardizedConv2d(StandardizedConv2d, FilteredConv2d):
-    """`StandardizedConv2d` with filtered gradients: of its filters as they are standardized."""
-
-
-# Convolutions with a forward pass of their own, and what they become.
-_KINDS: dict[type[nn.Module], type[FilteredConv2d]] = {
-    SameConv2d: FilteredSameConv2d,
-    StandardizedConv2d: FilteredStandardizedConv2d,
-}
-
-
-def filter_convolution(
-    conv: nn.Module, *, patch: int = 2, alignment: str = "natural", bits: int = 32
-) -> FilteredConv2d:
-    """`conv` with filtered gradients and the same parameters; see `FilteredConv2d`.
-
-    Raises:
-        PocketuneError: if it is no two-dimensional convolution of a kind that is known.
-    """
-    return _KINDS.get(type(conv), FilteredConv2d).from_convolution(conv, patch, alignment, bits)

@@ -25,6 +25,7 @@ from pocketune.layers.activation import (
     SignedReLU6,
 )
 from pocketune.layers.autograd import register_operator
+from pocketune.layers.norm import FrozenBatchNorm2d
 from pocketune.torch_private import register_pytree_node
 
 _LARGEST_BYTE = 255
@@ -101,6 +102,33 @@ register_pytree_node(  # for hooks that look for the tensors in a module's input
     lambda pooled: ([pooled.value, pooled.carrier], (pooled.patches, pooled.slopes)),
     lambda tensors, context: PooledMap(*tensors, *context),
 )
+
+
+class PooledBatchNorm2d(FrozenBatchNorm2d):
+    """A `FrozenBatchNorm2d` that takes a `PooledMap` as well as a tensor.
+
+    Kept for the backward pass: 0 bits an element of a pooled map; for tensors what a
+    `FrozenBatchNorm2d` keeps.
+    """
+
+    def forward(self, x: Tensor | PooledMap) -> Tensor | PooledMap:  # type: ignore[override]
+        """(N, features, H, W) -> the same shape, and a `PooledMap` where it is given one.
+
+        Raises:
+            PocketuneError: for a `PooledMap`, if `weight` requires a gradient.
+        """
+        if isinstance(x, Tensor):
+            return super().forward(x)
+        if self.weight.requires_grad:
+            raise PocketuneError(
+                f"the weight of {self} requires a gradient, and the convolution before it passes "
+                "on the gradient of patches only: adapt the network by a method that trains it, "
+                "or set passes_pooled=False on the layers of filter_chains"
+            )
+        x = x.through(self.normalize)
+        for module in self.children():
+            x = module(x)
+        return x
 
 
 class PooledActivation(nn.Module):

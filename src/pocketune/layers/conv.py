@@ -1,7 +1,7 @@
-"""Convolutions: TensorFlow's padding, a frozen kernel, and one in another's place."""
+"""The convolution that ours derive from, and the one whose kernel is frozen."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -10,55 +10,148 @@ from torch.nn import functional
 from pocketune.errors import PocketuneError
 from pocketune.layers.autograd import is_recorded
 
+Conv = TypeVar("Conv", bound="Conv2d")
 
-class SameConv2d(nn.Conv2d):
-    """Strided convolution with TensorFlow's "SAME" padding.
 
-    The output has `ceil(size / stride)` rows and columns. The zeros that takes are shared
-    between both sides, the odd one going right and bottom, so their number depends on the size
-    of the input and `self.padding` stays 0. Parameters are named as in `nn.Conv2d`.
+class Conv2d(nn.Conv2d):
+    """`nn.Conv2d` that can pad as TensorFlow's "SAME" does.
+
+    Layers that freeze, quantize, standardize or filter derive from it and say so in `kernel` or
+    `convolve`; padding is the same for all of them. The state dict is that of `nn.Conv2d`.
+
+    Args:
+        arguments: those of `nn.Conv2d`.
+        same_padding: pad with as many zeros as make `ceil(size / stride)` rows and columns, half
+            of them on each side, an odd one at the right and at the bottom. Their number depends
+            on the size of the input, and `padding` stays 0.
+        options: keyword arguments of `nn.Conv2d`.
     """
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(N, C, H, W) -> (N, out_channels, ceil(H / stride), ceil(W / stride))."""
-        top, bottom = self._pad(x.shape[2], 0)
-        left, right = self._pad(x.shape[3], 1)
-        return super().forward(
-            functional.pad(x, (left, right, top, bottom), value=self.padding_value(x))
+    def __init__(self, *arguments: Any, same_padding: bool = False, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.same_padding = same_padding
+
+    @classmethod
+    def like(cls: type[Conv], conv: nn.Conv2d, **options: Any) -> Conv:
+        """A layer of this class with the channels, kernel size, stride and so on of `conv`.
+
+        It is in the same mode and has the same bias, not a copy. Its kernel is on the meta device,
+        for the caller to replace.
+
+        Args:
+            conv: the convolution to take after.
+            options: further arguments of this class.
+
+        Raises:
+            PocketuneError: if `conv` computes its kernel in every step.
+        """
+        require_kernel(conv)
+        made = cls(
+            conv.in_channels,
+            conv.out_channels,
+            conv.kernel_size,
+            conv.stride,
+            conv.padding,
+            conv.dilation,
+            conv.groups,
+            bias=conv.bias is not None,
+            padding_mode=conv.padding_mode,
+            same_padding=isinstance(conv, Conv2d) and conv.same_padding,
+            device="meta",
+            **options,
         )
+        made.bias = conv.bias
+        return made.train(conv.training)
+
+    @classmethod
+    def from_convolution(cls: type[Conv], conv: nn.Conv2d) -> Conv:
+        """Take over kernel and bias of a convolution (the same objects, not copies).
+
+        Raises:
+            PocketuneError: if `conv` computes its kernel in every step.
+        """
+        made = cls.like(conv)
+        made.weight = conv.weight
+        return made
+
+    def forward(self, input: Tensor) -> Tensor:
+        """(N, in, H, W) or (in, H, W) -> the same with `out_channels`, and the output's size."""
+        return self.convolve(self.pad(input))
+
+    def convolve(self, x: Tensor) -> Tensor:
+        """The output for an input that has its "SAME" padding."""
+        y: Tensor = self._conv_forward(x, self.kernel(), self.bias)
+        return y
+
+    def kernel(self) -> Tensor:
+        """The kernel (out, in / groups, height, width) that the layer computes with."""
+        return self.weight
+
+    def pad(self, x: Tensor) -> Tensor:
+        """The input with its "SAME" padding, or as it is where `padding` says the number."""
+        if not self.same_padding:
+            return x
+        top, bottom = self._same_pads(x.shape[-2], 0)
+        left, right = self._same_pads(x.shape[-1], 1)
+        return functional.pad(x, (left, right, top, bottom), value=self.padding_value(x))
 
     def padding_value(self, x: Tensor) -> float:  # noqa: ARG002 (for overriding)
-        """What is padded with: zero, as `x` writes it."""
+        """The number that stands for zero in `x`."""
         return 0.0
 
-    def _pad(self, size: int, axis: int) -> tuple[int, int]:
+    def extra_repr(self) -> str:
+        """As `nn.Conv2d`, then `same_padding` if it is set, for `repr`."""
+        usual: str = super().extra_repr()  # type: ignore[no-untyped-call]
+        return f"{usual}, same_padding=True" if self.same_padding else usual
+
+    def _same_pads(self, size: int, axis: int) -> tuple[int, int]:
         stride, extent = self.stride[axis], self.dilation[axis] * (self.kernel_size[axis] - 1) + 1
         total = max((-(-size // stride) - 1) * stride + extent - size, 0)
         return total // 2, total - total // 2
 
 
-class FrozenConv2d(nn.Conv2d):
-    """`nn.Conv2d` with a frozen kernel, which alone the gradient of the input needs.
+def is_plain(module: nn.Module) -> TypeGuard[nn.Conv2d]:
+    """Whether another of our layers can take the place of a module.
+
+    It can if that is PyTorch's own convolution or ours: a class derived from either has a forward
+    pass of its own.
+    """
+    return type(module) in (nn.Conv2d, Conv2d)
+
+
+def computes_kernel(conv: nn.Module) -> bool:
+    """Whether a hook computes the kernel, as that of `nn.utils.spectral_norm` does."""
+    return "weight" not in conv._parameters
+
+
+def require_kernel(conv: nn.Module) -> None:
+    """Refuse a convolution whose kernel cannot be taken over.
+
+    Raises:
+        PocketuneError: if it is computed in every step.
+    """
+    if computes_kernel(conv):
+        raise PocketuneError(
+            f"{conv} computes its kernel in every step, and a layer in its place would not: "
+            "remove that first, as torch.nn.utils.remove_spectral_norm and remove_weight_norm do"
+        )
+
+
+class FrozenConv2d(Conv2d):
+    """`Conv2d` with a frozen kernel, which is all that the gradient of the input needs.
 
     Kept for the backward pass: 0 bits an element. PyTorch's own convolution keeps its input
-    whether or not its kernel is trained. A bias may be trained. Once its kernel requires a gradient
-    it is PyTorch's own.
+    whether or not its kernel is trained. A bias may be trained. If its kernel requires a gradient,
+    it works as PyTorch's own.
 
-    Padding is given in numbers and filled with zeros.
+    Padding is given in numbers, or by `same_padding`, and filled with zeros.
     """
 
-    @classmethod
-    def from_convolution(cls, conv: nn.Conv2d) -> "FrozenConv2d":
-        """Take over kernel and bias of a convolution (the same objects, not copies)."""
-        frozen = same_shape(cls, conv)
-        frozen.weight = conv.weight
-        return frozen
-
-    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        if is_recorded(input, bias) and not weight.requires_grad:
-            return frozen_convolution(self, input, bias, _as_it_is, weight)
-        y: Tensor = super()._conv_forward(input, weight, bias)
-        return y
+    def convolve(self, x: Tensor) -> Tensor:
+        """The output; nothing is kept while the kernel is frozen."""
+        if is_recorded(x, self.bias) and not self.weight.requires_grad:
+            return frozen_convolution(self, x, self.bias, _as_stored, self.weight)
+        return super().convolve(x)
 
 
 def frozen_convolution(
@@ -68,26 +161,26 @@ def frozen_convolution(
     kernel: Callable[..., Tensor],
     *stored: Tensor,
 ) -> Tensor:
-    """The map of a convolution of `conv`'s shape, which keeps nothing but what is stored anyway.
+    """The output of a convolution shaped like `conv` that keeps only what is stored anyway.
 
     Args:
-        conv: what gives stride, padding, dilation and groups.
-        x: the map that comes in.
+        conv: gives stride, padding, dilation and groups.
+        x: the input.
         bias: may be trained.
-        kernel: makes the kernel of what is stored, for each pass anew.
-        stored: what the kernel is stored as.
+        kernel: computes the kernel from `stored`, once in each pass.
+        stored: the tensors that the kernel is stored as.
     """
     numbers = (conv.stride, conv.padding, conv.dilation, conv.groups)
     y: Tensor = _FrozenConvolution.apply(x, bias, numbers, kernel, *stored)  # type: ignore[no-untyped-call]
     return y
 
 
-def _as_it_is(weight: Tensor) -> Tensor:
+def _as_stored(weight: Tensor) -> Tensor:
     return weight
 
 
 class _FrozenConvolution(torch.autograd.Function):
-    """The input's gradient as a transposed convolution, which asks for no input."""
+    """The gradient of the input is a transposed convolution, which does not need the input."""
 
     generate_vmap_rule = True
 
@@ -127,10 +220,10 @@ def input_gradient(
     dilation: Sequence[int],
     groups: int,
 ) -> Tensor:
-    """The gradient of a convolution's input from its output's, as a transposed convolution.
+    """The gradient of a convolution's input, from that of its output: a transposed convolution.
 
-    `size` is the height and width of the input, which itself is not needed. The kernel is brought
-    to the gradient's type, for autocast computes the convolution in fewer bits than it stores it.
+    `size` is the height and width of the input, which itself is not needed. The kernel takes the
+    gradient's type, because autocast computes a convolution in fewer bits than its kernel has.
     """
     reached = [  # by the windows; a stride may leave rows and columns over at the end
         (outputs - 1) * s - 2 * p + d * (k - 1) + 1
@@ -142,56 +235,3 @@ def input_gradient(
     return functional.conv_transpose2d(
         gradient, weight.to(gradient.dtype), None, stride, padding, left, groups, dilation
     )
-
-
-Conv = TypeVar("Conv", bound=nn.Conv2d)
-
-
-def same_shape(cls: type[Conv], conv: nn.Conv2d, **options: Any) -> Conv:
-    """A `cls` with the channels, kernel size, stride and so on of `conv`.
-
-    It is in the same mode and has its bias, the same object. Its kernel is on the meta device,
-    for the caller to put one there.
-
-    Args:
-        cls: the class of the convolution to make.
-        conv: the convolution that it is to be like.
-        options: further arguments of `cls`.
-
-    Raises:
-        PocketuneError: if its kernel is computed anew in every step.
-    """
-    require_kernel(conv)
-    made = cls(
-        conv.in_channels,
-        conv.out_channels,
-        conv.kernel_size,  # type: ignore[arg-type]
-        conv.stride,  # type: ignore[arg-type]
-        conv.padding,  # type: ignore[arg-type]
-        conv.dilation,  # type: ignore[arg-type]
-        conv.groups,
-        bias=conv.bias is not None,
-        padding_mode=conv.padding_mode,
-        device="meta",
-        **options,
-    )
-    made.bias = conv.bias
-    return made.train(conv.training)
-
-
-def computes_kernel(conv: nn.Module) -> bool:
-    """Whether a hook makes the kernel of other parameters, as `nn.utils.spectral_norm`'s does."""
-    return "weight" not in conv._parameters
-
-
-def require_kernel(conv: nn.Module) -> None:
-    """Refuse a convolution whose kernel cannot be taken over.
-
-    Raises:
-        PocketuneError: if it is computed anew in every step.
-    """
-    if computes_kernel(conv):
-        raise PocketuneError(
-            f"{conv} computes its kernel anew in every step, and a layer in its place would not: "
-            "remove that first, as torch.nn.utils.remove_spectral_norm and remove_weight_norm do"
-        )

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pocketune.layers.conv import same_shape
 from pocketune.layers.norm import FrozenBatchNorm2d
 from pocketune.layers.quantized import HIGHEST, QuantizedConv2d, Uint8
 from pocketune.torch_private import (
@@ -63,7 +62,7 @@ class IntegerConv2d(QuantizedConv2d):
 
         Padding is given in numbers and filled with zeros.
         """
-        layer = same_shape(cls, conv)
+        layer = cls.like(conv)
         layer.register_parameter("weight", None)
         layer.register_parameter("bias", None)
         whole, scale = conv.weight_int8, conv.weight_scale
@@ -81,13 +80,13 @@ class IntegerConv2d(QuantizedConv2d):
         layer.input_format, layer.output_format = input_format, output_format
         return layer
 
-    def _conv_forward(
-        self,
-        input: Tensor,
-        weight: Tensor,  # noqa: ARG002 - it is None, as PyTorch's own forward passes it on
-        bias: Tensor | None,  # noqa: ARG002 - likewise
-    ) -> Tensor:
-        whole = input if input.dtype == torch.uint8 else self.input_format.quantize(input.detach())
+    def padding_value(self, x: Tensor) -> float:
+        """The zero of the input's format, where `x` is uint8 already."""
+        return self.input_format.zero if x.dtype == torch.uint8 else 0.0
+
+    def convolve(self, x: Tensor) -> Tensor:
+        """The output in 8-bit arithmetic, or with the same numbers in float32."""
+        whole = x if x.dtype == torch.uint8 else self.input_format.quantize(x.detach())
         whole = whole.contiguous(memory_format=torch.channels_last)
         if whole.device.type == "cpu" and computes_integers():
             return self._integers(whole)
@@ -97,7 +96,7 @@ class IntegerConv2d(QuantizedConv2d):
         """The plain reference: dequantize, convolve, activate, and round again."""
         x = self.input_format.dequantize(whole)
         y = functional.conv2d(
-            x, self.dequantize(), self.shift, self.stride, self.padding, self.dilation, self.groups
+            x, self.kernel(), self.shift, self.stride, self.padding, self.dilation, self.groups
         )
         if self.activation != "none":
             y = getattr(functional, self.activation)(y)

@@ -1,23 +1,13 @@
 """Batch norm on fixed statistics."""
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
 
-
-class AffineMap(Protocol):
-    """A feature map that is not a tensor and applies a scale and a shift itself.
-
-    `pocketune.filtering.pooled.PooledMap` is one.
-    """
-
-    def through(self, affine: Callable[[Tensor], Tensor]) -> "AffineMap":
-        """The map behind the norm."""
-        ...
+Frozen = TypeVar("Frozen", bound="FrozenBatchNorm2d")
 
 
 class FrozenBatchNorm2d(nn.Module):
@@ -50,7 +40,9 @@ class FrozenBatchNorm2d(nn.Module):
         self.register_buffer("running_var", torch.ones(features))
 
     @classmethod
-    def from_batch_norm(cls, norm: nn.BatchNorm1d | nn.BatchNorm2d) -> "FrozenBatchNorm2d":
+    def from_batch_norm(
+        cls: type[Frozen], norm: "nn.BatchNorm1d | nn.BatchNorm2d | FrozenBatchNorm2d"
+    ) -> Frozen:
         """Take over the tensors of a batch norm (the same objects, not copies).
 
         Modules inside `norm` (timm's `BatchNormAct2d` has a dropout and an activation) keep their
@@ -59,7 +51,7 @@ class FrozenBatchNorm2d(nn.Module):
         Raises:
             PocketuneError: if `norm` has no scale and shift, or no running statistics.
         """
-        if not norm.affine or norm.running_mean is None or norm.running_var is None:
+        if norm.weight is None or norm.running_mean is None or norm.running_var is None:
             raise PocketuneError(
                 f"{norm} cannot be frozen: it needs a scale, a shift and running statistics "
                 "(affine=True, track_running_stats=True)"
@@ -71,32 +63,20 @@ class FrozenBatchNorm2d(nn.Module):
             frozen.add_module(name, module)
         return frozen.train(norm.training)
 
-    def forward(self, x: Tensor | AffineMap) -> Tensor | AffineMap:
-        """(N, features, ...) -> the same shape; an `AffineMap` for an `AffineMap`.
-
-        Raises:
-            PocketuneError: if it is given one, and the scale has been unfrozen.
-        """
-        x = self._affine(x) if isinstance(x, Tensor) else self._pooled(x)
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, features, ...) -> the same shape."""
+        x = self.normalize(x)
         for module in self.children():
             x = module(x)
         return x
 
-    def _affine(self, x: Tensor) -> Tensor:
+    def normalize(self, x: Tensor) -> Tensor:
+        """The norm itself, before the modules inside it."""
         scale = self.weight * (self.running_var + self.eps).rsqrt()
         shift = self.bias - self.running_mean * scale
         # one pass, and autograd keeps x for the scale's gradient only
         shape = (1, -1, *(1,) * (x.dim() - 2))
         return torch.addcmul(shift.view(shape), x, scale.view(shape))
-
-    def _pooled(self, x: AffineMap) -> AffineMap:
-        if self.weight.requires_grad:
-            raise PocketuneError(
-                f"the scale of {self} requires a gradient, and the convolution before it hands on "
-                "that of patches alone: adapt the network by a method that trains it, or set "
-                "passes_pooled=False on the layers of filter_chains"
-            )
-        return x.through(self._affine)
 
     def extra_repr(self) -> str:
         """Features and eps, for `repr`."""

@@ -1,12 +1,14 @@
 """8 bits: feature maps as uint8, and frozen kernels as int8."""
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from pocketune.layers.autograd import is_recorded
-from pocketune.layers.conv import frozen_convolution, same_shape
+from pocketune.layers.conv import Conv2d, frozen_convolution
+
+Quantized = TypeVar("Quantized", bound="QuantizedConv2d")
 
 HIGHEST = 255
 SMALLEST = 1e-30  # scale that float32 can divide by; what has a smaller one is taken for zero
@@ -64,48 +66,45 @@ def dequantize(whole: Tensor, scale: Tensor) -> Tensor:
     return whole.to(scale.dtype) * _along(scale, whole)
 
 
-class QuantizedConv2d(nn.Conv2d):
-    """`nn.Conv2d` with a frozen kernel of int8 and a scale for each output channel.
+class QuantizedConv2d(Conv2d):
+    """`Conv2d` with a frozen kernel of int8 and a scale for each output channel.
 
-    The kernel exists in float32 while the layer computes, forward or backward, and no longer.
-    Activations are not rounded. A bias may be trained.
+    The kernel exists in float32 only while the layer computes, forward or backward. Feature maps
+    are not rounded. A bias may be trained.
 
-    Kept for the backward pass: 0 bits an element, and the int8 kernel, which is there anyway.
+    Kept for the backward pass: 0 bits an element, and the int8 kernel, which is stored anyway.
 
     The state dict holds `weight_int8` and `weight_scale` where `nn.Conv2d` has `weight`.
-    Padding is given in numbers and filled with zeros.
+    Padding is given in numbers, or by `same_padding`, and filled with zeros.
+
+    Attributes:
+        input_format: how the feature maps that come in fit in 8 bits, if the weights came with it.
     """
 
     weight_int8: Tensor
     weight_scale: Tensor
     input_format: Uint8 | None = None
-    """In which the maps that come in fit, where the weights came with it."""
 
     @classmethod
-    def from_convolution(cls, conv: nn.Conv2d) -> "QuantizedConv2d":
-        """Round the kernel of a convolution; its bias is taken over, the same object."""
-        layer = same_shape(cls, conv)
+    def from_convolution(cls: type[Quantized], conv: nn.Conv2d) -> Quantized:
+        """Round the kernel of a convolution and take over its bias (the same object)."""
+        layer = cls.like(conv)
         layer.register_parameter("weight", None)
         whole, scale = round_to_int8(conv.weight)
         layer.register_buffer("weight_int8", whole)
         layer.register_buffer("weight_scale", scale)
         return layer
 
-    def dequantize(self) -> Tensor:
+    def kernel(self) -> Tensor:
         """The kernel in float, as the layer computes with it."""
         return dequantize(self.weight_int8, self.weight_scale)
 
-    def _conv_forward(
-        self,
-        input: Tensor,
-        weight: Tensor,  # noqa: ARG002 - it is None, as PyTorch's own forward passes it on
-        bias: Tensor | None,
-    ) -> Tensor:
-        if not is_recorded(input, bias):
-            y: Tensor = super()._conv_forward(input, self.dequantize(), bias)
-            return y
+    def convolve(self, x: Tensor) -> Tensor:
+        """The output; only the int8 kernel is kept."""
+        if not is_recorded(x, self.bias):
+            return super().convolve(x)
         return frozen_convolution(
-            self, input, bias, dequantize, self.weight_int8, self.weight_scale
+            self, x, self.bias, dequantize, self.weight_int8, self.weight_scale
         )
 
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
 from pocketune.layers.autograd import is_recorded
-from pocketune.layers.conv import SameConv2d, require_kernel, same_shape
+from pocketune.layers.conv import Conv2d, is_plain, require_kernel
 
 EPS = 1e-5
 
@@ -75,38 +75,15 @@ def standardize(weight: Tensor) -> Tensor:
     return result
 
 
-class StandardizedConv2d(nn.Conv2d):
-    """A convolution with standardized filters; it trains the filters as they are before that.
+class StandardizedConv2d(Conv2d):
+    """A convolution that standardizes its filters in every step, and trains them as they are.
 
     Kept for the backward pass: what `nn.Conv2d` keeps. Standardizing keeps nothing of its own.
     """
 
-    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        output: Tensor = super()._conv_forward(input, standardize(weight), bias)
-        return output
-
-
-def standardized(conv: nn.Conv2d) -> nn.Conv2d:
-    """A copy of `conv` whose filters have been standardized once, for one that stays frozen.
-
-    Raises:
-        PocketuneError: if its filters are computed anew in every step.
-    """
-    require_kernel(conv)
-    twin = copy.deepcopy(conv)
-    with torch.no_grad():
-        twin.weight.copy_(standardize(conv.weight))
-    return twin
-
-
-class StandardizedSameConv2d(SameConv2d, StandardizedConv2d):
-    """`SameConv2d` with standardized filters."""
-
-
-_KINDS: dict[type[nn.Module], type[StandardizedConv2d]] = {
-    nn.Conv2d: StandardizedConv2d,
-    SameConv2d: StandardizedSameConv2d,
-}
+    def kernel(self) -> Tensor:
+        """The standardized filters."""
+        return standardize(self.weight)
 
 
 def standardize_convolution(conv: nn.Module) -> StandardizedConv2d:
@@ -115,12 +92,22 @@ def standardize_convolution(conv: nn.Module) -> StandardizedConv2d:
     Raises:
         PocketuneError: if it has a forward pass of its own.
     """
-    if type(conv) not in _KINDS:
+    if not is_plain(conv):
         raise PocketuneError(
             f"the filters of a {type(conv).__name__} cannot be standardized while they are "
             "trained: it is a convolution with a forward pass of its own"
         )
-    assert isinstance(conv, nn.Conv2d)
-    made = same_shape(_KINDS[type(conv)], conv)
-    made.weight = conv.weight
-    return made
+    return StandardizedConv2d.from_convolution(conv)
+
+
+def standardized(conv: nn.Conv2d) -> nn.Conv2d:
+    """A copy of `conv` with its filters standardized once, for a convolution that stays frozen.
+
+    Raises:
+        PocketuneError: if its kernel is computed in every step.
+    """
+    require_kernel(conv)
+    twin = copy.deepcopy(conv)
+    with torch.no_grad():
+        twin.weight.copy_(standardize(conv.weight))
+    return twin

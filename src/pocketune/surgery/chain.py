@@ -8,7 +8,7 @@ from itertools import pairwise
 from torch import nn
 
 from pocketune.errors import PocketuneError
-from pocketune.filtering import SLOPES, FilteredConv2d, PooledActivation
+from pocketune.filtering import SLOPES, FilteredConv2d, PooledActivation, PooledBatchNorm2d
 from pocketune.layers import FrozenBatchNorm2d
 from pocketune.networks import anatomy
 from pocketune.networks.anatomy.blocks import Block, Layer
@@ -83,7 +83,7 @@ def _fits(network: nn.Module, first: Layer, second: Layer) -> bool:
 
 def _keeps_places(conv: FilteredConv2d) -> bool:
     """Whether its input's patches begin where those of the map before it do, at any size."""
-    if isinstance(conv.padding, str) or conv.padding_mode != "zeros":
+    if conv.same_padding or isinstance(conv.padding, str) or conv.padding_mode != "zeros":
         return False
     centered = all(
         k % 2 and 2 * pad == step * (k - 1)
@@ -145,8 +145,15 @@ def _runs(network: nn.Module, links: list[Link]) -> bool:
 def _apply(network: nn.Module, links: list[Link]) -> None:
     for first, _ in links:
         network.get_submodule(first.conv).passes_pooled = True  # type: ignore[assignment]
+    norms = {first.norm for first, _ in links if first.norm}
     activations = {first.activation for first, _ in links if first.activation}
+    swap(network, dict.fromkeys(sorted(norms), _pooled_norm))
     swap(network, dict.fromkeys(sorted(activations), PooledActivation))
+
+
+def _pooled_norm(norm: nn.Module) -> nn.Module:
+    assert isinstance(norm, FrozenBatchNorm2d)
+    return PooledBatchNorm2d.from_batch_norm(norm)
 
 
 def _chains(links: list[Link]) -> Iterator[tuple[str, ...]]:

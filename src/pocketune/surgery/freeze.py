@@ -6,17 +6,9 @@ from torch import nn
 
 from pocketune.errors import PocketuneError
 from pocketune.layers import FrozenBatchNorm1d, FrozenBatchNorm2d, FrozenConv2d
-from pocketune.layers.conv import SameConv2d, computes_kernel
+from pocketune.layers.conv import computes_kernel, is_plain
 from pocketune.networks.anatomy.modules import BatchNorm
 from pocketune.surgery.swap import swap
-
-
-class FrozenSameConv2d(FrozenConv2d, SameConv2d):
-    """`SameConv2d` with a frozen kernel: keeps nothing for the backward pass."""
-
-
-FROZEN_CONVOLUTIONS = {nn.Conv2d: FrozenConv2d, SameConv2d: FrozenSameConv2d}
-"""What takes the place of which convolution; others stay as they are."""
 
 
 def batch_norms(network: nn.Module) -> dict[str, BatchNorm]:
@@ -67,10 +59,7 @@ def freeze_batch_norms(network: nn.Module, keep: Collection[str]) -> None:
 
 def freeze_convolutions(network: nn.Module) -> None:
     """Make a `FrozenConv2d` of every convolution whose kernel requires no gradient, in place."""
-    convolutions = (
-        item for item in network.named_modules() if type(item[1]) in FROZEN_CONVOLUTIONS
-    )
-    frozen = [name for name, conv in convolutions if can_freeze(conv)]
+    frozen = [n for n, m in network.named_modules() if is_plain(m) and can_freeze(m)]
     swap(network, dict.fromkeys(frozen, _freeze_convolution))
 
 
@@ -86,11 +75,10 @@ def disable_inplace(network: nn.Module) -> None:
             module.inplace = False  # type: ignore[assignment]
 
 
-def can_freeze(conv: nn.Module) -> bool:
+def can_freeze(conv: nn.Conv2d) -> bool:
     """Whether a layer with a fixed kernel can take the place of this convolution."""
-    assert isinstance(conv, nn.Conv2d)
-    plain = conv.padding_mode == "zeros" and not isinstance(conv.padding, str)
-    return plain and not computes_kernel(conv) and not conv.weight.requires_grad
+    zeros = conv.padding_mode == "zeros" and not isinstance(conv.padding, str)
+    return zeros and not computes_kernel(conv) and not conv.weight.requires_grad
 
 
 def _on_its_own(norm: nn.Module) -> nn.Module:
@@ -105,8 +93,8 @@ def _on_its_own(norm: nn.Module) -> nn.Module:
 
 
 def _freeze_convolution(conv: nn.Module) -> nn.Module:
-    assert isinstance(conv, nn.Conv2d)
-    return FROZEN_CONVOLUTIONS[type(conv)].from_convolution(conv)
+    assert is_plain(conv)
+    return FrozenConv2d.from_convolution(conv)
 
 
 def _freeze(norm: nn.Module) -> nn.Module:

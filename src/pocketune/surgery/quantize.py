@@ -1,38 +1,15 @@
 """Store frozen kernels in 8 bits, or in float again."""
 
 from collections.abc import Iterable
+from typing import TypeGuard
 
 from torch import nn
 
 from pocketune.layers import FrozenConv2d, QuantizedConv2d
-from pocketune.layers.conv import SameConv2d, same_shape
-from pocketune.networks.anatomy.modules import Factory
+from pocketune.layers.conv import Conv2d, is_plain
 from pocketune.networks.copies import copy_network
-from pocketune.surgery.freeze import FrozenSameConv2d, can_freeze
+from pocketune.surgery.freeze import can_freeze
 from pocketune.surgery.swap import swap
-
-
-class QuantizedSameConv2d(QuantizedConv2d, SameConv2d):
-    """`SameConv2d` with a frozen kernel of int8."""
-
-
-QUANTIZED: dict[type[nn.Module], type[QuantizedConv2d]] = {
-    nn.Conv2d: QuantizedConv2d,
-    SameConv2d: QuantizedSameConv2d,
-}
-
-ROUNDED: dict[type[nn.Module], type[QuantizedConv2d]] = {
-    **QUANTIZED,
-    FrozenConv2d: QuantizedConv2d,
-    FrozenSameConv2d: QuantizedSameConv2d,
-}
-"""What takes the place of which convolution; others stay as they are."""
-
-FLOAT: dict[type[nn.Module], type[nn.Conv2d]] = {
-    QuantizedConv2d: nn.Conv2d,
-    QuantizedSameConv2d: SameConv2d,
-}
-"""And back."""
 
 
 def quantize_frozen(network: nn.Module) -> None:
@@ -41,15 +18,13 @@ def quantize_frozen(network: nn.Module) -> None:
     Kernels that are trained keep their values, biases too. Layers of other kinds are left alone,
     as are convolutions that fill their padding with anything but zeros.
     """
-    found = {name: m for name, m in network.named_modules() if type(m) in ROUNDED}
-    frozen = [name for name, conv in found.items() if can_freeze(conv)]
-    factories: dict[str, Factory] = dict.fromkeys(frozen, _quantize)
-    swap(network, factories)
+    frozen = [n for n, m in network.named_modules() if _has_kernel(m) and can_freeze(m)]
+    swap(network, dict.fromkeys(frozen, _quantize))
 
 
 def quantized(network: nn.Module) -> list[str]:
     """Names of the convolutions with kernels of int8 that can be had in float."""
-    return [name for name, module in network.named_modules() if type(module) in FLOAT]
+    return [name for name, module in network.named_modules() if type(module) is QuantizedConv2d]
 
 
 def dequantize(network: nn.Module, names: Iterable[str]) -> None:
@@ -76,13 +51,18 @@ def float_shapes(network: nn.Module) -> nn.Module:
     return shapes
 
 
+def _has_kernel(module: nn.Module) -> TypeGuard[nn.Conv2d]:
+    """Whether a module is a convolution that computes with its kernel as it is."""
+    return is_plain(module) or type(module) is FrozenConv2d
+
+
 def _quantize(conv: nn.Module) -> nn.Module:
-    assert isinstance(conv, nn.Conv2d)
-    return ROUNDED[type(conv)].from_convolution(conv)
+    assert _has_kernel(conv)
+    return QuantizedConv2d.from_convolution(conv)
 
 
 def _dequantize(conv: nn.Module) -> nn.Module:
     assert isinstance(conv, QuantizedConv2d)
-    made = same_shape(FLOAT[type(conv)], conv)
-    made.weight = nn.Parameter(conv.dequantize())
+    made = Conv2d.like(conv)
+    made.weight = nn.Parameter(conv.kernel())
     return made

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from pocketune.layers.conv import SameConv2d
+from pocketune.layers.conv import Conv2d
 from pocketune.networks.architectures.parts import (
     ConvNormActivation,
     convolution,
@@ -29,15 +29,15 @@ def test_same_padding_is_tensorflows(kernel, stride, size):
 @pytest.mark.parametrize("stride", [1, 2, 3])
 def test_a_dilated_kernel_is_padded_for_its_extent(stride):
     """The same as the larger kernel with zeros in between."""
-    layer = SameConv2d(2, 3, 3, stride=stride, dilation=2, bias=False)
-    dense = SameConv2d(2, 3, 5, stride=stride, bias=False)
+    layer = Conv2d(2, 3, 3, stride=stride, dilation=2, bias=False, same_padding=True)
+    dense = Conv2d(2, 3, 5, stride=stride, bias=False, same_padding=True)
     torch.nn.init.zeros_(dense.weight).data[..., ::2, ::2] = layer.weight.data
     images = torch.randn(2, 2, 8, 9)
     torch.testing.assert_close(layer(images), dense(images))
 
 
 def test_even_sizes_pad_right_and_bottom_only():
-    layer = SameConv2d(1, 1, 3, stride=2, bias=False)
+    layer = Conv2d(1, 1, 3, stride=2, bias=False, same_padding=True)
     torch.nn.init.ones_(layer.weight)
     image = torch.ones(1, 1, 4, 4)
     assert layer(image).flatten().tolist() == [9, 6, 6, 4]

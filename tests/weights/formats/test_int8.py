@@ -81,7 +81,7 @@ def test_what_is_trained_starts_from_float_and_the_rest_stays_int8(file):
     for layer in anatomy(network).layers:
         before, after = network.get_submodule(layer.conv), adapted.get_submodule(layer.conv)
         if layer.conv.startswith(top):
-            assert torch.equal(after.weight, before.dequantize())
+            assert torch.equal(after.weight, before.kernel())
             assert after.weight.requires_grad
         else:
             assert torch.equal(after.weight_int8, before.weight_int8)

@@ -6,7 +6,7 @@ from functools import partial
 
 from torch import Tensor, nn
 
-from pocketune.layers.conv import SameConv2d
+from pocketune.layers.conv import Conv2d
 
 Norm = Callable[[int], nn.Module]
 Activation = Callable[[], nn.Module]
@@ -22,10 +22,16 @@ def convolution(
     padding: str = "symmetric",
 ) -> nn.Conv2d:
     """Convolution without bias that keeps the size (up to its stride), for an odd kernel."""
-    if padding == "same" and stride > 1:  # at stride 1 both rules put k // 2 on every side
-        return SameConv2d(inputs, outputs, kernel, stride=stride, groups=groups, bias=False)
-    return nn.Conv2d(
-        inputs, outputs, kernel, stride=stride, padding=kernel // 2, groups=groups, bias=False
+    same = padding == "same" and stride > 1  # at stride 1 both rules put k // 2 on every side
+    return Conv2d(
+        inputs,
+        outputs,
+        kernel,
+        stride=stride,
+        padding=0 if same else kernel // 2,
+        groups=groups,
+        bias=False,
+        same_padding=same,
     )
 
 

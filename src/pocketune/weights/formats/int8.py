@@ -18,11 +18,10 @@ from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
 from pocketune.files import reading
-from pocketune.layers import Uint8
+from pocketune.layers import QuantizedConv2d, Uint8
 from pocketune.networks.anatomy.anatomy import anatomy
 from pocketune.networks.config import NetworkConfig
 from pocketune.networks.normalization import Normalization
-from pocketune.surgery.quantize import QUANTIZED
 from pocketune.weights.formats.folded import load_folded, places
 
 INT8 = ".npz"  # how such files are called
@@ -59,7 +58,7 @@ def load_int8(
     for name, place in places(anatomy(network)):
         conv = network.get_submodule(place.conv)
         assert isinstance(conv, nn.Conv2d)
-        rounded = QUANTIZED[type(conv)].from_convolution(conv)
+        rounded = QuantizedConv2d.from_convolution(conv)
         rounded.weight_int8, rounded.weight_scale = layers[name].whole, layers[name].scale
         rounded.input_format = layers[name].format
         network.set_submodule(place.conv, rounded)
