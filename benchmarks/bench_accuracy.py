@@ -6,10 +6,10 @@
 A network pretrained on ImageNet is fine-tuned as `pocketune train` does it: a kit is built from
 the published weights, with 8-bit frozen layers where the method asks for them, and trained with
 Adam and one cosine to zero. Each method has the learning rate, of three, that does best on a fifth
-of the Flowers training photos that is held out for this alone. The accuracy is that of the last
-step, on each set's own test photos; the memory is the peak of a fresh process that trains the kit
-on the flowers. Results that stand in the .json are kept: a run can be broken off and gone on with;
-`--anew` forgets them. Skipped where the data are not at hand.
+of the Flowers training photos, which is held out for this alone; it is not tuned for the other sets.
+The accuracy is that of the last step, on the test photos of each set; the memory is the peak of a
+fresh process that trains the kit on the flowers. Results in the .json are kept, so that a stopped
+run continues; `--fresh` discards them. The script is skipped if the data are missing.
 """
 
 from __future__ import annotations
@@ -123,9 +123,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--photos", nargs="+", choices=EPOCHS, default=list(EPOCHS))
-    parser.add_argument("--anew", action="store_true", help="keep nothing of the .json")
+    parser.add_argument("--fresh", action="store_true", help="keep nothing of the .json")
     options = parse(parser)
-    results = {} if options.anew else kept(f"accuracy_{options.network}")
+    results = {} if options.fresh else kept(f"accuracy_{options.network}")
     with tempfile.TemporaryDirectory() as scratch:
         sets = {"flowers", *options.photos}  # rates and memory are those of the flowers
         bench = Bench(options.data, options.network, sets, Path(scratch))

@@ -1,4 +1,4 @@
-"""MobileTL's training step against full fine-tuning, norms and biases (its table 6, figure 3).
+"""MobileTL's training step against full fine-tuning, norms and biases (its table 6).
 
     python benchmarks/bench_mobiletl_step.py [--rounds 100] [--size 224] [--batch 8]
 

@@ -1,4 +1,4 @@
-"""What pruning for memory costs in accuracy, and what retraining wins back.
+"""The accuracy that pruning for memory costs, and that retraining recovers.
 
     python benchmarks/bench_repnet_accuracy.py [--data FOLDER] [--network mbv2-w0.35] [--seeds 4]
 
@@ -8,10 +8,10 @@ Imagenette's 700 training photos. It is retrained on the same photos, which take
 it, to follow the predictions of the unpruned one, or its first part, to follow that one's blocks.
 Its accuracy is that on Imagenette's 500 photos of ImageNet's validation part, among all 1000
 classes. Then Rep-Net is trained on two sets of flowers, on the whole and the pruned and retrained
-networks (5 epochs, batch 8, Adam). The paper's rates, 2e-4 and 1e-3 for the side modules, are too
-low for so few epochs: the rate is the one of bench_accuracy.py that did best on held-out flowers.
-Results that stand in the .json are kept; `--anew` forgets them. Skipped where the data are not at
-hand. With the defaults about half an hour on one core.
+networks (5 epochs, batch 8, Adam). The rates of the public code, 2e-4 and 1e-3 for the side modules,
+are too low for so few epochs: the rate is the one of bench_accuracy.py that did best on held-out
+flowers. Results in the .json are kept; `--fresh` discards them. The script is skipped if the data
+are missing. With the defaults it takes about half an hour on one core.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Bench:
     def __init__(self, options: argparse.Namespace, scratch: Path) -> None:
         self.options, self.scratch = options, scratch
         self.made_for = made_for = NETWORKS[options.network]
-        self.results = {} if options.anew else kept(f"repnet_accuracy_{options.network}")
+        self.results = {} if options.fresh else kept(f"repnet_accuracy_{options.network}")
         self.train, self.val, self.numbers = imagenette(options.data, scratch / "imagenette")
         self.sets = {name: unpack(options.data, name, scratch / name) for name in SETS}
         self.whole = create_measured(
@@ -168,7 +168,7 @@ def main() -> None:
     parser.add_argument("--target", default="paper", help="'paper', 'cumulative' or a size")
     parser.add_argument("--retrain-epochs", type=int, default=40)
     parser.add_argument("--seeds", type=int, default=4)
-    parser.add_argument("--anew", action="store_true", help="keep nothing of the .json")
+    parser.add_argument("--fresh", action="store_true", help="keep nothing of the .json")
     options = parse(parser)
     with tempfile.TemporaryDirectory() as scratch:
         bench = Bench(options, Path(scratch))

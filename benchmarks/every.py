@@ -1,10 +1,10 @@
-"""Every figure that is claimed, measured anew; what `make bench` runs.
+"""Measure every figure that is claimed; `make bench` runs this.
 
     python benchmarks/every.py [NAME ...]
 
-The names are those of files in benchmarks/results, and all of them where none is given. What needs
-photos or weights that are not at hand is skipped. A script that fails does not keep the others
-from running, but they do not hide it: the exit code is 1.
+The names are those of files in benchmarks/results; without a name, all of them are made. Scripts
+whose photos or weights are missing are skipped. If a script fails, the others still run, and the
+exit code is 1.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ RUNS = {
     "step": "bench_step.py",
     "tinytl": "bench_tinytl.py",
     "filter_accuracy": "bench_filter_accuracy.py",
-    "repnet_accuracy_mbv2-w0.35": "bench_repnet_accuracy.py --network mbv2-w0.35 --anew",
-    "repnet_accuracy_mbv2-w1.0": "bench_repnet_accuracy.py --network mbv2-w1.0 --anew",
-    "accuracy_mbv2-w0.35": "bench_accuracy.py --network mbv2-w0.35 --anew",
-    "accuracy_proxyless-w0.3": "bench_accuracy.py --network proxyless-w0.3 --anew",
-    "accuracy_mcunet-5fps": "bench_accuracy.py --network mcunet-5fps --anew",
-    "accuracy_mbv2-w1.0": "bench_accuracy.py --network mbv2-w1.0 --anew",
+    "repnet_accuracy_mbv2-w0.35": "bench_repnet_accuracy.py --network mbv2-w0.35 --fresh",
+    "repnet_accuracy_mbv2-w1.0": "bench_repnet_accuracy.py --network mbv2-w1.0 --fresh",
+    "accuracy_mbv2-w0.35": "bench_accuracy.py --network mbv2-w0.35 --fresh",
+    "accuracy_proxyless-w0.3": "bench_accuracy.py --network proxyless-w0.3 --fresh",
+    "accuracy_mcunet-5fps": "bench_accuracy.py --network mcunet-5fps --fresh",
+    "accuracy_mbv2-w1.0": "bench_accuracy.py --network mbv2-w1.0 --fresh",
 }
 """What each file of benchmarks/results is made with, short runs first."""
 

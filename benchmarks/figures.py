@@ -4,9 +4,11 @@
 
 `mobiletl_blocks.svg`: MobileTL's figure 4, stored activations and FLOPs by the number of trained
 blocks. `repnet_pruning.svg`: the memory of Rep-Net by block, before and after pruning with the
-paper's ratios. `filter_patches.svg`: gradient filtering's figure 3, the work of one convolution's
-backward pass by the size of the patches. These are counted by the papers' own rules; measured is
-`accuracy_memory.svg`: MobileTL's figure 6, by what `bench_accuracy.py` found.
+paper's ratios. `filter_patches.svg`: the work of one convolution's backward pass by the size of
+the patches, after gradient filtering's figure 3, but for other layers and for both gradients (the
+paper draws the input gradient of one U-Net layer). These are counted by the papers' own rules.
+`accuracy_memory.svg` is measured: accuracy against memory, as in MobileTL's figure 5, from the
+results of `bench_accuracy.py`.
 """
 
 from __future__ import annotations

@@ -46,6 +46,9 @@ LARGEST = 127
 def round_to_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
     """Round a kernel (out, ...) to `whole * scale`, with a scale for each output channel.
 
+    TinyTL cites Deep Compression for its 8-bit weights, a code book of 256 centroids; this linear
+    scheme is another one, which integer arithmetic needs.
+
     Returns:
         int8 of the same shape, within +-127, and the scales (out,). The error of an element is at
         most half a scale; rounding the result again changes nothing.

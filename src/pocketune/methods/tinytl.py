@@ -29,8 +29,8 @@ RESOLUTION = 128
 class TinyTL(Method):
     """Train biases and lite residual modules beside the blocks; weights stay frozen.
 
-    TinyTL: Reduce Memory, Not Parameters for Efficient On-Device Learning (Cai, Gan, Zhu and
-    Han, NeurIPS 2020): TinyTL-B is `TinyTL(lite_residual=False)`, TinyTL-L
+    TinyTL: Reduce Activations, Not Trainable Parameters for Efficient On-Device Learning (Cai,
+    Gan, Zhu and Han, NeurIPS 2020): TinyTL-B is `TinyTL(lite_residual=False)`, TinyTL-L
     `TinyTL(bias=False)`, TinyTL-L+B `TinyTL()`. The classifier is trained in each.
 
     A frozen layer needs its input for nothing, so that little but one bit an activation is kept
@@ -44,7 +44,8 @@ class TinyTL(Method):
         norm: `"batch"`, on frozen statistics, or `"group"`: the paper's group norm with
             standardized weights, made for a network that was pretrained that way. Group norm
             keeps its input for the backward pass, frozen batch norm keeps nothing.
-        kernel: largest kernel of the lite residual modules, odd.
+        kernel: largest kernel of the lite residual modules, odd. On the 7 x 7 maps of the last
+            stage 5 becomes 3, as in the public code and its parameter counts; the paper says 5.
         groups: of their first convolution.
     """
 

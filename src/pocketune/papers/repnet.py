@@ -1,6 +1,6 @@
-"""Rep-Net (Yang et al., CVPR 2022) and Rep-Net with a pruned backbone: memory and table.
+"""Rep-Net (Yang, Rakin and Fan, CVPR 2022) and Rep-Net with a pruned backbone: memory and table.
 
-The paper on the pruned backbone names no authors.
+The second is called here "the paper on Rep-Net with a pruned backbone": it names no authors.
 
 The rules are those of TinyTL, masks of frozen activations included; new is the view by block. The
 paper's figures by block have each side module in the block beside which it stands. Its totals

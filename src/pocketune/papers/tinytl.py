@@ -1,4 +1,7 @@
-"""TinyTL (Cai et al., NeurIPS 2020): its memory, by the rules of its public profiler, and tables.
+"""TinyTL: its memory, by the rules of its public profiler, and its tables.
+
+TinyTL: Reduce Activations, Not Trainable Parameters for Efficient On-Device Learning (Cai, Gan,
+Zhu and Han, NeurIPS 2020).
 
 `parameters + batch * peak`, where the peak is the largest sum of what a layer needs while it
 runs, what earlier layers keep for the backward pass, and the shortcut of the running block.

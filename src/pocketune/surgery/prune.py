@@ -150,10 +150,12 @@ def rank_channels(
     Args:
         network: left as it is.
         sets: the hidden channels to rank.
-        importance: `"l2"`, the L2 norm of what arrives of the channel at the convolution that
-            reads it, over all images and pixels; or `"weight"`, the L2 norm of the weights by
-            which that convolution reads it. (The weights that produce a channel say nothing
-            where a batch norm follows, which undoes their scale.)
+        importance: `"l2"`, the L2 norm of the channel in the input of the convolution that reads
+            it, over all images and pixels; or `"weight"`, the L2 norm of the weights with which
+            that convolution reads it. (The weights that produce a channel say nothing if a batch
+            norm follows, which undoes their scale.) The paper on pruned Rep-Net takes norms
+            within each convolution layer; here expansion, depthwise convolution and projection
+            share one set of channels, and the last feature map decides.
         batches: normalized images (N, 3, H, W), for `"l2"`.
 
     Raises:
