@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._decomp import get_decompositions
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -28,6 +29,7 @@ __all__ = [
     "FakeTensorMode",
     "TorchDispatchMode",
     "UnsupportedOperatorException",
+    "get_decompositions",
     "make_fx",
     "register_pytree_node",
     "tree_leaves",

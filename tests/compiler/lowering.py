@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pocketune.compiler.builder import BOOL, FLOAT, INT64, UINT8, GraphBuilder
+from pocketune.compiler.capture.trace import trace
 from pocketune.compiler.lower import Value, lower
 from pocketune.device.engine.session import open_session
-from pocketune.torch_private import make_fx
 
 Function = Callable[..., Sequence[Tensor]]
 _DTYPES = {torch.float32: FLOAT, torch.int64: INT64, torch.uint8: UINT8, torch.bool: BOOL}
@@ -33,9 +33,7 @@ def lower_function(
 
     The new values of the inputs numbered in `statistics` are the last outputs.
     """
-    module = make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)(
-        *inputs, *constants
-    )
+    module = trace(function, *inputs, *constants)
     nodes = list(module.graph.nodes)
     placeholders = [node for node in nodes if node.op == "placeholder"]
     builder = GraphBuilder()

@@ -31,6 +31,12 @@ ACTIVATIONS: dict[str, Activation] = {
     "leaky relu": partial(F.leaky_relu, negative_slope=0.1),
     "elu in place": lambda x: F.elu(x * 1, 0.5, inplace=True),
     "leaky relu in place": lambda x: F.leaky_relu(x * 1, 0.1, inplace=True),
+    "silu in place": lambda x: F.silu(x * 1, inplace=True),
+    "mish in place": lambda x: F.mish(x * 1, inplace=True),
+    "celu in place": lambda x: F.celu_(x * 1),
+    "threshold": partial(F.threshold, threshold=0.5, value=-2.0),
+    "softsign": F.softsign,
+    "tanh shrink": F.tanhshrink,
 }
 LAYOUTS = pytest.mark.parametrize("rows_max_pixels", [ALWAYS_ROWS, NEVER_ROWS])
 EACH = pytest.mark.parametrize("name", ACTIVATIONS)
@@ -84,6 +90,20 @@ FAR = ["silu", "sigmoid", "hardswish", "tanh", "gelu", "gelu by tanh", "softplus
 def test_far_from_zero_it_is_finite(name: str) -> None:
     x = torch.tensor([-1e4, -200.0, 200.0, 1e4]).view(1, 1, 2, 2).requires_grad_()
     check_function(step_of(ACTIVATIONS[name]), [x, torch.ones(1, 1, 2, 2)])
+
+
+@pytest.mark.parametrize("function", [F.softmax, F.log_softmax, F.glu])
+@pytest.mark.parametrize("dim", [1, -1])
+@pytest.mark.parametrize("shape", [(3, 6), (2, 4, 3, 2)])
+def test_activations_along_a_dimension(
+    function: Callable[[Tensor, int], Tensor], dim: int, shape: tuple[int, ...]
+) -> None:
+    def step(x: Tensor, g: Tensor) -> list[Tensor]:
+        y = function(x * 3, dim)
+        return [y, *torch.autograd.grad(y, [x], g)]
+
+    g = torch.randn_like(function(leaf(*shape, grad=False), dim))
+    check_function(step, [leaf(*shape), g])
 
 
 @LAYOUTS

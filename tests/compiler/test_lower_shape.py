@@ -115,6 +115,36 @@ def test_arithmetic() -> None:
     check_function(step, [x, leaf(3, 4, seed=1, grad=False), leaf(3, 4, seed=2, grad=False)])
 
 
+def test_more_arithmetic() -> None:
+    def step(x: Tensor, y: Tensor, g: Tensor) -> list[Tensor]:
+        z = torch.expm1(x) + torch.log1p(y.abs()) + torch.erf(x * y)
+        z = z + torch.rsub(x, 2.0, alpha=3) + torch.rsub(x, y) + x.clamp(-0.5, 0.7) * y
+        z = z + x.clamp(min=0.1) + y * x.clamp(max=0.3) + x.amax(1, keepdim=True)
+        return [z, x.amax(), *torch.autograd.grad(z, [x], g)]
+
+    inputs = [leaf(3, 4), leaf(3, 4, seed=1, grad=False), leaf(3, 4, seed=2, grad=False)]
+    check_function(step, inputs)
+
+
+@LAYOUTS
+def test_the_largest_of_a_map(rows_max_pixels: int) -> None:
+    def forward(x: Tensor, w: Tensor) -> list[Tensor]:
+        y = F.conv2d(x, w)
+        return [y.amax((2, 3)), y.amax((0, 2, 3), keepdim=True), y.amax((2, 3), keepdim=True) * y]
+
+    check_function(forward, [leaf(2, 3, 4, 5), leaf(4, 3, 1, 1, seed=1)], (), rows_max_pixels)
+
+
+@LAYOUTS
+def test_copies_in_place(rows_max_pixels: int) -> None:
+    def forward(x: Tensor, w: Tensor) -> list[Tensor]:
+        y = F.conv2d(x, w)
+        z = (y * 2).copy_(y + 1) + y
+        return [z, (y * 1).copy_(x.mean((2, 3), keepdim=True)[:, :1]) * z]
+
+    check_function(forward, [leaf(2, 3, 4, 5), leaf(4, 3, 1, 1, seed=1)], (), rows_max_pixels)
+
+
 def test_a_square_is_a_product() -> None:
     assert operators(lower_function(lambda x: [x**2], [leaf(2, 3)])) == ["Mul"]
 

@@ -8,11 +8,13 @@ differentiate the forward themselves and silently drop a custom `autograd.Functi
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 from torch.func import functional_call
 
+from pocketune.compiler.capture.decompositions import decompositions
 from pocketune.compiler.capture.plain import PlainOperators
 from pocketune.compiler.settings import CompileSettings
 from pocketune.errors import PocketuneError
@@ -133,9 +135,7 @@ def _trace(
     tensors = _network_tensors(network)
     with PlainOperators(), uncheckpointed(), _training_mode(network, training):
         try:
-            module = make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)(
-                tensors, *inputs.values()
-            )
+            module = trace(function, tensors, *inputs.values())
         except data_dependent_errors() as error:
             raise PocketuneError(
                 f"{type(network).__name__} cannot be compiled: "
@@ -160,6 +160,18 @@ def _trace(
     outputs = list(zip(output_names, returned, strict=True))
     constants = {name: t.detach() for name, t in tensors.items() if name not in dynamic}
     return Traced(graph, placeholders, outputs, constants)
+
+
+def trace(function: Callable[..., Any], *inputs: Any) -> fx.GraphModule:
+    """Run a function on fake inputs; what its operators make of them is the graph."""
+    tracer = make_fx(
+        function,
+        decomposition_table=decompositions(),
+        tracing_mode="fake",
+        _allow_non_fake_inputs=True,
+    )
+    module: fx.GraphModule = tracer(*inputs)
+    return module
 
 
 def _network_tensors(network: nn.Module) -> dict[str, Tensor]:

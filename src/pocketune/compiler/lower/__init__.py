@@ -8,12 +8,10 @@ from torch import fx
 from pocketune.compiler.builder import GraphBuilder
 from pocketune.compiler.lower import (  # noqa: F401 - their rules register themselves
     activation,
-    compare,
     conv,
     elementwise,
     group_norm,
     layer_norm,
-    leaky,
     loss,
     mask,
     norm,
@@ -22,8 +20,6 @@ from pocketune.compiler.lower import (  # noqa: F401 - their rules register them
     pool,
     resample,
     shape,
-    smooth,
-    softmax,
 )
 from pocketune.compiler.lower.context import Context, lowers
 from pocketune.compiler.lower.value import Value

@@ -1,4 +1,7 @@
-"""ReLU, ReLU6, h-swish, h-sigmoid, SiLU and their derivatives."""
+"""Activations that ONNX has an operator for, and the derivatives of those our networks use.
+
+Other derivatives come as arithmetic; see `pocketune.compiler.capture.decompositions`.
+"""
 
 import torch
 from onnx import TensorProto
@@ -97,24 +100,16 @@ def _hard_gate(context: Context, x: Value) -> Value:
     return elementwise(context, "HardSigmoid", [x], x.shape, alpha=1 / 6, beta=0.5)
 
 
-@lowers(aten.silu.default, aten.silu_.default)
-def _silu(context: Context, node: fx.Node, x: Value) -> Value:
-    gate = elementwise(context, "Sigmoid", [x], x.shape)
-    return elementwise(context, "Mul", [x, gate], x.shape)
+@lowers(aten.leaky_relu.default, aten.leaky_relu_.default)
+def _leaky_relu(context: Context, node: fx.Node, x: Value, slope: float = 0.01) -> Value:
+    return elementwise(context, "LeakyRelu", [x], x.shape, alpha=float(slope))
 
 
-@lowers(aten.silu_backward.default)
-def _silu_backward(context: Context, node: fx.Node, g: Value, x: Value) -> Value:
-    gate = elementwise(context, "Sigmoid", [x], x.shape)
-    closed = elementwise(context, "Sub", [1.0, gate], x.shape)
-    slope = elementwise(context, "Mul", [x, closed], x.shape)
-    slope = elementwise(context, "Add", [slope, 1.0], x.shape)
-    slope = elementwise(context, "Mul", [gate, slope], x.shape)
-    return elementwise(context, "Mul", [g, slope], x.shape)
+@lowers(aten._softmax.default)
+def _softmax(context: Context, node: fx.Node, x: Value, dim: int, half: bool) -> Value:
+    return Value(x.shape, plain=context.builder.add("Softmax", context.plain(x), axis=dim))
 
 
-@lowers(aten.sigmoid_backward.default)
-def _sigmoid_backward(context: Context, node: fx.Node, g: Value, y: Value) -> Value:
-    closed = elementwise(context, "Sub", [1.0, y], y.shape)
-    slope = elementwise(context, "Mul", [y, closed], y.shape)
-    return elementwise(context, "Mul", [g, slope], y.shape)
+@lowers(aten._log_softmax.default)
+def _log_softmax(context: Context, node: fx.Node, x: Value, dim: int, half: bool) -> Value:
+    return Value(x.shape, plain=context.builder.add("LogSoftmax", context.plain(x), axis=dim))

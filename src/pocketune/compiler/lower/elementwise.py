@@ -1,4 +1,4 @@
-"""Elementwise operators on values of any layout, with PyTorch's broadcasting."""
+"""Arithmetic, comparisons and casts on values of any layout, with PyTorch's broadcasting."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -110,10 +110,23 @@ _BINARY: dict[Any, str] = {
 def _binary(
     context: Context, node: fx.Node, a: Value | float, b: Value | float, alpha: float = 1
 ) -> Value:
-    a, b = (_as_number(context, *pair) for pair in zip(node.args[:2], (a, b), strict=True))
+    a, b = (
+        as_number(context, argument, value) if isinstance(value, Value) else value
+        for argument, value in zip(node.args[:2], (a, b), strict=True)
+    )
     if alpha != 1:
         b = elementwise(context, "Mul", [b, alpha], b.shape if isinstance(b, Value) else ())
     return _arithmetic(context, _BINARY[node.target], a, b, shape_of(node))
+
+
+@lowers(aten.rsub.Scalar, aten.rsub.Tensor)
+def _reversed(
+    context: Context, node: fx.Node, a: Value, b: Value | float, alpha: float = 1
+) -> Value:
+    """`b - alpha * a`."""
+    if alpha != 1:
+        a = elementwise(context, "Mul", [a, alpha], a.shape)
+    return elementwise(context, "Sub", [b, a], shape_of(node))
 
 
 @lowers(aten.addcmul.default)
@@ -146,9 +159,9 @@ def _is_constant_scale(b: Value, result: Value) -> bool:
     return b.constant is not None and result.is_map and b.shape == (1, result.shape[1], 1, 1)
 
 
-def _as_number(context: Context, argument: Any, value: Value | float) -> Value | float:
+def as_number(context: Context, argument: Any, value: Value) -> Value:
     """A mask as zeros and ones: PyTorch lets masks take part in arithmetic, ONNX does not."""
-    if isinstance(value, Value) and argument.meta["val"].dtype == torch.bool:
+    if argument.meta["val"].dtype == torch.bool:
         return elementwise(context, "Cast", [value], value.shape, to=TensorProto.FLOAT)
     return value
 
@@ -160,6 +173,7 @@ _UNARY: dict[Any, str] = {
     aten.sqrt.default: "Sqrt",
     aten.reciprocal.default: "Reciprocal",
     aten.abs.default: "Abs",
+    aten.erf.default: "Erf",
     aten.round.default: "Round",
     aten.sign.default: "Sign",
     aten.sgn.default: "Sign",
@@ -171,6 +185,27 @@ _UNARY: dict[Any, str] = {
 @lowers(*_UNARY)
 def _unary(context: Context, node: fx.Node, x: Value) -> Value:
     return elementwise(context, _UNARY[node.target], [x], shape_of(node))
+
+
+@lowers(aten.expm1.default)
+def _expm1(context: Context, node: fx.Node, x: Value) -> Value:
+    return elementwise(context, "Sub", [elementwise(context, "Exp", [x], x.shape), 1.0], x.shape)
+
+
+@lowers(aten.log1p.default)
+def _log1p(context: Context, node: fx.Node, x: Value) -> Value:
+    return elementwise(context, "Log", [elementwise(context, "Add", [x, 1.0], x.shape)], x.shape)
+
+
+@lowers(aten.clamp.default)
+def _clamp(
+    context: Context, node: fx.Node, x: Value, low: float | None = None, high: float | None = None
+) -> Value:
+    if low is not None and high is not None:
+        return elementwise(context, "Clip", [x, low, high], x.shape)
+    op, bound = ("Min", high) if low is None else ("Max", low)
+    assert bound is not None
+    return elementwise(context, op, [x, bound], x.shape)
 
 
 @lowers(aten.rsqrt.default)
@@ -203,3 +238,42 @@ def _cast(
     if dtype is not None and dtype != node.all_input_nodes[0].meta["val"].dtype:
         raise PocketuneError(f"a conversion to {dtype} cannot be compiled; compute in float32")
     return x
+
+
+@lowers(aten.copy_.default)
+def _copy(context: Context, node: fx.Node, x: Value, source: Value, *_: Any) -> Value:
+    """What an activation in place leaves."""
+    if source.shape == x.shape:
+        return source
+    return Value(x.shape, expanded=source)
+
+
+_COMPARISONS: dict[Any, str] = {
+    aten.gt.Scalar: "Greater",
+    aten.gt.Tensor: "Greater",
+    aten.ge.Scalar: "GreaterOrEqual",
+    aten.ge.Tensor: "GreaterOrEqual",
+    aten.lt.Scalar: "Less",
+    aten.lt.Tensor: "Less",
+    aten.le.Scalar: "LessOrEqual",
+    aten.le.Tensor: "LessOrEqual",
+    aten.eq.Scalar: "Equal",
+    aten.eq.Tensor: "Equal",
+    aten.logical_and.default: "And",
+    aten.logical_and_.default: "And",
+    aten.bitwise_and.Tensor: "And",
+    aten.logical_or.default: "Or",
+    aten.bitwise_or.Tensor: "Or",
+    aten.logical_not.default: "Not",
+    aten.bitwise_not.default: "Not",
+}
+
+
+@lowers(*_COMPARISONS)
+def _compare(context: Context, node: fx.Node, *operands: Value | float) -> Value:
+    return elementwise(context, _COMPARISONS[node.target], operands, shape_of(node))
+
+
+@lowers(aten.where.self)
+def _where(context: Context, node: fx.Node, mask: Value, a: Value, b: Value) -> Value:
+    return elementwise(context, "Where", [mask, a, b], shape_of(node))

@@ -7,6 +7,7 @@ import torch
 from torch import fx
 
 from pocketune.compiler.lower.context import Context, lowers, shape_of
+from pocketune.compiler.lower.elementwise import as_number
 from pocketune.compiler.lower.geometry import Padded
 from pocketune.compiler.lower.value import Value
 from pocketune.errors import PocketuneError
@@ -179,6 +180,13 @@ def _sum(
     return _reduce(context, node, "ReduceSum", x, dims, keepdim)
 
 
+@lowers(aten.amax.default)
+def _amax(
+    context: Context, node: fx.Node, x: Value, dims: Sequence[int] = (), keepdim: bool = False
+) -> Value:
+    return _reduce(context, node, "ReduceMax", x, [*(dims or range(len(x.shape)))], keepdim)
+
+
 @lowers(aten.linalg_vector_norm.default)
 def _norm(
     context: Context,
@@ -198,6 +206,7 @@ def _norm(
 def _reduce(
     context: Context, node: fx.Node, op: str, x: Value, dims: list[int], keepdim: bool
 ) -> Value:
+    x = as_number(context, node.args[0], x)
     dims = sorted(d % len(x.shape) for d in dims)
     shape = shape_of(node)
     if dims == [2, 3] and context.in_rows(x) and x.pixels > 1:
@@ -205,7 +214,7 @@ def _reduce(
         axis = context.builder.constant(torch.tensor([1]).numpy())
         rows = context.builder.add(op, stack, axis, keepdims=0)
         return Value(shape, rows=rows) if keepdim else Value(shape, plain=rows)
-    if dims == [0, 2, 3] and op != "ReduceL2" and context.in_rows(x):
+    if dims == [0, 2, 3] and op in ("ReduceSum", "ReduceMean") and context.in_rows(x):
         total = context.plain(channel_sum(context, x))
         if op == "ReduceMean":
             count = context.builder.constant(1 / (x.shape[0] * x.pixels))
