@@ -46,12 +46,6 @@ class TestSentences:
         with pytest.raises(PocketuneError, match=f"be {verb}: OSError$"), context("it"):
             raise OSError
 
-    def test_cover_the_errors_of_a_reader_or_writer_that_are_named(self, context, verb):
-        with pytest.raises(PocketuneError, match="bad header"), context("it", ValueError):
-            raise ValueError("bad header")
-        with pytest.raises(ValueError, match="bad header"), context("it", KeyError):
-            raise ValueError("bad header")
-
     def test_end_with_the_remedy(self, context, verb):
         with pytest.raises(PocketuneError) as caught, context("it", remedy="make room"):
             full_disk()
@@ -64,6 +58,23 @@ class TestSentences:
     def test_leave_those_of_others_as_they_are(self, context, verb):
         with pytest.raises(OtherError, match=r"^mine$"), context("it"):
             raise OtherError("mine")
+
+
+def test_what_a_damaged_file_raises_in_its_reader_is_told_as_damage():
+    with pytest.raises(PocketuneError, match=r"^it is damaged: bad header; copy it again$"):
+        read_badly(ValueError)
+    with pytest.raises(ValueError, match="bad header"):
+        read_badly(KeyError)
+
+
+def read_badly(damage: type[Exception]) -> None:
+    with reading("it", damage, remedy="copy it again"):
+        raise ValueError("bad header")
+
+
+def test_the_errors_of_a_writer_are_told_as_those_of_the_disk():
+    with pytest.raises(PocketuneError, match="it cannot be written: 'odd'"), writing("it", KeyError):
+        raise KeyError("odd")
 
 
 def test_a_file_is_written_and_replaced(tmp_path):

@@ -54,13 +54,14 @@ def reading(
         raises: The class of the error.
 
     Raises:
-        PocketuneError: The file cannot be read, and why.
+        PocketuneError: The file cannot be read or is damaged, and why.
     """
-    expected: tuple[type[Exception], ...] = (OSError, *damage)
     try:
         yield
-    except expected as error:
+    except OSError as error:
         raise raises(f"{what} cannot be read: {_why(error, remedy)}") from error
+    except damage as error:
+        raise raises(f"{what} is damaged: {_why(error, remedy)}") from error
 
 
 @contextlib.contextmanager

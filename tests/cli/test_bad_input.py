@@ -45,7 +45,7 @@ def clear(folder: Path) -> None:
 
 
 PHOTOS: dict[str, tuple[Callable[[Path], object], str]] = {
-    "missing": (shutil.rmtree, "cannot be read: No such file or directory; check the path"),
+    "missing": (shutil.rmtree, "does not exist; check the path"),
     "empty": (lambda p: [shutil.rmtree(p / c) for c in CLASSES], "is empty; put a folder"),
     "one class only": (
         lambda p: [shutil.rmtree(p / c) for c in CLASSES[1:]],

@@ -60,7 +60,7 @@ def test_predict_names_what_it_skips_and_fails_where_nothing_is_left(run, photos
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["trained", "nowhere.jpg"], "nowhere.jpg cannot be read: No such file"),
+        (["trained", "nowhere.jpg"], "nowhere.jpg does not exist"),
         (["nowhere", "photo.jpg"], "there is no kit at nowhere"),
         (["trained", ".", "--top", "0"], "top=0 must be a whole number"),
     ],
@@ -112,7 +112,7 @@ def test_evaluate_json_has_no_nan(run, kit, tmp_path, photos):
     ("arguments", "said"),
     [
         (["nowhere"], "there is no kit at nowhere"),
-        (["trained", "nowhere"], "nowhere cannot be read: No such file"),
+        (["trained", "nowhere"], "nowhere does not exist"),
         (["trained", "--confusion", "no/such/folder.csv"], "cannot be written"),
     ],
 )

@@ -193,5 +193,5 @@ def test_networks_of_others_are_refused(place, tmp_path, field, value, said):
 def test_a_damaged_file(place, tmp_path):
     kit = Kit.open(place / "kit").copy_to(tmp_path / "run")
     (tmp_path / "run" / NETWORK).write_bytes(b"damaged")
-    with pytest.raises(PocketuneError, match=r"network\.safetensors cannot be read"):
+    with pytest.raises(PocketuneError, match=r"network\.safetensors is damaged"):
         TorchEngines()(kit, kit.state())

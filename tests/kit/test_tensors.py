@@ -91,7 +91,7 @@ def test_full_disk_leaves_the_file_before_intact(
     path = tmp_path / "last.safetensors"
     write(path, 1.0)
     monkeypatch.setattr(*((os, name) if name == "fsync" else (Path, name)), full_disk)
-    with pytest.raises(PocketuneError, match=r"could not save .*: No space left on device; the o"):
+    with pytest.raises(PocketuneError, match=r"cannot be written: No space left on device; the f"):
         write(path, 2.0)
     monkeypatch.undo()
     assert value(path) == 1.0
@@ -127,22 +127,21 @@ def test_a_file_that_cannot_grow_leaves_the_one_before_intact(tmp_path: Path) ->
     done = subprocess.run(
         [sys.executable, "-c", LIMITED, str(path)], capture_output=True, text=True, check=True
     )
-    assert "could not save" in done.stdout
-    assert "File too large; the one saved before is intact" in done.stdout
+    assert "cannot be written: File too large; the file that was there is unch" in done.stdout
     assert value(path) == 1.0
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
 
 
 def test_missing_folder(tmp_path: Path) -> None:
-    with pytest.raises(PocketuneError, match=r"could not save .*No such file or directory"):
+    with pytest.raises(PocketuneError, match=r"cannot be written: No such file or directory"):
         write(tmp_path / "missing" / "f")
 
 
 def test_left_over_temporary_file_is_replaced(tmp_path: Path) -> None:
-    (tmp_path / "f.tmp").write_bytes(b"half")
+    (tmp_path / ".f.partial").write_bytes(b"half")
     write(tmp_path / "f", 3.0)
     assert value(tmp_path / "f") == 3.0
-    assert not (tmp_path / "f.tmp").exists()
+    assert not (tmp_path / ".f.partial").exists()
 
 
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {
@@ -163,7 +162,7 @@ def test_damaged(damage: Callable[[bytes], bytes], tmp_path: Path) -> None:
     path = tmp_path / "f"
     write(path)
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(PocketuneError, match=r"f is truncated, damaged or not a safetensors file"):
+    with pytest.raises(PocketuneError, match=r"f is damaged: "):
         read_tensors(path, kind="checkpoint")
 
 
@@ -182,12 +181,12 @@ def test_a_changed_byte_never_ends_in_anything_but_our_error(
 
 
 def test_missing(tmp_path: Path) -> None:
-    with pytest.raises(PocketuneError, match="there is no file"):
+    with pytest.raises(PocketuneError, match="cannot be read: No such file"):
         read_tensors(tmp_path / "f", kind="checkpoint")
 
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
-    with pytest.raises(PocketuneError, match=r"cannot read|truncated, damaged"):
+    with pytest.raises(PocketuneError, match=r"is damaged|cannot be read"):
         read_tensors(tmp_path, kind="checkpoint")
 
 

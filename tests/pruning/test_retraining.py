@@ -171,7 +171,7 @@ def test_damaged_progress(photos, tmp_path):
     pytest.importorskip("lightning_fabric")
     out = tmp_path / "out.safetensors"
     out.with_suffix(".progress.safetensors").write_bytes(b"torn")
-    with pytest.raises(PocketuneError, match=r"cannot be read: .*; remove it"):
+    with pytest.raises(PocketuneError, match=r"is damaged: .*; remove it"):
         retrain(network(), photos, out, recipe=SHORT, accelerator="cpu")
 
 

@@ -202,5 +202,5 @@ def test_other_files_have_no_description(tmp_path):
     assert read_description(path) is None
     assert read_description(tmp_path / "missing.safetensors") is None
     path.write_bytes(b"torn")
-    with pytest.raises(PocketuneError, match="cannot be read"):
+    with pytest.raises(PocketuneError, match="is damaged"):
         read_description(path)

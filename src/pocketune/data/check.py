@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 def check_exists(path: Path) -> None:
     """The user's path leads somewhere."""
-    with reading(shown(str(path)), ValueError, remedy="check the path and its permissions"):
-        path.stat()
+    with reading(shown(str(path)), remedy="check the path and its permissions"):
+        found = path.exists()
+    if not found:
+        raise PocketuneError(f"{shown(str(path))} does not exist; check the path")
 
 
 def check_any(known: Sequence[Example], skipped: Sequence[Skipped], where: str) -> None:

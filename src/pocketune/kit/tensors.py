@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from pocketune.errors import PocketuneError
+from pocketune.files import reading, replacing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,9 +28,7 @@ def write_tensors(
 ) -> None:
     """Write float32 tensors to ``path``, atomically and durably.
 
-    The file is written under a temporary name in the same folder, flushed to the disk, and then
-    renamed over ``path``: whatever happens, ``path`` is the old file or the new one. Tensors go
-    from their own memory to the file; nothing is copied.
+    Tensors go from their own memory to the file; nothing is copied.
 
     Args:
         path: The file to write or replace.
@@ -40,24 +37,10 @@ def write_tensors(
         metadata: A JSON object, kept in the file's header.
 
     Raises:
-        PocketuneError: The file cannot be written; what was at ``path`` is as it was.
+        PocketuneError: The file cannot be written; what was at ``path`` is unchanged.
     """
-    temporary = path.with_name(path.name + ".tmp")
-    try:
-        with temporary.open("wb") as file:
-            _write(file, tensors, {"kind": kind, "schema": _SCHEMA, **metadata})
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        _sync_folder(path.parent)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        if not isinstance(error, OSError):
-            raise
-        kept = "; the one saved before is intact" if path.exists() else ""
-        reason = error.strerror or error
-        raise PocketuneError(f"could not save {path}: {reason}{kept}") from error
+    with replacing(path) as partial, partial.open("wb") as file:
+        _write(file, tensors, {"kind": kind, "schema": _SCHEMA, **metadata})
 
 
 def read_tensors(path: Path, *, kind: str) -> tuple[State, dict[str, Any]]:
@@ -66,21 +49,13 @@ def read_tensors(path: Path, *, kind: str) -> tuple[State, dict[str, Any]]:
     Raises:
         PocketuneError: The file is missing, unreadable, damaged or of another kind.
     """
-    try:
+    with reading(path, SafetensorError, ValueError):
         with safe_open(path, framework="numpy") as file:
             names = list(file.keys())
             stored = (file.metadata() or {}).get(_METADATA_KEY)
         metadata = json.loads(stored or "{}")
         _require_kind(path, metadata, kind)
         return {name: _read_one(path, name) for name in names}, metadata
-    except FileNotFoundError as error:
-        raise PocketuneError(f"there is no file {path}") from error
-    except OSError as error:
-        raise PocketuneError(f"cannot read {path}: {error.strerror or error}") from error
-    except (SafetensorError, ValueError) as error:
-        raise PocketuneError(
-            f"{path} is truncated, damaged or not a safetensors file ({error})"
-        ) from error
 
 
 def _require_kind(path: Path, metadata: Any, kind: str) -> None:
@@ -94,7 +69,7 @@ def _require_kind(path: Path, metadata: Any, kind: str) -> None:
 
 
 def _read_one(path: Path, name: str) -> NDArray[np.float32]:
-    # The file is mapped anew for each tensor: pages of one mapping would all stay resident and
+    # The file is mapped again for each tensor: pages of one mapping would all stay resident and
     # take the process to twice the file's size.
     with safe_open(path, framework="numpy") as file:
         tensor: NDArray[np.float32] = file.get_tensor(name)
@@ -116,14 +91,3 @@ def _write(file: BinaryIO, tensors: Mapping[str, NDArray[np.float32]], metadata:
     for tensor in tensors.values():
         if tensor.size:
             file.write(np.ascontiguousarray(tensor).reshape(-1).view(np.uint8).data)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename survive a power cut; Windows has no such call and does not need it."""
-    if os.name == "nt":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -317,7 +317,7 @@ def test_what_is_of_no_use_is_refused(
 
 
 def test_a_missing_folder_leaves_no_run(run: Run, tmp_path: Path) -> None:
-    with pytest.raises(PocketuneError, match="cannot be read: No such file"):
+    with pytest.raises(PocketuneError, match="does not exist"):
         run(photos=tmp_path / "nowhere")
     assert not (tmp_path / "run").exists()
 
@@ -362,7 +362,7 @@ def test_a_folder_that_cannot_be_made(run: Run, tmp_path: Path) -> None:
 def test_an_empty_folder_and_what_a_killed_start_left_are_taken(run: Run, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / METRICS).write_text('{"kind": "step"}\n')
-    for name in (".step.onnx.partial", "last.safetensors.tmp", "parameters.safetensors"):
+    for name in (".step.onnx.partial", ".last.safetensors.partial", "parameters.safetensors"):
         (tmp_path / "run" / name).write_text("half")
     result = run(epochs=1)
     assert lines(result.run, "step")[0]["step"] == 1
@@ -610,7 +610,7 @@ def stopped(run: Run, photos: Path, tmp_path: Path) -> Path:
 def test_a_damaged_checkpoint(stopped: Path) -> None:
     data = (stopped / LAST).read_bytes()
     (stopped / LAST).write_bytes(data[:-100])
-    with pytest.raises(PocketuneError, match=r"last.safetensors is truncated, damaged or not"):
+    with pytest.raises(PocketuneError, match=r"last.safetensors is damaged"):
         resume(stopped, engine=SoftmaxEngine)
 
 
@@ -656,7 +656,7 @@ def test_full_disk(stopped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     before = (stopped / LAST).read_bytes()
     monkeypatch.setattr(os, "fsync", fsync)
-    with pytest.raises(PocketuneError, match="No space left on device; the one saved before is"):
+    with pytest.raises(PocketuneError, match="No space left on device; the file that was there is"):
         resume(stopped, engine=SoftmaxEngine, progress=Silent())
     monkeypatch.undo()
     assert (stopped / LAST).read_bytes() == before

@@ -104,7 +104,7 @@ def test_normalization_has_to_come_from_somewhere(file):
 
 def test_damaged_description(file):
     file.with_name("tiny.arch.json").write_text("{")
-    with pytest.raises(PocketuneError, match=r"tiny\.arch\.json cannot be read"):
+    with pytest.raises(PocketuneError, match=r"tiny\.arch\.json is damaged"):
         create_network(**OPTIONS, weights=file)
 
 

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import math
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from pocketune.errors import PocketuneError
-from pocketune.files import writing
+from pocketune.files import partial, reading, writing
 from pocketune.kit.kit import Kit
 from pocketune.kit.names import LAST, METRICS, RUN_FILES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from pocketune.device.train.photos import Photos
     from pocketune.device.train.settings import TrainSettings
@@ -118,13 +118,9 @@ def check_new_run_folder(folder: Path) -> None:
     """
     if folder.is_file():
         raise PocketuneError(f"{folder} is a file: choose a folder for the run")
-    try:
+    names: set[str] = set()
+    with reading(f"the run folder {folder}"), suppress(FileNotFoundError):
         names = {entry.name for entry in folder.iterdir()}
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        reason = error.strerror or error
-        raise PocketuneError(f"the run folder {folder} cannot be read: {reason}") from error
     if LAST in names:
         raise PocketuneError(
             f"{folder} already contains a run: resume it, or choose another folder for a new one"
@@ -136,7 +132,7 @@ def check_new_run_folder(folder: Path) -> None:
 
 def _is_ours(name: str) -> bool:
     """Whether a run makes a file of this name, if only for a moment."""
-    return name.removesuffix(".tmp") in RUN_FILES or name.removesuffix(".partial")[1:] in RUN_FILES
+    return any(name in (file, partial(Path(file)).name) for file in RUN_FILES)
 
 
 @contextmanager
