@@ -73,7 +73,10 @@ def read_badly(damage: type[Exception]) -> None:
 
 
 def test_the_errors_of_a_writer_are_told_as_those_of_the_disk():
-    with pytest.raises(PocketuneError, match="it cannot be written: 'odd'"), writing("it", KeyError):
+    with (
+        pytest.raises(PocketuneError, match="it cannot be written: 'odd'"),
+        writing("it", KeyError),
+    ):
         raise KeyError("odd")
 
 
