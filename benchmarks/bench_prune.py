@@ -33,10 +33,11 @@ def compiled(network: torch.nn.Module, size: int, batch: int) -> tuple[str, str]
     with tempfile.TemporaryDirectory() as name:
         scratch, classes = Path(name), class_names(CLASSES)
         kit = pocketune.compile(adapted, scratch / "kit", batch=batch, size=size, classes=classes)
-        memory = kit.manifest.memory
+        graphs = kit.manifest.graphs
         photos = write_photos(scratch / "photos", CLASSES, PHOTOS)
         peak = kit_peak(kit.path, photos, scratch / "run")
-    live = " / ".join(f"{memory.get(part, 0) / 1e6:.2f}" for part in ("features", "step"))
+    parts = (graphs[name].memory if name in graphs else 0 for name in ("features", "step"))
+    live = " / ".join(f"{part / 1e6:.2f}" for part in parts)
     return live, f"{peak:.0f}"
 
 

@@ -10,12 +10,14 @@ import shutil
 import struct
 import zlib
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
 from pocketune.device.train.checkpoint import Checkpoint
+from pocketune.kit.kit import Kit
 from pocketune.kit.names import LAST
 
 from ..device.softmax_engine import CLASSES, write_photos
@@ -228,7 +230,9 @@ def test_a_loss_that_is_no_number_keeps_the_last_good_state(
 def test_a_budget_that_the_kit_does_not_fit(run: Run, tmp_path: Path, photos: Path) -> None:
     # Another process's memory is not known here; a prediction is made to be over any budget.
     kit = write_kit(tmp_path / "kit")
-    rewrite_manifest(kit, memory={"step": 10**12, "predict": 1000})
+    graphs = Kit.open(kit).manifest.graphs
+    huge = {name: asdict(replace(spec, memory=10**12)) for name, spec in graphs.items()}
+    rewrite_manifest(kit, graphs=huge)
     text = refusal(run, "train", photos, "--kit", kit, "--budget", "20GB")
     assert "short: training needs about" in text
     assert not (tmp_path / "runs").exists()

@@ -80,8 +80,21 @@ def test_the_manifest(kit: Kit, network: Any) -> None:
     assert [spec.name for spec in manifest.statistics] == list(running_statistics(network))
     assert [(spec.name, spec.shape) for spec in manifest.noise] == [("dropout.mask", (BATCH, 4))]
     assert manifest.classifier.weight == "classifier.weight"
-    assert manifest.memory.keys() == manifest.flops.keys() == {"features", "step", "predict"}
-    assert all(value > 0 for value in (*manifest.memory.values(), *manifest.flops.values()))
+    assert manifest.graphs.keys() == {"features", "step", "predict"}
+
+
+@pytest.mark.parametrize("name", ["features", "step", "predict"])
+def test_the_manifest_counts_what_is_in_the_files(kit: Kit, name: str) -> None:
+    graph = onnx.load(kit.path / f"{name}.onnx").graph
+    weights = [tensor.ByteSize() for tensor in graph.initializer]
+    spec = kit.manifest.graphs[name]
+    assert (spec.nodes, spec.weights, spec.largest) == (
+        len(graph.node),
+        sum(weights),
+        max(weights, default=0),
+    )
+    assert spec.memory > 0
+    assert spec.flops > 0
 
 
 def test_the_starting_values_are_the_networks(kit: Kit, network: nn.Module) -> None:

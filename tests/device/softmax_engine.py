@@ -16,7 +16,7 @@ from PIL import Image
 from pocketune.arrays import FloatArray, State
 from pocketune.device.engine.base import Gradients
 from pocketune.device.engine.onnx_protobuf import message, serialize, text
-from pocketune.kit.manifest import ClassifierSpec, Manifest, TensorSpec
+from pocketune.kit.manifest import ClassifierSpec, GraphSpec, Manifest, ParameterSpec, TensorSpec
 from pocketune.kit.writer import write_kit
 
 if TYPE_CHECKING:
@@ -103,12 +103,14 @@ def write_softmax_kit(path: Path, *, classes: tuple[str, ...] = CLASSES, batch: 
         batch=batch,
         label_smoothing=0.0,
         features=None,
-        parameters=tuple(TensorSpec(k, state[k].shape) for k in ("fc.weight", "fc.bias")),
+        parameters=tuple(ParameterSpec(k, state[k].shape) for k in ("fc.weight", "fc.bias")),
         statistics=(TensorSpec("mean", (FEATURES,)),),
         noise=(),
         classifier=ClassifierSpec("fc.weight", "fc.bias"),
-        memory={"step": 8_000_000, "predict": 4_000_000},
-        flops={"step": 0, "predict": 0},
+        graphs={
+            "step": GraphSpec(8_000_000, 0, 0, 0, 0),
+            "predict": GraphSpec(4_000_000, 0, 0, 0, 0),
+        },
     )
     files = {
         "step.onnx": serialize([message(7)]),  # models of an empty graph

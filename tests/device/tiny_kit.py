@@ -14,7 +14,14 @@ import safetensors.numpy
 from onnx import TensorProto, helper, numpy_helper
 
 from pocketune.kit.kit import Kit
-from pocketune.kit.manifest import ClassifierSpec, Manifest, NoiseSpec, TensorSpec
+from pocketune.kit.manifest import (
+    ClassifierSpec,
+    GraphSpec,
+    Manifest,
+    NoiseSpec,
+    ParameterSpec,
+    TensorSpec,
+)
 from pocketune.kit.writer import write_kit
 
 MOMENTUM = 0.1
@@ -41,11 +48,23 @@ class TinyKit:
 
     def files(self) -> dict[str, bytes]:
         """The kit's files by name."""
-        graphs = {"step.onnx": self._step(), "predict.onnx": self._predict()}
-        if self.frozen_part:
-            graphs["features.onnx"] = self._features()
-        files = {name: model.SerializeToString() for name, model in graphs.items()}
+        graphs = self._graphs().items()
+        files = {f"{name}.onnx": model.SerializeToString() for name, model in graphs}
         return {**files, "parameters.safetensors": safetensors.numpy.save(self.state())}
+
+    def _graphs(self) -> dict[str, onnx.ModelProto]:
+        features = {"features": self._features()} if self.frozen_part else {}
+        return {**features, "step": self._step(), "predict": self._predict()}
+
+    def _cost(self, model: onnx.ModelProto) -> GraphSpec:
+        weights = [tensor.ByteSize() for tensor in model.graph.initializer]
+        return GraphSpec(
+            memory=4096,
+            flops=2000,
+            nodes=len(model.graph.node),
+            weights=sum(weights),
+            largest=max(weights, default=0),
+        )
 
     def manifest(self) -> Manifest:
         """The kit's manifest, without hashes."""
@@ -62,12 +81,11 @@ class TinyKit:
             batch=self.batch,
             label_smoothing=0.0,
             features=(WIDTH,) if self.frozen_part else None,
-            parameters=tuple(TensorSpec(name, shape) for name, shape in shapes.items()),
+            parameters=tuple(ParameterSpec(name, shape) for name, shape in shapes.items()),
             statistics=(TensorSpec("norm.running_mean", (WIDTH,)),) if self.statistic else (),
             noise=(NoiseSpec("drop.mask", (self.batch, WIDTH), 0.75),) if self.noise else (),
             classifier=ClassifierSpec("fc.weight", "fc.bias"),
-            memory={"step": 4096, "predict": 1024},
-            flops={"step": 2000, "predict": 500},
+            graphs={name: self._cost(model) for name, model in self._graphs().items()},
             loss=self.loss,
         )
 

@@ -1,18 +1,31 @@
-"""What a kit's manifest tells of the network, its method and its graphs."""
+"""The manifest of a kit, from the network, its method and its graphs."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from typing import Any
 
-from torch import Tensor, nn
+import onnx
+from torch import nn
 
 import pocketune
 from pocketune.compiler.capture.trace import running_statistics, trained_parameters
 from pocketune.compiler.cost import graph_flops
 from pocketune.compiler.graphs import Graphs
 from pocketune.compiler.settings import CompileSettings
-from pocketune.kit.manifest import ClassifierSpec, Manifest, NoiseSpec, Quantization, TensorSpec
+from pocketune.kit.manifest import (
+    BRANCH,
+    CLASSIFIER,
+    MAIN,
+    ClassifierSpec,
+    GraphSpec,
+    Manifest,
+    NoiseSpec,
+    ParameterSpec,
+    Quantization,
+    TensorSpec,
+)
 from pocketune.methods import method_to_dict
 from pocketune.networks import about
+from pocketune.networks.anatomy.modules import main_modules
 
 
 def describe(
@@ -27,7 +40,7 @@ def describe(
 ) -> Manifest:
     """The manifest of a kit of these graphs, which are left as they are.
 
-    `memory` is as `optimize` tells; everything else is as of `compile` and `Manifest`.
+    `memory` is what `optimize` returns; everything else is as in `compile` and `Manifest`.
     """
     return Manifest(
         version=pocketune.__version__,
@@ -40,14 +53,31 @@ def describe(
         batch=settings.batch,
         label_smoothing=settings.label_smoothing,
         features=graphs.features_shape,
-        parameters=_specs(trained_parameters(network)),
-        statistics=_specs(running_statistics(network)),
+        parameters=tuple(parameter_specs(network, classifier)),
+        statistics=tuple(
+            TensorSpec(name, tuple(tensor.shape))
+            for name, tensor in running_statistics(network).items()
+        ),
         noise=noise,
         classifier=classifier,
-        memory=memory,
-        flops={name: graph_flops(model, sizes) for name, model, sizes in graphs.sized(settings)},
+        graphs={
+            name: graph_spec(model, memory[name], graph_flops(model, sizes))
+            for name, model, sizes in graphs.sized(settings)
+        },
         loss=settings.loss,
         quantization=quantization,
+    )
+
+
+def graph_spec(model: onnx.ModelProto, memory: int, flops: int) -> GraphSpec:
+    """What the manifest says about a graph whose peak and arithmetic are known."""
+    weights = [tensor.ByteSize() for tensor in model.graph.initializer]
+    return GraphSpec(
+        memory=memory,
+        flops=flops,
+        nodes=len(model.graph.node),
+        weights=sum(weights),
+        largest=max(weights, default=0),
     )
 
 
@@ -62,5 +92,14 @@ def _method(network: nn.Module) -> dict[str, Any]:
     return method_to_dict(method) if method is not None else {"name": "custom"}
 
 
-def _specs(tensors: Mapping[str, Tensor]) -> tuple[TensorSpec, ...]:
-    return tuple(TensorSpec(name, tuple(tensor.shape)) for name, tensor in tensors.items())
+def parameter_specs(network: nn.Module, classifier: ClassifierSpec) -> Iterator[ParameterSpec]:
+    """What is trained, each with the group that it belongs to."""
+    main = {
+        f"{path}.{name}" if path else name
+        for path, module in main_modules(network)
+        for name, _ in module.named_parameters(recurse=False)
+    }
+    outputs = (classifier.weight, classifier.bias)
+    for name, tensor in trained_parameters(network).items():
+        group = CLASSIFIER if name in outputs else MAIN if name in main else BRANCH
+        yield ParameterSpec(name, tuple(tensor.shape), group)

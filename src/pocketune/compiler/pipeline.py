@@ -18,7 +18,7 @@ from pocketune.compiler.capture.dropout import supply_masks
 from pocketune.compiler.capture.trace import check_norms, running_statistics, trained_parameters
 from pocketune.compiler.check import check_engine
 from pocketune.compiler.graphs import Graphs, build_features, build_graphs
-from pocketune.compiler.manifest import describe
+from pocketune.compiler.manifest import describe, graph_spec
 from pocketune.compiler.passes.optimize import optimize
 from pocketune.compiler.passes.schedule import fused_peak
 from pocketune.compiler.quantize.calibration import Calibration
@@ -121,8 +121,9 @@ def compile(
         if bits == 8 and graphs.features is not None and calibration is not None:
             features, cost = quantize_features(graphs.features, calibration, exact)
             onnx.save(features, Path(scratch) / FEATURES)
-            memory = {**memory, "features": fused_peak(features, {"N": 1})}
-            manifest = replace(manifest, memory=memory, quantization=cost)
+            peak, flops = fused_peak(features, {"N": 1}), manifest.graphs["features"].flops
+            specs = {**manifest.graphs, "features": graph_spec(features, peak, flops)}
+            manifest = replace(manifest, graphs=specs, quantization=cost)
         return write_kit(out, manifest, files)
 
 

@@ -1,7 +1,7 @@
 """What a kit says about itself: ``manifest.json``."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -13,12 +13,12 @@ from pocketune.kit.names import KIT_FILES
 from pocketune.schema import FieldError, Positive, Shape, parse_object, read_object
 from pocketune.tasks.losses import BINARY_CROSS_ENTROPY, CROSS_ENTROPY, LOSSES
 
-SCHEMA = 3
+SCHEMA = 4
 """Version of the manifest's fields; a reader refuses all others."""
 
-_BITS = (8, 32)
+MAIN, BRANCH, CLASSIFIER = GROUPS = ("main", "branch", "classifier")
 
-_GRAPHS = ("features", "step", "predict")
+_BITS = (8, 32)
 
 _FEATURES_BYTES = 4 << 20
 
@@ -33,6 +33,37 @@ class TensorSpec:
 
     name: str
     shape: Shape
+
+
+@dataclass(frozen=True)
+class ParameterSpec(TensorSpec):
+    """A tensor that is trained.
+
+    Attributes:
+        group: What it is a part of, one of ``GROUPS``: the network itself (``main``), a side
+            branch that a method has added (``branch``), or the output layer (``classifier``).
+    """
+
+    group: str = MAIN
+
+
+@dataclass(frozen=True)
+class GraphSpec:
+    """What a graph costs.
+
+    Attributes:
+        memory: Bytes of live tensors at its peak, for one image (``features``) or one batch.
+        flops: Floating point operations, for the same.
+        nodes: Number of its nodes.
+        weights: Bytes of the constants in its file.
+        largest: Bytes of the largest of them.
+    """
+
+    memory: int
+    flops: int
+    nodes: int
+    weights: int
+    largest: int
 
 
 @dataclass(frozen=True)
@@ -124,9 +155,7 @@ class Manifest:
         statistics: Running statistics that training updates.
         noise: Dropout masks that the step takes.
         classifier: The output layer, whose number of classes is the photos' own.
-        memory: Bytes of live tensors at each graph's peak, for one image (``features``) or one
-            batch (``step``, ``predict``).
-        flops: Floating point operations of each graph, for the same.
+        graphs: What each graph costs, by ``features``, ``step`` and ``predict``.
         files: SHA-256 of every file of the kit, in hexadecimal.
         quantization: The frozen part's, None where its weights are stored in float32.
         loss: What the step minimizes, one of ``LOSSES``: ``cross_entropy`` over the classes, of
@@ -146,12 +175,11 @@ class Manifest:
     batch: Positive
     label_smoothing: float
     features: Shape | None
-    parameters: tuple[TensorSpec, ...]
+    parameters: tuple[ParameterSpec, ...]
     statistics: tuple[TensorSpec, ...]
     noise: tuple[NoiseSpec, ...]
     classifier: ClassifierSpec
-    memory: dict[str, int]
-    flops: dict[str, int]
+    graphs: dict[str, GraphSpec]
     files: dict[str, str] = field(default_factory=dict)
     quantization: Quantization | None = None
     loss: str = CROSS_ENTROPY
@@ -198,7 +226,9 @@ class Manifest:
         Small images leave room, and a call for each would cost more than its arithmetic: as many
         as keep the live bytes within 4 MiB.
         """
-        fitting = _FEATURES_BYTES // max(1, self.memory.get("features", _FEATURES_BYTES))
+        if "features" not in self.graphs:
+            return 1
+        fitting = _FEATURES_BYTES // max(1, self.graphs["features"].memory)
         return min(self.batch, max(1, fitting))
 
     def shapes(self, classes: int) -> dict[str, tuple[int, ...]]:
@@ -242,6 +272,9 @@ def _problems(manifest: Manifest) -> Iterator[str]:
         yield f"has a label_smoothing of {m.label_smoothing}, outside of 0 to 1"
     if min(m.std) <= 0:
         yield f"has a standard deviation of {min(m.std)}, which must be above 0"
+    for parameter in m.parameters:
+        if parameter.group not in GROUPS:
+            yield f"has {parameter.name} in the group {parameter.group!r}, not {_listed(GROUPS)}"
     for spec in m.noise:
         if not 0 < spec.keep <= 1:
             yield f"keeps {spec.name} with probability {spec.keep}, outside of 0 to 1"
@@ -252,9 +285,12 @@ def _problems(manifest: Manifest) -> Iterator[str]:
             yield f"has {len(m.classes)} classes but gives {name} the shape {shapes[name]}"
     if m.quantization is not None:
         yield from _quantization_problems(m.quantization)
-    yield from _unknown_keys(m.memory, "memory", _GRAPHS)
-    yield from _unknown_keys(m.flops, "flops", _GRAPHS)
-    yield from _unknown_keys(m.files, "files", KIT_FILES)
+    graphs = {"step", "predict"} if m.features is None else {"features", "step", "predict"}
+    if set(m.graphs) != graphs:
+        yield f"lists the graphs {_listed(m.graphs)} where the kit has {_listed(graphs)}"
+    unknown = set(m.files) - set(KIT_FILES)
+    if unknown:
+        yield f"lists {min(unknown)!r} under 'files', which are {_listed(KIT_FILES)}"
 
 
 def _quantization_problems(quantization: Quantization) -> Iterator[str]:
@@ -269,7 +305,5 @@ def _quantization_problems(quantization: Quantization) -> Iterator[str]:
             yield f"has a quantization with {name} {value}, below 0"
 
 
-def _unknown_keys(given: Mapping[str, object], name: str, known: tuple[str, ...]) -> Iterator[str]:
-    for key in given:
-        if key not in known:
-            yield f"lists {key!r} under {name!r}, which knows only {', '.join(known)}"
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "none"

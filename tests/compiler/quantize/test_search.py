@@ -126,7 +126,7 @@ def test_rounded_weights_alone_are_nearly_exact(kits: dict[str, Kit]) -> None:
 
 
 def test_temporaries_shrink(kits: dict[str, Kit]) -> None:
-    memory = {name: kit.manifest.memory["features"] for name, kit in kits.items()}
+    memory = {name: kit.manifest.graphs["features"].memory for name, kit in kits.items()}
     assert memory["float"] <= memory["weights"] < 1.1 * memory["float"]  # a kernel at a time
     assert memory["integer"] < memory["float"]
     model = features(kits["integer"])

@@ -106,7 +106,7 @@ def test_a_kernel_is_in_float_only_while_it_is_read(kits: dict[int, Kit]) -> Non
         between = nodes[i + 1 : readers[0]]
         assert all(node.op_type == "DequantizeLinear" for node in between)
     sizes = {"N": BATCH, "classes": 3}
-    assert Liveness.of(model, sizes).peak(nodes) == kits[8].manifest.memory["step"]
+    assert Liveness.of(model, sizes).peak(nodes) == kits[8].manifest.graphs["step"].memory
 
 
 def test_nothing_rounded_nothing_stored(kits: dict[int, Kit], tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The ONNX engine on tiny kits, against the same network in numpy and its finite differences."""
 
 import weakref
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -275,7 +276,8 @@ def test_the_frozen_part_takes_large_images_one_at_a_time(
 
     monkeypatch.setattr(onnx_engine.Graph, "run", record)
     kit = tiny.write(tmp_path / "kit")
-    kit.manifest.memory["features"] = live
+    spec = kit.manifest.graphs["features"]
+    kit.manifest.graphs["features"] = replace(spec, memory=live)
     images, _ = batch(tiny)
     result = OnnxEngine(kit, kit.state()).predict(images)
     assert seen == [at_once] * (4 // at_once)

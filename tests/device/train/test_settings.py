@@ -5,8 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from pocketune.device.train.settings import SIDE, TrainSettings
+from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError
+from pocketune.kit.manifest import BRANCH, CLASSIFIER, MAIN, ParameterSpec
 
 from ..train_settings import make_settings
 
@@ -81,13 +82,8 @@ def test_length_of_a_run() -> None:
 
 
 def test_rates_of_side_branches() -> None:
-    names = ["features.2.branch.conv1.weight", "classifier.1.weight", "branches.0.weight"]
-    assert make_settings().rates(names) == {}
-    assert make_settings(lr=0.002, side_lr=0.01).rates(names) == {names[0]: 5.0}
-
-
-def test_side_branches_are_called_as_surgery_calls_them() -> None:
-    pytest.importorskip("torch")
-    from pocketune.surgery import BRANCH
-
-    assert SIDE == BRANCH
+    """What counts is the group, whatever a module is called."""
+    groups = {"features.2.side.weight": BRANCH, "branch.weight": MAIN, "fc.weight": CLASSIFIER}
+    parameters = [ParameterSpec(name, (1,), group) for name, group in groups.items()]
+    assert make_settings().rates(parameters) == {}
+    assert make_settings(lr=0.002, side_lr=0.01).rates(parameters) == {parameters[0].name: 5.0}

@@ -7,13 +7,11 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, NamedTuple
 
 from pocketune.data.loader import AHEAD
-from pocketune.device.engine.onnx_protobuf import ProtobufError, graph_size
 from pocketune.device.memory.sizes import format_size
-from pocketune.kit.manifest import KitError
-from pocketune.kit.names import FEATURES, PREDICT, STEP
 
 if TYPE_CHECKING:
     from pocketune.kit.kit import Kit
+    from pocketune.kit.manifest import GraphSpec, Quantization
 
 
 # Measured with ONNX Runtime 1.31 on Linux, graph by graph; the first and the last are fitted to the
@@ -90,13 +88,13 @@ def predict_memory(
     statistics = sum(_bytes(shapes[spec.name]) for spec in manifest.statistics)
     # The frozen part runs a few images at a time, the others a batch at a time.
     peaks = {
-        name: peak * (manifest.images_at_once if name == "features" else batch / manifest.batch)
-        for name, peak in manifest.memory.items()
+        name: g.memory * (manifest.images_at_once if name == "features" else batch / manifest.batch)
+        for name, g in manifest.graphs.items()
     }
-    held = {name: _held(kit, name) for name in manifest.files if name.endswith(".onnx")}
-    features = held.get(FEATURES, Held(0, 0))
-    # of these two, one is open at a time
-    graphs = features.open + max(held[STEP].open, held[PREDICT].open)
+    held = {n: _held(n, graph, manifest.quantization) for n, graph in manifest.graphs.items()}
+    features = held.get("features", Held(0, 0))
+    # Of these two, one is open at a time.
+    graphs = features.open + max(held["step"].open, held["predict"].open)
     activations = round(ARENA_OVERHEAD * max(peaks.values()))
     optimizer = slots * trained
     photos = photo_bytes(manifest.size, batch * accumulate)
@@ -129,20 +127,15 @@ class Held(NamedTuple):
     opening: int
 
 
-def _held(kit: Kit, name: str) -> Held:
+def _held(name: str, graph: GraphSpec, quantization: Quantization | None) -> Held:
     """Weights in 8 bits are brought to float32 when a graph is opened, unless it computes with
     integers or is executed as it is written.
     """
-    quantization = kit.manifest.quantization
-    integers = name == FEATURES and quantization is not None and quantization.activations == 8
-    growth = 4 if quantization is not None and name != STEP and not integers else 1
-    try:
-        size = graph_size(kit.source(name))
-    except ProtobufError as error:
-        raise KitError(f"{name} of the kit {kit.path} is damaged: {error}") from error
-    nodes = size.nodes * NODE_BYTES
-    opening = OPENING_COPIES * size.weights + OPENING_LARGEST * size.largest
-    return Held(growth * size.weights + nodes, growth * opening + nodes)
+    integers = name == "features" and quantization is not None and quantization.activations == 8
+    growth = 4 if quantization is not None and name != "step" and not integers else 1
+    nodes = graph.nodes * NODE_BYTES
+    opening = OPENING_COPIES * graph.weights + OPENING_LARGEST * graph.largest
+    return Held(growth * graph.weights + nodes, growth * opening + nodes)
 
 
 def _bytes(shape: tuple[int, ...]) -> int:

@@ -189,7 +189,7 @@ def _start(run: Run, kit: Kit, copy: Kit, factory: EngineFactory) -> TrainState:
     make = accumulating(factory, run.settings.accumulate)
     # The initial values get no name here: the engine copies them, and a name would keep them alive.
     engine = make(copy, _initial_values(kit, run.identity.classes, run.settings.seed))
-    return TrainState(engine, _create_optimizer(run.settings, engine), Counters())
+    return TrainState(engine, _create_optimizer(run.settings, kit, engine), Counters())
 
 
 def _initial_values(kit: Kit, classes: tuple[str, ...], seed: int) -> State:
@@ -237,8 +237,7 @@ def _check_patience(photos: Photos, settings: TrainSettings) -> None:
 
 
 def _check_side_lr(kit: Kit, settings: TrainSettings) -> None:
-    names = [spec.name for spec in kit.manifest.parameters]
-    if settings.side_lr is not None and not settings.rates(names):
+    if settings.side_lr is not None and not settings.rates(kit.manifest.parameters):
         method = kit.manifest.method.get("name")
         raise PocketuneError(
             f"side_lr={settings.side_lr:g} has no effect: the kit's method, {method}, trains no "
@@ -246,13 +245,13 @@ def _check_side_lr(kit: Kit, settings: TrainSettings) -> None:
         )
 
 
-def _create_optimizer(settings: TrainSettings, engine: Engine) -> Optimizer:
+def _create_optimizer(settings: TrainSettings, kit: Kit, engine: Engine) -> Optimizer:
     return create_optimizer(
         settings.optimizer,
         engine.parameters,
         momentum=settings.sgd_momentum,
         weight_decay=settings.weight_decay,
-        rates=settings.rates(engine.parameters),
+        rates=settings.rates(kit.manifest.parameters),
     )
 
 
@@ -262,7 +261,7 @@ def _restore(checkpoint: Checkpoint, kit: Kit, factory: EngineFactory) -> TrainS
     engine = make(kit, {**checkpoint.parameters, **checkpoint.statistics})
     checkpoint.parameters.clear()
     checkpoint.statistics.clear()
-    optimizer = _create_optimizer(checkpoint.settings, engine)
+    optimizer = _create_optimizer(checkpoint.settings, kit, engine)
     try:
         optimizer.load(checkpoint.optimizer, steps=checkpoint.counters.step)
     except ValueError as error:

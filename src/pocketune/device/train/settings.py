@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from pocketune.device.memory.sizes import parse_size
 from pocketune.errors import PocketuneError
+from pocketune.kit.manifest import BRANCH
 from pocketune.options import check_options, option
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from pocketune.kit.manifest import ParameterSpec
+
 EPOCHS = 20
 MOMENTUM = 0.9
-SIDE = "branch"
-"""Part of the names of all that methods add beside a block."""
-
 LEARNING_RATES = {"adam": 3e-4, "adamw": 3e-4, "sgd": 1e-2}
 """Where none is named; those of published transfer recipes at batch 8 lie around them."""
 
@@ -151,12 +151,12 @@ class TrainSettings:
         """Optimizer steps of the whole run."""
         return self.steps or (self.epochs or EPOCHS) * steps_per_epoch
 
-    def rates(self, parameters: Iterable[str]) -> dict[str, float]:
+    def rates(self, parameters: Iterable[ParameterSpec]) -> dict[str, float]:
         """Factors on the learning rate of those parameters that have one of their own."""
         if self.side_lr is None:
             return {}
         factor = self.side_lr / self.peak_lr
-        return {name: factor for name in parameters if SIDE in name.split(".")}
+        return {spec.name: factor for spec in parameters if spec.group == BRANCH}
 
     def resolved(self) -> TrainSettings:
         """The same settings with each default filled in, as a checkpoint keeps them."""

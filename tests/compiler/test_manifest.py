@@ -1,0 +1,30 @@
+"""What the compiler writes about an adapted network."""
+
+import pytest
+
+from pocketune.compiler.manifest import parameter_specs
+from pocketune.kit.manifest import BRANCH, CLASSIFIER, MAIN, ClassifierSpec
+from pocketune.methods import Method, RepNet, TinyTL, TopBlocks, adapt
+from pocketune.weights import create_network
+
+OUTPUT = ClassifierSpec("classifier.1.weight", "classifier.1.bias")
+
+
+@pytest.mark.parametrize(
+    ("method", "groups"),
+    [
+        (TopBlocks(blocks=1), {MAIN, CLASSIFIER}),
+        (RepNet(), {BRANCH, CLASSIFIER}),
+        (TinyTL(), {MAIN, BRANCH, CLASSIFIER}),
+    ],
+    ids=["blocks", "repnet", "tinytl"],
+)
+def test_parameters_are_grouped(method: Method, groups: set[str]) -> None:
+    network = adapt(create_network("mobilenet_v2", width=0.35, classes=3), method)
+    specs = {spec.name: spec for spec in parameter_specs(network, OUTPUT)}
+    trained = {name: p.shape for name, p in network.named_parameters() if p.requires_grad}
+    assert {name: spec.shape for name, spec in specs.items()} == trained
+    assert {spec.group for spec in specs.values()} == groups
+    for name, spec in specs.items():
+        assert (spec.group == BRANCH) == (".branch." in name)
+        assert (spec.group == CLASSIFIER) == (name in (OUTPUT.weight, OUTPUT.bias))
