@@ -9,8 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from pocketune.device.engine.base import Engine
-from pocketune.device.engine.dropout import draw_noise
+from pocketune.device.engine.base import Engine, draw_noise
 from pocketune.eager.engine import TorchEngine
 from pocketune.errors import PocketuneError
 from pocketune.kit.manifest import NoiseSpec

@@ -16,8 +16,7 @@ from pocketune.arrays import State
 from pocketune.compiler.capture.trace import running_statistics, trained_parameters
 from pocketune.compiler.settings import CompileSettings
 from pocketune.data import Labels
-from pocketune.device.engine.base import Engine
-from pocketune.device.engine.dropout import draw_noise
+from pocketune.device.engine.base import Engine, draw_noise
 from pocketune.device.train.optimizer import SGD
 from pocketune.errors import PocketuneError
 from pocketune.kit.manifest import NoiseSpec

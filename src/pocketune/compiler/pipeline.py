@@ -19,6 +19,7 @@ from pocketune.compiler.capture.trace import check_norms, running_statistics, tr
 from pocketune.compiler.check import check_engine
 from pocketune.compiler.graphs import Graphs, build_features, build_graphs
 from pocketune.compiler.manifest import describe, graph_spec
+from pocketune.compiler.passes.blocked import block_depthwise
 from pocketune.compiler.passes.optimize import optimize
 from pocketune.compiler.passes.schedule import fused_peak
 from pocketune.compiler.quantize.calibration import Calibration
@@ -30,7 +31,7 @@ from pocketune.errors import PocketuneError
 from pocketune.files import writing
 from pocketune.kit.kit import Kit
 from pocketune.kit.manifest import ClassifierSpec, Quantization
-from pocketune.kit.names import FEATURES, PARAMETERS, PREDICT, STEP
+from pocketune.kit.names import BLOCKED_STEP, FEATURES, PARAMETERS, PREDICT, STEP
 from pocketune.kit.writer import check_place, write_kit
 from pocketune.layers import IntegerConv2d
 from pocketune.methods.method import check_frozen_bits
@@ -205,7 +206,12 @@ def _store_weights(graphs: Graphs, *, calibrated: bool) -> int:
 
 def _write_files(graphs: Graphs, network: nn.Module, folder: Path) -> dict[str, bytes | Path]:
     """Put the kit's files into a folder; returns their places by name."""
-    models = {FEATURES: graphs.features, STEP: graphs.step, PREDICT: graphs.predict}
+    models = {
+        FEATURES: graphs.features,
+        STEP: graphs.step,
+        BLOCKED_STEP: block_depthwise(graphs.step),
+        PREDICT: graphs.predict,
+    }
     for name, model in models.items():
         if model is not None:
             onnx.save(model, folder / name)

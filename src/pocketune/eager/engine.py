@@ -11,8 +11,7 @@ from pocketune.arrays import FloatArray, State
 from pocketune.compiler.capture.dropout import supply_masks
 from pocketune.compiler.capture.trace import running_statistics, trained_parameters
 from pocketune.data import Labels
-from pocketune.device.engine.base import Gradients
-from pocketune.device.engine.dropout import draw_noise
+from pocketune.device.engine.base import Gradients, draw_noise
 from pocketune.errors import PocketuneError
 from pocketune.networks import normalize
 from pocketune.objectives.loss import correct_guesses, mean_loss

@@ -15,7 +15,7 @@ from pocketune.arrays import State
 from pocketune.kit import storage
 from pocketune.kit.bundled import kit_path
 from pocketune.kit.manifest import KitError, Manifest
-from pocketune.kit.names import FEATURES, MANIFEST, PARAMETERS, PREDICT, STEP
+from pocketune.kit.names import BLOCKED_STEP, FEATURES, MANIFEST, PARAMETERS, PREDICT, STEP
 from pocketune.kit.storage import Storage, open_storage, reading
 
 
@@ -55,7 +55,7 @@ class Kit:
         text = _manifest_text(place)
         manifest = Manifest.from_json(text, str(place.path / MANIFEST))
         kit = cls(manifest, hashlib.sha256(text).hexdigest(), place)
-        for name in required_files(manifest):
+        for name in kit_files(manifest):
             kit._check(name, verify)
         return kit
 
@@ -103,7 +103,7 @@ class Kit:
                 return self
             folder.mkdir(parents=True, exist_ok=True)
             (folder / MANIFEST).unlink(missing_ok=True)
-            for name in (*required_files(self.manifest), MANIFEST):
+            for name in (*kit_files(self.manifest), MANIFEST):
                 self._copy_file(name, folder / name)
         except OSError as error:
             reason = error.strerror or error
@@ -133,8 +133,14 @@ class Kit:
                 )
 
 
-def required_files(manifest: Manifest) -> tuple[str, ...]:
+def kit_files(manifest: Manifest) -> tuple[str, ...]:
     """Names of the files that a kit with this manifest consists of, besides the manifest."""
+    blocked = (BLOCKED_STEP,) if BLOCKED_STEP in manifest.files else ()
+    return (*required_files(manifest), *blocked)
+
+
+def required_files(manifest: Manifest) -> tuple[str, ...]:
+    """Those that the kit cannot do without."""
     first = () if manifest.features is None else (FEATURES,)
     return (*first, STEP, PREDICT, PARAMETERS)
 

@@ -3,9 +3,11 @@
 MANIFEST = "manifest.json"
 FEATURES = "features.onnx"
 STEP = "step.onnx"
+BLOCKED_STEP = "step.blocked.onnx"
+"""The step with depthwise convolutions in ONNX Runtime's blocks; not every kit has one."""
 PREDICT = "predict.onnx"
 PARAMETERS = "parameters.safetensors"
-KIT_FILES = (FEATURES, STEP, PREDICT, PARAMETERS)
+KIT_FILES = (FEATURES, STEP, BLOCKED_STEP, PREDICT, PARAMETERS)
 """Every file that a kit may hold besides its manifest."""
 
 METRICS = "metrics.jsonl"

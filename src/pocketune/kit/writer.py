@@ -11,7 +11,7 @@ from pathlib import Path
 from pocketune.kit import storage
 from pocketune.kit.kit import Kit, required_files
 from pocketune.kit.manifest import KitError, Manifest
-from pocketune.kit.names import KIT_FILES, MANIFEST
+from pocketune.kit.names import BLOCKED_STEP, KIT_FILES, MANIFEST
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # one time for all entries: the same kit gives the same .zip
 
@@ -35,7 +35,7 @@ def write_kit(
     """
     target = Path(path)
     needed = required_files(manifest)
-    if set(files) != set(needed):
+    if set(files) - {BLOCKED_STEP} != set(needed):
         raise ValueError(f"this kit needs the files {needed}, not {tuple(files)}")
     check_place(target)
     try:

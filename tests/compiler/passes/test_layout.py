@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from pocketune.compiler.builder import FLOAT, GraphBuilder
+from pocketune.compiler.passes.blocked import DEPTHWISE, block_depthwise
 from pocketune.compiler.passes.layout import SMALL, leave_large_plain
-from pocketune.device.engine.blocked import DEPTHWISE, block_depthwise
 
 from ..lowering import ALWAYS_ROWS, NEVER_ROWS, Function, assert_close, double, leaf, lower_function
 
@@ -113,18 +113,20 @@ def test_blocks_between_rows_and_maps(
     shape = F.conv2d(x, torch.ones(8, 8, kernel, kernel), None, stride, kernel // 2).shape
     inputs = [x, *kernels, leaf(*shape, seed=4, grad=False)]
     model = lower_function(step, inputs, rows_max_pixels=rows_max_pixels)
-    blocked = block_depthwise(model.SerializeToString())
+    blocked = block_depthwise(model)
     assert (blocked is not None) == (hidden % 16 == 0 or batch == 2)
     if blocked is None:
         return
     if hidden % 16 == 0 and rows_max_pixels == ALWAYS_ROWS:
         # the output, and what a transposed convolution reads
         left = 1 if stride == 1 else 2
-        assert to_channels_first(onnx.load_from_string(blocked)) == left < to_channels_first(model)
+        assert to_channels_first(blocked) == left < to_channels_first(model)
     options = ort.SessionOptions()
     options.use_per_session_threads = False
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = ort.InferenceSession(blocked, options, providers=["CPUExecutionProvider"])
+    session = ort.InferenceSession(
+        blocked.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
     found = session.run(None, {f"input{i}": t.detach().numpy() for i, t in enumerate(inputs)})
     for ours, exact in zip(found, step(*map(double, inputs)), strict=True):
         assert_close(ours, exact.detach().numpy())

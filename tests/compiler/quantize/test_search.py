@@ -17,9 +17,8 @@ from pocketune.compiler.quantize.error import Judge, relative_error, run_feature
 from pocketune.compiler.quantize.search import quantize_features
 from pocketune.compiler.quantize.static import MinMax, Percentile, StaticQuantizer
 from pocketune.data import Loader, load_splits
-from pocketune.device.engine.graph import Graph
 from pocketune.device.engine.onnx import OnnxEngine
-from pocketune.device.engine.session import open_session
+from pocketune.device.engine.session import Graph, open_session
 from pocketune.device.use.export import export
 from pocketune.errors import PocketuneError
 from pocketune.kit.kit import Kit

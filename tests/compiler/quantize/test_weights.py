@@ -10,10 +10,9 @@ from onnx import numpy_helper
 from pocketune.compiler import compile
 from pocketune.compiler.passes.schedule import Liveness
 from pocketune.compiler.quantize.weights import as_int8, store_as_int8
-from pocketune.device.engine.blocked import block_depthwise
 from pocketune.kit.kit import Kit
 from pocketune.kit.manifest import Quantization
-from pocketune.kit.names import PREDICT, STEP
+from pocketune.kit.names import BLOCKED_STEP, PREDICT, STEP
 from pocketune.methods import BiasAndLast, adapt
 
 from ..networks import BATCH, SIZE, tiny
@@ -88,7 +87,7 @@ def test_convolutions_with_such_kernels_are_blocked_like_others(kits: dict[int, 
     """The nodes that bring a kernel to float are named after their reader."""
     counts = []
     for kit in kits.values():
-        blocked = onnx.load_from_string(block_depthwise(kit.path / STEP))
+        blocked = onnx.load(kit.path / BLOCKED_STEP)
         onnx.checker.check_model(blocked)
         counts.append([node.op_type for node in blocked.graph.node].count("ReorderOutput"))
     assert counts[0] == counts[1] > 0

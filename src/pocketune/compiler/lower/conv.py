@@ -18,7 +18,7 @@ from pocketune.compiler.lower.geometry import (
 )
 from pocketune.compiler.lower.shape import channel_sum
 from pocketune.compiler.lower.value import Value
-from pocketune.device.engine.blocked import KERNEL_GRADIENT
+from pocketune.compiler.passes.blocked import KERNEL_GRADIENT
 from pocketune.errors import PocketuneError
 
 aten = torch.ops.aten

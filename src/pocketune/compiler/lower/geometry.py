@@ -7,7 +7,7 @@ from typing import Any
 
 from pocketune.compiler.lower.context import Context
 from pocketune.compiler.lower.value import Value
-from pocketune.device.engine.blocked import DEPTHWISE, LARGEST_BLOCK
+from pocketune.compiler.passes.blocked import DEPTHWISE, LARGEST_BLOCK
 from pocketune.errors import PocketuneError
 
 

@@ -1,23 +1,23 @@
-"""Which depthwise convolutions the device computes in the runtime's blocked layout.
+"""Which depthwise convolutions are computed in the runtime's blocked layout.
 
-That is two to twenty times as fast (see `pocketune.device.engine.blocked`), but a copy of the input
-lives next to it, or one of the output. Small copies are always worth it, and large ones where the
-step needs less memory than elsewhere: then its peak stays what it is.
+Blocks are two to twenty times as fast (see `pocketune.compiler.passes.blocked`), but a copy of the
+input lives next to it, or one of the output. Small copies are always worth it, and large ones where
+the step needs less memory than elsewhere: then its peak stays what it is.
 """
 
 from collections.abc import Mapping
 
 import onnx
 
+from pocketune.compiler.passes.blocked import DEPTHWISE
 from pocketune.compiler.passes.schedule import Liveness
-from pocketune.device.engine.blocked import DEPTHWISE
 
 SMALL = 5_000_000
 """Bytes of copies that are always made."""
 
 
 def leave_large_plain(model: onnx.ModelProto, sizes: Mapping[str, int]) -> None:
-    """Take the name that stands for blocks from the nodes whose copies would raise the peak.
+    """Rename the convolutions whose copies would raise the peak, so that they get no blocks.
 
     Args:
         model: in the order in which it is executed.

@@ -6,7 +6,7 @@ loop, the optimizers, the checkpoints and the commands are the same for both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -18,6 +18,7 @@ from pocketune.arrays import FloatArray, State
 if TYPE_CHECKING:
     from pocketune.data import Labels
     from pocketune.kit.kit import Kit
+    from pocketune.kit.manifest import NoiseSpec
 
 
 @dataclass(frozen=True)
@@ -81,3 +82,13 @@ class Engine(Protocol):
 
 EngineFactory = Callable[["Kit", Mapping[str, FloatArray]], Engine]
 """Makes an engine from a kit and the values (parameters and statistics) to start from."""
+
+
+def draw_noise(specs: Iterable[NoiseSpec], rng: np.random.Generator) -> State:
+    """One step's dropout masks by name: 0 where an element is dropped, 1 / keep where it is kept.
+
+    The device draws them, so that every engine trains with the same ones. An element is kept with
+    probability `keep`, so the mean of a mask is 1. Masks are drawn in the order of `specs`; the
+    same generator state gives the same bits on every machine.
+    """
+    return {spec.name: spec.draw(rng) for spec in specs}

@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from pocketune.arrays import FloatArray, State
 from pocketune.data import Labels
-from pocketune.device.engine.base import Gradients
-from pocketune.device.engine.dropout import draw_noise
-from pocketune.device.engine.graph import Graph
+from pocketune.device.engine.base import Gradients, draw_noise
+from pocketune.device.engine.session import Graph
 from pocketune.kit.kit import Kit, checked_state
 from pocketune.kit.names import FEATURES, PREDICT, STEP
 

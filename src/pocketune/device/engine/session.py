@@ -1,15 +1,51 @@
-"""The only place that imports ONNX Runtime."""
+"""A graph of a kit in ONNX Runtime; the only place that imports it."""
 
+import contextlib
 import os
+import platform
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pocketune.device.memory.reclaim import freed_at_once, reclaim
+from pocketune.kit.kit import Kit
+from pocketune.kit.manifest import KitError
+from pocketune.kit.names import BLOCKED_STEP, FEATURES, STEP
 
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # read on import: nothing is ever sent
 
 import onnxruntime as ort
 
-from pocketune.device.engine.blocked import block_depthwise
-from pocketune.device.engine.onnx_protobuf import ProtobufError
-from pocketune.device.engine.processor import available_cores, products_saturate
+_CPUINFO = Path("/proc/cpuinfo")
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+def available_cores() -> int:
+    """Cores that this process may use: threads beyond them would only wait for each other."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@cache
+def products_saturate() -> bool:
+    """Whether sums of uint8 x int8 products may overflow 16 bits and be cut off.
+
+    So it is on x86 without the VNNI instructions. Where an x86 processor does not tell, the
+    answer is yes, which costs a little speed and no accuracy.
+    """
+    if platform.machine().lower() not in ("x86_64", "amd64"):
+        return False
+    try:
+        return "vnni" not in _CPUINFO.read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return True
+
 
 # Two pools of spinning threads disturb each other, and two arenas keep the peak of each graph:
 # all sessions share one of both.
@@ -37,10 +73,9 @@ def open_session(
 
     Args:
         model: The graph, as a file or as its bytes.
-        as_written: Execute the nodes in the file's order and change nothing but the layout of
-            depthwise convolutions (see `block_depthwise`): the compiler has put them in the order
-            that needs least memory. Otherwise the runtime optimizes, which pays where
-            convolutions have constant kernels.
+        as_written: Execute the nodes in the file's order and change nothing: the compiler has put
+            them in the order that needs least memory. Otherwise the runtime optimizes, which pays
+            where convolutions have constant kernels.
         integers: Fuse operators between dequantized tensors into integer ones. Otherwise
             weights stored in 8 bits are brought to float32 once, when the graph is opened.
     """
@@ -58,27 +93,63 @@ def open_session(
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
         options.enable_mem_reuse = False
-        blocked = _open_blocked(model, options)
-        if blocked is not None:
-            return blocked
-    return _open(str(model) if isinstance(model, Path) else model, options)
-
-
-def _open_blocked(model: Path | bytes, options: ort.SessionOptions) -> ort.InferenceSession | None:
-    """With blocked kernels, where it has what they compute and the processor has them."""
-    try:
-        blocked = block_depthwise(model)
-    except ProtobufError:
-        return None  # opened as it is, a graph that is damaged says so
-    if blocked is None:
-        return None
-    try:
-        return _open(blocked, options)
-    except Exception:  # its own types, which have no base in common
-        return None
-
-
-def _open(model: str | bytes, options: ort.SessionOptions) -> ort.InferenceSession:
-    session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    source = str(model) if isinstance(model, Path) else model
+    session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     session._model_bytes = None  # it would keep the bytes, of which it has made its own graph
     return session
+
+
+class Graph:
+    """A graph, some of whose inputs are arrays that stay where they are.
+
+    Args:
+        kit: The kit.
+        name: Name of the graph's file.
+        bound: C-contiguous arrays by input name. Each run reads them in place and so sees what
+            was written into them since the last. Those that the graph does not take are left out.
+        inputs: Names of the inputs that each run brings along.
+        outputs: Names of the outputs to compute.
+
+    Raises:
+        KitError: The graph does not parse or has an operator that the runtime lacks, or its
+            inputs and outputs are not those of this kit.
+    """
+
+    def __init__(
+        self, kit: Kit, name: str, *, bound: Arrays, inputs: Sequence[str], outputs: Sequence[str]
+    ) -> None:
+        where = f"{name} of the kit {kit.path}"
+        reclaim()
+        try:
+            with freed_at_once():
+                self._session = _open(kit, name)
+        except Exception as error:  # the runtime's own types, which have no base in common
+            raise KitError(
+                f"{where} cannot be opened: it is damaged, or made for a newer runtime "
+                f"({str(error).splitlines()[0]})"
+            ) from error
+        reclaim()  # half of what opening it took is not needed any more
+        taken = {value.name for value in self._session.get_inputs()}
+        given = {value.name for value in self._session.get_outputs()}
+        strange = sorted((taken - {*bound, *inputs}) | (set(outputs) - given))
+        if strange:
+            raise KitError(f"{where} does not match its manifest: check its tensor {strange[0]}")
+        self._bound = {key: array for key, array in bound.items() if key in taken}
+        self._inputs = [key for key in inputs if key in taken]
+        self._outputs = list(outputs)
+
+    def run(self, feeds: Arrays) -> dict[str, NDArray[Any]]:
+        """Compute the outputs, which are the runtime's own memory, handed on without a copy."""
+        feeds = {**self._bound, **{name: feeds[name] for name in self._inputs}}
+        values = self._session.run(self._outputs, feeds)
+        return {name: np.asarray(v) for name, v in zip(self._outputs, values, strict=True)}
+
+
+def _open(kit: Kit, name: str) -> ort.InferenceSession:
+    """The step in blocks where the kit has it so and the processor has kernels for blocks."""
+    if name == STEP and BLOCKED_STEP in kit.manifest.files:
+        with contextlib.suppress(Exception):  # the runtime's own types have no base in common
+            return open_session(kit.source(BLOCKED_STEP), as_written=True)
+    quantization = kit.manifest.quantization
+    integers = name == FEATURES and quantization is not None and quantization.activations == 8
+    return open_session(kit.source(name), as_written=name == STEP, integers=integers)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pocketune.device.engine.dropout import draw_noise
+from pocketune.device.engine.base import draw_noise
 from pocketune.kit.manifest import NoiseSpec
 
 SPECS = [NoiseSpec("a.mask", (64, 500), 0.8), NoiseSpec("b.mask", (3, 2, 5, 5), 0.5)]

@@ -1,0 +1,83 @@
+"""The graph that is opened, processors that cut sums of products off, and cores."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from pocketune.device.engine import session
+from pocketune.device.engine.onnx import OnnxEngine
+from pocketune.kit.kit import Kit
+from pocketune.kit.names import BLOCKED_STEP
+from pocketune.kit.writer import write_kit
+
+from ..tiny_kit import TinyKit
+
+
+@pytest.mark.parametrize(
+    ("machine", "flags", "saturates"),
+    [
+        ("x86_64", "flags : sse4_2 avx2", True),
+        ("AMD64", None, True),
+        ("x86_64", "flags : avx2 avx512_vnni", False),
+        ("x86_64", "flags : avx2 avx_vnni", False),
+        ("aarch64", "Features : fp asimd", False),
+        ("arm64", None, False),
+    ],
+)
+def test_products_saturate(
+    machine: str,
+    flags: str | None,
+    saturates: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    if flags is not None:
+        cpuinfo.write_text(flags)
+    monkeypatch.setattr(session.platform, "machine", lambda: machine)
+    monkeypatch.setattr(session, "_CPUINFO", cpuinfo)
+    assert session.products_saturate.__wrapped__() is saturates
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system has no affinities")
+def test_cores_are_those_that_this_process_may_use() -> None:
+    code = (
+        "import os; from pocketune.device.engine.session import available_cores; "
+        "os.sched_setaffinity(0, list(os.sched_getaffinity(0))[:1]); print(available_cores())"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert printed.stdout.strip() == b"1"
+
+
+def with_blocked_step(tmp_path: Path, blocked: bytes) -> Kit:
+    tiny = TinyKit()
+    return write_kit(tmp_path / "kit", tiny.manifest(), {**tiny.files(), BLOCKED_STEP: blocked})
+
+
+def loss(kit: Kit) -> float:
+    images, labels = np.zeros((4, 8, 8, 3), np.uint8), np.zeros(4, np.int64)
+    return OnnxEngine(kit, kit.state()).gradients(images, labels, np.random.default_rng(0)).loss
+
+
+def test_the_step_in_blocks_is_preferred(tmp_path: Path) -> None:
+    """Here it is one whose loss has the other sign, to tell the two apart."""
+    blocked = onnx.load_from_string(TinyKit().files()["step.onnx"])
+    (node,) = (n for n in blocked.graph.node if n.output[0] == "loss")
+    assert node.op_type == "Neg"
+    node.op_type = "Identity"
+    plain = loss(TinyKit().write(tmp_path / "plain"))
+    assert loss(with_blocked_step(tmp_path, blocked.SerializeToString())) == -plain
+
+
+def test_a_step_in_blocks_that_does_not_open_is_passed_over(tmp_path: Path) -> None:
+    """As on processors for which the runtime has no kernels for blocks."""
+    blocked = onnx.load_from_string(TinyKit().files()["step.onnx"])
+    blocked.graph.node[0].domain = "com.microsoft.unheard_of"
+    blocked.opset_import.add(domain="com.microsoft.unheard_of", version=1)
+    plain = loss(TinyKit().write(tmp_path / "plain"))
+    assert loss(with_blocked_step(tmp_path, blocked.SerializeToString())) == plain
