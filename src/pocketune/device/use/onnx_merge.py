@@ -1,60 +1,57 @@
-"""Joining the two graphs of an inference into one, with the trained values as constants."""
+"""Joining the two graphs of an inference into one, with the trained values as constants.
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+Messages are read and written by protobuf, which ONNX Runtime needs anyway, from the part of ONNX's
+schema that is touched here. Protobuf keeps the fields that the schema leaves out.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from functools import cache
+from typing import Any
 
 import numpy as np
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
-from pocketune.device.engine.onnx_protobuf import (
-    BYTES,
-    FLOAT32,
-    UINT8,
-    Buffer,
-    Field,
-    ProtobufError,
-    message,
-    metadata,
-    number,
-    parse,
-    serialize,
-    tensor,
-    text,
-    value_info,
-)
-
-# Field numbers of onnx.proto3.
-_MODEL_IR_VERSION, _MODEL_PRODUCER, _MODEL_GRAPH = 1, 2, 7
-_MODEL_OPSET, _MODEL_METADATA, _MODEL_FUNCTIONS = 8, 14, 25
-_GRAPH_NODE, _GRAPH_NAME, _GRAPH_INITIALIZER, _GRAPH_INPUT, _GRAPH_OUTPUT = 1, 2, 5, 11, 12
-_NODE_INPUT, _NODE_OUTPUT, _NODE_NAME, _NODE_ATTRIBUTE = 1, 2, 3, 5
-_ATTRIBUTE_GRAPH, _ATTRIBUTE_GRAPHS = 6, 11
-_TENSOR_NAME, _VALUE_NAME = 8, 1
-_OPSET_DOMAIN, _OPSET_VERSION = 1, 2
-
-
-@dataclass(frozen=True)
-class _Graph:
-    """What is kept of a model: shapes of intermediate values are left out, runtimes infer them."""
-
-    ir_version: int
-    opsets: Mapping[str, int]
-    nodes: tuple[Buffer, ...]
-    initializers: tuple[Buffer, ...]
-    inputs: frozenset[str]
-
-    @property
-    def defined(self) -> frozenset[str]:
-        """Names of the values that the graph computes or holds."""
-        names = {_string(tensor, _TENSOR_NAME) for tensor in self.initializers}
-        for node in self.nodes:
-            names.update(f.text for f in parse(node) if f.number == _NODE_OUTPUT and f.buffer)
-        return frozenset(names)
+# Fields of onnx.proto3 (github.com/onnx/onnx): name, number and type; a list of it if repeated.
+_SCHEMA: dict[str, tuple[tuple[str, int, Any], ...]] = {
+    "Model": (
+        ("ir_version", 1, int),
+        ("producer_name", 2, str),
+        ("graph", 7, "Graph"),
+        ("opset_import", 8, ["OperatorSet"]),
+        ("metadata_props", 14, ["StringEntry"]),
+        ("functions", 25, [bytes]),
+    ),
+    "OperatorSet": (("domain", 1, str), ("version", 2, int)),
+    "StringEntry": (("key", 1, str), ("value", 2, str)),
+    "Graph": (
+        ("node", 1, ["Node"]),
+        ("name", 2, str),
+        ("initializer", 5, ["Tensor"]),
+        ("input", 11, ["ValueInfo"]),
+        ("output", 12, ["ValueInfo"]),
+    ),
+    "Node": (
+        ("input", 1, [str]),
+        ("output", 2, [str]),
+        ("name", 3, str),
+        ("attribute", 5, ["Attribute"]),
+    ),
+    "Attribute": (("g", 6, bytes), ("graphs", 11, [bytes])),
+    "Tensor": (("dims", 1, [int]), ("data_type", 2, int), ("name", 8, str), ("raw_data", 9, bytes)),
+    "ValueInfo": (("name", 1, str), ("type", 2, "Type")),
+    "Type": (("tensor_type", 1, "TensorType"),),
+    "TensorType": (("elem_type", 1, int), ("shape", 2, "Shape")),
+    "Shape": (("dim", 1, ["Dimension"]),),
+    "Dimension": (("dim_value", 1, int), ("dim_param", 2, str)),
+}
+_FLOAT32, _UINT8 = 1, 2
 
 
 def merge(
-    features: Buffer | None,
-    predict: Buffer,
+    features: bytes | None,
+    predict: bytes,
     *,
     values: Mapping[str, NDArray[np.float32]],
     size: int,
@@ -62,6 +59,8 @@ def merge(
     properties: Mapping[str, str],
 ) -> bytes:
     """One ONNX model from ``images`` (N, size, size, 3) uint8 to ``logits`` (N, classes) float32.
+
+    Shapes of intermediate values are left out, runtimes infer them.
 
     Args:
         features: The model from ``images`` to ``features``, or None where there is none.
@@ -76,119 +75,106 @@ def merge(
             ``values`` lacks an input.
     """
     second = _read(predict)
-    first = _read(features) if features is not None else None
-    parts = [second] if first is None else [_apart(first, second), second]
-    missing = second.inputs - {*values, "images", "features"}
+    parts = [second] if features is None else [_read(features), second]
+    if features is not None:
+        _rename_apart(parts[0].graph, second.graph)
+    inputs = {value.name for value in second.graph.input}
+    missing = inputs - {*values, "images", "features"}
     if missing:
         raise ValueError(f"there is no value for the input {min(missing)}")
-    graph = [
-        *(Field(_GRAPH_NODE, BYTES, node) for part in parts for node in part.nodes),
-        text(_GRAPH_NAME, "pocketune"),
-        *(Field(_GRAPH_INITIALIZER, BYTES, t) for part in parts for t in part.initializers),
-        *(tensor(_GRAPH_INITIALIZER, n, values[n]) for n in sorted(second.inputs & set(values))),
-        value_info(_GRAPH_INPUT, "images", UINT8, ["N", size, size, 3]),
-        value_info(_GRAPH_OUTPUT, "logits", FLOAT32, ["N", classes]),
-    ]
-    opsets = (
-        message(_MODEL_OPSET, text(_OPSET_DOMAIN, domain), number(_OPSET_VERSION, version))
-        for domain, version in _common_opsets(parts).items()
+    merged = _messages()["Model"](
+        ir_version=max(part.ir_version for part in parts),
+        producer_name="pocketune",
+        opset_import=[{"domain": d, "version": v} for d, v in _common_opsets(parts).items()],
+        metadata_props=[{"key": key, "value": value} for key, value in properties.items()],
     )
-    return serialize(
-        [
-            number(_MODEL_IR_VERSION, max(part.ir_version for part in parts)),
-            text(_MODEL_PRODUCER, "pocketune"),
-            *opsets,
-            *metadata(_MODEL_METADATA, properties),
-            message(_MODEL_GRAPH, *graph),
-        ]
-    )
+    graph = merged.graph
+    graph.name = "pocketune"
+    for part in parts:
+        graph.node.extend(part.graph.node)
+        graph.initializer.extend(part.graph.initializer)
+    for name in sorted(inputs & set(values)):
+        raw = np.asarray(values[name], dtype="<f4").tobytes()
+        dims = values[name].shape
+        graph.initializer.add(name=name, data_type=_FLOAT32, dims=dims, raw_data=raw)
+    graph.input.add(name="images", type=_tensor_type(_UINT8, ["N", size, size, 3]))
+    graph.output.add(name="logits", type=_tensor_type(_FLOAT32, ["N", classes]))
+    serialized: bytes = merged.SerializeToString()
+    return serialized
 
 
-def _read(model: Buffer) -> _Graph:
-    fields = list(parse(model))
-    if any(field.number == _MODEL_FUNCTIONS for field in fields):
-        raise ProtobufError("models with functions of their own cannot be joined")
-    graphs = [field.buffer for field in fields if field.number == _MODEL_GRAPH]
-    if len(graphs) != 1:
-        raise ProtobufError("not an ONNX model: it holds no graph")
-    opsets = [field.buffer for field in fields if field.number == _MODEL_OPSET]
-    graph = list(parse(graphs[0]))
-    return _Graph(
-        ir_version=max(_integer(f) for f in fields if f.number == _MODEL_IR_VERSION),
-        opsets={_string(o, _OPSET_DOMAIN): _opset_version(o) for o in opsets},
-        nodes=tuple(f.buffer for f in graph if f.number == _GRAPH_NODE),
-        initializers=tuple(f.buffer for f in graph if f.number == _GRAPH_INITIALIZER),
-        inputs=frozenset(_string(f.buffer, _VALUE_NAME) for f in graph if f.number == _GRAPH_INPUT),
-    )
+def _read(model: bytes) -> Any:
+    try:
+        read = _messages()["Model"].FromString(model)
+    except DecodeError as error:
+        raise ValueError("not an ONNX model: its file is damaged") from error
+    if not read.HasField("graph"):
+        raise ValueError("not an ONNX model: it holds no graph")
+    if read.functions:
+        raise ValueError("models with functions of their own cannot be joined")
+    return read
 
 
-def _apart(first: _Graph, second: _Graph) -> _Graph:
-    """The first graph with its inner values renamed, so that none is called like one of the second.
+def _rename_apart(first: Any, second: Any) -> None:
+    """Rename the inner values of the first graph, so that none is called like one of the second.
 
     What the two share, ``images`` and ``features``, keeps its name.
     """
-    inner = first.defined - {"features"}
-    taken = second.defined | second.inputs
+    inner = _defined(first) - {"features"}
+    taken = _defined(second) | {value.name for value in second.input}
     prefix = "features/"
     while any(prefix + name in taken for name in inner):
         prefix += "_/"
-    names = {name: prefix + name for name in inner}
-    return _Graph(
-        first.ir_version,
-        first.opsets,
-        tuple(_rename_node(node, names, prefix) for node in first.nodes),
-        tuple(_replace(t, _TENSOR_NAME, names) for t in first.initializers),
-        first.inputs,
-    )
+    for tensor in first.initializer:
+        tensor.name = prefix + tensor.name
+    for node in first.node:
+        # Names inside of a control-flow operator's graphs would need renaming as well.
+        if any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
+            raise ValueError("models with control flow cannot be joined")
+        node.name = prefix + node.name
+        for names in (node.input, node.output):
+            names[:] = [prefix + name if name in inner else name for name in names]
 
 
-def _rename_node(node: Buffer, names: Mapping[str, str], prefix: str) -> bytes:
-    return serialize(_renamed(field, names, prefix) for field in parse(node))
+def _defined(graph: Any) -> set[str]:
+    """Names of the values that a graph computes or holds."""
+    computed = {name for node in graph.node for name in node.output if name}
+    return computed | {tensor.name for tensor in graph.initializer}
 
 
-def _renamed(field: Field, names: Mapping[str, str], prefix: str) -> Field:
-    if field.number in (_NODE_INPUT, _NODE_OUTPUT):
-        return text(field.number, names.get(field.text, field.text))
-    if field.number == _NODE_NAME:
-        return text(_NODE_NAME, prefix + field.text)
-    if field.number == _NODE_ATTRIBUTE:
-        _refuse_subgraph(field.buffer)
-    return field
-
-
-def _refuse_subgraph(attribute: Buffer) -> None:
-    """Names inside of a control-flow operator's graphs would need renaming as well."""
-    if any(f.number in (_ATTRIBUTE_GRAPH, _ATTRIBUTE_GRAPHS) for f in parse(attribute)):
-        raise ProtobufError("models with control flow cannot be joined")
-
-
-def _replace(content: Buffer, name_field: int, names: Mapping[str, str]) -> bytes:
-    return serialize(
-        text(f.number, names[f.text]) if f.number == name_field else f for f in parse(content)
-    )
-
-
-def _common_opsets(parts: Collection[_Graph]) -> dict[str, int]:
+def _common_opsets(parts: Collection[Any]) -> dict[str, int]:
     common: dict[str, int] = {}
-    for part in parts:
-        for domain, version in part.opsets.items():
-            if common.setdefault(domain, version) != version:
-                raise ValueError(
-                    f"the graphs need versions {common[domain]} and {version} of the operators "
-                    f"of {domain or 'ai.onnx'!r}"
-                )
+    for opset in (opset for part in parts for opset in part.opset_import):
+        if common.setdefault(opset.domain, opset.version) != opset.version:
+            raise ValueError(
+                f"the graphs need versions {common[opset.domain]} and {opset.version} of the "
+                f"operators of {opset.domain or 'ai.onnx'!r}"
+            )
     return common
 
 
-def _opset_version(opset: Buffer) -> int:
-    return next(_integer(field) for field in parse(opset) if field.number == _OPSET_VERSION)
+def _tensor_type(element: int, shape: Iterable[int | str]) -> dict[str, Any]:
+    """A type whose sizes that are texts are symbols for what is known when the graph runs."""
+    dims = [{"dim_value" if isinstance(n, int) else "dim_param": n} for n in shape]
+    return {"tensor_type": {"elem_type": element, "shape": {"dim": dims}}}
 
 
-def _string(content: Buffer, field_number: int) -> str:
-    return next((field.text for field in parse(content) if field.number == field_number), "")
-
-
-def _integer(field: Field) -> int:
-    if not isinstance(field.value, int):
-        raise ProtobufError(f"field {field.number} is not a number")
-    return field.value
+@cache
+def _messages() -> dict[str, Any]:
+    """A class for each message of the schema."""
+    field = descriptor_pb2.FieldDescriptorProto
+    types = {int: field.TYPE_INT64, str: field.TYPE_STRING, bytes: field.TYPE_BYTES}
+    file = descriptor_pb2.FileDescriptorProto(name="onnx.proto", package="onnx", syntax="proto2")
+    for message, fields in _SCHEMA.items():
+        described = file.message_type.add(name=message)
+        for name, number, kind in fields:
+            label = field.LABEL_REPEATED if isinstance(kind, list) else field.LABEL_OPTIONAL
+            kind = kind[0] if isinstance(kind, list) else kind
+            added = described.field.add(name=name, number=number, label=label)
+            added.type = types.get(kind, field.TYPE_MESSAGE)
+            if isinstance(kind, str):
+                added.type_name = f".onnx.{kind}"
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    classes = message_factory.GetMessageClass
+    return {name: classes(pool.FindMessageTypeByName(f"onnx.{name}")) for name in _SCHEMA}
