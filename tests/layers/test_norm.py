@@ -137,7 +137,7 @@ def test_modules_inside_a_batch_norm_stay() -> None:
 
 @pytest.mark.parametrize("option", ["affine", "track_running_stats"])
 def test_refuses_a_norm_without_what_it_needs(option: str) -> None:
-    with pytest.raises(PocketuneError, match="needs a scale, a shift and running statistics"):
+    with pytest.raises(PocketuneError, match="needs a weight, a bias and running statistics"):
         FrozenBatchNorm2d.from_batch_norm(nn.BatchNorm2d(5, **{option: False}))
 
 

@@ -84,7 +84,7 @@ def test_first_convolution_is_drawn_by_its_outputs() -> None:
 
 def test_the_names_that_methods_train_by_are_its_parameters() -> None:
     assert tuple(n for n, _ in LiteResidual(16, 24).named_parameters()) == LiteResidual.PARAMETERS
-    assert LiteResidual.LAST_SHIFT in LiteResidual.PARAMETERS
+    assert LiteResidual.LAST_BIAS in LiteResidual.PARAMETERS
 
 
 def test_middle_channels_are_a_multiple_of_eight() -> None:

@@ -35,7 +35,7 @@ def trained_sets(network: nn.Module) -> dict[str, set[str]]:
     last = {"classifier.1.weight", "classifier.1.bias"}
     biases = last | {name for name in names if name.endswith("bias")}
     lite = last | {name for name in names if ".branch." in name}
-    last_shifts = {name for name in names if name.endswith(f"branch.{LiteResidual.LAST_SHIFT}")}
+    last_shifts = {name for name in names if name.endswith(f"branch.{LiteResidual.LAST_BIAS}")}
     return {
         "FT-Last": last,
         "TinyTL-B": biases,

@@ -1,7 +1,7 @@
 """Activations that keep one bit an element for the backward pass.
 
 `Masked...` are exact. `Signed...` have the approximate backward pass of MobileTL (Chiang et al.,
-AAAI 2023): the gradient passes where the input was not negative, so that h-swish needs one bit an
+AAAI 2023): the gradient passes where the input is not negative, so that h-swish needs one bit an
 element instead of its whole input, and ReLU6 one comparison instead of two.
 """
 
@@ -91,7 +91,7 @@ def _clamped(x: Tensor, high: float) -> Tensor:
 
 
 class _Signed(torch.autograd.Function):
-    """`activation(x)`, differentiated as `max(x, 0)` is, with slope 1 at zero."""
+    """`activation(x)` with the derivative of `max(x, 0)`, which is 1 at zero."""
 
     generate_vmap_rule = True
 
@@ -140,7 +140,7 @@ def _mask(gradient: Tensor, packed: Tensor, channels_last: bool) -> Tensor:
 
 
 class _Mask(torch.autograd.Function):
-    """`mask_gradient`, which has no autograd of its own: linear, so its gradient is itself."""
+    """`mask_gradient`, which is not differentiable itself; it is linear: its own derivative."""
 
     generate_vmap_rule = True
 

@@ -1,9 +1,8 @@
-"""What layers with a backward pass of their own need of autograd and of the dispatcher.
+"""Autograd and the dispatcher, for layers with a backward pass of their own.
 
-Operators of PyTorch's dispatcher stand under `torch.ops.pocketune`. A traced training step names
-them, so that the compiler can write them as it likes. A call costs a few microseconds;
-`torch.library.custom_op`, which can do more, takes five times as long, which on small maps is
-longer than the work itself.
+Our operators are in `torch.ops.pocketune`. A traced training step names them, so that the compiler
+can lower each as a whole. A call costs a few microseconds; `torch.library.custom_op`, which can do
+more, takes five times as long, which on small feature maps is longer than the work itself.
 """
 
 from collections.abc import Callable
@@ -22,14 +21,14 @@ _library = torch.library.Library("pocketune", "FRAGMENT")  # type: ignore[no-unt
 
 
 def register_operator(schema: str, fake: Callable[..., Tensor] | None = None) -> Callable[[F], F]:
-    """Make an operator of a function, on every device; calls of the function then go through it.
+    """Turn a function into an operator on every device; the decorated name is the operator.
 
-    The operator has no autograd of its own.
+    The operator is not differentiable.
 
     Args:
         schema: name, arguments and results, as `torch.library.Library.define` takes them.
-        fake: makes an empty result from the fake tensors of tracing, where the function does more
-            than call PyTorch's own operators.
+        fake: computes an empty result from the fake tensors of tracing. A function that only
+            calls PyTorch's own operators needs none.
     """
 
     def register(function: F) -> F:
@@ -46,19 +45,19 @@ def register_operator(schema: str, fake: Callable[..., Tensor] | None = None) ->
 
 
 def implement_on_cuda(name: str, function: Callable[..., Tensor]) -> None:
-    """Let an operator that is registered run another function on CUDA tensors."""
+    """Let a registered operator run this function on CUDA tensors."""
     _library.impl(name, function, "CUDA")  # type: ignore[no-untyped-call]
 
 
 def is_recorded(*inputs: Tensor | None) -> bool:
-    """Whether autograd records what is computed of these, and not for a graph to predict by.
+    """Whether autograd records what is computed from these tensors.
 
-    Where it does not, a layer is to call PyTorch's own operators and no function of its own, which
-    exports and traces of a network that predicts cannot take.
+    If it does not, a layer must call PyTorch's own operators: the export of a network that only
+    predicts cannot take an `autograd.Function`.
     """
     if torch.onnx.is_in_onnx_export():
         return False
-    if in_transform():  # of which tensors do not tell
+    if in_transform():  # where `requires_grad` does not say
         return torch.is_grad_enabled()
     return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)
 
@@ -67,10 +66,10 @@ Backward = Callable[..., tuple[Tensor | None, ...]]
 
 
 def first_order(backward: Backward) -> Backward:
-    """Let the gradients that the `backward` of a layer returns raise where they are differentiated.
+    """Decorate a layer's `backward` so that differentiating its gradients raises an error.
 
-    PyTorch's `once_differentiable` raises only where the gradient that came in requires one; the
-    kernel, and what was kept of the input, would be taken for constants without a word.
+    PyTorch's `once_differentiable` raises only if the incoming gradient requires one. Otherwise it
+    treats the kernel and the kept input as constants, and says nothing.
     """
 
     @wraps(backward)
@@ -96,7 +95,7 @@ def _refuse_more(gradient: Tensor | None) -> Tensor | None:
 
 
 class _Refused(torch.autograd.Function):
-    """The same gradient; it depends on a number so that its own is asked for."""
+    """The same gradient, made to depend on a number so that its `backward` is called."""
 
     @staticmethod
     def forward(ctx: Any, gradient: Tensor, number: Tensor) -> Tensor:  # noqa: ARG004
@@ -108,12 +107,12 @@ class _Refused(torch.autograd.Function):
 
 
 def _is_nested() -> bool:
-    """Whether a `torch.func.grad`, which always asks for a graph, is inside another."""
+    """Whether a `torch.func.grad` runs inside another, which always asks for a graph."""
     return in_transform() and gradient_transforms() > 1
 
 
 def _refuse() -> NoReturn:
     raise PocketuneError(
-        "gradients of FilteredConv2d are averages over patches, and have no second derivatives: "
+        "gradients of FilteredConv2d are averages over patches and have no second derivatives: "
         "adapt the network by a method without gradient filtering"
     )

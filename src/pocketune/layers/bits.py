@@ -1,12 +1,12 @@
 """Masks of one bit an element, eight elements to a byte.
 
-What a piecewise linear activation needs for its backward pass is one bit an element: whether the
-gradient passes. PyTorch keeps 32 (the whole tensor), and a tensor of bools would take 8.
+The backward pass of a piecewise linear activation needs one bit an element: whether the gradient
+passes. PyTorch keeps 32 (the whole tensor), and a tensor of bools would take 8.
 
-The operators are opaque to autograd and to tracing; a compiled step stores the mask in whichever
-form takes least memory there (`pocketune.compiler.lower.mask`). Their plain reference is
-`pack_bits` and `unpack_bits`. On the CPU they compute in NumPy, whose comparisons, `packbits` and
-`unpackbits` are several times as fast as the same written in PyTorch's operators.
+The operators are opaque to autograd and to tracing; a compiled step stores the mask in the form
+that takes the least memory there (`pocketune.compiler.lower.mask`). `pack_bits` and `unpack_bits`
+are the reference. On the CPU the operators run NumPy's comparisons, `packbits` and `unpackbits`,
+which are several times as fast as the same in PyTorch's operators.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ from pocketune.layers.autograd import register_operator
 from pocketune.torch_private import in_transform
 
 _NUMPY_TYPES = (torch.float16, torch.float32, torch.float64)
-_PLACES = 1 << np.arange(8, dtype=np.uint8)  # of element i of eight: the lowest bit first
+_PLACES = 1 << np.arange(8, dtype=np.uint8)  # the bit of element i of eight, lowest first
 
 
 def pack_bits(mask: Tensor) -> Tensor:
@@ -71,7 +71,7 @@ def pack_nonnegative(x: Tensor, channels_last: bool) -> Tensor:
     "pack_between(Tensor x, float low, float high, bool channels_last) -> Tensor", _packed_shape
 )
 def pack_between(x: Tensor, low: float, high: float, channels_last: bool) -> Tensor:
-    """Packed `low < x < high`; `high` may be infinite. Otherwise as `pack_nonnegative`."""
+    """Packed `low < x < high`, where `high` may be infinite; see `pack_nonnegative`."""
     flat = _flat(x, channels_last)
     if _in_numpy(flat):
         array: NDArray[Any] = flat.numpy()
@@ -91,7 +91,7 @@ def mask_gradient(gradient: Tensor, packed: Tensor, channels_last: bool) -> Tens
     Args:
         gradient: float, n elements; (N, C, H, W) if `channels_last`.
         packed: uint8 (ceil(n / 8),), packed with the same `channels_last`.
-        channels_last: the order of the bits; the result's memory format, too.
+        channels_last: the order of the bits, and the memory format of the result.
 
     Returns:
         A new tensor like `gradient`.
@@ -109,7 +109,7 @@ def mask_gradient(gradient: Tensor, packed: Tensor, channels_last: bool) -> Tens
 
 
 def is_channels_last(x: Tensor) -> bool:
-    """Whether a map is stored as (N, H, W, C) and not as (N, C, H, W) too."""
+    """Whether a feature map is stored as (N, H, W, C), and not also as (N, C, H, W)."""
     return (
         not in_transform()  # `vmap` cannot tell
         and x.dim() == 4

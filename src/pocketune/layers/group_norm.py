@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from pocketune.errors import PocketuneError
 
 GROUP = 8
-"""Channels of a group, where the number of channels allows (TinyTL, section 4.1)."""
+"""Channels of a group, if the number of channels allows it (TinyTL, section 4.1)."""
 
 
 def group_size(channels: int) -> int:
@@ -17,8 +17,8 @@ def group_size(channels: int) -> int:
     (8, 7)
 
     Raises:
-        PocketuneError: if only 1 does. A norm over single channels would make the same map of
-            every image where a map has one pixel.
+        PocketuneError: if only 1 does. On feature maps of one pixel a norm over single channels
+            would give every image the same output.
     """
     size = next(size for size in range(min(GROUP, channels), 0, -1) if channels % size == 0)
     if size == 1:
@@ -34,12 +34,12 @@ class GroupNorm(nn.GroupNorm):
 
     Every image is normalized by itself, so that a batch may hold one.
 
-    Kept for the backward pass: 32 bits an element (the input), whether or not scale and shift are
-    trained: an image's own mean and variance change with every element. A `FrozenBatchNorm2d` of
-    frozen scale keeps nothing.
+    Kept for the backward pass: 32 bits an element (the input), whether or not weight and bias are
+    trained, because an image's own mean and variance change with every element. A
+    `FrozenBatchNorm2d` with a frozen weight keeps nothing.
 
     Args:
-        channels: of the input.
+        channels: number of channels.
         eps: added to the variance.
 
     Raises:
@@ -51,15 +51,15 @@ class GroupNorm(nn.GroupNorm):
 
     @classmethod
     def from_batch_norm(cls, norm: nn.BatchNorm2d) -> "GroupNorm":
-        """Take over the scale and the shift of a batch norm (the same objects), and its eps.
+        """Take over the weight and the bias of a batch norm (the same objects), and its eps.
 
         Modules inside `norm` (timm's `BatchNormAct2d` has an activation) run after it.
 
         Raises:
-            PocketuneError: if `norm` has no scale and shift, or no groups of channels.
+            PocketuneError: if `norm` has no weight and bias, or its channels cannot be grouped.
         """
         if not norm.affine:
-            raise PocketuneError(f"{norm} has no scale and shift to take over (affine=False)")
+            raise PocketuneError(f"{norm} has no weight and bias to take over (affine=False)")
         grouped = cls(norm.num_features, norm.eps)
         grouped.weight, grouped.bias = norm.weight, norm.bias
         for name, module in norm.named_children():
@@ -68,8 +68,8 @@ class GroupNorm(nn.GroupNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, channels, H, W) -> (N, channels, H, W)."""
-        # PyTorch 2.13 ends the process on the way back through a channels-last group norm of which
-        # the shift alone is trained
+        # PyTorch 2.13 crashes in the backward pass of a channels-last group norm if only its bias
+        # is trained
         x = super().forward(x.contiguous())
         for module in self.children():
             x = module(x)
@@ -77,10 +77,10 @@ class GroupNorm(nn.GroupNorm):
 
 
 def make_contiguous(network: nn.Module) -> None:
-    """Let group norms that train their shift alone take a contiguous map, in place.
+    """Give group norms of which only the bias is trained a contiguous input, in place.
 
-    PyTorch 2.13 ends the process on the way back through one of a channels-last map that needs no
-    gradient itself.
+    PyTorch 2.13 crashes in the backward pass of such a norm if its input is channels-last and needs
+    no gradient.
     """
     for module in network.modules():
         if isinstance(module, nn.GroupNorm) and not isinstance(module, GroupNorm):

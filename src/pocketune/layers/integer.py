@@ -1,8 +1,8 @@
-"""Convolution that computes with integers: uint8 maps, a kernel of int8, sums of int32.
+"""Convolution that computes with integers: uint8 feature maps, an int8 kernel, int32 sums.
 
-PyTorch has such an operator where it was built with oneDNN, and it is exact there on processors
-that multiply uint8 by int8 without cutting sums off (VNNI and the like). Elsewhere the same
-numbers are computed in float32, which is slower than a float32 convolution and only as exact.
+PyTorch has such an operator if it was built with oneDNN. It is exact on processors that multiply
+uint8 by int8 without saturating the sums (VNNI and the like). Elsewhere the layer computes with the
+same numbers in float32, which is slower than a float32 convolution and no more exact.
 """
 
 import math
@@ -32,13 +32,13 @@ ACTIVATIONS: dict[str, tuple[str, list[float]]] = {  # oneDNN's names and argume
 class IntegerConv2d(QuantizedConv2d):
     """A frozen convolution with the norm and the activation behind it, in 8-bit arithmetic.
 
-    Takes float32, which it rounds to uint8, or the uint8 of a convolution before it, written as
-    `input_format` says. Gives float32, or uint8 where `output_format` is set. Maps are stored
-    channels last. There is no gradient.
+    Its input is float32, which it rounds to uint8, or the uint8 of a convolution before it, in
+    `input_format`. Its output is float32, or uint8 if `output_format` is set. Feature maps are
+    stored channels-last. There is no gradient.
 
     Attributes:
-        input_format: of the maps that come in.
-        output_format: of those that go out; None for float32.
+        input_format: format of the input.
+        output_format: format of the output; None for float32.
         activation: one of `ACTIVATIONS`.
     """
 
@@ -58,9 +58,9 @@ class IntegerConv2d(QuantizedConv2d):
         input_format: Uint8,
         output_format: Uint8 | None,
     ) -> "IntegerConv2d":
-        """One layer of three; the norm goes into the scales of the kernel, so nothing is rounded.
+        """Make one layer of three; the norm goes into the scales of the kernel without rounding.
 
-        Padding is given in numbers and filled with zeros.
+        Padding is given in numbers, or by `same_padding`, and filled with zeros.
         """
         layer = cls.like(conv)
         layer.register_parameter("weight", None)
@@ -93,7 +93,7 @@ class IntegerConv2d(QuantizedConv2d):
         return self.in_floats(whole)
 
     def in_floats(self, whole: Tensor) -> Tensor:
-        """The plain reference: dequantize, convolve, activate, and round again."""
+        """The reference: dequantize, convolve, activate and round again."""
         x = self.input_format.dequantize(whole)
         y = functional.conv2d(
             x, self.kernel(), self.shift, self.stride, self.padding, self.dilation, self.groups
@@ -123,12 +123,12 @@ class IntegerConv2d(QuantizedConv2d):
         )
 
     def get_extra_state(self) -> Tensor:
-        """Scale and zero of the input's and of the output's format; nan where that is float32."""
+        """Scale and zero of the input's and the output's format; nan for an output in float32."""
         numbers = [*self.input_format, *(self.output_format or (math.nan, math.nan))]
         return torch.tensor(numbers, dtype=torch.float64)
 
     def set_extra_state(self, state: Tensor) -> None:
-        """The inverse; what was packed is of other values."""
+        """The inverse of `get_extra_state`; drops the packed kernel, which has the old values."""
         scale, zero, output_scale, output_zero = state.tolist()
         self.input_format = Uint8(scale, round(zero))
         floats = math.isnan(output_scale)
@@ -136,13 +136,13 @@ class IntegerConv2d(QuantizedConv2d):
         self._packed = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the packed kernel, which cannot be copied; it is packed again when needed."""
+        """The state without the packed kernel, which cannot be copied and is packed when needed."""
         return {**self.__dict__, "_packed": None}
 
 
 @cache
 def computes_integers() -> bool:
-    """Whether PyTorch has the operator here, and large sums of products come out whole."""
+    """Whether PyTorch has the operator here, and large sums do not saturate."""
     if not has_integer_convolution():
         return False
     conv = nn.Conv2d(64, 8, 1, bias=False).requires_grad_(False)

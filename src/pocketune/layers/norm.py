@@ -1,4 +1,4 @@
-"""Batch norm on fixed statistics."""
+"""Batch norm on fixed running statistics."""
 
 from typing import Any, TypeVar
 
@@ -16,12 +16,12 @@ class FrozenBatchNorm2d(nn.Module):
     Computes `x * s + b` with `s = weight / sqrt(running_var + eps)` and
     `b = bias - running_mean * s`, in training as in evaluation; `train()` changes nothing.
 
-    Kept for the backward pass: 0 bits an element while the scale (`weight`) is frozen, whether or
-    not the shift (`bias`) is trained; 32 bits an element (the input) if the scale is trained.
-    PyTorch's own evaluation-mode batch norm keeps its input in every case.
+    Kept for the backward pass: 0 bits an element while `weight` is frozen, whether or not `bias`
+    is trained; 32 bits an element (the input) if `weight` is trained. PyTorch's own batch norm in
+    evaluation mode keeps its input in every case.
 
     The state dict is that of `nn.BatchNorm2d` without `num_batches_tracked`, which is ignored
-    when it is loaded.
+    on loading.
 
     Args:
         features: number of channels.
@@ -49,11 +49,11 @@ class FrozenBatchNorm2d(nn.Module):
         names and run after it, in their order.
 
         Raises:
-            PocketuneError: if `norm` has no scale and shift, or no running statistics.
+            PocketuneError: if `norm` has no weight and bias, or no running statistics.
         """
         if norm.weight is None or norm.running_mean is None or norm.running_var is None:
             raise PocketuneError(
-                f"{norm} cannot be frozen: it needs a scale, a shift and running statistics "
+                f"{norm} cannot be frozen: it needs a weight, a bias and running statistics "
                 "(affine=True, track_running_stats=True)"
             )
         frozen = cls(0, norm.eps)
@@ -74,7 +74,7 @@ class FrozenBatchNorm2d(nn.Module):
         """The norm itself, before the modules inside it."""
         scale = self.weight * (self.running_var + self.eps).rsqrt()
         shift = self.bias - self.running_mean * scale
-        # one pass, and autograd keeps x for the scale's gradient only
+        # one pass, and autograd keeps x only for the gradient of the scale
         shape = (1, -1, *(1,) * (x.dim() - 2))
         return torch.addcmul(shift.view(shape), x, scale.view(shape))
 
@@ -90,4 +90,4 @@ class FrozenBatchNorm2d(nn.Module):
 
 
 class FrozenBatchNorm1d(FrozenBatchNorm2d):
-    """The same in the place of an `nn.BatchNorm1d`, as classifiers have it."""
+    """The same in the place of an `nn.BatchNorm1d`, as in classifiers."""

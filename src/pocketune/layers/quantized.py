@@ -11,18 +11,18 @@ from pocketune.layers.conv import Conv2d, frozen_convolution
 Quantized = TypeVar("Quantized", bound="QuantizedConv2d")
 
 HIGHEST = 255
-SMALLEST = 1e-30  # scale that float32 can divide by; what has a smaller one is taken for zero
+SMALLEST = 1e-30  # scale that float32 can divide by; a range with a smaller one counts as zero
 
 
 class Uint8(NamedTuple):
-    """How maps are written in 8 bits: a real number is `scale * (whole - zero)`."""
+    """How feature maps are stored in 8 bits: a real number is `scale * (whole - zero)`."""
 
     scale: float
     zero: int
 
     @classmethod
     def spanning(cls, low: float, high: float) -> "Uint8":
-        """All of [low, high], and zero exactly."""
+        """The format that covers [low, high] and holds zero exactly."""
         low, high = min(low, 0.0), max(high, 0.0)
         scale = (high - low) / HIGHEST
         if scale < SMALLEST:
@@ -30,7 +30,7 @@ class Uint8(NamedTuple):
         return cls(scale, round(-low / scale))
 
     def quantize(self, x: Tensor) -> Tensor:
-        """Float of any shape -> uint8, ties to even; what lies outside becomes the nearest end."""
+        """Float of any shape -> uint8, ties to even; outside the range, the nearest end of it."""
         x = torch.add(x.new_tensor(self.zero), x, alpha=1 / self.scale)  # in one pass
         return x.round_().clamp_(0, HIGHEST).to(torch.uint8)
 
@@ -40,7 +40,7 @@ class Uint8(NamedTuple):
 
 
 LARGEST = 127
-"""Of the whole numbers: symmetric, so that zero is exact and needs no offset."""
+"""Largest of the whole numbers, which are symmetric: zero is exact and needs no offset."""
 
 
 def round_to_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -51,7 +51,7 @@ def round_to_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
 
     Returns:
         int8 of the same shape, within +-127, and the scales (out,). The error of an element is at
-        most half a scale; rounding the result again changes nothing.
+        most half its scale. Rounding the result again changes nothing.
 
     Example:
         >>> whole, scale = round_to_int8(torch.tensor([[1.0, -0.5], [0.0, 0.0]]))
@@ -65,7 +65,7 @@ def round_to_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def dequantize(whole: Tensor, scale: Tensor) -> Tensor:
-    """The kernel (out, ...) that int8 and the scales (out,) stand for, of the scales' type."""
+    """int8 (out, ...) and scales (out,) -> the kernel (out, ...), in the type of the scales."""
     return whole.to(scale.dtype) * _along(scale, whole)
 
 
@@ -112,11 +112,11 @@ class QuantizedConv2d(Conv2d):
 
 
 def count_int8_weights(network: nn.Module) -> int:
-    """Weights that are stored in 8 bits: buffers, and so not among the parameters."""
+    """Number of weights stored in 8 bits; they are buffers and not among the parameters."""
     layers = (m for m in network.modules() if isinstance(m, QuantizedConv2d))
     return sum(layer.weight_int8.numel() for layer in layers)
 
 
 def _along(scale: Tensor, weight: Tensor) -> Tensor:
-    """The scales (out,) in a shape that goes with a kernel (out, ...)."""
+    """The scales (out,) in a shape that multiplies a kernel (out, ...)."""
     return scale.view(-1, *(1,) * (weight.ndim - 1))

@@ -14,7 +14,7 @@ EPS = 1e-5
 
 
 class _Standardize(torch.autograd.Function):
-    """`(w - mean) / (std + eps)` of each filter; keeps `w`, which is there anyway."""
+    """`(w - mean) / (std + eps)` of each filter; keeps `w`, which is stored anyway."""
 
     generate_vmap_rule = True
 
@@ -52,7 +52,7 @@ def _standardized(weight: Tensor) -> Tensor:
 
 
 def _moments(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Filters less their means, and their standard deviations with Bessel's correction."""
+    """Filters minus their means, and their standard deviations with Bessel's correction."""
     centered = weight - weight.mean((1, 2, 3), keepdim=True)
     norm = torch.linalg.vector_norm(centered, dim=(1, 2, 3), keepdim=True)
     return centered, norm * _freedom(weight) ** -0.5

@@ -88,7 +88,7 @@ class TinyTL(Method):
             branch = f"{block}.{BRANCH}"
             trained |= {f"{branch}.{name}" for name in LiteResidual.PARAMETERS}
             if self.bias:
-                trained.discard(f"{branch}.{LiteResidual.LAST_SHIFT}")
+                trained.discard(f"{branch}.{LiteResidual.LAST_BIAS}")
         new = {block: make for block, make in branches.items() if not _has_branch(network, block)}
         replaced = _group_norms(network) if self.norm == "group" else {}
         return Plan(
