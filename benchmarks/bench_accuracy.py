@@ -6,8 +6,8 @@
 A network pretrained on ImageNet is fine-tuned as `pocketune train` does it: a kit is built from
 the published weights, with 8-bit frozen layers where the method asks for them, and trained with
 Adam and one cosine to zero. Each method has the learning rate, of three, that does best on a fifth
-of the Flowers training photos, which is held out for this alone; it is not tuned for the other sets.
-The accuracy is that of the last step, on the test photos of each set; the memory is the peak of a
+of the Flowers training photos, held out for this alone; it is not tuned for the other sets. The
+accuracy is that of the last step, on the test photos of each set; the memory is the peak of a
 fresh process that trains the kit on the flowers. Results in the .json are kept, so that a stopped
 run continues; `--fresh` discards them. The script is skipped if the data are missing.
 """

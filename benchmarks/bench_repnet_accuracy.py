@@ -8,8 +8,8 @@ Imagenette's 700 training photos. It is retrained on the same photos, which take
 it, to follow the predictions of the unpruned one, or its first part, to follow that one's blocks.
 Its accuracy is that on Imagenette's 500 photos of ImageNet's validation part, among all 1000
 classes. Then Rep-Net is trained on two sets of flowers, on the whole and the pruned and retrained
-networks (5 epochs, batch 8, Adam). The rates of the public code, 2e-4 and 1e-3 for the side modules,
-are too low for so few epochs: the rate is the one of bench_accuracy.py that did best on held-out
+networks (5 epochs, batch 8, Adam). The public code's rates, 2e-4 and 1e-3 for the side modules, are
+too low for so few epochs: the rate is the one of bench_accuracy.py that did best on held-out
 flowers. Results in the .json are kept; `--fresh` discards them. The script is skipped if the data
 are missing. With the defaults it takes about half an hour on one core.
 """
