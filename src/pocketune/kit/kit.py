@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from safetensors import SafetensorError
 from safetensors.numpy import load, load_file
 
 from pocketune.arrays import State
+from pocketune.files import replacing, writing
 from pocketune.kit import storage
 from pocketune.kit.bundled import kit_path
 from pocketune.kit.manifest import KitError, Manifest
@@ -81,12 +81,9 @@ class Kit:
             KitError: The file is damaged, or does not hold what the manifest says.
         """
         where = f"{PARAMETERS} of the kit {self.path}"
-        try:
-            with reading(self.path, PARAMETERS):
-                source = self.source(PARAMETERS)
-                values = load_file(source) if isinstance(source, Path) else load(source)
-        except (SafetensorError, KeyError) as error:
-            raise KitError(f"{where} is damaged ({error}); copy the kit again") from error
+        with reading(self.path, PARAMETERS):
+            source = self.source(PARAMETERS)
+            values = load_file(source) if isinstance(source, Path) else load(source)
         return checked_state(values, self.manifest.shapes(len(self.manifest.classes)), where)
 
     def copy_to(self, folder: Path) -> "Kit":
@@ -96,30 +93,22 @@ class Kit:
         is cut off has no manifest, so it is never taken for a kit.
 
         Raises:
-            KitError: The folder cannot be written.
+            PocketuneError: The folder cannot be written, or a file of the kit not be read.
         """
-        try:
+        with writing(folder):
             if folder.exists() and self.path.exists() and folder.samefile(self.path):
                 return self
             folder.mkdir(parents=True, exist_ok=True)
             (folder / MANIFEST).unlink(missing_ok=True)
-            for name in (*kit_files(self.manifest), MANIFEST):
-                self._copy_file(name, folder / name)
-        except OSError as error:
-            reason = error.strerror or error
-            raise KitError(f"the kit {self.path} cannot be copied to {folder}: {reason}") from error
-        return Kit.open(folder, verify=False)
-
-    def _copy_file(self, name: str, target: Path) -> None:
-        partial = target.with_name(f".{name}.partial")
-        try:
-            with self._storage.open(name) as source, partial.open("wb") as stream:
+        for name in (*kit_files(self.manifest), MANIFEST):
+            with (
+                reading(self.path, name),
+                self._storage.open(name) as source,
+                replacing(folder / name) as partial,
+                partial.open("wb") as stream,
+            ):
                 shutil.copyfileobj(source, stream)
-                stream.flush()
-                os.fsync(stream.fileno())
-            partial.replace(target)
-        finally:
-            partial.unlink(missing_ok=True)
+        return Kit.open(folder, verify=False)
 
     def _check(self, name: str, verify: bool) -> None:
         expected = self.manifest.files.get(name)

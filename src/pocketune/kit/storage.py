@@ -8,10 +8,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Protocol, cast
 
+from safetensors import SafetensorError
+
+from pocketune import files
 from pocketune.kit.manifest import KitError
 from pocketune.kit.names import BEST, LAST, MANIFEST
 
 _CHUNK = 1 << 20
+
+_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, SafetensorError, KeyError)
+"""What readers of archives and of tensors raise."""
 
 
 class Storage(Protocol):
@@ -85,16 +91,13 @@ def open_storage(path: Path) -> Storage:
 
 @contextlib.contextmanager
 def reading(path: Path, name: str | None = None) -> Iterator[None]:
-    """Turns what can go wrong while a kit's file is read into a :class:`KitError`."""
+    """Turn what can go wrong while a kit's file is read into a :class:`KitError`."""
     where = f"{name} of the kit {path}" if name else f"the kit {path}"
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise KitError(f"{where} is missing; copy the kit again") from error
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
-        raise KitError(f"{where} is damaged ({error}); copy the kit again") from error
-    except OSError as error:
-        raise KitError(f"{where} cannot be read: {error.strerror or error}") from error
+    with files.reading(where, *_DAMAGE, remedy="copy the kit again", raises=KitError):
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise KitError(f"{where} is missing; copy the kit again") from error
 
 
 def sha256(stream: BinaryIO) -> str:

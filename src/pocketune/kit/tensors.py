@@ -77,6 +77,8 @@ def _read_one(path: Path, name: str) -> NDArray[np.float32]:
 
 
 def _write(file: BinaryIO, tensors: Mapping[str, NDArray[np.float32]], metadata: Any) -> None:
+    # Not safetensors' `save_file`, which writes to a file of a random name first: killed in
+    # between, it would leave that file in the run's folder for good.
     header: dict[str, Any] = {"__metadata__": {_METADATA_KEY: json.dumps(metadata)}}
     end = 0
     for name, tensor in tensors.items():

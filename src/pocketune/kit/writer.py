@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from pocketune.files import sync, writing
 from pocketune.kit import storage
 from pocketune.kit.kit import Kit, required_files
 from pocketune.kit.manifest import KitError, Manifest
@@ -38,7 +39,7 @@ def write_kit(
     if set(files) - {BLOCKED_STEP} != set(needed):
         raise ValueError(f"this kit needs the files {needed}, not {tuple(files)}")
     check_place(target)
-    try:
+    with writing(f"the kit {target}", raises=KitError):
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(
             prefix=f".{target.name}.", dir=target.parent, ignore_cleanup_errors=True
@@ -46,8 +47,6 @@ def write_kit(
             folder = Path(scratch) / "kit"
             _fill(folder, manifest, files)
             _put_in_place(folder, target, Path(scratch))
-    except OSError as error:
-        raise KitError(f"the kit {target} cannot be written: {error.strerror or error}") from error
     return Kit.open(target)
 
 
@@ -58,13 +57,11 @@ def check_place(path: str | os.PathLike[str]) -> None:
         KitError: Something at ``path`` is not a kit, or the folder around it cannot be written.
     """
     target = Path(path).absolute()
-    try:
+    with writing(f"the kit {path}", raises=KitError):
         _refuse_to_overwrite(target)
         nearest = next(folder for folder in target.parents if folder.exists())
         with tempfile.TemporaryDirectory(dir=nearest):
             pass
-    except OSError as error:
-        raise KitError(f"the kit {path} cannot be written: {error.strerror or error}") from error
 
 
 def _refuse_to_overwrite(target: Path) -> None:
@@ -94,14 +91,14 @@ def _fill(folder: Path, manifest: Manifest, files: Mapping[str, bytes | Path]) -
             hashes[name] = storage.sha256(stream)
     (folder / MANIFEST).write_bytes(replace(manifest, files=hashes).to_json())
     for name in (*files, MANIFEST):
-        _flush(folder / name)
+        sync(folder / name)
 
 
 def _put_in_place(folder: Path, target: Path, scratch: Path) -> None:
     if target.suffix == ".zip":
         archive = scratch / "kit.zip"
         _pack(folder, archive)
-        _flush(archive)
+        sync(archive)
         archive.replace(target)
         return
     if target.exists():
@@ -117,8 +114,3 @@ def _pack(folder: Path, archive: Path) -> None:
             entry.external_attr = 0o644 << 16
             with file.open("rb") as source, packed.open(entry, "w") as stream:
                 shutil.copyfileobj(source, stream)
-
-
-def _flush(file: Path) -> None:
-    with file.open("rb") as stream:
-        os.fsync(stream.fileno())

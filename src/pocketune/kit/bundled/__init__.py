@@ -1,8 +1,8 @@
 """The kits that come with the package: one pretrained network, ready for two methods.
 
-MobileNetV2 of width 0.35 for images of 64 pixels, pretrained on CIFAR-10; docs/model_card.md of
-the project tells how it was made. ``last`` trains the output layer, ``blocks`` the top blocks, the
-feature fusion layer and the output layer.
+MobileNetV2 of width 0.35 for images of 96 x 96 pixels, pretrained on CIFAR-10; docs/model_card.md
+of the project describes how it was made. ``last`` trains the output layer, ``blocks`` the top
+blocks, the feature fusion layer and the output layer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def list_kits() -> tuple[str, ...]:
 
 
 def bundled_kit(name: str) -> Path:
-    """Where a bundled kit lies; every command that takes a kit takes this path.
+    """The path of a bundled kit, which every command takes that takes a kit.
 
     Raises:
         PocketuneError: There is no bundled kit of that name.
