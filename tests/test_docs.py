@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
+import click
 import pytest
-import typer
-from typer.core import TyperGroup
 
 import pocketune
 from pocketune.cli.app import app
+from pocketune.cli.command import Group
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -74,8 +74,9 @@ def _resolve(function: ast.expr, names: dict[str, object]) -> object:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_have_these_options(page: Path) -> None:
     for line in commands(page):
-        command, arguments = typer.main.get_command(app), line
-        while isinstance(command, TyperGroup):
+        command, arguments = app, line
+        while isinstance(command, Group):
             name, *arguments = arguments
-            command = command.commands[name]
+            command = command.get_command(click.Context(command), name)
+        assert command is not None, name
         command.make_context(name, list(arguments))

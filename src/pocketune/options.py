@@ -77,11 +77,18 @@ class OptionField:
     option: Option
 
     @property
+    def is_required(self) -> bool:
+        """Whether it has no default."""
+        return self.default is MISSING
+
+    @property
     def default_text(self) -> str | None:
         """The default in words; None where there is none to tell."""
         if self.default is None:
             return self.option.unset
-        return None if self.default is MISSING or self.default is False else f"{self.default}"
+        if self.is_required or self.default is False:
+            return None
+        return f"{self.default:g}" if isinstance(self.default, float) else str(self.default)
 
     def clean(self, value: Any) -> Any:
         """A number as Python's own int or float, everything else as it is.
@@ -103,9 +110,9 @@ class OptionField:
         return number
 
 
-def option(help: str, *, default: Any = MISSING, **facts: Any) -> Any:
-    """A field of a dataclass of options; ``facts`` are attributes of `Option`."""
-    return field(default=default, metadata={_KEY: Option(help, **facts)})
+def option(help: str, *, default: Any = MISSING, kind: type[Option] = Option, **facts: Any) -> Any:
+    """A field of a dataclass of options; ``facts`` are attributes of its `Option`."""
+    return field(default=default, metadata={_KEY: kind(help, **facts)})
 
 
 @cache

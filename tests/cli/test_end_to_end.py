@@ -301,12 +301,12 @@ def test_a_run_imports_nothing_that_it_does_not_need(
         [sys.executable, "-c", IMPORTED, *arguments], cwd=tmp_path, env=environment(), check=True
     )
     modules = set((tmp_path / "modules.txt").read_text().split())
-    assert {"numpy", "onnxruntime", "typer"} <= modules
+    assert {"numpy", "onnxruntime", "click"} <= modules
     assert not modules & {"torch", "onnx", "rich", "pydantic", "pocketune.compiler", "unittest"}
 
 
 def test_ctrl_c_while_a_command_is_imported(tmp_path: Path) -> None:
-    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt")
+    (tmp_path / "click.py").write_text("raise KeyboardInterrupt")
     paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         command("networks"),

@@ -39,8 +39,8 @@ def test_train_groups_its_options(run):
 
 def test_help_tells_the_defaults_that_the_library_has(run):
     text = run("train", "--help").output
-    assert f"({EPOCHS})" in text
-    assert f"({LEARNING_RATES['adam']}; {LEARNING_RATES['sgd']} for sgd)" in text
+    assert f"[default: {EPOCHS}]" in text
+    assert f"[default: {LEARNING_RATES['adam']}; {LEARNING_RATES['sgd']} for sgd]" in text
 
 
 @pytest.mark.parametrize(
@@ -72,8 +72,19 @@ def test_missing_arguments_are_usage_errors(run, arguments):
     assert "Missing argument" in result.stderr
 
 
-def test_unknown_command(run):
-    assert run("fly").exit_code == 2
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("fly", "No such command 'fly'."),
+        ("trian", "No such command 'trian'. Did you mean 'train'?"),
+        ("kit biuld", "No such command 'biuld'. Did you mean 'build'?"),
+        ("train photos --epoch 1", "'--epochs'?"),
+    ],
+)
+def test_what_is_unknown_names_the_nearest(run, arguments, said):
+    result = run(*arguments.split())
+    assert result.exit_code == 2
+    assert said in result.stderr
 
 
 def test_networks(run):

@@ -7,7 +7,7 @@ import pytest
 
 import pocketune.device.train as training
 from pocketune.cli import author
-from pocketune.cli.out import next_run
+from pocketune.cli.train import next_run
 from pocketune.device.train import TrainResult
 from pocketune.device.train.checkpoint import Checkpoint
 from pocketune.errors import PocketuneError

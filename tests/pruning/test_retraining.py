@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 from PIL import Image
-from typer.testing import CliRunner
 
 from pocketune.cli import app
 from pocketune.data import load_splits

@@ -1,8 +1,7 @@
 """``pocketune``: all commands under one name.
 
-Every command imports what it needs when it runs, for the memory of ``train`` is counted. Typer
-itself takes 1.5 MB beside what training imports anyway; it brings in rich for help and usage
-errors alone.
+A command imports what it needs when it runs: the memory of ``train`` is counted. Click takes 1.1 MB
+beside what training imports anyway; rich is imported for help and usage errors alone.
 """
 
 from __future__ import annotations
@@ -13,142 +12,122 @@ import os
 import signal
 import sys
 import warnings
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 
 import pocketune
-from pocketune.cli.demo import demo
-from pocketune.cli.errors import tell
-from pocketune.cli.evaluate import evaluate
-from pocketune.cli.export import export
-from pocketune.cli.group import CommandGroup
-from pocketune.cli.kit_build import build
-from pocketune.cli.kit_show import show
-from pocketune.cli.lists import methods, networks
-from pocketune.cli.predict import predict
-from pocketune.cli.profile import profile
-from pocketune.cli.prune import prune
-from pocketune.cli.retrain import retrain
-from pocketune.cli.tables import tables
-from pocketune.cli.train import train
-from pocketune.device.train.interrupt import ending_signals
+from pocketune.cli.command import Group
+from pocketune.cli.errors import FAILED, STOPPED, message_of, tell
+from pocketune.device.train.interrupt import Interrupted, ending_signals
+from pocketune.errors import PocketuneError
 
-USE, AUTHOR = "Train and use", "Networks, methods and kits (need PyTorch)"
-
-app = typer.Typer(
-    cls=CommandGroup,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-kit = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
+PANELS = {
+    "Train and use": {
+        "train": "train:train",
+        "predict": "use:predict",
+        "evaluate": "use:evaluate",
+        "export": "use:export",
+        "demo": "use:demo",
+    },
+    "Networks, methods and kits (need PyTorch)": {
+        "prune": "prune:prune",
+        "retrain": "retrain:retrain",
+        "profile": "profile:profile",
+        "networks": "lists:networks",
+        "methods": "lists:methods",
+        "tables": "tables:tables",
+        "kit": "kit:kit",
+    },
+}
 
 
-def examples(*lines: str) -> str:
-    """Text for the end of a command's help."""
-    return "\n".join(["[bold]Examples[/bold]", *(f"  {line}" for line in lines)])
+class Commands(Group):
+    """Turns what a user can cause into a line on standard error and an exit code.
+
+    0 is success, 1 an error that the line explains, 2 a command that was not understood, and 130
+    a command that was stopped. Anything else is a bug, and shows its traceback.
+    """
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command that the arguments name."""
+        try:
+            return super().invoke(ctx)
+        except Interrupted as stopped:
+            tell(message_of(stopped))
+            code = STOPPED
+        except PocketuneError as error:
+            tell(f"error: {message_of(error)}")
+            code = FAILED
+        except KeyboardInterrupt:
+            tell("stopped")
+            code = STOPPED
+        raise click.exceptions.Exit(code)
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        """Run a command line and exit with its code."""
+        try:
+            sys.exit(super().main(*args, **{**options, "standalone_mode": False}) or 0)
+        except click.UsageError as error:
+            from pocketune.cli.help import usage_error
+
+            click.echo(usage_error(error), err=True)
+            sys.exit(error.exit_code)
+        except click.Abort:
+            tell("stopped")
+            sys.exit(STOPPED)
 
 
-app.command(
-    rich_help_panel=USE,
-    epilog=examples(
-        "pocketune train photos/",
-        "pocketune train photos.zip --kit flowers.zip --budget 96MB --out runs/flowers",
-        "pocketune train photos/ --network mobilenet_v2 --weights imagenet --method blocks",
-        "pocketune train attributes.csv --network mobilenet_v2 --weights imagenet",
-        "pocketune train --resume runs/flowers",
-    ),
-)(train)
-app.command(
-    rich_help_panel=USE,
-    epilog=examples(
-        "pocketune predict runs/flowers new.jpg holiday/",
-        "pocketune predict runs/flowers holiday/ --json | jq -r 'select(.error | not) | .image'",
-    ),
-)(predict)
-app.command(
-    rich_help_panel=USE,
-    epilog=examples(
-        "pocketune evaluate runs/flowers",
-        "pocketune evaluate runs/flowers test.zip --confusion confusion.csv",
-        "pocketune evaluate runs/flowers --json | jq .top1",
-    ),
-)(evaluate)
-app.command(
-    rich_help_panel=USE, epilog=examples("pocketune export runs/flowers --out flowers.onnx")
-)(export)
-app.command(rich_help_panel=USE)(demo)
-app.command(
-    rich_help_panel=AUTHOR,
-    epilog=examples(
-        "pocketune prune mobilenet_v2 --weights imagenet --photos photos/ --out pruned.safetensors",
-        "pocketune train photos/ --network mobilenet_v2 --weights pruned.safetensors \\",
-        "    --method repnet",
-    ),
-)(prune)
-app.command(
-    rich_help_panel=AUTHOR,
-    epilog=examples(
-        "pocketune retrain pruned.safetensors --photos imagenette/ --teacher imagenet \\",
-        "    --out retrained.safetensors",
-        "pocketune retrain mobilenet_v2 --weights imagenet --lite-residual \\",
-        "    --photos imagenette/ --out with_modules.safetensors",
-    ),
-)(retrain)
-app.add_typer(kit, name="kit", rich_help_panel=AUTHOR, help="Build kits, or show what is in one.")
-app.command(
-    rich_help_panel=AUTHOR,
-    epilog=examples(
-        "pocketune profile mobilenet_v2 --method blocks --blocks 3 --batch 8 --size 224",
-        "pocketune profile mobilenet_v2 --method bias --plot step.svg",
-        "pocketune profile resnet18 --method last --json | jq .total_bytes",
-    ),
-)(profile)
-app.command(rich_help_panel=AUTHOR)(networks)
-app.command(rich_help_panel=AUTHOR)(methods)
-app.command(
-    rich_help_panel=AUTHOR,
-    epilog=examples("pocketune tables", "pocketune tables mobiletl-3 --json | jq .rows"),
-)(tables)
-kit.command(
-    epilog=examples(
-        "pocketune kit build mobilenet_v2 --weights imagenet --out mobilenet.zip",
-        "pocketune kit build mcunet_5fps --weights mcunet.safetensors \\",
-        "    --method bias --size 160 --photos photos/ --out flowers.zip",
-    ),
-)(build)
-kit.command(
-    epilog=examples(
-        "pocketune kit show blocks", "pocketune kit show flowers.zip --json | jq .classes"
-    )
-)(show)
-
-
-def _version(asked: bool) -> None:
+def _version(context: click.Context, _parameter: click.Parameter, asked: bool) -> None:
     if asked:
-        print(f"pocketune {pocketune.__version__}")
-        raise typer.Exit
+        click.echo(f"pocketune {pocketune.__version__}")
+        context.exit()
 
 
-@app.callback(
-    epilog=examples(
+def _show_completion(context: click.Context, _parameter: click.Parameter, asked: bool) -> None:
+    if asked:
+        from pocketune.cli.completion import completion_script, users_shell
+
+        click.echo(completion_script(context.command, users_shell()))
+        context.exit()
+
+
+def _install_completion(context: click.Context, _parameter: click.Parameter, asked: bool) -> None:
+    if asked:
+        from pocketune.cli.completion import completion_script, install_completion, users_shell
+
+        shell = users_shell()
+        file = install_completion(completion_script(context.command, shell), shell)
+        click.echo(f"wrote {file}; {shell} completes pocketune from its next start on")
+        context.exit()
+
+
+def _flag(name: str, help: str, callback: Any) -> click.Option:
+    return click.Option(
+        [name], is_flag=True, is_eager=True, expose_value=False, help=help, callback=callback
+    )
+
+
+app = Commands(
+    "pocketune",
+    "Fine-tune a vision network on the device where its data lives, inside a memory budget.",
+    PANELS,
+    examples=(
         "pocketune demo                          see it work",
         "pocketune train photos/                 photos/ has one folder per class",
         "pocketune predict runs/photos new.jpg   what is on this photo?",
         "pocketune export runs/photos            one model.onnx for any runtime",
-    )
-)
-def pocketune_(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", help="Show the version and exit.", callback=_version, is_eager=True
+    ),
+    params=[
+        _flag("--version", "Show the version and exit.", _version),
+        _flag(
+            "--install-completion",
+            "Install completion for your shell: bash, zsh or fish.",
+            _install_completion,
         ),
-    ] = False,
-) -> None:
-    """Fine-tune a vision network on the device where its data lives, inside a memory budget."""
+        _flag("--show-completion", "Show completion for your shell, to copy it.", _show_completion),
+    ],
+)
 
 
 def main() -> None:
@@ -164,26 +143,26 @@ def main() -> None:
     for number in ending_signals():  # as Ctrl-C, so that nothing temporary stays behind
         signal.signal(number, signal.default_int_handler)
     try:
-        app(prog_name="pocketune")
+        app.main(prog_name="pocketune")
     finally:
         _flush()
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-    """One line for what the user should know; where in the code it was said is no matter."""
+    """One line for the user, without the place in the code."""
     if issubclass(category, UserWarning):
         tell(f"warning: {message}")
 
 
 class _Notes(logging.Handler):
-    """What was found on the way, such as why a layer is filtered."""
+    """What the library found on the way, such as why a layer is filtered."""
 
     def emit(self, record: logging.LogRecord) -> None:
         tell(f"note: {record.getMessage()}")
 
 
 def _flush() -> None:
-    """Write out what is left, where somebody still reads it (not ``pocketune methods | head``)."""
+    """Write out what is left, unless nobody reads it (``pocketune methods | head``)."""
     try:
         sys.stdout.flush()
     except OSError:

@@ -1,19 +1,22 @@
-"""The author half from the commands: asked for when it is needed, and never in ``train`` itself."""
+"""The author half for commands that need it: imported on demand, and never by ``train`` itself."""
 
 from __future__ import annotations
 
+import json
 import tempfile
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from pocketune.command import run_command
 from pocketune.errors import PocketuneError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from pocketune.methods import Method
 
 _PACKAGES = ("torch", "onnx")
 
@@ -51,7 +54,7 @@ def built_kit(
 
     Raises:
         PocketuneError: There is no room for the kit.
-        typer.Exit: The command failed and has said why; with its exit code.
+        click.exceptions.Exit: The command failed and has said why; with its exit code.
     """
     with _scratch_beside(run) as folder:
         kit, values = folder / "kit", folder / "network.safetensors"
@@ -62,7 +65,7 @@ def built_kit(
                     arguments += [f"--{name.replace('_', '-')}", each]
         code, _ = run_command("kit", "build", network, *arguments)
         if code:
-            raise typer.Exit(code if code > 0 else 1)
+            raise click.exceptions.Exit(code if code > 0 else 1)
         yield kit, values
 
 
@@ -83,3 +86,51 @@ def _scratch_beside(run: Path) -> Iterator[Path]:
         if not found:
             with suppress(OSError):  # a run is in it
                 above.rmdir()
+
+
+def parse_method(
+    method: str, blocks: int | None, method_option: Iterable[str] | None, **step: int
+) -> Method:
+    """One method, or the sum of several.
+
+    Args:
+        method: a method's name, or several with ``+`` between them.
+        blocks: short for the option ``blocks=...``.
+        method_option: each ``NAME=VALUE``; in a sum, for all methods that have an option of that
+            name.
+        step: ``batch`` and ``size`` of the images, for methods that measure with them.
+
+    Raises:
+        PocketuneError: there is no such method, or none of them has such an option.
+    """
+    with author_half("a method"):
+        from pocketune.methods import Sum, create_method, method_to_dict
+
+    knobs = dict(_parse_option(option) for option in method_option or ())
+    if blocks is not None:
+        knobs["blocks"] = blocks
+    terms, unknown = [], set(knobs)
+    several = "+" in method
+    for name in method.split("+"):
+        known = method_to_dict(create_method(name)).keys()
+        given = {k: v for k, v in knobs.items() if k in known or not several}
+        terms.append(create_method(name, **{k: v for k, v in step.items() if k in known} | given))
+        unknown -= known
+    if several and unknown:
+        raise PocketuneError(f"none of the methods {method} has the option {min(unknown)}")
+    return Sum(tuple(terms)) if several else terms[0]
+
+
+def _parse_option(text: str) -> tuple[str, Any]:
+    """``blocks=3``, ``signed=false`` and ``norm=shift`` are a number, a truth value, a word.
+
+    ``layers=stem.0,head.0`` is a list of two words; one of one has a comma at its end.
+    """
+    name, equals, value = text.partition("=")
+    if not (name and equals and value.strip(",")):
+        raise PocketuneError(f"--method-option {text!r} is not of the form NAME=VALUE")
+    try:
+        return name, json.loads(value.lower() if value.lower() in ("true", "false") else value)
+    except ValueError:
+        words = [word for word in value.split(",") if word]
+        return name, words if "," in value else value

@@ -8,11 +8,16 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pocketune.data import Skipped
     from pocketune.errors import PocketuneError
 
 FAILED = 1
 STOPPED = 130
 """As shells report a command that Ctrl-C has ended."""
+
+_LISTED = 20
 
 REMEDIES = {
     "resume": "resume with: pocketune train --resume {run}",
@@ -33,3 +38,14 @@ def tell(message: str) -> None:
     """Print a line to standard error."""
     with suppress(OSError):  # its terminal may be gone
         print(message, file=sys.stderr, flush=True)
+
+
+def print_skipped(skipped: Sequence[Skipped]) -> None:
+    """Print how many files were skipped, and the first of them with the reasons."""
+    if not skipped:
+        return
+    print(f"{len(skipped)} file{'s' * (len(skipped) > 1)} skipped:")
+    for file in skipped[:_LISTED]:
+        print(f"  {file.name}: {file.reason}")
+    if len(skipped) > _LISTED:
+        print(f"  and {len(skipped) - _LISTED} more")

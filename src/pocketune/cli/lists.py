@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pocketune.cli.author import author_half
+from pocketune.cli.command import command
 
 
+@command()
 def networks() -> None:
     """List the networks with their parameter counts."""
     with author_half("listing networks"):
@@ -19,6 +21,7 @@ def networks() -> None:
             print(f"{name:<20} {count / 1e6:5.1f} M parameters for 1,000 classes")
 
 
+@command()
 def methods() -> None:
     """List the fine-tuning methods with their options."""
     with author_half("listing methods"):

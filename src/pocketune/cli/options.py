@@ -1,117 +1,130 @@
-"""Arguments and options that several commands have; `expand` makes options of the dataclasses."""
+"""Arguments and options that several commands have."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Literal
+from pathlib import Path
 
-import typer
+from pocketune.options import Option, OptionField, option
 
 NETWORK_PANEL = "Network"
 METHOD_PANEL = "Training method"
 
 # What the library has under these names; to ask it would import numpy, or torch.
-Padding = Literal["symmetric", "same"]
-Optimizer = Literal["adam", "adamw", "sgd"]
-Loss = Literal["cross_entropy", "binary_cross_entropy"]
-Engine = Literal["onnx", "torch"]
-Device = Literal["cpu", "cuda"]
-Importance = Literal["l2", "weight"]
-Followed = Literal["predictions", "blocks"]
-Convention = Literal["tinytl", "mobiletl", "mobiletl-stored", "repnet", "gradfilter"]
-Row = Literal["block", "layer"]
+PADDINGS = ("symmetric", "same")
+LOSSES = ("cross_entropy", "binary_cross_entropy")
+RANKINGS = ("l2", "weight")
+FOLLOWED = ("predictions", "blocks")
+CONVENTIONS = ("tinytl", "mobiletl", "mobiletl-stored", "repnet", "gradfilter")
+
+LABELED = "Labeled photos, as for train."
+NETWORK = "See [bold]pocketune networks[/bold]."
 
 
-Run = Annotated[
-    str,
-    typer.Argument(
+class Argument(Option):
+    """An option that is given by its place."""
+
+
+argument = partial(option, kind=Argument)
+of_network = partial(option, panel=NETWORK_PANEL)
+of_method = partial(option, panel=METHOD_PANEL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelArgument:
+    """What is used: a run or a kit."""
+
+    run: str | Path = option(
+        "A run folder; or a kit: a folder, a .zip or the name of a bundled one.",
+        kind=Argument,
         metavar="RUN",
-        help="A run folder; or a kit: a folder, a .zip or the name of a bundled one.",
-        show_default=False,
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-
-_network_option = partial(typer.Option, rich_help_panel=NETWORK_PANEL)
-_method_option = partial(typer.Option, rich_help_panel=METHOD_PANEL)
-
-MethodOption = Annotated[
-    list[str] | None,
-    _method_option(
-        metavar="NAME=VALUE",
-        help="Option of the method; can be repeated.",
-        show_default=False,
-    ),
-]
+    )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
+class NetworkArgument:
+    """A network by its name."""
+
+    network: str = argument(NETWORK, metavar="NETWORK")
+
+
+@dataclass(frozen=True, kw_only=True)
+class JsonOption:
+    """Whether a program reads the output."""
+
+    json: bool = option("Print JSON.", default=False)
+
+
+@dataclass(frozen=True, kw_only=True)
 class NetworkOptions:
     """How a network is created, but for its name: arguments of ``create_network``."""
 
-    width: Annotated[float, _network_option(help="Width multiplier.")] = 1.0
-    weights: Annotated[
-        str | None,
-        _network_option(
-            metavar="FILE|imagenet",
-            help="Pretrained weights: a .safetensors, .pth or 8-bit .npz file, or "
-            "[bold]imagenet[/bold] to download the published ones.",
-            show_default="random initialization",
-        ),
-    ] = None
-    padding: Annotated[
-        Padding,
-        _network_option(
-            help="Padding of strided convolutions; [bold]same[/bold] for weights from TensorFlow."
-        ),
-    ] = "symmetric"
+    width: float = of_network("Width multiplier.", default=1.0, metavar="FACTOR")
+    weights: str | Path | None = option(
+        "Pretrained weights: a .safetensors, .pth or 8-bit .npz file, or [bold]imagenet[/bold] to "
+        "download the published ones.",
+        default=None,
+        metavar="FILE|imagenet",
+        unset="random initialization",
+        panel=NETWORK_PANEL,
+    )
+    padding: str = of_network(
+        "Padding of strided convolutions; [bold]same[/bold] for weights from TensorFlow.",
+        default="symmetric",
+        choices=PADDINGS,
+    )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MethodOptions:
     """What is trained; ``parse_method`` makes a method of it."""
 
-    method: Annotated[
-        str,
-        _method_option(
-            metavar="NAME",
-            help="Fine-tuning method: see [bold]pocketune methods[/bold]. Combine several as a+b.",
-        ),
-    ] = "blocks"
-    blocks: Annotated[
-        int | None,
-        _method_option(
-            metavar="K",
-            help="Number of blocks to train, from the last one, for methods that train blocks.",
-            show_default="3",
-        ),
-    ] = None
-    method_option: MethodOption = None
+    method: str = of_method(
+        "Fine-tuning method: see [bold]pocketune methods[/bold]. Combine several as a+b.",
+        default="blocks",
+        metavar="NAME",
+    )
+    blocks: int | None = of_method(
+        "Number of blocks to train, from the last one, for methods that train blocks.",
+        default=None,
+        metavar="K",
+        unset="3",
+    )
+    method_option: list[str] | None = option(
+        "Option of the method; can be repeated.",
+        default=None,
+        metavar="NAME=VALUE",
+        panel=METHOD_PANEL,
+    )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class StepOptions:
     """What a training step takes."""
 
-    size: Annotated[int, _method_option(metavar="PIXELS", help="Image height and width.")] = 224
-    batch: Annotated[int, _method_option(metavar="N", help="Batch size.")] = 8
-    frozen_bits: Annotated[
-        int | None,
-        _method_option(
-            metavar="BITS",
-            help="Precision of the frozen layers, 8 or 32 bits; the 8-bit layers of a kit are "
-            "calibrated on the photos.",
-            show_default="chosen by the method",
-        ),
-    ] = None
+    size: int = of_method("Image height and width.", default=224, metavar="PIXELS")
+    batch: int = of_method("Batch size.", default=8, metavar="N")
+    frozen_bits: int | None = of_method(
+        "Precision of the frozen layers, 8 or 32 bits; the 8-bit layers of a kit are calibrated "
+        "on the photos.",
+        default=None,
+        metavar="BITS",
+        unset="chosen by the method",
+    )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class KitStepOptions(StepOptions):
     """What a kit fixes of its step: arguments of ``build_kit``."""
 
-    label_smoothing: Annotated[
-        float,
-        _method_option(metavar="FRACTION", help="Amount of label smoothing."),
-    ] = 0.0
+    label_smoothing: float = of_method(
+        "Amount of label smoothing.", default=0.0, metavar="FRACTION"
+    )
+
+
+def shown_name(each: OptionField) -> str:
+    """``--val-fraction``, or ``PHOTOS`` of an argument."""
+    if isinstance(each.option, Argument):
+        return each.option.metavar or each.name.upper()
+    return f"--{each.name.replace('_', '-')}"

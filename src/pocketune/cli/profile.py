@@ -3,70 +3,72 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
-from pocketune.cli.author import author_half
-from pocketune.cli.expand import expand
-from pocketune.cli.method import parse_method
+from pocketune.cli.author import author_half, parse_method
+from pocketune.cli.command import command
 from pocketune.cli.options import (
-    Convention,
-    Json,
+    CONVENTIONS,
+    JsonOption,
     MethodOptions,
+    NetworkArgument,
     NetworkOptions,
-    Optimizer,
-    Row,
     StepOptions,
 )
+from pocketune.device.train.settings import OPTIMIZERS
+from pocketune.options import option
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-@expand
+@dataclass(frozen=True, kw_only=True)
+class ProfileOptions:
+    """What is counted, and how it is shown."""
+
+    classes: int = option("Number of classes.", default=1000, metavar="N")
+    optimizer: str = option("Optimizer.", default="adam", choices=OPTIMIZERS)
+    published: str | None = option(
+        "Count as this paper does, to compare with its tables, instead of actual memory.",
+        default=None,
+        choices=CONVENTIONS,
+    )
+    by: str = option(
+        "Rows of the table: blocks or layers.", default="block", choices=("block", "layer")
+    )
+    plot: Path | None = option(
+        "Plot memory by block and over the step, as .svg, .png or .pdf.",
+        default=None,
+        metavar="FILE",
+    )
+
+
+@command(
+    "pocketune profile mobilenet_v2 --method blocks --blocks 3 --batch 8 --size 224",
+    "pocketune profile mobilenet_v2 --method bias --plot step.svg",
+    "pocketune profile resnet18 --method last --json | jq .total_bytes",
+)
 def profile(
-    network: Annotated[
-        str,
-        typer.Argument(
-            metavar="NETWORK", help="See [bold]pocketune networks[/bold].", show_default=False
-        ),
-    ],
-    *,
-    network_options: NetworkOptions,
-    classes: Annotated[int, typer.Option(metavar="N", help="Number of classes.")] = 1000,
-    method_options: MethodOptions,
-    step_options: StepOptions,
-    optimizer: Annotated[Optimizer, typer.Option(help="Optimizer.")] = "adam",
-    published: Annotated[
-        Convention | None,
-        typer.Option(
-            help="Count as this paper does, to compare with its tables, instead of actual memory.",
-            show_default=False,
-        ),
-    ] = None,
-    by: Annotated[Row, typer.Option(help="Rows of the table: blocks or layers.")] = "block",
-    plot: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Plot memory by block and over the step, as .svg, .png or .pdf.",
-            show_default=False,
-        ),
-    ] = None,
-    as_json: Json = False,
+    named: NetworkArgument,
+    options: ProfileOptions,
+    output: JsonOption,
+    network: NetworkOptions,
+    method: MethodOptions,
+    step: StepOptions,
 ) -> None:
     """Predict the memory and FLOPs of a training step without running it.
 
     The step is PyTorch's own, predicted from shapes alone. With --json: one object, whose
     "total_bytes" is the table's total.
     """
-    if published is not None and plot is not None:
-        raise typer.BadParameter("cannot be combined with --published", param_hint="--plot")
-    if published is not None and step_options.frozen_bits is not None:
-        raise typer.BadParameter(
+    if options.published is not None and options.plot is not None:
+        raise click.BadParameter("cannot be combined with --published", param_hint="--plot")
+    if options.published is not None and step.frozen_bits is not None:
+        raise click.BadParameter(
             "cannot be combined with --published: papers count frozen parameters each in its way",
             param_hint="--frozen-bits",
         )
@@ -78,18 +80,18 @@ def profile(
         from pocketune.papers.report import draw_published, to_dict
         from pocketune.weights import create_network
 
-    batch, size = step_options.batch, step_options.size
-    created = create_network(network, **asdict(network_options), classes=classes)
-    chosen = parse_method(**asdict(method_options), batch=batch, size=size)
-    adapted = adapt(created, chosen, frozen_bits=step_options.frozen_bits)
-    if published is not None:
-        counted = published_memory(adapted, published, batch=batch, size=size)
-        _show(to_dict(counted), draw_published(counted, by=by), as_json=as_json)
+    batch, size = step.batch, step.size
+    created = create_network(named.network, **asdict(network), classes=options.classes)
+    chosen = parse_method(**asdict(method), batch=batch, size=size)
+    adapted = adapt(created, chosen, frozen_bits=step.frozen_bits)
+    if options.published is not None:
+        counted = published_memory(adapted, options.published, batch=batch, size=size)
+        _show(to_dict(counted), draw_published(counted, by=options.by), as_json=output.json)
         return
-    report = account(adapted, batch=batch, size=size, optimizer=optimizer)
-    if plot is not None:
-        save_figure(report, plot)
-    _show(report.to_dict(), report.draw(by=by), as_json=as_json)
+    report = account(adapted, batch=batch, size=size, optimizer=options.optimizer)
+    if options.plot is not None:
+        save_figure(report, options.plot)
+    _show(report.to_dict(), report.draw(by=options.by), as_json=output.json)
 
 
 def _show(values: dict[str, Any], drawn: RenderableType, *, as_json: bool) -> None:

@@ -2,67 +2,67 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from pocketune.cli.author import author_half
-from pocketune.cli.expand import expand
-from pocketune.cli.method import parse_method
-from pocketune.cli.options import METHOD_PANEL, Importance, MethodOption, NetworkOptions
+from pocketune.cli.author import author_half, parse_method
+from pocketune.cli.command import command
+from pocketune.cli.options import RANKINGS, NetworkArgument, NetworkOptions, of_method
 from pocketune.errors import PocketuneError
+from pocketune.options import option
 
 if TYPE_CHECKING:
     from pocketune.pruning import PruningPlan
 
 
-@expand
+@dataclass(frozen=True, kw_only=True)
+class PruneOptions:
+    """What is removed, by which ranking, and where the rest goes."""
+
+    out: Path = option("Output .safetensors file.", metavar="FILE")
+    photos: str | Path | None = option(
+        "Photos for ranking channels: a few hundred of any kind, in class folders.",
+        default=None,
+        metavar="PHOTOS",
+        unset="none, with --importance weight",
+    )
+    target: str = option(
+        "Memory limit of each block for one image, such as 2MB; or [bold]cumulative[/bold]: the "
+        "memory that the network keeps for the backward pass, as in the Rep-Net paper.",
+        default="cumulative",
+        metavar="SIZE|cumulative",
+    )
+    importance: str = option(
+        "Rank channels by the norm of their activations on photos, or of their weights.",
+        default="l2",
+        choices=RANKINGS,
+    )
+    size: int = option("Image height and width.", default=224, metavar="PIXELS")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetMethod:
+    """The method whose memory is the target."""
+
+    method: str | None = of_method(
+        "Method whose memory is the target.",
+        default=None,
+        metavar="NAME",
+        unset="repnet, or tinytl for weights with lite residual modules",
+    )
+    method_option: list[str] | None = of_method(
+        "Option of the method; can be repeated.", default=None, metavar="NAME=VALUE"
+    )
+
+
+@command(
+    "pocketune prune mobilenet_v2 --weights imagenet --photos photos/ --out pruned.safetensors",
+    "pocketune train photos/ --network mobilenet_v2 --weights pruned.safetensors \\",
+    "    --method repnet",
+)
 def prune(
-    network: Annotated[
-        str, typer.Argument(metavar="NETWORK", help="See [bold]pocketune networks[/bold].")
-    ],
-    out: Annotated[
-        Path,
-        typer.Option(metavar="FILE", help="Output .safetensors file.", show_default=False),
-    ],
-    photos: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PHOTOS",
-            help="Photos for ranking channels: a few hundred of any kind, in class folders.",
-            show_default="none, with --importance weight",
-        ),
-    ] = None,
-    target: Annotated[
-        str,
-        typer.Option(
-            metavar="SIZE|cumulative",
-            help="Memory limit of each block for one image, such as 2MB; or "
-            "[bold]cumulative[/bold]: the memory that the network keeps for the backward pass, "
-            "as in the Rep-Net paper.",
-        ),
-    ] = "cumulative",
-    importance: Annotated[
-        Importance,
-        typer.Option(
-            help="Rank channels by the norm of their activations on photos, or of their weights."
-        ),
-    ] = "l2",
-    *,
-    network_options: NetworkOptions,
-    method: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Method whose memory is the target.",
-            show_default="repnet, or tinytl for weights with lite residual modules",
-            rich_help_panel=METHOD_PANEL,
-        ),
-    ] = None,
-    method_option: MethodOption = None,
-    size: Annotated[int, typer.Option(metavar="PIXELS", help="Image height and width.")] = 224,
+    named: NetworkArgument, options: PruneOptions, network: NetworkOptions, target: TargetMethod
 ) -> None:
     """Remove channels from the blocks that set the peak memory of fine-tuning.
 
@@ -70,9 +70,10 @@ def prune(
     """
     from pocketune.data import load_splits
 
-    if photos is None and importance == "l2":
+    photos, size = options.photos, options.size
+    if photos is None and options.importance == "l2":
         raise PocketuneError("--importance l2 needs --photos; add them, or use --importance weight")
-    if method is None and method_option:
+    if target.method is None and target.method_option:
         raise PocketuneError("--method-option needs --method")
     dataset = None if photos is None else load_splits(photos).train
     with author_half("pruning"):
@@ -81,16 +82,18 @@ def prune(
         from pocketune.weights import sample_batches, save_network
         from pocketune.weights.measured import create_measured
 
-    created = create_measured(network, **asdict(network_options), size=size, photos=dataset)
-    by = None if method is None else parse_method(method, None, method_option, size=size)
-    plan = plan_pruning(created, target, size=size, method=by)
+    created = create_measured(named.network, **asdict(network), size=size, photos=dataset)
+    method = None
+    if target.method is not None:
+        method = parse_method(target.method, None, target.method_option, size=size)
+    plan = plan_pruning(created, options.target, size=size, method=method)
     batches = None if dataset is None else sample_batches(created, dataset, size=size)
-    pruned = prune_network(created, plan.ratios, importance=importance, batches=batches)
-    save_network(pruned, out)
-    _tell(plan, out)
+    pruned = prune_network(created, plan.ratios, importance=options.importance, batches=batches)
+    save_network(pruned, options.out)
+    _print_plan(plan, options.out)
 
 
-def _tell(plan: PruningPlan, out: Path) -> None:
+def _print_plan(plan: PruningPlan, out: Path) -> None:
     before, after = plan.before.peak, plan.after.peak
     for block, (count, left) in plan.channels.items():
         print(f"{block:<14} {count:>5} -> {left:>4} hidden channels ({1 - left / count:.0%} less)")

@@ -2,85 +2,84 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from pocketune.cli.author import author_half
-from pocketune.cli.expand import expand
-from pocketune.cli.options import Followed, NetworkOptions
-from pocketune.cli.usage import refuse_beside_file
+from pocketune.cli.command import command, given
+from pocketune.cli.options import (
+    FOLLOWED,
+    LABELED,
+    NETWORK_PANEL,
+    NetworkOptions,
+    argument,
+    shown_name,
+)
+from pocketune.errors import PocketuneError
+from pocketune.options import option
 
 
-@expand
-def retrain(
-    context: typer.Context,
-    network: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE|NETWORK",
-            help="Output of [bold]pocketune prune[/bold]; or one of [bold]pocketune "
-            "networks[/bold], with --weights to start from.",
-        ),
-    ],
-    photos: Annotated[
-        str,
-        typer.Option(metavar="PHOTOS", help="Labeled photos, as for train.", show_default=False),
-    ],
-    out: Annotated[
-        Path,
-        typer.Option(
-            metavar="FILE",
-            help="Output .safetensors file. Repeat the same command to resume after a stop.",
-            show_default=False,
-        ),
-    ],
-    *,
-    network_options: NetworkOptions,
-    lite_residual: Annotated[
-        bool,
-        typer.Option(
-            "--lite-residual",
-            help="Add TinyTL's lite residual modules first; [bold]train --method tinytl[/bold] "
-            "then starts from them.",
-        ),
-    ] = False,
-    teacher: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE|imagenet",
-            help="Weights of the unpruned network to distil from, in addition to the labels, or "
-            "instead of them if the photos have other classes.",
-            show_default="none",
-        ),
-    ] = None,
-    follow: Annotated[
-        Followed,
-        typer.Option(
-            help="What to distil from the teacher: its predictions, or its block outputs, for "
-            "which a few hundred photos of any kind are enough.",
-        ),
-    ] = "predictions",
-    epochs: Annotated[int, typer.Option(metavar="N", help="Number of epochs.")] = 10,
-    lr: Annotated[
-        float | None,
-        typer.Option(
-            metavar="RATE",
-            help="Peak learning rate.",
-            show_default="0.01; 0.05 with --follow blocks",
-        ),
-    ] = None,
-    batch: Annotated[int, typer.Option(metavar="N", help="Batch size per device.")] = 32,
-    size: Annotated[int, typer.Option(metavar="PIXELS", help="Image height and width.")] = 160,
-    seed: Annotated[int, typer.Option(metavar="N", help="Random seed.")] = 0,
-    accelerator: Annotated[
-        str,
-        typer.Option(metavar="NAME", help="Accelerator for Lightning Fabric: cpu, cuda or auto."),
-    ] = "auto",
-    devices: Annotated[int, typer.Option(metavar="N", min=1, help="Number of devices.")] = 1,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class StudentArgument:
+    """The network that is retrained."""
+
+    network: str | Path = argument(
+        "Output of [bold]pocketune prune[/bold]; or one of [bold]pocketune networks[/bold], with "
+        "--weights to start from.",
+        metavar="FILE|NETWORK",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetrainOptions:
+    """On what it is retrained, and how."""
+
+    photos: str | Path = option(LABELED, metavar="PHOTOS")
+    out: Path = option(
+        "Output .safetensors file. Repeat the same command to resume after a stop.",
+        metavar="FILE",
+    )
+    lite_residual: bool = option(
+        "Add TinyTL's lite residual modules first; [bold]train --method tinytl[/bold] then starts "
+        "from them.",
+        default=False,
+    )
+    teacher: str | None = option(
+        "Weights of the unpruned network to distill from, in addition to the labels, or instead of "
+        "them if the photos have other classes.",
+        default=None,
+        metavar="FILE|imagenet",
+        unset="none",
+    )
+    follow: str = option(
+        "What to distill from the teacher: its predictions, or its block outputs, for which a few "
+        "hundred photos of any kind are enough.",
+        default="predictions",
+        choices=FOLLOWED,
+    )
+    epochs: int = option("Number of epochs.", default=10, metavar="N")
+    lr: float | None = option(
+        "Peak learning rate.",
+        default=None,
+        metavar="RATE",
+        unset="0.01; 0.05 with --follow blocks",
+    )
+    batch: int = option("Batch size per device.", default=32, metavar="N")
+    size: int = option("Image height and width.", default=160, metavar="PIXELS")
+    seed: int = option("Random seed.", default=0, metavar="N")
+    accelerator: str = option(
+        "Accelerator for Lightning Fabric: cpu, cuda or auto.", default="auto", metavar="NAME"
+    )
+    devices: int = option("Number of devices.", default=1, metavar="N", at_least=1)
+
+
+@command(
+    "pocketune retrain pruned.safetensors --photos imagenette/ --teacher imagenet \\",
+    "    --out retrained.safetensors",
+    "pocketune retrain mobilenet_v2 --weights imagenet --lite-residual \\",
+    "    --photos imagenette/ --out with_modules.safetensors",
+)
+def retrain(student: StudentArgument, options: RetrainOptions, network: NetworkOptions) -> None:
     """Retrain a whole network, on the CPU or on several GPUs.
 
     Recovers accuracy after pruning; or pretrains TinyTL's lite residual modules, on the data that
@@ -88,7 +87,7 @@ def retrain(
     """
     from pocketune.data import load_splits
 
-    dataset = load_splits(photos).train
+    dataset = load_splits(options.photos).train
     with author_half("retraining"):
         from pocketune.methods import TinyTL
         from pocketune.pruning import Recipe
@@ -97,25 +96,42 @@ def retrain(
         from pocketune.weights import create_network, load_network
         from pocketune.weights.saved import recorded_classes
 
-    if Path(network).is_file():
-        refuse_beside_file(context, network)
-        student = load_network(network)
+    teacher, name = options.teacher, str(student.network)
+    if Path(name).is_file():
+        _refuse_beside_file(name)
+        created = load_network(name)
     else:
-        weights = network_options.weights
-        classes = recorded_classes(weights) if teacher else len(dataset.classes)
-        student = create_network(network, classes=classes, **asdict(network_options))
-    whole = None if teacher is None else load_teacher(teacher, student)
-    if lite_residual:
-        student = TinyTL().insert_modules(student)
+        classes = recorded_classes(network.weights) if teacher else len(dataset.classes)
+        created = create_network(name, classes=classes, **asdict(network))
+    whole = None if teacher is None else load_teacher(teacher, created)
+    if options.lite_residual:
+        created = TinyTL().insert_modules(created)
     losses = retrain_network(
-        student,
+        created,
         dataset,
-        out,
-        recipe=Recipe(epochs=epochs, lr=lr, batch=batch, size=size, follow=follow, seed=seed),
+        options.out,
+        recipe=Recipe(
+            epochs=options.epochs,
+            lr=options.lr,
+            batch=options.batch,
+            size=options.size,
+            follow=options.follow,
+            seed=options.seed,
+        ),
         teacher=whole,
-        accelerator=accelerator,
-        devices=devices,
+        accelerator=options.accelerator,
+        devices=options.devices,
     )
     if losses:
         print(f"mean loss of the last epoch {losses[-1]:.3f}")
-    print(f"saved in {out}")
+    print(f"saved in {options.out}")
+
+
+def _refuse_beside_file(file: str) -> None:
+    """Refuse options that describe a network which a file describes already."""
+    for each in given().values():
+        if each.option.panel == NETWORK_PANEL:
+            raise PocketuneError(
+                f"{shown_name(each)} cannot be used here: {file} already holds a network and its "
+                "weights"
+            )

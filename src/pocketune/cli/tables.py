@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 from pocketune.cli.author import author_half
-from pocketune.cli.options import Json
+from pocketune.cli.command import command
+from pocketune.cli.options import JsonOption, argument
 
 if TYPE_CHECKING:
     from pocketune.papers.tables import Cell, Table
 
 
-def tables(
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="NAME",
-            help="Table to compute, such as mobiletl-3.",
-            show_default="list all tables",
-        ),
-    ] = None,
-    as_json: Json = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class TableArgument:
+    """Which table."""
+
+    name: str | None = argument(
+        "Table to compute, such as mobiletl-3.",
+        default=None,
+        metavar="NAME",
+        unset="list all tables",
+    )
+
+
+@command("pocketune tables", "pocketune tables mobiletl-3 --json | jq .rows")
+def tables(table: TableArgument, output: JsonOption) -> None:
     """Recompute the papers' tables and compare each figure with the printed one.
 
     With --json: one object, {"name", "source", "columns", "notes", "rows": [{"label", "cells":
@@ -33,10 +35,10 @@ def tables(
     """
     with author_half("computing a table"):
         from pocketune.papers.tables import list_tables, published_table
-    if name is not None:
-        table = published_table(name)
-        print(json.dumps(_values(table))) if as_json else _show(table)
-    elif as_json:
+    if table.name is not None:
+        computed = published_table(table.name)
+        print(json.dumps(_values(computed))) if output.json else _show(computed)
+    elif output.json:
         print(json.dumps([asdict(about) for about in list_tables()]))
     else:
         for about in list_tables():

@@ -4,55 +4,115 @@ from __future__ import annotations
 
 import shlex
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from pocketune.cli.author import author_half, built_kit
-from pocketune.cli.expand import expand
-from pocketune.cli.kits import default_kit
-from pocketune.cli.left_out import print_left_out
-from pocketune.cli.options import NETWORK_PANEL, KitStepOptions, MethodOptions, NetworkOptions
-from pocketune.cli.out import next_run
-from pocketune.cli.train_options import EngineOptions, RunOptions, TrainingOptions
-from pocketune.cli.usage import check_train_usage
+from pocketune.cli.command import command, given
+from pocketune.cli.errors import print_skipped
+from pocketune.cli.options import (
+    METHOD_PANEL,
+    NETWORK_PANEL,
+    KitStepOptions,
+    MethodOptions,
+    NetworkOptions,
+    argument,
+    of_network,
+    shown_name,
+)
+from pocketune.device.train.settings import RUN_PANEL, TrainSettings
+from pocketune.options import option
 
 if TYPE_CHECKING:
     from pocketune.device.engine.base import EngineFactory
     from pocketune.device.train import TrainResult
 
+DEFAULT_KIT = "blocks"
+RUNS = Path("runs")
+ENGINE_PANEL = "Engine"
+_ON_RESUME = {"resume", "photos", "budget", "engine", "device"}
 
-@expand
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """What is trained, on what, and where it goes."""
+
+    photos: str | Path | None = argument(
+        "Labeled photos: a folder with one subfolder per class (optionally split into train/ and "
+        "val/), a CSV of file and label, a CSV of file and a 0/1 column per attribute, or a .zip "
+        "of these.",
+        default=None,
+        metavar="PHOTOS",
+    )
+    kit: str | Path | None = option(
+        "Kit to train: a folder, a .zip or the name of a bundled one, blocks or last; or a run "
+        "folder, to fine-tune its model further.",
+        default=None,
+        metavar="KIT",
+        unset=f"bundled kit {DEFAULT_KIT}",
+        panel=RUN_PANEL,
+    )
+    out: Path | None = option(
+        "Run folder. A kit built with --network is kept next to it during training.",
+        default=None,
+        metavar="RUN",
+        unset="runs/ and the name of PHOTOS",
+        panel=RUN_PANEL,
+    )
+    resume: Path | None = option(
+        "Resume a stopped run from its last checkpoint. Give PHOTOS only if they have moved.",
+        default=None,
+        metavar="RUN",
+        panel=RUN_PANEL,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedNetwork:
+    """The network of a kit that is built first."""
+
+    network: str | None = of_network(
+        "Build a kit from this network first; see [bold]pocketune networks[/bold].",
+        default=None,
+        metavar="NAME",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """What computes gradients, and where."""
+
+    engine: str | None = option(
+        "ONNX Runtime, or PyTorch (installed separately).",
+        default=None,
+        choices=("onnx", "torch"),
+        unset="onnx; a resumed run keeps its own",
+        panel=ENGINE_PANEL,
+    )
+    device: str = option(
+        "Device for PyTorch.", default="cpu", choices=("cpu", "cuda"), panel=ENGINE_PANEL
+    )
+
+
+@command(
+    "pocketune train photos/",
+    "pocketune train photos.zip --kit flowers.zip --budget 96MB --out runs/flowers",
+    "pocketune train photos/ --network mobilenet_v2 --weights imagenet --method blocks",
+    "pocketune train attributes.csv --network mobilenet_v2 --weights imagenet",
+    "pocketune train --resume runs/flowers",
+)
 def train(
-    context: typer.Context,
-    photos: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="PHOTOS",
-            help="Labeled photos: a folder with one subfolder per class (optionally split into "
-            "train/ and val/), a CSV of file and label, a CSV of file and a 0/1 column per "
-            "attribute, or a .zip of these.",
-            show_default=False,
-        ),
-    ] = None,
-    *,
     run: RunOptions,
-    training: TrainingOptions,
-    network: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Build a kit from this network first; see [bold]pocketune networks[/bold].",
-            show_default=False,
-            rich_help_panel=NETWORK_PANEL,
-        ),
-    ] = None,
-    network_options: NetworkOptions,
-    method_options: MethodOptions,
-    step_options: KitStepOptions,
-    engine_options: EngineOptions,
+    settings: TrainSettings,
+    trained: TrainedNetwork,
+    network: NetworkOptions,
+    method: MethodOptions,
+    step: KitStepOptions,
+    engine: EngineOptions,
 ) -> None:
     """Fine-tune a network on labeled photos.
 
@@ -61,64 +121,67 @@ def train(
 
     Ctrl-C saves the run and prints the command that resumes it.
     """
-    check_train_usage(context)
+    _check_usage(engine)
     if run.resume is not None:
-        _tell(_resume(run.resume, photos, run.budget, engine_options))
+        _print_result(_resume(run.resume, run.photos, settings, engine))
         return
-    assert photos is not None  # checked with the usage
-    out = run.out or next_run(photos)
-    how = {
-        **asdict(training),
-        "budget": run.budget,
-        "checkpoint_every": run.checkpoint_every,
-    }
-    if network is None:
-        path = Path(run.kit) if run.kit else default_kit()
-        from pocketune.kit.names import NETWORK
-
-        values = path / NETWORK  # of a run by PyTorch, or put there by kit build --save-network
-        beside = values if values.is_file() else None
-        _tell(_train(path, photos, out, how, _engines(engine_options, beside)))
+    assert run.photos is not None  # checked with the usage
+    out = run.out or next_run(run.photos)
+    if trained.network is None:
+        _print_result(_train(_kit(run), run.photos, out, settings, engine))
         return
-    _check(out, how)
-    made = {
-        "photos": photos,
-        **asdict(network_options),
-        **asdict(method_options),
-        **asdict(step_options),
-    }
-    with built_kit(network, made, out) as (path, values):
-        _tell(_train(path, photos, out, how, _engines(engine_options, values)))
-
-
-def _check(out: Path, how: dict[str, Any]) -> None:
-    """Refuse what can be refused before a kit is made, which takes its time."""
     from pocketune.device.train.folder import check_new_run_folder
-    from pocketune.device.train.settings import TrainSettings
 
-    TrainSettings(**how)
-    check_new_run_folder(out)
+    check_new_run_folder(out)  # before a kit is built, which takes its time
+    options = {"photos": run.photos, **asdict(network), **asdict(method), **asdict(step)}
+    with built_kit(trained.network, options, out) as (path, values):
+        _print_result(_train(path, run.photos, out, settings, engine, values))
+
+
+def next_run(photos: str | Path) -> Path:
+    """``runs/`` and the photos' name, with a number if there is such a run already."""
+    path = Path(photos).resolve()  # ".." is a folder with a name too
+    name = (path.name if path.is_dir() else path.stem) or "photos"
+    names = (name if number == 1 else f"{name}-{number}" for number in count(1))
+    return next(RUNS / name for name in names if not (RUNS / name).exists())
+
+
+def _kit(run: RunOptions) -> Path:
+    if run.kit is not None:
+        return Path(run.kit)
+    from pocketune.kit.bundled import bundled_kit
+
+    print(f"training the bundled kit {DEFAULT_KIT!r}; choose another with --kit")
+    return bundled_kit(DEFAULT_KIT)
 
 
 def _train(
-    kit: Path, photos: str, out: Path, how: dict[str, Any], engines: EngineFactory | None
+    kit: Path,
+    photos: str | Path,
+    out: Path,
+    settings: TrainSettings,
+    engine: EngineOptions,
+    values: Path | None = None,
 ) -> TrainResult:
     from pocketune.device.train import train as train_kit
+    from pocketune.kit.names import NETWORK
 
-    return train_kit(kit, photos, out=out, engine=engines, **how)
+    if values is None and (kit / NETWORK).is_file():
+        values = kit / NETWORK  # a run by PyTorch, or kit build --save-network, put it there
+    return train_kit(kit, photos, out, settings, engine=_engines(engine, values))
 
 
 def _resume(
-    run: Path, photos: str | None, budget: str | None, chosen: EngineOptions
+    run: Path, photos: str | Path | None, settings: TrainSettings, engine: EngineOptions
 ) -> TrainResult:
     from pocketune.device.train import resume as resume_run
     from pocketune.kit.names import NETWORK
 
-    if chosen.engine is None and (run / NETWORK).exists():
-        chosen = EngineOptions("torch", chosen.device)
-    if chosen.engine != "torch" and chosen.device != "cpu":
-        raise typer.BadParameter("needs --engine torch; this run uses onnx", param_hint="--device")
-    return resume_run(run, photos, budget=budget, engine=_engines(chosen))
+    if engine.engine is None and (run / NETWORK).exists():
+        engine = replace(engine, engine="torch")
+    if engine.engine != "torch" and engine.device != "cpu":
+        raise click.BadParameter("needs --engine torch; this run uses onnx", param_hint="--device")
+    return resume_run(run, photos, budget=settings.budget, engine=_engines(engine))
 
 
 def _engines(chosen: EngineOptions, network: Path | None = None) -> EngineFactory | None:
@@ -130,13 +193,45 @@ def _engines(chosen: EngineOptions, network: Path | None = None) -> EngineFactor
     return TorchEngines(chosen.device, network)
 
 
-def _tell(result: TrainResult) -> None:
+def _print_result(result: TrainResult) -> None:
     from pocketune.device.memory.sizes import format_size
 
     best = "" if result.best_accuracy is None else f", accuracy {result.best_accuracy:.1%}"
     early = " (stopped early)" if result.reason == "patience" else ""
-    with suppress(BrokenPipeError):  # the run was a success, whoever reads of it
+    with suppress(BrokenPipeError):  # the run is a success even if nobody reads this
         print(f"{result.steps} steps{early}, best at step {result.best_step}{best}")
-        print_left_out(result.skipped)
+        print_skipped(result.skipped)
         print(f"peak memory {format_size(result.peak_memory)}")
         print(f"saved in {result.run}; try: pocketune predict {shlex.quote(str(result.run))} PHOTO")
+
+
+def _check_usage(engine: EngineOptions) -> None:
+    """Check that the options on the command line go together.
+
+    Raises:
+        click.BadParameter: Two options exclude each other, or one needs another; exit code 2.
+    """
+    options = given()
+    of_kit = [each for each in options.values() if each.option.panel in _FIXED_IN_A_KIT]
+    if "resume" in options:
+        for name, each in options.items():
+            if name not in _ON_RESUME:
+                raise click.BadParameter(
+                    "cannot be combined with --resume: a resumed run keeps its settings; only "
+                    "PHOTOS, --budget, --engine and --device can be given",
+                    param_hint=shown_name(each),
+                )
+    elif "photos" not in options:
+        raise click.BadParameter("give the photos to train on", param_hint="PHOTOS")
+    elif "kit" in options and of_kit:
+        raise click.BadParameter(
+            "cannot be combined with --kit: a kit's network and method are fixed",
+            param_hint=shown_name(of_kit[0]),
+        )
+    elif of_kit and "network" not in options:
+        raise click.BadParameter("needs --network", param_hint=shown_name(of_kit[0]))
+    if "device" in options and engine.engine != "torch" and "resume" not in options:
+        raise click.BadParameter("needs --engine torch", param_hint="--device")
+
+
+_FIXED_IN_A_KIT = (NETWORK_PANEL, METHOD_PANEL)

@@ -23,7 +23,9 @@ LEARNING_RATES = {"adam": 3e-4, "adamw": 3e-4, "sgd": 1e-2}
 
 OPTIMIZERS = tuple(LEARNING_RATES)
 
-_run_option = partial(option, panel="The run")
+RUN_PANEL = "The run"
+
+_run_option = partial(option, panel=RUN_PANEL)
 _option = partial(option, panel="Training")
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pocketune.cli.method import parse_method
+from pocketune.cli.author import parse_method
 from pocketune.errors import PocketuneError
 from pocketune.methods import BiasAndLast, GradientFilter, MobileTL, SignedBackward, TopBlocks
 

@@ -1,0 +1,181 @@
+"""Commands from dataclasses: each of their fields is an argument or an option.
+
+A command is a function whose parameters are dataclasses of options. It gets them filled in, so
+that options that several commands share, or that the library declares, are written once.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from importlib import import_module
+from pathlib import Path
+from types import NoneType
+from typing import Any, get_type_hints
+
+import click
+from click.core import ParameterSource
+
+from pocketune.cli.options import Argument, shown_name
+from pocketune.options import Option, OptionField, option_fields
+
+_HELP = {"help_option_names": ["-h", "--help"]}
+
+
+class WholeNumber(click.IntRange):
+    """An integer in a range, which errors do not call a range."""
+
+    name = "integer"
+
+
+class Command(click.Command):
+    """A command that makes its dataclasses from the command line.
+
+    Args:
+        function: Takes dataclasses of options; its docstring is the help.
+        examples: Command lines to end the help with.
+    """
+
+    def __init__(self, function: Callable[..., None], examples: tuple[str, ...]) -> None:
+        hints = get_type_hints(function)
+        self.groups = {name: hints[name] for name in inspect.signature(function).parameters}
+        self.fields = {
+            each.name: each for group in self.groups.values() for each in option_fields(group)
+        }
+        self.examples = examples
+        self.function = function
+        super().__init__(
+            function.__name__,
+            context_settings=_HELP,
+            callback=self._call,
+            params=[_parameter(each) for each in self.fields.values()],
+            help=inspect.getdoc(function),
+        )
+
+    def _call(self, **values: Any) -> None:
+        made = {
+            name: group(**{each.name: values[each.name] for each in option_fields(group)})
+            for name, group in self.groups.items()
+        }
+        self.function(**made)
+
+    def get_help(self, ctx: click.Context) -> str:
+        """The help, with one panel for each group of options."""
+        from pocketune.cli.help import command_help
+
+        return command_help(self, ctx)
+
+
+class Group(click.Group):
+    """Commands by panel, each of which is imported when it is called or when help lists it.
+
+    Args:
+        name: The group's name.
+        help: What it is for.
+        panels: By the panel's title, the place ``module:name`` of each command by its name.
+        examples: Command lines to end the help with.
+        params: Options of the group itself.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        help: str,
+        panels: Mapping[str, Mapping[str, str]],
+        examples: tuple[str, ...] = (),
+        params: list[click.Parameter] | None = None,
+    ) -> None:
+        super().__init__(name, help=help, params=params, context_settings=_HELP)
+        self.panels = panels
+        self.examples = examples
+        self._places = {name: place for panel in panels.values() for name, place in panel.items()}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """Names in the order of the help."""
+        return list(self._places)
+
+    def get_command(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        cmd_name: str,
+    ) -> click.Command | None:
+        """Import a command; None where there is none of the name."""
+        if cmd_name not in self._places:
+            return None
+        module, _, name = self._places[cmd_name].partition(":")
+        found: click.Command = getattr(import_module(f"pocketune.cli.{module}"), name)
+        return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the arguments name; the error names the nearest ones."""
+        if args[0] not in self._places and not ctx.resilient_parsing:
+            near = get_close_matches(args[0], self._places, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            ctx.fail(f"No such command {args[0]!r}.{hint}")
+        return super().resolve_command(ctx, args)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Show the help where nothing is asked for; this is an error to scripts."""
+        if not args and not ctx.resilient_parsing:
+            click.echo(self.get_help(ctx), err=True)
+            ctx.exit(2)
+        return super().parse_args(ctx, args)
+
+    def get_help(self, ctx: click.Context) -> str:
+        """The help, with one panel for each group of commands."""
+        from pocketune.cli.help import group_help
+
+        return group_help(self, ctx)
+
+
+def command(*examples: str) -> Callable[[Callable[..., None]], Command]:
+    """Make a command of a function; see `Command`."""
+    return lambda function: Command(function, examples)
+
+
+def given() -> dict[str, OptionField]:
+    """The options of the running command that its command line names."""
+    context = click.get_current_context()
+    return {
+        name: each
+        for name, each in getattr(context.command, "fields", {}).items()
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
+
+
+def _parameter(each: OptionField) -> click.Parameter:
+    kinds = [kind for kind in each.kinds if kind is not NoneType]
+    many, required = kinds == [list[str]], each.is_required
+    facts: dict[str, Any] = {
+        "type": _type(each.option, kinds),
+        "required": required,
+        "metavar": each.option.metavar,
+        "callback": _listed if many else None,
+    }
+    if not required and not many:
+        facts["default"] = each.default
+    if isinstance(each.option, Argument):
+        return click.Argument([each.name], nargs=-1 if many else 1, **facts)
+    facts |= {"is_flag": True} if kinds == [bool] else {"multiple": many}
+    return click.Option([shown_name(each)], help=each.option.help, **facts)
+
+
+def _type(option: Option, kinds: list[Any]) -> click.ParamType[Any] | None:
+    """How a value is read; rates are checked by the library that takes them."""
+    if option.choices:
+        return click.Choice(option.choices)
+    if kinds == [int]:
+        return WholeNumber(min=None if option.at_least is None else int(option.at_least))
+    if kinds == [float]:
+        return click.FLOAT
+    if Path in kinds:  # beside str it is either a path or a name, and stays text
+        return click.Path(path_type=str if str in kinds else Path)
+    return None if kinds == [bool] else click.STRING
+
+
+def _listed(_context: click.Context, _parameter: click.Parameter, value: Any) -> Any:
+    """A repeated option as a list; None where it was not given."""
+    return list(value) or None

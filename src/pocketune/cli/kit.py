@@ -1,0 +1,198 @@
+"""``pocketune kit build`` and ``kit show``."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pocketune.cli.author import author_half, parse_method
+from pocketune.cli.command import Group, command
+from pocketune.cli.errors import tell
+from pocketune.cli.options import (
+    LOSSES,
+    JsonOption,
+    KitStepOptions,
+    MethodOptions,
+    NetworkArgument,
+    NetworkOptions,
+    argument,
+    of_method,
+)
+from pocketune.options import option
+
+if TYPE_CHECKING:
+    from pocketune.kit import Kit
+    from pocketune.kit.manifest import Manifest
+
+kit = Group(
+    "kit",
+    "Build kits, or show what is in one.",
+    {"Commands": {"build": "kit:build", "show": "kit:show"}},
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildOptions:
+    """What is written, and from which photos."""
+
+    out: Path = option("Kit to write: a folder or a .zip file.", metavar="KIT")
+    photos: str | Path | None = option(
+        "Labeled photos, as for train. They define the classes or attributes, calibrate 8-bit "
+        "frozen layers, and restore batch norms that were folded into the weights.",
+        default=None,
+        metavar="PHOTOS",
+        unset="1,000 numbered classes",
+    )
+    save_network: Path | None = option(
+        "Also save all weights of the network as .safetensors, for training with --engine torch.",
+        default=None,
+        metavar="FILE",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossOption:
+    """What a kit's training step minimizes."""
+
+    loss: str | None = of_method(
+        "Loss: cross_entropy for classes, binary_cross_entropy for attributes.",
+        default=None,
+        choices=LOSSES,
+        unset="chosen by the photos; cross_entropy without",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class KitArgument:
+    """A kit to look at."""
+
+    kit: str | Path = argument(
+        "A kit: a folder, a .zip or the name of a bundled one, blocks or last; or a run folder.",
+        metavar="KIT",
+    )
+
+
+@command(
+    "pocketune kit build mobilenet_v2 --weights imagenet --out mobilenet.zip",
+    "pocketune kit build mcunet_5fps --weights mcunet.safetensors \\",
+    "    --method bias --size 160 --photos photos/ --out flowers.zip",
+)
+def build(
+    named: NetworkArgument,
+    options: BuildOptions,
+    created: NetworkOptions,
+    method: MethodOptions,
+    step: KitStepOptions,
+    loss: LossOption,
+) -> None:
+    """Compile a network's training step into a kit, for devices without PyTorch."""
+    from pocketune.data import load_splits
+
+    dataset = None if options.photos is None else load_splits(options.photos).train
+    with author_half("building a kit"):
+        from pocketune.authoring import build_kit
+        from pocketune.networks import list_networks
+
+    network = named.network
+    if created.weights is None and network in list_networks():
+        tell(
+            f"warning: {network} starts from random weights; choose pretrained ones with --weights"
+        )
+    build_kit(
+        options.out,
+        network=network,
+        **asdict(created),
+        method=parse_method(**asdict(method), batch=step.batch, size=step.size),
+        **asdict(step),
+        photos=dataset,
+        save_network=options.save_network,
+        loss=loss.loss,
+    )
+    summary = f"{step.size} px, batch {step.batch}, method {method.method}"
+    print(f"built a kit of {network}: {summary}", flush=True)
+
+
+@command("pocketune kit show blocks", "pocketune kit show flowers.zip --json | jq .classes")
+def show(shown: KitArgument, output: JsonOption) -> None:
+    """Show what a kit trains, on which images, and how much memory training takes.
+
+    With --json: one object, the kit's manifest (for a run, with the run's classes) plus "path",
+    "trained_parameters" and "training_memory" (bytes of the whole process by optimizer).
+    """
+    opened, manifest = _open(shown.kit)
+    facts = {
+        "path": str(opened.path),
+        "trained_parameters": sum(math.prod(p.shape) for p in manifest.parameters),
+        "training_memory": _training_memory(opened, len(manifest.classes)),
+        **asdict(manifest),
+    }
+    print(json.dumps(facts) if output.json else "\n".join(_lines(facts, manifest)))
+
+
+def _open(path: str | Path) -> tuple[Kit, Manifest]:
+    """The kit and its manifest, without its values: they would count as memory."""
+    from pocketune.device import Model
+
+    model = Model.open(path)
+    return model.kit, model.manifest
+
+
+def _training_memory(kit: Kit, classes: int) -> dict[str, int]:
+    """Bytes of the whole process by optimizer."""
+    # What a run has imported by the time that it looks at its own memory.
+    from pocketune.device.memory.estimate import predict_memory
+    from pocketune.device.memory.process import process_memory
+    from pocketune.device.memory.reclaim import reclaim
+    from pocketune.device.train import run  # noqa: F401
+    from pocketune.device.train.optimizer import state_slots
+    from pocketune.device.train.settings import MOMENTUM, OPTIMIZERS
+
+    reclaim()
+    process = process_memory().current
+    return {
+        name: predict_memory(
+            kit, process=process, classes=classes, slots=state_slots(name, MOMENTUM)
+        ).total
+        for name in OPTIMIZERS
+    }
+
+
+def _lines(facts: dict[str, Any], manifest: Manifest) -> list[str]:
+    from pocketune.device.memory.sizes import format_size
+
+    classes, memory = facts["classes"], facts["training_memory"]
+    rows = {
+        "kit": facts["path"],
+        "network": _described(facts["network"]),
+        "method": _described(facts["method"]),
+        "trains": f"{facts['trained_parameters']:,} parameters",
+        "frozen part": _frozen_part(manifest),
+        "images": f"{facts['size']} x {facts['size']} pixels, batch {facts['batch']}",
+        "attributes" if manifest.has_attributes else "classes": (
+            f"{len(classes)}: {', '.join(classes[:10])}" + ", ..." * (len(classes) > 10)
+        ),
+        "memory": ", ".join(f"{format_size(size)} with {name}" for name, size in memory.items())
+        + " (predicted, whole process)",
+        "made by": f"pocketune {facts['version']}",
+    }
+    return [f"{name:<12} {value}" for name, value in rows.items()]
+
+
+def _frozen_part(manifest: Manifest) -> str:
+    if manifest.features is None:
+        return "none"
+    return f"features.onnx, {manifest.quantization or 'float32'}"
+
+
+_NOT_SHOWN = ("name", "classes", "hidden", "branches")
+
+
+def _described(values: dict[str, Any]) -> str:
+    """``{"name": "blocks", "blocks": 3}`` as ``blocks, blocks 3``."""
+    rest = [f"{key} {value}" for key, value in values.items() if key not in _NOT_SHOWN]
+    if values.get("hidden"):
+        rest.append(f"pruned in {len(values['hidden'])} blocks")
+    return ", ".join([str(values.get("name")), *rest])

@@ -1,0 +1,157 @@
+"""``pocketune predict``, ``evaluate``, ``export`` and ``demo``: what a device does with a model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pocketune.cli.command import command
+from pocketune.cli.errors import print_skipped, tell
+from pocketune.cli.options import JsonOption, ModelArgument, argument
+from pocketune.errors import PocketuneError
+from pocketune.options import option
+
+if TYPE_CHECKING:
+    from pocketune.device import Guess
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictOptions:
+    """What to classify."""
+
+    files: list[str] = argument(
+        "Images, folders of images, or .zip files of images.", metavar="FILES..."
+    )
+    top: int | None = option(
+        "Number of classes or attributes to show per image.",
+        default=None,
+        metavar="N",
+        unset="5 classes; attributes above 50 %",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateOptions:
+    """What to evaluate on, and what to write."""
+
+    photos: str | Path | None = argument(
+        "Labeled photos, as for train. If they have a train/val split, the validation part is "
+        "used.",
+        default=None,
+        metavar="PHOTOS",
+        unset="the run's own validation photos",
+    )
+    confusion: Path | None = option(
+        "Write the confusion matrix: one row per class, one column per predicted class.",
+        default=None,
+        metavar="FILE.csv",
+    )
+    per_class: Path | None = option(
+        "Write the number of images, recall, precision etc. of each class or attribute.",
+        default=None,
+        metavar="FILE.csv",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions:
+    """Where the exported model goes."""
+
+    out: Path = option("File to write.", default=Path("model.onnx"), metavar="FILE")
+
+
+@command(
+    "pocketune predict runs/flowers new.jpg holiday/",
+    "pocketune predict runs/flowers holiday/ --json | jq -r 'select(.error | not) | .image'",
+)
+def predict(model: ModelArgument, options: PredictOptions, output: JsonOption) -> None:
+    """Classify photos.
+
+    With --json: one object per line for each image, {"image": name, "classes": [{"class": name,
+    "probability": 0 to 1}, ...]} most likely class first, or {"image": name, "error":
+    reason} for a file that cannot be read. For a model of attributes: {"image": name,
+    "attributes": [{"attribute": name, "probability": 0 to 1, "present": above 0.5}, ...]}.
+    """
+    from pocketune.data import Skipped
+    from pocketune.device import predict as predict_images
+
+    read = 0
+    for result in predict_images(model.run, options.files, top=options.top):
+        if isinstance(result, Skipped):
+            if output.json:
+                print(json.dumps({"image": result.name, "error": result.reason}))
+            else:
+                tell(f"skipped {result.name}: {result.reason}")
+            continue
+        read += 1
+        if output.json:
+            print(json.dumps(result.to_dict()))
+        else:
+            print(_line(result.name, result.guesses if options.top else result.worth_naming))
+    if not read:
+        raise PocketuneError("none of the files is an image that can be read")
+
+
+def _line(name: str, guesses: Iterable[Guess]) -> str:
+    listed = ", ".join(f"{guess.label} {guess.probability:.1%}" for guess in guesses)
+    return f"{name}: {listed or 'none of the attributes'}"
+
+
+@command(
+    "pocketune evaluate runs/flowers",
+    "pocketune evaluate runs/flowers test.zip --confusion confusion.csv",
+    "pocketune evaluate runs/flowers --json | jq .top1",
+)
+def evaluate(model: ModelArgument, options: EvaluateOptions, output: JsonOption) -> None:
+    """Evaluate a model on labeled photos.
+
+    With --json: one object with "images", "top1", "top5", "classes" (class, images, correct,
+    recall, precision), "confusion" (rows of counts) and "skipped" (image, reason). For a model
+    of attributes: "images", "accuracy" (the mean), "attributes" (attribute, present,
+    accuracy, recall, precision) and "skipped".
+    """
+    from pocketune.device import Evaluation
+    from pocketune.device import evaluate as evaluate_photos
+
+    result = evaluate_photos(model.run, options.photos)
+    if options.confusion:
+        if not isinstance(result, Evaluation):
+            raise PocketuneError(
+                "a model of attributes has no confusion matrix: use --per-class instead of "
+                "--confusion"
+            )
+        result.write_confusion(options.confusion)
+    if options.per_class:
+        result.write_per_class(options.per_class)
+    if output.json:
+        print(json.dumps(result.to_dict()))
+        return
+    print(result)
+    print_skipped(result.skipped)
+
+
+@command("pocketune export runs/flowers --out flowers.onnx")
+def export(model: ModelArgument, options: ExportOptions) -> None:
+    """Export the trained model as a single ONNX file for any ONNX runtime."""
+    from pocketune.device import Model
+    from pocketune.device import export as export_model
+    from pocketune.device.memory.sizes import format_size
+
+    opened = Model.open(model.run)
+    file, manifest = export_model(opened, options.out), opened.kit.manifest
+    side, function = manifest.size, "sigmoid" if manifest.has_attributes else "softmax"
+    print(
+        f"wrote {file} ({format_size(file.stat().st_size)}): images uint8 (N, {side}, {side}, 3) "
+        f"-> logits float32 (N, {len(opened.classes)}), whose {function} is the probabilities"
+    )
+
+
+@command()
+def demo() -> None:
+    """Fine-tune a bundled network on real images, twice, and compare. Takes about two minutes."""
+    from pocketune.demo import run_demo
+
+    run_demo()
