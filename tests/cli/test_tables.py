@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from pocketune.papers.tables import list_tables
+from pocketune.papers.tables import About, Cell, Row, Table, list_tables
 
 
 def test_they_are_listed(run):
@@ -27,8 +27,23 @@ def test_a_table_shows_each_figure_beside_the_papers(run):
 
 
 def test_no_figure_is_cut_off_on_a_narrow_terminal(run, monkeypatch):
+    columns = ("trained parameters", "stored activations (MB)", "FLOPs (millions)")
+    cells = dict(
+        zip(
+            columns,
+            (Cell(2_927_612, 2_927_612), Cell(0.306, 0.3061), Cell(16_205.25, 16_205)),
+            strict=True,
+        )
+    )
+    wide = Table(
+        About("wide", "A table", columns), (Row("patches, their blocks frozen", cells),) * 2
+    )
     monkeypatch.setenv("COLUMNS", "80")
-    assert "…" not in run("tables", "mobiletl-3").stdout
+    monkeypatch.setattr("pocketune.papers.tables.published_table", {"wide": wide}.__getitem__)
+    text = run("tables", "wide").stdout
+    assert "…" not in text
+    for figure in ("2,927,612", "0.3061", "16,205.25", "+0.03%", "patches, their blocks frozen"):
+        assert figure in text
 
 
 def test_as_json(run):

@@ -18,12 +18,19 @@ from pocketune.surgery import prune
 from pocketune.surgery.channels import FEWEST, narrow
 from pocketune.weights import create_network
 
+from ..networks.shallow import shallow
+
 RATIOS = {"features.1": 0.3, "features.2": 0.78, "features.3": 0.46, "features.4": 0.46}
 
 
 def meta(name: str, **options: object) -> nn.Module:
     with torch.device("meta"):
         return create_network(name, **options)
+
+
+def shallow_meta(name: str, **options: object) -> nn.Module:
+    """Each kind of block once: following a network takes its time."""
+    return shallow(meta(name, **options))
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +79,7 @@ def test_totals_of_the_paper(hidden, published, computed) -> None:
 
 def test_model_tells_what_is_measured() -> None:
     """For any number of channels, as following the narrowed network would."""
-    network = meta("mobilenet_v3_small", width=0.5, classes=4)
+    network = shallow_meta("mobilenet_v3_small", width=0.5, classes=4)
 
     def measure(channels):
         narrowed = copy.deepcopy(network)
@@ -97,7 +104,7 @@ def test_model_tells_what_is_measured() -> None:
 @pytest.mark.parametrize("name", ["mobilenet_v2", "proxylessnas_mobile", "mcunet_5fps"])
 @pytest.mark.parametrize("target", ["cumulative", "1.6MB"])
 def test_the_most_channels_that_fit_stay(name: str, target: str) -> None:
-    network = meta(name, classes=10)
+    network = shallow_meta(name, classes=10)
     plan = plan_pruning(network, target)
     assert plan.channels
     for block, (count, left) in plan.channels.items():
@@ -114,7 +121,7 @@ def test_the_most_channels_that_fit_stay(name: str, target: str) -> None:
 
 
 def test_ratios_give_the_channels_of_the_plan() -> None:
-    network = create_network("mcunet_5fps", classes=3)
+    network = shallow(create_network("mcunet_5fps", classes=3))
     plan = plan_pruning(network)
     pruned = prune(network, plan.ratios, importance="weight")
     assert about(pruned).config.hidden == {
@@ -126,14 +133,14 @@ def test_ratios_give_the_channels_of_the_plan() -> None:
 
 
 def test_another_method_has_another_profile() -> None:
-    network = meta("mcunet_5fps", classes=3)
+    network = shallow_meta("mcunet_5fps", classes=3)
     plan = plan_pruning(network, 1_600_000, method=LastLayer())
     assert plan.before != plan_pruning(network, 1_600_000).before
 
 
 def test_a_network_with_lite_residual_modules_keeps_them() -> None:
     """By `TinyTL`, for `RepNet` has a side network of its own."""
-    complete = TinyTL().insert_modules(meta("mobilenet_v2", classes=10))
+    complete = TinyTL().insert_modules(shallow_meta("mobilenet_v2", classes=10))
     pruned = prune_for_memory(complete, 2_500_000, importance="weight")
     assert about(pruned).config.branches == about(complete).config.branches
     assert about(pruned).config.hidden["features.2"] < 96
@@ -143,7 +150,7 @@ def test_a_network_with_lite_residual_modules_keeps_them() -> None:
 
 @pytest.mark.parametrize("target", [56_000, 72_000, 100_000])
 def test_counts_are_such_that_group_norms_can_divide(target: int) -> None:
-    network = meta("mcunet_5fps", classes=3)
+    network = shallow_meta("mcunet_5fps", classes=3)
     method = TinyTL(norm="group", lite_residual=False)
     plan = plan_pruning(network, target, size=64, method=method)
     assert plan.channels
@@ -174,7 +181,7 @@ def test_targets_out_of_reach(name: str, target: str | int, message: str) -> Non
 
 
 def test_the_floor_itself_can_be_reached() -> None:
-    network = meta("mcunet_5fps", classes=3)
+    network = shallow_meta("mcunet_5fps", classes=3)
     with pytest.raises(PocketuneError, match="the floor is") as refused:
         plan_pruning(network, 1000)
     floor = int(str(refused.value).split("floor is ")[1].split(" bytes")[0].replace(",", ""))
@@ -184,7 +191,7 @@ def test_the_floor_itself_can_be_reached() -> None:
 def test_a_block_that_cannot_be_pruned_sets_the_floor() -> None:
     """MobileNetV3-Large's first block adds its input to its output and has no expansion."""
     with pytest.raises(PocketuneError, match=r"by block features\.1, which cannot be pruned"):
-        plan_pruning(meta("mobilenet_v3_large"), 2_000_000, method=LastLayer())
+        plan_pruning(shallow_meta("mobilenet_v3_large"), 2_000_000, method=LastLayer())
 
 
 class Narrow(nn.Module):

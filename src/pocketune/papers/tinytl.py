@@ -163,22 +163,20 @@ def _row(
 )
 def table_2() -> Iterator[Row]:
     """What is trained, by the paper's names."""
-
-    def base() -> nn.Module:
-        return add_lite_residuals(shapes(PROXYLESS, classes=CLASSES))
-
-    norms = [name for name, module in base().named_modules() if is_norm(module)]
-    last = classifier(base())
-    scales_and_shifts = last | parameters_under(base(), norms)
-    everything = [name for name, _ in base().named_parameters()]
-    yield _row("FT-Last", 31, training(base(), last))
-    yield _row("TinyTL-B", 32, adapt(base(), TinyTL(lite_residual=False)))
-    yield _row("TinyTL-L", 37, adapt(base(), TinyTL(bias=False)))
-    yield _row("TinyTL-L+B", 37, adapt(base(), TinyTL()))
-    yield _row("TinyTL-L+B, 320 px", 65, adapt(base(), TinyTL()), size=320)
-    yield _row("TinyTL-L+B, batch 1 (figure 5)", 16, adapt(base(), TinyTL()), batch=1)
-    yield _row("FT-Norm+Last", 192, training(base(), scales_and_shifts))
-    yield _row("FT-Full", 391, training(base(), everything))
+    network = add_lite_residuals(shapes(PROXYLESS, classes=CLASSES))
+    complete = adapt(network, TinyTL())
+    norms = [name for name, module in network.named_modules() if is_norm(module)]
+    last = classifier(network)
+    scales_and_shifts = last | parameters_under(network, norms)
+    everything = [name for name, _ in network.named_parameters()]
+    yield _row("FT-Last", 31, training(network, last))
+    yield _row("TinyTL-B", 32, adapt(network, TinyTL(lite_residual=False)))
+    yield _row("TinyTL-L", 37, adapt(network, TinyTL(bias=False)))
+    yield _row("TinyTL-L+B", 37, complete)
+    yield _row("TinyTL-L+B, 320 px", 65, complete, size=320)
+    yield _row("TinyTL-L+B, batch 1 (figure 5)", 16, complete, batch=1)
+    yield _row("FT-Norm+Last", 192, training(network, scales_and_shifts))
+    yield _row("FT-Full", 391, training(network, everything))
 
 
 @register_table(
