@@ -1,16 +1,29 @@
-"""Checks that many arguments have in common."""
+"""Errors, and checks that many arguments have in common."""
 
+import pickle
+from typing import Any
+
+import numpy as np
 import pytest
 
-from pocketune.errors import PocketuneError, check_positive
+from pocketune.errors import PocketuneError, Remedy, check_positive, whole_number
 
 
-def test_whole_numbers_from_1_on():
-    check_positive(batch=1, size=224)
+@pytest.mark.parametrize("number", [1, 224, np.int64(1), np.uint8(8)])
+def test_whole_numbers_of_any_library_from_1_on(number: Any) -> None:
+    check_positive(batch=number)
+    assert type(whole_number(number)) is int
 
 
-@pytest.mark.parametrize("number", [0, -1, 1.0, True, "8", None])
-def test_what_is_none_is_named(number):
+@pytest.mark.parametrize("number", [0, -1, 1.0, True, "8", None, np.float32(1), np.bool_(True)])
+def test_what_is_not_a_positive_integer_is_named(number: Any) -> None:
     with pytest.raises(PocketuneError) as error:
         check_positive(size=224, batch=number)
     assert str(error.value) == f"batch={number!r} must be a whole number of at least 1"
+
+
+def test_a_remedy_ends_the_message() -> None:
+    error = PocketuneError("it is full", remedy=Remedy("more", "give {size} MB more", size=3))
+    assert str(error) == "it is full; give 3 MB more"
+    assert error.message == "it is full"
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)

@@ -81,5 +81,5 @@ def test_to_plain_values_and_back():
 
 
 def test_by_itself_it_is_refused(network):
-    with pytest.raises(PocketuneError, match="trains nothing by itself: add it to a method"):
+    with pytest.raises(PocketuneError, match="trains nothing by itself; add it to another"):
         adapt(network, SignedBackward())

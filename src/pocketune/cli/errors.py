@@ -20,6 +20,10 @@ STOPPED = 130
 _LISTED = 20
 
 REMEDIES = {
+    "add method": "add it to another, as in --method blocks+signed",
+    "attribute kit": "train with --network to build one from such a CSV",
+    "build kit": "build one with: pocketune kit build",
+    "saved network": "give a file that pocketune prune or pocketune retrain has written",
     "resume": "resume with: pocketune train --resume {run}",
     "smaller batch": "build one with --network NAME --batch {batch}, or with pocketune kit build",
 }

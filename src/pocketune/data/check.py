@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, Remedy
 from pocketune.files import Skipped, reading, shown
 
 if TYPE_CHECKING:
@@ -53,7 +53,8 @@ def check_kind(attributes: Sequence[str], wanted: bool | None, where: str) -> No
     if wanted is False and attributes:
         raise PocketuneError(
             f"{where} gives images attributes, but this kit is for classes: give a CSV of file and "
-            "label, or a kit for attributes, which --network makes of such a CSV by itself"
+            "label, or a kit for attributes",
+            remedy=Remedy("attribute kit", "compile one with the loss binary_cross_entropy"),
         )
 
 

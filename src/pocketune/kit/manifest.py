@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, Remedy
 from pocketune.kit.names import KIT_FILES
 from pocketune.schema import FieldError, Positive, Shape, parse_object, read_object
 from pocketune.tasks.losses import BINARY_CROSS_ENTROPY, CROSS_ENTROPY, LOSSES
@@ -24,7 +24,10 @@ _FEATURES_BYTES = 4 << 20
 
 
 class KitError(PocketuneError):
-    """A kit is missing, damaged, too new or not a kit."""
+    """A kit is missing, damaged, of another version or not a kit."""
+
+
+BUILD_KIT = Remedy("build kit", "build one with pocketune.compile")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import BinaryIO, Protocol, cast
 from safetensors import SafetensorError
 
 from pocketune import files
-from pocketune.kit.manifest import KitError
+from pocketune.kit.manifest import BUILD_KIT, KitError
 from pocketune.kit.names import BEST, LAST, MANIFEST
 
 _CHUNK = 1 << 20
@@ -83,7 +83,7 @@ def open_storage(path: Path) -> Storage:
         if path.is_dir():
             return FolderStorage(path)
         if not path.exists():
-            raise KitError(f"there is no kit at {path}; build one with: pocketune kit build")
+            raise KitError(f"there is no kit at {path}", remedy=BUILD_KIT)
         if not zipfile.is_zipfile(path):
             raise KitError(f"{path} is not a kit: it is neither a folder nor a .zip")
         return ZipStorage(path)

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from torch import nn
 
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, Remedy
 from pocketune.layers.quantized import count_int8_weights
 from pocketune.methods.plan import MethodConflict, Plan
 from pocketune.networks import Factory, about, set_about
@@ -137,8 +137,8 @@ def complete_plan(method: Method, network: nn.Module) -> Plan:
     plan = method.refine(method.plan(network), network)
     if not plan.trained:
         raise PocketuneError(
-            f"{method} trains nothing by itself: add it to a method that does, as in "
-            "TopBlocks() + SignedBackward(), which is --method blocks+signed"
+            f"{method} trains nothing by itself",
+            remedy=Remedy("add method", "add it to another, as in TopBlocks() + SignedBackward()"),
         )
     return plan
 

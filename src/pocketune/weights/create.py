@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, Remedy
 from pocketune.networks.about import set_about
 from pocketune.networks.anatomy.anatomy import anatomy
 from pocketune.networks.config import NetworkConfig
@@ -139,8 +139,8 @@ def load_network(path: str | PathLike[str]) -> nn.Module:
     recorded = read_description(path)
     if recorded is None:
         raise PocketuneError(
-            f"{path} does not tell which network it holds; give a file that save_network, "
-            "pocketune prune or pocketune retrain has written"
+            f"{path} has no description of its network",
+            remedy=Remedy("saved network", "give a file that save_network has written"),
         )
     config, normalization = recorded
     network = build(config)

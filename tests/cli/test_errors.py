@@ -1,0 +1,78 @@
+"""How the command line words what the library says."""
+
+import ast
+import string
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import pocketune
+from pocketune.cli.errors import REMEDIES, message_of
+from pocketune.errors import PocketuneError, Remedy
+
+SOURCE = Path(pocketune.__file__).parent
+
+
+def remedies() -> Iterator[ast.Call]:
+    """Each place of the library that makes a `Remedy`."""
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Remedy":
+                yield node
+
+
+def test_every_remedy_of_the_library_has_words_and_nothing_else_has() -> None:
+    assert {ast.literal_eval(call.args[0]) for call in remedies()} == set(REMEDIES)
+
+
+def test_words_name_no_value_that_is_not_given() -> None:
+    for call in remedies():
+        key, python = (ast.literal_eval(argument) for argument in call.args)
+        given = {keyword.arg for keyword in call.keywords}
+        for words in (python, REMEDIES[key]):
+            named = {name for _, name, _, _ in string.Formatter().parse(words) if name}
+            assert {name.partition("!")[0] for name in named} <= given
+
+
+def test_python_and_the_command_line_say_the_same_in_their_own_words() -> None:
+    error = PocketuneError("stopped", remedy=Remedy("resume", "resume({run!r})", run="my run"))
+    assert str(error) == "stopped; resume('my run')"
+    assert message_of(error) == "stopped; resume with: pocketune train --resume 'my run'"
+
+
+def test_without_a_remedy_the_message_is_all() -> None:
+    assert message_of(PocketuneError("it is empty; fill it")) == "it is empty; fill it"
+
+
+def texts(path: Path) -> Iterator[str]:
+    """The string literals of a file that are no docstrings."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    docs = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in docs:
+            yield node.value
+
+
+RUNS_COMMANDS = {"demo/compare.py", "device/memory/reclaim.py"}  # the second reads "r--p"
+LIBRARY = sorted(
+    path.relative_to(SOURCE).as_posix()
+    for path in SOURCE.rglob("*.py")
+    if path.relative_to(SOURCE).parts[0] != "cli"
+)
+
+
+def test_the_library_names_no_command_and_no_option() -> None:
+    found = {
+        (name, text)
+        for name in LIBRARY
+        if name not in RUNS_COMMANDS
+        for text in texts(SOURCE / name)
+        if "--" in text.replace("---", "") or "pocketune kit" in text or "pocketune train" in text
+    }
+    assert not {item for item in found if "pip install" not in item[1]}
+
+
+@pytest.mark.parametrize("word", ["pocketune prune", "pocketune retrain", "pocketune profile"])
+def test_nor_another_command(word: str) -> None:
+    assert not [name for name in LIBRARY if any(word in text for text in texts(SOURCE / name))]
