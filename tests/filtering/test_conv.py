@@ -296,7 +296,7 @@ def test_refuses_an_unknown_alignment() -> None:
 
 @pytest.mark.parametrize("bits", [16, 0, None, "8"])
 def test_refuses_other_bits(bits: object) -> None:
-    with pytest.raises(PocketuneError, match=r"bits=.* is not possible; .* in 8 or 32"):
+    with pytest.raises(PocketuneError, match=r"bits=.* must be 8 or 32"):
         FilteredConv2d(2, 3, 1, bits=bits)
 
 

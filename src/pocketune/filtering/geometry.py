@@ -1,4 +1,4 @@
-"""Where the patches of gradient filtering lie on a convolution's output and input."""
+"""The places of gradient filtering's patches on a convolution's output and input."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pocketune.filtering.patches import Pair, Patches
 
 
 class Geometry(NamedTuple):
-    """What places a convolution's patches, (vertical, horizontal) each."""
+    """The numbers of a convolution that place its patches, (vertical, horizontal) each."""
 
     kernel: Pair
     stride: Pair
@@ -24,7 +24,7 @@ class Geometry(NamedTuple):
 def convolution_geometry(
     kernel: Pair, stride: Pair, padding: Pair, dilation: Pair, x: Pair
 ) -> Geometry:
-    """Of a convolution of a map with x rows and columns."""
+    """The geometry of a convolution whose input has `x` rows and columns."""
     down, across = (
         (length + 2 * pad - step * (taps - 1) - 1) // by + 1
         for length, pad, step, taps, by in zip(x, padding, dilation, kernel, stride, strict=True)
@@ -38,12 +38,12 @@ class Filter(NamedTuple):
     Attributes:
         output: patches of the output's gradient.
         input: patches of the input, one for each of the output's.
-        divisor: of the sum of a patch of the output's gradient; None for the number of its
-            elements that are on the map.
-        meets: elements of a patch of the input for each one that a given tap meets; both
-            gradients are divided by it.
-        dilation: of the kernel, in patches of the input; 0 where its taps are too near each
-            other to be told apart, so that only their sum counts.
+        divisor: divides the sum of a patch of the output's gradient; None for the number of its
+            elements that are on the feature map.
+        meets: a tap meets one in `meets` elements of a patch of the input; both gradients are
+            divided by it.
+        dilation: of the kernel, in patches of the input; 0 if its taps are too close together to
+            be distinguished, so that only their sum counts.
     """
 
     output: Patches
@@ -56,13 +56,12 @@ class Filter(NamedTuple):
 def paper_filter(conv: Geometry, patch: int) -> Filter:
     """Patches as in equation 2 of the paper.
 
-    They begin in the first row and column of the output, and every sum is divided by r * r, also
-    where a patch reaches over the border. A patch of the input lies under the kernel's middle
-    tap; where the kernel keeps the size, those begin in the first row and column too.
+    They begin in the first row and column of the output, and every sum is divided by r * r, even
+    if a patch crosses the border. A patch of the input lies under the kernel's middle tap; if the
+    kernel keeps the size, these patches begin in the first row and column too.
 
     The paper has strides of 1. With a stride of s a patch of the input is s times as high and
     wide, and a tap meets one in s * s of its elements: both gradients are divided by s * s.
-
     """
     count, size = _count(conv.y, patch), _input_size(conv, patch)
     middle = [d * ((k - 1) // 2) for k, d in zip(conv.kernel, conv.dilation, strict=True)]
@@ -75,9 +74,9 @@ def paper_filter(conv: Geometry, patch: int) -> Filter:
 def reference_filter(conv: Geometry, patch: int) -> Filter:
     """Patches as in the operator that the paper's authors published.
 
-    The zeros that fill up the last patches lie on both sides of the map, the odd one above and
-    left. Averages are over the elements that are on the map. With a stride of s the gradients are
-    s * s times as large as those of an ordinary convolution.
+    The zeros that fill up the last patches lie on both sides of the feature map, the odd one at
+    the top and left. Averages are over the elements on the feature map. With a stride of s the
+    gradients are s * s times as large as those of an ordinary convolution.
     """
     count, size = _count(conv.y, patch), _input_size(conv, patch)
     output = Patches((patch, patch), _centered((patch, patch), count, conv.y), count)
@@ -86,10 +85,10 @@ def reference_filter(conv: Geometry, patch: int) -> Filter:
 
 
 def natural_filter(conv: Geometry, patch: int) -> Filter:
-    """Patches as in `paper_filter`, averages over the elements that are on the map.
+    """Patches as in `paper_filter`, averages over the elements on the feature map.
 
-    Neither borders nor strides change the scale of a gradient that is the same everywhere. Of the
-    three rules the one with the least noise on average: benchmarks/results/filter_quality.md.
+    Neither borders nor strides change the scale of a constant gradient. It is the rule with the
+    least noise on average: benchmarks/results/filter_quality.md.
     """
     return paper_filter(conv, patch)._replace(divisor=None)
 
@@ -116,7 +115,7 @@ def _centered(size: Pair, count: Pair, shape: Pair) -> Pair:
 
 
 def _dilation(conv: Geometry, size: Pair) -> Pair:
-    """Taps that lie a patch or more apart keep their places, as in the published operator."""
+    """Taps a patch or more apart keep their places, as in the published operator."""
     far = all(d >= n for d, n in zip(conv.dilation, size, strict=True))
     if not far or max(conv.kernel) == 1 or any(k % 2 == 0 for k in conv.kernel):
         return 0, 0

@@ -4,9 +4,8 @@ The products are those of a convolution of stride 1 that keeps the size, and ope
 dispatcher like those of `pocketune.filtering.patches`.
 
 In 8 bits a tensor has one scale, `max |x| / 127`, and whole numbers from -127 to 127, rounded to
-the nearest, halves to the even one: symmetric, so that a gradient of zero stays zero, and without
-random numbers, so that a step gives the same on every engine. The error of an element is at most
-half a scale.
+nearest, ties to even. They are symmetric, so that a gradient of zero stays zero, and not random, so
+that a step gives the same result on every engine. The error of an element is at most half a scale.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from pocketune.layers.autograd import register_operator
 from pocketune.layers.quantized import LARGEST
 from pocketune.torch_private import matrix_product
 
-# Multiply-adds below which a matrix product is the faster way to a kernel's gradient: a convolution
-# has more to set up. Above, it takes 0.6 of the time.
+# Multiply-adds below which a matrix product computes a kernel's gradient faster: a convolution has
+# more to set up. Above, the convolution takes 0.6 of the time.
 _FEW = 5_000_000
 
 
@@ -31,7 +30,7 @@ _FEW = 5_000_000
     "patch_input_gradient(Tensor g, Tensor kernel, int[] dilation, int groups) -> Tensor"
 )
 def input_gradient(g: Tensor, kernel: Tensor, dilation: Sequence[int], groups: int) -> Tensor:
-    """Gradient of the input from that of the output, g (N, O, P, Q): (N, I, P, Q).
+    """Gradient of the input (N, I, P, Q) from that of the output, `g` (N, O, P, Q).
 
     `kernel` is (O, I / groups, k, k) with odd k; every side is padded by `dilation * (k // 2)`.
     """
@@ -50,7 +49,7 @@ def input_gradient(g: Tensor, kernel: Tensor, dilation: Sequence[int], groups: i
 
 @register_operator("patch_kernel_gradient(Tensor g, Tensor x, int groups) -> Tensor")
 def kernel_gradient(g: Tensor, x: Tensor, groups: int) -> Tensor:
-    """Gradient of a 1x1 kernel from g (N, O, P, Q) and x (N, I, P, Q): (O, I / groups, 1, 1)."""
+    """Gradient of a 1x1 kernel (O, I / groups, 1, 1) from g (N, O, P, Q) and x (N, I, P, Q)."""
     outputs, inputs = g.shape[1], x.shape[1]
     if groups == inputs == outputs:
         return (g * x).sum((0, 2, 3)).view(outputs, 1, 1, 1)
@@ -77,7 +76,7 @@ def _memory_format(x: Tensor) -> torch.memory_format:
 
 @register_operator("int8_scale(Tensor x) -> Tensor")
 def int8_scale(x: Tensor) -> Tensor:
-    """`max |x| / 127`, () of any shape, in float32 at least; 1 where x is zero or empty."""
+    """`max |x| / 127` of a tensor of any shape, in at least float32; 1 if x is zero or empty."""
     if x.numel() == 0:
         return _wide(x).new_ones(())
     scale = _wide(x).abs().amax() / LARGEST
@@ -91,16 +90,16 @@ def to_int8(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def from_int8(whole: Tensor, scale: Tensor) -> Tensor:
-    """The inverse of `to_int8`, but for rounding."""
+    """The inverse of `to_int8`, except for rounding."""
     return whole.to(scale.dtype) * scale
 
 
 def in_int8(x: Tensor) -> Tensor:
-    """`from_int8(*to_int8(x))`, without the bytes in between."""
+    """`from_int8(*to_int8(x))` without the bytes in between."""
     scale = int8_scale(x)
     return ((_wide(x) / scale).round() * scale).to(x.dtype)
 
 
 def _wide(x: Tensor) -> Tensor:
-    """In float32 at least: in bfloat16 a quotient of 127 could come out as 128."""
+    """In at least float32: in bfloat16 a quotient of 127 could become 128."""
     return x.to(torch.promote_types(x.dtype, torch.float32))

@@ -1,9 +1,9 @@
 """Feature maps cut into rectangular patches: pooled, and spread out again.
 
 Both are operators of PyTorch's dispatcher (`torch.ops.pocketune.patch_pool`, `patch_spread`), so
-that a traced training step names them and the compiler can write them as it likes. They have no
-autograd of their own: the layers that use them say what their backward pass is. On CUDA devices
-they are Triton's kernels where Triton is installed, as it is with PyTorch for CUDA on Linux.
+that a traced training step names them and the compiler can lower each as a whole. They are not
+differentiable: the layers that use them define the backward pass. On CUDA devices they run Triton
+kernels if Triton is installed, as it is with PyTorch for CUDA on Linux.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True)
 class Patches:
-    """A grid of patches on a map, (vertical, horizontal) each.
+    """A grid of patches on a feature map, (vertical, horizontal) each.
 
     Attributes:
         size: rows and columns of a patch.
-        start: where on the map the first patch begins; negative where it begins in the zeros
-            around the map.
-        count: patches of a column and of a row of the grid.
+        start: where on the feature map the first patch begins; negative if it begins in the zeros
+            around it.
+        count: patches in a column and in a row of the grid.
     """
 
     size: Pair
@@ -38,26 +38,26 @@ class Patches:
 
 
 def patch_sum(x: Tensor, patches: Patches) -> Tensor:
-    """Sum of each patch: (N, C, H, W) -> (N, C, *patches.count), with zeros around the map."""
+    """Sum of each patch: (N, C, H, W) -> (N, C, *patches.count), with zeros around the input."""
     return patch_mean(x, patches, divisor=1)
 
 
 def patch_mean(x: Tensor, patches: Patches, divisor: int | None = None) -> Tensor:
-    """Sum of each patch over `divisor`, or over the number of its elements that are on the map."""
+    """Sum of each patch over `divisor`, or over the number of its elements on the feature map."""
     patches = _on_map(patches, x.shape[2:])
     return _pool(x, patches.size, patches.start, patches.count, divisor)
 
 
 def patch_spread(values: Tensor, patches: Patches, shape: Sequence[int]) -> Tensor:
-    """Each value all over its patch: (N, C, *patches.count) -> (N, C, *shape), zero elsewhere."""
+    """Fill each patch with its value: (N, C, *patches.count) -> (N, C, *shape), zero elsewhere."""
     patches = _on_map(patches, shape)
     return _spread(values, patches.size, patches.start, shape)
 
 
 def _on_map(patches: Patches, shape: Sequence[int]) -> Patches:
-    """The same patches; one that is alone in its row or column ends where the map does.
+    """The same patches; one that is alone in its row or column ends where the feature map does.
 
-    What it would hold beyond is zeros, which take memory all the same.
+    Beyond that it would hold only zeros, which take memory.
     """
     size, start = list(patches.size), list(patches.start)
     for axis, length in enumerate(shape):
@@ -68,10 +68,10 @@ def _on_map(patches: Patches, shape: Sequence[int]) -> Patches:
 
 
 def patch_elements(patches: Patches, shape: Sequence[int], like: Tensor) -> Tensor | int:
-    """How many elements of a map of `shape` rows and columns a patch has.
+    """Number of elements of each patch on a feature map of `shape` rows and columns.
 
     Returns:
-        The number that all have, or a tensor (1, 1, P, Q) of the type of `like`.
+        The number that all have, or a tensor (1, 1, P, Q) in the type of `like`.
     """
     down, across = (
         [max(min(start + (i + 1) * n, d) - max(start + i * n, 0), 0) for i in range(c)]
@@ -86,9 +86,9 @@ def patch_elements(patches: Patches, shape: Sequence[int], like: Tensor) -> Tens
 def before_and_after(
     size: Sequence[int], start: Sequence[int], count: Sequence[int], shape: Sequence[int]
 ) -> tuple[Pair, Pair]:
-    """How far the grid reaches over the map above and left, and below and right.
+    """How far the grid extends beyond the feature map: top and left, bottom and right.
 
-    Negative where the map reaches over the grid.
+    Negative where the feature map extends beyond the grid.
     """
     top, left = (-s for s in start)
     bottom, right = (s + n * c - d for s, n, c, d in zip(start, size, count, shape, strict=True))
@@ -132,7 +132,7 @@ def _spread(values: Tensor, size: Pair, start: Sequence[int], shape: Sequence[in
 
 
 def _fit(x: Tensor, pads: tuple[int, ...]) -> Tensor:
-    """`functional.pad` that may cut off all of the map, where zeros are put on the other side."""
+    """`functional.pad` that may crop the whole feature map while it pads the other side."""
     left, right, top, bottom = pads
     padded: Tensor = functional.pad(x, [max(pad, 0) for pad in pads])
     height, width = padded.shape[2:]
@@ -141,15 +141,14 @@ def _fit(x: Tensor, pads: tuple[int, ...]) -> Tensor:
 
 
 def _upsample(values: Tensor, size: Pair, shape: Sequence[int]) -> Tensor:
-    # A shade less than the patch's size: the quotient of rounded numbers must not fall below the
-    # patch's own index.
+    # slightly less than the patch's size: a rounded quotient must not fall below the patch's index
     scales = [n * (1 - 2**-20) for n in size]
     upsampled: Tensor = torch.ops.aten.upsample_nearest2d.default(values, list(shape), *scales)
     return upsampled
 
 
 def _misread(extent: Sequence[int], count: Sequence[int], shape: Sequence[int]) -> bool:
-    """Whether PyTorch takes the scale to be 1 or 2 for the sake of the shapes, against its word."""
+    """Whether PyTorch ignores the given scale and takes 1 or 2, because the shapes suggest it."""
     return any(
         d in (c, 2 * c) and d != whole for d, c, whole in zip(shape, count, extent, strict=True)
     )

@@ -1,10 +1,10 @@
-"""Maps between two convolutions with filtered gradients, whose gradient stays in patches.
+"""Feature maps between two filtered convolutions, whose gradient stays in patches.
 
-A filtered convolution needs only the sums of its output's gradient over patches. Where the one
-behind it has the same patches, the gradient that it hands down is constant in each of them, and
-what lies between, a frozen norm and a piecewise linear activation, multiplies each of its elements
-by a number: the sum over a patch is then the gradient there times the sum of these numbers, and no
-gradient the size of the map is needed at all. `pocketune.surgery.chain_filters` finds such places.
+A filtered convolution needs only the sums of its output's gradient over patches. If the next one
+has the same patches, the gradient of its input is constant in each of them. A frozen norm and a
+piecewise linear activation between the two multiply each element of the gradient by a number. The
+sum over a patch is then the gradient there times the sum of these numbers, and a gradient the size
+of the feature map is never needed. `pocketune.surgery.chain_filters` finds such places.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _LARGEST_BYTE = 255
 
 @dataclass(frozen=True)
 class PooledMap:
-    """A map, and what carries its gradient.
+    """A feature map and the tensor that carries its gradient.
 
     Attributes:
-        value: the map (N, C, H, W), without a gradient of its own.
-        carrier: (N, C, P, Q) with any values: its gradient has, for each patch, the sum of the
-            gradient of the map, as it is before the activation.
-        patches: of the map.
-        slopes: sum over each patch of the activation's derivative, (N, C, P, Q); None while no
-            activation has been passed.
+        value: the feature map (N, C, H, W), without a gradient of its own.
+        carrier: (N, C, P, Q) with any values. Its gradient holds, for each patch, the sum of the
+            feature map's gradient, before the activation.
+        patches: of the feature map.
+        slopes: sum over each patch of the activation's derivative, (N, C, P, Q); None before an
+            activation.
     """
 
     value: Tensor
@@ -50,10 +50,10 @@ class PooledMap:
     slopes: Tensor | None = None
 
     def through(self, affine: Callable[[Tensor], Tensor]) -> PooledMap:
-        """What a scale and a shift of each channel make of it; the shift may be trained.
+        """Apply a scale and a shift of each channel; the shift may be trained.
 
         Raises:
-            PocketuneError: behind an activation, where the shift's gradient is not the carrier's.
+            PocketuneError: behind an activation, where the shift needs another gradient.
         """
         self._refuse_activated("a norm")
         with torch.no_grad():
@@ -61,10 +61,10 @@ class PooledMap:
         return replace(self, value=value, carrier=affine(self.carrier))
 
     def activated(self, activation: nn.Module) -> PooledMap:
-        """What one of `SLOPES` makes of it; slopes are counts, in a byte where one can hold them.
+        """Apply one of `SLOPES`; the slopes are counts, stored in a byte where that is enough.
 
         Raises:
-            PocketuneError: behind an activation: the gradient there differs within a patch.
+            PocketuneError: behind an activation, where the gradient differs within a patch.
         """
         self._refuse_activated("an activation")
         with torch.no_grad():
@@ -74,19 +74,26 @@ class PooledMap:
             return replace(self, value=activation.forward(self.value), slopes=slopes)
 
     def __add__(self, other: PooledMap | Tensor) -> PooledMap:
-        """The sum of two maps; a tensor must need no gradient.
+        """Add a pooled map with the same patches, or a tensor that requires no gradient.
 
         Raises:
-            PocketuneError: if it does, or patches differ, or behind an activation.
+            PocketuneError: if the patches differ, the tensor requires a gradient, or either pooled
+                map is behind an activation.
         """
         self._refuse_activated("a sum")
         if isinstance(other, Tensor):
             if other.requires_grad:
-                raise PocketuneError("a sum of a pooled map and one with a gradient of its own")
+                raise PocketuneError(
+                    "a pooled map cannot be added to a tensor that requires a gradient; set "
+                    "passes_pooled=False on the layers of filter_chains"
+                )
             return replace(self, value=self.value + other)
         other._refuse_activated("a sum")
         if self.patches != other.patches:
-            raise PocketuneError(f"a sum of maps with {self.patches} and {other.patches}")
+            raise PocketuneError(
+                f"pooled maps of different patches cannot be added: {self.patches} and "
+                f"{other.patches}"
+            )
         value, carrier = self.value + other.value, self.carrier + other.carrier
         return PooledMap(value, carrier, self.patches)
 
@@ -94,10 +101,13 @@ class PooledMap:
 
     def _refuse_activated(self, what: str) -> None:
         if self.slopes is not None:
-            raise PocketuneError(f"{what} behind an activation needs the gradient of every element")
+            raise PocketuneError(
+                f"{what} behind an activation needs the gradient of every element, and a pooled "
+                "map has only that of patches"
+            )
 
 
-register_pytree_node(  # for hooks that look for the tensors in a module's inputs
+register_pytree_node(  # so that hooks find the tensors in a module's inputs
     PooledMap,
     lambda pooled: ([pooled.value, pooled.carrier], (pooled.patches, pooled.slopes)),
     lambda tensors, context: PooledMap(*tensors, *context),
@@ -112,7 +122,7 @@ class PooledBatchNorm2d(FrozenBatchNorm2d):
     """
 
     def forward(self, x: Tensor | PooledMap) -> Tensor | PooledMap:  # type: ignore[override]
-        """(N, features, H, W) -> the same shape, and a `PooledMap` where it is given one.
+        """(N, features, H, W) -> the same shape; a `PooledMap` -> a `PooledMap`.
 
         Raises:
             PocketuneError: for a `PooledMap`, if `weight` requires a gradient.
@@ -134,8 +144,8 @@ class PooledBatchNorm2d(FrozenBatchNorm2d):
 class PooledActivation(nn.Module):
     """An activation that takes a `PooledMap` as well as a tensor.
 
-    Kept for the backward pass, by the convolution behind it: 8 bits for each patch of up to 255
-    elements and channel, 32 for larger ones. For tensors what the activation itself keeps.
+    Kept for the backward pass, by the next convolution: 8 bits for each channel and patch of up
+    to 255 elements, 32 for larger patches. For tensors what the activation itself keeps.
 
     Args:
         activation: one of `SLOPES`.
@@ -146,10 +156,10 @@ class PooledActivation(nn.Module):
         self.activation = activation
 
     def forward(self, x: Tensor | PooledMap) -> Tensor | PooledMap:
-        """(N, C, H, W) -> the same shape, and a `PooledMap` where it is given one."""
+        """(N, C, H, W) -> the same shape; a `PooledMap` -> a `PooledMap`."""
         if isinstance(x, PooledMap):
             return x.activated(self.activation)
-        y: Tensor = self.activation.forward(x)  # no call of its own, for what counts calls
+        y: Tensor = self.activation.forward(x)  # not called, so that hooks count one call
         return y
 
 
@@ -159,7 +169,7 @@ class PooledActivation(nn.Module):
 
 @register_operator("slope_between(Tensor x, float low, float high) -> Tensor")
 def slope_between(x: Tensor, low: float, high: float) -> Tensor:
-    """1 where `low < x < high`, 0 elsewhere, like `x`, which is finite; limits need not be."""
+    """1 where `low < x < high` and 0 elsewhere, like `x`; x is finite, the limits need not be."""
     one = x.new_ones(()).expand_as(x)
     slope: Tensor = torch.ops.aten.hardtanh_backward(one, x, low, high)
     return slope
@@ -167,7 +177,7 @@ def slope_between(x: Tensor, low: float, high: float) -> Tensor:
 
 @register_operator("slope_nonnegative(Tensor x) -> Tensor")
 def slope_nonnegative(x: Tensor) -> Tensor:
-    """1 where `x >= 0`, 0 elsewhere, like `x`, which is finite."""
+    """1 where `x >= 0` and 0 elsewhere, like `x`, which is finite."""
     one = x.new_ones(()).expand_as(x)
     negative: Tensor = torch.ops.aten.hardtanh_backward(one, x, -torch.inf, 0.0)
     return negative.neg_().add_(1)
@@ -190,4 +200,4 @@ SLOPES: dict[type[nn.Module], Callable[[Tensor], Tensor]] = {
     SignedReLU6: slope_nonnegative,
     SignedHardswish: slope_nonnegative,
 }
-"""Derivatives of the activations, zeros and ones like their input, from that."""
+"""The derivative of each activation, as a function of its input: zeros and ones like that."""

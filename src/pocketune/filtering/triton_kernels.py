@@ -1,12 +1,12 @@
 """`patch_pool` and `patch_spread` on GPUs, one Triton kernel each.
 
-Both are bound by memory. Where patches reach over the map's borders, PyTorch's operators pad, crop
-and count, a pass over the map each; a kernel here reads every element once and writes every one
-once. All else in a filtered backward pass is a product of small matrices, which cuBLAS makes.
+Both are bound by memory. If patches cross the borders of the feature map, PyTorch's operators pad,
+crop and count in a pass each; a kernel here reads and writes every element once. The rest of a
+filtered backward pass is products of small matrices, which cuBLAS computes.
 
-A program writes a block of consecutive elements: of a row, all channels of it, in channels-last,
-and otherwise of a channel's plane. So threads beside each other write, and in channels-last also
-read, elements beside each other, and each needs a single division to find its place.
+A program writes a block of consecutive elements: in channels-last of a row with all its channels,
+otherwise of a channel's plane. Neighboring threads then write neighboring elements, and in
+channels-last also read them, and each finds its place with a single division.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _launch(
 
 @triton.jit
 def place(channels, height, width, channels_last: tl.constexpr, block: tl.constexpr):
-    """Image, channel, row and column of a program's elements, their index, and which exist."""
+    """Image, channel, row and column of a program's elements, their index and which ones exist."""
     line = tl.program_id(0).to(tl.int64)
     element = tl.program_id(1) * block + tl.arange(0, block)
     if channels_last:
@@ -110,9 +110,9 @@ def pool_kernel(
     columns: tl.constexpr,
     channels_last: tl.constexpr,
     block: tl.constexpr,
-    divisor: tl.constexpr,  # 0 for the number of elements on the map
+    divisor: tl.constexpr,  # 0 for the number of elements on the feature map
 ):
-    """Into `y` (N, C, P, Q), dense, the sum of each patch of `x` over the divisor."""
+    """Write the sum of each patch of `x` over the divisor to `y` (N, C, P, Q), which is dense."""
     image, channel, down, across, index, exists = place(
         channels, y_height, y_width, channels_last, block
     )
@@ -156,7 +156,7 @@ def spread_kernel(
     channels_last: tl.constexpr,
     block: tl.constexpr,
 ):
-    """Into `y` (N, C, H, W), dense, each value of `x` all over its patch, and zero elsewhere."""
+    """Fill the patches of `y` (N, C, H, W), which is dense, with the values of `x`, else zero."""
     image, channel, row, column, index, exists = place(
         channels, y_height, y_width, channels_last, block
     )

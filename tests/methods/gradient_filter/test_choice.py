@@ -74,7 +74,7 @@ def test_refuses_a_layer_that_is_not_there() -> None:
         ({"size": 0}, "size=0 must be"),
         ({"size": True}, "size=True must be"),
         ({"patch": 0}, "patch=0 must be"),
-        ({"bits": 4}, "bits=4 is not possible"),
+        ({"bits": 4}, "bits=4 must be 8 or 32"),
         ({"layers": "features.18.0"}, r"must be a list of names; give \['features.18.0'\]"),
     ],
 )

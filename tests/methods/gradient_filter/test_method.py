@@ -183,7 +183,7 @@ def test_refuses_an_unknown_alignment() -> None:
 
 
 def test_refuses_other_bits() -> None:
-    with pytest.raises(PocketuneError, match="bits=4 is not possible"):
+    with pytest.raises(PocketuneError, match="bits=4 must be 8 or 32"):
         GradientFilter(bits=4)
 
 
