@@ -68,7 +68,7 @@ def build_kit(row: Row, out: Path) -> None:
 def work(kit: str, photos: str, out: str) -> None:
     """Predict, train, and print both as JSON."""
     import pocketune
-    from pocketune.device.memory.estimate import predict_memory
+    from pocketune.device.memory.estimate import estimate_memory
     from pocketune.device.memory.process import process_memory
     from pocketune.device.memory.reclaim import reclaim
     from pocketune.device.train import run  # noqa: F401 - as a run has imported by then
@@ -76,7 +76,7 @@ def work(kit: str, photos: str, out: str) -> None:
     from pocketune.device.train.progress import Silent
 
     reclaim()
-    predicted = predict_memory(
+    predicted = estimate_memory(
         pocketune.Kit.open(kit),
         process=process_memory().current,
         classes=CLASSES,

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 from pocketune.compiler import compile
 from pocketune.device.engine.accumulate import AccumulatingEngine
 from pocketune.device.engine.onnx import OnnxEngine
-from pocketune.device.memory.estimate import predict_memory
+from pocketune.device.memory.estimate import estimate_memory
 from pocketune.device.train import resume, train
 from pocketune.device.train.interrupt import Interrupted
 from pocketune.device.train.progress import Silent, StepReport
@@ -116,8 +116,8 @@ def test_norms_on_batch_statistics_are_refused(photos: Path, tmp_path: Path) -> 
 
 def test_prediction_counts_the_sum_of_the_gradients(kits: dict[int, Kit]) -> None:
     options = {"process": 0, "classes": CLASSES, "slots": 2}
-    one = predict_memory(kits[1], **options)
-    four = predict_memory(kits[1], **options, accumulate=4)
+    one = estimate_memory(kits[1], **options)
+    four = estimate_memory(kits[1], **options, accumulate=4)
     trained = sum(values.nbytes for values in kits[1].state().values())
     assert four.parameters - one.parameters == trained
     assert four.photos > one.photos

@@ -78,7 +78,7 @@ def test_the_manifest(kit: Kit, network: Any) -> None:
     assert manifest.features == (4, 8, 8)
     assert [spec.name for spec in manifest.parameters] == list(trained_parameters(network))
     assert [spec.name for spec in manifest.statistics] == list(running_statistics(network))
-    assert [(spec.name, spec.shape) for spec in manifest.noise] == [("dropout.mask", (BATCH, 4))]
+    assert [(spec.name, spec.shape) for spec in manifest.masks] == [("dropout.mask", (BATCH, 4))]
     assert manifest.classifier.weight == "classifier.weight"
     assert manifest.graphs.keys() == {"features", "step", "predict"}
 

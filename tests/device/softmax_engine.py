@@ -104,7 +104,7 @@ def write_softmax_kit(path: Path, *, classes: tuple[str, ...] = CLASSES, batch: 
         features=None,
         parameters=tuple(ParameterSpec(k, state[k].shape) for k in ("fc.weight", "fc.bias")),
         statistics=(TensorSpec("mean", (FEATURES,)),),
-        noise=(),
+        masks=(),
         classifier=ClassifierSpec("fc.weight", "fc.bias"),
         graphs={
             "step": GraphSpec(8_000_000, 0, 0, 0, 0),

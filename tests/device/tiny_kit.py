@@ -18,7 +18,7 @@ from pocketune.kit.manifest import (
     ClassifierSpec,
     GraphSpec,
     Manifest,
-    NoiseSpec,
+    MaskSpec,
     ParameterSpec,
     TensorSpec,
 )
@@ -39,7 +39,7 @@ class TinyKit:
     batch: int = 4
     frozen_part: bool = True
     statistic: bool = True
-    noise: bool = True
+    masks: bool = True
     loss: str = "cross_entropy"  # of what the manifest says; step.onnx knows no other
 
     def write(self, path: Path) -> Kit:
@@ -83,7 +83,7 @@ class TinyKit:
             features=(WIDTH,) if self.frozen_part else None,
             parameters=tuple(ParameterSpec(name, shape) for name, shape in shapes.items()),
             statistics=(TensorSpec("norm.running_mean", (WIDTH,)),) if self.statistic else (),
-            noise=(NoiseSpec("drop.mask", (self.batch, WIDTH), 0.75),) if self.noise else (),
+            masks=(MaskSpec("drop.mask", (self.batch, WIDTH), 0.75),) if self.masks else (),
             classifier=ClassifierSpec("fc.weight", "fc.bias"),
             graphs={name: self._cost(model) for name, model in self._graphs().items()},
             loss=self.loss,
@@ -111,10 +111,10 @@ class TinyKit:
 
     def _step(self) -> onnx.ModelProto:
         nodes = [] if self.frozen_part else self._front("features")
-        nodes += self._forward(["drop.mask"] if self.noise else []) + _backward(self.batch)
+        nodes += self._forward(["drop.mask"] if self.masks else []) + _backward(self.batch)
         inputs = [self._start(self.batch), _value("labels", _INT64, [self.batch]), *self._state()]
         outputs = ["loss", "correct", "grad.fc.weight", "grad.fc.bias", "grad.scale"]
-        if self.noise:
+        if self.masks:
             inputs.append(_value("drop.mask", _FLOAT, [self.batch, WIDTH]))
         if self.statistic:
             outputs.append("new.norm.running_mean")

@@ -9,10 +9,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from pocketune.device.engine.base import Engine, draw_noise
+from pocketune.device.engine.base import Engine, draw_masks
 from pocketune.eager.engine import TorchEngine
 from pocketune.errors import PocketuneError
-from pocketune.kit.manifest import NoiseSpec
+from pocketune.kit.manifest import MaskSpec
 from pocketune.methods import BiasAndLast, FullFineTune, Method, TopBlocks, adapt
 from pocketune.networks import about, normalize
 from pocketune.weights import create_network
@@ -66,8 +66,8 @@ def test_gradients_are_those_of_plain_pytorch(
     engine = engine_of(adapt(original, method), label_smoothing)
     result = engine.gradients(images(), labels(), np.random.default_rng(3))
 
-    spec = NoiseSpec("mask", (BATCH, 1280), 0.8)
-    mask = torch.from_numpy(draw_noise([spec], np.random.default_rng(3))["mask"])
+    spec = MaskSpec("mask", (BATCH, 1280), 0.8)
+    mask = torch.from_numpy(draw_masks([spec], np.random.default_rng(3))["mask"])
     pixels = normalize(reference, images())
     features = reference.features(pixels).mean((2, 3))
     logits = reference.classifier(features * mask)

@@ -28,7 +28,7 @@ def test_the_same_results_after_fifty_steps(method, optimizer, lr, tmp_path):
     torch.set_num_threads(1)
     adapted = adapt(settled("mobilenet_v2"), method)
     kit = compile(adapted, tmp_path / "kit", batch=BATCH, size=SIZE, label_smoothing=0.1)
-    assert kit.manifest.noise  # dropout takes part
+    assert kit.manifest.masks  # dropout takes part
     engines = [
         OnnxEngine(kit, kit.state()),
         TorchEngine(adapted, batch=BATCH, size=SIZE, label_smoothing=0.1),

@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from pocketune.kit.manifest import SCHEMA, KitError, Manifest, NoiseSpec, Quantization, TensorSpec
+from pocketune.kit.manifest import SCHEMA, KitError, Manifest, MaskSpec, Quantization, TensorSpec
 
 from ..device.tiny_kit import TinyKit
 
@@ -89,7 +89,7 @@ def test_wrong_type(name: str, value: object) -> None:
         ({"features": [0]}, r"'features\[0\]' must be a whole number of at least 1"),
         ({"classifier": {"weight": "fc.weight"}}, "'classifier' lacks the field 'bias'"),
         ({"classifier": {"weight": "x", "bias": "fc.bias"}}, "names x as the classifier's"),
-        ({"noise": [{"name": "n", "shape": [2], "keep": 0}]}, "keeps n with probability 0"),
+        ({"masks": [{"name": "n", "shape": [2], "keep": 0}]}, "keeps n with probability 0"),
         ({"statistics": [{"name": "w", "shape": [2], "dtype": "f"}]}, r"statistics\[0\]' has the"),
         ({"statistics": [{"name": "scale", "shape": []}]}, "names a tensor twice"),
         (
@@ -140,8 +140,8 @@ def test_shapes_follow_the_number_of_classes() -> None:
     }
 
 
-def test_noise_is_a_scaled_mask_that_the_generator_decides() -> None:
-    spec = NoiseSpec("mask", (200, 50), 0.8)
+def test_a_mask_is_scaled_and_the_generator_decides_it() -> None:
+    spec = MaskSpec("mask", (200, 50), 0.8)
     mask = spec.draw(np.random.default_rng(3))
     assert mask.shape == spec.shape
     assert mask.dtype == np.float32

@@ -143,7 +143,7 @@ def _open(path: str | Path) -> tuple[Kit, Manifest]:
 def _training_memory(kit: Kit, classes: int) -> dict[str, int]:
     """Bytes of the whole process by optimizer."""
     # What a run has imported by the time that it looks at its own memory.
-    from pocketune.device.memory.estimate import predict_memory
+    from pocketune.device.memory.estimate import estimate_memory
     from pocketune.device.memory.process import process_memory
     from pocketune.device.memory.reclaim import reclaim
     from pocketune.device.train import run  # noqa: F401
@@ -153,7 +153,7 @@ def _training_memory(kit: Kit, classes: int) -> dict[str, int]:
     reclaim()
     process = process_memory().current
     return {
-        name: predict_memory(
+        name: estimate_memory(
             kit, process=process, classes=classes, slots=state_slots(name, MOMENTUM)
         ).total
         for name in OPTIMIZERS

@@ -16,10 +16,10 @@ from pocketune.arrays import State
 from pocketune.compiler.capture.trace import running_statistics, trained_parameters
 from pocketune.compiler.settings import CompileSettings
 from pocketune.data import Labels
-from pocketune.device.engine.base import Engine, draw_noise
+from pocketune.device.engine.base import Engine, draw_masks
 from pocketune.device.train.optimizer import SGD
 from pocketune.errors import PocketuneError
-from pocketune.kit.manifest import NoiseSpec
+from pocketune.kit.manifest import MaskSpec
 from pocketune.networks import normalize
 from pocketune.networks.copies import copy_network
 from pocketune.objectives.loss import mean_loss
@@ -137,7 +137,7 @@ def check_engine(
     engine: Engine,
     network: nn.Module,
     settings: CompileSettings,
-    masks: Iterable[NoiseSpec] = (),
+    masks: Iterable[MaskSpec] = (),
     *,
     steps: int = 5,
 ) -> Deviation:
@@ -176,7 +176,7 @@ def check_engine(
             images = _smooth_images(rng, settings.batch, settings.size)
             labels = _labels(rng, settings)
             ours, lr = _engine_step(engine, images, labels, np.random.default_rng(step))
-            drawn = draw_noise(masks, np.random.default_rng(step))
+            drawn = draw_masks(masks, np.random.default_rng(step))
             inputs = (start, images, labels, drawn, lr)
             found.append(_deviation(ours, exact.step, rounding.step, *inputs))
             if found[-1].share <= 1:

@@ -25,7 +25,7 @@ from pocketune.compiler.passes.schedule import order_for_memory
 from pocketune.compiler.settings import CompileSettings
 from pocketune.device.memory.estimate import ARENA_OVERHEAD, NODE_BYTES
 from pocketune.errors import PocketuneError
-from pocketune.kit.manifest import NoiseSpec
+from pocketune.kit.manifest import MaskSpec
 
 CLASSES = "classes"
 Sizes = Mapping[str, int]
@@ -58,7 +58,7 @@ def build_graphs(
     network: nn.Module,
     settings: CompileSettings,
     output_layer: str,
-    masks: Iterable[NoiseSpec] = (),
+    masks: Iterable[MaskSpec] = (),
 ) -> Graphs:
     """Trace and lower `network`, whose class scores come from the linear layer `output_layer`.
 

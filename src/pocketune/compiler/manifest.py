@@ -18,7 +18,7 @@ from pocketune.kit.manifest import (
     ClassifierSpec,
     GraphSpec,
     Manifest,
-    NoiseSpec,
+    MaskSpec,
     ParameterSpec,
     Quantization,
     TensorSpec,
@@ -34,7 +34,7 @@ def describe(
     settings: CompileSettings,
     *,
     memory: dict[str, int],
-    noise: tuple[NoiseSpec, ...],
+    masks: tuple[MaskSpec, ...],
     classifier: ClassifierSpec,
     quantization: Quantization | None,
 ) -> Manifest:
@@ -58,7 +58,7 @@ def describe(
             TensorSpec(name, tuple(tensor.shape))
             for name, tensor in running_statistics(network).items()
         ),
-        noise=noise,
+        masks=masks,
         classifier=classifier,
         graphs={
             name: graph_spec(model, memory[name], graph_flops(model, sizes))

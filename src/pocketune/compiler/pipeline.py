@@ -108,7 +108,7 @@ def compile(
         graphs,
         settings,
         memory=memory,
-        noise=masks,
+        masks=masks,
         classifier=ClassifierSpec(f"{output_layer}.weight", f"{output_layer}.bias"),
         quantization=Quantization(activations=32) if rounded else None,
     )

@@ -11,7 +11,7 @@ class Purpose(IntEnum):
     SPLIT = 0
     ORDER = 1
     CROP = 2
-    NOISE = 3
+    DROPOUT = 3
     CLASSIFIER = 4
 
 

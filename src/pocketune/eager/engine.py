@@ -11,7 +11,7 @@ from pocketune.arrays import FloatArray, State
 from pocketune.compiler.capture.dropout import supply_masks
 from pocketune.compiler.capture.trace import running_statistics, trained_parameters
 from pocketune.data import Labels
-from pocketune.device.engine.base import Gradients, draw_noise
+from pocketune.device.engine.base import Gradients, draw_masks
 from pocketune.errors import PocketuneError
 from pocketune.networks import normalize
 from pocketune.objectives.loss import correct_guesses, mean_loss
@@ -50,7 +50,7 @@ class TorchEngine:
     ) -> None:
         self._device = _open_device(device)
         self._mirrored = self._device.type != "cpu"
-        self._noise = supply_masks(network, batch, size)
+        self._masks = supply_masks(network, batch, size)
         self._network = network.to(self._device)
         self._images = (batch, size, size, 3)
         self._label_smoothing = label_smoothing
@@ -72,7 +72,7 @@ class TorchEngine:
         if images.shape != self._images:
             raise ValueError(f"images have shape {images.shape}, not {self._images}")
         self._send()
-        for name, mask in draw_noise(self._noise, rng).items():
+        for name, mask in draw_masks(self._masks, rng).items():
             self._network.get_buffer(name).copy_(torch.from_numpy(mask))
         self._network.train()
         logits = self._logits(images)

@@ -70,7 +70,7 @@ class GraphSpec:
 
 
 @dataclass(frozen=True)
-class NoiseSpec:
+class MaskSpec:
     """A dropout mask: the graph takes it as an input, and the device draws it, once a step.
 
     Attributes:
@@ -156,7 +156,7 @@ class Manifest:
         features: Shape of one image's features; None for a kit without ``features.onnx``.
         parameters: What is trained.
         statistics: Running statistics that training updates.
-        noise: Dropout masks that the step takes.
+        masks: Dropout masks that the step takes.
         classifier: The output layer, whose number of classes is the photos' own.
         graphs: What each graph costs, by ``features``, ``step`` and ``predict``.
         files: SHA-256 of every file of the kit, in hexadecimal.
@@ -180,7 +180,7 @@ class Manifest:
     features: Shape | None
     parameters: tuple[ParameterSpec, ...]
     statistics: tuple[TensorSpec, ...]
-    noise: tuple[NoiseSpec, ...]
+    masks: tuple[MaskSpec, ...]
     classifier: ClassifierSpec
     graphs: dict[str, GraphSpec]
     files: dict[str, str] = field(default_factory=dict)
@@ -262,7 +262,7 @@ def _problems(manifest: Manifest) -> Iterator[str]:
     """Sentences about what contradicts what, the first of which is shown."""
     m = manifest
     names = [spec.name for spec in (*m.parameters, *m.statistics)]
-    names += [spec.name for spec in m.noise]
+    names += [spec.name for spec in m.masks]
     shapes = {spec.name: spec.shape for spec in m.parameters}
     weight, bias = m.classifier.weight, m.classifier.bias
     if not m.classes or len(set(m.classes)) < len(m.classes):
@@ -278,7 +278,7 @@ def _problems(manifest: Manifest) -> Iterator[str]:
     for parameter in m.parameters:
         if parameter.group not in GROUPS:
             yield f"has {parameter.name} in the group {parameter.group!r}, not {_listed(GROUPS)}"
-    for spec in m.noise:
+    for spec in m.masks:
         if not 0 < spec.keep <= 1:
             yield f"keeps {spec.name} with probability {spec.keep}, outside of 0 to 1"
     for name in (weight, bias):

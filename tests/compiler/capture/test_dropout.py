@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from pocketune.compiler.capture.dropout import SuppliedDropout, supply_masks
-from pocketune.kit.manifest import NoiseSpec
+from pocketune.kit.manifest import MaskSpec
 from pocketune.weights import create_network
 
 
@@ -24,8 +24,8 @@ def test_every_dropout_that_drops_gets_a_mask_of_its_inputs_shape() -> None:
     net = network()
     specs = supply_masks(net, batch=6, size=10)
     assert specs == (
-        NoiseSpec("1.mask", (6, 4, 5, 5), 0.75),
-        NoiseSpec("5.0.mask", (6, 4), 0.5),
+        MaskSpec("1.mask", (6, 4, 5, 5), 0.75),
+        MaskSpec("5.0.mask", (6, 4), 0.5),
     )
     for spec in specs:
         assert net.get_buffer(spec.name).shape == spec.shape
@@ -84,5 +84,5 @@ def test_dropout_that_nothing_calls_is_left_alone() -> None:
 
 def test_a_registered_network() -> None:
     net = create_network("mobilenet_v2", classes=5, width=0.35)
-    assert supply_masks(net, batch=4, size=64) == (NoiseSpec("classifier.0.mask", (4, 1280), 0.8),)
+    assert supply_masks(net, batch=4, size=64) == (MaskSpec("classifier.0.mask", (4, 1280), 0.8),)
     assert repr(net.classifier[0]) == "SuppliedDropout(keep=0.8, shape=(4, 1280))"

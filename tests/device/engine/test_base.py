@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from pocketune.device.engine.base import draw_noise
-from pocketune.kit.manifest import NoiseSpec
+from pocketune.device.engine.base import draw_masks
+from pocketune.kit.manifest import MaskSpec
 
-SPECS = [NoiseSpec("a.mask", (64, 500), 0.8), NoiseSpec("b.mask", (3, 2, 5, 5), 0.5)]
+SPECS = [MaskSpec("a.mask", (64, 500), 0.8), MaskSpec("b.mask", (3, 2, 5, 5), 0.5)]
 
 
 def test_masks_have_the_shapes_and_values_of_their_specs() -> None:
-    masks = draw_noise(SPECS, np.random.default_rng(0))
+    masks = draw_masks(SPECS, np.random.default_rng(0))
     assert list(masks) == ["a.mask", "b.mask"]
     for spec in SPECS:
         mask = masks[spec.name]
@@ -20,20 +20,20 @@ def test_masks_have_the_shapes_and_values_of_their_specs() -> None:
 
 
 def test_share_of_kept_elements() -> None:
-    mask = draw_noise(SPECS, np.random.default_rng(0))["a.mask"]
+    mask = draw_masks(SPECS, np.random.default_rng(0))["a.mask"]
     assert np.mean(mask > 0) == pytest.approx(0.8, abs=0.01)
     assert mask.mean() == pytest.approx(1, abs=0.01)
 
 
 def test_the_same_generator_gives_the_same_masks_and_then_others() -> None:
     rng = np.random.default_rng(7)
-    first, second = draw_noise(SPECS, rng), draw_noise(SPECS, rng)
-    again = draw_noise(SPECS, np.random.default_rng(7))
+    first, second = draw_masks(SPECS, rng), draw_masks(SPECS, rng)
+    again = draw_masks(SPECS, np.random.default_rng(7))
     assert all(np.array_equal(first[name], again[name]) for name in first)
     assert not np.array_equal(first["a.mask"], second["a.mask"])
 
 
 def test_without_specs_the_generator_is_left_alone() -> None:
     rng = np.random.default_rng(0)
-    assert draw_noise([], rng) == {}
+    assert draw_masks([], rng) == {}
     assert rng.random() == np.random.default_rng(0).random()

@@ -16,7 +16,7 @@ from pocketune.kit.manifest import KitError
 from ..tiny_kit import MOMENTUM, WIDTH, TinyKit
 
 KITS = [
-    pytest.param(TinyKit(frozen_part=f, statistic=s, noise=n), id=f"{f:d}{s:d}{n:d}")
+    pytest.param(TinyKit(frozen_part=f, statistic=s, masks=n), id=f"{f:d}{s:d}{n:d}")
     for f in (True, False)
     for s in (True, False)
     for n in (True, False)
@@ -54,7 +54,7 @@ def loss_of(logits: np.ndarray, labels: np.ndarray) -> float:
 
 
 def draw_mask(tiny: TinyKit, rng: np.random.Generator) -> np.ndarray | float:
-    return tiny.manifest().noise[0].draw(rng) if tiny.noise else 1.0
+    return tiny.manifest().masks[0].draw(rng) if tiny.masks else 1.0
 
 
 def test_is_an_engine(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_statistics_are_updated_in_place_by_training_only(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("name", ["fc.weight", "fc.bias", "scale"])
 def test_parameters_written_in_place_are_seen_by_the_next_call(tmp_path: Path, name: str) -> None:
-    tiny = TinyKit(noise=False, statistic=False)
+    tiny = TinyKit(masks=False, statistic=False)
     engine = make(tiny, tmp_path)
     images, labels = batch(tiny)
     rng = np.random.default_rng(0)
@@ -144,7 +144,7 @@ def test_gradients_of_one_step_survive_the_next(tmp_path: Path) -> None:
         assert np.array_equal(value, copies[name])
 
 
-def test_noise_comes_from_the_generator(tmp_path: Path) -> None:
+def test_masks_come_from_the_generator(tmp_path: Path) -> None:
     tiny = TinyKit()
     engine = make(tiny, tmp_path)
     start = engine.state()
@@ -193,7 +193,7 @@ def test_load_refuses_another_networks_state_and_writes_nothing(
 
 @pytest.mark.parametrize("classes", [1, 2, 9])
 def test_one_kit_serves_any_number_of_classes(tmp_path: Path, classes: int) -> None:
-    tiny = TinyKit(noise=False)
+    tiny = TinyKit(masks=False)
     kit = tiny.write(tmp_path / "kit")
     rng = np.random.default_rng(0)
     weight = rng.normal(size=(classes, WIDTH)).astype(np.float32)
@@ -287,7 +287,7 @@ def test_the_frozen_part_takes_large_images_one_at_a_time(
 def test_one_of_step_and_predict_is_open_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tiny = TinyKit(frozen_part=False, statistic=False, noise=False)
+    tiny = TinyKit(frozen_part=False, statistic=False, masks=False)
     engine, opened = make(tiny, tmp_path), []
     graph = onnx_engine.Graph
 

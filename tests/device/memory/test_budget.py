@@ -1,4 +1,4 @@
-"""Sizes, the prediction, and runs that would not fit."""
+"""Sizes, the memory estimate, and runs that would not fit."""
 
 import doctest
 from dataclasses import replace
@@ -15,9 +15,9 @@ from pocketune.device.memory.estimate import (
     OPENING_COPIES,
     OPENING_LARGEST,
     RUNTIME,
-    MemoryPrediction,
+    MemoryEstimate,
+    estimate_memory,
     photo_bytes,
-    predict_memory,
 )
 from pocketune.device.memory.process import ProcessMemory
 from pocketune.device.memory.sizes import format_size, parse_size
@@ -36,14 +36,14 @@ def kit(tmp_path_factory: pytest.TempPathFactory) -> Kit:
     return write_softmax_kit(tmp_path_factory.mktemp("budget") / "kit", batch=8)
 
 
-def refusal(kit: Kit, budget: int, optimizer: str = "adam", momentum: float = 0.9) -> str:
+def refusal(kit: Kit, budget: int, optimizer: str = "adam") -> str:
     with pytest.raises(BudgetExceeded) as error:
-        check(kit, budget, optimizer, momentum)
+        check(kit, budget, optimizer)
     return str(error.value)
 
 
-def check(kit: Kit, budget: int | None, optimizer: str = "adam", momentum: float = 0.9) -> None:
-    settings = make_settings(budget=budget, optimizer=optimizer, momentum=momentum)
+def check(kit: Kit, budget: int | None, optimizer: str = "adam") -> None:
+    settings = make_settings(budget=budget, optimizer=optimizer)
     check_budget(kit, settings, classes=3, before=BEFORE)
 
 
@@ -98,10 +98,10 @@ def test_format_size() -> None:
     ]
 
 
-def test_prediction_adds_up(kit: Kit) -> None:
-    prediction = predict_memory(kit, process=1000, classes=5, slots=2)
+def test_estimate_adds_up(kit: Kit) -> None:
+    estimate = estimate_memory(kit, process=1000, classes=5, slots=2)
     trained = 4 * (5 * FEATURES + 5)
-    assert prediction == MemoryPrediction(
+    assert estimate == MemoryEstimate(
         process=1000,
         runtime=RUNTIME,
         graphs=0,  # of no nodes and no weights
@@ -110,40 +110,40 @@ def test_prediction_adds_up(kit: Kit) -> None:
         optimizer=2 * trained,
         photos=photo_bytes(SIZE, 8),
     )
-    assert prediction.total == sum(vars(prediction).values())
+    assert estimate.total == sum(vars(estimate).values())
 
 
 def test_graphs_are_counted_by_nodes_and_weights(tmp_path: Path) -> None:
-    kit = TinyKit(statistic=False, noise=False).write(tmp_path / "kit")
+    kit = TinyKit(statistic=False, masks=False).write(tmp_path / "kit")
     held = {}
     for name in ("features.onnx", "step.onnx", "predict.onnx"):
         graph = onnx.load(tmp_path / "kit" / name).graph
         weights = [tensor.ByteSize() for tensor in graph.initializer]
         held[name] = sum(weights) + len(graph.node) * NODE_BYTES
     step_or_predict = max(held["step.onnx"], held["predict.onnx"])
-    graphs = predict_memory(kit, process=0, classes=3, slots=0).graphs
+    graphs = estimate_memory(kit, process=0, classes=3, slots=0).graphs
     assert graphs == held["features.onnx"] + step_or_predict
 
 
 def test_opening_a_large_frozen_part_is_the_peak(tmp_path: Path) -> None:
     """The part is 50 MB in two tensors; nothing else has a size to speak of."""
-    kit = TinyKit(statistic=False, noise=False).write(tmp_path / "kit")
+    kit = TinyKit(statistic=False, masks=False).write(tmp_path / "kit")
     part = replace(kit.manifest.graphs["features"], weights=50_000_000, largest=40_000_000)
     kit.manifest.graphs["features"] = part
     opening = OPENING_COPIES * 50_000_000 + OPENING_LARGEST * 40_000_000
-    total = predict_memory(kit, process=0, classes=3, slots=0).total
+    total = estimate_memory(kit, process=0, classes=3, slots=0).total
     assert total == pytest.approx(RUNTIME + opening, rel=0.01)
 
 
-def test_prediction_of_a_zip_is_the_same(tmp_path: Path) -> None:
+def test_estimate_of_a_zip_is_the_same(tmp_path: Path) -> None:
     folder, archive = (write_softmax_kit(tmp_path / name) for name in ("kit", "kit.zip"))
-    assert predict_memory(folder, process=0, classes=3, slots=1) == predict_memory(
+    assert estimate_memory(folder, process=0, classes=3, slots=1) == estimate_memory(
         archive, process=0, classes=3, slots=1
     )
 
 
-def test_prediction_scales_with_the_batch(kit: Kit) -> None:
-    half = predict_memory(kit, process=0, classes=3, slots=0, batch=4)
+def test_estimate_scales_with_the_batch(kit: Kit) -> None:
+    half = estimate_memory(kit, process=0, classes=3, slots=0, batch=4)
     assert half.activations == round(ARENA_OVERHEAD * 4_000_000)
     assert half.photos < photo_bytes(SIZE, 8)
 
@@ -153,7 +153,7 @@ def test_without_a_budget_all_is_well(kit: Kit) -> None:
 
 
 def test_enough(kit: Kit) -> None:
-    total = predict_memory(kit, process=BEFORE.current, classes=3, slots=2).total
+    total = estimate_memory(kit, process=BEFORE.current, classes=3, slots=2).total
     check(kit, total)
     refusal(kit, total - 1)
 
@@ -176,7 +176,7 @@ def test_refusal_names_shortfall_parts_and_what_would_fit(kit: Kit) -> None:
 
 def test_remedy_of_another_optimizer(kit: Kit) -> None:
     one, none = (
-        predict_memory(kit, process=BEFORE.current, classes=3, slots=slots).total
+        estimate_memory(kit, process=BEFORE.current, classes=3, slots=slots).total
         for slots in (1, 0)
     )
     assert refusal(kit, one).endswith("a kit of batch 7 or with the optimizer sgd")
@@ -194,7 +194,7 @@ def test_remedy_of_both(tmp_path: Path) -> None:
 
 
 def test_remedy_of_a_bundled_kit() -> None:
-    last = predict_memory(Kit.open("last"), process=BEFORE.current, classes=3, slots=2).total
+    last = estimate_memory(Kit.open("last"), process=BEFORE.current, classes=3, slots=2).total
     message = refusal(Kit.open("blocks"), last)
     assert message.endswith("; it would fit with the bundled kit last")
 

@@ -85,7 +85,7 @@ def test_interface(tmp_path: Path) -> None:
 
 def test_names_that_both_graphs_use_are_kept_apart(tmp_path: Path) -> None:
     """Both graphs call an inner value y and hold a constant c, of different meaning."""
-    files = TinyKit(statistic=False, noise=False).files()
+    files = TinyKit(statistic=False, masks=False).files()
     for name, constant in (("features.onnx", 255), ("predict.onnx", 2)):
         graph = onnx.ModelProto.FromString(files[name])
         _rename(graph, {"y0": "y", "c255": "c", "one": "c", "x0": "features/y"})
@@ -93,7 +93,7 @@ def test_names_that_both_graphs_use_are_kept_apart(tmp_path: Path) -> None:
             if tensor.name == "c":
                 tensor.CopyFrom(numpy_helper.from_array(np.array(constant, np.float32), "c"))
         files[name] = graph.SerializeToString()
-    model = model_with(files, tmp_path / "kit", statistic=False, noise=False)
+    model = model_with(files, tmp_path / "kit", statistic=False, masks=False)
     file = export(model, tmp_path / "model.onnx")
     onnx.checker.check_model(file, full_check=True)
     nodes = onnx.load(file).graph.node

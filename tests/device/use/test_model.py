@@ -78,7 +78,7 @@ def test_values_that_do_not_fit_their_classes(tmp_path: Path) -> None:
 def test_damaged_values(tmp_path: Path) -> None:
     kit = TinyKit().write(tmp_path / "run")
     (kit.path / "best.safetensors").write_bytes(b"damaged")
-    with pytest.raises(PocketuneError, match=r"best.safetensors is truncated"):
+    with pytest.raises(PocketuneError, match=r"best.safetensors is damaged"):
         Model.open(kit.path)
 
 

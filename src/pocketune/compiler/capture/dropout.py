@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from pocketune.kit.manifest import NoiseSpec
+from pocketune.kit.manifest import MaskSpec
 from pocketune.networks.probe import input_shapes
 
 
@@ -34,7 +34,7 @@ class SuppliedDropout(nn.Module):
         return f"keep={self.keep}, shape={tuple(self.mask.shape)}"
 
 
-def supply_masks(network: nn.Module, batch: int, size: int) -> tuple[NoiseSpec, ...]:
+def supply_masks(network: nn.Module, batch: int, size: int) -> tuple[MaskSpec, ...]:
     """Replace each dropout that drops something by a `SuppliedDropout`, in place.
 
     Args:
@@ -53,7 +53,7 @@ def supply_masks(network: nn.Module, batch: int, size: int) -> tuple[NoiseSpec, 
         supplied = SuppliedDropout(keep[name], shapes[name])
         supplied.train(network.get_submodule(name).training)
         network.set_submodule(name, supplied, strict=True)
-    return tuple(NoiseSpec(f"{name}.mask", shapes[name], keep[name]) for name in used)
+    return tuple(MaskSpec(f"{name}.mask", shapes[name], keep[name]) for name in used)
 
 
 def _keep(module: nn.Module) -> float:

@@ -7,11 +7,11 @@ from pocketune.compiler.passes.layout import leave_large_plain
 from pocketune.compiler.passes.recompute import recompute_from_parameters
 from pocketune.compiler.passes.schedule import order_for_memory
 from pocketune.compiler.settings import CompileSettings
-from pocketune.kit.manifest import NoiseSpec
+from pocketune.kit.manifest import MaskSpec
 
 
 def optimize(
-    graphs: Graphs, settings: CompileSettings, masks: Iterable[NoiseSpec]
+    graphs: Graphs, settings: CompileSettings, masks: Iterable[MaskSpec]
 ) -> dict[str, int]:
     """Recompute, reorder and rename nodes, in place; what the graphs compute stays the same.
 

@@ -18,7 +18,7 @@ from pocketune.arrays import FloatArray, State
 if TYPE_CHECKING:
     from pocketune.data import Labels
     from pocketune.kit.kit import Kit
-    from pocketune.kit.manifest import NoiseSpec
+    from pocketune.kit.manifest import MaskSpec
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Engine(Protocol):
         Args:
             images: (B, S, S, 3) pixels, B the batch that the engine was made for.
             labels: int64 (B,) class indices; or uint8 (B, A), 1 for each attribute that is there.
-            rng: Source of this step's noise (dropout masks) and of nothing else.
+            rng: Source of this step's dropout masks and of nothing else.
         """
         ...
 
@@ -84,7 +84,7 @@ EngineFactory = Callable[["Kit", Mapping[str, FloatArray]], Engine]
 """Makes an engine from a kit and the values (parameters and statistics) to start from."""
 
 
-def draw_noise(specs: Iterable[NoiseSpec], rng: np.random.Generator) -> State:
+def draw_masks(specs: Iterable[MaskSpec], rng: np.random.Generator) -> State:
     """One step's dropout masks by name: 0 where an element is dropped, 1 / keep where it is kept.
 
     The device draws them, so that every engine trains with the same ones. An element is kept with

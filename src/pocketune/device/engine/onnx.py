@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from pocketune.arrays import FloatArray, State
 from pocketune.data import Labels
-from pocketune.device.engine.base import Gradients, draw_noise
+from pocketune.device.engine.base import Gradients, draw_masks
 from pocketune.device.engine.session import Graph
 from pocketune.kit.kit import Kit, checked_state
 from pocketune.kit.names import FEATURES, PREDICT, STEP
@@ -62,7 +62,7 @@ class OnnxEngine:
             {
                 self._start: self._start_values(images),
                 "labels": labels,
-                **draw_noise(manifest.noise, rng),
+                **draw_masks(manifest.masks, rng),
             }
         )
         for name, values in self.statistics.items():
@@ -109,14 +109,14 @@ class OnnxEngine:
         return self._open[1]
 
     def _step(self) -> Graph:
-        noise = [spec.name for spec in self._kit.manifest.noise]
+        masks = [spec.name for spec in self._kit.manifest.masks]
         gradients = [f"grad.{name}" for name in self.parameters]
         statistics = [f"new.{name}" for name in self.statistics]
         return Graph(
             self._kit,
             STEP,
             bound=self._arrays(),
-            inputs=[self._start, "labels", *noise],
+            inputs=[self._start, "labels", *masks],
             outputs=["loss", "correct", *gradients, *statistics],
         )
 

@@ -1,10 +1,11 @@
-"""A budget is the peak resident memory of the whole process: predicted first, then measured."""
+"""A budget is the peak resident memory of the whole process: estimated first, then measured."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pocketune.device.memory.estimate import MemoryPrediction, predict_memory
+from pocketune.device.memory.estimate import MemoryEstimate, estimate_memory
 from pocketune.device.memory.sizes import format_size
 from pocketune.device.train.optimizer import state_slots
 from pocketune.errors import PocketuneError
@@ -12,7 +13,7 @@ from pocketune.kit.bundled import list_kits
 from pocketune.kit.kit import Kit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from pocketune.device.memory.process import ProcessMemory
     from pocketune.device.train.settings import TrainSettings
@@ -32,7 +33,7 @@ def check_budget(kit: Kit, settings: TrainSettings, *, classes: int, before: Pro
         before: The process with the runtime imported and nothing of the kit loaded.
 
     Raises:
-        BudgetExceeded: The runtime alone, or the prediction, is over the budget.
+        BudgetExceeded: The runtime alone, or the estimate, is over the budget.
     """
     budget = settings.budget_bytes
     if budget is None:
@@ -42,54 +43,65 @@ def check_budget(kit: Kit, settings: TrainSettings, *, classes: int, before: Pro
             f"the budget of {format_size(budget)} is smaller than the {format_size(before.peak)} "
             "that this process took before training began (Python, numpy and the runtime)"
         )
-
-    def predict(batch: int | None, slots: int, kit: Kit = kit) -> MemoryPrediction:
-        return predict_memory(
-            kit,
-            process=before.current,
-            classes=classes,
-            slots=slots,
-            batch=batch,
-            accumulate=settings.accumulate,
-        )
-
-    def fits(name: str) -> bool:
-        return predict(None, slots, Kit.open(name)).total <= budget
-
-    batch = kit.manifest.batch
+    run = _Run(kit, budget, before.current, classes, settings.accumulate)
     slots = state_slots(settings.optimizer, settings.sgd_momentum)
-    prediction = predict(batch, slots)
-    if prediction.total <= budget:
+    estimate = run.estimate(slots)
+    if estimate.total <= budget:
         return
-    remedies = list(_remedies(predict, budget, batch, slots))
-    if not remedies:
-        remedies = [f"the bundled kit {name}" for name in list_kits() if fits(name)]
+    remedies = list(run.remedies(slots)) or list(run.bundled_kits(slots))
     advice = f"it would fit with {' or with '.join(remedies)}" if remedies else "use a smaller kit"
     raise BudgetExceeded(
-        f"the budget of {format_size(budget)} is {format_size(prediction.total - budget)} short: "
-        f"training needs about {format_size(prediction.total)} ({prediction}); {advice}"
+        f"the budget of {format_size(budget)} is {format_size(estimate.total - budget)} short: "
+        f"training needs about {format_size(estimate.total)} ({estimate}); {advice}"
     )
 
 
-def _remedies(
-    predict: Callable[[int, int], MemoryPrediction], budget: int, batch: int, slots: int
-) -> Iterator[str]:
-    """What would fit, the one that changes the training least first."""
-    fitting = _largest_batch(predict, budget, batch, slots)
-    if fitting:
-        yield f"a kit of batch {fitting}"
-    if slots > 1 and predict(batch, 1).total <= budget:
-        yield "the optimizer sgd"
-    elif slots and predict(batch, 0).total <= budget:
-        yield "the optimizer sgd and momentum 0"
-    elif slots and not fitting:
-        fitting = _largest_batch(predict, budget, batch, 0)
+@dataclass(frozen=True)
+class _Run:
+    """A run whose batch, optimizer and kit may be others."""
+
+    kit: Kit
+    budget: int
+    process: int
+    classes: int
+    accumulate: int
+
+    def estimate(
+        self, slots: int, *, batch: int | None = None, kit: Kit | None = None
+    ) -> MemoryEstimate:
+        return estimate_memory(
+            kit or self.kit,
+            process=self.process,
+            classes=self.classes,
+            slots=slots,
+            batch=batch,
+            accumulate=self.accumulate,
+        )
+
+    def fits(self, slots: int, *, batch: int | None = None, kit: Kit | None = None) -> bool:
+        return self.estimate(slots, batch=batch, kit=kit).total <= self.budget
+
+    def remedies(self, slots: int) -> Iterator[str]:
+        """What would fit, the one that changes the training least first."""
+        fitting = self._largest_batch(slots)
         if fitting:
-            yield f"a kit of batch {fitting}, the optimizer sgd and momentum 0"
+            yield f"a kit of batch {fitting}"
+        if slots > 1 and self.fits(1):
+            yield "the optimizer sgd"
+        elif slots and self.fits(0):
+            yield "the optimizer sgd and momentum 0"
+        elif slots and not fitting:
+            fitting = self._largest_batch(0)
+            if fitting:
+                yield f"a kit of batch {fitting}, the optimizer sgd and momentum 0"
 
+    def bundled_kits(self, slots: int) -> Iterator[str]:
+        """The bundled kits that would fit."""
+        for name in list_kits():
+            if self.fits(slots, kit=Kit.open(name)):
+                yield f"the bundled kit {name}"
 
-def _largest_batch(
-    predict: Callable[[int, int], MemoryPrediction], budget: int, batch: int, slots: int
-) -> int:
-    smaller = range(batch - 1, 0, -1)
-    return next((size for size in smaller if predict(size, slots).total <= budget), 0)
+    def _largest_batch(self, slots: int) -> int:
+        """The largest batch below the kit's that would fit; 0 if there is none."""
+        smaller = range(self.kit.manifest.batch - 1, 0, -1)
+        return next((batch for batch in smaller if self.fits(slots, batch=batch)), 0)

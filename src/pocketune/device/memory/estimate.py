@@ -28,7 +28,7 @@ ARENA_OVERHEAD = 1.2
 
 
 @dataclass(frozen=True)
-class MemoryPrediction:
+class MemoryEstimate:
     """Bytes that a run will take, by what takes them.
 
     Attributes:
@@ -61,7 +61,7 @@ class MemoryPrediction:
         return ", ".join(f"{name} {format_size(size)}" for name, size in parts)
 
 
-def predict_memory(
+def estimate_memory(
     kit: Kit,
     *,
     process: int,
@@ -69,7 +69,7 @@ def predict_memory(
     slots: int,
     batch: int | None = None,
     accumulate: int = 1,
-) -> MemoryPrediction:
+) -> MemoryEstimate:
     """Peak resident memory of a training run.
 
     Args:
@@ -98,7 +98,7 @@ def predict_memory(
     activations = round(ARENA_OVERHEAD * max(peaks.values()))
     optimizer = slots * trained
     photos = photo_bytes(manifest.size, batch * accumulate)
-    return MemoryPrediction(
+    return MemoryEstimate(
         process=process,
         runtime=RUNTIME,
         graphs=max(graphs, features.opening - activations - optimizer - photos),

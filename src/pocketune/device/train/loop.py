@@ -90,7 +90,7 @@ class Loop:
         """One update. Its gradients are freed when it returns: the next ones need their memory."""
         counters = self._state.counters
         # Dropout masks depend on the step's number alone: a resumed run draws the same ones.
-        rng = random_stream(self._run.settings.seed, Purpose.NOISE, counters.step)
+        rng = random_stream(self._run.settings.seed, Purpose.DROPOUT, counters.step)
         result = self._state.engine.gradients(batch.images, batch.labels, rng)
         self._require_finite(result.loss, "the loss")
         norm = gradient_norm(result.values)
