@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from pocketune.methods import adapt, create_method, list_methods
 from pocketune.weights import create_network
 
+from ..networks.shallow import shallow
 from .examples import example_method
 
 # Tracing warns that it is deprecated, and that sizes become constants.
@@ -26,7 +27,7 @@ IMAGES = torch.randn(1, 3, 64, 64)
 
 @pytest.fixture(params=METHODS, ids=str)
 def adapted(request: pytest.FixtureRequest) -> nn.Module:
-    network = create_network(NAME, width=0.35, classes=3)
+    network = shallow(create_network(NAME, width=0.1, classes=3))
     return adapt(network, request.param).eval()
 
 
