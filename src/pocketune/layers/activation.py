@@ -70,6 +70,19 @@ class MaskedReLU6(nn.Module):
         return _masked(x, 6.0)
 
 
+SIGNED: dict[type[nn.Module], type[nn.Module]] = {
+    nn.ReLU: SignedReLU,
+    nn.ReLU6: SignedReLU6,
+    MaskedReLU: SignedReLU,
+    MaskedReLU6: SignedReLU6,
+    nn.Hardswish: SignedHardswish,
+}
+"""Activations with an approximate backward pass, by those that they approximate."""
+
+MASKED: dict[type[nn.Module], type[nn.Module]] = {nn.ReLU: MaskedReLU, nn.ReLU6: MaskedReLU6}
+"""Exact activations of one bit an element, by PyTorch's own."""
+
+
 def _signed(x: Tensor, activation: Any) -> Tensor:
     y: Tensor = (_Signed.apply if is_recorded(x) else _plain)(x, activation)
     return y

@@ -1,4 +1,4 @@
-"""Let filtered convolutions hand their gradients on in patches."""
+"""Let filtered convolutions pass on their gradients in patches."""
 
 from __future__ import annotations
 
@@ -11,26 +11,27 @@ from pocketune.errors import PocketuneError
 from pocketune.filtering import SLOPES, FilteredConv2d, PooledActivation, PooledBatchNorm2d
 from pocketune.layers import FrozenBatchNorm2d
 from pocketune.networks import anatomy
+from pocketune.networks.anatomy.anatomy import Anatomy
 from pocketune.networks.anatomy.blocks import Block, Layer
 from pocketune.networks.copies import copy_network, gradients_on
 from pocketune.surgery.swap import swap
 
 Link = tuple[Layer, Layer]
-"""A layer, and the one that alone reads what it makes."""
+"""A layer, and the only one that reads its output."""
 
 _PROBE = (2, 3, 64, 64)
-"""Shape of what a forward pass is tried with; a network that cannot take it stays as it is."""
+"""Shape of the images for a trial forward pass; if that fails, the network stays as it is."""
 
 
 @gradients_on()
 def chain_filters(network: nn.Module) -> tuple[tuple[str, ...], ...]:
-    """Chain consecutive filtered convolutions wherever that leaves the gradients as they are.
+    """Chain consecutive filtered convolutions wherever the gradients stay the same.
 
-    It does between two convolutions of one patch size and alignment, the second of which keeps
-    the size but for its stride, where nothing lies between them but a norm on fixed statistics
-    with a frozen scale and one of the activations in `pocketune.layers.SLOPES`, or where one ends a
-    linear bottleneck and the other begins the next block. Squeeze-excite, norms on the batch's
-    statistics and sums in front of an activation end a chain.
+    Two convolutions can be chained if they have the same patch size and alignment and the second
+    keeps the size, apart from its stride. Between them there may be a norm on running statistics
+    with a frozen weight and one of the activations in `pocketune.filtering.SLOPES`, or the border
+    of two blocks after a linear bottleneck. Squeeze-excite, norms on batch statistics and sums
+    before an activation end a chain.
 
     Args:
         network: changed in place; one without an anatomy stays as it is.
@@ -39,19 +40,19 @@ def chain_filters(network: nn.Module) -> tuple[tuple[str, ...], ...]:
         The chains, each the paths of its convolutions in the order in which they run.
     """
     try:
-        links = [link for link in _links(network) if _fits(network, *link)]
+        body = anatomy(network)
     except PocketuneError:  # no blocks are known
         return ()
-    links = _closed(network, links)
+    links = [link for link in _links(body) if _fits(network, *link)]
+    links = _closed(network, body, links)
     if not links or not _runs(network, links):
         return ()
     _apply(network, links)
     return tuple(_chains(links))
 
 
-def _links(network: nn.Module) -> Iterator[Link]:
-    """Neighbors inside a block, and across the border of two where the first ends linearly."""
-    body = anatomy(network)
+def _links(body: Anatomy) -> Iterator[Link]:
+    """Neighbors inside a block, and across the border of two blocks if the first ends linearly."""
     for block in body.blocks:
         for link in pairwise(_main(block)):
             if block.squeeze_excite is None or link[0].role != "depthwise":
@@ -82,7 +83,7 @@ def _fits(network: nn.Module, first: Layer, second: Layer) -> bool:
 
 
 def _keeps_places(conv: FilteredConv2d) -> bool:
-    """Whether its input's patches begin where those of the map before it do, at any size."""
+    """Whether the patches of its input begin where those of its output do, at any size."""
     if conv.same_padding or isinstance(conv.padding, str) or conv.padding_mode != "zeros":
         return False
     centered = all(
@@ -92,32 +93,31 @@ def _keeps_places(conv: FilteredConv2d) -> bool:
     return centered and (conv.alignment != "reference" or conv.stride == (1, 1))
 
 
-def _closed(network: nn.Module, links: list[Link]) -> list[Link]:
-    """Without those links between blocks whose map is also added to one that is not pooled."""
-    blocks = anatomy(network).blocks
+def _closed(network: nn.Module, body: Anatomy, links: list[Link]) -> list[Link]:
+    """The links, without those between blocks that carry a map added to one that is not pooled."""
+    blocks = body.blocks
     while True:
         linked = {first.conv for first, _ in links}
         leaves = [_main(block)[-1].conv in linked for block in blocks]
         dropped = {
             _main(block)[-1].conv
             for i, block in enumerate(blocks)
-            if leaves[i] and not _sums_are_pooled(network, i, leaves)
+            if leaves[i] and not _sums_are_pooled(network, body, i, leaves)
         }
         if not dropped:
             return links
         links = [(first, second) for first, second in links if first.conv not in dropped]
 
 
-def _sums_are_pooled(network: nn.Module, i: int, leaves: list[bool]) -> bool:
-    """Whether the sums that make block i's output, and that it goes into, are of pooled maps."""
-    blocks = anatomy(network).blocks
-    if blocks[i].residual and leaves[i - 1 : i] != [True] and _trained_before(network, i):
+def _sums_are_pooled(network: nn.Module, body: Anatomy, i: int, leaves: list[bool]) -> bool:
+    """Whether block i's output is a sum of pooled maps, and the sum with the next block's too."""
+    blocks = body.blocks
+    if blocks[i].residual and leaves[i - 1 : i] != [True] and _trained_before(network, body, i):
         return False
     return not (i + 1 < len(blocks) and blocks[i + 1].residual and not leaves[i + 1])
 
 
-def _trained_before(network: nn.Module, i: int) -> bool:
-    body = anatomy(network)
+def _trained_before(network: nn.Module, body: Anatomy, i: int) -> bool:
     stem = (layer.conv for layer in body.stem)
     return any(
         parameter.requires_grad
@@ -127,9 +127,9 @@ def _trained_before(network: nn.Module, i: int) -> bool:
 
 
 def _runs(network: nn.Module, links: list[Link]) -> bool:
-    """Whether pooled maps pass through the network's own code where its anatomy says they do.
+    """Whether pooled maps pass through the network's own code where its anatomy says so.
 
-    Some code runs in training alone, such as stochastic depth.
+    Some code, such as stochastic depth, runs only in training.
     """
     probe = copy_network(network)
     _apply(probe, links)

@@ -1,4 +1,4 @@
-"""Freeze parameters and statistics."""
+"""Freeze parameters and running statistics."""
 
 from collections.abc import Collection, Iterable
 
@@ -12,28 +12,28 @@ from pocketune.surgery.swap import swap
 
 
 def batch_norms(network: nn.Module) -> dict[str, BatchNorm]:
-    """The batch norms of a network by name, frozen ones left out."""
+    """The batch norms of a network by name, without frozen ones."""
     return {name: m for name, m in network.named_modules() if isinstance(m, BatchNorm)}
 
 
 def separate_batch_norms(network: nn.Module) -> None:
-    """Make a `BatchNorm2d` of every `SyncBatchNorm`, in place; its tensors stay the same objects.
+    """Turn every `SyncBatchNorm` into a `BatchNorm2d` with the same tensors, in place.
 
     Raises:
-        PocketuneError: naming a norm of a class derived from it, which may do more.
+        PocketuneError: naming a norm of a class derived from `SyncBatchNorm`, which may do more.
     """
     norms = {n: m for n, m in network.named_modules() if isinstance(m, nn.SyncBatchNorm)}
     for name, norm in norms.items():
         if type(norm) is not nn.SyncBatchNorm:
             raise PocketuneError(
                 f"{name} is a {type(norm).__name__}, which cannot be frozen; build the network "
-                "with norms that are no SyncBatchNorm"
+                "without synchronized batch norms"
             )
-    swap(network, dict.fromkeys(norms, _on_its_own))
+    swap(network, dict.fromkeys(norms, _unsynchronized))
 
 
 def parameters_under(network: nn.Module, modules: Iterable[str]) -> frozenset[str]:
-    """Names of all parameters of the modules so named.
+    """Names of all parameters of the modules with these names.
 
     Raises:
         AttributeError: if there is no module of that name.
@@ -52,23 +52,22 @@ def train_only(network: nn.Module, trained: Collection[str]) -> None:
 
 
 def freeze_batch_norms(network: nn.Module, keep: Collection[str]) -> None:
-    """Make a `FrozenBatchNorm2d` or `1d` of every batch norm not in `keep`, in place."""
+    """Turn every batch norm not in `keep` into a `FrozenBatchNorm2d` or `1d`, in place."""
     frozen = [name for name in batch_norms(network) if name not in keep]
     swap(network, dict.fromkeys(frozen, _freeze))
 
 
 def freeze_convolutions(network: nn.Module) -> None:
-    """Make a `FrozenConv2d` of every convolution whose kernel requires no gradient, in place."""
+    """Turn every convolution whose kernel requires no gradient into a `FrozenConv2d`, in place."""
     frozen = [n for n, m in network.named_modules() if is_plain(m) and can_freeze(m)]
     swap(network, dict.fromkeys(frozen, _freeze_convolution))
 
 
 def disable_inplace(network: nn.Module) -> None:
-    """Make every activation return a new tensor, in place.
+    """Let every activation return a new tensor; changes the network in place.
 
-    An activation that writes over its input turns the traced step into a graph with mutations,
-    which ONNX cannot express, and forbids the layer before it to keep its own output for the
-    backward pass.
+    An activation that overwrites its input puts mutations into the traced step, which ONNX cannot
+    express, and the layer before it cannot keep its own output for the backward pass.
     """
     for module in network.modules():
         if getattr(module, "inplace", False) is True:
@@ -81,7 +80,7 @@ def can_freeze(conv: nn.Conv2d) -> bool:
     return zeros and not computes_kernel(conv) and not conv.weight.requires_grad
 
 
-def _on_its_own(norm: nn.Module) -> nn.Module:
+def _unsynchronized(norm: nn.Module) -> nn.Module:
     assert isinstance(norm, nn.SyncBatchNorm)
     made = nn.BatchNorm2d(
         norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats

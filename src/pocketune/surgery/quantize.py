@@ -13,36 +13,36 @@ from pocketune.surgery.swap import swap
 
 
 def quantize_frozen(network: nn.Module) -> None:
-    """Make a `QuantizedConv2d` of every convolution whose kernel requires no gradient, in place.
+    """Turn every convolution whose kernel requires no gradient into a `QuantizedConv2d`, in place.
 
-    Kernels that are trained keep their values, biases too. Layers of other kinds are left alone,
-    as are convolutions that fill their padding with anything but zeros.
+    Biases and trained kernels keep their values. Other layers stay as they are, and convolutions
+    that pad with anything but zeros too.
     """
     frozen = [n for n, m in network.named_modules() if _has_kernel(m) and can_freeze(m)]
     swap(network, dict.fromkeys(frozen, _quantize))
 
 
 def quantized(network: nn.Module) -> list[str]:
-    """Names of the convolutions with kernels of int8 that can be had in float."""
+    """Names of the convolutions with int8 kernels, which `dequantize` takes."""
     return [name for name, module in network.named_modules() if type(module) is QuantizedConv2d]
 
 
 def dequantize(network: nn.Module, names: Iterable[str]) -> None:
-    """Give these convolutions kernels of float, which may be trained, in place."""
+    """Give these convolutions float kernels, which can be trained, in place."""
     swap(network, dict.fromkeys(names, _dequantize))
 
 
 def in_float(network: nn.Module) -> nn.Module:
-    """A copy with kernels of float where the network has some of int8."""
+    """A copy of a network with all kernels in float."""
     copied = copy_network(network)
     dequantize(copied, quantized(copied))
     return copied
 
 
 def float_shapes(network: nn.Module) -> nn.Module:
-    """The network to plan by: itself, or with kernels of float where it has some of int8.
+    """The network to plan with: itself, or a copy without values if it has int8 kernels.
 
-    It is without any values then.
+    The kernels of the copy are float, and all its tensors are on the meta device.
     """
     if not quantized(network):
         return network

@@ -13,15 +13,16 @@ from pocketune.surgery.branch import move_hooks, replace_beside_branch
 def swap(network: nn.Module, factories: Mapping[str, Factory]) -> None:
     """Replace modules of `network`, in place.
 
+    The new module has the mode (training or evaluation), the side branch and the forward and
+    backward hooks of the old one.
+
     Args:
         network: any module.
-        factories: by the name of the module to replace, as in `network.named_modules()`. The new
-            module is in training or evaluation mode as the old one was, and has its side branch and
-            the hooks that run when it is called.
+        factories: by the name of the module to replace, as in `network.named_modules()`.
 
     Raises:
         AttributeError: if there is no module of that name.
-        PocketuneError: of a factory, naming the module.
+        PocketuneError: if a factory raises one; it names the module.
     """
     for name, factory in factories.items():
         old = network.get_submodule(name)
@@ -34,13 +35,12 @@ def swap(network: nn.Module, factories: Mapping[str, Factory]) -> None:
 
 
 def separate(network: nn.Module) -> None:
-    """Copy modules without values, such as activations, that stand at several paths, in place.
+    """Give every path a module of its own where modules without values are shared, in place.
 
-    What a method does to a layer it then does at every path, and where it is to leave one alone it
-    can.
+    A method can then change an activation at one path and leave it at another.
 
     Raises:
-        PocketuneError: if a layer with parameters or buffers stands at several paths.
+        PocketuneError: if a layer with parameters or buffers is at several paths.
     """
     first: dict[nn.Module, str] = {}
     for path, module in list(network.named_modules(remove_duplicate=False)):
@@ -49,7 +49,7 @@ def separate(network: nn.Module) -> None:
         elif module.state_dict():
             raise PocketuneError(
                 f"{path} is the same module as {first[module]}: layers that share their values "
-                "cannot be adapted; give each its own"
+                "cannot be adapted; give each path a layer of its own"
             )
         else:
             network.set_submodule(path, copy.deepcopy(module), strict=True)
