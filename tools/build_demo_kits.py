@@ -1,8 +1,8 @@
 """Compile the two kits that come with Pocketune from its pretrained network.
 
-    python tools/build_demo_kits.py runs/cifar10/network.safetensors src/pocketune/kits
+    python tools/build_demo_kits.py runs/cifar10/network.safetensors src/pocketune/kit/bundled
 
-The network is what ``tools/pretrain_cifar10.py`` writes; needs ``pip install pocketune[author]``.
+``tools/pretrain_cifar10.py`` writes the network. Needs ``pip install pocketune[author]``.
 """
 
 from __future__ import annotations

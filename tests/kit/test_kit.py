@@ -14,12 +14,14 @@ import safetensors.numpy
 
 from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.errors import PocketuneError
-from pocketune.kit.kit import Kit
+from pocketune.kit.kit import Kit, kit_files
 from pocketune.kit.manifest import SCHEMA, KitError
+from pocketune.kit.names import BLOCKED_STEP, FEATURES, PARAMETERS, PREDICT, STEP
+from pocketune.kit.writer import write_kit
 
 from ..device.tiny_kit import TinyKit
 
-FILES = ("features.onnx", "step.onnx", "predict.onnx", "parameters.safetensors")
+FILES = (FEATURES, STEP, PREDICT, PARAMETERS)
 
 
 @pytest.fixture(params=["kit", "kit.zip"])
@@ -94,6 +96,16 @@ def test_copy(path: Path, tmp_path: Path, frozen_part: bool) -> None:
     assert copy.path == target
     assert Kit.open(target).identity == copy.identity == source.identity
     assert {f.name for f in target.iterdir()} == {*source.manifest.files, "manifest.json"}
+
+
+def test_a_step_in_blocks_belongs_to_the_kit(tmp_path: Path) -> None:
+    files = {**TinyKit().files(), BLOCKED_STEP: b"blocks"}
+    kit = write_kit(tmp_path / "kit.zip", TinyKit().manifest(), files)
+    assert kit_files(kit.manifest) == (*FILES, BLOCKED_STEP)
+    copy = kit.copy_to(tmp_path / "run")
+    assert copy.read(BLOCKED_STEP) == b"blocks"
+    (copy.path / BLOCKED_STEP).write_bytes(b"others")
+    assert f"{BLOCKED_STEP} of the kit" in message(copy.path)
 
 
 def test_copy_leaves_other_files_alone(path: Path, tmp_path: Path) -> None:
