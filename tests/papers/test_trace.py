@@ -164,5 +164,5 @@ class TestBadInput:
             def forward(self, x):
                 return x if x.sum() > 0 else -x
 
-        with pytest.raises(PocketuneError, match="Deciding cannot be followed"):
+        with pytest.raises(PocketuneError, match="Deciding cannot be traced"):
             trace_modules(Deciding(), (3, 4, 4))

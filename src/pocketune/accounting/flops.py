@@ -1,21 +1,21 @@
 """Floating-point operations of PyTorch's operators.
 
-Counted by what the operator computes, from the shapes alone (PyTorch's own `FlopCounterMode`
-counts a depthwise convolution's weight gradient as a dense one, and both gradients where only one
-is computed). N is the number of elements of the output, unless said otherwise.
+They count what an operator computes, from its shapes alone. (PyTorch's own `FlopCounterMode` counts
+the weight gradient of a depthwise convolution as a dense one, and both gradients if only one is
+computed.) N is the number of elements of the output, unless stated otherwise.
 
 | operator | multiply-accumulates | further FLOPs |
 | --- | --- | --- |
 | convolution, weight (O, I / groups, h, w) | N * I / groups * h * w | bias: N |
-| its gradient | the same for each of input and weight that is asked for | bias: N of the output |
+| its gradient | the same for each requested gradient, of input and weight | bias: N of the output |
 | matrix product (m, k) x (k, n) | m * k * n | `addmm`, `baddbmm`: N |
 | batch, group, layer norm | | 6 N with the batch's statistics, 2 N with fixed ones |
 | their gradients | | 9 N, and 2 N |
 | softmax, log-softmax, and their gradients | | 4 N |
 | sum, mean, maximum and other reductions, gradients of padding | | elements of the input |
 | pooling | | output elements times window, or elements of the input if larger |
-| elementwise | | N, however much it computes for each element |
-| views, copies, casts, fills, comparisons, random numbers, whatever gives no floats | | 0 |
+| elementwise | | N, whatever it computes for each element |
+| views, copies, casts, fills, comparisons, random numbers, results that are not floats | | 0 |
 
 A multiply-accumulate is two FLOPs.
 """
@@ -34,14 +34,14 @@ from pocketune.torch_private import tree_leaves
 
 
 class OperatorFlops(NamedTuple):
-    """Work of one operator: all floating-point operations, and the multiply-accumulates of them."""
+    """Floating-point operations of one operator, and the multiply-accumulates among them."""
 
     flops: int
     macs: int
 
 
 Rule = Callable[[tuple[Any, ...], Any], OperatorFlops]
-"""From an operator's positional arguments and its result to its work."""
+"""From the positional arguments and the result of an operator to its FLOPs."""
 
 _rules: dict[str, Rule] = {}
 
@@ -62,12 +62,12 @@ def register_flops(*operators: str) -> Callable[[Rule], Rule]:
 
 
 def operator_flops(func: Any, args: tuple[Any, ...], result: Any) -> OperatorFlops:
-    """Work of one call.
+    """FLOPs of one call.
 
     Args:
         func: the operator (`torch._ops.OpOverload`).
         args: its positional arguments.
-        result: what it returned.
+        result: its return value.
 
     Raises:
         PocketuneError: there is no rule for the operator.
@@ -82,7 +82,7 @@ def operator_flops(func: Any, args: tuple[Any, ...], result: Any) -> OperatorFlo
     if torch.Tag.pointwise in func.tags:
         return _elementwise(results[0])
     raise PocketuneError(
-        f"the operator {name} has no rule for its FLOPs; give it one with "
+        f"the operator {name} has no rule for its FLOPs; register one with "
         "pocketune.accounting.register_flops"
     )
 
@@ -91,7 +91,7 @@ def _elementwise(tensor: Tensor) -> OperatorFlops:
     return OperatorFlops(tensor.numel(), 0)
 
 
-@register_flops(  # those that PyTorch has not tagged as elementwise
+@register_flops(  # elementwise, but not tagged so by PyTorch
     "aten.hardtanh", "aten.hardtanh_backward", "aten.hardswish", "aten.hardswish_backward",
     "aten.hardsigmoid_backward", "aten.leaky_relu_backward", "aten.elu_backward",
     "aten.mish_backward", "aten.softplus_backward", "aten._prelu_kernel", "aten.glu",

@@ -75,7 +75,7 @@ def draw_blocks(
     kept: Sequence[int],
     peaks: Sequence[int],
 ) -> None:
-    """The figure of the pruned Rep-Net paper: what a block needs, and what lies there already.
+    """The figure of the pruned Rep-Net paper: what a block needs, and what is kept already.
 
     Args:
         axes: of matplotlib.

@@ -1,4 +1,4 @@
-"""Every operator of a training step and every storage that lives during it, as they come and go."""
+"""Recording the operators of a training step, and the storages that they allocate and free."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pocketune.torch_private import (
 )
 
 LOSS = "loss"
-"""What stands in the place of a module's path while the loss is computed."""
+"""The path that stands for the loss."""
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,13 @@ class Operation:
 
     Attributes:
         phase: `forward` or `backward`.
-        module: path of the innermost module that ran it, or that the gradient is of.
+        module: path of the innermost module that ran it, or whose gradient it computes.
         operator: its name in PyTorch, for example `aten.convolution.default`.
         touched: storages that it read or wrote.
-        made: those that it allocated, with their bytes.
-        workspace: bytes that its kernel takes for itself while it runs.
+        made: storages that it allocated, with their bytes.
+        workspace: bytes that its kernel allocates for itself while it runs.
         flops: floating-point operations.
-        macs: multiply-accumulates, of convolutions and matrix products.
+        macs: multiply-accumulates of convolutions and matrix products.
     """
 
     phase: str
@@ -64,13 +64,13 @@ Event: TypeAlias = "Operation | Freed"
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records what runs while it is active, fake or real.
 
-    Storages are known by numbers, in the order in which they appear. Forward operators belong to
-    the module whose `forward` is running (see `watching`); backward ones to the module in which the
-    forward operator ran, which the autograd nodes' sequence numbers tell.
+    Storages are numbered in the order in which they appear. Forward operators belong to the module
+    whose `forward` is running (see `watching`). Backward operators belong to the module in which
+    the forward operator ran, found by the sequence numbers of the autograd nodes.
 
     Attributes:
-        events: what happened, in order.
-        phase: the phase that operators are now of.
+        events: operators and freed storages, in order.
+        phase: the phase of the operators that run now.
     """
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @contextmanager
     def inside(self, path: str) -> Iterator[None]:
-        """What runs in this context belongs to `path`."""
+        """Assign the operators that run in this context to `path`."""
         self._enter(path)
         yield
         self._leave()
@@ -118,7 +118,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        """Run the operator and write it down."""
+        """Run the operator and record it."""
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         if func.namespace != "prim":  # questions about a tensor
@@ -155,7 +155,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             raise PocketuneError(f"{path or 'the network'} ({kind}): {error}") from error
 
     def _number(self, tensor: Tensor) -> tuple[int, bool]:
-        """The storage's number, and whether it is seen for the first time."""
+        """The number of the storage, and whether it is new."""
         storage = tensor.untyped_storage()
         address = storage_address(storage)
         if address in self._numbers:

@@ -1,4 +1,4 @@
-"""One training step of a fake network, recorded."""
+"""Recording one training step of a network without values."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def record_step(network: nn.Module, *, batch: int, size: int, channels: int) -> 
 
     Raises:
         PocketuneError: the network cannot take these images, is lazy, decides by the values of a
-            tensor, or has an operator that is not known here.
+            tensor, or has an unknown operator.
     """
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     copied = fake_copy(network, mode).train()
@@ -134,7 +134,7 @@ def _loss(recorder: Recorder, network: nn.Module, images: Tensor, labels: Tensor
 def _kept_bytes(
     events: Sequence[Event], given: dict[int, int], kept: Set[int], keepers: dict[int, str]
 ) -> dict[str, int]:
-    """Bytes by layer. Of what autograd does not know, attributes of `ctx`, by who made it."""
+    """Bytes by layer. Attributes of `ctx`, which autograd does not see, belong to their maker."""
     layers: dict[str, int] = {}
     for storage in given.keys() & kept:
         layers[keepers[storage]] = layers.get(keepers[storage], 0) + given[storage]
@@ -153,7 +153,7 @@ def _dtype(network: nn.Module) -> torch.dtype:
 
 @contextmanager
 def _explained(network: nn.Module, shape: tuple[int, ...]) -> Iterator[None]:
-    """Say what is wrong with a network or its images, instead of PyTorch's traceback."""
+    """Explain what is wrong with a network or its images, in one sentence."""
     name = type(network).__name__
     try:
         yield

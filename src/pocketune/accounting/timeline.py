@@ -10,7 +10,7 @@ from pocketune.accounting.record import Event, Freed, Operation
 
 
 class Role(Enum):
-    """What a storage that comes and goes during a step is for."""
+    """What a storage that is allocated during a step is for."""
 
     IMAGES = "images"
     KEPT = "kept"
@@ -25,10 +25,10 @@ class Memory:
         trained_parameters: parameters that are trained.
         frozen_parameters: all others, and buffers other than statistics, such as int8 weights.
         statistics: running statistics of norms, and their counters.
-        optimizer: what the optimizer keeps for each trained parameter.
-        images: the batch of images, and its labels.
-        kept: what layers keep for the backward pass; an image batch that is kept counts here.
-        residual: outputs of earlier layers that wait while others run, in the forward pass: for a
+        optimizer: state of the optimizer for the trained parameters.
+        images: the batch of images and its labels.
+        kept: tensors that layers keep for the backward pass; images that are kept count here.
+        residual: outputs of earlier layers that wait while others run in the forward pass: for a
             residual connection, or because the code that called the layer still holds them.
         temporaries: other activations, and their gradients in the backward pass.
         workspace: what kernels allocate for themselves.
@@ -48,11 +48,11 @@ class Memory:
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """Bytes of all categories."""
         return sum(self.by_category().values())
 
     def by_category(self) -> dict[str, int]:
-        """Bytes by the names of the attributes."""
+        """Bytes by name of the attribute."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
@@ -64,7 +64,7 @@ class Snapshot:
         phase: `forward`, `backward` or `optimizer`.
         layer: path of the innermost module that runs it, `loss`, or "" for the network itself.
         operator: its name in PyTorch.
-        memory: what is alive.
+        memory: the storages that are alive.
     """
 
     phase: str
@@ -91,9 +91,9 @@ def timeline(
 
     Args:
         events: what the step did, in order.
-        roles: by storage; what has none is a temporary.
-        resident: what is there all the time.
-        given: bytes of storages that are there before the first event.
+        roles: by storage; a storage without a role is a temporary.
+        resident: memory that is held all the time.
+        given: bytes of storages that exist before the first event.
     """
     sizes = dict(given)
     live = {role.value: 0 for role in Role}

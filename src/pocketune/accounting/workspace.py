@@ -1,6 +1,6 @@
-"""Memory that kernels take for themselves: what neither an operator's inputs nor outputs show.
+"""Memory that kernels allocate for themselves, beside the inputs and outputs of an operator.
 
-On a processor only convolutions take much. PyTorch hands float32 ones to oneDNN, which works on
+On a CPU only convolutions take much. PyTorch hands float32 ones to oneDNN, which works on
 tensors with blocked channels: in PyTorch's plain layout (NCHW) the input, the output and the weight
 are copied into that layout and back; in channels-last only the weight is. With x, y and w the bytes
 of input, output and weight:
@@ -13,16 +13,15 @@ of input, output and weight:
 | gradient of the weight | max(x + y, w) | 2 w |
 | gradient of a depthwise weight larger than 3 x 3 | w | max(x, y) + w |
 
-A tensor that does not lie in the layout that the convolution works in is copied first. A gradient
-of the bias brings that of the weight with it, wanted or not. A 1x1 convolution of fewer than 16
-images in one thread is not oneDNN's but a matrix product; its input gradient takes one image's
-input.
+A tensor in another layout than the convolution's is copied first. The gradient of a bias comes
+together with that of the weight, wanted or not. A 1x1 convolution of fewer than 16 images in one
+thread runs as a matrix product instead of oneDNN; its input gradient takes the input of one image.
 
-Read off PyTorch 2.13 on an AVX-512 processor with a counting `malloc`, for dense, grouped and
-depthwise convolutions of 3 to 960 channels on maps of 7 to 224 pixels, batches of 1 and 8, one and
-two threads. Most are met to a few per cent, first layers to 40 %. Not modeled: channels that are
-no multiple of 8 or 16 are padded to one; in channels-last, oneDNN takes many times more for weight
-gradients of depthwise convolutions on maps of a few pixels.
+Measured with PyTorch 2.13 on an AVX-512 processor with a counting `malloc`, for dense, grouped and
+depthwise convolutions of 3 to 960 channels on feature maps of 7 to 224 pixels, batches of 1 and 8,
+one and two threads. Most predictions agree within a few per cent, for first layers within 40 %.
+Not modeled: channels are padded to a multiple of 8 or 16; in channels-last, oneDNN takes many times
+more for weight gradients of depthwise convolutions on feature maps of a few pixels.
 """
 
 from __future__ import annotations
@@ -37,16 +36,16 @@ _NATIVE_BELOW = 16
 """PyTorch's own limit on the batch; see `use_mkldnn` in aten/src/ATen/native/Convolution.cpp."""
 
 _AS_IT_IS = 3
-"""Inputs of up to so many channels, photos, are read as they are for the weight's gradient."""
+"""Inputs of up to so many channels, such as photos, are not copied for the weight's gradient."""
 
 
 def workspace_bytes(func: Any, args: tuple[Any, ...], result: Any) -> int:
-    """Bytes that the kernel of one operator takes while it runs.
+    """Bytes that the kernel of one operator allocates while it runs.
 
     Args:
         func: the operator (`torch._ops.OpOverload`).
         args: its positional arguments.
-        result: what it returned.
+        result: its return value.
     """
     if func is torch.ops.aten.convolution.default:
         return _forward(args[0], args[1], result)
@@ -62,7 +61,7 @@ def _forward(x: Tensor, weight: Tensor, y: Tensor) -> int:
 
 
 def _backward(gradient: Tensor, x: Tensor, weight: Tensor, wanted: Sequence[bool]) -> int:
-    """Of the gradients that are `wanted`, of input, weight and bias: one after the other."""
+    """For the `wanted` gradients of input, weight and bias, which are computed in turn."""
     layout = _layout(x, weight)
     if _is_native(x, weight):
         needed = x.nbytes // len(x) if wanted[0] else 0
@@ -103,7 +102,7 @@ def _is_native(x: Tensor, weight: Tensor) -> bool:
 
 
 def _layout(x: Tensor, weight: Tensor) -> torch.memory_format:
-    """As PyTorch decides: channels-last where either of them lies so, and not in both ways."""
+    """PyTorch's choice: channels-last if one of the two is so and not contiguous as well."""
     last = torch.channels_last
     lies_so = (
         t.dim() == 4 and t.is_contiguous(memory_format=last) and not t.is_contiguous()

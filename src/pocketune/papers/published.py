@@ -15,14 +15,14 @@ from pocketune.papers.trace import ModuleTrace, trace_modules
 
 
 class MemoryConvention(Protocol):
-    """A way to count memory: a frozen dataclass of its knobs."""
+    """A way to count memory: a frozen dataclass of its options."""
 
     def measure(self, trace: ModuleTrace, batch: int) -> PublishedMemory:
         """Memory of a step of `batch` samples."""
 
 
 class FlopsConvention(Protocol):
-    """A way to count FLOPs: a frozen dataclass of its knobs."""
+    """A way to count FLOPs: a frozen dataclass of its options."""
 
     def count(self, trace: ModuleTrace, batch: int) -> PublishedFlops:
         """FLOPs of a step of `batch` samples."""
@@ -38,12 +38,12 @@ MEMORY: dict[str, MemoryConvention] = {
         GradientFilterMemory(),
     )
 }
-"""Each paper's memory, as it has it."""
+"""The conventions for memory by name, with the defaults of their papers."""
 
 FLOPS: dict[str, FlopsConvention] = {
     convention.name: convention for convention in (MobileTLFlops(), GradientFilterFlops())
 }
-"""Each paper's FLOPs, as it has them."""
+"""The conventions for FLOPs by name, with the defaults of their papers."""
 
 Convention = TypeVar("Convention")
 
@@ -58,9 +58,9 @@ def published_memory(
     """Memory of a fine-tuning step as a paper counts it, to compare with its tables.
 
     Args:
-        network: adapted; `requires_grad` tells what is trained.
+        network: adapted; parameters with `requires_grad` are trained.
         convention: `"tinytl"`, `"mobiletl"`, `"mobiletl-stored"`, `"repnet"`, `"gradfilter"`, or
-            one of their classes with knobs of your own.
+            one of their classes with options of your own.
         batch: samples of a step.
         size: side of the images in pixels.
 
@@ -90,9 +90,9 @@ def published_flops(
     """FLOPs of a fine-tuning step as a paper counts them, to compare with its tables.
 
     Args:
-        network: adapted; `requires_grad` tells what is trained.
+        network: adapted; parameters with `requires_grad` are trained.
         convention: `"mobiletl"`, or `"gradfilter"` for the backward pass alone, or one of their
-            classes with knobs of your own.
+            classes with options of your own.
         batch: samples of a step.
         size: side of the images in pixels.
 

@@ -1,6 +1,6 @@
-"""What a convention charges for a layer: a rule for each class of layers.
+"""The rules of a convention: what each class of layers costs.
 
-To make a new layer known to a convention, decorate a function with the convention's rules:
+To add a layer to a convention, decorate a function with the convention's rules:
 
     from pocketune.papers import tinytl
 
@@ -8,13 +8,13 @@ To make a new layer known to a convention, decorate a function with the conventi
     def _my_conv(call: ModuleCall, masks: bool) -> LayerMemory:
         return LayerMemory(kept=..., temporary=...)
 
-A layer that costs what another one costs needs no rule, in any convention:
+A layer that costs as much as another one needs no rule, in any convention:
 
     counts_as(MyReLU, nn.ReLU)
 
-A rule says what the module itself does: the modules that it calls are charged by their own rules.
-A module that calls others and has no parameters of its own needs no rule (its additions and the
-like are then free); every other module needs one. Subclasses inherit rules.
+A rule covers the module itself: the modules that it calls have their own rules. A module that
+calls others and has no parameters of its own needs no rule, and its additions and the like are
+free. Every other module needs one. Subclasses inherit rules.
 """
 
 from collections import ChainMap
@@ -34,7 +34,7 @@ from pocketune.layers import (
 )
 from pocketune.papers.trace import ModuleCall
 
-P = ParamSpec("P")  # a call, and what else the convention gives its rules
+P = ParamSpec("P")  # a call, and further arguments of the convention
 Cost = TypeVar("Cost")
 
 _ALIASES: dict[type[nn.Module], type[nn.Module]] = {}
@@ -49,8 +49,8 @@ class Rules(Generic[P, Cost]):
     """The rules of one convention by class of layer.
 
     Args:
-        convention: its name, for messages.
-        base: the rules that hold where these say nothing.
+        convention: name of the convention, for messages.
+        base: rules that apply to classes without a rule here.
     """
 
     def __init__(self, convention: str, base: "Rules[P, Cost] | None" = None) -> None:
@@ -68,7 +68,7 @@ class Rules(Generic[P, Cost]):
         return register
 
     def of(self, calls: Iterable[ModuleCall]) -> Iterator[tuple[ModuleCall, Callable[P, Cost]]]:
-        """Each call with its rule; calls of what only calls others are left out.
+        """Each call with its rule, without the calls of modules that only call others.
 
         Raises:
             PocketuneError: as `find`.
@@ -100,7 +100,7 @@ class Rules(Generic[P, Cost]):
         return None
 
 
-# What computes next to nothing and keeps nothing.
+# Layers that compute almost nothing and keep nothing.
 for _passive in (
     nn.Dropout,
     nn.Dropout2d,

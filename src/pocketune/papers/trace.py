@@ -1,7 +1,7 @@
-"""See an adapted network as the calls that one forward pass makes to its modules.
+"""A network as the calls that one forward pass makes to its modules.
 
-The network itself runs, on one sample of the meta device: shapes are computed, numbers are not.
-Whatever a method has replaced or added is therefore seen as it will run.
+The network itself runs on one sample of the meta device, which computes shapes and no values. The
+trace therefore shows whatever a method has replaced or added.
 """
 
 from contextlib import ExitStack
@@ -26,21 +26,21 @@ Shape = tuple[int, ...]
 class ModuleCall:
     """One call of one module, for one sample (shapes have a leading 1).
 
-    A module that serves twice is called twice, and a side branch's modules are called inside its
-    block, after the block's own.
+    A module that runs twice has two calls. The modules of a side branch are called inside their
+    block, after the block's own modules.
 
     Attributes:
         path: name of the module, as in `network.named_modules()`.
         module: the module itself.
-        kind: the class whose rules hold for it: its own, but `SqueezeExcite` for whatever does
-            that in a block, `nn.Identity` for an empty `nn.Sequential`, and what a
-            `PooledActivation` holds.
-        inputs: shapes of the tensors that it was given.
-        outputs: shapes of the tensors that it returned.
+        kind: the class whose rules apply: its own; but `SqueezeExcite` for the squeeze-excite
+            module of a block, `nn.Identity` for an empty `nn.Sequential`, and the class of the
+            activation inside a `PooledActivation`.
+        inputs: shapes of its input tensors.
+        outputs: shapes of its output tensors.
         block: path of the block in which it runs, the block itself included; None outside.
-        shortcut: shape of that block's input where the block adds it, as it is, to its output;
-            it is held in memory until then.
-        in_branch: whether it is a block's side branch or belongs to one.
+        shortcut: shape of the block's input if the block adds it, unchanged, to its output; it
+            is held in memory until then.
+        in_branch: whether it is the side branch of a block, or inside one.
         trained: names of the module's own parameters that are trained.
         gradient_in: whether an input needs a gradient, so that the module must compute one.
         gradient_out: whether an output needs a gradient.
@@ -87,8 +87,8 @@ class ModuleTrace:
 
     Attributes:
         network: the network that ran.
-        calls: in the order in which they ended, so that a module comes after those it called.
-        anatomy: stem, blocks, head and classifier; None for a network built in no known way.
+        calls: in the order in which they end, so that a module comes after those it calls.
+        anatomy: stem, blocks, head and classifier; None for a network of unknown structure.
     """
 
     network: nn.Module
@@ -97,14 +97,14 @@ class ModuleTrace:
 
     @property
     def classifier(self) -> tuple[str, ...]:
-        """Paths of the classifier's layers: the last linear one where there is no anatomy."""
+        """Paths of the classifier's layers; without an anatomy, the last linear layer."""
         if self.anatomy is not None:
             return self.anatomy.classifier
         linear = [call.path for call in self.calls if isinstance(call.module, nn.Linear)]
         return tuple(linear[-1:])
 
     def count_parameters(self, *, trained: bool) -> int:
-        """Parameters that are trained, or that are not, weights in 8 bits among them."""
+        """Number of parameters that are trained or frozen, weights in 8 bits included."""
         count = sum(p.numel() for p in self.network.parameters() if p.requires_grad is trained)
         return count if trained else count + count_int8_weights(self.network)
 
@@ -112,13 +112,13 @@ class ModuleTrace:
 def trace_modules(
     network: nn.Module, shape: tuple[int, ...] = (3, 224, 224), *, input_gradient: bool = False
 ) -> ModuleTrace:
-    """Run `network` on one sample of the meta device; it stays as it is.
+    """Run `network` on one sample of the meta device; it stays unchanged.
 
     Args:
-        network: adapted, or any other module that takes one tensor. `requires_grad` tells what
-            is trained.
+        network: adapted, or any other module with one input tensor. Parameters with
+            `requires_grad` are trained.
         shape: of the sample, without the batch.
-        input_gradient: the sample needs a gradient too, as what enters a block of a network.
+        input_gradient: whether the sample needs a gradient, like the input of a block.
 
     Raises:
         PocketuneError: if the network has lazy modules, if it cannot take such a sample, or if
@@ -127,8 +127,8 @@ def trace_modules(
     lazy = [name for name, p in network.named_parameters() if is_lazy(p)]
     if lazy:
         raise PocketuneError(
-            f"parameter {lazy[0]} has no shape yet; run the network once so that its lazy modules "
-            "are made"
+            f"parameter {lazy[0]} has no shape yet; run the network once to initialize its lazy "
+            "modules"
         )
     parts = _anatomy(network)
     branches = tuple(p for p, m in network.named_modules() if about(m).is_side_branch)
@@ -143,7 +143,7 @@ def trace_modules(
             functional_call(network, _on_meta(network), (sample,))
         except (RuntimeError, NotImplementedError, ValueError, TypeError) as error:
             raise PocketuneError(
-                f"{type(network).__name__} cannot be followed with a sample of shape {shape}: "
+                f"{type(network).__name__} cannot be traced with a sample of shape {shape}: "
                 f"{str(error).splitlines()[0]}"
             ) from error
     return ModuleTrace(network, tuple(recorder.calls), parts)
@@ -226,5 +226,5 @@ def _on_meta(network: nn.Module) -> dict[str, Tensor]:
 def _anatomy(network: nn.Module) -> Anatomy | None:
     try:
         return anatomy(network)
-    except PocketuneError:  # no blocks are known then, and nothing is said of them
+    except PocketuneError:  # its blocks are unknown
         return None

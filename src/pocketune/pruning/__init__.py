@@ -1,4 +1,4 @@
-"""Smaller networks for a memory target: which blocks, how much, and retraining what is left."""
+"""Pruning networks to a memory target, and retraining them."""
 
 from pocketune.pruning.plan import PruningPlan, plan_pruning, prune_for_memory
 from pocketune.pruning.profile import MemoryProfile, profile_memory

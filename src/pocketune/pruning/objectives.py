@@ -1,4 +1,4 @@
-"""What retraining aims at: labels and a teacher's predictions, or the maps of its blocks."""
+"""Objectives of retraining: labels and a teacher's predictions, or the outputs of its blocks."""
 
 import torch
 from torch import Tensor, nn
@@ -13,26 +13,27 @@ from pocketune.weights.saved import recorded_classes
 
 
 class Predictions:
-    """The labels' own loss, and the divergence from the teacher's predictions.
+    """The loss of the labels, and the divergence from the teacher's predictions.
 
-    Hinton et al., Distilling the Knowledge in a Neural Network, 2015; both parts have gradients of
-    one size.
+    Hinton et al., Distilling the Knowledge in a Neural Network, 2015; the gradients of both parts
+    have the same scale.
 
     Args:
         network: all of it is trained.
-        photos: labeled images. Where they have other classes than the network, the teacher is
-            followed alone.
+        photos: labeled images. If they have other classes than the network, only the teacher is
+            followed.
         teacher: with as many classes as the network, or None.
-        share: of the loss, for the teacher where there are labels as well.
-        temperature: by which logits are divided.
+        share: share of the loss for the teacher; the labels have the rest.
+        temperature: divides the logits.
         label_smoothing: as of `mean_loss`.
 
     Attributes:
-        model: what is trained; `loss` takes what it gives.
-        teacher: what is compared with, to be brought to the model's device.
+        model: the trained module; `loss` takes its output.
+        teacher: the module to follow, to be moved to the device of the model.
 
     Raises:
-        PocketuneError: for photos of other classes without a teacher, or a teacher of others.
+        PocketuneError: for photos of other classes without a teacher; for a teacher of other
+            classes.
     """
 
     def __init__(
@@ -79,10 +80,10 @@ class Predictions:
 
 
 class Blocks:
-    """The maps behind the pruned blocks, which are to be the teacher's.
+    """The outputs of the pruned blocks, compared with those of the teacher's blocks.
 
-    What comes behind the last pruned block is not trained, so that a few photos cannot spoil what
-    it knows (the reconstruction of He, Zhang and Sun, Channel Pruning for Accelerating Very Deep
+    Layers after the last pruned block are not trained, so that a few photos cannot harm them (the
+    reconstruction of He, Zhang and Sun, Channel Pruning for Accelerating Very Deep
     Neural Networks, ICCV 2017, by gradients and for all blocks at once). Labels are not needed.
 
     Args:
@@ -90,7 +91,7 @@ class Blocks:
         teacher: the network that it was pruned from.
 
     Attributes:
-        model: the part that is trained; `loss` takes what it gives.
+        model: the trained part; `loss` takes its output.
         teacher: the same part of the teacher.
 
     Raises:
@@ -100,7 +101,7 @@ class Blocks:
     def __init__(self, network: nn.Module, teacher: nn.Module | None) -> None:
         if teacher is None:
             raise PocketuneError(
-                "following a teacher's blocks needs one: give the unpruned network as teacher"
+                "following the blocks of a teacher needs one: give the unpruned network as teacher"
             )
         config = about(network).config
         pruned = () if config is None else tuple(config.hidden)
@@ -124,7 +125,7 @@ class Blocks:
 
 
 class _Start(nn.Module):
-    """A network as far as the last of these blocks; gives the maps behind all of them."""
+    """A network up to the last of these blocks; it returns the outputs of all of them."""
 
     def __init__(self, network: nn.Module, blocks: tuple[str, ...]) -> None:
         super().__init__()
@@ -140,7 +141,7 @@ class _Start(nn.Module):
                 break
 
     def forward(self, images: Tensor) -> list[Tensor]:
-        """Normalized images (N, 3, H, W) -> a map (N, C, h, w) for each block."""
+        """Normalized images (N, 3, H, W) -> a feature map (N, C, h, w) for each block."""
         x, maps = images, []
         for count, part in enumerate(self.parts, 1):
             x = part(x)
@@ -173,7 +174,7 @@ def _classes(network: nn.Module) -> int:
 
 
 def load_teacher(weights: str, student: nn.Module) -> nn.Module:
-    """The network that `student` was before it lost channels or gained modules.
+    """The network that `student` was before it was pruned or got additional modules.
 
     Args:
         weights: of that network.

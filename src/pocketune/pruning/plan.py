@@ -1,4 +1,4 @@
-"""Prune the few blocks whose temporary memory sets the peak, and no more than it takes."""
+"""Planning which blocks to prune for a memory target, and by how much."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,13 +26,13 @@ CUMULATIVE = "cumulative"
 
 @dataclass(frozen=True)
 class PruningPlan:
-    """How much to remove of which blocks.
+    """The blocks to prune, and how many of their channels stay.
 
     Attributes:
-        target_bytes: what the memory of each pruned block is brought under, for one image.
-        channels: for each pruned block how many hidden channels it has and how many stay.
-        before: the memory of the whole network, by block.
-        after: that of the pruned one.
+        target_bytes: limit of the memory of each block, for one image.
+        channels: for each pruned block, the number of its hidden channels before and after.
+        before: the memory of the unpruned network, by block.
+        after: the memory of the pruned network, by block.
     """
 
     target_bytes: int
@@ -42,7 +42,7 @@ class PruningPlan:
 
     @property
     def ratios(self) -> dict[str, float]:
-        """Share of the hidden channels to remove, by block: what `prune` takes."""
+        """Share of the hidden channels to remove, by block: the argument of `prune`."""
         return {block: 1 - left / all_ for block, (all_, left) in self.channels.items()}
 
 
@@ -58,13 +58,13 @@ def prune_for_memory(
     """A smaller copy of `network` whose sensitive blocks take no more memory than the target.
 
     Args:
-        network: a network that is not adapted yet; it stays as it is.
+        network: a network that is not adapted yet; it stays unchanged.
         target: see `plan_pruning`.
-        importance: by what to choose channels, `"l2"` or `"weight"`; see `prune`.
-        batches: normalized images (N, 3, H, W) to choose by, for `"l2"`.
-        size: side of the images to be trained on, in pixels.
-        method: by what the network will be fine-tuned; where none is given `RepNet()`, or
-            `TinyTL()` for a network with lite residual modules.
+        importance: how channels are ranked, `"l2"` or `"weight"`; see `prune`.
+        batches: normalized images (N, 3, H, W), for `"l2"`.
+        size: side of the images for training, in pixels.
+        method: the method of the later fine-tuning; None stands for `RepNet()`, or `TinyTL()`
+            for a network with lite residual modules.
 
     Returns:
         An ordinary network: adapt it to any method, save it with `save_network`.
@@ -91,24 +91,24 @@ def plan_pruning(
 ) -> PruningPlan:
     """Find the sensitive blocks, and for each the smallest ratio that suffices.
 
-    As many hidden channels of a block stay as keep its peak - temporary memory, what earlier
-    blocks have kept for the backward pass, and the input that its own shortcut holds - within the
+    The peak of a block is its temporary memory, what earlier blocks have kept for the backward
+    pass, and the input that its own shortcut holds. As many hidden channels stay as fit into the
     target. With a target in bytes, every block whose peak is above it is sensitive, so that no
-    block takes more in the end. With `"cumulative"` it is, as in the paper, every block whose
-    temporary memory alone is above that. Where the method puts group norms, a number of channels
-    that these cannot divide is passed over for the next smaller one.
+    block exceeds the target in the end. With `"cumulative"`, as in the paper, a block is sensitive
+    if its temporary memory alone is above that. If the method adds group norms, a number of
+    channels that these cannot divide is replaced by the next smaller one.
 
     Args:
-        network: a network that is not adapted yet; it stays as it is.
+        network: a network that is not adapted yet; it stays unchanged.
         target: bytes for one image, such as 2_000_000 or `"2MB"`, or `"cumulative"`: what the
             whole network keeps for the backward pass.
         size: side of the images, in pixels.
-        method: by what the network will be fine-tuned; where none is given `RepNet()`, or
-            `TinyTL()` for a network with lite residual modules.
+        method: the method of the later fine-tuning; None stands for `RepNet()`, or `TinyTL()`
+            for a network with lite residual modules.
 
     Raises:
         PocketuneError: if the target cannot be reached, naming the block that sets the floor; for
-            a network that is pruned already; for a target that is none.
+            a network that is pruned already; for an invalid target.
     """
     require_unpruned(network)
     method = method or _usual_method(network)
@@ -117,7 +117,7 @@ def plan_pruning(
     before = MemoryProfile.of(full)
     counts = _hidden_counts(shapes, (block.name for block in before.blocks))
     least = _fewest(shapes, counts, method, size)
-    if least is None:  # a layer remembers its width: the channels of its block stay
+    if least is None:  # a layer has a fixed width: the channels of its block stay
         counts = {b: n for b, n in counts.items() if _fewest(shapes, [b], method, size)}
         least = _measure(shapes, dict.fromkeys(counts, FEWEST), method, size)
     model = PeakModel(full, least, counts, _owners(shapes, counts))
@@ -151,10 +151,10 @@ def _limit(target: str | int) -> int:
 def _fit(
     model: PeakModel, sensitive: Iterable[str], choices: Mapping[str, Sequence[int]], limit: int
 ) -> tuple[dict[str, int], str | None]:
-    """Most hidden channels with which each sensitive block stays within the limit.
+    """The most hidden channels that keep each sensitive block within the limit.
 
-    From front to back, for what a block keeps counts in all blocks behind it. Returns the blocks
-    that lose channels, with what is left to them, and the first block for which nothing helps.
+    From front to back, since what a block keeps counts in all later blocks. Returns the blocks
+    that lose channels, with the number that stays, and the first block that cannot fit.
     """
     counts = {block: possible[-1] for block, possible in choices.items()}
     left: dict[str, int] = {}
@@ -175,7 +175,7 @@ def _fit(
 def _out_of_reach(
     model: PeakModel, before: MemoryProfile, choices: Mapping[str, Sequence[int]], limit: int
 ) -> PocketuneError:
-    """Find the smallest target in bytes that can be reached, and what stops there."""
+    """Find the smallest target that can be reached, and the block that sets it."""
     low, high = 0, before.peak.peak_bytes  # out of reach, within reach
     block = before.peak.name
     while high - low > 1:
@@ -190,7 +190,7 @@ def _out_of_reach(
 
 
 def _hidden_counts(shapes: nn.Module, blocks: Iterable[str]) -> dict[str, int]:
-    """How many hidden channels those of the blocks have that can be pruned."""
+    """Hidden channels of those blocks that can be pruned."""
     counts = {}
     for block in blocks:
         with suppress(PocketuneError):
@@ -201,7 +201,7 @@ def _hidden_counts(shapes: nn.Module, blocks: Iterable[str]) -> dict[str, int]:
 def _fewest(
     shapes: nn.Module, blocks: Iterable[str], method: Method, size: int
 ) -> PublishedMemory | None:
-    """Memory with the fewest hidden channels in these blocks; None where it does not run so."""
+    """Memory with the fewest hidden channels in these blocks; None if the network cannot run."""
     try:
         return _measure(shapes, dict.fromkeys(blocks, FEWEST), method, size)
     except PocketuneError:
@@ -211,8 +211,9 @@ def _fewest(
 def _choices(
     shapes: nn.Module, counts: Mapping[str, int], method: Method
 ) -> dict[str, Sequence[int]]:
-    """With how many hidden channels each block may be left: where `method` puts group norms, what
-    these can divide.
+    """The numbers of hidden channels that each block may keep.
+
+    If `method` adds group norms, these must be able to divide them.
     """
     adapted = adapt(shapes, method)
     choices: dict[str, Sequence[int]] = {}
@@ -238,14 +239,14 @@ def _has_groups(channels: int) -> bool:
 def _measure(
     shapes: nn.Module, counts: dict[str, int], method: Method, size: int
 ) -> PublishedMemory:
-    """Memory of the network with so many hidden channels left in some blocks."""
+    """Memory of the network with these numbers of hidden channels in some blocks."""
     narrowed = copy_network(shapes)
     narrow(narrowed, counts)
     return published_memory(adapt(narrowed, method), "repnet", batch=1, size=size)
 
 
 def _owners(shapes: nn.Module, blocks: Iterable[str]) -> dict[str, str]:
-    """By the path of a layer outside of a block, the block whose hidden channels it makes."""
+    """The block whose hidden channels a layer outside of it produces, by the layer's path."""
     producers = [(hidden_channels(shapes, block)[0].producer, block) for block in blocks]
     return {
         path: block

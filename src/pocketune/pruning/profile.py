@@ -17,7 +17,7 @@ class MemoryProfile:
 
     Attributes:
         blocks: temporary, cumulative and peak memory of each block, in order.
-        cumulative_kept_bytes: what is kept for the backward pass when the forward pass is done.
+        cumulative_kept_bytes: memory kept for the backward pass at the end of the forward pass.
     """
 
     blocks: tuple[LayerCost, ...]
@@ -30,7 +30,7 @@ class MemoryProfile:
 
     @property
     def peak(self) -> LayerCost:
-        """The block at which most is held at once."""
+        """The block with the highest peak."""
         return max(self.blocks, key=lambda block: block.peak_bytes)
 
     def block(self, path: str) -> LayerCost:
@@ -38,7 +38,7 @@ class MemoryProfile:
         return next(block for block in self.blocks if block.name == path)
 
     def above(self, target_bytes: float) -> tuple[str, ...]:
-        """Paths of the blocks at which more than the target is held."""
+        """Paths of the blocks whose peak is above the target."""
         return tuple(b.name for b in self.blocks if b.peak_bytes > target_bytes)
 
     def sensitive(self, target_bytes: float) -> tuple[str, ...]:
@@ -49,13 +49,13 @@ class MemoryProfile:
 def profile_memory(network: nn.Module, *, size: int = 224) -> MemoryProfile:
     """Memory by block of an adapted network, as Rep-Net's papers count it.
 
-    Equations 1 to 6 of the paper on Rep-Net with a pruned backbone: a block's temporary memory is
-    the most that the input and output of one of its layers take; its cumulative memory is what
-    all layers up to its end keep for the backward pass; its peak is the most that temporary
-    memory, what was kept before and the shortcut's input take together.
+    Equations 1 to 6 of the paper on Rep-Net with a pruned backbone. The temporary memory of a block
+    is the largest sum of the input and the output of one of its layers. Its cumulative memory is
+    what all layers up to its end keep for the backward pass. Its peak is the largest sum of
+    temporary memory, memory kept before, and the input of the shortcut.
 
     Args:
-        network: as `adapt` returns it.
+        network: an adapted network.
         size: side of the images, in pixels.
 
     Raises:
@@ -98,7 +98,7 @@ class PeakModel:
         self._owners = owners
 
     def peak(self, block: str, channels: Mapping[str, int]) -> float:
-        """Peak bytes of one block, with so many hidden channels in it and in those before it."""
+        """Peak bytes of one block, given the hidden channels of it and of the blocks before it."""
         peak = kept = 0.0
         for full, least in self._layers[: self._end[block]]:
             owner = self._owners.get(full.name, full.block)
