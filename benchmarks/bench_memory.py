@@ -61,8 +61,8 @@ def build_kit(row: Row, out: Path) -> None:
 
     network = pocketune.create_network(row.network, width=row.width, classes=CLASSES)
     adapted = pocketune.adapt(network, pocketune.create_method(row.method))
-    names = class_names(CLASSES)
-    pocketune.compile(adapted, out, batch=row.batch, size=row.size, classes=names)
+    task = pocketune.Classification(tuple(class_names(CLASSES)))
+    pocketune.compile(adapted, out, batch=row.batch, size=row.size, task=task)
 
 
 def work(kit: str, photos: str, out: str) -> None:

@@ -31,8 +31,9 @@ def compiled(network: torch.nn.Module, size: int, batch: int) -> tuple[str, str]
     """Live bytes of a Rep-Net kit's graphs, and the peak of a process that trains it."""
     adapted = pocketune.adapt(network, pocketune.RepNet())
     with tempfile.TemporaryDirectory() as name:
-        scratch, classes = Path(name), class_names(CLASSES)
-        kit = pocketune.compile(adapted, scratch / "kit", batch=batch, size=size, classes=classes)
+        scratch = Path(name)
+        task = pocketune.Classification(tuple(class_names(CLASSES)))
+        kit = pocketune.compile(adapted, scratch / "kit", batch=batch, size=size, task=task)
         graphs = kit.manifest.graphs
         photos = write_photos(scratch / "photos", CLASSES, PHOTOS)
         peak = kit_peak(kit.path, photos, scratch / "run")

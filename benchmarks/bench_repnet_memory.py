@@ -65,8 +65,8 @@ def build(kit: Path, method: str, *, pruned: bool, options: argparse.Namespace) 
     if pruned:
         network = pocketune.prune(network, PRUNED, importance="weight")
     network = pocketune.adapt(network, pocketune.create_method(method))
-    names = class_names(CLASSES)
-    pocketune.compile(network, kit, batch=options.batch, size=options.size, classes=names)
+    task = pocketune.Classification(tuple(class_names(CLASSES)))
+    pocketune.compile(network, kit, batch=options.batch, size=options.size, task=task)
     save_file(network.state_dict(), f"{kit}.safetensors")
 
 

@@ -88,8 +88,8 @@ def build(kit: Path, method: str, size: int, batch: int, options: argparse.Names
     import pocketune
 
     network = adapted(options.network, method, options.width)
-    names = class_names(CLASSES)
-    pocketune.compile(network, kit, batch=batch, size=size, classes=names)
+    task = pocketune.Classification(tuple(class_names(CLASSES)))
+    pocketune.compile(network, kit, batch=batch, size=size, task=task)
 
 
 def eager_run(

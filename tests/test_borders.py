@@ -18,8 +18,8 @@ SOURCE = Path(pocketune.__file__).parent
 FLOORS = (
     {"arrays", "errors", "lazy", "command"},
     {"files", "options", "schema", "torch_private"},
-    {"data", "layers"},
-    {"filtering", "tasks"},
+    {"tasks", "layers"},
+    {"data", "filtering"},
     {"kit"},
     {"device"},
     {"networks", "objectives"},

@@ -33,7 +33,9 @@ def main() -> None:
         )
         path = arguments.out / f"{name}.zip"
         adapted = pocketune.adapt(network, method)
-        pocketune.compile(adapted, path, batch=BATCH, size=SIZE, classes=classes)
+        pocketune.compile(
+            adapted, path, batch=BATCH, size=SIZE, task=pocketune.Classification(tuple(classes))
+        )
         print(f"{path}: {path.stat().st_size / 1e6:.2f} MB")
 
 

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from pocketune.pruning import prune_for_memory as prune_for_memory
     from pocketune.pruning import retrain as retrain
     from pocketune.surgery import prune as prune
+    from pocketune.tasks import Attributes as Attributes
+    from pocketune.tasks import Classification as Classification
     from pocketune.weights import create_network as create_network
     from pocketune.weights import load_network as load_network
     from pocketune.weights import restore_batch_norm as restore_batch_norm
@@ -121,6 +123,10 @@ _HOMES = {
     ],
     "surgery": [
         "prune",
+    ],
+    "tasks": [
+        "Attributes",
+        "Classification",
     ],
     "weights": [
         "create_network",

@@ -17,7 +17,7 @@ from pocketune.kit.kit import Kit
 from pocketune.methods import Method, adapt, complete_plan
 from pocketune.methods.method import resolve_frozen_bits
 from pocketune.surgery import dequantize, float_shapes, quantize_frozen, quantized
-from pocketune.tasks.losses import CROSS_ENTROPY, loss_name
+from pocketune.tasks import Classification, numbered, task_named
 from pocketune.weights import create_network, sample_batches
 from pocketune.weights.measured import are_folded, measure_norms
 from pocketune.weights.saved import IMAGENET_CLASSES
@@ -43,7 +43,7 @@ def build_kit(
     photos: ImageDataset | None = None,
     save_network: Path | None = None,
     frozen_bits: int | None = None,
-    loss: str | None = None,
+    task: str | None = None,
 ) -> Kit:
     """Create a network, adapt it to a method and compile it.
 
@@ -56,7 +56,7 @@ def build_kit(
         padding: ``"symmetric"`` or ``"same"``.
         size: Side of the images, in pixels.
         batch: Images of a training step.
-        label_smoothing: Share of the target that is spread over all classes.
+        label_smoothing: As of the task; see ``Classification``.
         photos: Photos whose classes or attributes are the network's, on which batch norms are
             measured for weights that come without, and on which a frozen part in 8 bits is
             calibrated; 1,000 numbered classes where none are given.
@@ -64,14 +64,16 @@ def build_kit(
             ones included, for training by PyTorch. Where the frozen part of the kit computes with
             integers, the file tells in what formats, as the photos show.
         frozen_bits: As of ``adapt``.
-        loss: As of ``compile``; where it is None, that for attributes where the photos have them.
+        task: The name of what is learned, such as ``"attributes"``; by default what the photos'
+            labels are for, or classification.
 
     Raises:
         PocketuneError: An argument does not fit, weights cannot be had, or norms that are to be
             trained were folded away and there are no photos to measure them on.
     """
     torch.manual_seed(0)  # the same command makes the same kit
-    names = tuple(map(str, range(IMAGENET_CLASSES))) if photos is None else photos.classes
+    names = numbered(IMAGENET_CLASSES) if photos is None else photos.classes
+    kind = task_named(task) if task else Classification if photos is None else type(photos.labeled)
     created = create_network(
         network, weights=weights, classes=len(names), width=width, padding=padding
     )
@@ -89,9 +91,7 @@ def build_kit(
         out,
         batch=batch,
         size=size,
-        label_smoothing=label_smoothing,
-        loss=loss or (CROSS_ENTROPY if photos is None else loss_name(photos.labels)),
-        classes=names,
+        task=kind(names).configured(label_smoothing=label_smoothing),
         frozen_bits=bits,
         calibration=_calibration(photos, size) if bits == 8 and photos is not None else None,
     )
@@ -121,4 +121,4 @@ def _calibration(photos: ImageDataset, size: int) -> Calibration | None:
         return None
     images = np.concatenate([batch.images for batch in batches])
     labels = np.concatenate([batch.labels for batch in batches])
-    return Calibration(images, None if photos.has_attributes else labels)
+    return Calibration(images, photos.labeled.strata(labels))

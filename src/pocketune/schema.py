@@ -7,7 +7,8 @@ whole description of its object: the reader follows the annotations of its field
 Annotations may be ``str`` (not empty), ``int`` (0 or more), :data:`Positive`, ``float`` (finite),
 a dataclass (an object of exactly its fields), ``tuple[T, ...]`` and ``tuple[T, T]`` (lists),
 ``dict[str, T]`` (an object of any names), ``T | None`` (or null) and ``Any``. Every field has to be
-there, also one with a default.
+there, also one with a default. A dataclass with a class method ``variants`` stands for the classes
+that it returns by name: the object says in ``name`` which of them it is.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, is_dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
 from types import UnionType
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -92,17 +93,27 @@ class _Place:
 
 def _read_fields(kind: type[T], data: object, place: _Place) -> T:
     left = dict(_object(data, place))
+    variants = getattr(kind, "variants", None)
+    if variants is not None:
+        kind = _variant(variants(), left.pop("name", None), place)
     values = {}
-    for name, hint in get_type_hints(kind, include_extras=True).items():
+    hints = get_type_hints(kind, include_extras=True)
+    for name in (field.name for field in fields(kind)):  # type: ignore[arg-type]
         if name not in left:
             raise FieldError(f"{place} lacks the field {name!r}")
-        values[name] = _read(hint, left.pop(name), place.field(name))
+        values[name] = _read(hints[name], left.pop(name), place.field(name))
     if left:
         raise FieldError(f"{place} has the unknown field {next(iter(left))!r}")
     try:
         return kind(**values)
     except PocketuneError as error:  # its fields contradict each other
         raise FieldError(f"{place}: {error}") from error
+
+
+def _variant(variants: Mapping[str, type[T]], name: object, place: _Place) -> type[T]:
+    if not isinstance(name, str) or name not in variants:
+        raise place.field("name").expected(f"one of {', '.join(variants)}", name)
+    return variants[name]
 
 
 def _read(hint: Any, value: object, place: _Place) -> Any:

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from pocketune.tasks import Attributes
+
 from ..device.runs import write_photo
 from ..device.tiny_kit import TinyKit
 from .conftest import Run
@@ -16,7 +18,7 @@ NAMES = ("smiles", "bald", "young")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A kit for three attributes, and a table of six photos."""
     folder = tmp_path_factory.mktemp("place")
-    TinyKit(classes=NAMES, loss="binary_cross_entropy").write(folder / "kit")
+    TinyKit(classes=NAMES, task=Attributes).write(folder / "kit")
     lines = [",".join(["file", *NAMES])]
     for number in range(6):
         write_photo(folder / f"{number}.png", number)
@@ -64,4 +66,4 @@ def test_the_bundled_kit_is_for_classes(run: Run, place: Path) -> None:
     done = run("train", place / "table.csv")
     assert done.exit_code == 1
     (line,) = done.stderr.splitlines()
-    assert "this kit is for classes" in line
+    assert "needs the columns file and label" in line

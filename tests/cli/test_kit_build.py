@@ -24,7 +24,7 @@ def test_build(run, photos):
     assert "starts from random weights" in result.stderr
     manifest = Kit.open("kit.zip").manifest
     assert manifest.classes == CLASSES
-    assert (manifest.size, manifest.batch, manifest.label_smoothing) == (32, 2, 0.1)
+    assert (manifest.size, manifest.batch, manifest.task.label_smoothing) == (32, 2, 0.1)
     assert manifest.method == {"name": "last"}
     assert manifest.network["width"] == 0.1
     values = load_file("network.safetensors")

@@ -11,7 +11,7 @@ from pocketune.networks.config import PADDINGS
 from pocketune.papers.published import MEMORY
 from pocketune.pruning.retraining import LEARNING_RATES
 from pocketune.surgery.prune import RANKINGS
-from pocketune.tasks.losses import LOSSES
+from pocketune.tasks import Attributes, Classification
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ from pocketune.tasks.losses import LOSSES
     [
         (options.PADDINGS, PADDINGS),
         (OPTIMIZERS, ACCOUNTED),
-        (options.LOSSES, LOSSES),
+        (options.TASKS, (Classification.name, Attributes.name)),
         (options.RANKINGS, RANKINGS),
         (options.FOLLOWED, LEARNING_RATES),
         (options.CONVENTIONS, MEMORY),

@@ -153,7 +153,7 @@ def test_kit_show(run, kit):
 
 def test_kit_show_json_is_the_manifest_and_more(run, kit):
     told = json.loads(run("kit", "show", kit, "--json").stdout)
-    assert told["classes"] == list(CLASSES)
+    assert told["task"]["classes"] == list(CLASSES)
     assert told["trained_parameters"] == 22
     assert told["training_memory"]["adam"] >= told["training_memory"]["sgd"] > 10_000_000
     assert told["schema"] == SCHEMA
@@ -163,7 +163,7 @@ def test_kit_show_of_a_run_tells_its_own_classes(run, kit, tmp_path):
     photos = write_photos(tmp_path / "two", classes=("cyan", "pink"))
     assert run("train", photos, "--kit", kit, "--epochs", 1, "--out", "run").exit_code == 0
     told = json.loads(run("kit", "show", "run", "--json").stdout)
-    assert told["classes"] == ["cyan", "pink"]
+    assert told["task"]["classes"] == ["cyan", "pink"]
     assert told["network"]["classes"] == 2
     assert told["trained_parameters"] == 15
 

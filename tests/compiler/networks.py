@@ -4,8 +4,11 @@ import torch
 from torch import Tensor, nn
 
 from pocketune.networks.architectures.parts import ConvNormActivation, SqueezeExcite
+from pocketune.tasks import Classification, numbered
 
 BATCH, SIZE, CLASSES = 4, 16, 3
+HEAD = ("classifier.weight", "classifier.bias")
+TASK = Classification(numbered(CLASSES), HEAD)
 
 
 class Block(nn.Module):

@@ -67,7 +67,7 @@ def test_gradients_are_those_of_the_whole_batch(kits: dict[int, Kit], batch: int
     expected = whole.gradients(images, labels, np.random.default_rng(0))
     found = parts.gradients(images, labels, np.random.default_rng(0))
     assert found.loss == pytest.approx(expected.loss, rel=RELATIVE)
-    assert found.correct == expected.correct
+    assert found.metrics == expected.metrics
     assert_same(found.values, expected.values)
     assert parts.predict(images).shape == (4, CLASSES)
     assert_same(parts.state(), whole.state())

@@ -11,14 +11,7 @@ from PIL import Image
 from pocketune.authoring import build_kit
 from pocketune.compiler import compile
 from pocketune.data import center_crop, load_image, load_splits
-from pocketune.device import (
-    AttributeEvaluation,
-    Interrupted,
-    Prediction,
-    evaluate,
-    export,
-    predict,
-)
+from pocketune.device import Interrupted, evaluate, export, predict
 from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.device.engine.session import open_session
 from pocketune.device.train import resume, train
@@ -28,7 +21,8 @@ from pocketune.eager.run import TorchEngines
 from pocketune.errors import PocketuneError
 from pocketune.kit import Kit
 from pocketune.methods import BiasAndLast, LastLayer, adapt
-from pocketune.tasks.losses import BINARY_CROSS_ENTROPY, LOSSES
+from pocketune.tasks import TASKS, Attributes
+from pocketune.tasks.attributes import AttributeEvaluation, AttributePrediction, sigmoid
 
 from ..device.failing import failing, interrupt
 from ..device.run_folders import assert_same_end, lines
@@ -70,9 +64,7 @@ def learned(tmp_path_factory: pytest.TempPathFactory, place: Path) -> Path:
     """A run of a network whose last layer can tell these colors."""
     network = adapt(tiny(channels=8), LastLayer())
     folder = tmp_path_factory.mktemp("learned")
-    kit = compile(
-        network, folder / "kit", batch=4, size=SIZE, classes=NAMES, loss=BINARY_CROSS_ENTROPY
-    )
+    kit = compile(network, folder / "kit", batch=4, size=SIZE, task=Attributes(NAMES))
     run(place, folder / "run", kit=kit, steps=None, epochs=15, lr=0.1)
     return folder / "run"
 
@@ -83,8 +75,9 @@ def run(place: Path, out: Path, *, kit: Kit | None = None, **options):
 
 
 def test_the_kit_is_made_for_the_table(place: Path) -> None:
-    manifest = Kit.open(place / "kit").manifest
-    assert (manifest.loss, manifest.classes) == (BINARY_CROSS_ENTROPY, NAMES)
+    head = ("fc.weight", "fc.bias")
+    task = Attributes(NAMES, head, label_smoothing=0.1)
+    assert Kit.open(place / "kit").manifest.task == task
 
 
 def test_it_learns_and_the_best_epoch_has_the_best_mean_accuracy(learned: Path) -> None:
@@ -123,7 +116,7 @@ def test_evaluation_agrees_with_prediction(learned: Path, place: Path, tmp_path:
     truth = dict(zip(dataset.names, dataset.labels.astype(bool), strict=True))
     counts = np.zeros((3, 2, 2), int)
     for result in predict(learned, [place / name for name in dataset.names]):
-        assert isinstance(result, Prediction)
+        assert isinstance(result, AttributePrediction)
         shares = [guess.probability for guess in result.guesses]
         assert shares == sorted(shares, reverse=True)
         told = {guess.label: guess.probability > 0.5 for guess in result.guesses}
@@ -145,13 +138,13 @@ def test_evaluation_agrees_with_prediction(learned: Path, place: Path, tmp_path:
     assert len((tmp_path / "attributes.csv").read_text().splitlines()) == 4
 
 
-def test_an_exported_model_tells_its_loss(learned: Path, place: Path, tmp_path: Path) -> None:
+def test_an_exported_model_tells_its_task(learned: Path, place: Path, tmp_path: Path) -> None:
     session = open_session(export(learned, tmp_path / "model.onnx"), as_written=False)
-    loss = LOSSES[session.get_modelmeta().custom_metadata_map["loss"]]
+    assert TASKS[session.get_modelmeta().custom_metadata_map["task"]] is Attributes
     (result,) = predict(learned, [place / "05.png"])
-    assert isinstance(result, Prediction)
+    assert isinstance(result, AttributePrediction)
     image = center_crop(load_image(place / "05.png"), SIZE)[None]
-    (probabilities,) = loss.probabilities(session.run(["logits"], {"images": image})[0])
+    (probabilities,) = sigmoid(session.run(["logits"], {"images": image})[0])
     told = {guess.label: guess.probability for guess in result.guesses}
     assert [told[name] for name in NAMES] == pytest.approx(list(probabilities), abs=1e-5)
 
@@ -168,26 +161,27 @@ def test_a_kit_for_other_attributes_begins_with_a_new_output_layer(place, tmp_pa
 def test_accumulated_parts_give_the_gradient_of_the_whole() -> None:
     network, rng = adapt(tiny(channels=8), BiasAndLast()), np.random.default_rng(0)
     images = rng.integers(0, 256, (4, SIZE, SIZE, 3), np.uint8)
+    task = Attributes(NAMES)
     labels = rng.integers(0, 2, (4, 3), np.uint8)
-    whole = TorchEngine(network, batch=4, size=SIZE).gradients(images, labels, rng)
-    part = TorchEngine(network, batch=1, size=SIZE)
+    whole = TorchEngine(network, batch=4, size=SIZE, task=task).gradients(images, labels, rng)
+    part = TorchEngine(network, batch=1, size=SIZE, task=task)
     parts = [part.gradients(images[i : i + 1], labels[i : i + 1], rng) for i in range(4)]
     assert np.mean([p.loss for p in parts]) == pytest.approx(whole.loss, rel=1e-6)
-    assert sum(p.correct for p in parts) == pytest.approx(whole.correct)
+    assert sum(p.metrics["correct"] for p in parts) == pytest.approx(whole.metrics["correct"])
 
 
-def test_a_loss_that_does_not_exist(tmp_path: Path) -> None:
-    with pytest.raises(PocketuneError, match="loss='hinge' is unknown; choose from cross_entropy"):
-        compile(adapt(tiny(), LastLayer()), tmp_path / "kit", batch=2, size=SIZE, loss="hinge")
+def test_a_task_that_does_not_exist(tmp_path: Path) -> None:
+    with pytest.raises(PocketuneError, match="unknown task 'hinge': choose one of classification"):
+        build_kit(tmp_path / "kit", network="resnet18", method=LastLayer(), task="hinge")
 
 
 def test_a_kit_is_for_classes_or_for_attributes(place: Path, learned: Path, tmp_path: Path) -> None:
     kit = compile(adapt(tiny(), LastLayer()), tmp_path / "kit", batch=2, size=SIZE)
-    with pytest.raises(PocketuneError, match="this kit is for classes"):
+    with pytest.raises(PocketuneError, match="needs the columns file and label"):
         train(kit, place / "table.csv", out=tmp_path / "run")
     for name in ("a", "b"):
         (tmp_path / "photos" / name).mkdir(parents=True)
         for file in ("00.png", "01.png"):
             (tmp_path / "photos" / name / file).write_bytes((place / file).read_bytes())
-    with pytest.raises(PocketuneError, match="this kit is for attributes"):
+    with pytest.raises(PocketuneError, match="class by its folder, but attributes are needed"):
         evaluate(learned, tmp_path / "photos")

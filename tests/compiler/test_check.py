@@ -22,11 +22,13 @@ from pocketune.device.engine.base import Gradients
 from pocketune.eager.engine import TorchEngine
 from pocketune.errors import PocketuneError
 from pocketune.methods import BiasAndLast, FullFineTune, LastLayer, TopBlocks, adapt
+from pocketune.tasks import Classification, numbered
 
-from .networks import BATCH, CLASSES, SIZE, tiny
+from .networks import BATCH, CLASSES, HEAD, SIZE, tiny
 
-SETTINGS: Any = {"batch": BATCH, "size": SIZE, "label_smoothing": 0.1}
-COMPILED = CompileSettings(**SETTINGS, classes=tuple(map(str, range(CLASSES))))
+TASK = Classification(numbered(CLASSES), HEAD, label_smoothing=0.1)
+SETTINGS: Any = {"batch": BATCH, "size": SIZE, "task": TASK}
+COMPILED = CompileSettings(**SETTINGS)
 
 
 @pytest.fixture
@@ -49,7 +51,7 @@ class Wrong(TorchEngine):
         if self._wrong in self.statistics:
             self.statistics[self._wrong][0] *= 1 + self._factor
         loss = result.loss * (1 + self._factor) if self._wrong == "loss" else result.loss
-        return Gradients(loss, result.correct, values)
+        return Gradients(loss, result.metrics, values)
 
     def predict(self, images: Any) -> Any:
         logits = super().predict(images)

@@ -10,7 +10,7 @@ from pocketune.compiler.graphs import build_graphs
 from pocketune.compiler.settings import CompileSettings
 from pocketune.methods import FullFineTune, adapt
 
-from .networks import CLASSES, SIZE, tiny
+from .networks import CLASSES, SIZE, TASK, tiny
 
 
 def flops(op: str, inputs: list[list[int | str]], output: list[int | str], **attributes) -> int:
@@ -47,7 +47,7 @@ def test_one_node(op: str, inputs, output, attributes, expected: int) -> None:
 
 def test_a_step_is_about_three_predictions() -> None:
     network = adapt(tiny(channels=32), FullFineTune())
-    graphs = build_graphs(network, CompileSettings(2, SIZE), "classifier")
+    graphs = build_graphs(network, CompileSettings(2, SIZE, TASK))
     sizes = {"N": 2, "classes": CLASSES}
     ratio = graph_flops(graphs.step, sizes) / graph_flops(graphs.predict, sizes)
     assert 2.5 < ratio < 4

@@ -3,11 +3,11 @@
 import pytest
 
 from pocketune.compiler.manifest import parameter_specs
-from pocketune.kit.manifest import BRANCH, CLASSIFIER, MAIN, ClassifierSpec
+from pocketune.kit.manifest import BRANCH, CLASSIFIER, MAIN
 from pocketune.methods import Method, RepNet, TinyTL, TopBlocks, adapt
 from pocketune.weights import create_network
 
-OUTPUT = ClassifierSpec("classifier.1.weight", "classifier.1.bias")
+OUTPUT = ("classifier.1.weight", "classifier.1.bias")
 
 
 @pytest.mark.parametrize(
@@ -27,4 +27,4 @@ def test_parameters_are_grouped(method: Method, groups: set[str]) -> None:
     assert {spec.group for spec in specs.values()} == groups
     for name, spec in specs.items():
         assert (spec.group == BRANCH) == (".branch." in name)
-        assert (spec.group == CLASSIFIER) == (name in (OUTPUT.weight, OUTPUT.bias))
+        assert (spec.group == CLASSIFIER) == (name in OUTPUT)

@@ -34,7 +34,7 @@ def test_the_same_losses_for_twenty_steps(name, method, tmp_path):
     kit = compile(adapted, tmp_path / "kit", batch=BATCH, size=SIZE)
     engines = [
         OnnxEngine(kit, kit.state()),
-        TorchEngine(adapted, batch=BATCH, size=SIZE, label_smoothing=0.0),
+        TorchEngine(adapted, batch=BATCH, size=SIZE, task=kit.manifest.task),
     ]
     losses = [train(engine) for engine in engines]
     np.testing.assert_allclose(losses[0], losses[1], rtol=TOLERANCE)

@@ -123,7 +123,7 @@ class OutputFirst(TinyNetwork):
 
 def test_the_output_layer_need_not_be_the_last_one(tmp_path: Path) -> None:
     kit = check(OutputFirst(), FullFineTune(), tmp_path)
-    assert kit.manifest.classifier.weight == "classifier.weight"
+    assert kit.manifest.task.head[0] == "classifier.weight"
 
 
 @pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
@@ -246,7 +246,7 @@ def test_networks_without_blocks(
     assert method != LastLayer() or len(trained) == 2
     assert account(adapted, batch=BATCH, size=SIZE).kept_bytes > 0
     kit = compile(adapted, tmp_path / "kit", batch=BATCH, size=SIZE)
-    assert kit.manifest.classifier.weight == output
+    assert kit.manifest.task.head[0] == output
 
 
 @pytest.mark.parametrize("method", ["blocks", "mobiletl", "tinytl", "repnet", "gradfilter"])

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +31,15 @@ from pocketune.methods import (
     method_to_dict,
 )
 from pocketune.networks import about, list_networks
-from pocketune.tasks.losses import BINARY_CROSS_ENTROPY, CROSS_ENTROPY
+from pocketune.tasks import Attributes, Classification, numbered
 from pocketune.weights import create_network
 
 from ..methods.examples import example_method
 from ..networks.shallow import shallow
-from .networks import BATCH, CLASSES, SIZE, tiny
+from .networks import BATCH, CLASSES, HEAD, SIZE, tiny
 
 SETTINGS: Any = {"batch": BATCH, "size": SIZE}
+TASK = Classification(("a", "b", "ü"), label_smoothing=0.1)
 
 
 def images(count: int, size: int = SIZE) -> np.ndarray:
@@ -53,7 +55,7 @@ def network() -> nn.Module:
 @pytest.fixture(scope="module")
 def kit(network: nn.Module, tmp_path_factory: pytest.TempPathFactory) -> Kit:
     out = tmp_path_factory.mktemp("kits") / "kit"
-    return compile(network, out, label_smoothing=0.1, classes=["a", "b", "ü"], **SETTINGS)
+    return compile(network, out, task=TASK, **SETTINGS)
 
 
 def models(kit: Kit) -> Iterator[tuple[str, onnx.ModelProto]]:
@@ -74,12 +76,11 @@ def test_the_manifest(kit: Kit, network: Any) -> None:
     assert manifest.network == {"name": "TinyNetwork"}
     assert manifest.method == {"name": "blocks", "blocks": 1}
     assert (manifest.classes, manifest.size, manifest.batch) == (("a", "b", "ü"), SIZE, BATCH)
-    assert manifest.label_smoothing == 0.1
     assert manifest.features == (4, 8, 8)
     assert [spec.name for spec in manifest.parameters] == list(trained_parameters(network))
     assert [spec.name for spec in manifest.statistics] == list(running_statistics(network))
     assert [(spec.name, spec.shape) for spec in manifest.masks] == [("dropout.mask", (BATCH, 4))]
-    assert manifest.classifier.weight == "classifier.weight"
+    assert manifest.task == replace(TASK, head=HEAD)
     assert manifest.graphs.keys() == {"features", "step", "predict"}
 
 
@@ -107,7 +108,7 @@ def test_the_starting_values_are_the_networks(kit: Kit, network: nn.Module) -> N
 
 def test_a_zip_holds_the_same(kit: Kit, network: nn.Module, tmp_path: Path) -> None:
     path = tmp_path / "kit.zip"
-    packed = compile(network, path, label_smoothing=0.1, classes=["a", "b", "ü"], **SETTINGS)
+    packed = compile(network, path, task=TASK, **SETTINGS)
     assert [file.name for file in tmp_path.iterdir()] == ["kit.zip"]
     assert packed.manifest == kit.manifest  # with every file's hash: compiling is reproducible
 
@@ -208,13 +209,8 @@ def test_a_backward_that_is_not_the_derivative_reaches_the_device(tmp_path: Path
         ({"batch": 2.5}, "batch=2.5"),
         ({"size": -1}, "size=-1"),
         ({"size": "64"}, "size='64'"),
-        ({"label_smoothing": 1.0}, "label_smoothing=1.0"),
-        ({"label_smoothing": -0.1}, "label_smoothing=-0.1"),
-        ({"label_smoothing": float("nan")}, "label_smoothing=nan"),
-        ({"classes": ["a"]}, "1 names.*3 outputs.*classes=1"),
-        ({"classes": ["a", "b", "a"]}, r"classes=\['a', 'b', 'a'\] must be texts, each given once"),
-        ({"classes": ["a", "b", ""]}, "must be texts"),
-        ({"classes": [1, 2, 3]}, r"classes=\[1, 2, 3\] must be texts"),
+        ({"task": Classification(("a",))}, "1 classes.*3 outputs.*classes=1"),
+        ({"task": Attributes(("a", "b"))}, "2 attributes.*3 outputs.*classes=2"),
         ({"out": None}, "out=None must be a folder"),
         ({"out": "/dev/null"}, "null exists and is not a kit"),
         ({"out": "/dev/null/kit.zip"}, "null/kit.zip cannot be written: Not a directory"),
@@ -270,8 +266,9 @@ def test_dropout_in_a_frozen_block_is_refused(tmp_path: Path) -> None:
 
 
 def test_whole_numbers_for_label_smoothing(tmp_path: Path) -> None:
-    kit = compile(adapt(tiny(), LastLayer()), tmp_path / "kit", label_smoothing=0, **SETTINGS)
-    assert kit.manifest.label_smoothing == 0.0
+    task = Classification(numbered(CLASSES), label_smoothing=0)
+    kit = compile(adapt(tiny(), LastLayer()), tmp_path / "kit", task=task, **SETTINGS)
+    assert Kit.open(kit.path).manifest.task == replace(task, head=HEAD)
 
 
 def test_no_scratch_files_stay(
@@ -311,13 +308,13 @@ def test_networks_and_methods(name: str, method: str, tmp_path: Path) -> None:
     Each kind of block is there once; images of some networks have attributes, so that every
     method meets both losses.
     """
-    loss = BINARY_CROSS_ENTROPY if name in WITH_ATTRIBUTES else CROSS_ENTROPY
+    task = Attributes if name in WITH_ATTRIBUTES else Classification
     torch.manual_seed(0)
     network = shallow(create_network(name, classes=CLASSES, width=WIDTHS.get(name, 0.25)))
     adapted = adapt(network, example_method(method, name))
     assert account(adapted, batch=2, size=64).kept_bytes > 0
-    kit = compile(adapted, tmp_path / "kit", batch=2, size=64, loss=loss)
-    assert (kit.manifest.network["name"], kit.manifest.loss) == (name, loss)
+    kit = compile(adapted, tmp_path / "kit", batch=2, size=64, task=task(numbered(CLASSES)))
+    assert (kit.manifest.network["name"], kit.manifest.task.name) == (name, task.name)
     assert kit.manifest.method == method_to_dict(about(adapted).method)
 
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from pocketune.data import Loader, load_splits
 from pocketune.data.layouts.tables import CELEBA, read_table
 from pocketune.errors import PocketuneError
+from pocketune.tasks import Attributes, Classification
 
 ROWS = [(f"img/{i}.png", i % 2, i // 2 % 2, i // 4 % 2) for i in range(8)]
 NAMES = ("Red Hair", "smiles", "Jünger")
@@ -41,7 +42,7 @@ class TestLayouts:
     def test_dialects(self, images, separator, absent):
         splits = load_splits(write(images, separator=separator, absent=absent))
         assert splits.classes == NAMES
-        assert splits.train.has_attributes
+        assert isinstance(splits.train.task, Attributes)
         assert splits.train.labels.dtype == np.uint8
         assert by_name(splits) == EXPECTED
 
@@ -68,7 +69,7 @@ class TestLayouts:
     def test_a_label_column_makes_the_others_unimportant(self, images):
         rows = [(name, f"class {a}", b) for name, a, b, _ in ROWS]
         splits = load_splits(write(images, rows, titles=("file", "label", "width")))
-        assert not splits.train.has_attributes
+        assert isinstance(splits.train.task, Classification)
 
     def test_attributes_of_a_trained_network_in_its_order(self, images):
         splits = load_splits(write(images), classes=("Jünger", "Red Hair"))
@@ -89,9 +90,9 @@ class TestLayouts:
         lines = [",".join(["path", *titles])]
         for number, row in enumerate(labels):
             lines.append(",".join([f"{number}.jpg", *("1" if x else absent for x in row)]))
-        table = read_table("\n".join(lines).encode(), "t.csv")
-        assert table.attributes == tuple(titles)
-        assert [list(example.attributes) for example in table.examples] == labels
+        table = read_table("\n".join(lines).encode(), "t.csv", [Attributes])
+        assert table.titles == tuple(titles)
+        assert [list(example.label) for example in table.examples] == labels
 
 
 class TestDivision:
@@ -174,11 +175,16 @@ class TestBadInput:
         assert "Red Hair, smiles" in message
 
     def test_attributes_where_classes_are_needed(self, images):
-        assert "this kit is for classes" in self.refusal(write(images), attributes=False)
+        message = self.refusal(write(images), task="classification")
+        assert "needs the columns file and label, but its first line has file, " in message
 
     def test_classes_where_attributes_are_needed(self, photos):
         folder = photos(cats=3, dogs=3)
-        assert "this kit is for attributes" in self.refusal(folder, attributes=True)
+        message = self.refusal(folder, task="attributes")
+        assert "a class by its folder, but attributes are needed: give a CSV of file and" in message
+
+    def test_a_task_that_does_not_exist(self, images):
+        assert "unknown task 'guessing'" in self.refusal(images, task="guessing")
 
     @pytest.mark.parametrize("text", ["", "202599\n", "names first\n3\n1.png 1\n", "1 2\na b\n"])
     def test_not_celebas_list(self, tree, text):

@@ -50,13 +50,13 @@ class TestTraining:
     @pytest.mark.parametrize("workers", [1, 2, 5])
     def test_threads_change_nothing(self, splits, workers, monkeypatch):
         expected = list(Loader(splits.train, size=12, batch=4, train=True, workers=1).epoch(1))
-        crop = loader_module.random_resized_crop
+        apply = loader_module.apply
 
-        def jittered(image, size, rng):
+        def jittered(image, view):
             time.sleep(np.random.default_rng(image.tobytes()[0]).uniform(0, 0.004))
-            return crop(image, size, rng)
+            return apply(image, view)
 
-        monkeypatch.setattr(loader_module, "random_resized_crop", jittered)
+        monkeypatch.setattr(loader_module, "apply", jittered)
         loader = Loader(splits.train, size=12, batch=4, train=True, workers=workers)
         assert same(expected, loader.epoch(1))
 
@@ -168,13 +168,13 @@ class TestThreads:
 
     def test_prefetch_is_bounded(self, splits, monkeypatch):
         cut = []
-        crop = loader_module.random_resized_crop
+        apply = loader_module.apply
 
-        def counted(image, size, rng):
+        def counted(image, view):
             cut.append(1)
-            return crop(image, size, rng)
+            return apply(image, view)
 
-        monkeypatch.setattr(loader_module, "random_resized_crop", counted)
+        monkeypatch.setattr(loader_module, "apply", counted)
         epoch = Loader(splits.train, size=8, batch=2, train=True).epoch(0)
         next(epoch)
         time.sleep(0.1)

@@ -10,6 +10,7 @@ from pocketune.device.train.folder import RunIdentity
 from pocketune.device.train.settings import TrainSettings
 from pocketune.kit.kit import Kit
 from pocketune.kit.names import BEST, LAST
+from pocketune.tasks import Score
 
 from .tiny_kit import TinyKit
 
@@ -42,7 +43,7 @@ def trained_state(tiny: TinyKit, seed: int = 7) -> State:
 def write_best(folder: Path, kit: Kit, state: State, classes: tuple[str, ...]) -> None:
     """The best values of a run."""
     trained = TrainedNetwork(
-        state=state, classes=classes, kit=kit.identity, step=5, accuracy=0.5, loss=1.0
+        state=state, classes=classes, kit=kit.identity, step=5, score=Score("accuracy", 0.5, 1.0)
     )
     trained.save(folder / BEST)
 

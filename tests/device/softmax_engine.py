@@ -15,8 +15,9 @@ from PIL import Image
 
 from pocketune.arrays import FloatArray, State
 from pocketune.device.engine.base import Gradients
-from pocketune.kit.manifest import ClassifierSpec, GraphSpec, Manifest, ParameterSpec, TensorSpec
+from pocketune.kit.manifest import GraphSpec, Manifest, ParameterSpec, TensorSpec
 from pocketune.kit.writer import write_kit
+from pocketune.tasks import Classification
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,7 +62,7 @@ class SoftmaxEngine:
             "fc.weight": np.einsum("nc,nf->cf", shares, inputs),
             "fc.bias": shares.sum(axis=0),
         }
-        return Gradients(loss, correct, values)
+        return Gradients(loss, {"correct": correct}, values)
 
     def predict(self, images: NDArray[np.uint8]) -> FloatArray:
         return self._logits(self._pool(images) - self.statistics["mean"])
@@ -95,17 +96,15 @@ def write_softmax_kit(path: Path, *, classes: tuple[str, ...] = CLASSES, batch: 
         version="0.1.0",
         network={"name": "softmax"},
         method={"name": "full"},
-        classes=classes,
+        task=Classification(classes, head=("fc.weight", "fc.bias")),
         size=SIZE,
         mean=(0.0, 0.0, 0.0),
         std=(1.0, 1.0, 1.0),
         batch=batch,
-        label_smoothing=0.0,
         features=None,
         parameters=tuple(ParameterSpec(k, state[k].shape) for k in ("fc.weight", "fc.bias")),
         statistics=(TensorSpec("mean", (FEATURES,)),),
         masks=(),
-        classifier=ClassifierSpec("fc.weight", "fc.bias"),
         graphs={
             "step": GraphSpec(8_000_000, 0, 0, 0, 0),
             "predict": GraphSpec(4_000_000, 0, 0, 0, 0),

@@ -15,7 +15,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 from pocketune.kit.kit import Kit
 from pocketune.kit.manifest import (
-    ClassifierSpec,
     GraphSpec,
     Manifest,
     MaskSpec,
@@ -23,6 +22,7 @@ from pocketune.kit.manifest import (
     TensorSpec,
 )
 from pocketune.kit.writer import write_kit
+from pocketune.tasks import Classification, Task
 
 MOMENTUM = 0.1
 CLASSES = ("cat", "dog", "owl")
@@ -40,7 +40,7 @@ class TinyKit:
     frozen_part: bool = True
     statistic: bool = True
     masks: bool = True
-    loss: str = "cross_entropy"  # of what the manifest says; step.onnx knows no other
+    task: type[Task] = Classification  # of what the manifest says; step.onnx knows no other
 
     def write(self, path: Path) -> Kit:
         """Write the kit to a folder or a .zip."""
@@ -74,19 +74,16 @@ class TinyKit:
             version="0.1.0",
             network={"name": "tiny"},
             method={"name": "last"},
-            classes=self.classes,
+            task=self.task(self.classes, head=("fc.weight", "fc.bias")),
             size=self.size,
             mean=(0.485, 0.456, 0.406),
             std=(0.229, 0.224, 0.225),
             batch=self.batch,
-            label_smoothing=0.0,
             features=(WIDTH,) if self.frozen_part else None,
             parameters=tuple(ParameterSpec(name, shape) for name, shape in shapes.items()),
             statistics=(TensorSpec("norm.running_mean", (WIDTH,)),) if self.statistic else (),
             masks=(MaskSpec("drop.mask", (self.batch, WIDTH), 0.75),) if self.masks else (),
-            classifier=ClassifierSpec("fc.weight", "fc.bias"),
             graphs={name: self._cost(model) for name, model in self._graphs().items()},
-            loss=self.loss,
         )
 
     def state(self) -> dict[str, np.ndarray]:

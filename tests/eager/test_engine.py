@@ -15,6 +15,7 @@ from pocketune.errors import PocketuneError
 from pocketune.kit.manifest import MaskSpec
 from pocketune.methods import BiasAndLast, FullFineTune, Method, TopBlocks, adapt
 from pocketune.networks import about, normalize
+from pocketune.tasks import Classification, numbered
 from pocketune.weights import create_network
 
 BATCH, SIZE, CLASSES = 4, 32, 5
@@ -28,9 +29,8 @@ def original() -> nn.Module:
 
 
 def engine_of(network: nn.Module, label_smoothing: float = 0.0, device: str = "cpu") -> TorchEngine:
-    return TorchEngine(
-        network, batch=BATCH, size=SIZE, label_smoothing=label_smoothing, device=device
-    )
+    task = Classification(numbered(CLASSES), label_smoothing=label_smoothing)
+    return TorchEngine(network, batch=BATCH, size=SIZE, task=task, device=device)
 
 
 def images(seed: int = 0, count: int = BATCH) -> np.ndarray:
@@ -76,7 +76,7 @@ def test_gradients_are_those_of_plain_pytorch(
     loss.backward()
 
     assert result.loss == pytest.approx(loss.item(), rel=1e-5)
-    assert result.correct == int((logits.argmax(1) == target).sum())
+    assert result.metrics == {"correct": int((logits.argmax(1) == target).sum())}
     expected = {name: p.grad for name, p in reference.named_parameters() if p.requires_grad}
     assert result.values.keys() == expected.keys() == engine.parameters.keys()
     for name, gradient in result.values.items():

@@ -9,11 +9,13 @@ from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.device.train.optimizer import create_optimizer
 from pocketune.eager.engine import TorchEngine
 from pocketune.methods import LastLayer, TopBlocks, adapt
+from pocketune.tasks import Classification, numbered
 
-from ..compiler.settled import BATCH, SIZE, batch, settled
+from ..compiler.settled import BATCH, CLASSES, SIZE, batch, settled
 
 STEPS = 50
 TOLERANCE = 1e-3
+TASK = Classification(numbered(CLASSES), label_smoothing=0.1)
 
 
 @pytest.mark.parametrize(
@@ -27,11 +29,11 @@ TOLERANCE = 1e-3
 def test_the_same_results_after_fifty_steps(method, optimizer, lr, tmp_path):
     torch.set_num_threads(1)
     adapted = adapt(settled("mobilenet_v2"), method)
-    kit = compile(adapted, tmp_path / "kit", batch=BATCH, size=SIZE, label_smoothing=0.1)
+    kit = compile(adapted, tmp_path / "kit", batch=BATCH, size=SIZE, task=TASK)
     assert kit.manifest.masks  # dropout takes part
     engines = [
         OnnxEngine(kit, kit.state()),
-        TorchEngine(adapted, batch=BATCH, size=SIZE, label_smoothing=0.1),
+        TorchEngine(adapted, batch=BATCH, size=SIZE, task=TASK),
     ]
     losses = [train(engine, optimizer, lr) for engine in engines]
     np.testing.assert_allclose(losses[0], losses[1], rtol=TOLERANCE)

@@ -88,9 +88,8 @@ class TestResumed:
 
 
 def classifier(kit, classes):
-    names = kit.manifest.classifier
     shapes = kit.manifest.shapes(classes)
-    return {name: np.zeros(shapes[name], np.float32) for name in (names.weight, names.bias)}
+    return {name: np.zeros(shapes[name], np.float32) for name in kit.manifest.task.head}
 
 
 def images():

@@ -12,6 +12,8 @@ from ..device.tiny_kit import TinyKit
 
 QUANTIZED = asdict(Quantization(activations=8, images=9, error=0.07, layers=2))
 
+TASK = TinyKit().manifest().to_dict()["task"]
+
 
 def edited(**changes: object) -> bytes:
     return json.dumps({**json.loads(TinyKit().manifest().to_json()), **changes}).encode()
@@ -79,16 +81,17 @@ def test_wrong_type(name: str, value: object) -> None:
     [
         ({"batch": 0}, "'batch' must be a whole number of at least 1, not 0"),
         ({"batch": 8.0}, "'batch' must be a whole number of at least 1, not 8.0"),
-        ({"classes": []}, "at least one class"),
-        ({"classes": ["cat", "cat", "owl"]}, "each only once"),
-        ({"classes": ["cat", "dog"]}, "has 2 classes but gives fc.weight the shape"),
+        ({"task": {**TASK, "classes": []}}, "one name or more"),
+        ({"task": {**TASK, "classes": ["cat", "cat", "owl"]}}, "each once"),
+        ({"task": {**TASK, "classes": ["cat", "dog"]}}, "has 2 classes but gives fc.weight"),
+        ({"task": {**TASK, "name": "drawing"}}, "'task.name' must be one of classification, attr"),
+        ({"task": {**TASK, "label_smoothing": 1}}, r"label_smoothing=1.0 must lie in \[0, 1\)"),
+        ({"task": {"name": "classification"}}, "'task' lacks the field 'classes'"),
+        ({"task": {**TASK, "head": ["x", "fc.bias"]}}, "names x as part of the head"),
         ({"mean": [0.5, 0.5]}, "'mean' must be a list of 3 values"),
         ({"std": [0.5, 0.5, 0]}, "standard deviation of 0"),
         ({"std": [0.5, 0.5, float("inf")]}, r"'std\[2\]' must be a finite number, not inf"),
-        ({"label_smoothing": 1}, "label_smoothing of 1"),
         ({"features": [0]}, r"'features\[0\]' must be a whole number of at least 1"),
-        ({"classifier": {"weight": "fc.weight"}}, "'classifier' lacks the field 'bias'"),
-        ({"classifier": {"weight": "x", "bias": "fc.bias"}}, "names x as the classifier's"),
         ({"masks": [{"name": "n", "shape": [2], "keep": 0}]}, "keeps n with probability 0"),
         ({"statistics": [{"name": "w", "shape": [2], "dtype": "f"}]}, r"statistics\[0\]' has the"),
         ({"statistics": [{"name": "scale", "shape": []}]}, "names a tensor twice"),

@@ -21,7 +21,7 @@ _LISTED = 20
 
 REMEDIES = {
     "add method": "add it to another, as in --method blocks+signed",
-    "attribute kit": "train with --network to build one from such a CSV",
+    "other task": "train with --network to build a kit for these labels",
     "build kit": "build one with: pocketune kit build",
     "saved network": "give a file that pocketune prune or pocketune retrain has written",
     "resume": "resume with: pocketune train --resume {run}",

@@ -12,7 +12,7 @@ from pocketune.cli.author import author_half, parse_method
 from pocketune.cli.command import Group, command
 from pocketune.cli.errors import tell
 from pocketune.cli.options import (
-    LOSSES,
+    TASKS,
     JsonOption,
     KitStepOptions,
     MethodOptions,
@@ -54,14 +54,14 @@ class BuildOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LossOption:
-    """What a kit's training step minimizes."""
+class TaskOption:
+    """What a kit is trained for."""
 
-    loss: str | None = of_method(
-        "Loss: cross_entropy for classes, binary_cross_entropy for attributes.",
+    task: str | None = of_method(
+        "What is learned: one of the classes for each photo, or any of the attributes.",
         default=None,
-        choices=LOSSES,
-        unset="chosen by the photos; cross_entropy without",
+        choices=TASKS,
+        unset="chosen by the photos; classification without",
     )
 
 
@@ -86,7 +86,7 @@ def build(
     created: NetworkOptions,
     method: MethodOptions,
     step: KitStepOptions,
-    loss: LossOption,
+    task: TaskOption,
 ) -> None:
     """Compile a network's training step into a kit, for devices without PyTorch."""
     from pocketune.data import load_splits
@@ -109,13 +109,13 @@ def build(
         **asdict(step),
         photos=dataset,
         save_network=options.save_network,
-        loss=loss.loss,
+        task=task.task,
     )
     summary = f"{step.size} px, batch {step.batch}, method {method.method}"
     print(f"built a kit of {network}: {summary}", flush=True)
 
 
-@command("pocketune kit show blocks", "pocketune kit show flowers.zip --json | jq .classes")
+@command("pocketune kit show blocks", "pocketune kit show flowers.zip --json | jq .task.classes")
 def show(shown: KitArgument, output: JsonOption) -> None:
     """Show what a kit trains, on which images, and how much memory training takes.
 
@@ -127,7 +127,7 @@ def show(shown: KitArgument, output: JsonOption) -> None:
         "path": str(opened.path),
         "trained_parameters": sum(math.prod(p.shape) for p in manifest.parameters),
         "training_memory": _training_memory(opened, len(manifest.classes)),
-        **asdict(manifest),
+        **manifest.to_dict(),
     }
     print(json.dumps(facts) if output.json else "\n".join(_lines(facts, manifest)))
 
@@ -163,7 +163,7 @@ def _training_memory(kit: Kit, classes: int) -> dict[str, int]:
 def _lines(facts: dict[str, Any], manifest: Manifest) -> list[str]:
     from pocketune.device.memory.sizes import format_size
 
-    classes, memory = facts["classes"], facts["training_memory"]
+    classes, memory = manifest.classes, facts["training_memory"]
     rows = {
         "kit": facts["path"],
         "network": _described(facts["network"]),
@@ -171,7 +171,7 @@ def _lines(facts: dict[str, Any], manifest: Manifest) -> list[str]:
         "trains": f"{facts['trained_parameters']:,} parameters",
         "frozen part": _frozen_part(manifest),
         "images": f"{facts['size']} x {facts['size']} pixels, batch {facts['batch']}",
-        "attributes" if manifest.has_attributes else "classes": (
+        manifest.task.noun: (
             f"{len(classes)}: {', '.join(classes[:10])}" + ", ..." * (len(classes) > 10)
         ),
         "memory": ", ".join(f"{format_size(size)} with {name}" for name, size in memory.items())

@@ -13,7 +13,7 @@ METHOD_PANEL = "Training method"
 
 # What the library has under these names; to ask it would import numpy, or torch.
 PADDINGS = ("symmetric", "same")
-LOSSES = ("cross_entropy", "binary_cross_entropy")
+TASKS = ("classification", "attributes")
 RANKINGS = ("l2", "weight")
 FOLLOWED = ("predictions", "blocks")
 CONVENTIONS = ("tinytl", "mobiletl", "mobiletl-stored", "repnet", "gradfilter")

@@ -196,7 +196,7 @@ def _engines(chosen: EngineOptions, network: Path | None = None) -> EngineFactor
 def _print_result(result: TrainResult) -> None:
     from pocketune.device.memory.sizes import format_size
 
-    best = "" if result.best_accuracy is None else f", accuracy {result.best_accuracy:.1%}"
+    best = "" if result.best is None else f", {result.best}"
     early = " (stopped early)" if result.reason == "patience" else ""
     with suppress(BrokenPipeError):  # the run is a success even if nobody reads this
         print(f"{result.steps} steps{early}, best at step {result.best_step}{best}")

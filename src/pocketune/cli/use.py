@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pocketune.cli.command import command
 from pocketune.cli.errors import print_skipped, tell
 from pocketune.cli.options import JsonOption, ModelArgument, argument
 from pocketune.errors import PocketuneError
 from pocketune.options import option
-
-if TYPE_CHECKING:
-    from pocketune.device import Guess
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,14 +85,9 @@ def predict(model: ModelArgument, options: PredictOptions, output: JsonOption) -
         if output.json:
             print(json.dumps(result.to_dict()))
         else:
-            print(_line(result.name, result.guesses if options.top else result.worth_naming))
+            print(f"{result.name}: {result}")
     if not read:
         raise PocketuneError("none of the files is an image that can be read")
-
-
-def _line(name: str, guesses: Iterable[Guess]) -> str:
-    listed = ", ".join(f"{guess.label} {guess.probability:.1%}" for guess in guesses)
-    return f"{name}: {listed or 'none of the attributes'}"
 
 
 @command(
@@ -113,16 +103,10 @@ def evaluate(model: ModelArgument, options: EvaluateOptions, output: JsonOption)
     of attributes: "images", "accuracy" (the mean), "attributes" (attribute, present,
     accuracy, recall, precision) and "skipped".
     """
-    from pocketune.device import Evaluation
     from pocketune.device import evaluate as evaluate_photos
 
     result = evaluate_photos(model.run, options.photos)
     if options.confusion:
-        if not isinstance(result, Evaluation):
-            raise PocketuneError(
-                "a model of attributes has no confusion matrix: use --per-class instead of "
-                "--confusion"
-            )
         result.write_confusion(options.confusion)
     if options.per_class:
         result.write_per_class(options.per_class)
@@ -142,10 +126,12 @@ def export(model: ModelArgument, options: ExportOptions) -> None:
 
     opened = Model.open(model.run)
     file, manifest = export_model(opened, options.out), opened.kit.manifest
-    side, function = manifest.size, "sigmoid" if manifest.has_attributes else "softmax"
+    side, task = manifest.size, opened.task
+    outputs = ", ".join(map(str, ("N", *task.output_shape(side))))
+    meaning = f", whose {task.activation} is the probabilities" if task.activation else ""
     print(
         f"wrote {file} ({format_size(file.stat().st_size)}): images uint8 (N, {side}, {side}, 3) "
-        f"-> logits float32 (N, {len(opened.classes)}), whose {function} is the probabilities"
+        f"-> logits float32 ({outputs}){meaning}"
     )
 
 

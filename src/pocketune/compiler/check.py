@@ -15,14 +15,14 @@ from torch.nn import functional
 from pocketune.arrays import State
 from pocketune.compiler.capture.trace import running_statistics, trained_parameters
 from pocketune.compiler.settings import CompileSettings
-from pocketune.data import Labels
 from pocketune.device.engine.base import Engine, draw_masks
 from pocketune.device.train.optimizer import SGD
 from pocketune.errors import PocketuneError
 from pocketune.kit.manifest import MaskSpec
 from pocketune.networks import normalize
 from pocketune.networks.copies import copy_network
-from pocketune.objectives.loss import mean_loss
+from pocketune.objectives import Objective, objective_of
+from pocketune.tasks import Labels
 from pocketune.torch_private import uncheckpointed
 
 TOLERANCE = 1e-4
@@ -70,9 +70,9 @@ class Deviation:
 class Reference:
     """The training step in PyTorch, in the precision of `network`."""
 
-    def __init__(self, network: nn.Module, label_smoothing: float) -> None:
+    def __init__(self, network: nn.Module, objective: Objective) -> None:
         self._network = network
-        self._label_smoothing = label_smoothing
+        self._objective = objective
         self._trained = trained_parameters(network)
         self._optimizer = torch.optim.SGD(self._trained.values(), LEARNING_RATE)
 
@@ -93,7 +93,7 @@ class Reference:
         self._network.train()
         self._optimizer.zero_grad()
         logits = self._logits(images, jitter)
-        loss = mean_loss(logits, torch.from_numpy(labels), self._label_smoothing)
+        loss = self._objective.loss(logits, torch.from_numpy(labels))
         loss.backward()  # type: ignore[no-untyped-call]
         values = {"loss": _to_numpy(loss)}
         for name, parameter in self._trained.items():
@@ -164,8 +164,10 @@ def check_engine(
     Raises:
         CompileError: a tensor is off by more; the message names it.
     """
-    exact = Reference(_precise(network, settings.size), settings.label_smoothing)
-    rounding = Reference(copy_network(network), settings.label_smoothing)
+    objective = objective_of(settings.task)
+    label_shape = (settings.batch, *settings.task.label_shape(settings.size))
+    exact = Reference(_precise(network, settings.size), objective)
+    rounding = Reference(copy_network(network), objective)
     rng = np.random.default_rng(0)
     worst = Deviation("loss", 0.0, 1.0)
     for step in range(steps):
@@ -174,7 +176,7 @@ def check_engine(
         for _ in range(ATTEMPTS):
             engine.load(before)
             images = _smooth_images(rng, settings.batch, settings.size)
-            labels = _labels(rng, settings)
+            labels = objective.draw_labels(rng, label_shape)
             ours, lr = _engine_step(engine, images, labels, np.random.default_rng(step))
             drawn = draw_masks(masks, np.random.default_rng(step))
             inputs = (start, images, labels, drawn, lr)
@@ -267,12 +269,6 @@ def _smooth_images(rng: np.random.Generator, batch: int, size: int) -> Images:
     smooth = functional.interpolate(maps, size=(size, size), mode="bicubic", align_corners=False)
     images: Images = (smooth.permute(0, 2, 3, 1) * 255).clamp(0, 255).byte().numpy()
     return images
-
-
-def _labels(rng: np.random.Generator, settings: CompileSettings) -> Labels:
-    if settings.attributes is not None:
-        return rng.integers(0, 2, (settings.batch, settings.attributes), np.uint8)
-    return rng.integers(0, len(settings.classes), settings.batch)
 
 
 def _to_numpy(tensor: torch.Tensor) -> NDArray[np.float64]:

@@ -26,13 +26,13 @@ from pocketune.compiler.settings import CompileSettings
 from pocketune.device.memory.estimate import ARENA_OVERHEAD, NODE_BYTES
 from pocketune.errors import PocketuneError
 from pocketune.kit.manifest import MaskSpec
+from pocketune.tasks import Task
+from pocketune.tasks.base import CLASSES, Dims
 
-CLASSES = "classes"
 Sizes = Mapping[str, int]
 Cut = tuple[fx.Node, ...]
 """The tensors at which the trained part begins; empty where it reads the images."""
 
-Classifier = frozenset[str]
 _DTYPES = {torch.float32: FLOAT, torch.int64: INT64, torch.uint8: UINT8, torch.bool: BOOL}
 
 
@@ -47,7 +47,7 @@ class Graphs:
 
     def sized(self, settings: CompileSettings) -> Iterator[tuple[str, onnx.ModelProto, Sizes]]:
         """Name, model and the sizes of its open dimensions; frozen parts run image by image."""
-        sizes = {"N": settings.batch, CLASSES: len(settings.classes)}
+        sizes = {"N": settings.batch, CLASSES: len(settings.task.classes)}
         if self.features is not None:
             yield "features", self.features, {**sizes, "N": 1}
         yield "step", self.step, sizes
@@ -57,10 +57,9 @@ class Graphs:
 def build_graphs(
     network: nn.Module,
     settings: CompileSettings,
-    output_layer: str,
     masks: Iterable[MaskSpec] = (),
 ) -> Graphs:
-    """Trace and lower `network`, whose class scores come from the linear layer `output_layer`.
+    """Trace and lower `network`.
 
     Raises:
         PocketuneError: an operator draws random numbers, the frozen part has a dropout, or an
@@ -79,11 +78,10 @@ def build_graphs(
     trained = trained_parameters(network)
     parameters = [*trained, *running_statistics(network)]
     rows = _rows_max_pixels(step.graph, trained.values())
-    classifier = frozenset({f"{output_layer}.weight", f"{output_layer}.bias"})
     return Graphs(
         features=_features(predict, predict_cut) if predict_cut else None,
-        step=_step(step, step_cut, [*parameters, *drawn], classifier, rows),
-        predict=_predict(predict, predict_cut, parameters, classifier, rows),
+        step=_step(step, step_cut, [*parameters, *drawn], settings.task, rows),
+        predict=_predict(predict, predict_cut, parameters, settings.task, rows),
         features_shape=_features_shape(step_cut) if step_cut else None,
     )
 
@@ -143,16 +141,16 @@ def _features(traced: Traced, cut: Cut) -> onnx.ModelProto:
 
 
 def _step(
-    traced: Traced, cut: Cut, inputs: list[str], classifier: Classifier, rows_max_pixels: int
+    traced: Traced, cut: Cut, inputs: list[str], task: Task, rows_max_pixels: int
 ) -> onnx.ModelProto:
     """With masks kept as bytes, or large ones as bits: the way that needs less memory."""
 
     def model(least_packed: float) -> onnx.ModelProto:
-        return _lower_step(traced, cut, inputs, classifier, rows_max_pixels, least_packed)
+        return _lower_step(traced, cut, inputs, task, rows_max_pixels, least_packed)
 
     if not has_masks(traced.graph):
         return model(inf)
-    classes = max(traced.placeholders[name].meta["val"].shape[0] for name in classifier)
+    classes = len(task.classes)
 
     def memory(model: onnx.ModelProto) -> float:
         tensors = ARENA_OVERHEAD * order_for_memory(model, {CLASSES: classes})
@@ -165,11 +163,11 @@ def _lower_step(
     traced: Traced,
     cut: Cut,
     inputs: list[str],
-    classifier: Classifier,
+    task: Task,
     rows_max_pixels: int,
     least_packed: float,
 ) -> onnx.ModelProto:
-    lowering = _Lowering(traced, traced.placeholders["images"].meta["val"].shape[0], classifier)
+    lowering = _Lowering(traced, traced.placeholders["images"].meta["val"].shape[0], task)
     lowering.declare_source(cut)
     lowering.declare(["labels", *inputs])
     wanted = [node for _, node in traced.outputs]
@@ -180,9 +178,9 @@ def _lower_step(
 
 
 def _predict(
-    traced: Traced, cut: Cut, inputs: list[str], classifier: Classifier, rows_max_pixels: int
+    traced: Traced, cut: Cut, inputs: list[str], task: Task, rows_max_pixels: int
 ) -> onnx.ModelProto:
-    lowering = _Lowering(traced, "N", classifier)
+    lowering = _Lowering(traced, "N", task)
     lowering.declare_source(cut)
     lowering.declare(inputs)
     wanted = [node for _, node in traced.outputs]
@@ -196,14 +194,13 @@ class _Lowering:
     Args:
         traced: what the graph is made from.
         batch: number of images, or the name of the open dimension.
-        classifier: parameters whose leading dimension is the number of classes, which stays open.
+        task: whose number of classes stays open; None for a graph that does not know it.
     """
 
-    def __init__(
-        self, traced: Traced, batch: int | str, classifier: Classifier = frozenset()
-    ) -> None:
+    def __init__(self, traced: Traced, batch: int | str, task: Task | None = None) -> None:
         self.builder = GraphBuilder()
-        self._traced, self._batch, self._classifier = traced, batch, classifier
+        self._traced, self._batch = traced, batch
+        self._open = _open_dimensions(task) if task is not None else {}
         self._given = _constants(traced)
 
     def declare_source(self, cut: Cut) -> None:
@@ -234,11 +231,7 @@ class _Lowering:
         for name in names:
             node = self._traced.placeholders[name]
             tensor = node.meta["val"]
-            shape: list[int | str] = list(tensor.shape)
-            if name in self._classifier:
-                shape[0] = CLASSES
-            if name == "labels" and len(shape) == 2:
-                shape[1] = CLASSES
+            shape = self._shape(name, tensor)
             declared = self.builder.input(name, _DTYPES[tensor.dtype], shape)
             self._given[node] = Value(tuple(tensor.shape), plain=declared)
 
@@ -258,14 +251,20 @@ class _Lowering:
         """Name the results as the kit does and declare them."""
         outputs = self._traced.outputs
         tensors = [context.plain(context.value(node)) for _, node in outputs]
-        gradients = {f"grad.{name}" for name in self._classifier}
         for (name, node), tensor in zip(outputs, tensors, strict=True):
-            shape: list[int | str] = list(node.meta["val"].shape)
-            if name in gradients:
-                shape[0] = CLASSES
+            shape = self._shape(name, node.meta["val"])
             if name == "logits":
-                shape[:] = [self._batch, CLASSES]
+                shape[0] = self._batch
             self.builder.emit(tensor, name, _DTYPES[node.meta["val"].dtype], shape)
+
+    def _shape(self, name: str, tensor: Tensor) -> list[int | str]:
+        """As it was traced, but for the number of classes."""
+        dims = self._open.get(name, ())
+        shape: list[int | str] = list(tensor.shape)
+        for position, dim in enumerate(dims):
+            if dim == CLASSES:
+                shape[position] = CLASSES
+        return shape
 
     def emit_statistics(self, context: Context) -> None:
         """The new running statistics, as `new.` and their names."""
@@ -273,6 +272,12 @@ class _Lowering:
             if node in context.statistics:
                 shape = list(node.meta["val"].shape)
                 self.builder.emit(context.statistics[node], f"new.{name}", FLOAT, shape)
+
+
+def _open_dimensions(task: Task) -> dict[str, Dims]:
+    """The dimensions by name of those tensors some of whose dimensions are the classes."""
+    head = dict.fromkeys((*task.head, *(f"grad.{name}" for name in task.head)), (CLASSES,))
+    return {**head, "labels": ("N", *task.label_dims), "logits": ("N", *task.output_dims)}
 
 
 def _constants(traced: Traced) -> dict[fx.Node, Value]:

@@ -1,6 +1,6 @@
 """The manifest of a kit, from the network, its method and its graphs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import onnx
@@ -15,7 +15,6 @@ from pocketune.kit.manifest import (
     BRANCH,
     CLASSIFIER,
     MAIN,
-    ClassifierSpec,
     GraphSpec,
     Manifest,
     MaskSpec,
@@ -35,7 +34,6 @@ def describe(
     *,
     memory: dict[str, int],
     masks: tuple[MaskSpec, ...],
-    classifier: ClassifierSpec,
     quantization: Quantization | None,
 ) -> Manifest:
     """The manifest of a kit of these graphs, which are left as they are.
@@ -46,25 +44,22 @@ def describe(
         version=pocketune.__version__,
         network=_network(network),
         method=_method(network),
-        classes=settings.classes,
+        task=settings.task,
         size=settings.size,
         mean=about(network).normalization.mean,
         std=about(network).normalization.std,
         batch=settings.batch,
-        label_smoothing=settings.label_smoothing,
         features=graphs.features_shape,
-        parameters=tuple(parameter_specs(network, classifier)),
+        parameters=tuple(parameter_specs(network, settings.task.head)),
         statistics=tuple(
             TensorSpec(name, tuple(tensor.shape))
             for name, tensor in running_statistics(network).items()
         ),
         masks=masks,
-        classifier=classifier,
         graphs={
             name: graph_spec(model, memory[name], graph_flops(model, sizes))
             for name, model, sizes in graphs.sized(settings)
         },
-        loss=settings.loss,
         quantization=quantization,
     )
 
@@ -92,14 +87,13 @@ def _method(network: nn.Module) -> dict[str, Any]:
     return method_to_dict(method) if method is not None else {"name": "custom"}
 
 
-def parameter_specs(network: nn.Module, classifier: ClassifierSpec) -> Iterator[ParameterSpec]:
+def parameter_specs(network: nn.Module, head: Sequence[str]) -> Iterator[ParameterSpec]:
     """What is trained, each with the group that it belongs to."""
     main = {
         f"{path}.{name}" if path else name
         for path, module in main_modules(network)
         for name, _ in module.named_parameters(recurse=False)
     }
-    outputs = (classifier.weight, classifier.bias)
     for name, tensor in trained_parameters(network).items():
-        group = CLASSIFIER if name in outputs else MAIN if name in main else BRANCH
+        group = CLASSIFIER if name in head else MAIN if name in main else BRANCH
         yield ParameterSpec(name, tuple(tensor.shape), group)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import tempfile
 import warnings
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,10 +26,10 @@ from pocketune.compiler.quantize.search import quantize_features
 from pocketune.compiler.quantize.weights import store_as_int8
 from pocketune.compiler.settings import CompileSettings
 from pocketune.device.engine.onnx import OnnxEngine
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, check_positive
 from pocketune.files import writing
 from pocketune.kit.kit import Kit
-from pocketune.kit.manifest import ClassifierSpec, Quantization
+from pocketune.kit.manifest import Quantization
 from pocketune.kit.names import BLOCKED_STEP, FEATURES, PARAMETERS, PREDICT, STEP
 from pocketune.kit.writer import check_place, write_kit
 from pocketune.layers import IntegerConv2d
@@ -39,7 +38,7 @@ from pocketune.networks import about
 from pocketune.networks.anatomy.output import output_layer
 from pocketune.networks.copies import copy_network
 from pocketune.surgery import quantize_frozen
-from pocketune.tasks.losses import CROSS_ENTROPY
+from pocketune.tasks import Classification, Task, numbered
 
 _NO_ROOM = "make room there, or name another place with the environment variable TMPDIR"
 
@@ -50,9 +49,7 @@ def compile(
     *,
     batch: int = 8,
     size: int = 224,
-    label_smoothing: float = 0.0,
-    loss: str = CROSS_ENTROPY,
-    classes: Sequence[str] | None = None,
+    task: Task | None = None,
     frozen_bits: int | None = None,
     calibration: Calibration | None = None,
 ) -> Kit:
@@ -68,12 +65,9 @@ def compile(
         batch: images of a training step; at least 2 where a norm uses batch statistics and
             its maps have one pixel.
         size: height and width of the images, in pixels.
-        label_smoothing: share of the target that is spread over all classes, in [0, 1); of an
-            attribute over both of its values, so that the target is half of it away from 0 or 1.
-        loss: `"cross_entropy"` where an image has one of the classes, or
-            `"binary_cross_entropy"` where the classes are attributes of which it has any number.
-        classes: their names; "0", "1", ... where none are given. The device trains for other
-            classes too, with a new classifier.
+        task: what is learned, with the names of the network's outputs, such as
+            `Classification(("cat", "dog"))`; by default the classification of "0", "1", ... The
+            device trains for other classes too, with a new classifier.
         frozen_bits: 8 or 32 for the kernels of frozen convolutions; as `adapt` left them where
             it is None.
         calibration: images of the kind that the kit will see, of `size`. With them a frozen part
@@ -90,17 +84,16 @@ def compile(
             network has no lowering.
     """
     _check_place(out)
-    settings = CompileSettings(batch, size, float(label_smoothing), loss)
-    network = _copy(network, settings)
-    output_layer, count = _output_layer(network, size)
-    settings = replace(settings, classes=_class_names(classes, count))
+    check_positive(batch=batch, size=size)
+    network = _copy(network, batch)
+    settings = CompileSettings(batch, size, _with_head(task, network, size))
     bits = _frozen_bits(network, frozen_bits, calibration, size)
     exact = None
     if bits == 8:
         exact = build_features(network, size) if calibration is not None else None
         quantize_frozen(network)
     masks = supply_masks(network, batch, size)
-    graphs = build_graphs(network, settings, output_layer, masks)
+    graphs = build_graphs(network, settings, masks)
     rounded = _store_weights(graphs, calibrated=calibration is not None) if bits == 8 else 0
     memory = optimize(graphs, settings, masks)
     manifest = describe(
@@ -109,7 +102,6 @@ def compile(
         settings,
         memory=memory,
         masks=masks,
-        classifier=ClassifierSpec(f"{output_layer}.weight", f"{output_layer}.bias"),
         quantization=Quantization(activations=32) if rounded else None,
     )
     with (
@@ -134,7 +126,7 @@ def _check_place(out: str | os.PathLike[str]) -> None:
     check_place(out)
 
 
-def _copy(network: nn.Module, settings: CompileSettings) -> nn.Module:
+def _copy(network: nn.Module, batch: int) -> nn.Module:
     """A copy on the CPU of a network that a step can be compiled for."""
     if not trained_parameters(network):
         raise PocketuneError("nothing in this network is trained; adapt it with a method first")
@@ -144,7 +136,7 @@ def _copy(network: nn.Module, settings: CompileSettings) -> nn.Module:
             "calibration= for a kit that computes in 8 bits"
         )
     check_norms(network)
-    if settings.batch == 1 and running_statistics(network):
+    if batch == 1 and running_statistics(network):
         warnings.warn(
             "norms use the statistics of the batch, which holds one image; give a batch of 2 or "
             "more, or let norms use running statistics (mobiletl: batch_statistics=False)",
@@ -167,30 +159,23 @@ def _frozen_bits(
     return bits
 
 
-def _output_layer(network: nn.Module, size: int) -> tuple[str, int]:
-    """Path of the layer that gives the class scores, and their number."""
+def _with_head(task: Task | None, network: nn.Module, size: int) -> Task:
+    """The task with the names of the parameters that start anew for other classes."""
     path = output_layer(network, size)
     layer = network.get_submodule(path)
-    if not isinstance(layer, nn.Linear) or {f"{path}.weight", f"{path}.bias"} - {
-        *trained_parameters(network)
-    }:
+    head = (f"{path}.weight", f"{path}.bias")
+    if not isinstance(layer, nn.Linear) or {*head} - {*trained_parameters(network)}:
         raise PocketuneError(
             f"the output layer {path} must be linear with a bias, and trained: the device begins "
             "it anew for other classes"
         )
-    return path, layer.out_features
-
-
-def _class_names(classes: Sequence[str] | None, count: int) -> tuple[str, ...]:
-    names = tuple(classes) if classes is not None else tuple(str(i) for i in range(count))
-    if len(names) != count:
+    task = task or Classification(numbered(layer.out_features))
+    if len(task.classes) != layer.out_features:
         raise PocketuneError(
-            f"classes has {len(names)} names and the network's classifier {count} outputs; create "
-            f"the network with classes={len(names)}"
+            f"the task has {len(task.classes)} {task.noun} and the network {layer.out_features} "
+            f"outputs; create the network with classes={len(task.classes)}"
         )
-    if not all(isinstance(name, str) and name for name in names) or len(set(names)) < count:
-        raise PocketuneError(f"classes={list(names)} must be texts, each given once")
-    return names
+    return replace(task, head=head)
 
 
 def _store_weights(graphs: Graphs, *, calibrated: bool) -> int:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from pocketune.data.sources import PathSource
+from pocketune.errors import PocketuneError
 
 if TYPE_CHECKING:
     import hashlib
@@ -17,36 +18,43 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from pocketune.data.sources import Source
-
-
-Labels = npt.NDArray[np.integer[Any]]
-"""int64 (n,): the class of each image. Or uint8 (n, attributes): 1 for what it has, else 0."""
+    from pocketune.tasks import Labels, Task
 
 
 @dataclass(frozen=True, eq=False)
 class ImageDataset:
-    """Images of a folder or archive, each with its class or its attributes.
+    """Images of a folder or archive, each with its label.
 
     Attributes:
         source: where the files lie.
-        classes: names of the classes, or of the attributes, in the order of the labels.
         names: files, relative to the root.
-        labels: int64 (n,), an index into ``classes``, -1 where it is unknown; or uint8
-            (n, classes), 1 for each attribute that an image has and 0 for the others.
+        labels: (n, ...), as the task has made them; -1 where there is no task.
+        task: what the labels mean; None for images without labels.
     """
 
     source: Source
-    classes: tuple[str, ...]
     names: tuple[str, ...]
     labels: Labels
+    task: Task | None
 
     def __len__(self) -> int:
         return len(self.names)
 
     @property
-    def has_attributes(self) -> bool:
-        """Whether an image has any number of attributes, instead of one class."""
-        return self.labels.ndim == 2
+    def classes(self) -> tuple[str, ...]:
+        """Names of the task's classes; empty without labels."""
+        return self.task.classes if self.task else ()
+
+    @property
+    def labeled(self) -> Task:
+        """The task of labeled images.
+
+        Raises:
+            PocketuneError: the images have no labels.
+        """
+        if self.task is None:
+            raise PocketuneError("these images have no labels; load them with load_splits")
+        return self.task
 
     @property
     def root(self) -> Path:
@@ -78,4 +86,4 @@ class ImageDataset:
 def unlabeled(names: Sequence[str]) -> ImageDataset:
     """A dataset of the image paths of ``open_images``, without labels, for prediction."""
     labels = np.full(len(names), -1, dtype=np.int64)
-    return ImageDataset(PathSource(), (), tuple(names), labels)
+    return ImageDataset(PathSource(), tuple(names), labels, task=None)

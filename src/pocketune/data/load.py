@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import os
 import posixpath
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from pocketune.data.check import (
-    check_any,
-    check_attributes,
-    check_classes,
-    check_complete,
-    check_exists,
-    check_kind,
-    check_singles,
-    check_trainable,
-)
+from pocketune.data.check import check_any, check_exists
 from pocketune.data.dataset import ImageDataset
 from pocketune.data.images import open_image
 from pocketune.data.layouts.folders import VALIDATION, Example, read_folders, wrapper
@@ -26,13 +18,12 @@ from pocketune.data.layouts.tables import Table, is_table, read_table
 from pocketune.data.sources import FolderSource, Source, ZipSource, is_archive
 from pocketune.data.splits import Splits, stratify
 from pocketune.data.unreadable import UnreadableImage, reading_image
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, Remedy
 from pocketune.files import Skipped, printable, reading, shown
+from pocketune.tasks import TASKS, Task, task_named
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    from pocketune.data.dataset import Labels
 
 
 def load_splits(
@@ -41,7 +32,7 @@ def load_splits(
     val_fraction: float = 0.2,
     seed: int = 0,
     classes: Sequence[str] | None = None,
-    attributes: bool | None = None,
+    task: Task | str | None = None,
 ) -> Splits:
     """Find labeled images and divide them into training and validation.
 
@@ -55,27 +46,25 @@ def load_splits(
         val_fraction: share that validates, of each class where images have one, where the data
             is not divided; with 1 all of it does, with 0 none.
         seed: of the division.
-        classes: the classes, in the order of a trained network's outputs. By default those that
-            are found, in alphabetical (or, all being integers, numerical) order. Or the
-            attributes; by default all, in the order of their columns.
-        attributes: whether images must have attributes, or must have a class; by default either.
+        classes: names of the classes, in the order of a trained network's outputs. By default
+            those that are found, in the task's order.
+        task: whose labels are read, or its name; by default the first task that finds its own.
 
     Raises:
         PocketuneError: if the path or its content cannot be used, in a sentence that says why.
     """
-    found = _find(Path(path))
-    source, where = found.source, shown(str(Path(path)))
-    check_kind(found.attributes, attributes, where)
-    known, skipped = _readable(source, found.examples)
-    check_any(known, skipped, where)
-    if found.attributes:
-        dataset = _of_attributes(found, known, classes, where)
-    else:
-        dataset = _of_classes(found, known, classes, where)
-    train, val = _divide(dataset, known, val_fraction, seed)
-    check_trainable(train, val, where)
-    loose, _ = _readable(source, found.outside)
-    parts = " and ".join(sorted({example.part for example in known if example.part}))
+    tasks = tuple(TASKS.values()) if task is None else (_kind(task),)
+    found, where = _find(Path(path), tasks), shown(str(Path(path)))
+    usable, skipped = _readable(found.source, found.examples)
+    check_any(usable, skipped, where)
+    dataset = _dataset(found, usable, classes, where)
+    if isinstance(task, Task):
+        dataset = replace(dataset, task=replace(task, classes=dataset.classes))
+    train, val = _divide(dataset, usable, val_fraction, seed)
+    if len(train):  # else nothing is trained: an evaluation
+        dataset.labeled.check_training(train.labels, val.labels, where)
+    loose, _ = _readable(found.source, found.outside)
+    parts = " and ".join(sorted({example.part for example in usable if example.part}))
     folders = f"the class folders of {parts}" if parts else "the class folders"
     skipped += [Skipped(image.name, f"it lies outside {folders}") for image in loose]
     return Splits(train, val, tuple(sorted(skipped)))
@@ -111,20 +100,21 @@ def open_images(paths: Iterable[str | Path]) -> list[str]:
 
 
 class _Found(NamedTuple):
-    """Labeled files, what their attributes are called, and files outside the class folders."""
+    """Labeled files, the task that reads them, its titles, and files outside the class folders."""
 
     source: Source
     examples: list[Example]
-    attributes: tuple[str, ...] = ()
+    task: type[Task]
+    titles: tuple[str, ...] = ()
     outside: Sequence[Example] = ()
 
 
-def _find(path: Path) -> _Found:
+def _find(path: Path, tasks: Sequence[type[Task]]) -> _Found:
     """What there is at the user's path, by its layout alone."""
     check_exists(path)
     if path.is_file() and is_table(path.name):
         source: Source = FolderSource(path.parent)
-        return _Found(source, *_from_table(source, path.name))
+        return _Found(source, *_from_table(source, path.name, tasks))
     if not path.is_dir() and not is_archive(path):
         raise PocketuneError(f"{shown(str(path))} is neither a folder nor a .csv or .zip file")
     source = _source(path)
@@ -135,27 +125,43 @@ def _find(path: Path) -> _Found:
     prefix = wrapper(names)
     tables = [name for name in names if "/" not in name[len(prefix) :] and is_table(name)]
     if len({example.label for example in examples}) < 2 and len(tables) == 1:
-        return _Found(source, *_from_table(source, tables[0]))
+        return _Found(source, *_from_table(source, tables[0], tasks))
     if not examples:
         raise PocketuneError(
             f"{where} has no class folders; put each class's images into a folder of its name"
         )
-    return _Found(source, examples, outside=outside)
+    return _Found(source, examples, _of_folders(tasks, where), outside=outside)
+
+
+def _kind(task: Task | str) -> type[Task]:
+    return task_named(task) if isinstance(task, str) else type(task)
+
+
+def _of_folders(tasks: Sequence[type[Task]], where: str) -> type[Task]:
+    """The task that takes class folders."""
+    for task in tasks:
+        if task.has_folders:
+            return task
+    raise PocketuneError(
+        f"{where} gives each image a class by its folder, but {tasks[0].noun} are needed: give a "
+        f"CSV of {tasks[0].table}",
+        remedy=Remedy("other task", "use a kit for classes"),
+    )
 
 
 def _source(path: Path) -> Source:
     return ZipSource(path) if is_archive(path) else FolderSource(path)
 
 
-def _from_table(source: Source, name: str) -> Table:
+def _from_table(source: Source, name: str, tasks: Sequence[type[Task]]) -> Table:
     with reading(shown(name)), source.open(name) as file:
-        table = read_table(file.read(), name)
+        table = read_table(file.read(), name, tasks)
     folder = posixpath.dirname(name)
     examples = [
         example._replace(name=posixpath.normpath(posixpath.join(folder, example.name)))
         for example in table.examples
     ]
-    return Table(examples, table.attributes)
+    return table._replace(examples=examples)
 
 
 def _readable(source: Source, examples: Sequence[Example]) -> tuple[list[Example], list[Skipped]]:
@@ -171,54 +177,32 @@ def _readable(source: Source, examples: Sequence[Example]) -> tuple[list[Example
     return known, skipped
 
 
-def _ordered(labels: Iterable[str]) -> tuple[str, ...]:
-    unique = sorted(set(labels))
-    if all(label.isdecimal() for label in unique):
-        unique.sort(key=int)
-    return tuple(unique)
-
-
-def _of_classes(
-    found: _Found, known: list[Example], classes: Sequence[str] | None, where: str
-) -> ImageDataset:
-    if classes is None:
-        check_complete(found.examples, known, where)
-    names = tuple(classes) if classes is not None else _ordered(example.label for example in known)
-    check_classes(known, names, where)
-    index = {name: label for label, name in enumerate(names)}
-    labels = np.array([index[example.label] for example in known], dtype=np.int64)
-    return _dataset(found.source, names, known, labels)
-
-
-def _of_attributes(
-    found: _Found, known: list[Example], attributes: Sequence[str] | None, where: str
-) -> ImageDataset:
-    names = tuple(attributes) if attributes is not None else found.attributes
-    check_attributes(found.attributes, names, where)
-    rows = np.frombuffer(b"".join(example.attributes for example in known), np.uint8)
-    columns = [found.attributes.index(name) for name in names]
-    labels = rows.reshape(len(known), -1)[:, columns]
-    return _dataset(found.source, names, known, labels)
-
-
 def _dataset(
-    source: Source, classes: tuple[str, ...], examples: list[Example], labels: Labels
+    found: _Found, usable: list[Example], classes: Sequence[str] | None, where: str
 ) -> ImageDataset:
+    """The images that can be used, their labels encoded by the task."""
+    names = classes or found.task.find_classes((e.label for e in found.examples), found.titles)
+    task = found.task(tuple(names))
+    given = [example.label for example in usable]
+    labels = task.encode(given, found.titles, where, complete=classes is None)
     labels.setflags(write=False)
-    return ImageDataset(source, classes, tuple(example.name for example in examples), labels)
+    return ImageDataset(found.source, tuple(example.name for example in usable), labels, task)
 
 
 def _divide(
     dataset: ImageDataset, examples: list[Example], val_fraction: float, seed: int
 ) -> tuple[ImageDataset, ImageDataset]:
-    """As the user divided the images, or else by ``stratify``: one class, with attributes."""
+    """As the user divided the images, or else by ``stratify`` over the task's groups."""
+    task = dataset.labeled
     parts = np.array([example.part or "" for example in examples])
     validates = np.isin(parts, VALIDATION)
     if validates.any():
         train, val = np.flatnonzero(~validates), np.flatnonzero(validates)
     else:
-        kinds = np.zeros(len(dataset), np.int64) if dataset.has_attributes else dataset.labels
-        train, val = stratify(kinds, val_fraction=val_fraction, seed=seed)
-        if len(train) and len(val) and not dataset.has_attributes:
-            check_singles(dataset)
+        groups = task.strata(dataset.labels)
+        if groups is None:
+            groups = np.zeros(len(dataset), np.int64)
+        train, val = stratify(groups, val_fraction=val_fraction, seed=seed)
+        if len(train) and len(val):
+            task.check_division(dataset.labels, dataset.names)
     return dataset.subset(train), dataset.subset(val)

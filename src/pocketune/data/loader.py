@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pocketune.data.images import open_image
+from pocketune.data.images import open_image, oriented_size
 from pocketune.data.streams import Purpose, random_stream
-from pocketune.data.transforms import Pixels, center_crop, random_resized_crop
+from pocketune.data.transforms import Pixels, apply, center_view, random_view
 from pocketune.data.unreadable import UnreadableImage, reading_image
 from pocketune.errors import PocketuneError, check_positive
 from pocketune.files import Skipped, printable
@@ -25,7 +25,10 @@ from pocketune.files import Skipped, printable
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pocketune.data.dataset import ImageDataset, Labels
+    from PIL import Image
+
+    from pocketune.data.dataset import ImageDataset
+    from pocketune.tasks import Labels, View
 
 AHEAD = 2  # batches being prepared; more would only cost memory
 
@@ -36,7 +39,7 @@ class Batch:
 
     Attributes:
         images: uint8 (B, size, size, 3), red, green, blue.
-        labels: int64 (B,) of classes, or uint8 (B, A) of attributes.
+        labels: (B, ...), as the task collates them.
         names: the images' files.
     """
 
@@ -48,6 +51,7 @@ class Batch:
 class _Sample(NamedTuple):
     position: int  # in the dataset
     pixels: Pixels
+    label: Labels
 
 
 class Loader:
@@ -143,9 +147,10 @@ class Loader:
         samples = [sample for sample in (future.result() for future in pending) if sample]
         self._told += len(pending)
         if samples:
+            task = self.dataset.task
             yield Batch(
                 np.stack([sample.pixels for sample in samples]),
-                self.dataset.labels[[sample.position for sample in samples]],
+                (task.collate if task else np.stack)([sample.label for sample in samples]),
                 tuple(self.dataset.names[sample.position] for sample in samples),
             )
 
@@ -153,9 +158,9 @@ class Loader:
         """The image at ``index``, or for training the next that can be decoded."""
         count = len(self.dataset)
         for candidate in range(index, index + (count if self.train else 1)):
-            pixels = self._pixels(candidate % count, epoch, index)
-            if pixels is not None:
-                return _Sample(candidate % count, pixels)
+            sample = self._seen(candidate % count, epoch, index)
+            if sample is not None:
+                return sample
         if not self.train:
             return None
         first = self.skipped[0]
@@ -164,17 +169,23 @@ class Loader:
             f"{first.reason}"
         )
 
-    def _pixels(self, index: int, epoch: int, drawn: int) -> Pixels | None:
-        """The image at ``index``, for training in place of the one ``drawn``."""
+    def _seen(self, index: int, epoch: int, drawn: int) -> _Sample | None:
+        """The image at ``index``, for training in place of the one ``drawn``; None if damaged."""
         if index in self._failed:
             return None
         name = self.dataset.names[index]
         try:
             with reading_image(name), self.dataset.open(index) as file, open_image(file) as image:
-                if self.train:
-                    rng = random_stream(self.seed, Purpose.CROP, epoch, drawn)
-                    return random_resized_crop(image, self.size, rng)
-                return center_crop(image, self.size)
+                view = self._view(image, epoch, drawn)
+                pixels = apply(image, view)
         except UnreadableImage as error:
             self._failed[index] = error.reason
             return None
+        task, label = self.dataset.task, self.dataset.labels[index]
+        return _Sample(index, pixels, task.transform(label, view) if task else label)
+
+    def _view(self, image: Image.Image, epoch: int, drawn: int) -> View:
+        if not self.train:
+            return center_view(*oriented_size(image), self.size)
+        rng = random_stream(self.seed, Purpose.CROP, epoch, drawn)
+        return random_view(*oriented_size(image), self.size, rng)

@@ -13,7 +13,7 @@ from pocketune.data.streams import Purpose, random_stream
 from pocketune.errors import PocketuneError
 
 if TYPE_CHECKING:
-    from pocketune.data.dataset import ImageDataset, Labels
+    from pocketune.data.dataset import ImageDataset
     from pocketune.files import Skipped
 
 Indices = npt.NDArray[np.int64]
@@ -46,16 +46,16 @@ class Splits:
         return digest.hexdigest()
 
 
-def stratify(labels: Labels, *, val_fraction: float, seed: int) -> tuple[Indices, Indices]:
-    """Divide indices so that each class gives the same share to validation.
+def stratify(groups: Indices, *, val_fraction: float, seed: int) -> tuple[Indices, Indices]:
+    """Divide indices so that each group gives the same share to validation.
 
-    Each class is drawn by its own random stream, so photos added to one class leave the others'
-    division as it was.
+    Each group is drawn by its own random stream, so photos added to one leave the others' division
+    as it was.
 
     Args:
-        labels: int64 (n,), at least 0.
-        val_fraction: share that validates. Strictly between 0 and 1, every class of two or more
-            images has at least one on either side, and a class of one trains.
+        groups: int64 (n,), at least 0; with one class an image, its class.
+        val_fraction: share that validates. Strictly between 0 and 1, every group of two or more
+            images has at least one on either side, and a group of one trains.
         seed: the same seed gives the same division.
 
     Returns:
@@ -65,13 +65,13 @@ def stratify(labels: Labels, *, val_fraction: float, seed: int) -> tuple[Indices
         PocketuneError: for a fraction outside 0 to 1 or a negative seed.
     """
     if not 0 <= val_fraction <= 1:
-        raise PocketuneError(f"val_fraction={val_fraction} is no share; give 0 to 1")
+        raise PocketuneError(f"val_fraction={val_fraction} must be between 0 and 1")
     if seed < 0:
         raise PocketuneError(f"seed={seed} is negative; give 0 or more")
-    validates = np.zeros(len(labels), dtype=bool)
-    for label in np.unique(labels):
-        members = np.flatnonzero(labels == label)
-        order = random_stream(seed, Purpose.SPLIT, int(label)).permutation(len(members))
+    validates = np.zeros(len(groups), dtype=bool)
+    for group in np.unique(groups):
+        members = np.flatnonzero(groups == group)
+        order = random_stream(seed, Purpose.SPLIT, int(group)).permutation(len(members))
         validates[members[order[: _share(len(members), val_fraction)]]] = True
     return np.flatnonzero(~validates), np.flatnonzero(validates)
 

@@ -1,19 +1,20 @@
 """From an image to the square of pixels that a network sees.
 
-A crop is first chosen as a box from the image's size, which the header tells, and then cut: decoded
-no larger than the box needs, and resized once, straight from the box, with antialiasing.
+A view is drawn from the image's size, which the header tells, and then applied: to the image, which
+is decoded no larger than the view needs and resized once, straight from its box, with antialiasing;
+and to the image's label, by its task.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
 from pocketune.data.images import decode, oriented_size, turn_for
+from pocketune.tasks import Box, View
 
 AREA = (0.22, 1.0)  # of the image; as in TinyTL (arXiv 2007.11622) and MobileTL (arXiv 2212.11246)
 ASPECT = (3 / 4, 4 / 3)  # width to height
@@ -21,15 +22,6 @@ ATTEMPTS = 10
 CENTER = 0.875  # of the shorter side
 
 Pixels = npt.NDArray[np.uint8]
-
-
-class Box(NamedTuple):
-    """A part of an upright image, in its pixels."""
-
-    left: float
-    top: float
-    width: float
-    height: float
 
 
 def random_box(width: int, height: int, rng: np.random.Generator) -> Box:
@@ -55,6 +47,30 @@ def center_box(width: int, height: int, size: int) -> Box:
     return _centered(width, height, side, side)
 
 
+def random_view(width: int, height: int, size: int, rng: np.random.Generator) -> View:
+    """A random part of an image of this width and height, mirrored half of the time."""
+    return View(random_box(width, height, rng), size, mirrored=rng.random() < 0.5)
+
+
+def center_view(width: int, height: int, size: int) -> View:
+    """The middle of an image of this width and height."""
+    return View(center_box(width, height, size), size)
+
+
+def apply(image: Image.Image, view: View) -> Pixels:
+    """Cut a view out of an image.
+
+    Args:
+        image: from ``open_image``, not decoded yet, or any image of Pillow's.
+        view: its box is in pixels of the upright image.
+
+    Returns:
+        uint8 (size, size, 3), red, green, blue.
+    """
+    pixels = crop(image, view.box, view.size)
+    return pixels[:, ::-1] if view.mirrored else pixels
+
+
 def crop(image: Image.Image, box: Box, size: int) -> Pixels:
     """Cut ``box`` out of an image and resize it.
 
@@ -77,15 +93,9 @@ def crop(image: Image.Image, box: Box, size: int) -> Pixels:
         return np.asarray(rgb.resize((size, size), Image.Resampling.BILINEAR, box=part))
 
 
-def random_resized_crop(image: Image.Image, size: int, rng: np.random.Generator) -> Pixels:
-    """A random part of the image, mirrored half of the time: uint8 (size, size, 3)."""
-    pixels = crop(image, random_box(*oriented_size(image), rng), size)
-    return pixels[:, ::-1] if rng.random() < 0.5 else pixels
-
-
 def center_crop(image: Image.Image, size: int) -> Pixels:
-    """The middle of the image: uint8 (size, size, 3)."""
-    return crop(image, center_box(*oriented_size(image), size), size)
+    """The middle of an image: uint8 (size, size, 3)."""
+    return apply(image, center_view(*oriented_size(image), size))
 
 
 def _centered(width: int, height: int, across: float, down: float) -> Box:

@@ -19,14 +19,7 @@ if TYPE_CHECKING:
     from pocketune.device.use.evaluate import evaluate as evaluate
     from pocketune.device.use.export import export as export
     from pocketune.device.use.model import Model as Model
-    from pocketune.device.use.predict import AttributePrediction as AttributePrediction
-    from pocketune.device.use.predict import Guess as Guess
-    from pocketune.device.use.predict import Prediction as Prediction
     from pocketune.device.use.predict import predict as predict
-    from pocketune.device.use.results import AttributeEvaluation as AttributeEvaluation
-    from pocketune.device.use.results import AttributeResult as AttributeResult
-    from pocketune.device.use.results import ClassResult as ClassResult
-    from pocketune.device.use.results import Evaluation as Evaluation
 
 _HOMES = {
     "memory.budget": [
@@ -54,16 +47,7 @@ _HOMES = {
         "Model",
     ],
     "use.predict": [
-        "AttributePrediction",
-        "Guess",
-        "Prediction",
         "predict",
-    ],
-    "use.results": [
-        "AttributeEvaluation",
-        "AttributeResult",
-        "ClassResult",
-        "Evaluation",
     ],
 }
 

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from pocketune.arrays import FloatArray, State
 from pocketune.compiler.capture.dropout import supply_masks
 from pocketune.compiler.capture.trace import running_statistics, trained_parameters
-from pocketune.data import Labels
 from pocketune.device.engine.base import Gradients, draw_masks
 from pocketune.errors import PocketuneError
 from pocketune.networks import normalize
-from pocketune.objectives.loss import correct_guesses, mean_loss
+from pocketune.objectives import objective_of
+from pocketune.tasks import Labels, Task
 
 
 class TorchEngine:
@@ -32,7 +32,7 @@ class TorchEngine:
         network: an adapted network with its `normalization`; its parameters are float32.
         batch: images of a training step.
         size: height and width of the images, in pixels.
-        label_smoothing: as in `mean_loss`; the labels tell which loss it is.
+        task: what is learned.
         device: where to compute, such as `"cuda"`.
 
     Raises:
@@ -45,7 +45,7 @@ class TorchEngine:
         *,
         batch: int,
         size: int,
-        label_smoothing: float = 0.0,
+        task: Task,
         device: str = "cpu",
     ) -> None:
         self._device = _open_device(device)
@@ -53,7 +53,7 @@ class TorchEngine:
         self._masks = supply_masks(network, batch, size)
         self._network = network.to(self._device)
         self._images = (batch, size, size, 3)
-        self._label_smoothing = label_smoothing
+        self._task, self._objective = task, objective_of(task)
         self._trained = trained_parameters(network)
         for parameter in self._trained.values():  # an optimizer walks them as flat arrays
             parameter.data = parameter.data.contiguous()
@@ -77,18 +77,19 @@ class TorchEngine:
         self._network.train()
         logits = self._logits(images)
         target = torch.from_numpy(labels).to(self._device)
-        loss = mean_loss(logits, target, self._label_smoothing)
+        loss = self._objective.loss(logits, target)
         gradients = torch.autograd.grad(loss, list(self._trained.values()))
         self._fetch_statistics()
+        found = (value.item() for value in self._objective.metrics(logits, target))
         return Gradients(
             loss=loss.item(),
-            correct=correct_guesses(logits, target).item(),
+            metrics=dict(zip(self._task.step_metrics, found, strict=True)),
             values=dict(zip(self._trained, map(_host, gradients), strict=True)),
         )
 
     @torch.no_grad()
     def predict(self, images: NDArray[np.uint8]) -> FloatArray:
-        """Logits (N, classes) of pixels (N, S, S, 3), computed a training batch at a time."""
+        """Outputs (N, ...) for pixels (N, S, S, 3), computed a training batch at a time."""
         self._send()
         self._network.eval()
         batch = self._images[0]

@@ -68,7 +68,7 @@ class TorchEngines:
         source = self._source or kept
         tensors, formats = _read(source) if source.exists() else ({}, {})
         tensors.update((name, _tensor(value)) for name, value in state.items())
-        classes = len(state[manifest.classifier.weight])
+        classes = manifest.task.count(state)
         bits = 8 if any(name.endswith(".weight_int8") for name in tensors) else 32
         network = _build(manifest, classes=classes, frozen_bits=bits, kit=kit.path)
         _fill(network, tensors, kit.path)
@@ -84,7 +84,7 @@ class TorchEngines:
             network,
             batch=manifest.batch,
             size=manifest.size,
-            label_smoothing=manifest.label_smoothing,
+            task=manifest.task,
             device=self._device,
         )
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pocketune.errors import PocketuneError, Remedy
 from pocketune.kit.names import KIT_FILES
 from pocketune.schema import FieldError, Positive, Shape, parse_object, read_object
-from pocketune.tasks.losses import BINARY_CROSS_ENTROPY, CROSS_ENTROPY, LOSSES
+from pocketune.tasks import Task
 
 SCHEMA = 4
 """Version of the manifest's fields; a reader refuses all others."""
@@ -90,14 +90,6 @@ class MaskSpec:
         return mask
 
 
-@dataclass(frozen=True)
-class ClassifierSpec:
-    """Names of the output layer's parameters: weight (classes, width) and bias (classes,)."""
-
-    weight: str
-    bias: str
-
-
 @dataclass(frozen=True, kw_only=True)
 class Quantization:
     """A frozen part whose weights are stored as int8, per channel, and what that costs.
@@ -146,23 +138,18 @@ class Manifest:
         version: The pocketune that wrote the kit.
         network: Configuration of the network, enough for the author half to build it again.
         method: The method and its knobs.
-        classes: Names of the classes, or of the attributes, in the order of the logits.
+        task: What the network learns, and which parameters start anew for other classes.
         size: Side of the square input, in pixels.
         mean: Mean of the red, green and blue pixels, on [0, 1]. The graphs already apply it.
         std: Their standard deviation.
         batch: Images of a training step.
-        label_smoothing: Share of the target that is spread over all classes, or for an attribute
-            over being there and not.
         features: Shape of one image's features; None for a kit without ``features.onnx``.
         parameters: What is trained.
         statistics: Running statistics that training updates.
         masks: Dropout masks that the step takes.
-        classifier: The output layer, whose number of classes is the photos' own.
         graphs: What each graph costs, by ``features``, ``step`` and ``predict``.
         files: SHA-256 of every file of the kit, in hexadecimal.
         quantization: The frozen part's, None where its weights are stored in float32.
-        loss: What the step minimizes, one of ``LOSSES``: ``cross_entropy`` over the classes, of
-            which an image has one, or ``binary_cross_entropy`` of its attributes, any number.
 
     Raises:
         KitError: The fields contradict each other.
@@ -171,21 +158,18 @@ class Manifest:
     version: str
     network: dict[str, Any]
     method: dict[str, Any]
-    classes: tuple[str, ...]
+    task: Task
     size: Positive
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
     batch: Positive
-    label_smoothing: float
     features: Shape | None
     parameters: tuple[ParameterSpec, ...]
     statistics: tuple[TensorSpec, ...]
     masks: tuple[MaskSpec, ...]
-    classifier: ClassifierSpec
     graphs: dict[str, GraphSpec]
     files: dict[str, str] = field(default_factory=dict)
     quantization: Quantization | None = None
-    loss: str = CROSS_ENTROPY
     schema: Positive = SCHEMA
 
     def __post_init__(self) -> None:
@@ -193,9 +177,13 @@ class Manifest:
         if problem:
             raise KitError(f"the manifest {problem}")
 
+    def to_dict(self) -> dict[str, Any]:
+        """All fields, for JSON."""
+        return {**asdict(self), "task": self.task.to_dict()}
+
     def to_json(self) -> bytes:
         """The file's text, the same bytes for the same manifest."""
-        return (json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n").encode()
+        return (json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n").encode()
 
     @classmethod
     def from_json(cls, text: bytes, where: str = "manifest.json") -> "Manifest":
@@ -217,9 +205,9 @@ class Manifest:
             raise KitError(f"{error}; build the kit again or copy it again") from error
 
     @property
-    def has_attributes(self) -> bool:
-        """Whether an image has any number of ``classes``, its attributes, instead of one."""
-        return self.loss == BINARY_CROSS_ENTROPY
+    def classes(self) -> tuple[str, ...]:
+        """What the outputs are called, in their order."""
+        return self.task.classes
 
     @property
     def images_at_once(self) -> int:
@@ -236,11 +224,8 @@ class Manifest:
 
     def shapes(self, classes: int) -> dict[str, tuple[int, ...]]:
         """Shape of each parameter and statistic when there are ``classes`` classes."""
-        outputs = (self.classifier.weight, self.classifier.bias)
-        return {
-            spec.name: (classes, *spec.shape[1:]) if spec.name in outputs else spec.shape
-            for spec in (*self.parameters, *self.statistics)
-        }
+        specs = (*self.parameters, *self.statistics)
+        return self.task.shapes({spec.name: spec.shape for spec in specs}, classes)
 
 
 def _check_schema(schema: object, where: str) -> None:
@@ -264,15 +249,8 @@ def _problems(manifest: Manifest) -> Iterator[str]:
     names = [spec.name for spec in (*m.parameters, *m.statistics)]
     names += [spec.name for spec in m.masks]
     shapes = {spec.name: spec.shape for spec in m.parameters}
-    weight, bias = m.classifier.weight, m.classifier.bias
-    if not m.classes or len(set(m.classes)) < len(m.classes):
-        yield "must name at least one class, and each only once"
-    if m.loss not in LOSSES:
-        yield f"has the loss {m.loss!r}, which is none of {', '.join(LOSSES)}"
     if len(set(names)) < len(names):
         yield "names a tensor twice"
-    if not 0 <= m.label_smoothing < 1:
-        yield f"has a label_smoothing of {m.label_smoothing}, outside of 0 to 1"
     if min(m.std) <= 0:
         yield f"has a standard deviation of {min(m.std)}, which must be above 0"
     for parameter in m.parameters:
@@ -281,9 +259,9 @@ def _problems(manifest: Manifest) -> Iterator[str]:
     for spec in m.masks:
         if not 0 < spec.keep <= 1:
             yield f"keeps {spec.name} with probability {spec.keep}, outside of 0 to 1"
-    for name in (weight, bias):
+    for name in m.task.head:
         if name not in shapes:
-            yield f"names {name} as the classifier's, which is not among the parameters"
+            yield f"names {name} as part of the head, which is not among the parameters"
         elif shapes[name][:1] != (len(m.classes),):
             yield f"has {len(m.classes)} classes but gives {name} the shape {shapes[name]}"
     if m.quantization is not None:

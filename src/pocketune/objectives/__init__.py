@@ -1,1 +1,14 @@
-"""The losses of tasks in PyTorch."""
+"""What tasks minimize, in PyTorch and in ONNX: one file for each task."""
+
+from pocketune.objectives.attributes import BinaryCrossEntropy
+from pocketune.objectives.base import OBJECTIVES, Objective, objective_of, register_objective
+from pocketune.objectives.classification import CrossEntropy
+
+__all__ = [
+    "OBJECTIVES",
+    "BinaryCrossEntropy",
+    "CrossEntropy",
+    "Objective",
+    "objective_of",
+    "register_objective",
+]

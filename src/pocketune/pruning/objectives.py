@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from pocketune.data import ImageDataset
 from pocketune.errors import PocketuneError
 from pocketune.networks import about, anatomy
-from pocketune.objectives.loss import mean_loss
+from pocketune.objectives import objective_of
 from pocketune.weights import create_network
 from pocketune.weights.saved import recorded_classes
 
@@ -25,7 +25,7 @@ class Predictions:
         teacher: with as many classes as the network, or None.
         share: share of the loss for the teacher; the labels have the rest.
         temperature: divides the logits.
-        label_smoothing: as of `mean_loss`.
+        label_smoothing: as of the photos' task.
 
     Attributes:
         model: the trained module; `loss` takes its output.
@@ -62,14 +62,15 @@ class Predictions:
         self.model: nn.Module = network
         self.teacher = teacher
         self._share = share if labeled else 1.0
-        self._temperature, self._label_smoothing = temperature, label_smoothing
+        self._temperature = temperature
+        self._objective = objective_of(photos.labeled.configured(label_smoothing=label_smoothing))
 
     def loss(self, output: Tensor, images: Tensor, labels: Tensor) -> Tensor:
         """Of logits (N, classes)."""
         share = 0.0 if self.teacher is None else self._share
         loss = output.new_zeros(())
         if share < 1:
-            loss = (1 - share) * mean_loss(output, labels, self._label_smoothing)
+            loss = (1 - share) * self._objective.loss(output, labels)
         if self.teacher is not None and share > 0:
             with torch.no_grad():
                 wanted = F.log_softmax(self.teacher(images) / self._temperature, 1)

@@ -1,1 +1,35 @@
-"""What is learned."""
+"""What a network learns: one file for each task. Numpy only."""
+
+from pocketune.tasks.attributes import Attributes
+from pocketune.tasks.base import (
+    TASKS,
+    Box,
+    Evaluation,
+    Labels,
+    Metric,
+    Prediction,
+    Score,
+    Task,
+    View,
+    numbered,
+    register_task,
+    task_named,
+)
+from pocketune.tasks.classification import Classification
+
+__all__ = [
+    "TASKS",
+    "Attributes",
+    "Box",
+    "Classification",
+    "Evaluation",
+    "Labels",
+    "Metric",
+    "Prediction",
+    "Score",
+    "Task",
+    "View",
+    "numbered",
+    "register_task",
+    "task_named",
+]

@@ -15,14 +15,14 @@ from pocketune.compiler.settings import CompileSettings
 from pocketune.methods import GradientFilter, RepNet, TopBlocks, adapt, create_method
 from pocketune.weights import create_network
 
-from ..networks import BATCH, SIZE, tiny
+from ..networks import BATCH, SIZE, TASK, tiny
 
 
 def features_shapes(network: nn.Module, method: Any, size: int = SIZE) -> tuple[Any, Any]:
     """Shape of an image's features in the training step, and in prediction."""
     network = adapt(network, method)
     masks = [spec.name for spec in supply_masks(network, BATCH, size)]
-    step = trace_step(network, CompileSettings(BATCH, size), masks)
+    step = trace_step(network, CompileSettings(BATCH, size, TASK), masks)
     predict = trace_predict(network, batch=2, size=size)
     return tuple(
         next((tuple(node.meta["val"].shape[1:]) for node in features_nodes(traced, size)), None)
@@ -72,7 +72,7 @@ class _Shortcut(nn.Module):
 
 def test_two_tensors_into_the_trained_part() -> None:
     network = _Shortcut(adapt(tiny(), TopBlocks(blocks=1)))
-    step = trace_step(network, CompileSettings(BATCH, SIZE))
+    step = trace_step(network, CompileSettings(BATCH, SIZE, TASK))
     shapes = [tuple(node.meta["val"].shape) for node in features_nodes(step, SIZE)]
     assert shapes == [(BATCH, 4, 8, 8), (BATCH, 4, 8, 8)]
 

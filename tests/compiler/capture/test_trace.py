@@ -21,7 +21,7 @@ from pocketune.compiler.settings import CompileSettings
 from pocketune.errors import PocketuneError
 from pocketune.methods import BiasAndLast, FullFineTune, TopBlocks, adapt
 
-from ..networks import BATCH, CLASSES, SIZE, tiny
+from ..networks import BATCH, CLASSES, SIZE, TASK, tiny
 
 IMAGES = torch.randint(
     0, 256, (BATCH, SIZE, SIZE, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
@@ -30,7 +30,7 @@ LABELS = torch.arange(BATCH) % CLASSES
 
 
 def step_of(network: nn.Module, masks: Sequence[str] = (), **options: Any) -> Traced:
-    settings = CompileSettings(**{"batch": BATCH, "size": SIZE, **options})
+    settings = CompileSettings(**{"batch": BATCH, "size": SIZE, "task": TASK, **options})
     return trace_step(network, settings, masks)
 
 

@@ -20,7 +20,7 @@ from pocketune.compiler.settings import CompileSettings
 from pocketune.device.engine.session import open_session
 from pocketune.methods import adapt, create_method
 
-from ..networks import BATCH, CLASSES, SIZE, tiny
+from ..networks import BATCH, CLASSES, SIZE, TASK, tiny
 
 SIZES = {"N": BATCH, "classes": CLASSES}
 
@@ -94,7 +94,7 @@ def test_open_dimensions_and_types() -> None:
 def step(request: pytest.FixtureRequest) -> onnx.ModelProto:
     knobs = {"blocks": 1} if request.param == "blocks" else {}
     network = adapt(tiny(), create_method(request.param, **knobs))
-    return build_graphs(network, CompileSettings(BATCH, SIZE), "classifier").step
+    return build_graphs(network, CompileSettings(BATCH, SIZE, TASK)).step
 
 
 def test_the_size_of_every_tensor_is_known(step: onnx.ModelProto) -> None:
@@ -154,6 +154,6 @@ def test_memory_is_less_for_a_method_that_keeps_less() -> None:
     peaks = {}
     for method in ("full", "bias"):
         network = adapt(tiny(channels=16), create_method(method))
-        graphs = build_graphs(network, CompileSettings(8, 32), "classifier")
+        graphs = build_graphs(network, CompileSettings(8, 32, TASK))
         peaks[method] = order_for_memory(graphs.step, {"N": 8, "classes": CLASSES})
     assert peaks["bias"] < peaks["full"]

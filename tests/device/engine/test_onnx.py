@@ -75,7 +75,8 @@ def test_gradients_are_those_of_the_loss(tiny: TinyKit, tmp_path: Path) -> None:
         return loss_of(logits(tiny, state, images, mask), labels)
 
     assert result.loss == pytest.approx(loss(), rel=1e-5)
-    assert result.correct == (logits(tiny, state, images, mask).argmax(1) == labels).sum()
+    right = (logits(tiny, state, images, mask).argmax(1) == labels).sum()
+    assert result.metrics == {"correct": right}
     assert set(result.values) == set(engine.parameters)
     for name, gradient in result.values.items():
         expected = np.empty_like(state[name])

@@ -18,20 +18,21 @@ from pocketune.device.train.progress import (
     format_epoch,
     format_step,
 )
+from pocketune.tasks import Score
 
 STEP = StepReport(
     step=120,
     steps=1000,
     epoch=2,
     epochs=10,
-    loss=0.4321,
-    accuracy=0.875,
+    training=Score("accuracy", 0.875, loss=0.4321),
     rate=52.4,
     seconds_left=75.2,
     memory=61_400_000,
     budget=96_000_000,
 )
-EPOCH = EpochReport(2, 10, 0.43, 0.51, 0.9, best=True)
+TRAINING = Score("accuracy", 0.8, loss=0.43)
+EPOCH = EpochReport(2, 10, TRAINING, Score("accuracy", 0.9, loss=0.51), best=True)
 
 
 class Terminal(io.StringIO):
@@ -54,7 +55,7 @@ def test_an_epoch_in_a_line() -> None:
     text = "epoch 2/10  loss 0.430  validation loss 0.510  accuracy 90.0%"
     assert format_epoch(EPOCH) == text + "  (best)"
     assert format_epoch(replace(EPOCH, best=False)) == text
-    without = EpochReport(2, 10, 0.43, None, None, best=False)
+    without = EpochReport(2, 10, TRAINING, None, best=False)
     assert format_epoch(without) == "epoch 2/10  loss 0.430"
 
 

@@ -74,7 +74,7 @@ def test_learns_and_leaves_a_run_folder(run: Run, tmp_path: Path) -> None:
     assert result.run == tmp_path / "run"
     assert result.classes == CLASSES
     assert (result.steps, result.reason) == (5 * PER_EPOCH, "steps")
-    assert result.best_accuracy == 1.0
+    assert result.best is not None and result.best.value == 1.0
     assert result.peak_memory > 10_000_000
     assert result.skipped == ()
     assert {entry.name for entry in result.run.iterdir()} == {
@@ -111,8 +111,8 @@ def test_best_is_the_epoch_with_the_best_validation(run: Run) -> None:
     best = max(epochs, key=lambda e: (e["validation_accuracy"], -e["validation_loss"]))
     trained = TrainedNetwork.load(result.run / BEST)
     assert trained.step == result.best_step == best["step"]
-    assert trained.accuracy == result.best_accuracy == best["validation_accuracy"]
-    assert trained.loss == result.best_loss == best["validation_loss"]
+    assert trained.score == result.best
+    assert result.best.to_dict("validation_").items() <= best.items()
     assert trained.classes == CLASSES
     assert trained.kit == Kit.open(result.run).identity
     assert trained.state.keys() == {"fc.weight", "fc.bias", "mean"}
@@ -154,7 +154,7 @@ def test_patience(run: Run) -> None:
 
 def test_without_validation_the_last_is_the_best(run: Run) -> None:
     result = run(val_fraction=0.0)
-    assert (result.best_accuracy, result.best_loss) == (None, None)
+    assert result.best is None
     trained = TrainedNetwork.load(result.run / BEST)
     last = Checkpoint.load(result.run / LAST)
     assert trained.step == result.steps
@@ -206,7 +206,7 @@ def test_progress_is_told(run: Run) -> None:
     assert last.seconds_left == 0.0
     assert last.rate > 0
     assert last.budget == 4 * 10**9
-    assert 0 <= last.accuracy <= 1
+    assert 0 <= last.training.value <= 1
     assert [r.epoch for r in told.epochs] == [1, 2]
     assert told.closed
 
@@ -250,7 +250,7 @@ def test_the_kits_classes_keep_their_order_and_classifier(
     result = run(kit=kit, engine=spying, epochs=5)
     assert result.classes == ("red", "blue", "green")
     np.testing.assert_array_equal(start["fc.weight"], kit.state()["fc.weight"])
-    assert result.best_accuracy == 1.0
+    assert result.best is not None and result.best.value == 1.0
 
 
 def test_a_run_as_a_kit_is_trained_on(run: Run, tmp_path: Path) -> None:
@@ -459,8 +459,8 @@ def spoilt(values: Gradients) -> Gradients:
 @pytest.mark.parametrize(
     ("action", "what"),
     [
-        (lambda g: Gradients(math.nan, g.correct, g.values), "the loss"),
-        (lambda g: Gradients(math.inf, g.correct, g.values), "the loss"),
+        (lambda g: Gradients(math.nan, g.metrics, g.values), "the loss"),
+        (lambda g: Gradients(math.inf, g.metrics, g.values), "the loss"),
         (spoilt, "a gradient"),
     ],
 )

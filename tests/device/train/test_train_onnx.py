@@ -30,7 +30,7 @@ def test_learns(frozen_part: bool, photos: Path, tmp_path: Path) -> None:
     assert result.classes == CLASSES  # not the kit's: a new classifier
     losses = [line["loss"] for line in lines(result.run, "epoch")]
     assert losses[-1] < losses[0]
-    assert result.best_accuracy is not None
+    assert result.best is not None
     trained = TrainedNetwork.load(result.run / BEST)
     start = kit.state()
     assert not np.array_equal(trained.state["norm.running_mean"], start["norm.running_mean"])

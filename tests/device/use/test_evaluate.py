@@ -1,18 +1,15 @@
 """Counting how well a model knows labeled photos."""
 
-import csv
-import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from pocketune.data import Skipped, load_splits
+from pocketune.data import load_splits
 from pocketune.device.use.evaluate import evaluate
-from pocketune.device.use.predict import Prediction, predict
-from pocketune.device.use.results import AttributeEvaluation, Evaluation
+from pocketune.device.use.predict import predict
 from pocketune.errors import PocketuneError
+from pocketune.tasks.classification import ClassPrediction
 
 from ..runs import trained_state, write_best, write_last, write_photo, write_photos
 from ..tiny_kit import CLASSES, TinyKit
@@ -37,7 +34,7 @@ def test_counts_agree_with_predict(run: Path, photos: Path) -> None:
     confusion = np.zeros((8, 8), int)
     among_top5 = 0
     for result in predict(run, [photos]):
-        assert isinstance(result, Prediction)
+        assert isinstance(result, ClassPrediction)
         label = Path(result.name).parent.name
         guesses = [guess.label for guess in result.guesses]
         confusion[MANY.index(label), MANY.index(guesses[0])] += 1
@@ -126,74 +123,3 @@ def test_nothing_can_be_decoded(run: Path, tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes()[:200])
     with pytest.raises(PocketuneError, match="no readable photo to evaluate"):
         evaluate(run, tmp_path / "photos")
-
-
-@pytest.fixture
-def small() -> Evaluation:
-    confusion = np.array([[3, 1], [0, 0]])
-    return Evaluation(("größe, groß", 'a "b"'), confusion, among_top5=4, skipped=())
-
-
-def test_confusion_csv(small: Evaluation, tmp_path: Path) -> None:
-    small.write_confusion(tmp_path / "confusion.csv")
-    with (tmp_path / "confusion.csv").open(encoding="utf-8", newline="") as file:
-        assert list(csv.reader(file)) == [
-            ["class", "größe, groß", 'a "b"'],
-            ["größe, groß", "3", "1"],
-            ['a "b"', "0", "0"],
-        ]
-
-
-def test_per_class_csv(small: Evaluation, tmp_path: Path) -> None:
-    small.write_per_class(str(tmp_path / "classes.csv"))
-    with (tmp_path / "classes.csv").open(encoding="utf-8", newline="") as file:
-        assert list(csv.reader(file)) == [
-            ["class", "images", "correct", "recall", "precision"],
-            ["größe, groß", "4", "3", "0.75", "1.0"],
-            ['a "b"', "0", "0", "nan", "0.0"],
-        ]
-
-
-def test_csv_into_a_missing_folder(small: Evaluation, tmp_path: Path) -> None:
-    with pytest.raises(PocketuneError, match="cannot be written"):
-        small.write_confusion(tmp_path / "missing" / "confusion.csv")
-
-
-def test_plain_values(small: Evaluation) -> None:
-    values = replace(small, skipped=(Skipped("a.txt", "not an image"),)).to_dict()
-    assert json.loads(json.dumps(values, allow_nan=False)) == {
-        "images": 4,
-        "top1": 0.75,
-        "top5": 1.0,
-        "classes": [
-            {"class": "größe, groß", "images": 4, "correct": 3, "recall": 0.75, "precision": 1.0},
-            {"class": 'a "b"', "images": 0, "correct": 0, "recall": None, "precision": 0.0},
-        ],
-        "confusion": [[3, 1], [0, 0]],
-        "skipped": [{"image": "a.txt", "reason": "not an image"}],
-    }
-    assert str(small) == "top-1 75.0%, top-5 100.0% of 4 photos"
-
-
-def test_plain_values_of_attributes() -> None:
-    result = AttributeEvaluation(("bald", "young"), np.array([[[1, 1], [1, 1]], [[4, 0], [0, 0]]]))
-    assert json.loads(json.dumps(result.to_dict(), allow_nan=False)) == {
-        "images": 4,
-        "accuracy": 0.75,
-        "attributes": [
-            {"attribute": "bald", "present": 2, "accuracy": 0.5, "recall": 0.5, "precision": 0.5},
-            {
-                "attribute": "young",
-                "present": 0,
-                "accuracy": 1.0,
-                "recall": None,
-                "precision": None,
-            },
-        ],
-        "skipped": [],
-    }
-    assert str(result).splitlines() == [
-        "mean accuracy 75.0% of 2 attributes of 4 photos",
-        "  bald    50.0%",
-        "  young  100.0%",
-    ]

@@ -9,9 +9,9 @@ import pytest
 from pocketune.data import Skipped, center_crop, open_image
 from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.device.use.model import Model
-from pocketune.device.use.predict import AttributePrediction, Guess, Prediction, predict
+from pocketune.device.use.predict import predict
 from pocketune.errors import PocketuneError
-from pocketune.tasks.losses import softmax
+from pocketune.tasks.classification import ClassPrediction, softmax
 
 from ..runs import trained_state, write_best, write_photo, write_photos
 from ..tiny_kit import CLASSES, TinyKit
@@ -43,7 +43,7 @@ def test_every_image_of_a_folder_in_order(run: Path, photos: Path) -> None:
         np.stack([pixels(Path(n)) for n in expected])
     )
     for result, row in zip(results, softmax(logits), strict=True):
-        assert isinstance(result, Prediction)
+        assert isinstance(result, ClassPrediction)
         assert len(result.guesses) == 3
         assert {g.label: pytest.approx(g.probability, abs=1e-5) for g in result.guesses} == dict(
             zip(CLASSES, row, strict=True)
@@ -51,33 +51,6 @@ def test_every_image_of_a_folder_in_order(run: Path, photos: Path) -> None:
         shares = [guess.probability for guess in result.guesses]
         assert shares == sorted(shares, reverse=True)
         assert sum(shares) == pytest.approx(1)
-
-
-GUESSES = (Guess("young", 0.9), Guess("bald", 0.5))
-
-
-def test_plain_values_of_classes() -> None:
-    result = Prediction("a.png", GUESSES)
-    assert result.worth_naming == GUESSES
-    assert result.to_dict() == {
-        "image": "a.png",
-        "classes": [
-            {"class": "young", "probability": 0.9},
-            {"class": "bald", "probability": 0.5},
-        ],
-    }
-
-
-def test_plain_values_of_attributes() -> None:
-    result = AttributePrediction("a.png", GUESSES)
-    assert result.worth_naming == GUESSES[:1]
-    assert result.to_dict() == {
-        "image": "a.png",
-        "attributes": [
-            {"attribute": "young", "probability": 0.9, "present": True},
-            {"attribute": "bald", "probability": 0.5, "present": False},
-        ],
-    }
 
 
 def test_one_path(run: Path, photos: Path) -> None:
@@ -88,7 +61,7 @@ def test_one_path(run: Path, photos: Path) -> None:
 @pytest.mark.parametrize(("top", "given"), [(1, 1), (2, 2), (3, 3), (50, 3)])
 def test_top(run: Path, photos: Path, top: int, given: int) -> None:
     (result,) = predict(run, [photos / "cat" / "0.png"], top=top)
-    assert isinstance(result, Prediction)
+    assert isinstance(result, ClassPrediction)
     assert len(result.guesses) == given
 
 
@@ -129,7 +102,7 @@ def test_errors_come_at_once(run: Path, tmp_path: Path) -> None:
 
 def test_results_come_batch_by_batch(run: Path, photos: Path) -> None:
     results = predict(Model.open(run), [os.fspath(photos)])
-    assert isinstance(next(results), Prediction)
+    assert isinstance(next(results), ClassPrediction)
     results.close()  # type: ignore[attr-defined]
 
 

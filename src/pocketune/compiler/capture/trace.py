@@ -21,7 +21,7 @@ from pocketune.errors import PocketuneError
 from pocketune.layers import FrozenBatchNorm2d
 from pocketune.networks import normalize
 from pocketune.networks.anatomy.modules import BatchNorm, count_of_batches
-from pocketune.objectives.loss import step_loss
+from pocketune.objectives import objective_of
 from pocketune.torch_private import data_dependent_errors, make_fx, uncheckpointed
 
 
@@ -77,29 +77,38 @@ def check_norms(network: nn.Module) -> None:
 
 
 def trace_step(network: nn.Module, settings: CompileSettings, masks: Iterable[str] = ()) -> Traced:
-    """Trace loss, correct count, gradients and new statistics of one training step.
+    """Trace loss, step metrics, gradients and new statistics of one training step.
 
     `network` is an adapted network; `masks` names the buffers that the device draws for every
     step, the dropout masks.
     """
     trained = trained_parameters(network)
     statistics = running_statistics(network)
+    task, objective = settings.task, objective_of(settings.task)
 
     def step(tensors: dict[str, Tensor], images: Tensor, labels: Tensor) -> list[Tensor]:
         logits = functional_call(network, tensors, (normalize(network, images),))
-        loss, correct, gradient = step_loss(logits.detach(), labels, settings.label_smoothing)
+        _check_outputs(logits, settings)
+        *scalars, gradient = objective.step(logits.detach(), labels)
         parameters = [tensors[name] for name in trained]
         gradients = torch.autograd.grad(logits, parameters, gradient, allow_unused=True)
-        return [loss, correct, *_used(trained, gradients)]
+        return [*scalars, *_used(trained, gradients)]
 
-    names = ["loss", "correct", *(f"grad.{name}" for name in trained)]
+    names = ["loss", *task.step_metrics, *(f"grad.{name}" for name in trained)]
     images = torch.zeros(settings.batch, settings.size, settings.size, 3, dtype=torch.uint8)
-    labels = torch.zeros(settings.batch, dtype=torch.int64)
-    if settings.attributes is not None:
-        labels = torch.zeros(settings.batch, settings.attributes, dtype=torch.uint8)
-    inputs = {"images": images, "labels": labels}
+    inputs = {"images": images, "labels": objective.empty_labels(settings.batch, settings.size)}
     dynamic = {*trained, *statistics, *masks}
     return _trace(network, step, inputs, names, dynamic, training=True)
+
+
+def _check_outputs(outputs: Tensor, settings: CompileSettings) -> None:
+    """Refuse a network that computes something else than its task is about."""
+    wanted = (settings.batch, *settings.task.output_shape(settings.size))
+    if tuple(outputs.shape) != wanted:
+        raise PocketuneError(
+            f"the network computes {tuple(outputs.shape)} for {settings.batch} images of "
+            f"{settings.size} px, where {settings.task.name} needs {wanted}"
+        )
 
 
 def _used(names: Iterable[str], gradients: Iterable[Tensor | None]) -> Iterator[Tensor]:

@@ -12,7 +12,6 @@ from pocketune.compiler.lower import (  # noqa: F401 - their rules register them
     elementwise,
     group_norm,
     layer_norm,
-    loss,
     mask,
     norm,
     padding,

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, fx
 
 from pocketune.compiler.builder import GraphBuilder
+from pocketune.compiler.lower.loss import objective_rule
 from pocketune.compiler.lower.value import Value
 from pocketune.errors import PocketuneError
 
@@ -65,7 +66,7 @@ class Context:
             result = node.target(*args, **kwargs)  # type: ignore[operator]
             self.values[node] = _constant_value(result)
             return
-        rule = RULES.get(node.target)
+        rule = RULES.get(node.target) or objective_rule(node.target)
         if rule is None:
             raise PocketuneError(
                 f"no ONNX lowering for the operator {node.target}; register one with "

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import unicodedata
 from typing import TYPE_CHECKING, NamedTuple
 
+from pocketune.tasks.base import as_label
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Hashable, Iterable, Sequence
 
 TRAIN = "train"
 VALIDATION = ("val", "valid", "validation", "test")  # the first that is there validates
@@ -18,20 +19,13 @@ class Example(NamedTuple):
 
     Attributes:
         name: the file.
-        label: its class; empty where it has attributes instead.
+        label: as a task's reader has read it, or the name of the class folder.
         part: which of ``PARTS`` it is in; ``None`` leaves that to the split.
-        attributes: a byte for each attribute, 1 where the file has it and 0 where not.
     """
 
     name: str
-    label: str
+    label: Hashable
     part: str | None = None
-    attributes: bytes = b""
-
-
-def as_label(text: str) -> str:
-    """A class name; accents are composed, since file systems differ in how they spell them."""
-    return unicodedata.normalize("NFC", text)
 
 
 def one_validation(examples: Iterable[Example]) -> list[Example]:

@@ -1,4 +1,4 @@
-"""Labels from a CSV of file and label, or of file and attributes."""
+"""Labels from a CSV of files, in whatever columns a task reads."""
 
 from __future__ import annotations
 
@@ -8,35 +8,38 @@ import posixpath
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
-from pocketune.data.attributes import attribute_columns, one_notation, read_attributes
-from pocketune.data.layouts.folders import PARTS, Example, as_label, one_validation
-from pocketune.errors import PocketuneError
+from pocketune.data.layouts.folders import PARTS, Example, one_validation
+from pocketune.errors import PocketuneError, Remedy
 from pocketune.files import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from pocketune.tasks import Task
+    from pocketune.tasks.base import RowReader
 
 FILE_COLUMNS = ("file", "filename", "file_name", "path", "image", "image_id")
-LABEL_COLUMNS = ("label", "class")
+UNTITLED = ("file", "label")  # the columns of a table without titles
 CELEBA = "list_attr_celeba.txt"
 
 _Row = tuple[int, list[str]]  # the line's number, and its stripped cells
 
 
 class Table(NamedTuple):
-    """The examples that a table lists, and what their attributes are called where they have any."""
+    """The examples that a table lists, the task that reads them, and its reader's titles."""
 
     examples: list[Example]
-    attributes: tuple[str, ...] = ()
+    task: type[Task]
+    titles: tuple[str, ...] = ()
 
 
 class _Columns(NamedTuple):
-    """Positions of columns; ``attributes`` are empty where there are labels."""
+    """Positions of columns, and what reads the label from the others."""
 
     file: int
-    label: int | None
-    split: int | None = None
-    attributes: Mapping[str, int] = {}
+    split: int | None
+    task: type[Task]
+    label: RowReader
 
 
 def is_table(name: str) -> bool:
@@ -44,14 +47,14 @@ def is_table(name: str) -> bool:
     return name.lower().endswith(".csv") or posixpath.basename(name) == CELEBA
 
 
-def read_table(data: bytes, name: str) -> Table:
+def read_table(data: bytes, name: str, tasks: Sequence[type[Task]]) -> Table:
     """The examples that a CSV lists, in its order.
 
     The first line names the columns: ``file``, ``split`` (train, val or test) where the data is
-    divided, and either ``label``, when other columns are ignored, or nothing but attributes, which
-    are 1 for the files that have them and 0 (or -1) for the others. Without such a line, the two
-    columns are file and label. Commas, semicolons and tabs separate. Files are relative to the
-    CSV's folder.
+    divided, and those that a task reads: ``label``, when other columns are ignored, or nothing but
+    attributes, which are 1 for the files that have them and 0 (or -1) for the others. Without such
+    a line, the two columns are file and label. Commas, semicolons and tabs separate. Files are
+    relative to the CSV's folder.
 
     CelebA's own ``list_attr_celeba.txt`` is read, too: a line with a number, one with the names of
     the attributes, and then the files, separated by spaces.
@@ -59,27 +62,27 @@ def read_table(data: bytes, name: str) -> Table:
     Args:
         data: the file's bytes, UTF-8.
         name: the file's name, for messages.
+        tasks: the first one that knows the columns reads them.
 
     Raises:
-        PocketuneError: for a missing column or value, an attribute that is neither 0, 1 nor -1, a
-            file that is listed twice and differs, or other text.
+        PocketuneError: for a missing column or value, a label that the task refuses, a file that
+            is listed twice and differs, or other text.
     """
     rows = _celeba_rows(data, name) if name.endswith(CELEBA) else _rows(data, name)
     line, first = next(rows, (0, []))
     if not first:
         raise PocketuneError(f"{shown(name)} is empty; list a file and its label on each line")
-    columns = _titled(first, name)
+    columns = _titled(first, name, tasks)
     if columns is None and len(first) == 2 and "." in first[0]:  # a file name already
-        columns, rows = _Columns(file=0, label=1), chain([(line, first)], rows)
+        columns, rows = _titled(UNTITLED, name, tasks), chain([(line, first)], rows)
     if columns is None:
         raise PocketuneError(
-            f"{shown(name)} needs the columns file and label, or file and a column for each "
-            f"attribute, but its first line has {shown(', '.join(first))}"
+            f"{shown(name)} needs the columns {', or '.join(task.table for task in tasks)}, but "
+            f"its first line has {shown(', '.join(first))}",
+            remedy=Remedy("other task", "use a kit for these labels") if len(tasks) == 1 else None,
         )
     examples = [_example(row, line, columns, name) for line, row in rows]
-    if columns.attributes:
-        examples = one_notation(examples, name)
-    return Table(_unique(one_validation(examples), name), tuple(columns.attributes))
+    return Table(_unique(one_validation(examples), name), columns.task, columns.label.titles)
 
 
 def _rows(data: bytes, name: str) -> Iterator[_Row]:
@@ -113,19 +116,19 @@ def _celeba_rows(data: bytes, name: str) -> Iterator[_Row]:
     return chain([(line, [FILE_COLUMNS[0], *attributes])], rows)
 
 
-def _titled(first: Sequence[str], name: str) -> _Columns | None:
-    """Positions of the columns if ``first`` holds their titles, or ``None``."""
+def _titled(first: Sequence[str], name: str, tasks: Sequence[type[Task]]) -> _Columns | None:
+    """The columns if ``first`` holds their titles and a task knows them, or ``None``."""
     titles = [cell.casefold() for cell in first]
     file = next((titles.index(title) for title in FILE_COLUMNS if title in titles), None)
-    label = next((titles.index(title) for title in LABEL_COLUMNS if title in titles), None)
     split = titles.index("split") if "split" in titles else None
     if file is None:
         return None
-    if label is not None:
-        return _Columns(file, label, split)
-    others = [position for position in (file, split) if position is not None]
-    attributes = attribute_columns(first, others, name)
-    return _Columns(file, None, split, attributes) if attributes else None
+    free = [position for position in range(len(first)) if position not in (file, split)]
+    for task in tasks:
+        reader = task.columns(first, free, name)
+        if reader is not None:
+            return _Columns(file, split, task, reader)
+    return None
 
 
 def _example(row: Sequence[str], line: int, columns: _Columns, name: str) -> Example:
@@ -141,14 +144,7 @@ def _example(row: Sequence[str], line: int, columns: _Columns, name: str) -> Exa
             f"{shown(name)} has the split {shown(part)!r} in line {line}; write train or val"
         )
     file = posixpath.normpath(cell("file", columns.file).replace("\\", "/"))
-    if columns.label is not None:
-        return Example(file, as_label(cell("label", columns.label)), part)
-    known = [columns.file, columns.split or 0, *columns.attributes.values()]
-    if any(row[max(known) + 1 :]):
-        raise PocketuneError(
-            f"{shown(name)} has more values than titles in line {line}; name every column, in order"
-        )
-    return Example(file, "", part, read_attributes(row, line, columns.attributes, name))
+    return Example(file, columns.label(row, line), part)
 
 
 def _unique(examples: Iterable[Example], name: str) -> list[Example]:

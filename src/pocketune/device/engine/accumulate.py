@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pocketune.arrays import FloatArray, State
-    from pocketune.data import Labels
     from pocketune.device.engine.base import Engine, EngineFactory
     from pocketune.kit.kit import Kit
+    from pocketune.tasks import Labels
 
 
 class AccumulatingEngine:
@@ -58,7 +58,7 @@ class AccumulatingEngine:
         share = np.float32(1 / len(starts))
         for values in total.values.values():
             values *= share
-        return Gradients(total.loss / len(starts), total.correct, total.values)
+        return Gradients(total.loss / len(starts), total.metrics, total.values)
 
     def predict(self, images: NDArray[np.uint8]) -> FloatArray:
         """See :class:`Engine`."""
@@ -102,4 +102,5 @@ def _add(total: Gradients, found: Gradients) -> Gradients:
     """Into the gradients of `total`; those of `found` can go."""
     for name, values in total.values.items():
         values += found.values[name]
-    return Gradients(total.loss + found.loss, total.correct + found.correct, total.values)
+    metrics = {name: value + found.metrics[name] for name, value in total.metrics.items()}
+    return Gradients(total.loss + found.loss, metrics, total.values)

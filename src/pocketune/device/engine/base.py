@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from pocketune.arrays import FloatArray, State
 
 if TYPE_CHECKING:
-    from pocketune.data import Labels
     from pocketune.kit.kit import Kit
     from pocketune.kit.manifest import MaskSpec
+    from pocketune.tasks import Labels
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,12 @@ class Gradients:
 
     Attributes:
         loss: Mean loss of the batch, label smoothing included.
-        correct: Images of the batch whose largest logit is their label's; with attributes, the
-            sum over the images of the share of attributes that are told right.
+        metrics: The task's further outputs of a step by name, each a sum over the images.
         values: Gradient of the loss for each parameter, by the parameter's name and in its shape.
     """
 
     loss: float
-    correct: float
+    metrics: dict[str, float]
     values: dict[str, FloatArray]
 
 
@@ -62,13 +61,13 @@ class Engine(Protocol):
 
         Args:
             images: (B, S, S, 3) pixels, B the batch that the engine was made for.
-            labels: int64 (B,) class indices; or uint8 (B, A), 1 for each attribute that is there.
+            labels: (B, ...), as the task collates them.
             rng: Source of this step's dropout masks and of nothing else.
         """
         ...
 
     def predict(self, images: NDArray[np.uint8]) -> FloatArray:
-        """Logits (N, classes) of pixels (N, S, S, 3) in evaluation mode, for any N."""
+        """The network's outputs (N, ...) for pixels (N, S, S, 3) in evaluation mode, for any N."""
         ...
 
     def state(self) -> State:

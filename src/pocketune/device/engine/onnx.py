@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pocketune.arrays import FloatArray, State
-from pocketune.data import Labels
 from pocketune.device.engine.base import Gradients, draw_masks
 from pocketune.device.engine.session import Graph
 from pocketune.kit.kit import Kit, checked_state
 from pocketune.kit.names import FEATURES, PREDICT, STEP
+from pocketune.tasks import Labels
 
 
 class OnnxEngine:
@@ -37,8 +37,7 @@ class OnnxEngine:
 
     def __init__(self, kit: Kit, state: Mapping[str, FloatArray]) -> None:
         manifest = kit.manifest
-        weight = state.get(manifest.classifier.weight)
-        self._classes = len(manifest.classes) if weight is None else len(weight)
+        self._classes = manifest.task.count(state)
         self._kit = kit
         values = self._checked(state, "the state")
         self.parameters: State = {spec.name: values[spec.name] for spec in manifest.parameters}
@@ -53,10 +52,12 @@ class OnnxEngine:
         Raises:
             ValueError: The images or labels are not of the shape that the kit was made for.
         """
-        manifest = self._kit.manifest
-        expected = (manifest.batch, manifest.size, manifest.size, 3)
-        known = (*expected[:1], *((self._classes,) if manifest.has_attributes else ()))
-        if images.shape != expected or labels.shape != known:
+        manifest, batch = self._kit.manifest, self._kit.manifest.batch
+        expected = (
+            (batch, manifest.size, manifest.size, 3),
+            (batch, *manifest.task.label_shape(manifest.size, self._classes)),
+        )
+        if (images.shape, labels.shape) != expected:
             raise ValueError(f"a batch has shapes {images.shape}, {labels.shape}, not {expected}")
         outputs = self._graph(STEP).run(
             {
@@ -69,14 +70,15 @@ class OnnxEngine:
             np.copyto(values, outputs[f"new.{name}"])
         return Gradients(
             loss=float(outputs["loss"]),
-            correct=outputs["correct"].item(),
+            metrics={name: outputs[name].item() for name in manifest.task.step_metrics},
             values={name: cast("FloatArray", outputs[f"grad.{name}"]) for name in self.parameters},
         )
 
     def predict(self, images: NDArray[np.uint8]) -> FloatArray:
-        """Logits (N, classes) of pixels (N, S, S, 3), computed a training batch at a time."""
-        logits = np.empty((len(images), self._classes), np.float32)
-        batch = self._kit.manifest.batch
+        """Outputs (N, ...) for pixels (N, S, S, 3), computed a training batch at a time."""
+        manifest, batch = self._kit.manifest, self._kit.manifest.batch
+        shape = manifest.task.output_shape(manifest.size, self._classes)
+        logits = np.empty((len(images), *shape), np.float32)
         for start in range(0, len(images), batch):
             part = slice(start, start + batch)
             start_values = self._start_values(images[part])
@@ -117,7 +119,7 @@ class OnnxEngine:
             STEP,
             bound=self._arrays(),
             inputs=[self._start, "labels", *masks],
-            outputs=["loss", "correct", *gradients, *statistics],
+            outputs=["loss", *self._kit.manifest.task.step_metrics, *gradients, *statistics],
         )
 
     def _predict(self) -> Graph:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from pocketune.device.train.folder import Run, RunIdentity
 from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError
 from pocketune.kit.names import BEST, LAST
 from pocketune.kit.tensors import read_tensors, write_tensors
+from pocketune.tasks import Score
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from pocketune.arrays import State
@@ -32,9 +34,8 @@ class Counters:
         epoch: The epoch in progress, from 0.
         batch: Batches of that epoch done; with the seed, the whole position in the data.
         loss_sum: Sum of the batch losses of that epoch.
-        correct: Images of that epoch classified correctly while training, as ``Gradients`` counts.
-        best_accuracy: Best share of right guesses on the validation photos so far.
-        best_loss: Validation loss of the same epoch.
+        metrics: Sums of the step metrics of that epoch, by name.
+        best: Best score on the validation photos so far; None before there is one.
         best_step: The step it was reached at.
         stale: Epochs since then.
         metrics_bytes: Length of metrics.jsonl.
@@ -45,19 +46,30 @@ class Counters:
     epoch: int = 0
     batch: int = 0
     loss_sum: float = 0.0
-    correct: float = 0
-    best_accuracy: float | None = None
-    best_loss: float | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+    best: Score | None = None
     best_step: int = 0
     stale: int = 0
     metrics_bytes: int = 0
     finished: str | None = None
 
-    def is_better(self, accuracy: float, loss: float) -> bool:
-        """Whether a validation is better than the best so far; the loss decides a tie."""
-        if self.best_accuracy is None or self.best_loss is None:
-            return True
-        return (accuracy, -loss) > (self.best_accuracy, -self.best_loss)
+    def count_step(self, loss: float, metrics: Mapping[str, float]) -> None:
+        """Add a step to the epoch in progress."""
+        self.step += 1
+        self.batch += 1
+        self.loss_sum += loss
+        for name, value in metrics.items():
+            self.metrics[name] = self.metrics.get(name, 0) + value
+
+    def next_epoch(self) -> None:
+        """Begin another epoch."""
+        self.epoch += 1
+        self.batch, self.loss_sum, self.metrics = 0, 0.0, {}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Counters:
+        """The counters of ``dataclasses.asdict``."""
+        return cls(**{**values, "best": _score(values["best"])})
 
 
 @dataclass
@@ -132,7 +144,7 @@ class Checkpoint:
             identity = metadata["identity"]
             return cls(
                 **groups,
-                counters=Counters(**metadata["counters"]),
+                counters=Counters.from_dict(metadata["counters"]),
                 settings=TrainSettings.from_dict(metadata["settings"]),
                 photos=metadata["photos"],
                 identity=RunIdentity(
@@ -164,16 +176,14 @@ class TrainedNetwork:
         classes: Class names in the order of the logits.
         kit: Hash of the manifest of the kit they belong to.
         step: Optimizer steps done.
-        accuracy: Share of right guesses on the validation photos; None where there were none.
-        loss: Mean loss on them.
+        score: On the validation photos; None where there were none.
     """
 
     state: State
     classes: tuple[str, ...]
     kit: str
     step: int
-    accuracy: float | None
-    loss: float | None
+    score: Score | None
 
     def save(self, path: Path) -> None:
         """Replace ``path``, atomically.
@@ -185,8 +195,7 @@ class TrainedNetwork:
             "classes": self.classes,
             "kit": self.kit,
             "step": self.step,
-            "accuracy": self.accuracy,
-            "loss": self.loss,
+            "score": asdict(self.score) if self.score else None,
         }
         write_tensors(path, self.state, kind="trained network", metadata=metadata)
 
@@ -202,10 +211,16 @@ class TrainedNetwork:
             return cls(
                 state=state,
                 classes=tuple(metadata["classes"]),
-                **{key: metadata[key] for key in ("kit", "step", "accuracy", "loss")},
+                kit=metadata["kit"],
+                step=metadata["step"],
+                score=_score(metadata["score"]),
             )
         except (KeyError, TypeError) as error:
             raise PocketuneError(f"{path} is not a complete trained network ({error})") from error
+
+
+def _score(values: dict[str, Any] | None) -> Score | None:
+    return None if values is None else Score(**values)
 
 
 class Saver:
@@ -243,6 +258,5 @@ class Saver:
             classes=self._run.identity.classes,
             kit=self._run.identity.kit,
             step=state.counters.best_step,
-            accuracy=state.counters.best_accuracy,
-            loss=state.counters.best_loss,
+            score=state.counters.best,
         ).save(self._run.folder / BEST)

@@ -15,10 +15,11 @@ from pocketune.files import writing
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pocketune.device.engine.base import Gradients
     from pocketune.device.train.checkpoint import Counters
     from pocketune.device.train.folder import Run
     from pocketune.device.train.progress import Progress
-    from pocketune.device.train.validation import Validation
+    from pocketune.tasks import Score
 
 
 class Throughput:
@@ -104,6 +105,7 @@ class RunLog:
     def __init__(self, run: Run, metrics: MetricsFile, progress: Progress) -> None:
         self.throughput = Throughput(run.batch)
         self._run = run
+        self._task = run.photos.task
         self._metrics = metrics
         self._progress = progress
 
@@ -111,9 +113,7 @@ class RunLog:
         """Put all that was written on the disk; returns the length of the metrics in bytes."""
         return self._metrics.sync()
 
-    def step(
-        self, counters: Counters, *, loss: float, correct: float, lr: float, norm: float
-    ) -> None:
+    def step(self, counters: Counters, result: Gradients, *, lr: float, norm: float) -> None:
         """Write a step that was just counted."""
         self.throughput.tick()
         memory = process_memory().peak
@@ -121,8 +121,7 @@ class RunLog:
             "step",
             step=counters.step,
             epoch=counters.epoch + 1,
-            loss=loss,
-            accuracy=correct / self._run.batch,
+            **self._task.step_score(result.loss, result.metrics, self._run.batch).to_dict(),
             lr=lr,
             gradient_norm=norm,
             images_per_second=round(self.throughput.rate, 1),
@@ -134,8 +133,7 @@ class RunLog:
                 steps=self._run.steps,
                 epoch=counters.epoch + 1,
                 epochs=self._run.epochs,
-                loss=counters.loss_sum / counters.batch,
-                accuracy=self._training_accuracy(counters),
+                training=self._training(counters),
                 rate=self.throughput.rate,
                 seconds_left=(self._run.steps - counters.step) * self.throughput.seconds,
                 memory=memory,
@@ -143,25 +141,21 @@ class RunLog:
             )
         )
 
-    def epoch(self, counters: Counters, result: Validation | None, *, best: bool) -> None:
+    def epoch(self, counters: Counters, validation: Score | None, *, best: bool) -> None:
         """Write an epoch, all of whose batches are counted."""
-        loss = counters.loss_sum / counters.batch
         report = EpochReport(
             epoch=counters.epoch + 1,
             epochs=self._run.epochs,
-            loss=loss,
-            validation_loss=result.loss if result else None,
-            validation_accuracy=result.accuracy if result else None,
+            training=self._training(counters),
+            validation=validation,
             best=best,
         )
         self._metrics.write(
             "epoch",
             step=counters.step,
             epoch=report.epoch,
-            loss=loss,
-            accuracy=self._training_accuracy(counters),
-            validation_loss=report.validation_loss,
-            validation_accuracy=report.validation_accuracy,
+            **report.training.to_dict(),
+            **self._known(validation).to_dict("validation_"),
             best=best,
         )
         self._progress.epoch(report)
@@ -173,13 +167,18 @@ class RunLog:
             step=counters.step,
             reason=counters.finished,
             best_step=counters.best_step,
-            best_accuracy=counters.best_accuracy,
-            best_loss=counters.best_loss,
+            **self._known(counters.best).to_dict("best_"),
             memory=process_memory().peak,
         )
 
-    def _training_accuracy(self, counters: Counters) -> float:
-        return counters.correct / (counters.batch * self._run.batch)
+    def _training(self, counters: Counters) -> Score:
+        """The score of the epoch's steps so far."""
+        images = counters.batch * self._run.batch
+        return self._task.step_score(counters.loss_sum / counters.batch, counters.metrics, images)
+
+    def _known(self, score: Score | None) -> Score:
+        """The score; nan under the metric's name where there is none."""
+        return score or self._task.score(math.nan, math.nan)
 
 
 def _is_odd(value: Any) -> bool:

@@ -14,17 +14,18 @@ from pocketune.device.memory.sizes import format_size
 from pocketune.device.train.checkpoint import Saver
 from pocketune.device.train.interrupt import Interrupted
 from pocketune.device.train.optimizer import CosineSchedule, clip_scale, gradient_norm
-from pocketune.device.train.validation import Validation, validate
 from pocketune.errors import PocketuneError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Callable, Generator, Iterable, Iterator
 
     from pocketune.data import Batch
+    from pocketune.device.engine.base import Engine
     from pocketune.device.train.checkpoint import TrainState
     from pocketune.device.train.folder import Run
     from pocketune.device.train.interrupt import StopRequest
     from pocketune.device.train.log import RunLog
+    from pocketune.tasks import Score, Task
 
 
 class Diverged(PocketuneError):  # noqa: N818 - it reads as what happened
@@ -47,6 +48,7 @@ class Loop:
         self._log = log
         self._stop = stop
         self._saver = Saver(run)
+        self._task = run.photos.task
         settings = run.settings
         self._schedule = CosineSchedule(settings.peak_lr, run.steps, settings.warmup)
 
@@ -98,34 +100,27 @@ class Loop:
         lr = self._schedule(counters.step)
         scale = clip_scale(norm, self._run.settings.clip)
         self._state.optimizer.step(result.values, lr=lr, scale=scale)
-        counters.step += 1
-        counters.batch += 1
-        counters.loss_sum += result.loss
-        counters.correct += result.correct
-        self._log.step(counters, loss=result.loss, correct=result.correct, lr=lr, norm=norm)
+        counters.count_step(result.loss, result.metrics)
+        self._log.step(counters, result, lr=lr, norm=norm)
 
-    def _validate(self) -> Validation | None:
+    def _validate(self) -> Score | None:
         if self._run.photos.validation is None:
             return None
         with _closing(self._run.photos.validation.epoch(0)) as photos:
-            result = validate(self._state.engine, photos, self._stop_if_needed)
-        if not result.images:
-            return None  # none of them could be decoded
-        self._require_finite(result.loss, "the validation loss")
-        return result
+            score = validate(self._state.engine, self._task, photos, self._stop_if_needed)
+        if score is not None:
+            self._require_finite(score.loss, "the validation loss")
+        return score
 
-    def _end_epoch(self, result: Validation | None) -> None:
-        counters = self._state.counters
-        better = result is None or counters.is_better(result.accuracy, result.loss)
+    def _end_epoch(self, score: Score | None) -> None:
+        counters, best = self._state.counters, self._state.counters.best
+        better = score is None or best is None or self._task.is_better(score, best)
         if better:
-            counters.best_accuracy = result.accuracy if result else None
-            counters.best_loss = result.loss if result else None
-            counters.best_step = counters.step
+            counters.best, counters.best_step = score, counters.step
             self._saver.save_best(self._state)
         counters.stale = 0 if better else counters.stale + 1
-        self._log.epoch(counters, result, best=better)
-        counters.epoch += 1
-        counters.batch, counters.loss_sum, counters.correct = 0, 0.0, 0
+        self._log.epoch(counters, score, best=better)
+        counters.next_epoch()
         counters.finished = self._reason_to_finish()
         if counters.finished:
             self._log.end(counters)
@@ -164,6 +159,20 @@ class Loop:
             f"learning rate lower than {lr:g}, such as {lr / 10:g}{clip}; the last good state is "
             f"kept in {self._run.folder}"
         )
+
+
+def validate(
+    engine: Engine, task: Task, batches: Iterable[Batch], after_batch: Callable[[], None]
+) -> Score | None:
+    """The score of an engine on labeled batches; None where none of the images could be decoded.
+
+    ``after_batch`` is called after each batch.
+    """
+    metric = task.metric()
+    for batch in batches:
+        metric.update(engine.predict(batch.images), batch.labels)
+        after_batch()
+    return metric.score if metric.images else None
 
 
 def _closing(photos: Iterator[Batch]) -> closing[Generator[Batch, None, None]]:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pocketune.arrays import StrPath
     from pocketune.device.train.settings import TrainSettings
     from pocketune.kit.kit import Kit
+    from pocketune.tasks import Task
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,11 @@ class Photos:
         return cls(path, splits, training, validation if len(splits.val) else None)
 
     @property
+    def task(self) -> Task:
+        """The kit's task, with the classes of the photos."""
+        return self.splits.train.labeled
+
+    @property
     def classes(self) -> tuple[str, ...]:
         """Names of the classes, in the order of the labels."""
         return self.splits.classes
@@ -105,5 +111,5 @@ def _load(path: Path, settings: TrainSettings, kit: Kit, classes: tuple[str, ...
         val_fraction=settings.val_fraction,
         seed=settings.seed,
         classes=classes,
-        attributes=kit.manifest.has_attributes,
+        task=kit.manifest.task,
     )

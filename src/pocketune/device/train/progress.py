@@ -11,7 +11,10 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol, TextIO
+from typing import TYPE_CHECKING, Protocol, TextIO
+
+if TYPE_CHECKING:
+    from pocketune.tasks import Score
 
 _REFRESH = 0.1
 _PLAIN = 10.0
@@ -24,8 +27,7 @@ class StepReport:
     Attributes:
         step: Steps done, of ``steps``.
         epoch: The epoch in progress, from 1, of ``epochs``.
-        loss: Mean training loss of this epoch so far.
-        accuracy: Share of this epoch's guesses that were right while training.
+        training: Mean loss and metric of this epoch's steps so far.
         rate: Images a second, decoding and waiting included.
         seconds_left: Expected time until the last step.
         memory: Peak resident bytes of the process.
@@ -36,8 +38,7 @@ class StepReport:
     steps: int
     epoch: int
     epochs: int
-    loss: float
-    accuracy: float
+    training: Score
     rate: float
     seconds_left: float
     memory: int
@@ -50,17 +51,15 @@ class EpochReport:
 
     Attributes:
         epoch: The epoch, from 1, of ``epochs``.
-        loss: Its mean training loss.
-        validation_loss: Mean loss on the validation photos; None without any.
-        validation_accuracy: Share of right guesses on them; None without any.
+        training: Mean loss and metric of its steps.
+        validation: Those of the validation photos; None without any.
         best: Whether it is the best so far.
     """
 
     epoch: int
     epochs: int
-    loss: float
-    validation_loss: float | None
-    validation_accuracy: float | None
+    training: Score
+    validation: Score | None
     best: bool
 
 
@@ -166,19 +165,16 @@ def format_step(report: StepReport) -> str:
         memory += f"/{report.budget / 1e6:.0f}"
     return (
         f"epoch {report.epoch}/{report.epochs}  step {report.step}/{report.steps}  "
-        f"loss {report.loss:.3f}  accuracy {report.accuracy:.1%}  "
+        f"loss {report.training.loss:.3f}  {report.training}  "
         f"{report.rate:.0f} images/s  {memory} MB  {format_time(report.seconds_left)} left"
     )
 
 
 def format_epoch(report: EpochReport) -> str:
     """One line for an epoch."""
-    text = f"epoch {report.epoch}/{report.epochs}  loss {report.loss:.3f}"
-    if report.validation_accuracy is not None:
-        text += (
-            f"  validation loss {report.validation_loss:.3f}"
-            f"  accuracy {report.validation_accuracy:.1%}"
-        )
+    text = f"epoch {report.epoch}/{report.epochs}  loss {report.training.loss:.3f}"
+    if report.validation is not None:
+        text += f"  validation loss {report.validation.loss:.3f}  {report.validation}"
     return text + ("  (best)" if report.best else "")
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pocketune.arrays import StrPath
+from pocketune.data import Purpose, random_stream
 from pocketune.device.engine.accumulate import accumulating, check_accumulation
 from pocketune.device.memory.budget import check_budget
 from pocketune.device.memory.process import process_memory
 from pocketune.device.memory.reclaim import reclaim
 from pocketune.device.memory.sizes import parse_size
 from pocketune.device.train.checkpoint import Checkpoint, Counters, TrainState
-from pocketune.device.train.classifier import with_new_classifier
 from pocketune.device.train.folder import Run, RunIdentity, new_run_folder, open_run_folder
 from pocketune.device.train.interrupt import Interrupted, StopRequest
 from pocketune.device.train.log import MetricsFile, RunLog
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pocketune.arrays import State
     from pocketune.data import Skipped
     from pocketune.device.engine.base import Engine, EngineFactory
+    from pocketune.tasks import Score
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,7 @@ class TrainResult:
         steps: Optimizer steps made.
         reason: ``steps`` when all were made, ``patience`` when it stopped early.
         best_step: The step of the values in ``best.safetensors``.
-        best_accuracy: Their share of right guesses on the validation photos, of all attributes
-            where photos have those; None where there were none.
-        best_loss: Their mean loss on them.
+        best: Their score on the validation photos; None where there were none.
         peak_memory: Peak resident bytes of this process.
         skipped: Files that were left out, each with the reason.
     """
@@ -57,8 +56,7 @@ class TrainResult:
     steps: int
     reason: str
     best_step: int
-    best_accuracy: float | None
-    best_loss: float | None
+    best: Score | None
     peak_memory: int
     skipped: tuple[Skipped, ...]
 
@@ -169,8 +167,7 @@ def _finish(run: Run, state: TrainState, progress: Progress | None) -> TrainResu
         steps=counters.step,
         reason=counters.finished or "",
         best_step=counters.best_step,
-        best_accuracy=counters.best_accuracy,
-        best_loss=counters.best_loss,
+        best=counters.best,
         peak_memory=process_memory().peak,
         skipped=run.photos.skipped,
     )
@@ -196,7 +193,8 @@ def _initial_values(kit: Kit, classes: tuple[str, ...], seed: int) -> State:
     model = Model.of(kit)
     if classes == model.classes:
         return model.state
-    return with_new_classifier(model.state, kit.manifest.classifier, len(classes), seed)
+    rng = random_stream(seed, Purpose.CLASSIFIER)
+    return kit.manifest.task.new_head(model.state, len(classes), rng)
 
 
 def _open_checkpoint(kit: Kit, folder: Path) -> Checkpoint:

@@ -1,29 +1,20 @@
-"""How well does a model know labeled photos?"""
+"""How well does a model predict labeled photos?"""
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-
-from pocketune.arrays import StrPath
-from pocketune.data import Batch, ImageDataset, Loader, Skipped, load_splits
-from pocketune.device.engine.base import Engine
+from pocketune.arrays import FloatArray, StrPath
+from pocketune.data import ImageDataset, Loader, Skipped, load_splits
 from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.device.train.checkpoint import Checkpoint
 from pocketune.device.use.model import Model, as_model
-from pocketune.device.use.results import AttributeEvaluation, Evaluation
 from pocketune.errors import PocketuneError
 from pocketune.kit.names import LAST
+from pocketune.tasks import Evaluation, Labels
 
-TOP = 5
 
-
-def evaluate(
-    model: Model | StrPath,
-    photos: StrPath | None = None,
-) -> Evaluation | AttributeEvaluation:
-    """Classify labeled photos, or tell their attributes, and count.
+def evaluate(model: Model | StrPath, photos: StrPath | None = None) -> Evaluation:
+    """Predict labeled photos and compare with their labels.
 
     Args:
         model: The folder of a run, or a kit.
@@ -32,7 +23,7 @@ def evaluate(
             for the photos that the run itself has held back.
 
     Returns:
-        An ``AttributeEvaluation`` where the model tells attributes.
+        What the model's task evaluates: a ``ClassEvaluation``, or an ``AttributeEvaluation``.
 
     Raises:
         PocketuneError: The model or the photos cannot be used, the photos have a class that the
@@ -43,11 +34,16 @@ def evaluate(
     dataset, skipped = _held_back(model) if photos is None else _all(photos, model)
     manifest = model.kit.manifest
     loader = Loader(dataset, size=manifest.size, batch=manifest.batch, train=False)
-    count = _count_attributes if manifest.has_attributes else _count_classes
-    result = count(OnnxEngine(model.kit, model.state), loader.epoch(0), model.classes)
+    result = model.task.evaluate(_predicted(model, loader))
     if not result.images:
         raise PocketuneError(f"{dataset.root} has no readable photo to evaluate")
-    return replace(result, skipped=(*skipped, *loader.skipped))
+    return result.with_skipped((*skipped, *loader.skipped))
+
+
+def _predicted(model: Model, loader: Loader) -> Iterator[tuple[FloatArray, Labels]]:
+    engine = OnnxEngine(model.kit, model.state)
+    for batch in loader.epoch(0):
+        yield engine.predict(batch.images), batch.labels
 
 
 _Found = tuple[ImageDataset, tuple[Skipped, ...]]
@@ -58,7 +54,7 @@ def _all(photos: StrPath, model: Model) -> _Found:
         Path(photos),
         val_fraction=1.0,
         classes=model.classes,
-        attributes=model.kit.manifest.has_attributes,
+        task=model.task,
     )
     return splits.val, splits.skipped
 
@@ -74,7 +70,7 @@ def _held_back(model: Model) -> _Found:
         val_fraction=settings.val_fraction,
         seed=settings.seed,
         classes=model.classes,
-        attributes=model.kit.manifest.has_attributes,
+        task=model.task,
     )
     if splits.fingerprint() != checkpoint.identity.photos:
         raise PocketuneError(
@@ -87,26 +83,3 @@ def _held_back(model: Model) -> _Found:
             f"the run {model.kit.path} has no validation photos: give photos to evaluate"
         )
     return splits.val, splits.skipped
-
-
-def _count_classes(
-    engine: Engine, batches: Iterable[Batch], classes: tuple[str, ...]
-) -> Evaluation:
-    confusion = np.zeros((len(classes), len(classes)), np.int64)
-    among_top = 0
-    for batch in batches:
-        likeliest = np.argsort(-engine.predict(batch.images), axis=1, kind="stable")[:, :TOP]
-        np.add.at(confusion, (batch.labels, likeliest[:, 0]), 1)
-        among_top += int((likeliest == batch.labels[:, None]).sum())
-    return Evaluation(classes, confusion, among_top)
-
-
-def _count_attributes(
-    engine: Engine, batches: Iterable[Batch], attributes: tuple[str, ...]
-) -> AttributeEvaluation:
-    counts = np.zeros((len(attributes), 2, 2), np.int64)
-    numbers = np.arange(len(attributes))
-    for batch in batches:
-        told = (engine.predict(batch.images) > 0).astype(np.intp)
-        np.add.at(counts, (numbers, batch.labels, told), 1)
-    return AttributeEvaluation(attributes, counts)

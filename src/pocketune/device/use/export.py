@@ -24,9 +24,9 @@ def export(model: Model | StrPath, out: StrPath = "model.onnx") -> Path:
     """Write ``images`` (N, S, S, 3) uint8 to ``logits`` (N, classes) float32 as one ONNX file.
 
     The trained values are constants of the graph, and the normalization of pixels is part of it.
-    The names of the classes are in the file's metadata, as a JSON list under ``classes``; softmax
-    of the logits gives their probabilities. Where ``loss`` is ``binary_cross_entropy`` there, they
-    are attributes, and the sigmoid of its logit is the probability of each. The
+    The file's metadata names the ``task`` and, as a JSON list, the ``classes``. Softmax of the
+    logits gives the probabilities of a ``classification``, the sigmoid of each logit those of
+    ``attributes``. The
     file is run on random images and compared with the model before it gets its name.
 
     Args:
@@ -62,7 +62,7 @@ def _merged(model: Model) -> bytes:
     kit, manifest = model.kit, model.manifest
     properties = {
         "classes": json.dumps(model.classes, ensure_ascii=False),
-        "loss": manifest.loss,
+        "task": manifest.task.name,
         "network": json.dumps(manifest.network),
         "pocketune": manifest.version,
     }
@@ -72,7 +72,7 @@ def _merged(model: Model) -> bytes:
             kit.read(PREDICT),
             values=model.state,
             size=manifest.size,
-            classes=len(model.classes),
+            shape=model.task.output_shape(manifest.size),
             properties=properties,
         )
     except ValueError as error:

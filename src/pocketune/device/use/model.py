@@ -8,6 +8,7 @@ from pocketune.device.train.checkpoint import Checkpoint, TrainedNetwork
 from pocketune.kit.kit import Kit, checked_state
 from pocketune.kit.manifest import KitError, Manifest
 from pocketune.kit.names import BEST, LAST
+from pocketune.tasks import Task
 
 
 @dataclass(frozen=True)
@@ -25,13 +26,18 @@ class Model:
     state: State
 
     @property
+    def task(self) -> Task:
+        """The kit's, of the model's own classes."""
+        return replace(self.kit.manifest.task, classes=self.classes)
+
+    @property
     def manifest(self) -> Manifest:
         """The kit's, of the model's own classes."""
         manifest, count = self.kit.manifest, len(self.classes)
         shapes = manifest.shapes(count)
         return replace(
             manifest,
-            classes=self.classes,
+            task=self.task,
             network={**manifest.network, "classes": count},
             parameters=tuple(replace(p, shape=shapes[p.name]) for p in manifest.parameters),
         )

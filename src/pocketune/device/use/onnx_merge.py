@@ -55,10 +55,10 @@ def merge(
     *,
     values: Mapping[str, NDArray[np.float32]],
     size: int,
-    classes: int,
+    shape: tuple[int, ...],
     properties: Mapping[str, str],
 ) -> bytes:
-    """One ONNX model from ``images`` (N, size, size, 3) uint8 to ``logits`` (N, classes) float32.
+    """One ONNX model from ``images`` (N, size, size, 3) uint8 to ``logits`` (N, *shape) float32.
 
     Shapes of intermediate values are left out, runtimes infer them.
 
@@ -67,7 +67,7 @@ def merge(
         predict: The model from ``features`` (or ``images``) and trained values to ``logits``.
         values: The trained values by input name, which become constants of the model.
         size: Side of the images.
-        classes: Number of classes.
+        shape: Of one image's logits.
         properties: Metadata of the model.
 
     Raises:
@@ -98,7 +98,7 @@ def merge(
         dims = values[name].shape
         graph.initializer.add(name=name, data_type=_FLOAT32, dims=dims, raw_data=raw)
     graph.input.add(name="images", type=_tensor_type(_UINT8, ["N", size, size, 3]))
-    graph.output.add(name="logits", type=_tensor_type(_FLOAT32, ["N", classes]))
+    graph.output.add(name="logits", type=_tensor_type(_FLOAT32, ["N", *shape]))
     serialized: bytes = merged.SerializeToString()
     return serialized
 

@@ -9,22 +9,27 @@ from torch.nn import functional as F
 
 from pocketune.compiler.builder import FLOAT, INT64, UINT8, GraphBuilder
 from pocketune.compiler.lower import Value, lower
-from pocketune.objectives.loss import step_loss
+from pocketune.objectives import Objective, objective_of
+from pocketune.tasks import Attributes, Classification, numbered
 from pocketune.torch_private import make_fx
 
-from .lowering import assert_close, run_model
+from ..compiler.lowering import assert_close, run_model
 
 BATCH = 5
 
 
+def objective(label_smoothing: float, *, attributes: bool = False, classes: int = 3) -> Objective:
+    kind = Attributes if attributes else Classification
+    return objective_of(kind(numbered(classes), label_smoothing=label_smoothing))
+
+
 def loss_model(label_smoothing: float, *, attributes: bool = False) -> onnx.ModelProto:
     """Loss, correct count and gradient by the logits, traced with three classes."""
-    logits, labels = torch.zeros(BATCH, 3), torch.zeros(BATCH, dtype=torch.int64)
-    if attributes:
-        labels = torch.zeros(BATCH, 3, dtype=torch.uint8)
+    minimized = objective(label_smoothing, attributes=attributes)
+    logits, labels = torch.zeros(BATCH, 3), minimized.empty_labels(BATCH, 32)
 
     def step(logits: Tensor, labels: Tensor) -> list[Tensor]:
-        return list(step_loss(logits, labels, label_smoothing))
+        return minimized.step(logits, labels)
 
     graph = make_fx(step, tracing_mode="fake")(logits, labels).graph
     first, second = (node for node in graph.nodes if node.op == "placeholder")
@@ -111,7 +116,10 @@ def test_the_operators_are_pytorchs_losses(attributes: bool) -> None:
         expected = F.binary_cross_entropy_with_logits(logits, labels * 0.8 + 0.1)
         right = ((logits > 0) == labels).sum() / 4
     expected.backward()
-    loss, correct, gradient = step_loss(logits.detach(), labels, 0.2)
+    minimized = objective(0.2, attributes=attributes, classes=4)
+    torch.testing.assert_close(minimized.loss(logits, labels), expected)
+    loss, correct, gradient = minimized.step(logits.detach(), labels)
+    assert minimized.metrics(logits, labels) == (correct,)
     torch.testing.assert_close(loss, expected.detach())
     torch.testing.assert_close(gradient, logits.grad)
     assert correct == pytest.approx(right.item())

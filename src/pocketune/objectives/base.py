@@ -1,0 +1,124 @@
+"""The author half of a task: its loss in PyTorch, its shapes for tracing, and its lowering to ONNX.
+
+The loss of a step is one operator of the traced graph, so that one graph serves any number of
+classes: traced through PyTorch's own operators it would carry their number as a constant.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Protocol, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pocketune.errors import PocketuneError
+from pocketune.tasks import Labels, Task
+
+
+class Builder(Protocol):
+    """What a lowering needs of `pocketune.compiler.builder.GraphBuilder`."""
+
+    def add(self, op: str, *inputs: str, hint: str | None = None, **attributes: Any) -> str:
+        """Append a node; returns the name of its output."""
+        ...
+
+    def constant(
+        self, value: NDArray[np.generic] | Sequence[float] | float, hint: str = "c"
+    ) -> str:
+        """The name of a constant."""
+        ...
+
+
+class Objective(ABC):
+    """What a task minimizes.
+
+    Args:
+        task: with its options, such as the label smoothing.
+    """
+
+    operator: ClassVar[Any]
+    """`operator(outputs, labels, *options)` gives the loss (), the task's step metrics () and the
+    gradient of the loss by the outputs; a `torch.library.custom_op` with fake shapes."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+
+    @property
+    def options(self) -> tuple[float, ...]:
+        """Constants of the operator."""
+        return ()
+
+    @abstractmethod
+    def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """The mean loss () of a batch, by PyTorch's own differentiable operators."""
+
+    @abstractmethod
+    def metrics(self, outputs: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
+        """The task's `step_metrics` of a batch, each ()."""
+
+    def step(self, outputs: Tensor, labels: Tensor) -> list[Tensor]:
+        """Loss, step metrics and gradient by the outputs, as one operator of a traced graph."""
+        return list(self.operator(outputs, labels, *self.options))
+
+    @classmethod
+    @abstractmethod
+    def lower(
+        cls, b: Builder, outputs: str, labels: str, batch: int, *options: float
+    ) -> tuple[str, ...]:
+        """Add the operator's nodes to an ONNX graph; returns the names of what it gives.
+
+        The number of classes is read off `outputs` while the graph runs.
+        """
+
+    @abstractmethod
+    def draw_labels(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Labels:
+        """Random labels of a shape, the batch first, to check a compiled step with."""
+
+    def empty_labels(self, batch: int, size: int) -> Tensor:
+        """Labels of a batch without a meaning, to trace with."""
+        array = np.zeros((batch, *self.task.label_shape(size)), self.task.label_type)
+        return torch.from_numpy(array)
+
+
+OBJECTIVES: dict[str, type[Objective]] = {}
+"""The objective of each task, by the task's name."""
+
+T = TypeVar("T", bound=type[Objective])
+
+
+def register_objective(task: type[Task]) -> Callable[[T], T]:
+    """Class decorator: make an objective that of a task.
+
+    Raises:
+        ValueError: the task has one.
+    """
+
+    def register(objective: T) -> T:
+        if OBJECTIVES.setdefault(task.name, objective) is not objective:
+            raise ValueError(f"the task {task.name!r} has an objective already")
+        return objective
+
+    return register
+
+
+def objective_of(task: Task) -> Objective:
+    """What the task minimizes.
+
+    Raises:
+        PocketuneError: the task has no objective.
+    """
+    if task.name not in OBJECTIVES:
+        raise PocketuneError(
+            f"the task {task.name!r} has no objective; register one with register_objective"
+        )
+    return OBJECTIVES[task.name](task)
+
+
+def objective_of_operator(operator: object) -> type[Objective] | None:
+    """The objective whose operator this is."""
+    found = (o for o in OBJECTIVES.values() if o.operator == operator)
+    return next(found, None)

@@ -1,0 +1,340 @@
+"""Any number of attributes for each image."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pocketune.arrays import FloatArray, StrPath
+from pocketune.errors import PocketuneError
+from pocketune.files import Skipped, shown
+from pocketune.tasks.base import (
+    CLASSES,
+    Evaluation,
+    Labels,
+    Prediction,
+    RowReader,
+    Task,
+    Values,
+    as_label,
+    known,
+    reasons,
+    register_task,
+    share,
+    write_csv,
+)
+from pocketune.tasks.classification import Classification, Guess, check_smoothing
+
+
+@register_task
+@dataclass(frozen=True)
+class Attributes(Task):
+    """Which of the attributes does an image have? ``classes`` are their names.
+
+    Attributes:
+        label_smoothing: Share of an attribute's target that is spread over its presence and
+            absence: the target is half of it away from 0 or 1.
+    """
+
+    label_smoothing: float = 0.0
+
+    name = "attributes"
+    noun = "attributes"
+    table = "file and a column for each attribute"
+    label_dims = (CLASSES,)
+    label_type = np.uint8
+    output_dims = (CLASSES,)
+    activation = "sigmoid"
+    metric_name = "accuracy"
+    step_metrics = ("correct",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_smoothing(self.label_smoothing)
+
+    @classmethod
+    def columns(cls, titles: Sequence[str], free: Sequence[int], table: str) -> RowReader | None:
+        """See :class:`Task`: every free column, where none of them is a label."""
+        if not free or Classification.columns(titles, free, table):
+            return None
+        return _AttributeReader(_positions(titles, free, table), len(titles), table)
+
+    @classmethod
+    def find_classes(cls, labels: Iterable[Hashable], titles: tuple[str, ...]) -> tuple[str, ...]:
+        """See :class:`Task`: in the order of the columns."""
+        return titles
+
+    def encode(
+        self, labels: Sequence[Hashable], titles: tuple[str, ...], where: str, *, complete: bool
+    ) -> Labels:
+        """A row (n, attributes) for each image, uint8; see :class:`Task`."""
+        missing = [name for name in self.classes if name not in titles]
+        if missing:
+            raise PocketuneError(
+                f"{where} has no column for the attribute {shown(missing[0])!r} that was trained; "
+                f"its columns are {shown(', '.join(titles), 200)}"
+            )
+        rows = np.frombuffer(b"".join(map(_bytes, labels)), np.uint8)
+        columns = [titles.index(name) for name in self.classes]
+        return rows.reshape(len(labels), -1)[:, columns]
+
+    def check_training(self, training: Labels, validation: Labels, where: str) -> None:
+        """See :class:`Task`: images differ in an attribute."""
+        if (training == training[0]).all():
+            raise PocketuneError(
+                f"the training images in {where} all have the same attributes; add images that "
+                "differ in at least one"
+            )
+
+    def losses(self, outputs: FloatArray, labels: Labels) -> Values:
+        """Mean (N,) over the attributes (N, A) of their binary cross-entropies, in float64."""
+        exact = outputs.astype(np.float64)
+        mean: Values = (np.logaddexp(0, exact) - labels * exact).mean(axis=1)
+        return mean
+
+    def marks(self, outputs: FloatArray, labels: Labels) -> NDArray[np.bool_]:
+        """Whether each attribute (N, A) is predicted: present with a probability above a half."""
+        right: NDArray[np.bool_] = (outputs > 0) == (labels > 0)
+        return right
+
+    def evaluate(self, batches: Iterable[tuple[FloatArray, Labels]]) -> AttributeEvaluation:
+        """See :class:`Task`."""
+        counts = np.zeros((len(self.classes), 2, 2), np.int64)
+        numbers = np.arange(len(self.classes))
+        for outputs, labels in batches:
+            np.add.at(counts, (numbers, labels, (outputs > 0).astype(np.intp)), 1)
+        return AttributeEvaluation(self.classes, counts)
+
+    def predict(self, name: str, output: FloatArray, top: int | None) -> AttributePrediction:
+        """See :class:`Task`: all attributes, or as many as are asked for."""
+        probabilities = sigmoid(output)
+        best = np.argsort(-probabilities, kind="stable")[:top]
+        guesses = (Guess(self.classes[i], float(probabilities[i])) for i in best)
+        return AttributePrediction(name, tuple(guesses), chosen=top is not None)
+
+
+def sigmoid(logits: FloatArray) -> Values:
+    """Probabilities of attributes, in float64 and safe against overflow."""
+    result: Values = np.exp(-np.logaddexp(0, -logits.astype(np.float64)))
+    return result
+
+
+def _positions(titles: Sequence[str], free: Sequence[int], table: str) -> dict[str, int]:
+    """Positions of the attributes by their names, each of which is there once."""
+    positions: dict[str, int] = {}
+    for position in free:
+        title = as_label(titles[position])
+        if not title:
+            raise PocketuneError(
+                f"{shown(table)} has no title over column {position + 1}; name the attribute or "
+                "remove the column"
+            )
+        if title in positions:
+            raise PocketuneError(f"{shown(table)} has two columns {shown(title)!r}; keep one")
+        positions[title] = position
+    return positions
+
+
+class _AttributeReader:
+    """The cells of all attributes as a byte each, 1 or 0; see :class:`RowReader`.
+
+    A table may write 0 or -1 for an absent attribute. One that has both is refused, since one of
+    them might mean something else.
+    """
+
+    _MINUS_ONE = 255
+    _CODES = {"0": 0, "1": 1, "-1": _MINUS_ONE}  # noqa: RUF012
+    _ABSENT = bytes.maketrans(bytes([_MINUS_ONE]), bytes([0]))
+
+    def __init__(self, positions: Mapping[str, int], width: int, table: str) -> None:
+        self.titles = tuple(positions)
+        self._positions, self._width, self._table = positions, width, table
+        self._seen: set[int] = set()
+
+    def __call__(self, row: Sequence[str], line: int) -> bytes:
+        if any(row[self._width :]):
+            raise PocketuneError(
+                f"{shown(self._table)} has more values than titles in line {line}; name every "
+                "column, in order"
+            )
+        try:
+            codes = bytes(self._CODES[row[position]] for position in self._positions.values())
+        except (KeyError, IndexError):
+            raise self._odd(row, line) from None
+        self._seen.update(codes)
+        if self._seen >= {0, self._MINUS_ONE}:
+            raise PocketuneError(
+                f"{shown(self._table)} has both 0 and -1 for absent attributes; write one of them "
+                "throughout"
+            )
+        return codes.translate(self._ABSENT)
+
+    def _odd(self, row: Sequence[str], line: int) -> PocketuneError:
+        """What is wrong with the first value that is none of those that an attribute has."""
+        cells = {t: row[p] if p < len(row) else "" for t, p in self._positions.items()}
+        title = next(title for title, value in cells.items() if value not in self._CODES)
+        place = f"for {shown(title)!r} in line {line}"
+        if not cells[title]:
+            return PocketuneError(f"{shown(self._table)} has no value {place}; add it")
+        return PocketuneError(
+            f"{shown(self._table)} has {shown(cells[title])!r} {place}: write 1 for an attribute "
+            "that an image has and 0 or -1 otherwise; for classes, name the columns file and label"
+        )
+
+
+def _bytes(label: Hashable) -> bytes:
+    assert isinstance(label, bytes)  # what the reader makes
+    return label
+
+
+@dataclass(frozen=True)
+class AttributePrediction(Prediction):
+    """The attributes of one image, the likeliest first.
+
+    Attributes:
+        chosen: Whether the user has said how many to name.
+    """
+
+    name: str
+    guesses: tuple[Guess, ...]
+    chosen: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """See :class:`Prediction`."""
+        attributes = [
+            {
+                "attribute": g.label,
+                "probability": g.probability,
+                "present": g.probability > 0.5,
+            }
+            for g in self.guesses
+        ]
+        return {"image": self.name, "attributes": attributes}
+
+    def __str__(self) -> str:
+        """Those that the image has, or as many as were asked for."""
+        named = [g for g in self.guesses if self.chosen or g.probability > 0.5]
+        return ", ".join(map(str, named)) or "none of the attributes"
+
+
+@dataclass(frozen=True)
+class AttributeResult:
+    """One attribute over all photos.
+
+    Attributes:
+        name: The attribute.
+        images: Photos, with it or without.
+        present: Photos that have it.
+        predicted: Photos that were taken to have it.
+        found: Photos that have it and were taken to.
+    """
+
+    name: str
+    images: int
+    present: int
+    predicted: int
+    found: int
+
+    @property
+    def accuracy(self) -> float:
+        """Share of the photos for which its presence was predicted correctly."""
+        wrong = self.present + self.predicted - 2 * self.found
+        return share(self.images - wrong, self.images)
+
+    @property
+    def recall(self) -> float:
+        """Share of the photos with it that were taken to have it; nan without such photos."""
+        return share(self.found, self.present)
+
+    @property
+    def precision(self) -> float:
+        """Share of the photos taken to have it that do; nan where none was."""
+        return share(self.found, self.predicted)
+
+
+@dataclass(frozen=True, eq=False)
+class AttributeEvaluation(Evaluation):
+    """How well a model predicts attributes.
+
+    Attributes:
+        attributes: Their names.
+        counts: int64 (attributes, 2, 2), for each attribute photos by whether they have it (row)
+            and whether they were taken to, which is a probability above a half (column).
+        skipped: Files that were left out, with the reason.
+    """
+
+    attributes: tuple[str, ...]
+    counts: NDArray[np.int64]
+    skipped: tuple[Skipped, ...] = ()
+
+    @property
+    def images(self) -> int:
+        """Photos evaluated."""
+        return int(self.counts[0].sum())
+
+    @property
+    def accuracy(self) -> float:
+        """Mean over the attributes of their accuracy."""
+        return share(int(self.counts.trace(axis1=1, axis2=2).sum()), int(self.counts.sum()))
+
+    @property
+    def per_attribute(self) -> tuple[AttributeResult, ...]:
+        """The same by attribute, in their order."""
+        return tuple(
+            AttributeResult(
+                name,
+                images=int(table.sum()),
+                present=int(table[1].sum()),
+                predicted=int(table[:, 1].sum()),
+                found=int(table[1, 1]),
+            )
+            for name, table in zip(self.attributes, self.counts, strict=True)
+        )
+
+    def __str__(self) -> str:
+        width = max(map(len, self.attributes))
+        first = (
+            f"mean accuracy {self.accuracy:.1%} of {len(self.attributes)} attributes of "
+            f"{self.images} photos"
+        )
+        return "\n".join(
+            [first, *(f"  {a.name:<{width}}  {a.accuracy:6.1%}" for a in self.per_attribute)]
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """See :class:`Evaluation`."""
+        attributes = [
+            {
+                "attribute": a.name,
+                "present": a.present,
+                "accuracy": a.accuracy,
+                "recall": known(a.recall),
+                "precision": known(a.precision),
+            }
+            for a in self.per_attribute
+        ]
+        return {
+            "images": self.images,
+            "accuracy": self.accuracy,
+            "attributes": attributes,
+            "skipped": reasons(self.skipped),
+        }
+
+    def write_per_class(self, path: StrPath) -> None:
+        """Write a row for each attribute as CSV: images, present, accuracy, recall and precision.
+
+        Raises:
+            PocketuneError: The file cannot be written.
+        """
+        write_csv(
+            path,
+            ["attribute", "images", "present", "accuracy", "recall", "precision"],
+            (
+                [a.name, a.images, a.present, a.accuracy, a.recall, a.precision]
+                for a in self.per_attribute
+            ),
+        )

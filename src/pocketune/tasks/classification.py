@@ -1,0 +1,322 @@
+"""One class for each image."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pocketune.arrays import FloatArray, StrPath
+from pocketune.errors import PocketuneError
+from pocketune.files import Skipped, shown
+from pocketune.tasks.base import (
+    CLASSES,
+    Evaluation,
+    Labels,
+    Prediction,
+    RowReader,
+    Task,
+    Values,
+    as_label,
+    known,
+    reasons,
+    register_task,
+    share,
+    write_csv,
+)
+
+TOP = 5
+COLUMNS = ("label", "class")
+
+
+@register_task
+@dataclass(frozen=True)
+class Classification(Task):
+    """Which of the classes is an image of?
+
+    Attributes:
+        label_smoothing: Share of the target that is spread over all classes, in [0, 1).
+    """
+
+    label_smoothing: float = 0.0
+
+    name = "classification"
+    table = "file and label"
+    has_folders = True
+    label_dims = ()
+    label_type = np.int64
+    output_dims = (CLASSES,)
+    activation = "softmax"
+    metric_name = "accuracy"
+    step_metrics = ("correct",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_smoothing(self.label_smoothing)
+
+    @classmethod
+    def columns(cls, titles: Sequence[str], free: Sequence[int], table: str) -> RowReader | None:
+        """See :class:`Task`."""
+        positions = {titles[position].casefold(): position for position in reversed(free)}
+        column = next((positions[title] for title in COLUMNS if title in positions), None)
+        return None if column is None else _ClassReader(column, table)
+
+    @classmethod
+    def find_classes(cls, labels: Iterable[Hashable], titles: tuple[str, ...]) -> tuple[str, ...]:
+        """See :class:`Task`: in alphabetical or, all being integers, numerical order."""
+        unique = sorted({str(label) for label in labels})
+        if all(label.isdecimal() for label in unique):
+            unique.sort(key=int)
+        return tuple(unique)
+
+    def encode(
+        self, labels: Sequence[Hashable], titles: tuple[str, ...], where: str, *, complete: bool
+    ) -> Labels:
+        """The position (n,) of each image's class, int64; see :class:`Task`."""
+        found = set(labels)
+        if complete and (lost := [name for name in self.classes if name not in found]):
+            raise PocketuneError(
+                f"the class {shown(min(lost))!r} in {where} has no readable image; add images to "
+                "it or remove it"
+            )
+        if strange := sorted(str(label) for label in found - set(self.classes)):
+            raise PocketuneError(
+                f"{where} has images of the class {shown(strange[0])!r}, which is not one of the "
+                f"{len(self.classes)} classes trained: {shown(', '.join(self.classes), 200)}"
+            )
+        index = {name: position for position, name in enumerate(self.classes)}
+        return np.array([index[str(label)] for label in labels], dtype=np.int64)
+
+    def strata(self, labels: Labels) -> NDArray[np.int64]:
+        """See :class:`Task`: the classes."""
+        return labels
+
+    def check_division(self, labels: Labels, names: Sequence[str]) -> None:
+        """See :class:`Task`: each class has an image for either side."""
+        for position, count in enumerate(np.bincount(labels, minlength=len(self.classes))):
+            if count == 1:
+                name = names[int(np.flatnonzero(labels == position)[0])]
+                raise PocketuneError(
+                    f"the class {shown(self.classes[position])!r} has a single readable image, "
+                    f"{shown(name)}, but one has to train and another to validate; add a second one"
+                )
+
+    def check_training(self, training: Labels, validation: Labels, where: str) -> None:
+        """See :class:`Task`: several classes train, and all that validate are among them."""
+        trained = set(training.tolist())
+        if len(trained) == 1:
+            only = shown(self.classes[trained.pop()])
+            raise PocketuneError(
+                f"{where} has training images of one class only, {only!r}; add at least one other "
+                "class"
+            )
+        if unseen := sorted(set(validation.tolist()) - trained):
+            raise PocketuneError(
+                f"the class {shown(self.classes[unseen[0]])!r} in {where} has validation images "
+                "but no training images; add some or remove the class"
+            )
+
+    def losses(self, outputs: FloatArray, labels: Labels) -> Values:
+        """Cross-entropy (N,) of logits (N, classes), in float64 and safe against overflow."""
+        shifted = outputs.astype(np.float64)
+        shifted -= shifted.max(axis=1, keepdims=True)
+        picked = np.take_along_axis(shifted, labels[:, None], axis=1)[:, 0]
+        total: Values = np.log(np.exp(shifted).sum(axis=1)) - picked
+        return total
+
+    def marks(self, outputs: FloatArray, labels: Labels) -> NDArray[np.bool_]:
+        """Whether the largest logit (N,) is the class's."""
+        right: NDArray[np.bool_] = outputs.argmax(axis=1) == labels
+        return right
+
+    def evaluate(self, batches: Iterable[tuple[FloatArray, Labels]]) -> ClassEvaluation:
+        """See :class:`Task`."""
+        confusion = np.zeros((len(self.classes),) * 2, np.int64)
+        among_top = 0
+        for outputs, labels in batches:
+            likeliest = np.argsort(-outputs, axis=1, kind="stable")[:, :TOP]
+            np.add.at(confusion, (labels, likeliest[:, 0]), 1)
+            among_top += int((likeliest == labels[:, None]).sum())
+        return ClassEvaluation(self.classes, confusion, among_top)
+
+    def predict(self, name: str, output: FloatArray, top: int | None) -> ClassPrediction:
+        """See :class:`Task`: the five likeliest classes, or as many as are asked for."""
+        probabilities = softmax(output)
+        best = np.argsort(-probabilities, kind="stable")[: top or TOP]
+        guesses = (Guess(self.classes[i], float(probabilities[i])) for i in best)
+        return ClassPrediction(name, tuple(guesses))
+
+
+def softmax(logits: FloatArray) -> Values:
+    """Probabilities that add up to 1 along the last axis, in float64, safe against overflow."""
+    shifted = logits.astype(np.float64)
+    powers = np.exp(shifted - shifted.max(axis=-1, keepdims=True))
+    result: Values = powers / powers.sum(axis=-1, keepdims=True)
+    return result
+
+
+def check_smoothing(value: float) -> None:
+    """Check that a label smoothing is a share below 1.
+
+    Raises:
+        PocketuneError: It is not.
+    """
+    if not 0 <= value < 1:
+        raise PocketuneError(f"label_smoothing={value} must lie in [0, 1)")
+
+
+class _ClassReader:
+    """The cells of one column; see :class:`RowReader`."""
+
+    titles: tuple[str, ...] = ()
+
+    def __init__(self, column: int, table: str) -> None:
+        self._column, self._table = column, table
+
+    def __call__(self, row: Sequence[str], line: int) -> str:
+        value = row[self._column] if self._column < len(row) else ""
+        if not value:
+            raise PocketuneError(f"{shown(self._table)} has no label in line {line}; add it")
+        return as_label(value)
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A class, or an attribute, and its probability, between 0 and 1."""
+
+    label: str
+    probability: float
+
+    def __str__(self) -> str:
+        return f"{self.label} {self.probability:.1%}"
+
+
+@dataclass(frozen=True)
+class ClassPrediction(Prediction):
+    """The likeliest classes of one image, the likeliest first."""
+
+    name: str
+    guesses: tuple[Guess, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """See :class:`Prediction`."""
+        classes = [{"class": g.label, "probability": g.probability} for g in self.guesses]
+        return {"image": self.name, "classes": classes}
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.guesses))
+
+
+@dataclass(frozen=True)
+class ClassResult:
+    """One class's photos.
+
+    Attributes:
+        name: The class.
+        images: Photos of it.
+        predicted: Photos of any class that were taken for it.
+        correct: Photos of it that were taken for it.
+    """
+
+    name: str
+    images: int
+    predicted: int
+    correct: int
+
+    @property
+    def recall(self) -> float:
+        """Share of its photos that were recognized; nan without photos."""
+        return share(self.correct, self.images)
+
+    @property
+    def precision(self) -> float:
+        """Share of the photos taken for it that are of it; nan where none was."""
+        return share(self.correct, self.predicted)
+
+
+@dataclass(frozen=True, eq=False)
+class ClassEvaluation(Evaluation):
+    """How well a model classifies photos.
+
+    Attributes:
+        classes: Names of the classes.
+        confusion: int64 (classes, classes), photos by their class (row) and what they were taken
+            for (column).
+        among_top5: Photos whose class is among the five likeliest.
+        skipped: Files that were left out, with the reason.
+    """
+
+    classes: tuple[str, ...]
+    confusion: NDArray[np.int64]
+    among_top5: int
+    skipped: tuple[Skipped, ...] = ()
+
+    @property
+    def images(self) -> int:
+        """Photos evaluated."""
+        return int(self.confusion.sum())
+
+    @property
+    def top1(self) -> float:
+        """Share of photos recognized."""
+        return share(int(self.confusion.trace()), self.images)
+
+    @property
+    def top5(self) -> float:
+        """Share of photos whose class is among the five likeliest; 1 for up to five classes."""
+        return share(self.among_top5, self.images)
+
+    @property
+    def per_class(self) -> tuple[ClassResult, ...]:
+        """The same by class, in the order of the classes."""
+        images, predicted = self.confusion.sum(1).tolist(), self.confusion.sum(0).tolist()
+        correct = self.confusion.diagonal().tolist()
+        return tuple(map(ClassResult, self.classes, images, predicted, correct))
+
+    def __str__(self) -> str:
+        return f"top-1 {self.top1:.1%}, top-5 {self.top5:.1%} of {self.images} photos"
+
+    def to_dict(self) -> dict[str, Any]:
+        """See :class:`Evaluation`."""
+        classes = [
+            {
+                "class": c.name,
+                "images": c.images,
+                "correct": c.correct,
+                "recall": known(c.recall),
+                "precision": known(c.precision),
+            }
+            for c in self.per_class
+        ]
+        return {
+            "images": self.images,
+            "top1": self.top1,
+            "top5": self.top5,
+            "classes": classes,
+            "confusion": self.confusion.tolist(),
+            "skipped": reasons(self.skipped),
+        }
+
+    def write_confusion(self, path: StrPath) -> None:
+        """Write the confusion matrix as CSV: a row for each class, a column for each guess.
+
+        Raises:
+            PocketuneError: The file cannot be written.
+        """
+        rows = zip(self.classes, self.confusion.tolist(), strict=True)
+        write_csv(path, ["class", *self.classes], ([name, *row] for name, row in rows))
+
+    def write_per_class(self, path: StrPath) -> None:
+        """Write a row for each class as CSV: images, correct, recall and precision.
+
+        Raises:
+            PocketuneError: The file cannot be written.
+        """
+        write_csv(
+            path,
+            ["class", "images", "correct", "recall", "precision"],
+            ([c.name, c.images, c.correct, c.recall, c.precision] for c in self.per_class),
+        )
