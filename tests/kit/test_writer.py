@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pocketune.kit.kit import Kit
-from pocketune.kit.manifest import KitError
+from pocketune.kit.manifest import SCHEMA, KitError
 from pocketune.kit.writer import write_kit
 
 from ..device.tiny_kit import TinyKit
@@ -46,6 +46,12 @@ def test_a_kit_is_replaced(tmp_path: Path, name: str) -> None:
     assert [f.name for f in tmp_path.iterdir()] == [name]
 
 
+def test_a_zip_of_an_older_schema_is_replaced(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "kit.zip", "w") as archive:
+        archive.writestr("manifest.json", '{"schema": 1}')
+    assert TinyKit().write(tmp_path / "kit.zip").manifest.schema == SCHEMA
+
+
 def test_an_empty_folder_is_filled(tmp_path: Path) -> None:
     (tmp_path / "kit").mkdir()
     TinyKit().write(tmp_path / "kit")
@@ -77,6 +83,7 @@ def test_refuses_a_file_that_is_not_a_kit(tmp_path: Path, name: str) -> None:
 def test_refuses_an_archive_of_something_else(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "photos.zip", "w") as archive:
         archive.writestr("cat/1.jpg", b"precious")
+        archive.writestr("manifest.json", '{"name": "an app"}')
     with pytest.raises(KitError, match="is not a kit"):
         TinyKit().write(tmp_path / "photos.zip")
 

@@ -52,7 +52,7 @@ class Kit:
             KitError: The path is not a kit, or the kit is incomplete, damaged or too new.
         """
         place = open_storage(kit_path(path))
-        text = _manifest_text(place)
+        text = manifest_text(place)
         manifest = Manifest.from_json(text, str(place.path / MANIFEST))
         kit = cls(manifest, hashlib.sha256(text).hexdigest(), place)
         for name in kit_files(manifest):
@@ -161,7 +161,12 @@ def checked_state(
     return state
 
 
-def _manifest_text(place: Storage) -> bytes:
+def manifest_text(place: Storage) -> bytes:
+    """The bytes of a kit's manifest, whatever its schema.
+
+    Raises:
+        KitError: There is none, or it cannot be read.
+    """
     with reading(place.path, MANIFEST):
         try:
             with place.open(MANIFEST) as stream:

@@ -9,10 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from pocketune.files import sync, writing
-from pocketune.kit import storage
-from pocketune.kit.kit import Kit, required_files
+from pocketune.kit.kit import Kit, manifest_text, required_files
 from pocketune.kit.manifest import KitError, Manifest
 from pocketune.kit.names import BLOCKED_STEP, KIT_FILES, MANIFEST
+from pocketune.kit.storage import open_storage, sha256
+from pocketune.schema import parse_object
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # one time for all entries: the same kit gives the same .zip
 
@@ -71,8 +72,8 @@ def _refuse_to_overwrite(target: Path) -> None:
         is_kit = not names or (MANIFEST in names and names <= {MANIFEST, *KIT_FILES})
     elif target.exists():
         is_kit = target.suffix == ".zip" and zipfile.is_zipfile(target)
-        if is_kit:
-            Kit.open(target, verify=False)
+        if is_kit:  # of this schema or of another
+            is_kit = "schema" in parse_object(manifest_text(open_storage(target)), str(target))
     else:
         return
     if not is_kit:
@@ -88,7 +89,7 @@ def _fill(folder: Path, manifest: Manifest, files: Mapping[str, bytes | Path]) -
         else:
             (folder / name).write_bytes(content)
         with (folder / name).open("rb") as stream:
-            hashes[name] = storage.sha256(stream)
+            hashes[name] = sha256(stream)
     (folder / MANIFEST).write_bytes(replace(manifest, files=hashes).to_json())
     for name in (*files, MANIFEST):
         sync(folder / name)

@@ -26,7 +26,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 def available_cores() -> int:
-    """Cores that this process may use: threads beyond them would only wait for each other."""
+    """Cores that this process may use; more threads than these only wait for each other."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -36,8 +36,8 @@ def available_cores() -> int:
 def products_saturate() -> bool:
     """Whether sums of uint8 x int8 products may overflow 16 bits and be cut off.
 
-    So it is on x86 without the VNNI instructions. Where an x86 processor does not tell, the
-    answer is yes, which costs a little speed and no accuracy.
+    They may on x86 without the VNNI instructions. If the flags of an x86 processor cannot be read,
+    the answer is yes, which costs a little speed and no accuracy.
     """
     if platform.machine().lower() not in ("x86_64", "amd64"):
         return False
@@ -47,8 +47,8 @@ def products_saturate() -> bool:
         return True
 
 
-# Two pools of spinning threads disturb each other, and two arenas keep the peak of each graph:
-# all sessions share one of both.
+# All sessions share one thread pool and one arena: two pools of spinning threads disturb each
+# other, and two arenas would keep the peaks of both graphs.
 ort.set_global_thread_pool_sizes(min(available_cores(), 8), 1)
 _TO_THE_NEXT_POWER_OF_TWO = 0
 ort.create_and_register_allocator(
@@ -56,8 +56,8 @@ ort.create_and_register_allocator(
     ort.OrtArenaCfg(
         {
             "max_mem": 0,
-            # A few large regions: free neighbors in one become room for a larger tensor, and what
-            # has never been used of it takes no memory.
+            # A few large regions: free neighbors in a region make room for a larger tensor, and
+            # pages that were never used take no memory.
             "arena_extend_strategy": _TO_THE_NEXT_POWER_OF_TWO,
             "initial_chunk_size_bytes": 1 << 25,
             "max_dead_bytes_per_chunk": 1 << 16,  # split a free chunk rather than waste half of it
@@ -95,7 +95,7 @@ def open_session(
         options.enable_mem_reuse = False
     source = str(model) if isinstance(model, Path) else model
     session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
-    session._model_bytes = None  # it would keep the bytes, of which it has made its own graph
+    session._model_bytes = None  # it would keep the bytes, although it has its own graph
     return session
 
 
@@ -106,8 +106,8 @@ class Graph:
         kit: The kit.
         name: Name of the graph's file.
         bound: C-contiguous arrays by input name. Each run reads them in place and so sees what
-            was written into them since the last. Those that the graph does not take are left out.
-        inputs: Names of the inputs that each run brings along.
+            was written into them since the last. Those that the graph does not take are ignored.
+        inputs: Names of the inputs that differ from run to run.
         outputs: Names of the outputs to compute.
 
     Raises:
@@ -146,7 +146,7 @@ class Graph:
 
 
 def _open(kit: Kit, name: str) -> ort.InferenceSession:
-    """The step in blocks where the kit has it so and the processor has kernels for blocks."""
+    """A session on a graph; on the step in blocks if there is one and the processor can run it."""
     if name == STEP and BLOCKED_STEP in kit.manifest.files:
         with contextlib.suppress(Exception):  # the runtime's own types have no base in common
             return open_session(kit.source(BLOCKED_STEP), as_written=True)
