@@ -12,6 +12,7 @@ import click
 
 from pocketune.command import run_command
 from pocketune.errors import PocketuneError
+from pocketune.files import writing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -74,11 +75,9 @@ def _scratch_beside(run: Path) -> Iterator[Path]:
     """A folder next to a run, which leaves nothing behind, nor the folder above it for no run."""
     above = run.parent
     found = above.exists()
-    try:
+    with writing(above):
         above.mkdir(parents=True, exist_ok=True)
         scratch = tempfile.TemporaryDirectory(prefix=f".{run.name}.", dir=above)
-    except OSError as error:
-        raise PocketuneError(f"cannot write next to {run}: {error.strerror or error}") from error
     try:
         with scratch as folder:
             yield Path(folder)

@@ -15,6 +15,7 @@ from pocketune.compiler.settings import CompileSettings
 from pocketune.methods import GradientFilter, RepNet, TopBlocks, adapt, create_method
 from pocketune.weights import create_network
 
+from ...networks.shallow import shallow
 from ..networks import BATCH, SIZE, TASK, tiny
 
 
@@ -79,14 +80,14 @@ def test_two_tensors_into_the_trained_part() -> None:
 
 def test_a_kit_with_two_tensors_of_features(tmp_path: Path) -> None:
     """They go from graph to graph as one vector; `compile` checks the step against PyTorch."""
-    network = adapt(create_network("mobilenet_v2", classes=3, width=0.1), RepNet())
+    network = adapt(shallow(create_network("mobilenet_v2", classes=3, width=0.1)), RepNet())
     kit = compile(network, tmp_path / "kit", batch=2, size=64)
     pooled_image, block = 3 * 8 * 8, 8 * 16 * 16
     assert kit.manifest.features == (pooled_image + block,)
 
 
 def test_sums_that_a_filtered_convolution_keeps_are_no_features() -> None:
-    network = create_network("mobilenet_v2", classes=3, width=0.1)
+    network = shallow(create_network("mobilenet_v2", classes=3, width=0.1))
     exact, filtered = (
         features_shapes(network, method, 64)
         for method in (TopBlocks(blocks=1), TopBlocks(blocks=1) + GradientFilter(layers="trained"))
