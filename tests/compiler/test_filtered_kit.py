@@ -6,9 +6,10 @@ import pytest
 from torch import nn
 
 from pocketune.compiler import compile
-from pocketune.filtering import FilteredConv2d
+from pocketune.filtering import FilteredConv2d, filter_convolution
+from pocketune.layers import StandardizedConv2d
 from pocketune.layers.conv import Conv2d
-from pocketune.methods import GradientFilter, Method, TopBlocks, adapt
+from pocketune.methods import GradientFilter, Method, TinyTL, TopBlocks, adapt
 from pocketune.surgery import swap
 from pocketune.weights import create_network
 
@@ -48,6 +49,18 @@ def test_a_foreign_network(method: Method, tmp_path: Path) -> None:
     adapted = adapt(tiny(), method)
     filtered = step_bytes(adapted, tmp_path / "filtered", 16)
     assert filtered < step_bytes(unfiltered(adapted), tmp_path / "exact", 16)
+
+
+def test_standardized_filters_that_pad_like_tensorflow(tmp_path: Path) -> None:
+    """`compile` compares five steps with PyTorch, of pads, standardized filters and averages."""
+    network = create_network("mobilenet_v2", width=0.35, padding="same", classes=3)
+    adapted = adapt(network, TopBlocks(blocks=4) + TinyTL(norm="group", lite_residual=False))
+    strided = "features.14.conv.1.0"
+    swap(adapted, {strided: filter_convolution})
+    conv = adapted.get_submodule(strided)
+    assert isinstance(conv, FilteredConv2d) and isinstance(conv, StandardizedConv2d)
+    assert conv.same_padding
+    compile(adapted, tmp_path, batch=1, size=32)
 
 
 @pytest.mark.parametrize("alignment", ["paper", "reference"])

@@ -150,6 +150,14 @@ def test_a_norm_whose_weight_is_unfrozen_is_refused() -> None:
     assert isinstance(norm(pooled_map()), PooledMap)
 
 
+def test_a_norm_keeps_nothing_of_a_pooled_map() -> None:
+    norm = PooledBatchNorm2d(4)
+    norm.weight.requires_grad_(False)
+    pooled = pooled_map()
+    kept = kept_tensors(lambda: norm(pooled))
+    assert all(tensor.numel() <= 4 for tensor in kept)
+
+
 def test_a_layer_that_pads_takes_no_pooled_map() -> None:
     for options in ({"same_padding": True}, {"padding": "same"}):
         conv = FilteredConv2d(4, 4, 3, **options)

@@ -12,6 +12,8 @@ from pocketune.layers import GroupNorm
 from pocketune.layers.group_norm import group_size, make_contiguous
 from pocketune.methods import BiasAndLast, FullFineTune, adapt
 
+from .kept import kept_tensors
+
 
 class Block(nn.Module):
     def __init__(self) -> None:
@@ -102,3 +104,13 @@ def test_a_shift_alone_is_trained_on_a_channels_last_input() -> None:
     x = torch.randn(2, 16, 4, 4).to(memory_format=torch.channels_last)
     norm(x).sum().backward()
     torch.testing.assert_close(norm.bias.grad, torch.full((16,), 32.0))
+
+
+@pytest.mark.parametrize("trained", ["weight bias", "bias", ""])
+def test_keeps_its_input_whatever_is_trained(trained: str) -> None:
+    norm = GroupNorm(16)
+    for name, parameter in norm.named_parameters():
+        parameter.requires_grad_(name in trained.split())
+    x = torch.randn(5, 16, 6, 6, requires_grad=True)
+    maps = {t.data_ptr(): t.nbytes for t in kept_tensors(norm, x) if t.numel() >= x.numel()}
+    assert sum(maps.values()) == x.nbytes

@@ -1,5 +1,6 @@
 """Side branches: the modules of TinyTL and of Rep-Net against their formulas."""
 
+import copy
 import math
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pocketune.layers import GroupNorm, LiteResidual, ProgramModule
+from pocketune.layers import GroupNorm, LiteResidual, MaskedReLU, ProgramModule
 
 from .kept import kept_tensors
 
@@ -166,13 +167,19 @@ def test_groups(channels: tuple[int, int], image: bool, groups: int) -> None:
     assert ProgramModule(*channels, 16, reads_image=image).conv1.groups == groups
 
 
-def test_kept_bytes_are_those_of_the_docstring() -> None:
-    module = ProgramModule(6, 8, 12)
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("branch", [ProgramModule(6, 8, 12), LiteResidual(6, 12)], ids=repr)
+def test_kept_bytes_are_those_of_the_docstring(branch: nn.Module, masked: bool) -> None:
+    module = copy.deepcopy(branch)
+    if masked:
+        module.activation = MaskedReLU()
     tensors = kept_tensors(module, torch.randn(5, 6, 16, 16))
     maps = [t for t in tensors if t.dim() == 4 and t.shape[0] == 5]  # weights have other sizes
     kept = {t.data_ptr(): t.nbytes for t in maps}
     pooled = 5 * 8 * 8
     assert sum(kept.values()) == 4 * pooled * (6 + 8 + 8 + 12)
+    signs = [t.nbytes for t in tensors if t.dtype == torch.uint8]
+    assert sum(signs) == masked * pooled * 8 / 8
 
 
 @pytest.mark.parametrize("size", [(3, 5), (4, 4)])

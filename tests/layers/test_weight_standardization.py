@@ -7,7 +7,7 @@ from torch import nn
 from pocketune.layers import StandardizedConv2d, standardized
 from pocketune.layers.weight_standardization import standardize
 
-from .kept import kept_tensors
+from .kept import kept_bytes, kept_tensors
 
 
 @pytest.mark.parametrize("shape", [(6, 4, 3, 3), (5, 1, 3, 3), (4, 8, 1, 1)])
@@ -37,3 +37,8 @@ def test_standardized_copy() -> None:
     assert twin is not conv
     torch.testing.assert_close(twin.weight, standardize(conv.weight))
     assert torch.equal(twin.bias, conv.bias)
+
+
+def test_the_convolution_keeps_its_input_and_the_standardized_filters() -> None:
+    conv, x = StandardizedConv2d(8, 8, 3, bias=False), torch.randn(2, 8, 6, 6, requires_grad=True)
+    assert kept_bytes(conv, x) == x.nbytes + conv.weight.nbytes

@@ -19,6 +19,8 @@ class Conv2d(nn.Conv2d):
     Layers that freeze, quantize, standardize or filter derive from it and say so in `kernel` or
     `convolve`; padding is the same for all of them. The state dict is that of `nn.Conv2d`.
 
+    Kept for the backward pass: 32 bits an element (the padded input), as in `nn.Conv2d`.
+
     Args:
         arguments: those of `nn.Conv2d`.
         same_padding: pad with as many zeros as make `ceil(size / stride)` rows and columns, half

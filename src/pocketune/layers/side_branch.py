@@ -21,6 +21,11 @@ class SideBranch(nn.Module):
     The filters are standardized. The weight of the last norm starts at 0, so that the branch
     changes nothing at first.
 
+    Kept for the backward pass, in elements of the pooled input p, the middle m and the output o
+    before it is resized: 32 bits for each of p (input of `conv1`), m (input of `norm1`), m again
+    (input of `conv2`, from which ReLU takes its mask too; a `MaskedReLU` in its place keeps 1 bit
+    more) and o (input of `norm2`). Pooling and resizing keep nothing.
+
     Args:
         conv1: the first convolution.
         norm1: behind it.
@@ -91,10 +96,7 @@ class LiteResidual(SideBranch):
     Its first convolution is grouped and has the block's stride (Cai et al., TinyTL, NeurIPS 2020,
     section 3.2). Its norms are group norms, so that a batch may hold one image.
 
-    Kept for the backward pass, in elements of the pooled input p, the middle m and the output o
-    (a quarter of the block's pixels each): 32 bits for each of p (input of `conv1`) and m (input
-    of `norm1`), 32 for m again (input of `conv2`) with 1 for its sign, and 32 for o (input of
-    `norm2`). Pooling and upsampling keep nothing.
+    Kept for the backward pass: what a `SideBranch` keeps, on a quarter of the block's pixels.
 
     Args:
         inputs: channels of the block's input; the middle has as many, rounded up to a multiple
@@ -152,10 +154,7 @@ class ProgramModule(SideBranch):
     Reprogramming, CVPR 2022, section 3.2; the sizes are those of its public code). Its norms are
     batch norms.
 
-    Kept for the backward pass, in elements of the pooled input p, the middle m and the pooled
-    output o: 32 bits for each of p (input of `conv1`) and m (input of `norm1`), 32 for m again
-    (input of `conv2`, from which ReLU takes its mask too) and 32 for o (input of `norm2`).
-    Pooling and resizing keep nothing.
+    Kept for the backward pass: what a `SideBranch` keeps.
 
     Args:
         inputs: channels of its input.

@@ -78,7 +78,8 @@ def standardize(weight: Tensor) -> Tensor:
 class StandardizedConv2d(Conv2d):
     """A convolution that standardizes its filters in every step, and trains them as they are.
 
-    Kept for the backward pass: what `nn.Conv2d` keeps. Standardizing keeps nothing of its own.
+    Kept for the backward pass: 32 bits an element (the input), as in `nn.Conv2d`, and the
+    standardized filters. Standardizing keeps nothing else.
     """
 
     def kernel(self) -> Tensor:
