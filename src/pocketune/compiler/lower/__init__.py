@@ -20,10 +20,19 @@ from pocketune.compiler.lower import (  # noqa: F401 - their rules register them
     resample,
     shape,
 )
-from pocketune.compiler.lower.context import Context, lowers
+from pocketune.compiler.lower.context import Context, constant_value, lowers
 from pocketune.compiler.lower.value import Value
+from pocketune.compiler.passes.fold_constants import fold_constants
+from pocketune.compiler.passes.fold_norms import fold_norms
+from pocketune.compiler.passes.fold_padding import fold_padding
+from pocketune.compiler.passes.program import Program
+from pocketune.compiler.passes.reuse_clips import reuse_clips
+from pocketune.compiler.passes.skip_copies import skip_copies
 
 __all__ = ["Context", "Value", "lower", "lowers"]
+
+PASSES = (fold_constants, skip_copies, fold_padding, fold_norms, reuse_clips)
+"""What is done with a traced graph before its operators are translated one by one."""
 
 
 def lower(
@@ -42,21 +51,18 @@ def lower(
     Raises:
         PocketuneError: an operator has no rule.
     """
-    context = Context(builder, rows_max_pixels=rows_max_pixels, least_packed=least_packed)
-    context.values.update(given)
-    for node in _needed(wanted, given):
-        context.lower(node)
-    return context
-
-
-def _needed(wanted: Iterable[fx.Node], given: Mapping[fx.Node, Value]) -> list[fx.Node]:
-    """The nodes between, in traced order."""
     wanted = list(wanted)
-    needed, stack = set(), list(wanted)
-    while stack:
-        node = stack.pop()
-        if node not in given and node not in needed:
-            needed.add(node)
-            stack.extend(node.all_input_nodes)
-    graph = wanted[0].graph
-    return [node for node in graph.nodes if node in needed]
+    constants = {node: v.constant for node, v in given.items() if v.constant is not None}
+    program = Program(wanted, given.keys() - constants.keys(), constants)
+    for prepare in PASSES:
+        prepare(program)
+    context = Context(builder, rows_max_pixels=rows_max_pixels, least_packed=least_packed)
+    for original, node in program.copies.items():
+        if original in given:
+            context.values[node] = given[original]
+    for node, constant in program.constants.items():
+        context.values.setdefault(node, constant_value(constant))
+    for node in program.needed():
+        context.lower(node)
+    context.finish(program, wanted)
+    return context

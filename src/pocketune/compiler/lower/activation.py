@@ -19,10 +19,7 @@ def _relu(context: Context, node: fx.Node, x: Value) -> Value:
     return elementwise(context, "Relu", [x], x.shape)
 
 
-_HARDTANH = (aten.hardtanh.default, aten.hardtanh_.default)
-
-
-@lowers(*_HARDTANH)
+@lowers(aten.hardtanh.default, aten.hardtanh_.default)
 def _hardtanh(context: Context, node: fx.Node, x: Value, low: float = -1, high: float = 1) -> Value:
     return elementwise(context, "Clip", [x, low, high], x.shape)
 
@@ -37,31 +34,17 @@ def _relu_backward(context: Context, node: fx.Node, g: Value, y: Value, low: flo
 def _hardtanh_backward(
     context: Context, node: fx.Node, g: Value, x: Value, low: float, high: float
 ) -> Value:
-    # The output says the same as the input, and the next convolution keeps it anyway.
-    y = _clipped(context, node.args[1], low, high) or x
     inside = [
-        elementwise(context, "Greater", [y, low], y.shape),
-        elementwise(context, "Less", [y, high], y.shape),
+        elementwise(context, "Greater", [x, low], x.shape),
+        elementwise(context, "Less", [x, high], x.shape),
     ]
-    return _masked(context, g, elementwise(context, "And", inside, y.shape))
+    return _masked(context, g, elementwise(context, "And", inside, x.shape))
 
 
 def _masked(context: Context, g: Value, mask: Value) -> Value:
     """`g` where `mask` is true: a product is twice as fast as Where."""
     factor = elementwise(context, "Cast", [mask], mask.shape, to=TensorProto.FLOAT)
     return elementwise(context, "Mul", [g, factor], mask.shape)
-
-
-def _clipped(context: Context, argument: object, low: float, high: float) -> Value | None:
-    """What became of a tensor when it was clipped to these limits, if it was."""
-    assert isinstance(argument, fx.Node)
-    for user in argument.users:
-        if user.target in _HARDTANH and user in context.values:
-            limits = (*user.args[1:], *(-1, 1)[len(user.args) - 1 :])
-            if limits == (low, high):
-                clipped: Value = context.value(user)
-                return clipped
-    return None
 
 
 @lowers(aten.hardswish.default, aten.hardswish_.default)

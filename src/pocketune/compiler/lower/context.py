@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch import Tensor, fx
 from pocketune.compiler.builder import GraphBuilder
 from pocketune.compiler.lower.loss import objective_rule
 from pocketune.compiler.lower.value import Value
+from pocketune.compiler.passes.program import Constant, Program
 from pocketune.errors import PocketuneError
 
 Rule = Callable[..., "Value | tuple[Value | None, ...]"]
@@ -60,12 +61,6 @@ class Context:
             source, index = node.args
             self.values[node] = self.values[source][index]  # type: ignore[index]
             return
-        constants = self._constant_arguments(node)
-        if constants is not None:
-            args, kwargs = constants
-            result = node.target(*args, **kwargs)  # type: ignore[operator]
-            self.values[node] = _constant_value(result)
-            return
         rule = RULES.get(node.target) or objective_rule(node.target)
         if rule is None:
             raise PocketuneError(
@@ -80,12 +75,13 @@ class Context:
         """What a traced node became."""
         return self.values[node]
 
-    def _constant_arguments(self, node: fx.Node) -> tuple[Any, Any] | None:
-        inputs = [self.values[n] for n in node.all_input_nodes]
-        if not all(isinstance(v, Value) and v.constant is not None for v in inputs):
-            return None
-        take = lambda n: self.values[n].constant  # noqa: E731
-        return fx.map_arg(node.args, take), fx.map_arg(node.kwargs, take)
+    def finish(self, program: Program, wanted: Sequence[fx.Node]) -> None:
+        """Let the results be found by the nodes of the traced graph, too."""
+        for original, node in zip(wanted, program.wanted, strict=True):
+            self.values[original] = self.values[node]
+        for original, node in program.copies.items():
+            if node in self.statistics:
+                self.statistics[original] = self.statistics[node]
 
     # ---- layouts
 
@@ -154,13 +150,8 @@ class Context:
         return self.builder.add("Reshape", name, self.builder.constant(torch.tensor(shape).numpy()))
 
 
-def shape_of(node: fx.Node) -> tuple[int, ...]:
-    """Shape of a traced node's tensor."""
-    value = node.meta["val"]
-    return tuple(int(d) for d in value.shape)
-
-
-def _constant_value(result: Any) -> Any:
-    if isinstance(result, Tensor):
-        return Value(tuple(result.shape), constant=result.detach())
-    return tuple(_constant_value(item) for item in result)
+def constant_value(constant: Constant) -> Any:
+    """What a constant of a program is for the rules."""
+    if isinstance(constant, Tensor):
+        return Value(tuple(constant.shape), constant=constant.detach())
+    return tuple(map(constant_value, constant))

@@ -6,8 +6,7 @@ import numpy as np
 import torch
 from torch import fx
 
-from pocketune.compiler.lower.context import Context, lowers, shape_of
-from pocketune.compiler.lower.fold import Scaled, fold_scale
+from pocketune.compiler.lower.context import Context, lowers
 from pocketune.compiler.lower.geometry import (
     Geometry,
     convolve,
@@ -19,6 +18,7 @@ from pocketune.compiler.lower.geometry import (
 from pocketune.compiler.lower.shape import channel_sum
 from pocketune.compiler.lower.value import Value
 from pocketune.compiler.passes.blocked import KERNEL_GRADIENT
+from pocketune.compiler.passes.program import shape_of
 from pocketune.errors import PocketuneError
 
 aten = torch.ops.aten
@@ -44,7 +44,7 @@ def _convolution(
 ) -> Value:
     if transposed:
         return _transposed(context, node, x, w, bias, stride, padding, dilation, groups)
-    geo = geometry(x.shape[1], w, stride, padding, dilation, groups)
+    geo = geometry(x.shape[1], w, stride, padding, dilation, groups, node.meta.get("pads"))
     return convolve(context, geo, x, w, bias, shape_of(node))
 
 
@@ -64,8 +64,6 @@ def _transposed(
         raise PocketuneError("a transposed convolution with a bias cannot be compiled")
     shape = shape_of(node)
     geo = geometry(shape[1], w, stride, padding, dilation, groups)
-    if isinstance(g.made_by, Scaled) and w.constant is not None:
-        g, w = fold_scale(g.made_by, w)
     return input_gradient(context, geo, g, Value(shape), w)
 
 
@@ -86,8 +84,6 @@ def _convolution_backward(
     needed: list[bool],
 ) -> tuple[Value | None, Value | None, Value | None]:
     geo = geometry(x.shape[1], w, stride, padding, dilation, groups)
-    if isinstance(g.made_by, Scaled) and w.constant is not None and not any(needed[1:]):
-        g, w = fold_scale(g.made_by, w)
     return (
         input_gradient(context, geo, g, x, w) if needed[0] else None,
         kernel_gradient(context, geo, g, x, w) if needed[1] else None,

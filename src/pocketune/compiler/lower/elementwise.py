@@ -8,9 +8,9 @@ import torch
 from onnx import TensorProto
 from torch import fx
 
-from pocketune.compiler.lower.context import Context, lowers, shape_of
-from pocketune.compiler.lower.fold import Scaled, fold_into_convolution
+from pocketune.compiler.lower.context import Context, lowers
 from pocketune.compiler.lower.value import Value
+from pocketune.compiler.passes.program import shape_of
 from pocketune.errors import PocketuneError
 
 aten = torch.ops.aten
@@ -116,7 +116,7 @@ def _binary(
     )
     if alpha != 1:
         b = elementwise(context, "Mul", [b, alpha], b.shape if isinstance(b, Value) else ())
-    return _arithmetic(context, _BINARY[node.target], a, b, shape_of(node))
+    return elementwise(context, _BINARY[node.target], [a, b], shape_of(node))
 
 
 @lowers(aten.rsub.Scalar, aten.rsub.Tensor)
@@ -134,29 +134,10 @@ def _addcmul(
     context: Context, node: fx.Node, a: Value, b: Value, c: Value, value: float = 1
 ) -> Value:
     """`a + value * b * c`, as `FrozenBatchNorm2d` has it."""
-    product = _arithmetic(context, "Mul", b, c, tuple(np.broadcast_shapes(b.shape, c.shape)))
+    product = elementwise(context, "Mul", [b, c], np.broadcast_shapes(b.shape, c.shape))
     if value != 1:
-        product = _arithmetic(context, "Mul", product, value, product.shape)
-    return _arithmetic(context, "Add", product, a, shape_of(node))
-
-
-def _arithmetic(
-    context: Context, op: str, a: Value | float, b: Value | float, shape: tuple[int, ...]
-) -> Value:
-    """Elementwise, or folded into the convolution that made `a`."""
-    folded = fold_into_convolution(context, op, a, b)
-    if folded is not None:
-        return folded
-    result = elementwise(context, op, [a, b], shape)
-    if op == "Mul" and isinstance(b, Value) and _is_constant_scale(b, result):
-        assert b.constant is not None
-        result.made_by = Scaled(a, b.constant)
-    return result
-
-
-def _is_constant_scale(b: Value, result: Value) -> bool:
-    """Whether `b` is a known factor for every channel of a map."""
-    return b.constant is not None and result.is_map and b.shape == (1, result.shape[1], 1, 1)
+        product = elementwise(context, "Mul", [product, value], product.shape)
+    return elementwise(context, "Add", [product, a], shape_of(node))
 
 
 def as_number(context: Context, argument: Any, value: Value) -> Value:
@@ -233,11 +214,9 @@ _CASTS = {
 def _cast(
     context: Context, node: fx.Node, x: Value, dtype: torch.dtype | None = None, **_: Any
 ) -> Value:
-    if dtype in _CASTS:
-        return elementwise(context, "Cast", [x], x.shape, to=_CASTS[dtype])
-    if dtype is not None and dtype != node.all_input_nodes[0].meta["val"].dtype:
+    if dtype not in _CASTS:
         raise PocketuneError(f"a conversion to {dtype} cannot be compiled; compute in float32")
-    return x
+    return elementwise(context, "Cast", [x], x.shape, to=_CASTS[dtype])
 
 
 @lowers(aten.copy_.default)

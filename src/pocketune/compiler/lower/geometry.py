@@ -70,38 +70,21 @@ def geometry(
     padding: list[int],
     dilation: list[int],
     groups: int,
+    pads: tuple[int, int, int, int] | None = None,
 ) -> Geometry:
-    """Read the arguments of `aten.convolution`."""
+    """Read the arguments of `aten.convolution`; `pads` are its own with those of a pad before."""
     if len(w.shape) != 4:
         raise PocketuneError("only convolutions of two dimensions can be compiled")
     vertical, horizontal = _pair(padding)
     return Geometry(
         kernel=(w.shape[2], w.shape[3]),
         stride=_pair(stride),
-        pads=(vertical, horizontal, vertical, horizontal),
+        pads=pads or (vertical, horizontal, vertical, horizontal),
         dilation=_pair(dilation),
         groups=groups,
         channels_in=channels_in,
         channels_out=w.shape[0],
     )
-
-
-@dataclass(frozen=True)
-class Padded:
-    """How a map was made that has zeros around another: (top, left, bottom, right)."""
-
-    x: Value
-    pads: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Convolved:
-    """How a convolution's output was made, for a scale or a shift that follows it."""
-
-    geo: Geometry
-    x: Value
-    w: Value
-    bias: Value | None
 
 
 def convolve(
@@ -114,19 +97,14 @@ def convolve(
 ) -> Value:
     """The convolution's output, of this shape."""
     biases = [context.plain(bias)] if bias is not None else []
-    made_by = Convolved(geo, x, w, bias)
     if geo.pointwise and context.prefers_rows(x):
         matrix = kernel_matrix(context, w)
         rows = context.builder.add("Gemm", context.rows(x), matrix, *biases, transB=1)
-        return Value(shape, rows=rows, made_by=made_by)
-    attributes = geo.attributes
-    if isinstance(x.made_by, Padded):
-        pads = zip(geo.pads, x.made_by.pads, strict=True)
-        attributes, x = {**attributes, "pads": [a + b for a, b in pads]}, x.made_by.x
+        return Value(shape, rows=rows)
     hint = depthwise_hint(geo.groups) if geo.depthwise else None
     inputs = (context.plain(x), context.plain(w), *biases)
-    name = context.builder.add("Conv", *inputs, hint=hint, **attributes)
-    output = Value(shape, plain=name, made_by=made_by)
+    name = context.builder.add("Conv", *inputs, hint=hint, **geo.attributes)
+    output = Value(shape, plain=name)
     return in_preferred_layout(context, output) if geo.depthwise else output
 
 
@@ -137,8 +115,7 @@ def in_preferred_layout(context: Context, depthwise: Value) -> Value:
     """
     if not context.prefers_rows(depthwise):
         return depthwise
-    rows = context.rows(depthwise)
-    return Value(depthwise.shape, rows=rows, made_by=depthwise.made_by)
+    return Value(depthwise.shape, rows=context.rows(depthwise))
 
 
 def depthwise_hint(channels: int) -> str | None:

@@ -13,9 +13,10 @@ from onnx import TensorProto
 from torch import fx
 
 import pocketune.filtering.pooled  # noqa: F401 - registers its operators
-from pocketune.compiler.lower.context import Context, lowers, shape_of
+from pocketune.compiler.lower.context import Context, lowers
 from pocketune.compiler.lower.elementwise import elementwise
 from pocketune.compiler.lower.value import Value
+from pocketune.compiler.passes.program import shape_of
 
 ops = torch.ops.pocketune
 

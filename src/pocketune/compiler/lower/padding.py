@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, fx
 from torch.nn import functional
 
-from pocketune.compiler.lower.context import Context, lowers, shape_of
+from pocketune.compiler.lower.context import Context, lowers
 from pocketune.compiler.lower.resample import resample
 from pocketune.compiler.lower.value import Value
+from pocketune.compiler.passes.program import shape_of
 
 aten = torch.ops.aten
 

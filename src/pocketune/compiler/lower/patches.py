@@ -8,10 +8,11 @@ import numpy as np
 import torch
 from torch import fx
 
-from pocketune.compiler.lower.context import Context, lowers, shape_of
+from pocketune.compiler.lower.context import Context, lowers
 from pocketune.compiler.lower.conv import input_gradient, kernel_gradient
 from pocketune.compiler.lower.geometry import Geometry
 from pocketune.compiler.lower.value import Value
+from pocketune.compiler.passes.program import shape_of
 from pocketune.filtering.patches import before_and_after
 from pocketune.layers.quantized import LARGEST
 

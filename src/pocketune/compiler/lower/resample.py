@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor, fx
 
-from pocketune.compiler.lower.context import Context, lowers, shape_of
+from pocketune.compiler.lower.context import Context, lowers
 from pocketune.compiler.lower.value import Value
+from pocketune.compiler.passes.program import shape_of
 
 aten = torch.ops.aten
 

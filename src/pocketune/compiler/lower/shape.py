@@ -6,18 +6,13 @@ from typing import Any
 import torch
 from torch import fx
 
-from pocketune.compiler.lower.context import Context, lowers, shape_of
+from pocketune.compiler.lower.context import Context, lowers
 from pocketune.compiler.lower.elementwise import as_number
-from pocketune.compiler.lower.geometry import Padded
 from pocketune.compiler.lower.value import Value
+from pocketune.compiler.passes.program import shape_of
 from pocketune.errors import PocketuneError
 
 aten = torch.ops.aten
-
-
-@lowers(aten.detach.default, aten.alias.default, aten.clone.default, aten.contiguous.default)
-def _same(context: Context, node: fx.Node, x: Value, **kwargs: Any) -> Value:
-    return x
 
 
 @lowers(
@@ -30,8 +25,6 @@ def _same(context: Context, node: fx.Node, x: Value, **kwargs: Any) -> Value:
 )
 def _view(context: Context, node: fx.Node, x: Value, *args: Any) -> Value:
     shape = shape_of(node)
-    if shape == x.shape:
-        return x
     if len(x.shape) == 1 and shape == (1, x.shape[0], 1, 1):
         return Value(shape, vector=context.plain(x))
     if x.vector is not None and shape == x.shape[1:2]:
@@ -50,8 +43,7 @@ def _is_flat(shape: tuple[int, ...]) -> bool:
 
 @lowers(aten.expand.default)
 def _expand(context: Context, node: fx.Node, x: Value, size: Sequence[int], **_: Any) -> Value:
-    shape = shape_of(node)
-    return x if shape == x.shape else Value(shape, expanded=x)
+    return Value(shape_of(node), expanded=x)
 
 
 @lowers(aten.permute.default)
@@ -154,16 +146,7 @@ def _pad(context: Context, node: fx.Node, x: Value, pad: list[int], value: float
     pads = context.builder.constant(torch.tensor(before + after).numpy())
     fill = context.builder.constant(float(value))
     name = context.builder.add("Pad", context.plain(x), pads, fill)
-    made_by = (
-        Padded(x, (*before[2:], *after[2:])) if _zeros_around(x, before, after, value) else None
-    )
-    return Value(shape_of(node), plain=name, made_by=made_by)
-
-
-def _zeros_around(x: Value, before: list[int], after: list[int], value: float) -> bool:
-    """Whether this is what a convolution's own padding does."""
-    inside = not any(before[:2] + after[:2]) and min(before + after) >= 0
-    return x.is_map and inside and value == 0
+    return Value(shape_of(node), plain=name)
 
 
 @lowers(aten.mean.dim)

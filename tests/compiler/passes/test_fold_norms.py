@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from pocketune.layers import FrozenBatchNorm2d
 
-from .lowering import ALWAYS_ROWS, NEVER_ROWS, check_function, leaf, operators
+from ..lowering import ALWAYS_ROWS, NEVER_ROWS, check_function, leaf, operators
 
 LAYOUTS = pytest.mark.parametrize("rows_max_pixels", [ALWAYS_ROWS, NEVER_ROWS])
 SHAPES = pytest.mark.parametrize(("kernel", "groups"), [(1, 1), (3, 1), (3, 4)])

@@ -1,0 +1,141 @@
+"""Fold a frozen norm, which is a scale and a shift of every channel, into the convolution before.
+
+The scale goes into the kernel, forward and backward, and the shift becomes the bias; nothing the
+size of a feature map is left to do.
+
+Requires: constants are folded and copies skipped. Afterwards no convolution with a constant kernel
+is followed by a constant scale, none without a bias by a shift, and no convolution's gradient with
+a constant kernel is preceded by a constant scale.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from pocketune.compiler.passes.program import Program, shape_of
+
+aten = torch.ops.aten
+
+_SCALES = {aten.mul.Tensor, aten.mul_.Tensor}
+_SHIFTS = {aten.add.Tensor, aten.add_.Tensor}
+_VIEWS = {
+    aten.view.default,
+    aten._unsafe_view.default,
+    aten.reshape.default,
+    aten.unsqueeze.default,
+}
+
+
+def fold_norms(program: Program) -> None:
+    """Fold scales and shifts into convolutions, and scales into their gradients."""
+    for node in program.needed():
+        folded = None
+        if node.target in _SCALES:
+            folded = _scaled(program, node, *node.args)
+        elif node.target in _SHIFTS and not node.kwargs:
+            folded = _shifted(program, node, *node.args)
+        elif node.target is aten.addcmul.default and not node.kwargs:
+            folded = _normalized(program, node)
+        elif node.target in (aten.convolution.default, aten.convolution_backward.default):
+            folded = _gradient(program, node)
+        if folded is not None:
+            program.replace(node, folded)
+
+
+def _normalized(program: Program, node: fx.Node) -> fx.Node | None:
+    """`shift + x * scale`, as `FrozenBatchNorm2d` has it."""
+    shift, x, scale = node.args
+    scaled = _scaled(program, node, x, scale)
+    if scaled is None:
+        return None
+    shifted = _shifted(program, node, scaled, shift)
+    return shifted or program.call(node, aten.add.Tensor, (scaled, shift))
+
+
+def _scaled(program: Program, node: fx.Node, x: Any, factor: Any) -> fx.Node | None:
+    """The convolution `x` with a scale in its kernel and bias, where both are constant."""
+    if not _is_convolution(program, x):
+        return None
+    scale, kernel = _per_channel(program, x, factor), program.tensor(x.args[1])
+    bias = program.tensor(x.args[2])
+    if scale is None or kernel is None or (x.args[2] is not None and bias is None):
+        return None
+    scaled_bias = None if bias is None else program.constant(node, bias * scale.flatten())
+    return _convolution(program, node, x, _scaled_kernel(program, node, kernel, scale), scaled_bias)
+
+
+def _shifted(program: Program, node: fx.Node, x: Any, term: Any) -> fx.Node | None:
+    """The convolution `x` with a shift as its bias, or in the bias that it has."""
+    if not _is_convolution(program, x):
+        return None
+    shift, (_, kernel, bias, *_) = _per_channel(program, x, term), x.args
+    if bias is None:
+        added = _vector(x, term) if shift is None else program.constant(node, shift.flatten())
+        return None if added is None else _convolution(program, node, x, kernel, added)
+    own = program.tensor(bias)
+    if own is None or shift is None:
+        return None
+    return _convolution(program, node, x, kernel, program.constant(node, own + shift.flatten()))
+
+
+def _gradient(program: Program, node: fx.Node) -> fx.Node | None:
+    """The gradient of a convolution's input from a gradient before its scale.
+
+    A transposed convolution is one, too.
+    """
+    g, x, w = node.args[:3]
+    if node.target is aten.convolution.default:
+        w, others = x, w
+        alone = node.args[6] and others is None
+    else:
+        alone = not any(node.args[10][1:])  # type: ignore[index, arg-type]
+    kernel = program.tensor(w)
+    if not alone or kernel is None or not isinstance(g, fx.Node) or g in program.given:
+        return None
+    scale = _per_channel(program, g, g.args[1]) if g.target in _SCALES else None
+    if scale is None:
+        return None
+    before, scaled = g.args[0], _scaled_kernel(program, node, kernel, scale)
+    if not isinstance(before, fx.Node) or shape_of(before) != shape_of(g):
+        return None
+    args = [before if a is g else scaled if a is w else a for a in node.args]
+    return program.call(node, node.target, tuple(args))
+
+
+def _is_convolution(program: Program, node: Any) -> bool:
+    if not isinstance(node, fx.Node) or node in program.given:
+        return False
+    return node.target is aten.convolution.default and not node.args[6]
+
+
+def _convolution(
+    program: Program, node: fx.Node, x: fx.Node, kernel: Any, bias: fx.Node | None
+) -> fx.Node:
+    """`x` with another kernel and bias."""
+    made = program.call(node, x.target, (x.args[0], kernel, bias, *x.args[3:]))
+    if "pads" in x.meta:
+        made.meta["pads"] = x.meta["pads"]
+    return made
+
+
+def _per_channel(program: Program, x: fx.Node, factor: Any) -> Tensor | None:
+    """A constant (1, C, 1, 1) for the channels of a map."""
+    tensor, shape = program.tensor(factor), shape_of(x)
+    if tensor is None or len(shape) != 4 or tensor.shape != (1, shape[1], 1, 1):
+        return None
+    return tensor
+
+
+def _vector(x: fx.Node, term: Any) -> fx.Node | None:
+    """The vector (C,) that `term` shows as (1, C, 1, 1)."""
+    if not isinstance(term, fx.Node) or term.target not in _VIEWS:
+        return None
+    (source,) = term.all_input_nodes
+    channels = shape_of(x)[1]
+    fits = shape_of(term) == (1, channels, 1, 1) and shape_of(source) == (channels,)
+    return source if fits else None
+
+
+def _scaled_kernel(program: Program, node: fx.Node, kernel: Tensor, scale: Tensor) -> fx.Node:
+    return program.constant(node, kernel * scale.reshape(-1, 1, 1, 1))
