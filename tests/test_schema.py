@@ -3,7 +3,7 @@
 import contextlib
 import json
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
@@ -32,6 +32,7 @@ class Example:
     first: Tensor | None
     sizes: dict[str, Positive]
     free: dict[str, Any]
+    kind: Literal["main", "branch", 8]
     label: str = "a default is not for the reader"
 
     def __post_init__(self) -> None:
@@ -49,6 +50,7 @@ EXAMPLE = Example(
     first=None,
     sizes={"step": 2},
     free={"anything": [1, None]},
+    kind="main",
 )
 
 
@@ -95,6 +97,9 @@ def test_every_field_has_to_be_there(name: str) -> None:
         ({"first": {"name": "w", "shape": [0]}}, "'first.shape[0]' must be a whole number of at"),
         ({"first": {"name": "w", "shape": [], "x": 1}}, "'first' has the unknown field 'x'"),
         ({"sizes": {"step": 0}}, "'sizes.step' must be a whole number of at least 1, not 0"),
+        ({"kind": "other"}, "'kind' must be one of main, branch, 8, not 'other'"),
+        ({"kind": 8.0}, "'kind' must be one of main, branch, 8, not 8.0"),
+        ({"kind": []}, "'kind' must be one of main, branch, 8, not a list"),
         ({"free": None}, "'free' must be a JSON object, not null"),
     ],
 )

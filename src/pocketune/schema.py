@@ -6,9 +6,10 @@ whole description of its object: the reader follows the annotations of its field
 
 Annotations may be ``str`` (not empty), ``int`` (0 or more), :data:`Positive`, ``float`` (finite),
 a dataclass (an object of exactly its fields), ``tuple[T, ...]`` and ``tuple[T, T]`` (lists),
-``dict[str, T]`` (an object of any names), ``T | None`` (or null) and ``Any``. Every field has to be
-there, also one with a default. A dataclass with a class method ``variants`` stands for the classes
-that it returns by name: the object says in ``name`` which of them it is.
+``dict[str, T]`` (an object of any names), ``Literal[...]`` (one of these values), ``T | None`` (or
+null) and ``Any``. Every field has to be there, also one with a default. A dataclass with a class
+method ``variants`` stands for the classes that it returns by name: the object says in ``name``
+which of them it is.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from types import UnionType
-from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from pocketune.errors import PocketuneError
 
@@ -120,6 +121,10 @@ def _read(hint: Any, value: object, place: _Place) -> Any:
     """The value, as the annotation of its field has it."""
     origin, arguments = get_origin(hint), get_args(hint)
     if hint is Any:
+        return value
+    if origin is Literal:
+        if not any(type(value) is type(known) and value == known for known in arguments):
+            raise place.expected(f"one of {', '.join(map(str, arguments))}", value)
         return value
     if origin is UnionType:
         return None if value is None else _read(arguments[0], value, place)

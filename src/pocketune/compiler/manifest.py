@@ -12,10 +12,8 @@ from pocketune.compiler.cost import graph_flops
 from pocketune.compiler.graphs import Graphs
 from pocketune.compiler.settings import CompileSettings
 from pocketune.kit.manifest import (
-    BRANCH,
-    CLASSIFIER,
-    MAIN,
     GraphSpec,
+    Group,
     Manifest,
     MaskSpec,
     ParameterSpec,
@@ -95,5 +93,5 @@ def parameter_specs(network: nn.Module, head: Sequence[str]) -> Iterator[Paramet
         for name, _ in module.named_parameters(recurse=False)
     }
     for name, tensor in trained_parameters(network).items():
-        group = CLASSIFIER if name in head else MAIN if name in main else BRANCH
+        group: Group = "head" if name in head else "main" if name in main else "branch"
         yield ParameterSpec(name, tuple(tensor.shape), group)

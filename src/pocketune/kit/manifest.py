@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +16,9 @@ from pocketune.tasks import Task
 SCHEMA = 4
 """Version of the manifest's fields; a reader refuses all others."""
 
-MAIN, BRANCH, CLASSIFIER = GROUPS = ("main", "branch", "classifier")
-
-_BITS = (8, 32)
+Group = Literal["main", "branch", "head"]
+"""What a parameter is a part of: the network itself, a side branch that a method has added, or the
+layer that is replaced for other classes."""
 
 _FEATURES_BYTES = 4 << 20
 
@@ -40,14 +40,9 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class ParameterSpec(TensorSpec):
-    """A tensor that is trained.
+    """A tensor that is trained, and what it is a part of."""
 
-    Attributes:
-        group: What it is a part of, one of ``GROUPS``: the network itself (``main``), a side
-            branch that a method has added (``branch``), or the output layer (``classifier``).
-    """
-
-    group: str = MAIN
+    group: Group = "main"
 
 
 @dataclass(frozen=True)
@@ -71,7 +66,7 @@ class GraphSpec:
 
 @dataclass(frozen=True)
 class MaskSpec:
-    """A dropout mask: the graph takes it as an input, and the device draws it, once a step.
+    """A dropout mask: an input of the graph that the device draws once a step.
 
     Attributes:
         name: The graph input's name.
@@ -82,6 +77,10 @@ class MaskSpec:
     name: str
     shape: Shape
     keep: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.keep <= 1:
+            raise KitError(f"{self.name} has keep={self.keep}, which must be above 0 and up to 1")
 
     def draw(self, rng: np.random.Generator) -> NDArray[np.float32]:
         """A mask of 0 and ``1 / keep``. Every engine draws through here, so that all agree."""
@@ -106,13 +105,21 @@ class Quantization:
         float_layers: How many of them stay in float32, since the error would be too large.
     """
 
-    activations: int
+    activations: Literal[8, 32]
     images: int = 0
     error: float | None = None
     accuracy: float | None = None
     float_accuracy: float | None = None
     layers: int = 0
     float_layers: int = 0
+
+    def __post_init__(self) -> None:
+        if self.float_layers > self.layers:
+            raise KitError(f"{self.float_layers} layers stay in float32 of only {self.layers}")
+        for name in ("error", "accuracy", "float_accuracy"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise KitError(f"{name}={value} must not be below 0")
 
     def __str__(self) -> str:
         if self.activations == 32:
@@ -253,37 +260,17 @@ def _problems(manifest: Manifest) -> Iterator[str]:
         yield "names a tensor twice"
     if min(m.std) <= 0:
         yield f"has a standard deviation of {min(m.std)}, which must be above 0"
-    for parameter in m.parameters:
-        if parameter.group not in GROUPS:
-            yield f"has {parameter.name} in the group {parameter.group!r}, not {_listed(GROUPS)}"
-    for spec in m.masks:
-        if not 0 < spec.keep <= 1:
-            yield f"keeps {spec.name} with probability {spec.keep}, outside of 0 to 1"
     for name in m.task.head:
         if name not in shapes:
             yield f"names {name} as part of the head, which is not among the parameters"
         elif shapes[name][:1] != (len(m.classes),):
             yield f"has {len(m.classes)} classes but gives {name} the shape {shapes[name]}"
-    if m.quantization is not None:
-        yield from _quantization_problems(m.quantization)
     graphs = {"step", "predict"} if m.features is None else {"features", "step", "predict"}
     if set(m.graphs) != graphs:
         yield f"lists the graphs {_listed(m.graphs)} where the kit has {_listed(graphs)}"
     unknown = set(m.files) - set(KIT_FILES)
     if unknown:
         yield f"lists {min(unknown)!r} under 'files', which are {_listed(KIT_FILES)}"
-
-
-def _quantization_problems(quantization: Quantization) -> Iterator[str]:
-    q = quantization
-    if q.activations not in _BITS:
-        yield f"has a quantization to {q.activations} bits, which must be 8 or 32"
-    if q.float_layers > q.layers:
-        yield f"keeps {q.float_layers} layers in float32 of only {q.layers}"
-    for name in ("error", "accuracy", "float_accuracy"):
-        value = getattr(q, name)
-        if value is not None and value < 0:
-            yield f"has a quantization with {name} {value}, below 0"
 
 
 def _listed(names: Iterable[str]) -> str:

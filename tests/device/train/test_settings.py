@@ -7,7 +7,7 @@ import pytest
 
 from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError
-from pocketune.kit.manifest import BRANCH, CLASSIFIER, MAIN, ParameterSpec
+from pocketune.kit.manifest import ParameterSpec
 
 from ..train_settings import make_settings
 
@@ -83,7 +83,7 @@ def test_length_of_a_run() -> None:
 
 def test_rates_of_side_branches() -> None:
     """What counts is the group, whatever a module is called."""
-    groups = {"features.2.side.weight": BRANCH, "branch.weight": MAIN, "fc.weight": CLASSIFIER}
+    groups = {"features.2.side.weight": "branch", "branch.weight": "main", "fc.weight": "head"}
     parameters = [ParameterSpec(name, (1,), group) for name, group in groups.items()]
     assert make_settings().rates(parameters) == {}
     assert make_settings(lr=0.002, side_lr=0.01).rates(parameters) == {parameters[0].name: 5.0}

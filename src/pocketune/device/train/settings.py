@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from pocketune.device.memory.sizes import parse_size
 from pocketune.errors import PocketuneError
-from pocketune.kit.manifest import BRANCH
 from pocketune.options import check_options, option
 
 if TYPE_CHECKING:
@@ -158,7 +157,7 @@ class TrainSettings:
         if self.side_lr is None:
             return {}
         factor = self.side_lr / self.peak_lr
-        return {spec.name: factor for spec in parameters if spec.group == BRANCH}
+        return {spec.name: factor for spec in parameters if spec.group == "branch"}
 
     def resolved(self) -> TrainSettings:
         """The same settings with each default filled in, as a checkpoint keeps them."""
