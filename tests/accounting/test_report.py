@@ -12,8 +12,10 @@ from torch import Tensor, nn
 
 from pocketune.accounting import Memory, Report, account, render
 from pocketune.accounting.costs import block_of, block_paths
+from pocketune.accounting.step import record_step
 from pocketune.errors import PocketuneError
 from pocketune.methods import adapt, create_method
+from pocketune.tasks import Attributes, Classification
 from pocketune.weights import create_network
 
 
@@ -83,6 +85,19 @@ def test_images_of_one_channel() -> None:
 def test_optimizers(optimizer: str, slots: int) -> None:
     memory = account(small(), batch=2, size=32, optimizer=optimizer).peak.memory
     assert memory.optimizer == slots * memory.trained_parameters
+
+
+def test_the_loss_is_that_of_the_task() -> None:
+    names = ("a", "b", "c", "d")
+    plain, classes, attributes = (
+        account(small(), batch=2, size=32, task=task)
+        for task in (None, Classification(names), Attributes(names))
+    )
+    assert classes.to_dict() == plain.to_dict()
+    losses = {next(c for c in r.layers if c.name == "loss").flops for r in (classes, attributes)}
+    assert len(losses) == 2
+    step = record_step(small(), batch=2, size=32, channels=3, task=Attributes(names))
+    assert list(step.given.values()) == [2 * 3 * 32 * 32 * 4, 2 * 4]  # a byte for each attribute
 
 
 def test_true_types_are_counted() -> None:

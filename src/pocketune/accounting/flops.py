@@ -228,7 +228,7 @@ def _bilinear(args: tuple[Any, ...], result: Tensor) -> OperatorFlops:
 
 
 @register_flops(
-    "pocketune.patch_pool", "pocketune.int8_scale",
+    "pocketune.patch_pool", "pocketune.int8_scale", "aten.binary_cross_entropy_with_logits",
     "aten.reflection_pad2d_backward", "aten.replication_pad2d_backward",
 )  # fmt: skip
 def _each_once(args: tuple[Any, ...], result: Any) -> OperatorFlops:

@@ -15,6 +15,7 @@ from pocketune.accounting.step import record_step
 from pocketune.accounting.timeline import Memory, Snapshot, largest_bytes, peak, timeline
 from pocketune.errors import PocketuneError, check_positive
 from pocketune.networks import about
+from pocketune.tasks import Task
 
 OPTIMIZERS = {"adam": (2, 10), "adamw": (2, 11), "sgd": (1, 4)}
 """Tensors that an optimizer keeps for each parameter, and its FLOPs for each element: those of
@@ -122,6 +123,7 @@ def account(
     size: int = 224,
     optimizer: str = "adam",
     channels: int = 3,
+    task: Task | None = None,
 ) -> Report:
     """Predict every byte and FLOP of a training step: forward, loss, backward, optimizer.
 
@@ -135,12 +137,13 @@ def account(
 
     Args:
         network: any module from (N, `channels`, `size`, `size`) to class scores (N, classes), as
-            `pocketune.adapt` returns it or any other; it stays unchanged. The loss is the
-            cross-entropy, or the mean where the output is of another shape.
+            `pocketune.adapt` returns it or any other; it stays unchanged.
         batch: images of a step.
         size: side of the images in pixels.
         optimizer: one of `OPTIMIZERS`.
         channels: of the images.
+        task: whose loss the step has. Without one the loss is the cross-entropy, or the mean of
+            an output that is not (N, classes).
 
     Raises:
         PocketuneError: an argument is out of range; nothing is trained; the network cannot take
@@ -157,7 +160,7 @@ def account(
     """
     _check(network, batch, size, channels, optimizer)
     slots, flops_an_element = OPTIMIZERS[optimizer]
-    step = record_step(network, batch=batch, size=size, channels=channels)
+    step = record_step(network, batch=batch, size=size, channels=channels, task=task)
     snapshots = timeline(step.events, step.roles, _resident(network, slots), step.given)
     snapshots.append(_after_optimizer(snapshots[-1]))
     layers = layer_costs(step, snapshots, network, flops_an_element)

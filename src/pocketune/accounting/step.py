@@ -16,6 +16,8 @@ from pocketune.accounting.timeline import Role
 from pocketune.errors import PocketuneError
 from pocketune.networks.anatomy.modules import count_of_batches
 from pocketune.networks.copies import kept_tensors
+from pocketune.objectives import objective_of
+from pocketune.tasks import Task
 from pocketune.torch_private import (
     FakeTensorMode,
     UnsupportedOperatorException,
@@ -41,7 +43,9 @@ class Step:
     kept: dict[str, int]
 
 
-def record_step(network: nn.Module, *, batch: int, size: int, channels: int) -> Step:
+def record_step(
+    network: nn.Module, *, batch: int, size: int, channels: int, task: Task | None = None
+) -> Step:
     """Run forward, loss and backward on tensors without values.
 
     Raises:
@@ -53,7 +57,10 @@ def record_step(network: nn.Module, *, batch: int, size: int, channels: int) -> 
     with mode, _explained(network, (batch, channels, size, size)):
         images = torch.empty(batch, channels, size, size, dtype=_dtype(copied))
         labels = torch.empty(batch, dtype=torch.int64)
-        return run_step(copied, images, labels)
+        if task is not None:
+            known = objective_of(task).empty_labels(batch, size)
+            labels = torch.empty(known.shape, dtype=known.dtype)
+        return run_step(copied, images, labels, task)
 
 
 def fake_copy(network: nn.Module, mode: FakeTensorMode) -> nn.Module:
@@ -86,11 +93,11 @@ def _fake(tensor: Tensor) -> Tensor:
     return empty
 
 
-def run_step(network: nn.Module, images: Tensor, labels: Tensor) -> Step:
+def run_step(network: nn.Module, images: Tensor, labels: Tensor, task: Task | None = None) -> Step:
     """Run and record one step of `network`, on fake tensors or real ones.
 
-    The loss is the cross-entropy of the network's (N, classes), or the mean of an output of
-    another shape. The network keeps its gradients: pass a copy.
+    The loss is that of `task`. Without one it is the cross-entropy of an output (N, classes), or
+    the mean of an output of another shape. The network keeps its gradients: pass a copy.
     """
     recorder = Recorder()
     parameters = [p for p in network.parameters() if p.requires_grad]
@@ -104,7 +111,7 @@ def run_step(network: nn.Module, images: Tensor, labels: Tensor) -> Step:
 
     with recorder.watching(network), recorder:
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            loss = _loss(recorder, network, images, labels)
+            loss = _loss(recorder, network, images, labels, task)
         alive = recorder.live() - resident - set(given) - {recorder.number(loss)}
         kept = (alive | keepers.keys()) - resident
         recorder.phase = "backward"
@@ -118,7 +125,9 @@ def run_step(network: nn.Module, images: Tensor, labels: Tensor) -> Step:
     return Step(recorder.events, given, roles, _kept_bytes(recorder.events, given, kept, keepers))
 
 
-def _loss(recorder: Recorder, network: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+def _loss(
+    recorder: Recorder, network: nn.Module, images: Tensor, labels: Tensor, task: Task | None
+) -> Tensor:
     output = network(images)
     if not isinstance(output, Tensor):
         raise PocketuneError(
@@ -126,6 +135,8 @@ def _loss(recorder: Recorder, network: nn.Module, images: Tensor, labels: Tensor
             "scores; wrap it in a module that does"
         )
     with recorder.inside(LOSS):
+        if task is not None:
+            return objective_of(task).loss(output, labels)
         if output.dim() == 2:
             return nn.functional.cross_entropy(output, labels)
         return output.mean()
