@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pocketune.errors import PocketuneError, Remedy, check_positive, whole_number
+from pocketune.errors import PocketuneError, Remedy, check_positive, real_number, whole_number
 
 
 @pytest.mark.parametrize("number", [1, 224, np.int64(1), np.uint8(8)])
@@ -20,6 +20,13 @@ def test_what_is_not_a_positive_integer_is_named(number: Any) -> None:
     with pytest.raises(PocketuneError) as error:
         check_positive(size=224, batch=number)
     assert str(error.value) == f"batch={number!r} must be a whole number of at least 1"
+
+
+def test_real_numbers_of_any_library() -> None:
+    assert [type(real_number(value)) for value in (1, 0.5, np.float32(0.5), np.int8(1))] == [
+        *(int, float, float, float),
+    ]
+    assert [real_number(value) for value in (True, "1", None, np.bool_(True))] == [None] * 4
 
 
 def test_a_remedy_ends_the_message() -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pocketune.device import evaluate as evaluate
     from pocketune.device import export as export
     from pocketune.device import predict as predict
+    from pocketune.device.train import TrainSettings as TrainSettings
     from pocketune.device.train import resume as resume
     from pocketune.device.train import train as train
     from pocketune.eager import calibrate as calibrate
@@ -74,6 +75,7 @@ _HOMES = {
         "predict",
     ],
     "device.train": [
+        "TrainSettings",
         "resume",
         "train",
     ],

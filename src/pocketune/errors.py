@@ -1,6 +1,7 @@
 """Errors that a user can cause and correct."""
 
 import operator
+from numbers import Real
 
 
 class Remedy:
@@ -60,3 +61,10 @@ def whole_number(value: object) -> int | None:
         return None if is_truth else operator.index(value)  # type: ignore[arg-type]
     except TypeError:
         return None
+
+
+def real_number(value: object) -> float | None:
+    """A number of any library as Python's own; None for anything else, truth values included."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, Real)):
+        return None
+    return value if isinstance(value, (int, float)) else float(value)

@@ -10,11 +10,10 @@ import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
-from numbers import Real
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from pocketune.errors import PocketuneError, whole_number
+from pocketune.errors import PocketuneError, real_number, whole_number
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _KEY = "option"
@@ -176,9 +175,7 @@ def _kinds(hint: Any) -> tuple[Any, ...]:
 
 def _number(name: str, value: Any, *, whole: bool) -> int | float:
     """Any library's number as Python's own; a truth value is not a number."""
-    count = whole_number(value)
-    if count is not None:
-        return count if whole else float(count)
-    if not whole and isinstance(value, Real) and value is not True and value is not False:
-        return float(value)
-    raise PocketuneError(f"{name} must be a {'whole ' * whole}number, not {value!r}")
+    number = whole_number(value) if whole else real_number(value)
+    if number is None:
+        raise PocketuneError(f"{name} must be a {'whole ' * whole}number, not {value!r}")
+    return number if whole else float(number)

@@ -56,7 +56,7 @@ def test_what_is_shown_of_frozen_bits_is_what_was_asked_for(run, bits):
         ([*SMALL, "--photos", "nowhere"], "nowhere does not exist"),
         ([*SMALL, "--batch", 0], "batch=0"),
         ([*SMALL, "--label-smoothing", 2], "label_smoothing=2.0 must lie in [0, 1)"),
-        (["resnet18", "--width", -1], "width=-1.0 is no channel multiplier"),
+        (["resnet18", "--width", -1], "width=-1.0 must be a number above 0"),
     ],
 )
 def test_refusals(run, options, said):

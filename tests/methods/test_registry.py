@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pocketune.errors import PocketuneError
@@ -43,6 +44,12 @@ def test_options() -> None:
 @pytest.mark.parametrize("method", [*METHODS, TopBlocks(7), LastLayer() + TopBlocks(2)], ids=str)
 def test_json_round_trip(method: Method) -> None:
     assert method_from_dict(json.loads(json.dumps(method_to_dict(method)))) == method
+
+
+def test_numbers_of_numpy_become_pythons_own() -> None:
+    method = create_method("blocks", blocks=np.int64(3))
+    assert method == TopBlocks(3)
+    assert json.dumps(method_to_dict(method)) == '{"name": "blocks", "blocks": 3}'
 
 
 def test_data() -> None:

@@ -119,11 +119,11 @@ def test_same_padding_keeps_names_and_sizes(name):
         ({"name": "resnet18", "classes": 0}, "classes=0 must be a whole number of at least 1"),
         ({"name": "resnet18", "classes": 2.5}, "classes=2.5 must be a whole number"),
         ({"name": "resnet18", "classes": ["a", "b"]}, "must be a whole number"),
-        ({"name": "resnet18", "width": "0.5"}, "width='0.5' is no channel multiplier"),
+        ({"name": "resnet18", "width": "0.5"}, "width='0.5' must be a number above 0"),
         ({"name": "resnet18", "weights": True}, "weights=True must be 'imagenet', a file"),
         ({"name": "resnet18", "normalization": ((0.5,), (0.5,))}, r"must be a Normalization\("),
-        ({"name": "resnet18", "width": 0}, "no channel multiplier"),
-        ({"name": "resnet18", "width": float("nan")}, "no channel multiplier"),
+        ({"name": "resnet18", "width": 0}, "must be a number above 0"),
+        ({"name": "resnet18", "width": float("nan")}, "must be a number above 0"),
     ],
 )
 def test_options_that_do_not_exist(options, message):

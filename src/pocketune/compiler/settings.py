@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pocketune.errors import check_positive
+from pocketune.errors import check_positive, whole_number
 from pocketune.tasks import Task
 
 
@@ -25,3 +25,5 @@ class CompileSettings:
 
     def __post_init__(self) -> None:
         check_positive(batch=self.batch, size=self.size)
+        for name in ("batch", "size"):  # a kit's JSON knows no integers of numpy
+            object.__setattr__(self, name, whole_number(getattr(self, name)))

@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, whole_number
 from pocketune.networks import about, anatomy
 from pocketune.networks.anatomy.blocks import Block
 from pocketune.networks.anatomy.modules import is_convolution, is_norm
@@ -17,12 +17,13 @@ def top_blocks(network: nn.Module, count: int) -> tuple[Block, ...]:
         PocketuneError: if the network has not that many blocks, naming how many it has.
     """
     blocks = anatomy(network).blocks
-    if not isinstance(count, int) or not 1 <= count <= len(blocks):
+    whole = whole_number(count)
+    if whole is None or not 1 <= whole <= len(blocks):
         raise PocketuneError(
             f"blocks={count!r} does not fit a network of {len(blocks)} blocks; "
             f"give a whole number from 1 to {len(blocks)}"
         )
-    return blocks[-count:]
+    return blocks[-whole:]
 
 
 def convolution(network: nn.Module, name: str) -> nn.Conv2d:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any, TypeVar, get_type_hints
 
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, whole_number
 from pocketune.methods.method import Method, Sum
 
 _methods: dict[str, type[Method]] = {}
@@ -59,7 +59,7 @@ def create_method(name: str, **options: Any) -> Method:
     for option, value in options.items():
         if kinds[option] is bool and not isinstance(value, bool):
             raise PocketuneError(f"{option}={value!r} must be true or false")
-        if kinds[option] is int and (isinstance(value, bool) or not isinstance(value, int)):
+        if kinds[option] is int and whole_number(value) is None:
             raise PocketuneError(f"{option}={value!r} must be a whole number")
     return method(**options)
 
@@ -73,7 +73,16 @@ def method_to_dict(method: Method) -> dict[str, Any]:
     if isinstance(method, Sum):
         return {"name": Sum.name, "methods": [method_to_dict(term) for term in method.methods]}
     options = fields(method)  # type: ignore[arg-type]
-    return {"name": method.name, **{field.name: getattr(method, field.name) for field in options}}
+    return {
+        "name": method.name,
+        **{each.name: _plain(getattr(method, each.name)) for each in options},
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Numpy's integers as Python's own, which JSON knows; anything else as it is."""
+    whole = whole_number(value)
+    return value if whole is None else whole
 
 
 def method_from_dict(values: Mapping[str, Any]) -> Method:

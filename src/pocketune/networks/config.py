@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from pocketune.errors import PocketuneError, check_positive
+from pocketune.errors import PocketuneError, check_positive, real_number, whole_number
 
 PADDINGS = ("symmetric", "same")
 
@@ -39,8 +39,11 @@ class NetworkConfig:
 
     def __post_init__(self) -> None:
         check_positive(classes=self.classes)
-        if not isinstance(self.width, (int, float)) or not 0 < self.width <= 10:
-            raise PocketuneError(f"width={self.width!r} is no channel multiplier; give 0.1 to 10")
+        object.__setattr__(self, "classes", whole_number(self.classes))
+        width = real_number(self.width)
+        if width is None or not 0 < width <= 10:
+            raise PocketuneError(f"width={self.width!r} must be a number above 0 and up to 10")
+        object.__setattr__(self, "width", width)
         if self.padding not in PADDINGS:
             raise PocketuneError(f"padding={self.padding!r} is unknown; choose from {PADDINGS}")
         if not isinstance(self.hidden, Mapping) or not all(

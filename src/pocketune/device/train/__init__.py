@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from pocketune.device.train.run import TrainResult as TrainResult
     from pocketune.device.train.run import resume as resume
     from pocketune.device.train.run import train as train
+    from pocketune.device.train.settings import TrainSettings as TrainSettings
 
-_HOMES = {"run": ["TrainResult", "resume", "train"]}
+_HOMES = {"run": ["TrainResult", "resume", "train"], "settings": ["TrainSettings"]}
 
 if not TYPE_CHECKING:  # with a `__getattr__` every name would be right to a type checker
     __getattr__, __dir__, __all__ = lazy_names(__name__, _HOMES)

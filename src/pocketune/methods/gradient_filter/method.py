@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from pocketune.errors import PocketuneError, check_positive
+from pocketune.errors import PocketuneError, check_positive, whole_number
 from pocketune.filtering import check_filter, filter_convolution
 from pocketune.methods.gradient_filter.choice import measure_filters
 from pocketune.methods.method import Method
@@ -73,8 +73,7 @@ class GradientFilter(Method):
             layers = tuple(layers)
             object.__setattr__(self, "layers", layers)
         named = isinstance(layers, tuple) and all(isinstance(name, str) for name in layers)
-        counted = isinstance(layers, int) and not isinstance(layers, bool)
-        if not (named or counted or layers in (TRAINED, AUTO)):
+        if not (named or whole_number(layers) is not None or layers in (TRAINED, AUTO)):
             raise PocketuneError(
                 f"layers={layers!r} must be a number, a list of names, 'trained' or 'auto'"
             )

@@ -1,0 +1,56 @@
+"""How many files somebody has to read who follows a run from its photos to a gradient."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pocketune
+from pocketune.demo import unpack_digits
+
+from .conftest import environment
+
+MOST = 38
+
+# A module is entered where one of its functions runs; importing it is not enough.
+ENTERED = """
+import inspect, json, sys, threading
+
+entered = set()
+
+def note(frame, event, _):
+    if event == "call" and frame.f_code.co_flags & inspect.CO_OPTIMIZED:  # no module, no class
+        entered.add(frame.f_code.co_filename)
+
+threading.setprofile(note)
+sys.setprofile(note)
+from pocketune.__main__ import main
+
+try:
+    main()
+finally:
+    sys.setprofile(None)
+    with open("entered.json", "w") as file:
+        json.dump(sorted(entered), file)
+"""
+
+SUBJECTS = ("data", "device", "kit", "tasks")
+
+
+def test_a_short_run_enters_few_modules(tmp_path: Path) -> None:
+    """Of the subjects alone: a reader may take the command line and the errors on trust."""
+    unpack_digits(tmp_path / "photos")
+    arguments = ["train", "photos", "--out", "run", "--steps", "2"]
+    subprocess.run(
+        [sys.executable, "-c", ENTERED, *arguments],
+        cwd=tmp_path,
+        env=environment(),
+        check=True,
+        capture_output=True,
+    )
+    root = Path(pocketune.__file__).parent
+    files = [Path(name) for name in json.loads((tmp_path / "entered.json").read_text())]
+    modules = [path.relative_to(root) for path in files if path.is_relative_to(root)]
+    entered = sorted(str(path) for path in modules if path.parts[0] in SUBJECTS)
+    assert "device/train/loop.py" in entered
+    assert len(entered) <= MOST, entered

@@ -1,0 +1,88 @@
+"""Options that are written once: their ranges, their defaults and who shows them."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pocketune.errors import PocketuneError
+from pocketune.options import check_options, option, option_fields, takes_options
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drive:
+    speed: float = option("How fast.", default=1.0, above=0, below=10)
+    turns: int | None = option("How often.", default=None, at_least=1, unset="never")
+    side: str = option("Where.", default="left", choices=("left", "right"))
+    lights: bool = option("Whether they are on.", default=False)
+    size: int | str = option("How large.", default=3)
+    place: str = option("Where to.")
+    note: str = "no option"
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+
+def drive(**values: Any) -> Drive:
+    return Drive(**{"place": "home", **values})
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"speed": 0}, "speed must be above 0 and below 10, not 0"),
+        ({"speed": 10}, "speed must be above 0 and below 10, not 10"),
+        ({"speed": float("nan")}, "speed must be above 0 and below 10, not nan"),
+        ({"speed": None}, "speed must be a number, not None"),
+        ({"speed": "1"}, "speed must be a number, not '1'"),
+        ({"speed": True}, "speed must be a number, not True"),
+        ({"turns": 0}, "turns must be at least 1, not 0"),
+        ({"turns": 1.5}, "turns must be a whole number, not 1.5"),
+        ({"turns": np.float64(2)}, "turns must be a whole number"),
+        ({"side": "up"}, "unknown side 'up': choose one of left, right"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_named(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(PocketuneError, match=message):
+        drive(**values)
+
+
+def test_numbers_become_pythons_own() -> None:
+    made = drive(speed=np.float32(0.5), turns=np.int64(2))
+    assert (type(made.speed), type(made.turns)) == (float, int)
+    assert type(drive(speed=2).speed) is float
+    assert drive(size="3 m").size == "3 m"  # a number or a text is left alone
+
+
+def test_fields_tell_their_defaults_in_words() -> None:
+    found = {each.name: each for each in option_fields(Drive)}
+    assert "note" not in found
+    assert {name: each.default_text for name, each in found.items()} == {
+        "speed": "1",
+        "turns": "never",
+        "side": "left",
+        "lights": None,
+        "size": "3",
+        "place": None,
+    }
+    assert [name for name, each in found.items() if each.is_required] == ["place"]
+
+
+def test_a_function_shows_the_options_that_it_takes() -> None:
+    @takes_options(Drive)
+    def go(car: str, *, wheels: int = 4, **options: Any) -> Drive:
+        """Go."""
+        return Drive(**options)
+
+    names = list(inspect.signature(go).parameters)
+    assert names[:3] == ["car", "wheels", "speed"]
+    inspect.signature(go).bind("a car", place="home", turns=1)
+    with pytest.raises(TypeError):
+        inspect.signature(go).bind("a car", tunrs=1)
+    assert "    turns: How often. Default: never." in (go.__doc__ or "")
+    assert "    side: Where. One of left, right. Default: left." in (go.__doc__ or "")
+    assert go("a car", place="home") == drive()
