@@ -14,7 +14,7 @@ from pocketune.data import ImageDataset, sample
 from pocketune.eager import observe_formats
 from pocketune.eager.run import save_values
 from pocketune.kit.kit import Kit
-from pocketune.methods import Method, adapt, complete_plan
+from pocketune.methods import Method, adapt, final_plan
 from pocketune.methods.method import resolve_frozen_bits
 from pocketune.surgery import dequantize, float_shapes, quantize_frozen, quantized
 from pocketune.tasks import Classification, numbered, task_named
@@ -77,7 +77,7 @@ def build_kit(
     created = create_network(
         network, weights=weights, classes=len(names), width=width, padding=padding
     )
-    plan = complete_plan(method, float_shapes(created))
+    plan = final_plan(method, float_shapes(created))
     rounded = bool(quantized(created))
     bits = resolve_frozen_bits(created, frozen_bits, method.frozen_bits)
     own = {name for name, _ in created.named_modules()}

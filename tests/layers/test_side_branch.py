@@ -83,9 +83,8 @@ def test_first_convolution_is_drawn_by_its_outputs() -> None:
     assert lite.conv2.weight.std().item() == pytest.approx((2 / 96) ** 0.5, rel=0.05)
 
 
-def test_the_names_that_methods_train_by_are_its_parameters() -> None:
-    assert tuple(n for n, _ in LiteResidual(16, 24).named_parameters()) == LiteResidual.PARAMETERS
-    assert LiteResidual.LAST_BIAS in LiteResidual.PARAMETERS
+def test_the_last_bias_is_one_of_its_parameters() -> None:
+    assert LiteResidual.LAST_BIAS in dict(LiteResidual(16, 24).named_parameters())
 
 
 def test_middle_channels_are_a_multiple_of_eight() -> None:

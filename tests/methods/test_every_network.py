@@ -10,7 +10,7 @@ from torch.nn import functional
 from pocketune.layers import FrozenBatchNorm2d
 from pocketune.methods import (
     adapt,
-    complete_plan,
+    final_plan,
     list_methods,
 )
 from pocketune.networks import list_networks
@@ -30,7 +30,7 @@ def network(name: str) -> nn.Module:
 def test_one_step(network_name: str, method_name: str) -> None:
     original = network(network_name)
     method = example_method(method_name, network_name)
-    plan = complete_plan(method, original)
+    plan = final_plan(method, original)
     adapted = adapt(original, method).train()
     before = {name: buffer.clone() for name, buffer in adapted.named_buffers()}
 

@@ -1,5 +1,6 @@
 """Methods as such: adapting leaves the original alone, methods add up, conflicts have a name."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 from torch import nn
 
 from pocketune.errors import PocketuneError
+from pocketune.layers import FrozenConv2d
 from pocketune.methods import (
     BiasAndLast,
     FullFineTune,
@@ -14,6 +16,7 @@ from pocketune.methods import (
     Method,
     MethodConflict,
     NormAndLast,
+    Pass,
     Plan,
     Sum,
     TopBlocks,
@@ -97,7 +100,7 @@ def test_adapting_twice_is_an_error(network: nn.Module) -> None:
 
 @pytest.mark.parametrize("method", ["last", LastLayer, None])
 def test_a_name_or_a_class_is_no_method(network: nn.Module, method: object) -> None:
-    with pytest.raises(PocketuneError, match=r"is no method; give one like MobileTL\(\) or create"):
+    with pytest.raises(PocketuneError, match=r"is not a Method; give one like MobileTL\(\) or"):
         adapt(network, method)  # type: ignore[arg-type]
 
 
@@ -178,6 +181,34 @@ def test_training_what_another_method_replaced_is_a_conflict() -> None:
 def test_methods_are_values() -> None:
     assert TopBlocks(blocks=3) == TopBlocks()
     assert len({FullFineTune(), FullFineTune(), TopBlocks(2), TopBlocks(3)}) == 3
+
+
+@dataclass(frozen=True)
+class Passing(Method):
+    """Train the last layer of `tiny`, and run passes over the network."""
+
+    passes: tuple[Pass, ...]
+
+    def plan(self, network: nn.Module) -> Plan:
+        return Plan(frozenset({"2.weight"}), frozenset(), passes=self.passes)
+
+
+def test_passes_run_in_their_order_and_late_ones_when_layers_are_what_they_stay() -> None:
+    seen: list[tuple[str, type[nn.Module]]] = []
+
+    def note(name: str) -> Callable[[nn.Module], None]:
+        return lambda network: seen.append((name, type(network[0][0])))
+
+    first, late, second = Pass(note("first")), Pass(note("late"), late=True), Pass(note("second"))
+    adapt(tiny(), Passing((late, first)) + Passing((second,)))
+    assert seen == [("first", nn.Conv2d), ("second", nn.Conv2d), ("late", FrozenConv2d)]
+
+
+def test_a_pass_that_several_methods_ask_for_runs_once() -> None:
+    runs: list[nn.Module] = []
+    both = Passing((Pass(runs.append),)) + Passing((Pass(runs.append),))
+    adapt(tiny(), both)
+    assert len(runs) == 1
 
 
 def test_a_branch_is_trained_beside_what_another_method_trains(network: nn.Module) -> None:

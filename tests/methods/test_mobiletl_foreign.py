@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from pocketune.errors import PocketuneError
 from pocketune.layers import FrozenBatchNorm2d, SignedHardswish, SignedReLU, SignedReLU6
-from pocketune.methods import MobileTL, adapt, complete_plan
+from pocketune.methods import MobileTL, adapt, final_plan
 from pocketune.networks import anatomy
 
 from ..layers.kept import kept_bytes
@@ -42,7 +42,7 @@ def test_a_step_trains_what_the_plan_says(
     loss = functional.cross_entropy(adapted(torch.randn(2, 3, SIZE, SIZE)), torch.tensor([0, 3]))
     loss.backward()
     gradients = {name for name, p in adapted.named_parameters() if p.grad is not None}
-    assert gradients == complete_plan(METHOD, network).trained
+    assert gradients == final_plan(METHOD, network).trained
     for block in anatomy(network).blocks[-2:]:
         assert {f"{layer.conv}.weight" for layer in block.layers} <= gradients
 

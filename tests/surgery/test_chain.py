@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,8 +12,16 @@ from torch.utils.checkpoint import checkpoint
 
 from pocketune.filtering import FilteredConv2d, PooledBatchNorm2d
 from pocketune.layers import FrozenBatchNorm2d
-from pocketune.methods import GradientFilter, Method, MobileTL, SignedBackward, TopBlocks, adapt
-from pocketune.networks import about, list_networks
+from pocketune.methods import (
+    GradientFilter,
+    Method,
+    MobileTL,
+    SignedBackward,
+    Sum,
+    TopBlocks,
+    adapt,
+)
+from pocketune.networks import about, anatomy, list_networks
 from pocketune.surgery import chain_filters, freeze_batch_norms
 from pocketune.weights import create_network
 
@@ -221,3 +230,12 @@ class _Checkpointed(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         made: Tensor = checkpoint(self.layer, x, use_reentrant=True)
         return made
+
+
+def test_one_filter_that_is_to_stay_whole_keeps_all_of_them_whole() -> None:
+    layers = [layer.conv for layer in anatomy(network("mobilenet_v2")).layers[-4:]]
+    chained = [GradientFilter(layers=tuple(layers[:2])), GradientFilter(layers=tuple(layers[2:]))]
+    whole = replace(chained[1], chain=False)
+    assert about(adapt(network("mobilenet_v2"), Sum(tuple(chained)))).filter_chains
+    for terms in ((chained[0], whole), (whole, chained[0])):
+        assert about(adapt(network("mobilenet_v2"), Sum(terms))).filter_chains == ()

@@ -35,15 +35,6 @@ class SideBranch(nn.Module):
         window: side of the squares of pixels that are averaged.
     """
 
-    PARAMETERS = (
-        "conv1.weight",
-        "norm1.weight",
-        "norm1.bias",
-        "conv2.weight",
-        "norm2.weight",
-        "norm2.bias",
-    )
-    NORMS = ("norm1", "norm2")
     LAST_BIAS = "norm2.bias"
     """Added to the same sum as the last bias of the block beside the branch."""
     resizes = True

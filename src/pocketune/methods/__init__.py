@@ -4,9 +4,9 @@ from pocketune.methods.baselines import BiasAndLast, FullFineTune, LastLayer, No
 from pocketune.methods.gradient_filter.choice import FilterChoice, measure_filters
 from pocketune.methods.gradient_filter.method import GradientFilter
 from pocketune.methods.gradient_filter.quality import LayerSNR, dc_energy, gradient_snr
-from pocketune.methods.method import Method, Sum, TrainableCount, adapt, complete_plan, trainable
+from pocketune.methods.method import Method, Sum, TrainableCount, adapt, final_plan, trainable
 from pocketune.methods.mobiletl import MobileTL, SignedBackward
-from pocketune.methods.plan import MethodConflict, Plan
+from pocketune.methods.plan import MethodConflict, Pass, Plan
 from pocketune.methods.registry import (
     create_method,
     describe_method,
@@ -29,6 +29,7 @@ __all__ = [
     "MethodConflict",
     "MobileTL",
     "NormAndLast",
+    "Pass",
     "Plan",
     "RepNet",
     "SignedBackward",
@@ -37,10 +38,10 @@ __all__ = [
     "TopBlocks",
     "TrainableCount",
     "adapt",
-    "complete_plan",
     "create_method",
     "dc_energy",
     "describe_method",
+    "final_plan",
     "gradient_snr",
     "list_methods",
     "measure_filters",

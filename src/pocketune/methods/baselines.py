@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from pocketune.methods.method import Method
-from pocketune.methods.parts import classifier, head_and_classifier, norms, top_blocks
+from pocketune.methods.parts import biases, classifier, head_and_classifier, norms, top_blocks
 from pocketune.methods.plan import Plan
 from pocketune.methods.registry import register_method
 from pocketune.surgery import parameters_under
@@ -55,9 +55,7 @@ class BiasAndLast(Method):
 
     def plan(self, network: nn.Module) -> Plan:
         """Biases and the classifier."""
-        names = (name for name, _ in network.named_parameters())
-        biases = frozenset(name for name in names if name.split(".")[-1] == "bias")
-        return Plan.training(network, biases | classifier(network))
+        return Plan.training(network, biases(network) | classifier(network))
 
 
 @register_method("blocks")

@@ -10,8 +10,8 @@ from torch import nn
 
 from pocketune.errors import PocketuneError, Remedy
 from pocketune.layers.quantized import count_int8_weights
-from pocketune.methods.plan import MethodConflict, Plan
-from pocketune.networks import Factory, about, set_about
+from pocketune.methods.plan import Plan
+from pocketune.networks import about, set_about
 from pocketune.networks.copies import copy_network, gradients_on
 from pocketune.surgery import float_shapes, quantized, separate, separate_batch_norms
 from pocketune.weights.batch_norm import is_folded
@@ -28,7 +28,7 @@ class Method(ABC):
 
     @property
     def frozen_bits(self) -> int:
-        """Bits of frozen kernels, 8 or 32, where `adapt` is told none: no knob of the method."""
+        """Bits of frozen kernels, 8 or 32, where the caller of `adapt` gives none."""
         return 32
 
     @abstractmethod
@@ -39,29 +39,32 @@ class Method(ABC):
             PocketuneError: if the method does not fit the network.
         """
 
-    def refine(self, plan: Plan, network: nn.Module) -> Plan:  # noqa: ARG002 (for overriding)
-        """Add to the whole `plan` what depends on what is trained, by this method or another.
+    def finalize(self, plan: Plan, network: nn.Module) -> Plan:  # noqa: ARG002 (for overriding)
+        """Add to the whole `plan` what depends on the parameters that any method trains.
 
-        Called once all methods of a sum have planned, in their order; `plan` is everything that
-        they train, replace and add so far.
+        It is called after all methods of a sum have planned, in their order.
+
+        Args:
+            plan: everything that the methods train, replace and add so far.
+            network: what is adapted; it stays as it is.
 
         Raises:
-            PocketuneError: if the method has nothing to do with such a plan.
+            PocketuneError: if the method has no effect on such a plan.
         """
         return plan
 
-    def settle(self, network: nn.Module, plan: Plan) -> "Method":  # noqa: ARG002
-        """This method with what depends on everything that is trained filled in.
+    def resolve(self, network: nn.Module, plan: Plan) -> "Method":  # noqa: ARG002
+        """This method with all choices made that depend on what is trained.
 
-        `adapt` calls it once, before the plan that it carries out, and records its result as the
-        network's method: whoever builds the network again need not decide again.
+        `adapt` calls it once, before the plan that it carries out, and declares its result as the
+        network's method, so that a network that is built again is the same.
 
         Args:
             network: what is adapted; it stays as it is.
-            plan: of this method, or of the whole sum that it is part of, before settling.
+            plan: of this method, or of the whole sum that it is part of.
 
         Returns:
-            This very method, unless a subclass has something to settle.
+            This method itself, unless a subclass has choices to make.
 
         Raises:
             PocketuneError: if the method does not fit what is trained.
@@ -80,7 +83,7 @@ class Method(ABC):
 
 @dataclass(frozen=True)
 class Sum(Method):
-    """Several methods at once: what `a + b + c` makes. Sums within it are dissolved."""
+    """Several methods at once, as `a + b + c` makes them; a sum in a sum is flattened."""
 
     name: ClassVar[str] = "sum"
     methods: tuple[Method, ...]
@@ -103,38 +106,30 @@ class Sum(Method):
             MethodConflict: if two of them replace the same layer, or one replaces a layer inside
                 another's, or two of them add a branch to the same block.
         """
-        plans = [method.plan(network) for method in self.methods]
-        return Plan(
-            trained=frozenset().union(*(plan.trained for plan in plans)),
-            batch_norms=frozenset().union(*(plan.batch_norms for plan in plans)),
-            replaced=_merge_replaced(self.methods, plans),
-            branches=_merge_branches(self.methods, plans),
-            lean=any(plan.lean for plan in plans),
-            chained=all(plan.chained for plan in plans),
-        )
+        return Plan.merge([(method, method.plan(network)) for method in self.methods])
 
-    def refine(self, plan: Plan, network: nn.Module) -> Plan:
-        """What every method of the sum makes of the whole plan, one after the other."""
+    def finalize(self, plan: Plan, network: nn.Module) -> Plan:
+        """The whole plan, finalized by each method in turn."""
         for method in self.methods:
-            plan = method.refine(plan, network)
+            plan = method.finalize(plan, network)
         return plan
 
-    def settle(self, network: nn.Module, plan: Plan) -> "Sum":
-        """Every method in view of what all of them train."""
-        return Sum(tuple(method.settle(network, plan) for method in self.methods))
+    def resolve(self, network: nn.Module, plan: Plan) -> "Sum":
+        """Each method, resolved by what all of them train."""
+        return Sum(tuple(method.resolve(network, plan) for method in self.methods))
 
     def __str__(self) -> str:
         return " + ".join(map(str, self.methods))
 
 
-def complete_plan(method: Method, network: nn.Module) -> Plan:
-    """Everything that `method` does to `network`: its plan, refined.
+def final_plan(method: Method, network: nn.Module) -> Plan:
+    """Everything that `method` does to `network`: its plan, finalized.
 
     Raises:
         PocketuneError: if the method does not fit the network, or trains nothing of it.
         MethodConflict: if two methods of a sum want different things of one layer.
     """
-    plan = method.refine(method.plan(network), network)
+    plan = method.finalize(method.plan(network), network)
     if not plan.trained:
         raise PocketuneError(
             f"{method} trains nothing by itself",
@@ -159,13 +154,15 @@ def adapt(network: nn.Module, method: Method, *, frozen_bits: int | None = None)
             network was loaded in 8 bits, else the method's own `frozen_bits`.
 
     Raises:
-        PocketuneError: if `method` is none or does not fit the network, the network is adapted
-            already or has layers that share their values, or `frozen_bits` is another number.
+        PocketuneError: if `method` is not a Method or does not fit the network, the network is
+            adapted already or has layers that share their values, or `frozen_bits` is neither 8
+            nor 32.
         MethodConflict: if two methods of a sum want different things of one layer.
     """
     if not isinstance(method, Method):
         raise PocketuneError(
-            f'method={method!r} is no method; give one like MobileTL() or create_method("mobiletl")'
+            f"method={method!r} is not a Method; give one like MobileTL() or "
+            'create_method("mobiletl")'
         )
     if (earlier := about(network).method) is not None:
         raise PocketuneError(
@@ -177,8 +174,8 @@ def adapt(network: nn.Module, method: Method, *, frozen_bits: int | None = None)
     separate(adapted)
     separate_batch_norms(adapted)
     shapes = float_shapes(adapted)
-    method = method.settle(adapted, method.plan(shapes))
-    plan = complete_plan(method, shapes)
+    method = method.resolve(adapted, method.plan(shapes))
+    plan = final_plan(method, shapes)
     folded = [n for n, m in network.named_modules() if n in plan.batch_norms and is_folded(m)]
     if folded:
         warnings.warn(
@@ -191,45 +188,9 @@ def adapt(network: nn.Module, method: Method, *, frozen_bits: int | None = None)
     return adapted
 
 
-def _merge_replaced(methods: tuple[Method, ...], plans: list[Plan]) -> dict[str, Factory]:
-    replaced: dict[str, Factory] = {}
-    owners: dict[str, Method] = {}
-    for method, plan in zip(methods, plans, strict=True):
-        for layer in plan.replaced:
-            for taken, owner in owners.items():
-                if _nested(layer, taken):
-                    raise MethodConflict(
-                        f"{owner} and {method} both replace layer {max(layer, taken, key=len)}; "
-                        "use one of them"
-                    )
-        replaced.update(plan.replaced)
-        owners.update(dict.fromkeys(plan.replaced, method))
-    return replaced
-
-
-def _merge_branches(methods: tuple[Method, ...], plans: list[Plan]) -> dict[str, Factory]:
-    branches: dict[str, Factory] = {}
-    owners: dict[str, Method] = {}
-    for method, plan in zip(methods, plans, strict=True):
-        for block in plan.branches:
-            if block in owners:
-                raise MethodConflict(
-                    f"{owners[block]} and {method} both add a branch to block {block}; "
-                    "use one of them"
-                )
-        branches.update(plan.branches)
-        owners.update(dict.fromkeys(plan.branches, method))
-    return branches
-
-
-def _nested(a: str, b: str) -> bool:
-    """Whether one module's name is the other's or lies inside it."""
-    return f"{a}.".startswith(f"{b}.") or f"{b}.".startswith(f"{a}.")
-
-
 @dataclass(frozen=True)
 class TrainableCount:
-    """Numbers of parameters; statistics are not parameters."""
+    """Numbers of parameters; running statistics do not count."""
 
     trained: int
     total: int

@@ -15,7 +15,6 @@ from pocketune.methods.tinytl import TinyTL
 from pocketune.networks import Factory, anatomy
 from pocketune.networks.anatomy.blocks import Block
 from pocketune.surgery import (
-    BRANCH,
     masked_activations,
     parameters_under,
     signed_activations,
@@ -123,13 +122,7 @@ class MobileTL(Method):
                 f"patches={self.patches!r} does not fit block {top[-1].name}: beside bottleneck "
                 "blocks the modules would be larger than the blocks; use patches='none'"
             )
-        lite = TinyTL(bias=False).plan(network)
-        paths = tuple(f"{block.name}.{BRANCH}." for block in top)
-        return Plan(
-            frozenset(name for name in lite.trained if name.startswith(paths)),
-            frozenset(),
-            branches={b.name: lite.branches[b.name] for b in top if b.name in lite.branches},
-        )
+        return TinyTL().modules(network, {block.name for block in top})
 
     def _full_norms(self, block: Block) -> set[str]:
         """Norms of a block that are trained in full, not their shift alone."""
@@ -187,7 +180,7 @@ class SignedBackward(Method):
         """Nothing; it all depends on what the other methods train."""
         return Plan(frozenset(), frozenset())
 
-    def refine(self, plan: Plan, network: nn.Module) -> Plan:
+    def finalize(self, plan: Plan, network: nn.Module) -> Plan:
         """Replace the activations from the first part that is trained.
 
         What another method has put in the place of one becomes signed as well, if it can.

@@ -1,13 +1,16 @@
 """The parts of a network that methods train."""
 
+from collections.abc import Mapping
+
+import torch
 from torch import nn
 
 from pocketune.errors import PocketuneError, whole_number
-from pocketune.networks import about, anatomy
+from pocketune.networks import Factory, about, anatomy
 from pocketune.networks.anatomy.blocks import Block
 from pocketune.networks.anatomy.modules import is_convolution, is_norm
 from pocketune.networks.anatomy.output import classifier_layers
-from pocketune.surgery import parameters_under
+from pocketune.surgery import BRANCH, parameters_under
 
 
 def top_blocks(network: nn.Module, count: int) -> tuple[Block, ...]:
@@ -45,10 +48,10 @@ def convolution(network: nn.Module, name: str) -> nn.Conv2d:
 
 
 def refuse_adapted(network: nn.Module) -> None:
-    """Refuse what is to be compared with itself as a method leaves it.
+    """Check that a network is not adapted yet.
 
     Raises:
-        PocketuneError: if the network is adapted.
+        PocketuneError: if it is.
     """
     if (earlier := about(network).method) is not None:
         raise PocketuneError(
@@ -61,6 +64,30 @@ def head_and_classifier(network: nn.Module) -> frozenset[str]:
     parts = anatomy(network)
     head = (name for layer in parts.head for name in (layer.conv, layer.norm) if name)
     return parameters_under(network, (*head, *parts.classifier))
+
+
+def biases(network: nn.Module) -> frozenset[str]:
+    """Names of every bias, the shifts of norms among them."""
+    names = (name for name, _ in network.named_parameters())
+    return frozenset(name for name in names if name.split(".")[-1] == "bias")
+
+
+def planned_branches(network: nn.Module, branches: Mapping[str, Factory]) -> dict[str, nn.Module]:
+    """The side branches that these factories make, without values, by the paths they will have."""
+    with torch.device("meta"):
+        return {
+            f"{block}.{BRANCH}": make(network.get_submodule(block))
+            for block, make in branches.items()
+        }
+
+
+def parameters_of_branches(branches: Mapping[str, nn.Module]) -> frozenset[str]:
+    """Names of the parameters of branches, given by their paths."""
+    return frozenset(
+        f"{path}.{name}"
+        for path, branch in branches.items()
+        for name, _ in branch.named_parameters()
+    )
 
 
 def norms(network: nn.Module) -> frozenset[str]:

@@ -1,6 +1,6 @@
 """What a method does to a network, as data."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torch import nn
@@ -11,7 +11,6 @@ from pocketune.networks import Factory, set_about
 from pocketune.surgery import (
     add_branches,
     batch_norms,
-    chain_filters,
     dequantize,
     disable_inplace,
     freeze_batch_norms,
@@ -20,12 +19,26 @@ from pocketune.surgery import (
     quantized,
     swap,
     train_only,
-    use_lean_layers,
 )
 
 
 class MethodConflict(PocketuneError):  # noqa: N818 (it is the user's word for it)
     """Two methods want different things of one layer; the message names the layer."""
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A change to the whole network, in place, once its layers are replaced and frozen.
+
+    Passes with the same `run` are one: it runs once, for however many methods.
+
+    Attributes:
+        run: takes the network.
+        late: run it last, when frozen convolutions are what they stay and nothing works in place.
+    """
+
+    run: Callable[[nn.Module], None]
+    late: bool = False
 
 
 @dataclass(frozen=True)
@@ -40,17 +53,14 @@ class Plan:
         replaced: for each replaced module the factory of the one that takes its place.
         branches: for each block that gets a side branch the factory that makes it; its
             parameters are called `<block>.branch.<name>`.
-        lean: whether exact layers that keep less take the place of PyTorch's own, wherever no
-            method has put another one.
-        chained: whether filtered convolutions hand their gradients on in patches where they can.
+        passes: what else is done to the network, in this order.
     """
 
     trained: frozenset[str]
     batch_norms: frozenset[str]
     replaced: Mapping[str, Factory] = field(default_factory=dict)
     branches: Mapping[str, Factory] = field(default_factory=dict)
-    lean: bool = False
-    chained: bool = True
+    passes: tuple[Pass, ...] = ()
 
     @classmethod
     def training(cls, network: nn.Module, trained: Iterable[str]) -> "Plan":
@@ -62,6 +72,24 @@ class Plan:
         trained = frozenset(trained)
         norms = (name for name in batch_norms(network) if f"{name}.weight" in trained)
         return cls(trained, frozenset(norms))
+
+    @classmethod
+    def merge(cls, plans: Sequence[tuple[object, "Plan"]]) -> "Plan":
+        """Everything that any of these plans does; each comes with its method.
+
+        Raises:
+            MethodConflict: if two of them replace the same layer, or one replaces a layer inside
+                another's, or two of them add a branch to the same block; it names the methods.
+        """
+        replaced = [(method, plan.replaced) for method, plan in plans]
+        branches = [(method, plan.branches) for method, plan in plans]
+        return cls(
+            frozenset().union(*(plan.trained for _, plan in plans)),
+            frozenset().union(*(plan.batch_norms for _, plan in plans)),
+            _merge(replaced, "replace layer", clash=_nested),
+            _merge(branches, "add a branch to block", clash=str.__eq__),
+            tuple(dict.fromkeys(step for _, plan in plans for step in plan.passes)),
+        )
 
     def apply(self, network: nn.Module, *, frozen_bits: int = 32) -> None:
         """Carry the plan out, in place.
@@ -90,17 +118,48 @@ class Plan:
             )
         train_only(network, self.trained)
         freeze_batch_norms(network, keep=self.batch_norms)
-        if self.lean:
-            use_lean_layers(network)
+        self._run_passes(network, late=False)
         freeze_convolutions(network)
         disable_inplace(network)
         make_contiguous(network)
         if frozen_bits == 8:
             quantize_frozen(network)
-        chains = chain_filters(network) if self.chained else ()
-        set_about(network, filter_chains=chains, frozen_bits=frozen_bits)
+        set_about(network, frozen_bits=frozen_bits)
+        self._run_passes(network, late=True)
+
+    def _run_passes(self, network: nn.Module, *, late: bool) -> None:
+        for step in self.passes:
+            if step.late is late:
+                step.run(network)
 
     def _needs_float(self, conv: str) -> bool:
         """Whether a kernel of int8 cannot stay what it is."""
         inside = any(f"{conv}.".startswith(f"{layer}.") for layer in self.replaced)
         return inside or f"{conv}.weight" in self.trained
+
+
+def _merge(
+    parts: Sequence[tuple[object, Mapping[str, Factory]]],
+    what: str,
+    *,
+    clash: Callable[[str, str], bool],
+) -> dict[str, Factory]:
+    """The factories of several methods together; no two methods may want what clashes."""
+    merged: dict[str, Factory] = {}
+    owners: dict[str, object] = {}
+    for method, factories in parts:
+        for name in factories:
+            for taken, owner in owners.items():
+                if clash(name, taken):
+                    raise MethodConflict(
+                        f"{owner} and {method} both {what} {max(name, taken, key=len)}; "
+                        "use one of them"
+                    )
+        merged.update(factories)
+        owners.update(dict.fromkeys(factories, method))
+    return merged
+
+
+def _nested(a: str, b: str) -> bool:
+    """Whether one module's name is the other's or lies inside it."""
+    return f"{a}.".startswith(f"{b}.") or f"{b}.".startswith(f"{a}.")

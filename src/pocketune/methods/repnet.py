@@ -11,11 +11,12 @@ from torch import nn
 from pocketune.errors import PocketuneError
 from pocketune.layers import ProgramModule
 from pocketune.methods.method import Method
+from pocketune.methods.parts import biases, parameters_of_branches, planned_branches
 from pocketune.methods.plan import Plan
 from pocketune.methods.registry import register_method
 from pocketune.networks import Block, Factory, about, anatomy
 from pocketune.networks.anatomy.modules import is_convolution, is_norm, main_modules
-from pocketune.surgery import BRANCH, parameters_under
+from pocketune.surgery import batch_norms, parameters_under
 
 SIZE = 224
 """Side of the images for which the published layouts are made."""
@@ -54,14 +55,13 @@ class RepNet(Method):
     def plan(self, network: nn.Module) -> Plan:
         """Side modules and the classifier, and biases where they are asked for."""
         branches = _modules(network)
-        trained = set(parameters_under(network, anatomy(network).classifier))
+        modules = planned_branches(network, branches)
+        trained = parameters_under(network, anatomy(network).classifier)
+        trained |= parameters_of_branches(modules)
         if self.bias:
-            names = (name for name, _ in network.named_parameters())
-            trained |= {name for name in names if name.split(".")[-1] == "bias"}
-        paths = [f"{place}.{BRANCH}" for place in branches]
-        trained |= {f"{path}.{name}" for path in paths for name in ProgramModule.PARAMETERS}
-        norms = frozenset(f"{path}.{name}" for path in paths for name in ProgramModule.NORMS)
-        return Plan(frozenset(trained), norms, branches=branches)
+            trained |= biases(network)
+        norms = frozenset(f"{path}.{n}" for path, m in modules.items() for n in batch_norms(m))
+        return Plan(trained, norms, branches=branches)
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """TinyTL: frozen weights, trained biases and small branches beside the blocks."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -10,15 +11,19 @@ from pocketune.errors import PocketuneError, check_positive
 from pocketune.layers import GroupNorm, LiteResidual, standardize_convolution, standardized
 from pocketune.layers.group_norm import group_size
 from pocketune.methods.method import Method
-from pocketune.methods.plan import Plan
+from pocketune.methods.parts import biases, parameters_of_branches, planned_branches
+from pocketune.methods.plan import Pass, Plan
 from pocketune.methods.registry import register_method
 from pocketune.networks import Factory, about, anatomy, set_about
 from pocketune.networks.anatomy.blocks import Block
 from pocketune.networks.anatomy.modules import is_convolution, main_modules
 from pocketune.networks.copies import copy_network
-from pocketune.surgery import BRANCH, add_branches, parameters_under
+from pocketune.surgery import BRANCH, add_branches, parameters_under, use_lean_layers
 
 NORMS = ("batch", "group")
+
+LEAN = Pass(use_lean_layers)
+"""Exact activations that keep less, wherever no method has put another one."""
 
 RESOLUTION = 128
 """Side of the maps at the first block in the published table, whatever the images' own side."""
@@ -79,35 +84,47 @@ class TinyTL(Method):
             PocketuneError: if there are no blocks for lite residual modules, or bottleneck ones,
                 beside whose many channels the modules would be larger than the network.
         """
-        trained = set(parameters_under(network, anatomy(network).classifier))
+        modules = self.modules(network) if self.lite_residual else Plan(frozenset(), frozenset())
+        trained = parameters_under(network, anatomy(network).classifier) | modules.trained
         if self.bias:
-            names = (name for name, _ in network.named_parameters())
-            trained |= {name for name in names if name.split(".")[-1] == "bias"}
-        branches = self._branches(network) if self.lite_residual else {}
-        for block in branches:
-            branch = f"{block}.{BRANCH}"
-            trained |= {f"{branch}.{name}" for name in LiteResidual.PARAMETERS}
-            if self.bias:
-                trained.discard(f"{branch}.{LiteResidual.LAST_BIAS}")
-        new = {block: make for block, make in branches.items() if not _has_branch(network, block)}
-        replaced = _group_norms(network) if self.norm == "group" else {}
+            last = f".{BRANCH}.{LiteResidual.LAST_BIAS}"
+            repeated = frozenset(name for name in modules.trained if name.endswith(last))
+            trained = (trained | biases(network)) - repeated
+        group = self.norm == "group"
         return Plan(
-            frozenset(trained),
+            trained,
             frozenset(),
-            replaced=replaced,
-            branches=new,
-            lean=True,
+            replaced=_group_norms(network) | _standardized(network) if group else {},
+            branches=modules.branches,
+            passes=(LEAN,),
         )
 
-    def refine(self, plan: Plan, network: nn.Module) -> Plan:  # noqa: ARG002
+    def finalize(self, plan: Plan, network: nn.Module) -> Plan:
         """Filters that another method trains are standardized in every step, not once."""
-        trained = (
-            name
-            for name, factory in plan.replaced.items()
-            if factory is _standardized and f"{name}.weight" in plan.trained
-        )
-        anew = dict.fromkeys(trained, standardize_convolution)
-        return replace(plan, replaced={**plan.replaced, **anew})
+        if self.norm != "group":
+            return plan
+        trained = [name for name in _standardized(network) if f"{name}.weight" in plan.trained]
+        in_every_step = dict.fromkeys(trained, standardize_convolution)
+        return replace(plan, replaced={**plan.replaced, **in_every_step})
+
+    def modules(self, network: nn.Module, blocks: Collection[str] | None = None) -> Plan:
+        """Lite residual modules alone: those beside some blocks, or all, are trained.
+
+        Modules that the network has already are trained as they are.
+
+        Args:
+            network: it stays as it is.
+            blocks: names of the blocks; the first block of a network never has a module.
+
+        Raises:
+            PocketuneError: as `plan`.
+        """
+        branches = self._branches(network)
+        if blocks is not None:
+            branches = {block: make for block, make in branches.items() if block in blocks}
+        trained = parameters_of_branches(planned_branches(network, branches))
+        new = {block: make for block, make in branches.items() if not _has_branch(network, block)}
+        return Plan(trained, frozenset(), branches=new)
 
     def insert_modules(self, network: nn.Module) -> nn.Module:
         """A copy of `network` with lite residual modules in place, ready to be pretrained with it.
@@ -208,18 +225,18 @@ def _has_branch(network: nn.Module, block: str) -> bool:
 
 
 def _group_norms(network: nn.Module) -> dict[str, Factory]:
-    """What makes group norms of all batch norms, and standardizes the filters.
+    """What makes group norms of all batch norms; scale and shift stay the batch norm's."""
+    norms = {n: m for n, m in main_modules(network) if isinstance(m, nn.BatchNorm2d)}
+    for name, norm in norms.items():
+        _check_groups(name, norm)
+    return dict.fromkeys(norms, _group_norm)
 
-    Scale and shift stay the batch norm's. Convolutions with a bias are left as they are.
-    """
-    replaced: dict[str, Factory] = {}
-    for name, module in main_modules(network):
-        if isinstance(module, nn.BatchNorm2d):
-            _check_groups(name, module)
-            replaced[name] = _group_norm
-        elif is_convolution(module) and module.bias is None:
-            replaced[name] = _standardized
-    return replaced
+
+def _standardized(network: nn.Module) -> dict[str, Factory]:
+    """What standardizes the filters of all convolutions that have no bias."""
+    modules = main_modules(network)
+    names = [name for name, m in modules if is_convolution(m) and m.bias is None]
+    return dict.fromkeys(names, _standardize)
 
 
 def _check_groups(name: str, norm: nn.BatchNorm2d) -> None:
@@ -234,6 +251,6 @@ def _group_norm(norm: nn.Module) -> nn.Module:
     return GroupNorm.from_batch_norm(norm)
 
 
-def _standardized(conv: nn.Module) -> nn.Module:
+def _standardize(conv: nn.Module) -> nn.Module:
     assert isinstance(conv, nn.Conv2d)
     return standardized(conv)

@@ -56,8 +56,8 @@ def test_auto_measures_a_network_with_kernels_of_int8() -> None:
     network = create_network("mobilenet_v2", width=0.35)
     quantize_frozen(network.requires_grad_(False))
     method = TopBlocks(1) + GradientFilter(layers="auto", batch=1, size=64)
-    _, settled = about(adapt(network, method)).method.methods
-    assert isinstance(settled.layers, tuple)
+    _, resolved = about(adapt(network, method)).method.methods
+    assert isinstance(resolved.layers, tuple)
 
 
 def test_refuses_a_layer_that_is_not_there() -> None:

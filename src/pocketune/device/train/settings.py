@@ -156,7 +156,6 @@ class TrainSettings:
         """Factors on the learning rate of those parameters that have one of their own."""
         if self.side_lr is None:
             return {}
-        from pocketune.kit.manifest import BRANCH  # not above: help would wait for numpy
 
         factor = self.side_lr / self.peak_lr
         return {spec.name: factor for spec in parameters if spec.group == "branch"}

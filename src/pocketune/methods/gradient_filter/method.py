@@ -14,14 +14,22 @@ from pocketune.filtering import check_filter, filter_convolution
 from pocketune.methods.gradient_filter.choice import measure_filters
 from pocketune.methods.method import Method
 from pocketune.methods.parts import classifier, convolution
-from pocketune.methods.plan import Plan
+from pocketune.methods.plan import Pass, Plan
 from pocketune.methods.registry import register_method
-from pocketune.networks import anatomy
+from pocketune.networks import anatomy, set_about
 from pocketune.networks.anatomy.modules import is_convolution
 from pocketune.networks.copies import copy_network
-from pocketune.surgery import BRANCH, parameters_under
+from pocketune.surgery import BRANCH, chain_filters, parameters_under
 
 TRAINED, AUTO = "trained", "auto"
+
+
+def _chain(network: nn.Module) -> None:
+    set_about(network, filter_chains=chain_filters(network))
+
+
+CHAIN = Pass(_chain, late=True)
+"""Filtered convolutions hand their gradients on in patches where they can."""
 
 
 _log = logging.getLogger(__name__)
@@ -40,7 +48,7 @@ class GradientFilter(Method):
     In a sum with methods that train convolutions, `layers="trained"` filters those:
     `TopBlocks(3) + GradientFilter(layers="trained")`. `"auto"` filters those for which this
     machine's measurements (`measure_filters`) say that it pays. Both leave out squeeze-excite's,
-    whose maps have one pixel. They are settled when a network is adapted; its `method` has the
+    whose maps have one pixel. They are resolved when a network is adapted; its `method` has the
     names of the layers. Why `"auto"` filters a layer or does not is logged.
 
     Attributes:
@@ -79,7 +87,7 @@ class GradientFilter(Method):
             )
 
     def plan(self, network: nn.Module) -> Plan:
-        """The classifier, and the filtered layers as far as they are known before `settle`.
+        """The classifier, and the filtered layers as far as they are known before `resolve`.
 
         Raises:
             PocketuneError: if the network has not that many convolutions, or no such layer, or
@@ -93,9 +101,16 @@ class GradientFilter(Method):
             filter_convolution, patch=self.patch, alignment=self.alignment, bits=self.bits
         )
         replaced = dict.fromkeys(names, factory)
-        return Plan(frozenset(trained), frozenset(), replaced=replaced, chained=self.chain)
+        passes = (CHAIN,) if self.chain else ()
+        return Plan(frozenset(trained), frozenset(), replaced=replaced, passes=passes)
 
-    def settle(self, network: nn.Module, plan: Plan) -> GradientFilter:
+    def finalize(self, plan: Plan, network: nn.Module) -> Plan:  # noqa: ARG002
+        """With `chain=False` no filters of the network are chained, whatever method put them."""
+        if self.chain:
+            return plan
+        return replace(plan, passes=tuple(step for step in plan.passes if step != CHAIN))
+
+    def resolve(self, network: nn.Module, plan: Plan) -> GradientFilter:
         """Put names for `"trained"` and `"auto"`.
 
         Raises:
