@@ -17,9 +17,9 @@ help: ## Show this list
 demo: $(BASE) ## Fine-tune the bundled network on real images, without PyTorch (2 minutes)
 	$(BIN)/pocketune demo
 
-# A process for each core, of one thread each.
+# A process for each core, of one thread each; neighbors stay together and share their fixtures.
 test: $(DEV) ## Run the tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal $(ARGS)
 
 lint: $(DEV) ## Check style, formatting and types
 	$(BIN)/ruff check .

@@ -16,14 +16,14 @@ from pocketune.filtering.patches import Patches, patch_mean, patch_spread
 triton = pytest.importorskip("triton", reason="no Triton; pip install triton, on Linux")
 
 axes = st.tuples(  # length, size, start, count
-    st.integers(1, 12), st.integers(1, 9), st.integers(-9, 9), st.integers(1, 5)
+    st.integers(1, 12), st.integers(1, 9), st.integers(-9, 9), st.integers(1, 3)
 )
 formats = st.sampled_from([torch.contiguous_format, torch.channels_last])
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 
 
 def load() -> ModuleType:
-    """The kernels anew: Triton decides when it decorates them whether they are interpreted."""
+    """Load the kernels again: Triton decides as it decorates them whether they are interpreted."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delitem(sys.modules, "pocketune.filtering.triton_kernels", raising=False)
         return importlib.import_module("pocketune.filtering.triton_kernels")
@@ -42,7 +42,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return load()
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
     axes, axes, formats, st.sampled_from([None, 1, 6]), st.sampled_from([torch.float32, torch.half])
 )
@@ -55,7 +55,7 @@ def test_pools_as_pytorch_does(
     dtype: torch.dtype,
 ) -> None:
     (height, *rows), (width, *columns) = down, across
-    x = torch.randn(2, 3, height, width, dtype=dtype).contiguous(memory_format=layout)
+    x = torch.randn(2, 2, height, width, dtype=dtype).contiguous(memory_format=layout)
     size, start, count = zip(rows, columns, strict=True)
     found = interpreted.pool(x, size, start, count, divisor)
     expected = patch_mean(x.double(), Patches(size, start, count), divisor)
@@ -71,7 +71,7 @@ def test_spreads_as_pytorch_does(
     layout: torch.memory_format,
 ) -> None:
     size, start, count = zip(down[1:], across[1:], strict=True)
-    values = torch.randn(2, 3, *count).contiguous(memory_format=layout)
+    values = torch.randn(2, 2, *count).contiguous(memory_format=layout)
     found = interpreted.spread(values, size, start, (down[0], across[0]))
     expected = patch_spread(values, Patches(size, start, count), (down[0], across[0]))
     torch.testing.assert_close(found, expected, rtol=0, atol=0)

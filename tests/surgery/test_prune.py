@@ -20,12 +20,12 @@ from ..networks.timm_like import MobileNetV3 as TimmLike
 from ..networks.timm_like import SqueezeExcite
 
 GOLDEN = {"features.1": 0.3, "features.2": 0.78, "features.3": 0.46, "features.4": 0.46}
-OPTIONS = {"mobilenet_v2": {"width": 0.35}, "resnet18": {"width": 0.25}, "resnet50": {"width": 0.1}}
+WIDTHS = {"mobilenet_v3_small": 0.35, "mcunet_5fps": 1.0, "resnet50": 0.1}
 
 
 def small(name: str) -> nn.Module:
     torch.manual_seed(3)
-    network = create_network(name, classes=4, **OPTIONS.get(name, {}))
+    network = create_network(name, classes=4, width=WIDTHS.get(name, 0.25))
     for module in network.modules():
         if isinstance(module, nn.BatchNorm2d):
             module.running_mean.normal_(0, 0.1)
