@@ -1,4 +1,4 @@
-"""Memory-lean layers, each stating what it keeps for the backward pass."""
+"""Memory-efficient layers; each docstring states what is kept for the backward pass."""
 
 from pocketune.layers.activation import (
     MaskedReLU,
@@ -7,7 +7,7 @@ from pocketune.layers.activation import (
     SignedReLU,
     SignedReLU6,
 )
-from pocketune.layers.conv import FrozenConv2d
+from pocketune.layers.conv import Conv2d, FrozenConv2d
 from pocketune.layers.group_norm import GroupNorm, make_contiguous
 from pocketune.layers.integer import IntegerConv2d, computes_integers
 from pocketune.layers.norm import FrozenBatchNorm1d, FrozenBatchNorm2d
@@ -20,6 +20,7 @@ from pocketune.layers.weight_standardization import (
 )
 
 __all__ = [
+    "Conv2d",
     "FrozenBatchNorm1d",
     "FrozenBatchNorm2d",
     "FrozenConv2d",
