@@ -5,11 +5,11 @@ from torch import nn
 
 from pocketune.layers import MaskedReLU, MaskedReLU6, SignedHardswish, SignedReLU, SignedReLU6
 from pocketune.surgery import (
+    mask_activations,
     masked_activations,
     signed_activations,
     signed_after,
     swap,
-    use_lean_layers,
 )
 
 
@@ -41,7 +41,7 @@ def test_every_relu_keeps_one_bit_and_the_values_stay() -> None:
     net = network()
     x = torch.randn(5, 7)
     expected = net(x)
-    use_lean_layers(net)
+    mask_activations(net)
     assert kinds(net) == [MaskedReLU, nn.Hardswish, MaskedReLU6, nn.SiLU, MaskedReLU6]
     assert torch.equal(net(x), expected)
 

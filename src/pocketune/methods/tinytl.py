@@ -18,11 +18,11 @@ from pocketune.networks import Factory, about, anatomy, set_about
 from pocketune.networks.anatomy.blocks import Block
 from pocketune.networks.anatomy.modules import is_convolution, main_modules
 from pocketune.networks.copies import copy_network
-from pocketune.surgery import BRANCH, add_branches, parameters_under, use_lean_layers
+from pocketune.surgery import BRANCH, add_branches, mask_activations, parameters_under
 
 NORMS = ("batch", "group")
 
-LEAN = Pass(use_lean_layers)
+MASKS = Pass(mask_activations)
 """Exact activations that keep less, wherever no method has put another one."""
 
 RESOLUTION = 128
@@ -96,7 +96,7 @@ class TinyTL(Method):
             frozenset(),
             replaced=_group_norms(network) | _standardized(network) if group else {},
             branches=modules.branches,
-            passes=(LEAN,),
+            passes=(MASKS,),
         )
 
     def finalize(self, plan: Plan, network: nn.Module) -> Plan:

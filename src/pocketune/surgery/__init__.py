@@ -1,10 +1,10 @@
 """What methods are made of: small changes to a network, in place, by the names of its modules."""
 
 from pocketune.surgery.activation import (
+    mask_activations,
     masked_activations,
     signed_activations,
     signed_after,
-    use_lean_layers,
 )
 from pocketune.surgery.branch import BRANCH, add_branches
 from pocketune.surgery.chain import chain_filters
@@ -38,6 +38,7 @@ __all__ = [
     "freeze_batch_norms",
     "freeze_convolutions",
     "in_float",
+    "mask_activations",
     "masked_activations",
     "parameters_under",
     "prune",
@@ -49,5 +50,4 @@ __all__ = [
     "signed_after",
     "swap",
     "train_only",
-    "use_lean_layers",
 ]

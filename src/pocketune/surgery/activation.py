@@ -39,7 +39,7 @@ def masked_activations(network: nn.Module, names: Iterable[str | None]) -> dict[
     return {name: _make(MASKED[kind]) for name, kind in kinds.items() if kind is nn.ReLU6}
 
 
-def use_lean_layers(network: nn.Module) -> None:
+def mask_activations(network: nn.Module) -> None:
     """Let every ReLU and ReLU6 keep one bit an element, in place.
 
     Values and gradients stay exact. Other activations stay as they are.

@@ -1,6 +1,6 @@
 """What kind of layer a module is, told by what it has and not by its name alone.
 
-Networks of other packages, and our own memory-lean layers, bring classes of their own for
+Networks of other packages, and our own memory-efficient layers, bring classes of their own for
 convolutions, norms and activations; these rules see through them.
 """
 
