@@ -12,14 +12,16 @@ import io
 import math
 import os
 import threading
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 from PIL import Image, TiffImagePlugin, UnidentifiedImageError, WebPImagePlugin
 
-from pocketune.data.unreadable import reading_image
+from pocketune.errors import PocketuneError
+from pocketune.files import shown
 
 try:
     from PIL import AvifImagePlugin
@@ -45,6 +47,20 @@ UPRIGHT = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
+
+
+class UnreadableImage(PocketuneError):  # noqa: N818 - says what it is
+    """A file that cannot be used as an image.
+
+    Attributes:
+        name: the file.
+        reason: why, in a few words.
+    """
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"{shown(name)} cannot be used as an image: {reason}")
+        self.name = name
+        self.reason = reason
 
 
 def open_image(file: IO[bytes]) -> Image.Image:
@@ -190,3 +206,29 @@ def _deep_gray(image: Image.Image) -> Image.Image:
     elif image.mode == "F" and values.max() <= 1:
         scale = 255.0
     return Image.fromarray((values * scale).clip(0, 255).astype(np.uint8))
+
+
+@contextmanager
+def reading_image(name: str) -> Iterator[None]:
+    """Turn whatever reading and decoding the file ``name`` raises into ``UnreadableImage``."""
+    try:
+        yield
+    except (PocketuneError, MemoryError):
+        raise
+    except Exception as error:  # a damaged file makes Pillow's decoders raise nearly anything
+        raise UnreadableImage(name, _reason(error)) from error
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "no such file"
+    if isinstance(error, PermissionError):
+        return "no permission to read it"
+    if isinstance(error, Image.DecompressionBombError):
+        limit = 2 * (Image.MAX_IMAGE_PIXELS or 0) // 1_000_000
+        return f"more than {limit} million pixels; make it smaller"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    if str(error).startswith("decoder error"):  # a number of libtiff's
+        return "the file is damaged"
+    return str(error) or type(error).__name__

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from pocketune.data.check import check_any, check_exists
 from pocketune.data.dataset import ImageDataset
-from pocketune.data.images import open_image
+from pocketune.data.images import UnreadableImage, open_image, reading_image
 from pocketune.data.layouts.folders import VALIDATION, Example, read_folders, wrapper
 from pocketune.data.layouts.tables import Table, is_table, read_table
 from pocketune.data.sources import FolderSource, Source, ZipSource, is_archive
 from pocketune.data.splits import Splits, stratify
-from pocketune.data.unreadable import UnreadableImage, reading_image
 from pocketune.errors import PocketuneError, Remedy
 from pocketune.files import Skipped, printable, reading, shown
 from pocketune.tasks import TASKS, Task, task_named
@@ -56,7 +54,7 @@ def load_splits(
     tasks = tuple(TASKS.values()) if task is None else (_kind(task),)
     found, where = _find(Path(path), tasks), shown(str(Path(path)))
     usable, skipped = _readable(found.source, found.examples)
-    check_any(usable, skipped, where)
+    _check_any(usable, skipped, where)
     dataset = _dataset(found, usable, classes, where)
     if isinstance(task, Task):
         dataset = replace(dataset, task=replace(task, classes=dataset.classes))
@@ -89,7 +87,7 @@ def open_images(paths: Iterable[str | Path]) -> list[str]:
     """
     found: list[str] = []
     for path in map(Path, paths):
-        check_exists(path)
+        _check_exists(path)
         if path.is_dir() or is_archive(path):
             found.extend(str(path / name) for name in _source(path).names())
         else:
@@ -111,7 +109,7 @@ class _Found(NamedTuple):
 
 def _find(path: Path, tasks: Sequence[type[Task]]) -> _Found:
     """What there is at the user's path, by its layout alone."""
-    check_exists(path)
+    _check_exists(path)
     if path.is_file() and is_table(path.name):
         source: Source = FolderSource(path.parent)
         return _Found(source, *_from_table(source, path.name, tasks))
@@ -206,3 +204,19 @@ def _divide(
         if len(train) and len(val):
             task.check_division(dataset.labels, dataset.names)
     return dataset.subset(train), dataset.subset(val)
+
+
+def _check_exists(path: Path) -> None:
+    """Check that the user's path leads somewhere."""
+    with reading(shown(str(path)), remedy="check the path and its permissions"):
+        found = path.exists()
+    if not found:
+        raise PocketuneError(f"{shown(str(path))} does not exist; check the path")
+
+
+def _check_any(known: Sequence[Example], skipped: Sequence[Skipped], where: str) -> None:
+    """Check that at least one file is an image."""
+    if known:
+        return
+    first = f"; the first, {shown(skipped[0].name)}: {skipped[0].reason}" if skipped else ""
+    raise PocketuneError(f"{where} has no readable image among its {len(skipped)} files{first}")

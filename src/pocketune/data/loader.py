@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pocketune.data.images import open_image, oriented_size
+from pocketune.data.images import UnreadableImage, open_image, oriented_size, reading_image
 from pocketune.data.streams import Purpose, random_stream
 from pocketune.data.transforms import Pixels, apply, center_view, random_view
-from pocketune.data.unreadable import UnreadableImage, reading_image
 from pocketune.errors import PocketuneError, check_positive
 from pocketune.files import Skipped, printable
 
