@@ -1,4 +1,4 @@
-"""Several small batches to one update."""
+"""Gradient accumulation: several small batches for one update."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class AccumulatingEngine:
-    """Adds up the gradients of a batch that is several times the engine's. An :class:`Engine`.
+    """An :class:`Engine` whose batch is several times that of another one.
 
-    The mean over the parts is the gradient of the whole batch, since no image sees another one.
-    It takes the memory of a part, and once more that of the gradients.
+    The mean over the parts is the gradient of the whole batch, because images do not influence each
+    other. It takes the memory of a part, and that of the gradients a second time.
 
     Args:
         engine: Computes the parts.
@@ -47,7 +47,7 @@ class AccumulatingEngine:
     def gradients(
         self, images: NDArray[np.uint8], labels: Labels, rng: np.random.Generator
     ) -> Gradients:
-        """Loss and gradients of a whole number of parts."""
+        """See :class:`Engine`; the batch is a whole number of parts."""
         starts = range(0, len(images), self._batch)
         total: Gradients | None = None
         for start in starts:
@@ -74,7 +74,7 @@ class AccumulatingEngine:
 
 
 def accumulating(factory: EngineFactory, parts: int) -> EngineFactory:
-    """What makes engines whose batches are `parts` times their kit's."""
+    """A factory of engines whose batches are `parts` times those of their kits."""
     if parts == 1:
         return factory
 
@@ -85,7 +85,7 @@ def accumulating(factory: EngineFactory, parts: int) -> EngineFactory:
 
 
 def check_accumulation(kit: Kit, parts: int) -> None:
-    """Refuse to accumulate where the parts would not add up to the whole.
+    """Refuse accumulation if the parts would not add up to the whole.
 
     Raises:
         PocketuneError: Norms use the statistics of a batch, and would use those of its parts.
@@ -99,7 +99,7 @@ def check_accumulation(kit: Kit, parts: int) -> None:
 
 
 def _add(total: Gradients, found: Gradients) -> Gradients:
-    """Into the gradients of `total`; those of `found` can go."""
+    """The sum, in the arrays of `total`."""
     for name, values in total.values.items():
         values += found.values[name]
     metrics = {name: value + found.metrics[name] for name, value in total.metrics.items()}

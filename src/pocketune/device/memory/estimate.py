@@ -1,4 +1,4 @@
-"""How much memory a run will take, from the manifest of its kit."""
+"""The memory estimate of a run, from the manifest of its kit."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ if TYPE_CHECKING:
     from pocketune.kit.manifest import GraphSpec, Quantization
 
 
-# Measured with ONNX Runtime 1.31 on Linux, graph by graph; the first and the last are fitted to the
-# peaks of whole runs, those of benchmarks/bench_memory.py.
+# Measured with ONNX Runtime 1.31 on Linux, graph by graph. The first and the last are fitted to the
+# peaks of whole runs in benchmarks/bench_memory.py.
 RUNTIME = 24_000_000
-"""What runtime and training loop take once: mostly pages of code, once it has run, and threads."""
+"""Bytes that the runtime and the training loop take once: mostly pages of code, and threads."""
 NODE_BYTES = 4_400
-"""What the runtime holds for a node of a graph, whatever it computes."""
+"""Bytes that the runtime holds for a node of a graph, whatever it computes."""
 OPENING_COPIES, OPENING_LARGEST = 2, 3
-"""Copies at once, while a frozen part is opened, of all its weights, as parsed and as tensors, and
-further ones of its largest, which is put into the layout that the processor wants."""
+"""While a frozen part is opened: copies of all its weights (parsed, and as tensors), and further
+copies of the largest, which is brought into the layout that the processor needs."""
 ARENA_OVERHEAD = 1.2
-"""The runtime's arena holds this much more than the tensors that live in it at the peak."""
+"""Size of the runtime's arena as a multiple of the tensors that live in it at the peak."""
 
 
 @dataclass(frozen=True)
 class MemoryEstimate:
-    """Bytes that a run will take, by what takes them.
+    """Bytes that a run will take, by purpose.
 
     Attributes:
-        process: Python, numpy, the runtime and whatever else is resident already.
-        runtime: What the runtime takes once, with the first graph that it opens and runs.
+        process: Python, numpy, the runtime and everything else that is resident already.
+        runtime: Taken once, when the runtime opens and runs its first graph.
         graphs: Frozen weights and nodes of the graphs that are open at once, as the runtime holds
-            them; where opening the frozen part takes more than the whole rest, what that takes.
-        activations: Live tensors at the peak of the graph that needs most, gradients among them;
+            them; or the memory for opening the frozen part, if that is more than all the rest.
+        activations: Live tensors, including gradients, at the peak of the graph that needs most;
             the graphs share one arena.
-        parameters: What is trained, and the running statistics.
-        optimizer: What the optimizer keeps for each parameter.
-        photos: Photos being decoded and batches waiting for the step.
+        parameters: The trained parameters and the running statistics.
+        optimizer: The state that the optimizer keeps for each parameter.
+        photos: Photos that are being decoded, and batches that wait for the step.
     """
 
     process: int
@@ -78,8 +78,7 @@ def estimate_memory(
         classes: Number of classes of the photos.
         slots: Tensors that the optimizer keeps for each parameter.
         batch: Images that the graphs take at once; the kit's own where it is None.
-        accumulate: Such batches of a step; for more than one, their gradients are added up in a
-            place of their own.
+        accumulate: Batches of a step; the sum of the gradients of several takes memory of its own.
     """
     manifest = kit.manifest
     batch = batch or manifest.batch
@@ -110,26 +109,28 @@ def estimate_memory(
 
 
 def photo_bytes(size: int, batch: int, workers: int = 2, waiting: int = AHEAD + 2) -> int:
-    """Bytes of decoded photos: in each worker one being decoded, and the batches ahead of the
-    step, being handed over and in the step.
+    """Bytes of decoded photos: one in each worker, and the batches that are ready, handed over and
+    in the step.
 
-    A JPEG is decoded at the smallest scale that is at least the size asked for, so at less than
-    twice its side, for a photo of 4:3; the crop of it is one more image.
+    A JPEG is decoded at the smallest scale that is at least the size asked for: a photo of 4:3 at
+    less than twice its side. The crop is one more image.
     """
     pixels = 3 * size * size
     return waiting * batch * pixels + workers * (4 * pixels * 4 // 3 + pixels)
 
 
 class Held(NamedTuple):
-    """Bytes that the runtime holds of a graph once it is open, and at most while it opens it."""
+    """Bytes of an open graph in the runtime, and their peak while it is opened."""
 
     open: int
     opening: int
 
 
 def _held(name: str, graph: GraphSpec, quantization: Quantization | None) -> Held:
-    """Weights in 8 bits are brought to float32 when a graph is opened, unless it computes with
-    integers or is executed as it is written.
+    """Memory for a graph.
+
+    Weights in 8 bits become float32 when a graph is opened, unless it computes with integers or is
+    executed as it is written.
     """
     integers = name == "features" and quantization is not None and quantization.activations == 8
     growth = 4 if quantization is not None and name != "step" and not integers else 1

@@ -25,12 +25,12 @@ if sys.platform == "linux":
         with open("/proc/self/status", "rb") as file:  # noqa: PTH123 - on the path of every step
             status = file.read()
         current = _kibibytes(status, b"VmRSS:")
-        # The kernel's counters are kept per processor; a peak read just now may lag behind.
+        # The kernel keeps its counters for each processor, so that the peak may lag behind.
         return ProcessMemory(current, max(current, _kibibytes(status, b"VmHWM:")))
 
     def _kibibytes(status: bytes, key: bytes) -> int:
         found = status.find(key)
-        if found < 0:  # some sandboxes leave lines out
+        if found < 0:  # some sandboxes omit lines
             import resource
 
             return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,4 +1,4 @@
-"""Give memory back to the system that this process holds and does not use."""
+"""Return memory that this process does not use to the system."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _SMAPS = Path("/proc/self/smaps")
 _MADV_DONTNEED = 4
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of <malloc.h>
 _LARGEST_THRESHOLD = 1 << 25
-"""What glibc lets its threshold grow to by itself, in a process that uses large blocks."""
+"""The threshold that glibc itself reaches in a process that uses large blocks."""
 
 
 def reclaim() -> None:
     """Return freed memory, and the pages of libraries that nothing has written to.
 
-    What a library runs once, to be imported or to open a graph, stays resident although it is
-    never needed again: tens of megabytes. Pages that are needed after all come back from the file,
-    in a microsecond or so each while the system has it in its cache. Nothing happens elsewhere than
-    on Linux, nor where PyTorch has been imported: such a process is large whatever is given back.
+    The code that a library runs once, to be imported or to open a graph, stays resident although it
+    is never needed again: tens of megabytes. A page that is needed after all is read from the file
+    again, in about a microsecond while the system has the file in its cache. This works on Linux
+    only. It is skipped after PyTorch has been imported, because such a process is large anyway.
     """
     if sys.platform != "linux" or "torch" in sys.modules:
         return
@@ -32,7 +32,7 @@ def reclaim() -> None:
     try:
         with _SMAPS.open(encoding="utf-8", errors="replace") as smaps:
             mappings = clean_library_mappings(smaps)
-    except OSError:  # some sandboxes leave it out
+    except OSError:  # some sandboxes do not have it
         return
     for mapping in mappings:
         libc.madvise(ctypes.c_void_p(mapping.start), ctypes.c_size_t(mapping.size), _MADV_DONTNEED)
@@ -40,11 +40,11 @@ def reclaim() -> None:
 
 @contextmanager
 def freed_at_once() -> Iterator[None]:
-    """Let freed blocks of 128 KiB and more go back to the system at once, with glibc.
+    """Return freed blocks of 128 KiB and more to the system at once, with glibc.
 
-    Opening a graph makes several copies of its weights, one after the other; kept for reuse they
-    would be resident all together. Afterwards blocks are kept, as training needs the same ones
-    again and again.
+    Opening a graph makes several copies of its weights, one after the other. If they were kept for
+    reuse, all would be resident together. Afterwards blocks are kept, because every step needs
+    blocks of the same sizes.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is None:
@@ -60,7 +60,7 @@ def freed_at_once() -> Iterator[None]:
 
 @dataclass
 class Mapping:
-    """A mapping of a file into this process; ``written`` tells whether it differs from the file."""
+    """A mapping of a file into this process; ``written`` says whether it differs from the file."""
 
     start: int
     size: int
@@ -70,10 +70,10 @@ class Mapping:
 
 
 def clean_library_mappings(smaps: Iterable[str]) -> list[Mapping]:
-    """The mappings of libraries, from the lines of ``smaps``, that are as their files have them.
+    """The mappings of libraries, from the lines of ``smaps``, that are equal to their files.
 
-    They are closed to writing and were never written to. The loader writes addresses into some
-    before it closes them; such pages are anonymous, or swapped out since.
+    They are read-only and were never written to. The loader writes addresses into some mappings
+    before it makes them read-only; their pages are anonymous, or swapped out since.
     """
     mappings: list[Mapping] = []
     for line in smaps:

@@ -33,8 +33,8 @@ def parse_size(text: str | int) -> int:
         raise PocketuneError(f"{text!r} is not a size: write for example 96MB, 128MiB or 1GB")
     size = float(match[1]) * unit
     if not 1 <= size < float("inf"):
-        what = "nothing" if size < 1 else "more than there is"
-        raise PocketuneError(f"a size of {text} is {what}: write for example 96MB")
+        problem = "must be above 0" if size < 1 else "is too large"
+        raise PocketuneError(f"a size of {text} {problem}: write for example 96MB")
     return int(size)
 
 
