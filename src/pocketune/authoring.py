@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +31,15 @@ _OBSERVED = 32
 """Photos that show PyTorch the ranges of the maps of a frozen part in 8 bits."""
 
 
+@contextmanager
+def _seeded() -> Iterator[None]:
+    """Random numbers from 0 on, so that the same arguments make the same kit; then as before."""
+    with torch.random.fork_rng(devices=()):
+        torch.default_generator.manual_seed(0)
+        yield
+
+
+@_seeded()
 def build_kit(
     out: str | os.PathLike[str],
     *,
@@ -71,7 +82,6 @@ def build_kit(
         PocketuneError: An argument does not fit, weights cannot be had, or norms that are to be
             trained were folded away and there are no photos to measure them on.
     """
-    torch.manual_seed(0)  # the same command makes the same kit
     names = numbered(IMAGENET_CLASSES) if photos is None else photos.classes
     kind = task_named(task) if task else Classification if photos is None else type(photos.labeled)
     created = create_network(

@@ -74,6 +74,7 @@ class Reference:
         self._network = network
         self._objective = objective
         self._trained = trained_parameters(network)
+        self._generator = torch.Generator().manual_seed(0)
         self._optimizer = torch.optim.SGD(self._trained.values(), LEARNING_RATE)
 
     def step(
@@ -116,7 +117,9 @@ class Reference:
 
     def _logits(self, images: Images, jitter: float) -> torch.Tensor:
         pixels = normalize(self._network, images)
-        pixels = pixels * (1 + jitter * torch.randn_like(pixels))
+        if jitter:
+            noise = torch.empty_like(pixels).normal_(generator=self._generator)
+            pixels = pixels * (1 + jitter * noise)
         dtype = next(self._network.parameters()).dtype
         logits: torch.Tensor = self._network(pixels.to(dtype))
         return logits

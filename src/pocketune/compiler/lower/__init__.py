@@ -20,7 +20,7 @@ from pocketune.compiler.lower import (  # noqa: F401 - their rules register them
     resample,
     shape,
 )
-from pocketune.compiler.lower.context import Context, constant_value, lowers
+from pocketune.compiler.lower.context import Context, constant_value, list_lowerings, lowers
 from pocketune.compiler.lower.value import Value
 from pocketune.compiler.passes.fold_constants import fold_constants
 from pocketune.compiler.passes.fold_norms import fold_norms
@@ -29,7 +29,7 @@ from pocketune.compiler.passes.program import Program
 from pocketune.compiler.passes.reuse_clips import reuse_clips
 from pocketune.compiler.passes.skip_copies import skip_copies
 
-__all__ = ["Context", "Value", "lower", "lowers"]
+__all__ = ["Context", "Value", "list_lowerings", "lower", "lowers"]
 
 PASSES = (fold_constants, skip_copies, fold_padding, fold_norms, reuse_clips)
 """What is done with a traced graph before its operators are translated one by one."""

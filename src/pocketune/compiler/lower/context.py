@@ -27,14 +27,25 @@ ROWS_MAX_PIXELS = 14 * 14
 
 
 def lowers(*targets: Any) -> Callable[[Rule], Rule]:
-    """Register the rule of some ATen operators: `rule(context, node, *args, **kwargs)`."""
+    """Register the rule of some operators: `rule(context, node, *args, **kwargs)`.
+
+    Raises:
+        PocketuneError: an operator has a rule already.
+    """
 
     def register(rule: Rule) -> Rule:
         for target in targets:
+            if target in RULES:
+                raise PocketuneError(f"the operator {target} has a lowering rule already")
             RULES[target] = rule
         return rule
 
     return register
+
+
+def list_lowerings() -> list[str]:
+    """Names of the operators that have a rule, sorted."""
+    return sorted(map(str, RULES))
 
 
 class Context:

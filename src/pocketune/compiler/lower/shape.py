@@ -18,7 +18,6 @@ aten = torch.ops.aten
 @lowers(
     aten.view.default,
     aten._unsafe_view.default,
-    aten.reshape.default,
     aten.unsqueeze.default,
     aten.squeeze.dim,
     aten.squeeze.dims,

@@ -22,7 +22,6 @@ _SHIFTS = {aten.add.Tensor, aten.add_.Tensor}
 _VIEWS = {
     aten.view.default,
     aten._unsafe_view.default,
-    aten.reshape.default,
     aten.unsqueeze.default,
 }
 

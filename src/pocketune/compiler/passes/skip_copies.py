@@ -15,7 +15,6 @@ _COPIES = {aten.detach.default, aten.alias.default, aten.clone.default, aten.con
 _VIEWS = {
     aten.view.default,
     aten._unsafe_view.default,
-    aten.reshape.default,
     aten.expand.default,
     aten._to_copy.default,
 }
