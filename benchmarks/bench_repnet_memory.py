@@ -30,8 +30,8 @@ CASES = [  # method, pruned, engine
 RUN = """
 import sys, time
 from pathlib import Path
-from pocketune.device import train
-from pocketune.device.progress import Silent
+from pocketune.device.train import train
+from pocketune.device.train.progress import Silent
 
 class Times(Silent):
     def __init__(self):
@@ -42,7 +42,7 @@ class Times(Silent):
 kit, photos, out, steps, engine = sys.argv[1:]
 engines = None
 if engine == "torch":
-    from pocketune.compiler.torch_run import TorchEngines
+    from pocketune.eager.run import TorchEngines
     engines = TorchEngines("cpu", Path(kit + ".safetensors"))
 times = Times()
 result = train(kit, photos, out=out, steps=int(steps), val_fraction=0.0, progress=times,

@@ -1,4 +1,4 @@
-"""Processes that do nothing else: peak memory of a training run, and a fair allocator."""
+"""Peak memory of a training run in a fresh process, and a fair allocator."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ KEEPING_ALLOCATOR = {
     "MALLOC_TRIM_THRESHOLD_": "100000000000",
     "MALLOC_TOP_PAD_": "67108864",
 }
-"""Environment in which glibc keeps freed memory, which makes PyTorch up to 1.5 times as fast."""
+"""Environment that lets glibc keep freed memory, which makes PyTorch up to 1.5 times as fast."""
 
 RUN = """
 import sys
-from pocketune.device import train
-from pocketune.device.progress import Silent
+from pocketune.device.train import train
+from pocketune.device.train.progress import Silent
 
 kit, photos, out, steps, accumulate = sys.argv[1:]
 result = train(kit, photos, out=out, steps=int(steps), accumulate=int(accumulate),
@@ -32,7 +32,7 @@ def kit_peak(kit: Path, photos: Path, out: Path, steps: int = 12, accumulate: in
 
 
 def keep_memory() -> None:
-    """Start this script again where the allocator gives freed memory back."""
+    """Restart this script with an allocator that keeps freed memory."""
     if KEEPING_ALLOCATOR.items() <= os.environ.items():
         return
     os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **KEEPING_ALLOCATOR})

@@ -14,7 +14,7 @@ BATCH = 8
 
 @dataclass(frozen=True)
 class Pretrained:
-    """What published weights were made for."""
+    """The network that published weights are for."""
 
     network: str
     width: float
@@ -22,7 +22,7 @@ class Pretrained:
     padding: str = "symmetric"
 
     def kit(self, out: Path, method: Method, weights: Path, photos: Path) -> None:
-        """What `pocketune train` would build for these photos."""
+        """Build the kit that `pocketune train` would build for these photos."""
         build_kit(
             out,
             network=self.network,
@@ -45,5 +45,5 @@ NETWORKS = {
 
 
 def weights_file(data: Path, name: str) -> Path:
-    """Where the weights of a network are."""
+    """The file with the weights of a network."""
     return data / "weights" / f"{name}.float32.safetensors"

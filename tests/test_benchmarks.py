@@ -1,9 +1,13 @@
 """`make bench` runs whatever makes a published figure, and can be run without the photos."""
 
+import ast
 import runpy
 import subprocess
 import sys
 from argparse import ArgumentParser
+from collections.abc import Iterator
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,7 @@ from pocketune.data import load_splits
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 EVERY = runpy.run_path(str(BENCHMARKS / "every.py"))
+SCRIPTS = sorted([*BENCHMARKS.glob("*.py"), *BENCHMARKS.with_name("tools").glob("*.py")])
 COMMANDS = sorted({*EVERY["RUNS"].values(), EVERY["FIGURES"]})
 
 
@@ -28,6 +33,25 @@ def test_the_scripts_have_these_options(line: str) -> None:
     script, *arguments = line.split()
     source = (BENCHMARKS / script).read_text(encoding="utf-8")
     assert all(f'"{word}"' in source for word in arguments if word.startswith("--"))
+
+
+def imports(source: str) -> Iterator[tuple[str, str]]:
+    """Module and name of each import from the package, also in programs that are strings."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pocketune"):
+            yield from ((str(node.module), alias.name) for alias in node.names)
+        elif isinstance(node, ast.Constant) and "\nfrom pocketune" in str(node.value):
+            yield from imports(str(node.value))
+
+
+def exists(module: str, name: str) -> bool:
+    return hasattr(import_module(module), name) or find_spec(f"{module}.{name}") is not None
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+def test_the_scripts_import_what_there_is(path: Path) -> None:
+    found = imports(path.read_text(encoding="utf-8"))
+    assert not [names for names in found if not exists(*names)]
 
 
 def test_a_result_that_does_not_exist() -> None:

@@ -132,8 +132,7 @@ def account(
     in training mode on a CPU: allocations are those that PyTorch makes, freed when PyTorch
     frees them, with the workspace of convolutions modeled (`accounting.workspace`). The
     optimizer works in place, without temporaries. The memory of the process itself (Python,
-    PyTorch) is not included; `pocketune.device.memory.estimate_memory` predicts the
-    whole process of a kit.
+    PyTorch) is not included; `pocketune.device.memory.estimate` predicts that of a kit.
 
     Args:
         network: any module from (N, `channels`, `size`, `size`) to class scores (N, classes), as
