@@ -1,4 +1,4 @@
-"""Every method on every network: one step trains exactly what the method names."""
+"""Every method on every network: a step is accounted for, and trains what the method names."""
 
 from functools import lru_cache
 
@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from pocketune.accounting import account
 from pocketune.layers import FrozenBatchNorm2d
 from pocketune.methods import (
     adapt,
@@ -17,7 +18,11 @@ from pocketune.networks import list_networks
 from pocketune.surgery import batch_norms
 from pocketune.weights import create_network
 
+from ..networks.shallow import shallow
 from .examples import example_method
+
+every_method = pytest.mark.parametrize("method_name", list_methods())
+on_every_network = pytest.mark.parametrize("network_name", list_networks())
 
 
 @lru_cache(maxsize=1)
@@ -25,8 +30,21 @@ def network(name: str) -> nn.Module:
     return create_network(name, classes=4)
 
 
-@pytest.mark.parametrize("method_name", list_methods())
-@pytest.mark.parametrize("network_name", list_networks())
+@lru_cache(maxsize=1)
+def shallow_network(name: str) -> nn.Module:
+    return shallow(create_network(name, classes=4))
+
+
+@every_method
+@on_every_network
+def test_the_memory_of_a_step_is_accounted_for(network_name: str, method_name: str) -> None:
+    adapted = adapt(shallow_network(network_name), example_method(method_name, network_name))
+    report = account(adapted, batch=2, size=32)
+    assert 0 < report.kept_bytes < report.total_bytes
+
+
+@every_method
+@on_every_network
 def test_one_step(network_name: str, method_name: str) -> None:
     original = network(network_name)
     method = example_method(method_name, network_name)
