@@ -133,6 +133,25 @@ def test_tied_parameters_count_once() -> None:
     assert sum(layer.trained_bytes for layer in result.layers) == expected
 
 
+def test_a_loss_of_the_callers() -> None:
+    network = nn.Sequential(nn.Conv2d(3, 4, 1), nn.ReLU())
+    result = account(network, batch=2, size=8, loss=lambda maps: maps.square().mean())
+    assert result.kept_bytes >= 2 * 3 * 8 * 8 * 4  # what the convolution reads
+    first = account(Pair(), batch=2, size=2, loss=lambda pair: pair[0].mean())
+    assert {layer.name for layer in first.layers} >= {"linear"}
+
+
+def test_the_loss_is_the_tasks() -> None:
+    network = nn.Sequential(nn.Flatten(), nn.Linear(12, 5))
+    names = tuple("abcde")
+    results = [
+        account(network, batch=4, size=2, task=task)
+        for task in (None, Classification(names), Attributes(names))
+    ]
+    classes, same, attributes = (result.to_dict()["flops"] for result in results)
+    assert classes == same != attributes
+
+
 class Deciding(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -174,7 +193,12 @@ class Fourier(nn.Module):
         (lambda: nn.Sequential(nn.Flatten(), nn.Linear(13, 2)), {"size": 2}, "cannot take images"),
         (Deciding, {"size": 2}, "decides by the values of a tensor"),
         (counting_norm, {}, "batch norm 1 has momentum=None and weighs each batch"),
-        (Pair, {"size": 2}, "returns a tuple, not one tensor"),
+        (Pair, {"size": 2}, "returns a tuple, not one tensor of class scores"),
+        (
+            lambda: nn.Conv2d(3, 4, 1),
+            {"size": 2},
+            "returns (2, 4, 2, 2), not one tensor",
+        ),
         (
             lambda: nn.Sequential(nn.Conv2d(3, 4, 1), Fourier()),
             {},

@@ -22,10 +22,12 @@ from pocketune.errors import PocketuneError
 from pocketune.kit.kit import Kit
 from pocketune.kit.names import BEST
 from pocketune.methods import FullFineTune, TinyTL, adapt
+from pocketune.tasks import Classification
 
 from .networks import CLASSES, SIZE, tiny
 
 NAMES = tuple("abc")
+TASK = Classification(NAMES)
 RELATIVE = 1e-5
 
 
@@ -34,7 +36,9 @@ def kits(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Kit]:
     """The same network for batches of 1, 2 and 4 images."""
     folder, network = tmp_path_factory.mktemp("kits"), adapt(tiny(channels=8), TinyTL())
     return {
-        batch: compile(network, folder / str(batch), batch=batch, size=SIZE, classes=NAMES)
+        batch: compile(
+            network, folder / str(batch), batch=batch, size=SIZE, task=Classification(NAMES)
+        )
         for batch in (1, 2, 4)
     }
 

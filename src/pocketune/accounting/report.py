@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from pocketune.accounting.costs import Flops, LayerCost, block_costs, layer_costs
 from pocketune.accounting.render import as_text, draw_step
-from pocketune.accounting.step import record_step
+from pocketune.accounting.step import Loss, record_step
 from pocketune.accounting.timeline import Memory, Snapshot, largest_bytes, peak, timeline
 from pocketune.errors import PocketuneError, check_positive
 from pocketune.networks import about
@@ -124,6 +124,7 @@ def account(
     optimizer: str = "adam",
     channels: int = 3,
     task: Task | None = None,
+    loss: Loss | None = None,
 ) -> Report:
     """Predict every byte and FLOP of a training step: forward, loss, backward, optimizer.
 
@@ -135,19 +136,21 @@ def account(
     PyTorch) is not included; `pocketune.device.memory.estimate` predicts that of a kit.
 
     Args:
-        network: any module from (N, `channels`, `size`, `size`) to class scores (N, classes), as
+        network: any module that takes images (N, `channels`, `size`, `size`), as
             `pocketune.adapt` returns it or any other; it stays unchanged.
         batch: images of a step.
         size: side of the images in pixels.
         optimizer: one of `OPTIMIZERS`.
         channels: of the images.
-        task: whose loss the step has. Without one the loss is the cross-entropy, or the mean of
-            an output that is not (N, classes).
+        task: what the network learns, whose loss the step has; by default classification, for a
+            network that returns class scores (N, classes).
+        loss: another loss instead: a function from what the network returns to a scalar.
 
     Raises:
-        PocketuneError: an argument is out of range; nothing is trained; the network cannot take
-            such images, is lazy, decides by the values of a tensor, or has an operator without
-            rules, which is named with its layer.
+        PocketuneError: an argument is out of range; nothing is trained; the network returns no
+            class scores and there is neither a task nor a loss; it cannot take such images, is
+            lazy, decides by the values of a tensor, or has an operator without rules, which is
+            named with its layer.
 
     Example:
         >>> import pocketune
@@ -159,7 +162,7 @@ def account(
     """
     _check(network, batch, size, channels, optimizer)
     slots, flops_an_element = OPTIMIZERS[optimizer]
-    step = record_step(network, batch=batch, size=size, channels=channels, task=task)
+    step = record_step(network, batch=batch, size=size, channels=channels, task=task, loss=loss)
     snapshots = timeline(step.events, step.roles, _resident(network, slots), step.given)
     snapshots.append(_after_optimizer(snapshots[-1]))
     layers = layer_costs(step, snapshots, network, flops_an_element)

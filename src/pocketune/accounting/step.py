@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,12 +18,15 @@ from pocketune.errors import PocketuneError
 from pocketune.networks.anatomy.modules import count_of_batches
 from pocketune.networks.copies import kept_tensors
 from pocketune.objectives import objective_of
-from pocketune.tasks import Task
+from pocketune.tasks import Classification, Task, numbered
 from pocketune.torch_private import (
     FakeTensorMode,
     UnsupportedOperatorException,
     data_dependent_errors,
 )
+
+Loss = Callable[[Any], Tensor]
+"""From what a network returns to a mean loss ()."""
 
 
 @dataclass(frozen=True)
@@ -44,23 +48,26 @@ class Step:
 
 
 def record_step(
-    network: nn.Module, *, batch: int, size: int, channels: int, task: Task | None = None
+    network: nn.Module,
+    *,
+    batch: int,
+    size: int,
+    channels: int,
+    task: Task | None = None,
+    loss: Loss | None = None,
 ) -> Step:
-    """Run forward, loss and backward on tensors without values.
+    """Run forward, loss and backward on tensors without values; see `account`.
 
     Raises:
         PocketuneError: the network cannot take these images, is lazy, decides by the values of a
-            tensor, or has an unknown operator.
+            tensor, or has an unknown operator; its loss is not known.
     """
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     copied = fake_copy(network, mode).train()
     with mode, _explained(network, (batch, channels, size, size)):
         images = torch.empty(batch, channels, size, size, dtype=_dtype(copied))
-        labels = torch.empty(batch, dtype=torch.int64)
-        if task is not None:
-            known = objective_of(task).empty_labels(batch, size)
-            labels = torch.empty(known.shape, dtype=known.dtype)
-        return run_step(copied, images, labels, task)
+        objective = objective_of(task or Classification(numbered(1)))
+        return run_step(copied, images, objective.empty_labels(batch, size), task, loss)
 
 
 def fake_copy(network: nn.Module, mode: FakeTensorMode) -> nn.Module:
@@ -93,11 +100,16 @@ def _fake(tensor: Tensor) -> Tensor:
     return empty
 
 
-def run_step(network: nn.Module, images: Tensor, labels: Tensor, task: Task | None = None) -> Step:
+def run_step(
+    network: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    task: Task | None = None,
+    loss: Loss | None = None,
+) -> Step:
     """Run and record one step of `network`, on fake tensors or real ones.
 
-    The loss is that of `task`. Without one it is the cross-entropy of an output (N, classes), or
-    the mean of an output of another shape. The network keeps its gradients: pass a copy.
+    The network keeps its gradients: pass a copy.
     """
     recorder = Recorder()
     parameters = [p for p in network.parameters() if p.requires_grad]
@@ -111,11 +123,11 @@ def run_step(network: nn.Module, images: Tensor, labels: Tensor, task: Task | No
 
     with recorder.watching(network), recorder:
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            loss = _loss(recorder, network, images, labels, task)
-        alive = recorder.live() - resident - set(given) - {recorder.number(loss)}
+            mean = _mean_loss(recorder, network, images, labels, task, loss)
+        alive = recorder.live() - resident - set(given) - {recorder.number(mean)}
         kept = (alive | keepers.keys()) - resident
         recorder.phase = "backward"
-        loss.backward()  # type: ignore[no-untyped-call]
+        mean.backward()  # type: ignore[no-untyped-call]
     gradients = recorder.numbers(p.grad for p in parameters if p.grad is not None)
     roles = {
         **dict.fromkeys(given, Role.IMAGES),
@@ -125,21 +137,33 @@ def run_step(network: nn.Module, images: Tensor, labels: Tensor, task: Task | No
     return Step(recorder.events, given, roles, _kept_bytes(recorder.events, given, kept, keepers))
 
 
-def _loss(
-    recorder: Recorder, network: nn.Module, images: Tensor, labels: Tensor, task: Task | None
+def _mean_loss(
+    recorder: Recorder,
+    network: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    task: Task | None,
+    loss: Loss | None,
 ) -> Tensor:
+    """The loss of a batch. The output has a name here alone, so that it is freed as it would be."""
     output = network(images)
-    if not isinstance(output, Tensor):
-        raise PocketuneError(
-            f"{type(network).__name__} returns a {type(output).__name__}, not one tensor of class "
-            "scores; wrap it in a module that does"
-        )
     with recorder.inside(LOSS):
-        if task is not None:
-            return objective_of(task).loss(output, labels)
-        if output.dim() == 2:
-            return nn.functional.cross_entropy(output, labels)
-        return output.mean()
+        return (loss or _task_loss(network, output, labels, task))(output)
+
+
+def _task_loss(network: nn.Module, output: Any, labels: Tensor, task: Task | None) -> Loss:
+    """The loss of the task; without one, that of a classification where it can be one."""
+    shape = tuple(output.shape) if isinstance(output, Tensor) else f"a {type(output).__name__}"
+    if task is None and isinstance(output, Tensor) and output.dim() == 2:
+        task = Classification(numbered(output.shape[1]))
+    if task is None or not isinstance(output, Tensor):
+        raise PocketuneError(
+            f"{type(network).__name__} returns {shape}, not one tensor of class scores (N, "
+            "classes), so that its loss is not known; give its task, or the loss as a function of "
+            "what it returns"
+        )
+    objective = objective_of(task)
+    return lambda scores: objective.loss(scores, labels)
 
 
 def _kept_bytes(

@@ -80,8 +80,8 @@ class Objective(ABC):
 
     def empty_labels(self, batch: int, size: int) -> Tensor:
         """Labels of a batch without a meaning, to trace with."""
-        array = np.zeros((batch, *self.task.label_shape(size)), self.task.label_type)
-        return torch.from_numpy(array)
+        dtype = torch.as_tensor(np.empty(0, self.task.label_type)).dtype
+        return torch.zeros((batch, *self.task.label_shape(size)), dtype=dtype)
 
 
 OBJECTIVES: dict[str, type[Objective]] = {}
