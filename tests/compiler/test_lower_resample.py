@@ -1,4 +1,4 @@
-"""Average pooling and bilinear upsampling with their gradients, in both layouts."""
+"""Average pooling, bilinear upsampling and padding by pixels with their gradients."""
 
 import pytest
 import torch
@@ -7,7 +7,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
+from pocketune.compiler.capture.plain import PlainOperators
+
 from .lowering import ALWAYS_ROWS, NEVER_ROWS, check_function, leaf
+
+LAYOUTS = pytest.mark.parametrize("rows_max_pixels", [ALWAYS_ROWS, NEVER_ROWS])
 
 
 def check_map(function, x: Tensor, rows_max_pixels: int) -> None:
@@ -76,3 +80,26 @@ def test_bilinear_resizing_by_a_factor(scale: float, rows: int) -> None:
     check_map(
         lambda x: F.interpolate(x, scale_factor=scale, mode="bilinear"), leaf(2, 3, 5, 6), rows
     )
+
+
+@LAYOUTS
+@pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
+@pytest.mark.parametrize("pad", [(1, 1, 1, 1), (2, 0, 1, 3), (0, 1, 2, 2), (0, 0, 0, 0)])
+def test_padding_by_its_pixels(mode: str, pad: tuple[int, ...], rows_max_pixels: int) -> None:
+    def step(x: Tensor, w: Tensor, g: Tensor) -> list[Tensor]:
+        with PlainOperators():
+            y = F.pad(F.conv2d(x, w), pad, mode=mode) * 1.0
+        return [y, *torch.autograd.grad(y, [x, w], g)]
+
+    x, w = leaf(2, 3, 4, 5), leaf(4, 3, 1, 1, seed=1)
+    g = leaf(2, 4, 4 + sum(pad[2:]), 5 + sum(pad[:2]), seed=2, grad=False)
+    check_function(step, [x, w, g], (), rows_max_pixels)
+
+
+@pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
+def test_padding_in_plain_operators_changes_no_value(mode: str) -> None:
+    x = leaf(2, 3, 4, 5)
+    expected = F.pad(x, (1, 2, 3, 0), mode=mode)
+    with PlainOperators():
+        found = F.pad(x, (1, 2, 3, 0), mode=mode)
+    torch.testing.assert_close(found, expected)

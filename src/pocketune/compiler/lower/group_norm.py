@@ -7,29 +7,14 @@ elements), wherever the deviation of a group is divided by. The variance takes t
 `norm`.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from torch import fx
 
 from pocketune.compiler.lower.context import Context, lowers
-from pocketune.compiler.lower.value import Value
+from pocketune.compiler.lower.value import Normalized, Value
 
 aten = torch.ops.aten
-
-
-@dataclass(frozen=True)
-class Normalized:
-    """What a group norm leaves for its gradient.
-
-    The normalized input (1, N * groups, elements), and (N * groups,) sums of squared differences
-    from the mean.
-    """
-
-    y: str
-    squares: str
-    eps: float
 
 
 @lowers(aten.native_group_norm.default)
@@ -56,7 +41,7 @@ def _group_norm(
         y = context.builder.add("InstanceNormalization", grouped, ones, zeros, epsilon=eps)
     y = sizes.scaled(context.reshape(y, -1, *x.shape[1:]), weight, bias)
     shape = (batch, groups)
-    return Value(x.shape, plain=y), Value(shape, made_by=normalized), Value(shape)
+    return Value(x.shape, plain=y), Value(shape, saved=normalized), Value(shape)
 
 
 def _has_backward(graph: fx.Graph) -> bool:
@@ -84,7 +69,7 @@ def _group_norm_backward(
 
     dx = r (w g - mean(w g) - y mean(w g y))
     """
-    b, normalized = context.builder, mean.made_by
+    b, normalized = context.builder, mean.saved
     assert isinstance(normalized, Normalized)
     sizes = _Sizes(context, batch, channels, pixels, groups)
     scale_gradient = shift_gradient = None

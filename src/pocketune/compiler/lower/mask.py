@@ -4,7 +4,6 @@ A packed mask takes an eighth of the memory between the passes, more while it is
 nodes, so the compiler lowers a step both ways and takes the one that needs less memory.
 """
 
-from dataclasses import dataclass
 from math import inf, prod
 
 import numpy as np
@@ -15,7 +14,7 @@ from torch import fx
 import pocketune.filtering.pooled  # noqa: F401 - registers its operators
 from pocketune.compiler.lower.context import Context, lowers
 from pocketune.compiler.lower.elementwise import elementwise
-from pocketune.compiler.lower.value import Value
+from pocketune.compiler.lower.value import Mask, Value
 from pocketune.compiler.passes.program import shape_of
 
 ops = torch.ops.pocketune
@@ -26,14 +25,6 @@ _UNPACKED = (np.arange(256)[:, None] & _PLACES > 0).astype(np.float32)
 
 LEAST_PACKED = 1 << 15
 """Elements of a mask from which on packing saves more than the five or six nodes that it takes."""
-
-
-@dataclass(frozen=True)
-class Mask:
-    """How a mask is kept: `value` holds it as it is, or `packed` its bits."""
-
-    value: Value
-    packed: str | None = None
 
 
 def has_masks(graph: fx.Graph) -> bool:
@@ -79,7 +70,8 @@ def _as_float(context: Context, mask: Value) -> Value:
 def _mask_gradient(
     context: Context, node: fx.Node, g: Value, packed: Value, channels_last: bool
 ) -> Value:
-    mask: Mask = packed.made_by
+    mask = packed.saved
+    assert isinstance(mask, Mask)
     # a product takes the mask as floats, one more tensor of that size; Where takes two, and twice
     # as long
     factor = _unpack(context, mask) if mask.packed else _as_float(context, mask.value)
@@ -89,7 +81,7 @@ def _mask_gradient(
 def _keep(context: Context, node: fx.Node, mask: Value) -> Value:
     """The order of the elements is the graph's own, whatever PyTorch's was."""
     packed = _pack(context, mask) if prod(mask.shape) >= context.least_packed else None
-    return Value(shape_of(node), made_by=Mask(mask, packed))
+    return Value(shape_of(node), saved=Mask(mask, packed))
 
 
 def _pack(context: Context, mask: Value) -> str:
