@@ -7,9 +7,9 @@ import pytest
 
 import pocketune.device.train as training
 from pocketune.cli import author
-from pocketune.cli.train import next_run
 from pocketune.device.train import TrainResult
 from pocketune.device.train.checkpoint import Checkpoint
+from pocketune.device.train.folder import next_run
 from pocketune.errors import PocketuneError
 from pocketune.kit import Kit
 from pocketune.kit import bundled as kits

@@ -28,7 +28,7 @@ def completion_script(commands: click.Command, shell: str) -> str:
 
 
 def install_completion(script: str, shell: str) -> Path:
-    """Write the script where the shell finds it, or where its startup file is told to look.
+    """Write the script to a file that the shell reads when it starts.
 
     Returns:
         The script's file.

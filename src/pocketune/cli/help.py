@@ -95,7 +95,7 @@ def _usage(context: click.Context) -> Text:
 
 
 def _description(help: str) -> RenderableType:
-    """Paragraphs; the lines of each are filled anew."""
+    """Paragraphs, each wrapped to the width of the terminal."""
     paragraphs = [" ".join(part.split()) for part in inspect.cleandoc(help).split("\n\n")]
     first, *rest = (_text(part) for part in paragraphs)
     rest = [Text("\n").append_text(part) for part in rest]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from pocketune.device.train import TrainResult
 
 DEFAULT_KIT = "blocks"
-RUNS = Path("runs")
 ENGINE_PANEL = "Engine"
 _ON_RESUME = {"resume", "photos", "budget", "engine", "device"}
 
@@ -126,24 +124,16 @@ def train(
         _print_result(_resume(run.resume, run.photos, settings, engine))
         return
     assert run.photos is not None  # checked with the usage
+    from pocketune.device.train.folder import check_new_run_folder, next_run
+
     out = run.out or next_run(run.photos)
     if trained.network is None:
         _print_result(_train(_kit(run), run.photos, out, settings, engine))
         return
-    from pocketune.device.train.folder import check_new_run_folder
-
     check_new_run_folder(out)  # before a kit is built, which takes its time
     options = {"photos": run.photos, **asdict(network), **asdict(method), **asdict(step)}
     with built_kit(trained.network, options, out) as (path, values):
         _print_result(_train(path, run.photos, out, settings, engine, values))
-
-
-def next_run(photos: str | Path) -> Path:
-    """``runs/`` and the photos' name, with a number if there is such a run already."""
-    path = Path(photos).resolve()  # ".." is a folder with a name too
-    name = (path.name if path.is_dir() else path.stem) or "photos"
-    names = (name if number == 1 else f"{name}-{number}" for number in count(1))
-    return next(RUNS / name for name in names if not (RUNS / name).exists())
 
 
 def _kit(run: RunOptions) -> Path:

@@ -25,6 +25,7 @@ from pocketune.device.train.loop import Diverged
 from pocketune.device.train.photos import require_batch
 from pocketune.device.train.progress import EpochReport, Silent, StepReport
 from pocketune.device.train.run import TrainResult, resume, train
+from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError
 from pocketune.kit.kit import Kit
 from pocketune.kit.names import BEST, LAST, METRICS
@@ -87,6 +88,28 @@ def test_learns_and_leaves_a_run_folder(run: Run, tmp_path: Path) -> None:
         METRICS,
     }
     assert [entry.name for entry in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_run_without_a_folder_of_its_own_is_named_after_the_photos(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert [run(out=None, steps=1, epochs=None).run for _ in range(2)] == [
+        Path("runs/photos"),
+        Path("runs/photos-2"),
+    ]
+
+
+def test_settings_and_options_go_together(run: Run) -> None:
+    settings = TrainSettings(seed=5, clip=0.5)
+    result = run(settings=settings, steps=np.int64(2), epochs=None)
+    stored = Checkpoint.load(result.run / LAST).settings
+    assert (stored.seed, stored.clip, stored.steps, stored.lr) == (5, 0.5, 2, 0.05)
+
+
+def test_an_option_that_does_not_exist(run: Run) -> None:
+    with pytest.raises(TypeError, match="learning_rate"):
+        run(learning_rate=0.1)
 
 
 def test_metrics_tell_everything_once(run: Run) -> None:

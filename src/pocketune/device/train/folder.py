@@ -9,6 +9,7 @@ import math
 import sys
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -20,9 +21,11 @@ from pocketune.kit.names import LAST, METRICS, RUN_FILES
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pocketune.arrays import StrPath
     from pocketune.device.train.photos import Photos
     from pocketune.device.train.settings import TrainSettings
 
+RUNS = Path("runs")
 _FAR = 1 << 30
 """Windows locks bytes and keeps others from reading them: lock one far behind the end."""
 
@@ -77,6 +80,14 @@ class Run:
     def epochs(self) -> int:
         """Epochs of the whole run, the last of which may be cut short."""
         return math.ceil(self.steps / self.steps_per_epoch)
+
+
+def next_run(photos: StrPath) -> Path:
+    """``runs/`` and the photos' name, with a number if there is such a run already."""
+    path = Path(photos).resolve()  # ".." is a folder with a name too
+    name = (path.name if path.is_dir() else path.stem) or "photos"
+    names = (name if number == 1 else f"{name}-{number}" for number in count(1))
+    return next(RUNS / name for name in names if not (RUNS / name).exists())
 
 
 @contextmanager

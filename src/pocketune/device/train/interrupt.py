@@ -28,7 +28,7 @@ class Interrupted(PocketuneError):  # noqa: N818 - it reads as what happened
 
 
 def ending_signals() -> list[signal.Signals]:
-    """SIGTERM, and SIGHUP of a terminal that is gone, where the platform has and heeds it."""
+    """SIGTERM, and SIGHUP (the terminal is gone) unless the platform lacks or ignores it."""
     signals = [signal.SIGTERM]
     hangup = getattr(signal, "SIGHUP", None)
     if hangup is not None and signal.getsignal(hangup) is not signal.SIG_IGN:
@@ -37,7 +37,7 @@ def ending_signals() -> list[signal.Signals]:
 
 
 class StopRequest:
-    """Turns the first Ctrl-C, SIGTERM or SIGHUP into a flag, for as long as the context lasts.
+    """Turns the first Ctrl-C, SIGTERM or SIGHUP into a flag while the context lasts.
 
     A ``KeyboardInterrupt`` may strike in the middle of an update, when half of the parameters
     are a step ahead of the others; a flag that is read between steps cannot. A second Ctrl-C

@@ -1,7 +1,7 @@
-"""What a run says while it trains.
+"""What a run shows while it trains.
 
-Plain text and carriage returns: a drawing library would add 3 MB to the very process whose
-memory is counted.
+It is plain text and carriage returns: a drawing library would add 3 MB to the process whose memory
+is counted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class StepReport:
         rate: Images a second, decoding and waiting included.
         seconds_left: Expected time until the last step.
         memory: Peak resident bytes of the process.
-        budget: Bytes that it may take; None where there is no limit.
+        budget: Bytes that it may take; None is no limit.
     """
 
     step: int
@@ -64,7 +64,7 @@ class EpochReport:
 
 
 class Progress(Protocol):
-    """Is told about each step and each epoch."""
+    """Receives each step and each epoch."""
 
     def step(self, report: StepReport) -> None:
         """A step was made."""
@@ -100,7 +100,7 @@ class PlainLines:
         self._next = time.monotonic() + _PLAIN
 
     def step(self, report: StepReport) -> None:
-        """Print the step where the last line is long enough ago."""
+        """Print the step if the last line is ten seconds old."""
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + _PLAIN
             _write(self._stream, format_step(report) + "\n")
@@ -114,7 +114,7 @@ class PlainLines:
 
 
 class LiveLine:
-    """One line that is written over at each step; epochs stay above it."""
+    """One line that each step rewrites; epochs stay above it."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -122,7 +122,7 @@ class LiveLine:
         self._shown = 0
 
     def step(self, report: StepReport) -> None:
-        """Write the line anew, at most ten times a second."""
+        """Rewrite the line, at most ten times a second."""
         if time.monotonic() >= self._next or report.step == report.steps:
             self._next = time.monotonic() + _REFRESH
             # A line wider than the terminal would wrap, and a carriage return not undo it.
@@ -130,7 +130,7 @@ class LiveLine:
             self._write(text)
 
     def epoch(self, report: EpochReport) -> None:
-        """Leave the epoch's line standing and begin a new one."""
+        """Print the epoch on a line that stays."""
         self._write(format_epoch(report))
         self.close()
 
@@ -146,14 +146,14 @@ class LiveLine:
 
 
 def _write(stream: TextIO, text: str) -> None:
-    """Where nobody reads any more, the run goes on in silence."""
+    """Write; the run continues in silence if nobody reads it any more."""
     with suppress(OSError):
         stream.write(text)
         stream.flush()
 
 
 def console(stream: TextIO | None = None) -> Progress:
-    """A live line on a terminal, plain lines elsewhere; standard output where none is named."""
+    """A live line on a terminal, plain lines elsewhere; standard output by default."""
     stream = stream or sys.stdout
     return LiveLine(stream) if stream.isatty() else PlainLines(stream)
 
@@ -179,7 +179,7 @@ def format_epoch(report: EpochReport) -> str:
 
 
 def format_time(seconds: float) -> str:
-    """Minutes and seconds, with hours where there are any.
+    """Minutes and seconds, and hours if there are any.
 
     >>> format_time(75), format_time(3675)
     ('1:15', '1:01:15')

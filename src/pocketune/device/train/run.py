@@ -15,7 +15,13 @@ from pocketune.device.memory.process import process_memory
 from pocketune.device.memory.reclaim import reclaim
 from pocketune.device.memory.sizes import parse_size
 from pocketune.device.train.checkpoint import Checkpoint, Counters, TrainState
-from pocketune.device.train.folder import Run, RunIdentity, new_run_folder, open_run_folder
+from pocketune.device.train.folder import (
+    Run,
+    RunIdentity,
+    new_run_folder,
+    next_run,
+    open_run_folder,
+)
 from pocketune.device.train.interrupt import Interrupted, StopRequest
 from pocketune.device.train.log import MetricsFile, RunLog
 from pocketune.device.train.loop import Loop
@@ -46,9 +52,9 @@ class TrainResult:
         steps: Optimizer steps made.
         reason: ``steps`` when all were made, ``patience`` when it stopped early.
         best_step: The step of the values in ``best.safetensors``.
-        best: Their score on the validation photos; None where there were none.
+        best: Their score on the validation photos; None without any.
         peak_memory: Peak resident bytes of this process.
-        skipped: Files that were left out, each with the reason.
+        skipped: Files that were skipped, each with the reason.
     """
 
     run: Path
@@ -65,7 +71,7 @@ class TrainResult:
 def train(
     kit: Kit | StrPath,
     photos: StrPath,
-    out: StrPath,
+    out: StrPath | None = None,
     settings: TrainSettings | None = None,
     *,
     engine: EngineFactory | None = None,
@@ -75,17 +81,17 @@ def train(
     """Fine-tune a kit on labeled photos.
 
     Nothing is written outside ``out``. Training starts from the kit's values, or from the trained
-    ones if ``kit`` is a run. If the photos have other classes, the output layer starts anew.
+    ones if ``kit`` is a run. If the photos have other classes, it gets a new output layer.
 
     Example:
-        >>> train("kit/", "photos/", "runs/flowers", budget="96MB")  # doctest: +SKIP
+        >>> train("kit/", "photos/", budget="96MB")  # doctest: +SKIP
         >>> train("kit/", "photos/", "runs/flowers", TrainSettings(epochs=5))  # doctest: +SKIP
 
     Args:
         kit: A kit or a run, or the path of one.
         photos: A folder of class folders, a CSV of file and label or of file and attributes (for
             a kit of that kind), or a .zip of either.
-        out: The run folder to make.
+        out: The run folder to make; by default ``runs/`` and the name of the photos.
         settings: How to train.
         engine: What computes gradients; ONNX Runtime by default.
         progress: What shows the run; standard output by default.
@@ -100,7 +106,7 @@ def train(
     """
     settings = replace(settings or TrainSettings(), **options).resolved()
     opened = kit if isinstance(kit, Kit) else Kit.open(kit)
-    factory, folder = engine or _onnx_engine(), Path(out)
+    factory, folder = engine or _onnx_engine(), Path(out or next_run(photos))
     check_accumulation(opened, settings.accumulate)
     _check_side_lr(opened, settings)
     found = Photos.open(photos, settings, opened)
