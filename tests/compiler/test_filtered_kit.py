@@ -13,6 +13,7 @@ from pocketune.methods import GradientFilter, Method, TinyTL, TopBlocks, adapt
 from pocketune.surgery import swap
 from pocketune.weights import create_network
 
+from ..networks.shallow import shallow
 from .networks import tiny
 
 
@@ -53,9 +54,9 @@ def test_a_foreign_network(method: Method, tmp_path: Path) -> None:
 
 def test_standardized_filters_that_pad_like_tensorflow(tmp_path: Path) -> None:
     """`compile` compares five steps with PyTorch, of pads, standardized filters and averages."""
-    network = create_network("mobilenet_v2", width=0.35, padding="same", classes=3)
+    network = shallow(create_network("mobilenet_v2", width=0.35, padding="same", classes=3))
     adapted = adapt(network, TopBlocks(blocks=4) + TinyTL(norm="group", lite_residual=False))
-    strided = "features.14.conv.1.0"
+    strided = "features.7.conv.1.0"
     swap(adapted, {strided: filter_convolution})
     conv = adapted.get_submodule(strided)
     assert isinstance(conv, FilteredConv2d) and isinstance(conv, StandardizedConv2d)
