@@ -19,7 +19,7 @@ from pocketune.compiler.capture.trace import running_statistics, trained_paramet
 from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.errors import PocketuneError
 from pocketune.kit.kit import Kit
-from pocketune.kit.names import FEATURES, PARAMETERS, PREDICT, STEP
+from pocketune.kit.names import BLOCKED_STEP, FEATURES, PARAMETERS, PREDICT, STEP
 from pocketune.methods import (
     FullFineTune,
     LastLayer,
@@ -65,7 +65,7 @@ def models(kit: Kit) -> Iterator[tuple[str, onnx.ModelProto]]:
 
 def test_the_folder(kit: Kit) -> None:
     names = {file.name for file in kit.path.iterdir()}
-    assert names == {"manifest.json", FEATURES, STEP, PREDICT, PARAMETERS}
+    assert names == {"manifest.json", FEATURES, STEP, BLOCKED_STEP, PREDICT, PARAMETERS}
     assert Kit.open(kit.path).manifest == kit.manifest
 
 

@@ -43,13 +43,13 @@ class Kit:
         """Open a kit.
 
         Args:
-            path: A folder, or a .zip of one; or the name of a bundled kit, where there is nothing
-                at that path. Other files beside the kit's own are ignored, so that the folder of
-                a run is a kit too.
+            path: A folder or a .zip of it; or the name of a bundled kit, if nothing is at that
+                path. Files that are not the kit's are ignored, so that the folder of a run is a
+                kit too.
             verify: Compare the hash of every file with the manifest's.
 
         Raises:
-            KitError: The path is not a kit, or the kit is incomplete, damaged or too new.
+            KitError: The path is not a kit, or the kit is incomplete, damaged or of another schema.
         """
         place = open_storage(kit_path(path))
         text = manifest_text(place)
@@ -61,11 +61,11 @@ class Kit:
 
     @property
     def path(self) -> Path:
-        """Where the kit lies."""
+        """The kit's folder or .zip."""
         return self._storage.path
 
     def source(self, name: str) -> Path | bytes:
-        """One of the kit's files: its path, or its bytes where the kit is a .zip."""
+        """One of the kit's files: its path, or its bytes if the kit is a .zip."""
         folder = self._storage.folder
         return folder / name if folder else self.read(name)
 
@@ -75,7 +75,7 @@ class Kit:
             return stream.read()
 
     def state(self) -> State:
-        """Parameters and statistics at their starting values, C-contiguous float32.
+        """Initial values of parameters and running statistics, C-contiguous float32.
 
         Raises:
             KitError: The file is damaged, or does not hold what the manifest says.
@@ -89,11 +89,11 @@ class Kit:
     def copy_to(self, folder: Path) -> "Kit":
         """Copy the kit's own files into a folder, the manifest last, and open the copy.
 
-        The folder is made where it does not exist; other files in it are left alone. A copy that
-        is cut off has no manifest, so it is never taken for a kit.
+        The folder is made if it does not exist, and other files in it stay. An incomplete copy has
+        no manifest, so that it is never taken for a kit.
 
         Raises:
-            PocketuneError: The folder cannot be written, or a file of the kit not be read.
+            PocketuneError: The folder cannot be written, or a file of the kit cannot be read.
         """
         with writing(folder):
             if folder.exists() and self.path.exists() and folder.samefile(self.path):
@@ -123,13 +123,13 @@ class Kit:
 
 
 def kit_files(manifest: Manifest) -> tuple[str, ...]:
-    """Names of the files that a kit with this manifest consists of, besides the manifest."""
+    """Names of the files of a kit with this manifest, except the manifest itself."""
     blocked = (BLOCKED_STEP,) if BLOCKED_STEP in manifest.files else ()
     return (*required_files(manifest), *blocked)
 
 
 def required_files(manifest: Manifest) -> tuple[str, ...]:
-    """Those that the kit cannot do without."""
+    """Names of the files that such a kit cannot do without."""
     first = () if manifest.features is None else (FEATURES,)
     return (*first, STEP, PREDICT, PARAMETERS)
 
@@ -137,12 +137,12 @@ def required_files(manifest: Manifest) -> tuple[str, ...]:
 def checked_state(
     values: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]], where: str
 ) -> State:
-    """The named tensors as C-contiguous float32, each of its shape.
+    """Copies of the tensors of these names and shapes, C-contiguous float32.
 
     Args:
-        values: Tensors by name; more than are asked for are left out.
-        shapes: What is asked for.
-        where: Where the tensors come from, for messages.
+        values: Tensors by name; those that have no shape in ``shapes`` are ignored.
+        shapes: The shape of each tensor.
+        where: Origin of the tensors, for messages.
 
     Raises:
         KitError: A tensor is missing, of another shape or not float32.

@@ -24,15 +24,15 @@ class Storage(Protocol):
     """Reads the files of a kit by their names.
 
     Attributes:
-        path: Where the kit lies.
-        folder: The folder that the files are in, None where they have no paths of their own.
+        path: The kit's folder or .zip.
+        folder: The folder of the files; None if they have no paths of their own.
     """
 
     path: Path
     folder: Path | None
 
     def open(self, name: str) -> contextlib.AbstractContextManager[BinaryIO]:
-        """The file as a stream of bytes; ``FileNotFoundError`` when there is none."""
+        """The file as a stream of bytes; ``FileNotFoundError`` if there is none."""
         ...
 
 

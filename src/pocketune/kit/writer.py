@@ -23,17 +23,17 @@ def write_kit(
 ) -> Kit:
     """Write a kit and open it.
 
-    The kit is put together beside its place under a temporary name and renamed into it, so that
-    there is never half a kit at ``path``. A kit that is already there is replaced.
+    The kit is assembled under a temporary name in the same folder and then renamed, so that there
+    is never half a kit at ``path``. A kit that is already there is replaced.
 
     Args:
         path: A folder, or a file whose name ends in .zip.
         manifest: The manifest; its ``files`` are filled in here.
-        files: Each file of the kit but the manifest, as its bytes or as a path to copy from.
+        files: Each file of the kit except the manifest, as bytes or as a path to copy from.
 
     Raises:
         KitError: Something at ``path`` is not a kit, or the disk cannot be written.
-        ValueError: ``files`` are not those that the manifest calls for.
+        ValueError: ``files`` are not the files of a kit with this manifest.
     """
     target = Path(path)
     needed = required_files(manifest)
@@ -52,7 +52,7 @@ def write_kit(
 
 
 def check_place(path: str | os.PathLike[str]) -> None:
-    """Whether `write_kit` can write to ``path``, to be asked before the work; changes nothing.
+    """Check that `write_kit` can write to ``path``, before the work; nothing is changed.
 
     Raises:
         KitError: Something at ``path`` is not a kit, or the folder around it cannot be written.

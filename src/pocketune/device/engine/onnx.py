@@ -18,13 +18,13 @@ from pocketune.tasks import Labels
 class OnnxEngine:
     """Gradients and predictions of a kit, by ONNX Runtime. Implements :class:`Engine`.
 
-    The graphs read ``parameters`` and ``statistics`` where they lie: what is written into the
-    arrays in place is what the next call computes with. Gradients are the runtime's own memory,
-    handed on without a copy; let go of them before the next step, or both steps' are kept.
+    The graphs read the arrays of ``parameters`` and ``statistics`` in place: the next call computes
+    with what was written into them. Gradients are views of the runtime's memory; drop them before
+    the next step, or the gradients of both steps are kept.
 
-    A graph is opened when it is first used. Of ``step.onnx`` and ``predict.onnx`` one is open at a
-    time, for a run trains and validates by turns: opening one again takes a fraction of a second,
-    and both together would take memory for two.
+    A graph is opened when it is first used. Either the step or the prediction is open, never both,
+    because a run trains and validates in turns: opening a graph again takes a fraction of a second,
+    and two open graphs would take the memory of both.
 
     Args:
         kit: An opened kit.

@@ -34,6 +34,6 @@ def bundled_kit(name: str) -> Path:
 
 
 def kit_path(name: str | os.PathLike[str]) -> Path:
-    """The path itself, or the bundled kit of this name where there is nothing at the path."""
+    """The path itself, or the bundled kit of this name if nothing is at the path."""
     path = Path(name)
     return bundled_kit(str(name)) if str(name) in list_kits() and not path.exists() else path
