@@ -17,6 +17,7 @@ from pocketune.cli.command import Group
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+LINKING = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 
 
 def blocks(page: Path) -> list[str]:
@@ -35,6 +36,13 @@ def commands(page: Path) -> Iterator[list[str]]:
     text = page.read_text(encoding="utf-8").replace("\\\n", " ")
     for line in re.findall(r"^(?: {4}|\$ )pocketune +(.+)$", text, re.M):
         yield shlex.split(line, comments=True)
+
+
+@pytest.mark.parametrize("page", LINKING, ids=lambda page: page.name)
+def test_links_lead_to_files(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8"))
+    files = [page.parent / link for link in links if not link.startswith("http")]
+    assert not [file for file in files if not file.exists()]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
