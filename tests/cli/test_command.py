@@ -32,6 +32,9 @@ class Size:
 class Box(Size):
     lid: list[str] | None = option("A lid; can be repeated.", default=None)
     paint: str = option("Color.", default="red", choices=("red", "blue"), panel="Looks")
+    size: str = option(
+        "How large.", default="small", choices=("small", "medium", "large", "huge"), panel="Looks"
+    )
     gift_wrapped: bool = option("Wrap it.", default=False, panel="Looks")
     label: Path | None = option("A file.", default=None)
 
@@ -110,7 +113,7 @@ def test_several_files_are_a_list(call: Call) -> None:
 
 def test_names_in_messages() -> None:
     assert [shown_name(each) for each in pack.fields.values()] == [
-        *("NAME", "--width", "--height", "--lid", "--paint", "--gift-wrapped", "--label"),
+        *("NAME", "--width", "--height", "--lid", "--paint", "--size", "--gift-wrapped", "--label"),
     ]
 
 
@@ -121,8 +124,10 @@ def test_help_names_each_option_with_its_default_in_its_panel(call: Call) -> Non
     places += [text.index(f"─ {panel}") for panel in ("Options", "Looks")]
     places += [text.index("Examples"), text.index("pocketune pack it --lid a")]
     assert places == sorted(places)
+    words = " ".join(text.replace("│", " ").split())
     for part in ("CM", "[default: 3]", "[default: the width]", "red|blue", "[required]"):
-        assert part in text
+        assert part in words
+    assert "NAME How large. [one of small, medium, large, huge] [default: small]" in words
     assert "False" not in text
     assert "None" not in text
 

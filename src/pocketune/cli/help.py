@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pocketune.options import OptionField
 
 _FLAG = r"(?<![\w-])--?[a-z][a-z-]*"
+_WIDEST = 20
 _Row = tuple[str | Text, ...]
 
 
@@ -117,7 +118,10 @@ def _panels(panels: dict[str, list[_Row]]) -> Iterable[RenderableType]:
 
 def _row(each: OptionField) -> _Row:
     option = each.option
-    text = _text(option.help)
+    text, choices = _text(option.help), "|".join(option.choices)
+    if len(choices) > _WIDEST:  # it would leave no room for the text
+        text.append(f" [one of {', '.join(option.choices)}]", "yellow")
+        choices = ""
     if each.is_required:
         text.append(" [required]", "red")
     elif each.default_text is not None:
@@ -125,7 +129,8 @@ def _row(each: OptionField) -> _Row:
     name = Text(shown_name(each), "bold cyan")
     if isinstance(option, Argument):
         return name, text
-    return name, Text("|".join(option.choices) or option.metavar or "", "yellow"), text
+    metavar = choices or option.metavar or ("NAME" if option.choices else "")
+    return name, Text(metavar, "yellow"), text
 
 
 def _summary(command: click.Command) -> Text:
@@ -142,4 +147,4 @@ def _text(markup: str) -> Text:
 def _examples(lines: tuple[str, ...]) -> Iterable[RenderableType]:
     if lines:
         heading = Text("\n Examples", "bold")
-        yield from chain([heading], (Padding(Text(line), (0, 0, 0, 3)) for line in lines), [""])
+        yield from chain([heading], (Padding(Text(line), (0, 0, 0, 2)) for line in lines), [""])

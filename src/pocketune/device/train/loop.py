@@ -45,6 +45,7 @@ class Loop:
     def __init__(self, run: Run, state: TrainState, log: RunLog, stop: StopRequest) -> None:
         self._run = run
         self._state = state
+        self._counters = state.counters
         self._log = log
         self._stop = stop
         self._saver = Saver(run)
@@ -61,19 +62,19 @@ class Loop:
             Diverged: The loss or a gradient is nan or infinite; the last checkpoint stands.
             PocketuneError: The disk is full, or cannot be written; the last checkpoint stands.
         """
-        if self._state.counters.step == 0:
+        if self._counters.step == 0:
             self.save()  # from here on, the run can be resumed
-        while self._state.counters.finished is None:
+        while self._counters.finished is None:
             self._train_epoch()
             self._end_epoch(self._validate())
 
     def save(self) -> None:
         """Write a checkpoint of where the run stands, after the log that leads up to it."""
-        self._state.counters.metrics_bytes = self._log.sync()
+        self._counters.metrics_bytes = self._log.sync()
         self._saver.save(self._state)
 
     def _train_epoch(self) -> None:
-        counters = self._state.counters
+        counters = self._counters
         per_epoch = self._run.steps_per_epoch
         batches = min(per_epoch, self._run.steps - counters.epoch * per_epoch)
         # The loader's threads end here, before those of the validation begin: decoded photos
@@ -90,7 +91,7 @@ class Loop:
 
     def _step(self, batch: Batch) -> None:
         """One update. Its gradients are freed when it returns: the next ones need their memory."""
-        counters = self._state.counters
+        counters = self._counters
         # Dropout masks depend on the step's number alone: a resumed run draws the same ones.
         rng = random_stream(self._run.settings.seed, Purpose.DROPOUT, counters.step)
         result = self._state.engine.gradients(batch.images, batch.labels, rng)
@@ -113,7 +114,7 @@ class Loop:
         return score
 
     def _end_epoch(self, score: Score | None) -> None:
-        counters, best = self._state.counters, self._state.counters.best
+        counters, best = self._counters, self._counters.best
         better = score is None or best is None or self._task.is_better(score, best)
         if better:
             counters.best, counters.best_step = score, counters.step
@@ -127,26 +128,25 @@ class Loop:
         self.save()
 
     def _reason_to_finish(self) -> str | None:
-        if self._state.counters.step >= self._run.steps:
+        if self._counters.step >= self._run.steps:
             return "steps"
         patience = self._run.settings.patience
-        return "patience" if patience and self._state.counters.stale >= patience else None
+        return "patience" if patience and self._counters.stale >= patience else None
 
     def _stop_if_needed(self) -> None:
-        """Save and stop where the user asks for it, or the memory is over the budget."""
+        """Save and stop if the user asks for it, or if the process takes more than the budget."""
         if self._stop.requested:
             self.save()
-            what = f"stopped and saved at step {self._state.counters.step} of {self._run.steps}"
+            what = f"stopped and saved at step {self._counters.step} of {self._run.steps}"
             raise Interrupted(what, str(self._run.folder))
         memory, budget = process_memory().peak, self._run.settings.budget_bytes
         if budget is None or memory <= budget:
             return
         self.save()
         raise BudgetExceeded(
-            f"memory reached {format_size(memory)} by step {self._state.counters.step}, over the "
-            f"budget of {format_size(budget)}: the run was stopped and saved in "
-            f"{self._run.folder}; resume it with a larger budget, or start again with a kit of a "
-            "smaller batch"
+            f"memory reached {format_size(memory)} by step {self._counters.step}, over the budget "
+            f"of {format_size(budget)}: the run was stopped and saved in {self._run.folder}; "
+            "resume it with a larger budget, or start again with a kit of a smaller batch"
         )
 
     def _require_finite(self, value: float, what: str) -> None:
@@ -155,7 +155,7 @@ class Loop:
         lr = self._run.settings.peak_lr
         clip = "" if self._run.settings.clip else ", or set clip to 1"
         raise Diverged(
-            f"{what} is not finite at step {self._state.counters.step + 1}: start again with a "
+            f"{what} is not finite at step {self._counters.step + 1}: start again with a "
             f"learning rate lower than {lr:g}, such as {lr / 10:g}{clip}; the last good state is "
             f"kept in {self._run.folder}"
         )

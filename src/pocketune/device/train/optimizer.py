@@ -1,4 +1,4 @@
-"""SGD, Adam and AdamW in numpy, in place, a block at a time; and their learning rate.
+"""SGD, Adam and AdamW in numpy, in place, a block at a time, and their learning rate.
 
 An optimizer composed of graph operators costs more than the convolutions of a small network and
 holds every state tensor twice. Here a parameter is walked in blocks that fit the processor's
@@ -33,13 +33,13 @@ _CACHE_LINE = 64
 class Optimizer(ABC):
     """Walks parameters and gradients block by block; a subclass holds the rule for one block.
 
-    Weight decay acts on weights only: tensors of one dimension (biases, scales and shifts of
-    norms) are left out, as is the custom in fine-tuning.
+    Weight decay acts on weights only: tensors of one dimension (biases, and the weights of norms)
+    are left out, as usual in fine-tuning.
 
     Args:
         parameters: Live float32 C-contiguous arrays, updated in place by :meth:`step`.
         weight_decay: Strength of the decay.
-        rates: For some of the parameters, by what the step's learning rate is multiplied.
+        rates: Factors on the learning rate, for some of the parameters.
 
     Raises:
         ValueError: A parameter is not a writeable, C-contiguous float32 array.

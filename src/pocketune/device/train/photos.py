@@ -1,4 +1,4 @@
-"""The photos of a run: divided, in the order of the kit's classes, and recognized again."""
+"""The photos of a run: split, and with a fingerprint by which a resumed run recognizes them."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ class Photos:
         kit: Kit,
         classes: tuple[str, ...] | None = None,
     ) -> Photos:
-        """Find and divide photos; none is decoded yet.
+        """Find and split photos; none is decoded yet.
 
         Args:
             path: Where they are.
-            settings: How they are divided, and how many make a step.
+            settings: How they are split, and how many make a step.
             kit: Gives the size of photos and batches.
-            classes: The order of the classes. Where it is not given and the classes are the
-                kit's, it is the kit's order, so that its output layer stays of use.
+            classes: The order of the classes. By default it is the kit's order if the photos have
+                the kit's classes, so that its output layer fits them.
 
         Raises:
             PocketuneError: They cannot be used, or are fewer than a batch.
@@ -76,7 +76,7 @@ class Photos:
 
     @property
     def skipped(self) -> tuple[Skipped, ...]:
-        """Files that were left out so far, with the reason."""
+        """Files that were skipped so far, with the reason."""
         later = self.validation.skipped if self.validation else ()
         return (*self.splits.skipped, *self.training.skipped, *later)
 
@@ -86,10 +86,10 @@ class Photos:
 
 
 def require_batch(images: int, batch: int, accumulate: int) -> None:
-    """Refuse to train on fewer images than a step has.
+    """Check that there are at least as many images as a step takes.
 
     Raises:
-        PocketuneError: Naming what makes a smaller step.
+        PocketuneError: There are fewer; the message says what makes a smaller step.
     """
     if images >= batch * accumulate:
         return

@@ -89,7 +89,7 @@ class TrainSettings:
         below=1,
     )
     weight_decay: float = _option(
-        "Weight decay; not applied to biases.", default=0.0, metavar="RATE", at_least=0
+        "Weight decay; not applied to biases and norms.", default=0.0, metavar="RATE", at_least=0
     )
     warmup: int = _option("Number of linear warm-up steps.", default=0, metavar="STEPS", at_least=0)
     clip: float | None = _option(
