@@ -29,7 +29,7 @@ except ImportError:  # Pillow before 11.2
     AvifImagePlugin = None  # type: ignore[assignment]
 
 # A fixed list: with any other, Pillow imports all of its plugins (megabytes) at the first file
-# that is no image, and some of those start other programs.
+# that is not an image, and some of those start other programs.
 _PLUGINS = (WebPImagePlugin, TiffImagePlugin, AvifImagePlugin)  # imported to be registered
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM") + (("AVIF",) * bool(AvifImagePlugin))
 
@@ -70,7 +70,7 @@ def open_image(file: IO[bytes]) -> Image.Image:
         file: a seekable binary file, which has to stay open until the image is decoded.
 
     Raises:
-        OSError, ValueError and others: if it is no image, or too large; see ``reading_image``.
+        OSError, ValueError and others: if it is not an image, or too large; see ``reading_image``.
     """
     try:
         image = Image.open(file, formats=FORMATS)
@@ -92,7 +92,7 @@ def load_image(data: bytes | str | Path) -> Image.Image:
         data: the bytes of an image file, or its path.
 
     Raises:
-        UnreadableImage: for a file that is missing, damaged, too large or no image.
+        UnreadableImage: for a file that is missing, damaged, too large or not an image.
     """
     name = "the image" if isinstance(data, bytes) else os.fspath(data)
     with reading_image(name), _binary(data) as file:
@@ -126,7 +126,7 @@ def orientation(image: Image.Image) -> int:
     try:
         # Not image.getexif(), which for a PNG decodes all pixels to find a note behind them.
         value = Image.Image.getexif(image).get(EXIF_ORIENTATION, 1)
-    except Exception:  # a damaged note about an image is no reason to refuse the image
+    except Exception:  # an image with a damaged note is a good image
         return 1
     return value if value in UPRIGHT else 1
 
@@ -138,7 +138,7 @@ def oriented_size(image: Image.Image) -> tuple[int, int]:
 
 
 def upright(image: Image.Image, orientation: int) -> Image.Image:
-    """The image turned as its orientation tells; the image itself where it stands upright."""
+    """The image turned by its orientation; the image itself if it is upright."""
     if orientation not in UPRIGHT:
         return image
     turned = image.transpose(UPRIGHT[orientation])
@@ -147,7 +147,7 @@ def upright(image: Image.Image, orientation: int) -> Image.Image:
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """The image in mode RGB; the image itself where it is so already.
+    """The image in mode RGB; the image itself if it is in that mode.
 
     Transparent parts become white, the page that drawings and cut-out products are made for (black
     would swallow black lines). 16-bit gray keeps its upper 8 bits.

@@ -34,8 +34,8 @@ def load_splits(
 ) -> Splits:
     """Find labeled images and divide them into training and validation.
 
-    Every file's header is read, so what is no image is known now; a file that is damaged further
-    on shows when it is decoded.
+    Every file's header is read, so a file that is not an image is found now; one that is damaged
+    further on is found when it is decoded.
 
     Args:
         path: a folder of class folders (also under ``train/`` and ``val/``, ``valid/``,
@@ -80,10 +80,10 @@ def training_images(photos: ImageDataset | str | os.PathLike[str]) -> ImageDatas
 def open_images(paths: Iterable[str | Path]) -> list[str]:
     """Paths of the images to predict: files as they are given, folders and .zips with all in them.
 
-    Files are not opened; what is no image shows when it is decoded.
+    Files are not opened; one that is not an image is found when it is decoded.
 
     Raises:
-        PocketuneError: for a path that does not exist, or if there is no file at all.
+        PocketuneError: for a path that does not exist, or if there are no files.
     """
     found: list[str] = []
     for path in map(Path, paths):

@@ -74,7 +74,7 @@ class FolderSource:
         if not _is_text(name):
             raise OSError("its name is not valid UTF-8; rename it")
         path = self.root / name
-        if path.exists() and not path.is_file():  # opening a pipe would wait for ever
+        if path.exists() and not path.is_file():  # opening a pipe would wait forever
             raise OSError("not a regular file")
         with path.open("rb") as file:
             yield file
@@ -84,8 +84,8 @@ class ZipSource:
     """The files of a .zip archive.
 
     Raises:
-        PocketuneError: if the file is no zip archive, is encrypted, or holds a path that leads out
-            of it.
+        PocketuneError: if the file is not a zip archive, is encrypted, or holds a path that leads
+            out of it.
     """
 
     def __init__(self, root: Path) -> None:
