@@ -53,7 +53,7 @@ class Bench:
         self.sets = {photos: unpack(data, photos, scratch / photos) for photos in sets}
 
     def fill(self, result: dict[str, Any], method: Method, photos: str, seeds: int) -> None:
-        """Measure what a method's result does not have yet, for one set of photos."""
+        """Measure the missing parts of a method's result, for one set of photos."""
         if "peak" not in result:
             result["peak"] = self.peak(method)
         if "rate" not in result:
@@ -97,7 +97,7 @@ class Bench:
 
 
 def publish(name: str, results: dict[str, dict[str, Any]], seeds: int) -> None:
-    """Write the table as far as it has come: a row takes minutes."""
+    """Write the finished rows of the table, since a row takes minutes."""
     made_for = NETWORKS[name]
     sets = [photos for photos in EPOCHS if any(photos in r["top1"] for r in results.values())]
     rows = []

@@ -2,9 +2,9 @@
 
     python benchmarks/bench_filter.py [--rounds 20] [--calls 6] [--threads 2] [--device cpu]
 
-Channels last, variants in turns in one process, several calls a turn, medians. The first call of a
-turn finds the caches full of another variant's maps, and is reported apart. `full` is the layer's
-whole backward pass, from the gradient of its output to that of its input and kernel; `chained` is
+Channels last; the variants take turns in one process, with several calls a turn; medians. The first
+call of a turn finds the caches full of another variant's maps, and is reported separately. `full`
+is the layer's whole backward pass, from the gradient of its output to that of its input and kernel; `chained` is
 that of a layer between two other filtered ones, which takes and hands on gradients in patches.
 The allocator keeps freed memory. Takes a minute or three. With `--device cuda` the results are
 written beside those of the processor.

@@ -2,11 +2,11 @@
 
     python benchmarks/bench_filter_accuracy.py [--data FOLDER] [--seeds 4] [--epochs 5]
 
-The set-up of the paper, made small: CIFAR-10 in two halves that hardly share a class (`user` in
-the files), a network trained on the first half, then the last convolutions and a classifier on the
-second, with exact gradients and with patches of 2, 4 and 7 pixels. Batch norms are frozen in
-fine-tuning, and what lies before the last stage runs once for every image. Eager PyTorch, channels
-last; skipped where the data are not at hand. Twenty-five minutes on one core, by estimate;
+A small version of the paper's set-up: CIFAR-10 is divided into two halves that hardly share a class
+(`user` in the files). A network is trained on the first half, then the last convolutions and a
+classifier on the second, with exact gradients and with patches of 2, 4 and 7 pixels. Batch norms
+are frozen in fine-tuning, and the stages before the last run once for every image. Eager PyTorch,
+channels last; skipped if the data are missing. Takes an estimated twenty-five minutes on one core;
 ``--images 128 --epochs 1 --seeds 1`` takes half a minute.
 """
 

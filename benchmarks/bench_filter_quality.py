@@ -3,8 +3,8 @@
     python benchmarks/bench_filter_quality.py [--data FOLDER] [--photos 32]
 
 Signal-to-noise ratio of the kernels' gradients (mean over layers, decibels) where the last layers
-are filtered, and the share of each kind of kernel's energy that is in its sums. Skipped where the
-data are not at hand; ``--data`` has ``weights/`` and ``imagenet/``. Takes two minutes.
+are filtered, and the share of each kind of kernel's energy that is in its sums. Skipped if the data
+are missing; ``--data`` has ``weights/`` and ``imagenet/``. Takes two minutes.
 """
 
 from __future__ import annotations

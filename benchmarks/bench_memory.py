@@ -113,7 +113,7 @@ def described(row: Row, result: dict) -> list[object]:
 
 
 def publish(rows: list[list[object]]) -> None:
-    """Write the table as far as it has come: a row takes a minute or more."""
+    """Write the finished rows of the table, since a row takes a minute or more."""
     header = ["network", "method", "batch", "px"]
     header += ["predicted MB", "measured MB", "error MB", "error", "within"]
     within = sum(row[-1] == "yes" for row in rows)

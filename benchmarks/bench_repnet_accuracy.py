@@ -105,7 +105,7 @@ def transfer(weights: Path, made_for: Pretrained, photos: Path, seeds: int) -> l
 
 
 class Bench:
-    """One network, whole and pruned, and what was found of it."""
+    """One network, whole and pruned, and its results."""
 
     def __init__(self, options: argparse.Namespace, scratch: Path) -> None:
         self.options, self.scratch = options, scratch
@@ -126,7 +126,7 @@ class Bench:
         self.pruned = pocketune.prune(self.whole, self.ratios, batches=batches)
 
     def run(self) -> None:
-        """Measure what the results do not have yet."""
+        """Measure the missing results."""
         self.judge("whole", lambda: self.whole)
         self.judge("pruned", lambda: self.pruned, transferred=False)
         for follow in FOLLOWED:

@@ -6,7 +6,7 @@ MobileNetV2 1.0, batch 8, 224 px, the whole step: frozen part, gradients, Adam. 
 runs in a process of its own that does nothing else. For time the processes take turns, one step
 each after one that is not timed, and the medians are compared; PyTorch gets both memory formats,
 its fused Adam and an allocator that keeps its memory (without which it is 1.5 times slower). For
-memory each runs again in a fresh process with the allocator as it comes, and the peak resident size
+memory each runs again in a fresh process with the default allocator, and the peak resident size
 counts.
 """
 

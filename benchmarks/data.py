@@ -1,6 +1,6 @@
-"""Photos: real ones and weights, which the project does not contain, and generated ones.
+"""Real photos and weights, which the project does not contain, and generated photos.
 
-Nothing here imports torch before it is needed: a script whose own memory counts may import this.
+Torch is only imported when it is needed, so that a script whose own memory counts may import this.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ DEFAULT = Path(__file__).parents[2] / "shared" / "data"
 
 
 def parse(parser: ArgumentParser) -> Namespace:
-    """Arguments with ``--data``; the script ends, without error, where there is no such folder."""
+    """Arguments with ``--data``; without such a folder the script ends, without an error."""
     default = Path(os.environ.get("POCKETUNE_SHARED_DATA", DEFAULT))
     parser.add_argument("--data", type=Path, default=default, help="folder of images and weights")
     options = parser.parse_args()

@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(RUNS))
     names = parser.parse_args().names or list(RUNS)
     if unknown := [name for name in names if name not in RUNS]:
-        parser.error(f"{unknown[0]} is no result; choose from {', '.join(RUNS)}")
+        parser.error(f"{unknown[0]} is not a result; choose from {', '.join(RUNS)}")
     failed = []
     for line in dict.fromkeys([*(RUNS[name] for name in names), FIGURES]):
         print(f"== {line}", flush=True)

@@ -1,4 +1,4 @@
-"""Writing down what was measured, where and with what."""
+"""Writing results, with the machine and the versions they were measured with."""
 
 from __future__ import annotations
 
