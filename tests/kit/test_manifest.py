@@ -147,6 +147,7 @@ def test_the_page_on_the_kit_lists_every_field() -> None:
     columns = [row.split("|")[1] for row in re.findall(r"^\| `.*$", section, re.M)]
     listed = [name for column in columns for name in re.findall(r"`(\w+)`", column)]
     assert sorted(listed) == sorted(field.name for field in fields(Manifest))
+    assert f"version of these fields, {SCHEMA};" in section
 
 
 def test_shapes_follow_the_number_of_classes() -> None:
