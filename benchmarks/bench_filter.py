@@ -5,7 +5,7 @@
 Channels last; the variants take turns in one process, with several calls a turn; medians. The first
 call of a turn finds the caches full of another variant's maps, and is reported separately. `full`
 is the layer's whole backward pass, from the gradient of its output to that of its input and kernel;
-`chained` is that of a layer between two filtered ones, which takes and returns gradients in patches.
+`chained` is that of a layer between filtered ones, which takes and returns gradients in patches.
 The allocator keeps freed memory. Takes a minute or three. With `--device cuda` the results are
 written beside those of the processor.
 """
