@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pocketune.errors import PocketuneError
-from pocketune.options import check_options, option, option_fields, takes_options
+from pocketune.options import check_options, documented, option, option_fields, takes_options
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +70,12 @@ def test_fields_tell_their_defaults_in_words() -> None:
         "place": None,
     }
     assert [name for name, each in found.items() if each.is_required] == ["place"]
+
+
+def test_a_dataclass_describes_its_options() -> None:
+    text = documented(Drive).__doc__ or ""
+    assert "    speed: How fast. Default: 1.\n" in text
+    assert "note" not in text.partition("Options:")[2]
 
 
 def test_a_function_shows_the_options_that_it_takes() -> None:

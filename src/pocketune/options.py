@@ -16,6 +16,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from pocketune.errors import PocketuneError, real_number, whole_number
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_Options = TypeVar("_Options")
 _KEY = "option"
 
 
@@ -154,11 +155,16 @@ def takes_options(options: type) -> Callable[[_Function], _Function]:
             for each in inspect.signature(options).parameters.values()
         ]
         function.__signature__ = inspect.Signature(named + theirs)  # type: ignore[attr-defined]
-        lines = "\n".join(_lines(options))
-        function.__doc__ = f"{function.__doc__}\n\nOptions, as in {options.__name__}:\n{lines}"
+        function.__doc__ = f"{inspect.getdoc(function)}\n\nOptions:\n" + "\n".join(_lines(options))
         return function
 
     return decorate
+
+
+def documented(options: type[_Options]) -> type[_Options]:
+    """Add the options of a dataclass to its docstring."""
+    options.__doc__ = f"{inspect.getdoc(options)}\n\nOptions:\n" + "\n".join(_lines(options))
+    return options
 
 
 def _lines(options: type) -> Iterator[str]:

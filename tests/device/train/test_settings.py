@@ -1,15 +1,21 @@
 """Settings: a JSON round trip, and values that make no sense."""
 
+import doctest
 import json
 
 import numpy as np
 import pytest
 
+from pocketune.device.train import settings as module
 from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError
 from pocketune.kit.manifest import ParameterSpec
 
 from ..train_settings import make_settings
+
+
+def test_docstring() -> None:
+    assert doctest.testmod(module).failed == 0
 
 
 def test_json_round_trip() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pocketune.device.memory.sizes import parse_size
 from pocketune.errors import PocketuneError
-from pocketune.options import check_options, option
+from pocketune.options import check_options, documented, option
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,6 +28,7 @@ _run_option = partial(option, panel=RUN_PANEL)
 _option = partial(option, panel="Training")
 
 
+@documented
 @dataclass(frozen=True, kw_only=True)
 class TrainSettings:
     """How a run trains; kept in each checkpoint, so that a run can be resumed.
