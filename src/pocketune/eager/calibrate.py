@@ -167,8 +167,7 @@ def _is_frozen(module: nn.Module) -> bool:
 def _pairs(body: Anatomy) -> Iterator[tuple[str, str]]:
     """Convolutions in a row inside a block: nothing but the second reads what the first gives."""
     for block in body.blocks:
-        main = [layer.conv for layer in block.layers if layer.role != "downsample"]
-        yield from pairwise(main)
+        yield from pairwise(layer.conv for layer in block.main)
 
 
 def _stem_pair(network: nn.Module, body: Anatomy) -> Iterator[tuple[str, str]]:
@@ -221,12 +220,8 @@ def _activation(network: nn.Module, body: Anatomy, layer: Layer) -> str | None:
 
 def _behind_sum(body: Anatomy, layer: Layer) -> bool:
     """Whether the activation comes after the shortcut was added."""
-    ends = {
-        [own for own in block.layers if own.role != "downsample"][-1].conv
-        for block in body.blocks
-        if block.kind != "inverted_residual"
-    }
-    return layer.conv in ends or layer.role == "downsample"
+    ends = {block.main[-1].conv for block in body.blocks if not block.ends_linearly}
+    return layer.conv in ends or layer.in_shortcut
 
 
 def _uses(body: Anatomy, layer: Layer) -> int:

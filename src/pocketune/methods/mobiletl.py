@@ -23,16 +23,6 @@ from pocketune.surgery import (
 
 NORMS = ("expand", "depthwise", "project", "all", "shift")
 PATCHES = ("none", "with", "instead")
-PLAYS = {  # the part that each convolution's norm plays in a block of that kind
-    "inverted_residual": {"expand": "expand", "depthwise": "depthwise", "project": "project"},
-    "basic": {"conv1": "expand", "conv2": "project", "downsample": "project"},
-    "bottleneck": {
-        "conv1": "expand",
-        "conv2": "depthwise",
-        "conv3": "project",
-        "downsample": "project",
-    },
-}
 
 
 @register_method("mobiletl")
@@ -117,7 +107,7 @@ class MobileTL(Method):
         """The lite residual modules beside the trained blocks, and what makes those to come."""
         if self.patches == "none":
             return Plan(frozenset(), frozenset())
-        if any(block.kind == "bottleneck" for block in top):
+        if any(block.is_bottleneck for block in top):
             raise PocketuneError(
                 f"patches={self.patches!r} does not fit block {top[-1].name}: beside bottleneck "
                 "blocks the modules would be larger than the blocks; use patches='none'"
@@ -126,10 +116,10 @@ class MobileTL(Method):
 
     def _full_norms(self, block: Block) -> set[str]:
         """Norms of a block that are trained in full, not their shift alone."""
-        wanted, parts = self.norm, PLAYS[block.kind]
-        norms = {n.norm for n in block.layers if n.norm and wanted in ("all", parts[n.role])}
+        wanted, parts = self.norm, {n.norm: block.part(n) for n in block.layers if n.norm}
+        norms = {norm for norm, part in parts.items() if wanted in ("all", part)}
         if not norms and wanted != "shift":
-            there = [parts[n.role] for n in block.layers if n.norm]
+            there = [*parts.values()]
             fitting = [norm for norm in NORMS if norm in there or (norm == "all" and there)]
             raise PocketuneError(
                 f"norm={wanted!r} does not fit block {block.name}, which has no norm behind such a "

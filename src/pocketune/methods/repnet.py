@@ -14,8 +14,9 @@ from pocketune.methods.method import Method
 from pocketune.methods.parts import biases, parameters_of_branches, planned_branches
 from pocketune.methods.plan import Plan
 from pocketune.methods.registry import register_method
-from pocketune.networks import Block, Factory, about, anatomy
+from pocketune.networks import Factory, about, anatomy
 from pocketune.networks.anatomy.modules import is_convolution, is_norm, main_modules
+from pocketune.networks.registry import large_side_kernels
 from pocketune.surgery import batch_norms, parameters_under
 
 SIZE = 224
@@ -23,9 +24,6 @@ SIZE = 224
 
 SMALL = 7
 """Side of maps that are no larger, when pooled, than a kernel of 5: it is 3 there."""
-
-LARGER_KERNELS = {"mobilenet_v2": "features.14"}
-"""Where the published layout has a kernel of 5 all the same."""
 
 
 @register_method("repnet")
@@ -87,17 +85,18 @@ def _modules(network: nn.Module) -> dict[str, Factory]:
     """What makes each side module, by the path of what it stands beside."""
     stem, *places = _places(network)
     blocks = anatomy(network).blocks
-    bottlenecks = blocks[0].kind == "bottleneck"
+    bottlenecks = blocks[0].is_bottleneck
     if bottlenecks and is_norm(network.get_submodule(stem.path)):
         raise PocketuneError(
             f"RepNet adds to what the blocks are given, and finds only the norm {stem.path} before "
             "them: let the activation behind it be a module of the network, as nn.ReLU is"
         )
+    # to the published layouts, a first block without an expansion is part of the stem
     listed = [
         place
         for place, block in zip(places, blocks, strict=True)
         if block is blocks[-1]
-        or (_starts_stage(place) and (block is not blocks[0] or not _is_thin(block)))
+        or (_starts_stage(place) and (block is not blocks[0] or not block.lacks_expansion))
     ]
     reader = stem if bottlenecks else listed.pop(0)
     makers = {reader.path: _reads_image(stem.inputs, reader, as_wide=bottlenecks)}
@@ -116,8 +115,7 @@ def _places(network: nn.Module) -> Iterator[_Place]:
     side = ceil(side / stride)
     yield _Place(leaves[-1][0], stem[0].in_channels, stem[-1].out_channels, stride, side)
     for block in body.blocks:
-        layers = [layer.conv for layer in block.layers if layer.role != "downsample"]
-        convolutions = [network.get_submodule(path) for path in layers]
+        convolutions = [network.get_submodule(layer.conv) for layer in block.main]
         first, last = convolutions[0], convolutions[-1]
         assert is_convolution(first)
         assert is_convolution(last)
@@ -146,8 +144,8 @@ def _reads_image(channels: int, beside: _Place, *, as_wide: bool) -> partial[Pro
 def _reads_block(network: nn.Module, beside: _Place, *, widening: int) -> partial[ProgramModule]:
     """A module whose input is the block's own."""
     config = about(network).config
-    name = config.name if config else ""
-    kernel = 5 if beside.side > SMALL or LARGER_KERNELS.get(name) == beside.path else 3
+    large = beside.path in large_side_kernels(config.name if config else "")
+    kernel = 5 if beside.side > SMALL or large else 3
     middle = _next_8(beside.inputs // widening)
     return partial(
         ProgramModule,
@@ -165,11 +163,6 @@ def _make(maker: partial[ProgramModule], _: nn.Module) -> nn.Module:
 
 def _starts_stage(block: _Place) -> bool:
     return block.inputs != block.outputs or block.stride > 1
-
-
-def _is_thin(block: Block) -> bool:
-    """To the published layouts, a first block without an expansion is part of the stem."""
-    return block.kind == "inverted_residual" and block.layer("expand") is None
 
 
 def _next_8(channels: int) -> int:

@@ -176,7 +176,7 @@ class TinyTL(Method):
                 "lite residual modules go beside every block but the first, and the network has "
                 "one block; use TinyTL(lite_residual=False)"
             )
-        if any(block.kind == "bottleneck" for block in blocks):
+        if any(block.is_bottleneck for block in blocks):
             raise PocketuneError(
                 "lite residual modules beside bottleneck blocks would be larger than the network "
                 "itself; use TinyTL(lite_residual=False)"
@@ -194,8 +194,7 @@ class TinyTL(Method):
     def _lite_residual(
         self, network: nn.Module, block: Block, kernel: int, _: nn.Module
     ) -> LiteResidual:
-        layers = [layer for layer in block.layers if layer.role != "downsample"]
-        first, last = (network.get_submodule(layers[i].conv) for i in (0, -1))
+        first, last = (network.get_submodule(block.main[i].conv) for i in (0, -1))
         assert is_convolution(first)
         assert is_convolution(last)
         try:
@@ -212,12 +211,8 @@ class TinyTL(Method):
 
 def _stride(network: nn.Module, block: Block) -> int:
     """How many times smaller the block's output is than its input, along one side."""
-    convolutions = [network.get_submodule(layer.conv) for layer in block.layers]
-    return prod(
-        int(conv.stride[0])
-        for conv, layer in zip(convolutions, block.layers, strict=True)
-        if is_convolution(conv) and layer.role != "downsample"
-    )
+    convolutions = [network.get_submodule(layer.conv) for layer in block.main]
+    return prod(int(conv.stride[0]) for conv in convolutions if is_convolution(conv))
 
 
 def _has_branch(network: nn.Module, block: str) -> bool:

@@ -192,8 +192,7 @@ def _network(name: str, count: int | None, filtered: bool) -> nn.Module:
     network = shapes(name, classes=1000)
     if count is None:
         return network
-    layers = [layer for layer in anatomy(network).layers if layer.role != "downsample"]
-    convs = [layer.conv for layer in layers[-count:]]
+    convs = [layer.conv for layer in anatomy(network).main[-count:]]
     if filtered:
         swap(network, dict.fromkeys(convs, partial(FilteredConv2d.from_convolution, patch=PATCH)))
     return training(network, parameters_under(network, convs) | classifier(network))

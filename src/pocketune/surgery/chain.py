@@ -12,7 +12,7 @@ from pocketune.filtering import SLOPES, FilteredConv2d, PooledActivation, Pooled
 from pocketune.layers import FrozenBatchNorm2d
 from pocketune.networks import anatomy
 from pocketune.networks.anatomy.anatomy import Anatomy
-from pocketune.networks.anatomy.blocks import Block, Layer
+from pocketune.networks.anatomy.blocks import Layer
 from pocketune.networks.copies import copy_network, gradients_on
 from pocketune.surgery.swap import swap
 
@@ -54,16 +54,12 @@ def chain_filters(network: nn.Module) -> tuple[tuple[str, ...], ...]:
 def _links(body: Anatomy) -> Iterator[Link]:
     """Neighbors inside a block, and across the border of two blocks if the first ends linearly."""
     for block in body.blocks:
-        for link in pairwise(_main(block)):
+        for link in pairwise(block.main):
             if block.squeeze_excite is None or link[0].role != "depthwise":
                 yield link
-    for before, after in pairwise([*map(_main, body.blocks), list(body.head)]):
+    for before, after in pairwise([*(block.main for block in body.blocks), body.head]):
         if before[-1].activation is None and after:
             yield before[-1], after[0]
-
-
-def _main(block: Block) -> list[Layer]:
-    return [layer for layer in block.layers if layer.role != "downsample"]
 
 
 def _fits(network: nn.Module, first: Layer, second: Layer) -> bool:
@@ -98,9 +94,9 @@ def _closed(network: nn.Module, body: Anatomy, links: list[Link]) -> list[Link]:
     blocks = body.blocks
     while True:
         linked = {first.conv for first, _ in links}
-        leaves = [_main(block)[-1].conv in linked for block in blocks]
+        leaves = [block.main[-1].conv in linked for block in blocks]
         dropped = {
-            _main(block)[-1].conv
+            block.main[-1].conv
             for i, block in enumerate(blocks)
             if leaves[i] and not _sums_are_pooled(network, body, i, leaves)
         }

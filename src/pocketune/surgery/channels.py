@@ -8,7 +8,7 @@ A first block without an expansion takes its hidden channels from the stem.
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import chain
 
 import torch
 from torch import Tensor, nn
@@ -60,12 +60,12 @@ def hidden_channels(network: nn.Module, block: str) -> tuple[Hidden, ...]:
     if found is None:
         names = ", ".join(known.name for known in body.blocks)
         raise PocketuneError(f"there is no block {block!r}; the network has {names}")
-    if found.kind == "inverted_residual":
-        stem = body.stem if found is body.blocks[0] else ()
-        sets: tuple[Hidden, ...] = (_inverted_residual(found, stem),)
-    else:
-        main = [layer for layer in found.layers if layer.role != "downsample"]
-        sets = tuple(Hidden(block, left, None, None, right) for left, right in pairwise(main))
+    stem = body.stem if found is body.blocks[0] else ()
+    scaled_by = found.hidden_squeeze_excite
+    sets = tuple(
+        Hidden(block, producer or _producer(found, stem), depthwise, scaled_by, consumer)
+        for producer, depthwise, consumer in found.hidden
+    )
     for hidden in sets:
         _check(network, hidden)
     return sets
@@ -104,18 +104,15 @@ def narrow(network: nn.Module, channels: Mapping[str, int]) -> None:
             keep_channels(network, hidden, torch.arange(fewer))
 
 
-def _inverted_residual(block: Block, stem: tuple[Layer, ...]) -> Hidden:
-    expand, depthwise = block.layer("expand"), block.layer("depthwise")
-    project = block.layer("project")
-    assert depthwise is not None
-    assert project is not None
-    if expand is None and (block.residual or not stem):
+def _producer(block: Block, stem: tuple[Layer, ...]) -> Layer:
+    """The layer before a block without an expansion, where nothing but the block reads it."""
+    if block.residual or not stem:
         where = "its own shortcut" if block.residual else "the block before"
         raise PocketuneError(
             f"block {block.name} cannot be pruned: it has no expansion, and its channels are "
             f"shared with {where}; leave it out"
         )
-    return Hidden(block.name, expand or stem[-1], depthwise, block.squeeze_excite, project)
+    return stem[-1]
 
 
 def _check(network: nn.Module, hidden: Hidden) -> None:

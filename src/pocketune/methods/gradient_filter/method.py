@@ -147,9 +147,7 @@ class GradientFilter(Method):
             return self.layers
         if isinstance(self.layers, str):
             return ()
-        convolutions = [
-            layer.conv for layer in anatomy(network).layers if layer.role != "downsample"
-        ]
+        convolutions = [layer.conv for layer in anatomy(network).main]
         count = len(convolutions)
         if not 1 <= self.layers <= count:
             raise PocketuneError(

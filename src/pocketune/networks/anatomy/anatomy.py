@@ -48,6 +48,11 @@ class Anatomy:
         inside = tuple(layer for block in self.blocks for layer in block.layers)
         return self.stem + inside + self.head
 
+    @property
+    def main(self) -> tuple[Layer, ...]:
+        """Every convolution but the shortcuts' own, stem to head."""
+        return tuple(layer for layer in self.layers if not layer.in_shortcut)
+
 
 def anatomy(network: nn.Module) -> Anatomy:
     """Find stem, blocks, head and classifier of a convolutional classifier.

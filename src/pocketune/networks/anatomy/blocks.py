@@ -49,10 +49,15 @@ class Layer:
     norm: str | None
     activation: str | None
 
+    @property
+    def in_shortcut(self) -> bool:
+        """Whether it is the shortcut's own convolution."""
+        return self.role == "downsample"
+
 
 @dataclass(frozen=True)
 class Block:
-    """One block of a network.
+    """One block of a network. Methods ask its properties and do not compare its `kind`.
 
     Attributes:
         name: path of the block's module.
@@ -71,6 +76,53 @@ class Block:
     def layer(self, role: str) -> Layer | None:
         """The layer of that role, or None where the block has none."""
         return next((layer for layer in self.layers if layer.role == role), None)
+
+    @property
+    def main(self) -> tuple[Layer, ...]:
+        """The layers from the block's input to its output, without the shortcut's own."""
+        return tuple(layer for layer in self.layers if not layer.in_shortcut)
+
+    @property
+    def ends_linearly(self) -> bool:
+        """Whether no activation follows the sum with the shortcut."""
+        return self.kind == "inverted_residual"
+
+    @property
+    def is_bottleneck(self) -> bool:
+        """Whether the block is wide outside and narrow inside."""
+        return self.kind == "bottleneck"
+
+    @property
+    def lacks_expansion(self) -> bool:
+        """Whether the hidden channels are those of the block's input."""
+        return self.kind == "inverted_residual" and self.layer("expand") is None
+
+    def part(self, layer: Layer) -> str:
+        """The part that one of the layers plays: `expand`, `depthwise` or `project`.
+
+        The first convolution of a ResNet's block expands and the last one projects; so does the
+        shortcut's, which is added to it. One between them plays the depthwise convolution's part.
+        """
+        if self.kind == "inverted_residual" and not layer.in_shortcut:
+            return layer.role
+        if layer in (self.main[-1], self.layer("downsample")):
+            return "project"
+        return "expand" if layer == self.main[0] else "depthwise"
+
+    @property
+    def hidden_squeeze_excite(self) -> str | None:
+        """Path of the squeeze-excite module that scales the hidden channels, if there is one."""
+        return self.squeeze_excite if self.kind == "inverted_residual" else None
+
+    @property
+    def hidden(self) -> tuple[tuple[Layer | None, Layer | None, Layer], ...]:
+        """Each set of hidden channels: the layer that makes it, the depthwise one, the reader.
+
+        In a block without an expansion the layer before the block makes them: None.
+        """
+        if self.kind == "inverted_residual":
+            return ((self.layer("expand"), self.layer("depthwise"), self.main[-1]),)
+        return tuple((left, None, right) for left, right in pairwise(self.main))
 
 
 def make_layer(role: str, found: ConvLayer) -> Layer:

@@ -69,7 +69,8 @@ def _unfold(
     network: nn.Module, body: Anatomy, state: Mapping[str, Tensor], path: Path
 ) -> dict[str, Tensor]:
     """The state dict that `network` would have with these weights."""
-    if any(block.squeeze_excite or block.kind != "inverted_residual" for block in body.blocks):
+    roles = {layer.role for block in body.blocks for layer in block.layers}
+    if roles - {*ROLES} or any(block.squeeze_excite for block in body.blocks):
         raise PocketuneError(f"{path.name} is a folded file, which this network has no names for")
     left = dict(state)
     unfolded: dict[str, Tensor] = {}
