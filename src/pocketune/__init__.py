@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pocketune.methods import adapt as adapt
     from pocketune.methods import create_method as create_method
     from pocketune.methods import dc_energy as dc_energy
+    from pocketune.methods import dc_ratio as dc_ratio
     from pocketune.methods import gradient_snr as gradient_snr
     from pocketune.methods import list_methods as list_methods
     from pocketune.methods import measure_filters as measure_filters
@@ -102,6 +103,7 @@ _HOMES = {
         "adapt",
         "create_method",
         "dc_energy",
+        "dc_ratio",
         "gradient_snr",
         "list_methods",
         "measure_filters",

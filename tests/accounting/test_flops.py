@@ -92,3 +92,9 @@ def test_what_has_no_rule_is_named_and_can_be_given_one():
         assert operator_flops(aten.linalg_inv_ex.default, arguments, result) == (32, 0)
     finally:
         del _rules["aten.linalg_inv_ex"]
+
+
+def test_an_operator_has_one_rule():
+    with pytest.raises(ValueError, match=r"two rules for aten\.convolution"):
+        register_flops("aten.none", "aten.convolution")(lambda args, result: OperatorFlops(0, 0))
+    assert "aten.none" not in _rules

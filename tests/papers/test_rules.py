@@ -91,3 +91,16 @@ def test_pooling_counts_as_nothing():
     rules.rule(nn.Identity)(lambda call: 0)
     for layer in (nn.AvgPool2d(2), nn.MaxPool2d(2), nn.Dropout(), nn.Flatten(), nn.Sequential()):
         assert rules.find(called(layer))(None) == 0
+
+
+def test_a_class_has_one_rule_and_counts_as_one_other():
+    class Foam(Wave):
+        pass
+
+    rules = Rules("mine")
+    rules.rule(Foam)(lambda call: "foam")
+    with pytest.raises(ValueError, match="mine has two rules for Foam"):
+        rules.rule(Foam)(lambda call: "other")
+    counts_as(Foam, nn.ReLU)
+    with pytest.raises(ValueError, match="Foam counts as ReLU already"):
+        counts_as(Foam, nn.ReLU6)

@@ -52,9 +52,14 @@ def register_flops(*operators: str) -> Callable[[Rule], Rule]:
     >>> @register_flops("mylibrary.my_operator")
     ... def mine(args, result):
     ...     return OperatorFlops(2 * result.numel(), 0)
+
+    Raises:
+        ValueError: if one of them has a rule already.
     """
 
     def register(rule: Rule) -> Rule:
+        if taken := _rules.keys() & set(operators):
+            raise ValueError(f"there are two rules for {min(taken)}")
         _rules.update(dict.fromkeys(operators, rule))
         return rule
 

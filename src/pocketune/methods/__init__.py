@@ -3,7 +3,7 @@
 from pocketune.methods.baselines import BiasAndLast, FullFineTune, LastLayer, NormAndLast, TopBlocks
 from pocketune.methods.gradient_filter.choice import FilterChoice, measure_filters
 from pocketune.methods.gradient_filter.method import GradientFilter
-from pocketune.methods.gradient_filter.quality import LayerSNR, dc_energy, gradient_snr
+from pocketune.methods.gradient_filter.quality import LayerSNR, dc_energy, dc_ratio, gradient_snr
 from pocketune.methods.method import Method, Sum, TrainableCount, adapt, final_plan, trainable
 from pocketune.methods.mobiletl import MobileTL, SignedBackward
 from pocketune.methods.plan import MethodConflict, Pass, Plan
@@ -40,6 +40,7 @@ __all__ = [
     "adapt",
     "create_method",
     "dc_energy",
+    "dc_ratio",
     "describe_method",
     "final_plan",
     "gradient_snr",

@@ -42,6 +42,8 @@ _ALIASES: dict[type[nn.Module], type[nn.Module]] = {}
 
 def counts_as(layer: type[nn.Module], other: type[nn.Module]) -> None:
     """Let every convention treat `layer` as `other`, unless it has a rule for `layer` itself."""
+    if layer in _ALIASES:
+        raise ValueError(f"{layer.__name__} counts as {_ALIASES[layer].__name__} already")
     _ALIASES[layer] = other
 
 
@@ -62,6 +64,8 @@ class Rules(Generic[P, Cost]):
         """Decorator: the function is the rule for these classes and their subclasses."""
 
         def register(rule: Callable[P, Cost]) -> Callable[P, Cost]:
+            if taken := [layer for layer in layers if layer in self._rules.maps[0]]:
+                raise ValueError(f"{self.convention} has two rules for {taken[0].__name__}")
             self._rules.update(dict.fromkeys(layers, rule))
             return rule
 

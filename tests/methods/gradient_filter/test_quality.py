@@ -17,7 +17,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
-from pocketune.methods import GradientFilter, adapt, dc_energy, gradient_snr
+from pocketune.methods import GradientFilter, adapt, dc_energy, dc_ratio, gradient_snr
 from pocketune.networks.anatomy.modules import is_depthwise
 from pocketune.surgery import quantize_frozen
 from pocketune.weights import create_network
@@ -121,6 +121,19 @@ def test_a_kernel_of_zeros_has_nothing_beside_its_sum() -> None:
     conv = nn.Conv2d(1, 1, 3)
     nn.init.zeros_(conv.weight)
     assert dc_energy(nn.Sequential(conv)) == {"0": 1.0}
+
+
+def test_ratio_of_kernels_by_hand() -> None:
+    layers = nn.Sequential(nn.Conv2d(1, 2, 2, bias=False), nn.Conv2d(2, 3, 1))
+    layers[0].weight.data = torch.tensor([[[[1.0, 1], [1, 1]]], [[[1.0, -1], [2, 0]]]])
+    # transforms (4, 0, 0, 0) and (2, 4, -2, 0)
+    assert dc_ratio(layers) == {"0": pytest.approx((16 + 4) / (0 + 16)), "1": inf}
+
+
+def test_a_constant_kernel_has_no_other_component() -> None:
+    conv = nn.Conv2d(1, 1, 3)
+    nn.init.ones_(conv.weight)
+    assert dc_ratio(nn.Sequential(conv))["0"] > 1e12
 
 
 def test_kernels_of_int8_are_seen_in_float() -> None:

@@ -167,3 +167,41 @@ def test_replaced_layers_keep_their_role():
 def test_what_has_no_anatomy(network, message):
     with pytest.raises(PocketuneError, match=message):
         anatomy(network)
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "parts", "hidden"),
+    [
+        ("mobilenet_v2", "features.1", ["depthwise", "project"], [(None, "depthwise", "project")]),
+        (
+            "mobilenet_v3_small",
+            "features.4",
+            ["expand", "depthwise", "project"],
+            [("expand", "depthwise", "project")],
+        ),
+        (
+            "resnet18",
+            "layer2.0",
+            ["expand", "project", "project"],
+            [("conv1", None, "conv2")],
+        ),
+        (
+            "resnet50",
+            "layer1.0",
+            ["expand", "depthwise", "project", "project"],
+            [("conv1", None, "conv2"), ("conv2", None, "conv3")],
+        ),
+    ],
+)
+def test_a_block_answers_what_methods_ask(name, path, parts, hidden):
+    blocks = anatomy(create_network(name)).blocks
+    block = next(block for block in blocks if block.name == path)
+    assert [block.part(layer) for layer in block.layers] == parts
+    roles = [tuple(layer and layer.role for layer in layers) for layers in block.hidden]
+    assert roles == hidden
+    resnet = name.startswith("resnet")
+    assert block.ends_linearly is not resnet
+    assert block.is_bottleneck is (name == "resnet50")
+    assert block.lacks_expansion is (path == "features.1")
+    assert block.main == tuple(layer for layer in block.layers if layer.role != "downsample")
+    assert block.hidden_squeeze_excite == (None if resnet else block.squeeze_excite)

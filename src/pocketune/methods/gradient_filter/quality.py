@@ -6,7 +6,7 @@ the less noise filtering adds to a gradient that passes it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import inf, log10
 from typing import NamedTuple
@@ -110,16 +110,41 @@ def dc_energy(network: nn.Module) -> dict[str, float]:
     """Share of each convolution's energy that is in the sums over its kernels' taps.
 
     `sum of DC^2 / sum of |DFT|^2` over all pairs of channels, 1 for a 1x1 convolution; by
-    Parseval's theorem `sum (sum over taps of w)^2 / (taps * sum w^2)`. Table 5 of the paper.
+    Parseval's theorem `sum (sum over taps of w)^2 / (taps * sum w^2)`. The paper's table 5 has
+    another measure: see `dc_ratio`.
 
     Returns:
         By path of the convolution, in the order of `network.named_modules()`.
     """
-    return {
-        name: _dc_share(module.weight.detach())
-        for name, module in in_float(network).named_modules()
-        if is_convolution(module)
-    }
+    return {name: _dc_share(kernel) for name, kernel in _kernels(network)}
+
+
+def dc_ratio(network: nn.Module) -> dict[str, float]:
+    """Energy of each convolution's DC component over that of its largest other component.
+
+    `sum of DC^2 / sum of max AC^2` over all pairs of channels, of the kernels' two-dimensional
+    DFT: equation 13 and table 5 of the paper, which expects it to be above 1. It is infinite for a
+    kernel without other components, as that of a 1x1 convolution.
+
+    Returns:
+        By path of the convolution, in the order of `network.named_modules()`.
+    """
+    return {name: _dc_over_ac(kernel) for name, kernel in _kernels(network)}
+
+
+def _kernels(network: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Paths and kernels (out, in / groups, height, width) of all convolutions."""
+    for name, module in in_float(network).named_modules():
+        if is_convolution(module):
+            yield name, module.weight.detach()
+
+
+def _dc_over_ac(kernel: Tensor) -> float:
+    energy = torch.fft.fft2(kernel.double()).abs().square().flatten(2)
+    if energy.shape[2] == 1:
+        return inf
+    dc, ac = energy[:, :, 0].sum().item(), energy[:, :, 1:].amax(2).sum().item()
+    return dc / ac if ac else inf
 
 
 def _dc_share(kernel: Tensor) -> float:

@@ -1,0 +1,29 @@
+"""Networks by name."""
+
+import pytest
+
+from pocketune.errors import PocketuneError
+from pocketune.networks import NetworkConfig, list_networks, register_network
+from pocketune.networks.registry import large_side_kernels, make_network
+
+
+def test_names_are_sorted_and_fit_a_pattern() -> None:
+    assert list_networks() == sorted(list_networks())
+    assert list_networks("resnet*") == ["resnet18", "resnet34", "resnet50"]
+    assert list_networks("resnet18") == ["resnet18"]
+    assert list_networks("nothing*") == []
+
+
+def test_a_name_is_taken_once() -> None:
+    with pytest.raises(ValueError, match="two networks are called resnet18"):
+        register_network("resnet18")(make_network)
+
+
+def test_an_unknown_name_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(PocketuneError, match="there is no network 'resnet19'; choose from mcunet"):
+        make_network(NetworkConfig("resnet19"))
+
+
+def test_where_a_published_layout_has_large_kernels() -> None:
+    assert large_side_kernels("mobilenet_v2") == {"features.14"}
+    assert large_side_kernels("resnet18") == large_side_kernels("mine") == frozenset()
