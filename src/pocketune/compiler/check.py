@@ -1,4 +1,4 @@
-"""Run a compiled step against PyTorch, before anybody relies on it."""
+"""Compare a compiled step with PyTorch, before anybody relies on it."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ ROUNDING = 8
 """Error that is allowed as a multiple of PyTorch's own float32 against float64."""
 
 JITTERS = 3
-"""Further runs of PyTorch in float32, on images that differ in their last bit, where a tensor is
-off by more: how far rounding can carry it, wherever the implementation rounds."""
+"""Further runs of PyTorch in float32 where a tensor is off by more, on images that differ in their
+last bit. They show how much rounding can change it, wherever the implementation rounds."""
 
 ATTEMPTS = 6
 """Batches tried for a step: an activation on its kink, where rounding decides which way the
 gradient goes, passes with other images; a wrong graph fails with any."""
 
 LEARNING_RATE = 0.01
-"""Of gradients of norm 1 at most; larger ones are scaled, for random values might diverge."""
+"""For gradients of norm 1 at most; larger ones are scaled, since random weights might diverge."""
 
 Images = NDArray[np.uint8]
 Tensors = dict[str, NDArray[np.float64]]
@@ -125,7 +125,7 @@ class Reference:
         return logits
 
     def buffers(self) -> State:
-        """Copies of everything that is no parameter."""
+        """Copies of all buffers."""
         return {n: b.detach().numpy().copy() for n, b in self._network.named_buffers()}
 
     @torch.no_grad()
@@ -150,14 +150,14 @@ def check_engine(
     step, the predictions must lie within `TOLERANCE` of PyTorch in float64, or within `ROUNDING`
     times what PyTorch's own float32 is off (see `JITTERS`): a norm over a nearly constant channel
     magnifies rounding in any implementation. A network that computes in float32 whatever it is
-    given is compared with that. The references start every step from the engine's values, and from
-    the same ones of what the engine does not know: a buffer that steps change and the kit does not
-    is no rounding.
+    given is compared with that. Both references start every step from the engine's values, and from
+    the same values of buffers that the engine does not know: where a step changes such a buffer and
+    the kit does not, that is an error and not rounding.
 
     Args:
         engine: what is checked; it starts from its own state.
         network: the adapted network, its dropouts replaced by `SuppliedDropout`.
-        settings: as of the engine.
+        settings: those that the engine was made with.
         masks: the dropout masks that the engine draws.
         steps: how many are compared.
 

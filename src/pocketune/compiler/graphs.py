@@ -129,7 +129,7 @@ def _features_shape(cut: Cut) -> tuple[int, ...]:
 def _features(traced: Traced, cut: Cut) -> onnx.ModelProto:
     lowering = _Lowering(traced, "N")
     lowering.declare_images()
-    # the runtime has blocked layouts of its own for convolutions with constant kernels
+    # the runtime itself computes convolutions with constant kernels in blocked layouts
     context = lowering.lower(cut, rows_max_pixels=0)
     parts = [context.plain(context.value(node)) for node in cut]
     if len(parts) > 1:

@@ -29,7 +29,7 @@ from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.errors import PocketuneError, check_positive
 from pocketune.files import writing
 from pocketune.kit.kit import Kit
-from pocketune.kit.manifest import Quantization
+from pocketune.kit.manifest import Manifest, Quantization
 from pocketune.kit.names import BLOCKED_STEP, FEATURES, PARAMETERS, PREDICT, STEP
 from pocketune.kit.writer import check_place, write_kit
 from pocketune.layers import IntegerConv2d
@@ -72,7 +72,7 @@ def compile(
             it is None.
         calibration: images of the kind that the kit will see, of `size`. With them a frozen part
             of 8 bits computes in integers, faster and with smaller temporaries; without them
-            only its weights are rounded. The manifest's `quantization` tells the error.
+            only its weights are rounded. The manifest's `quantization` holds the error.
 
     Returns:
         The kit, opened.
@@ -113,11 +113,17 @@ def compile(
         check_engine(OnnxEngine(kit, kit.state()), network, settings, masks)
         if bits == 8 and graphs.features is not None and calibration is not None:
             features, cost = quantize_features(graphs.features, calibration, exact)
-            onnx.save(features, Path(scratch) / FEATURES)
-            peak, flops = fused_peak(features, {"N": 1}), manifest.graphs["features"].flops
-            specs = {**manifest.graphs, "features": graph_spec(features, peak, flops)}
-            manifest = replace(manifest, graphs=specs, quantization=cost)
+            onnx.save(features, files[FEATURES])
+            manifest = _with_quantized_features(manifest, features, cost)
         return write_kit(out, manifest, files)
+
+
+def _with_quantized_features(
+    manifest: Manifest, features: onnx.ModelProto, cost: Quantization
+) -> Manifest:
+    peak, flops = fused_peak(features, {"N": 1}), manifest.graphs["features"].flops
+    specs = {**manifest.graphs, "features": graph_spec(features, peak, flops)}
+    return replace(manifest, graphs=specs, quantization=cost)
 
 
 def _check_place(out: str | os.PathLike[str]) -> None:
@@ -189,7 +195,7 @@ def _store_weights(graphs: Graphs, *, calibrated: bool) -> int:
     return sum(store_as_int8(model) for model in models)
 
 
-def _write_files(graphs: Graphs, network: nn.Module, folder: Path) -> dict[str, bytes | Path]:
+def _write_files(graphs: Graphs, network: nn.Module, folder: Path) -> dict[str, Path]:
     """Put the kit's files into a folder; returns their places by name."""
     models = {
         FEATURES: graphs.features,

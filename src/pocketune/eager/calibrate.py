@@ -41,17 +41,17 @@ def calibrate(network: nn.Module, batches: Iterable[Tensor] | None = None) -> nn
     """A copy of an adapted network that computes its frozen part in 8 bits, for eager PyTorch.
 
     Every frozen convolution into which no gradient flows becomes an `IntegerConv2d`, with the norm
-    and the activation behind it. From one to the next maps stay uint8 inside a block; between
-    blocks, and around squeeze-excite, they are float32. The ranges of the maps are those that
-    `batches` show. What is trained stays as it is, and is trained as before.
+    and the activation behind it. Inside a block feature maps stay uint8 from one to the next;
+    between blocks, and around squeeze-excite, they are float32. Their ranges are those seen on
+    `batches`. The trained part stays as it is.
 
-    The copy is for computing: to compile a kit give the adapted network to `compile`, whose
-    `calibration` does the same there.
+    The copy cannot be compiled: `compile` takes the adapted network, and has a `calibration` of
+    its own.
 
     Args:
         network: as `adapt` returns it, on the CPU; it stays as it is.
-        batches: normalized images (N, 3, H, W), a few dozen in all. Weights of an
-            `.int8.npz` file bring their ranges with them, and need none.
+        batches: normalized images (N, 3, H, W), a few dozen in all. They are not needed for
+            weights of an `.int8.npz` file, which holds the ranges.
 
     Raises:
         PocketuneError: without images, where they are needed; if no convolution lies in a frozen
@@ -81,7 +81,7 @@ def calibrate(network: nn.Module, batches: Iterable[Tensor] | None = None) -> nn
     formats = input_formats(calibrated)
     if any(layer.conv not in formats for layer in layers):
         raise PocketuneError(
-            "these weights came without ranges of the maps; calibrate with a few dozen images"
+            "these weights came without ranges of feature maps; calibrate with a few dozen images"
         )
     reader = dict({*_pairs(body), *_stem_pair(calibrated, body)} & chained)
     for layer in layers:
@@ -91,13 +91,13 @@ def calibrate(network: nn.Module, batches: Iterable[Tensor] | None = None) -> nn
 
 
 def observe_formats(network: nn.Module, batches: Iterable[Tensor]) -> None:
-    """Note on each convolution that `calibrate` would change in what format its maps come in.
+    """Set the input format of each convolution that `calibrate` would replace, in place.
 
-    In place, for a network whose frozen part is in 8 bits: `calibrate` then needs no images.
+    For a network whose frozen part is in 8 bits; `calibrate` then needs no images.
 
     Args:
         network: as `adapt` returns it; nothing happens where no such convolution is in it.
-        batches: as of `calibrate`.
+        batches: those of `calibrate`.
     """
     layers, _ = _follow(network, anatomy(network))
     if layers:
@@ -105,7 +105,7 @@ def observe_formats(network: nn.Module, batches: Iterable[Tensor]) -> None:
 
 
 def input_formats(network: nn.Module) -> dict[str, Uint8]:
-    """Formats of the maps that come in, by the convolution, as far as they are known."""
+    """Known formats of the convolutions' input maps, by the convolution's name."""
     convs = {n: m for n, m in network.named_modules() if isinstance(m, QuantizedConv2d)}
     return {name: conv.input_format for name, conv in convs.items() if conv.input_format}
 

@@ -10,8 +10,8 @@ from pocketune.networks.probe import input_shapes
 class SuppliedDropout(nn.Module):
     """Multiplies by `mask` in training, does nothing in evaluation.
 
-    `mask` is a buffer that state dicts leave out. It holds ones until somebody fills it, with 0
-    where an element is dropped and 1 / `keep` where it is kept.
+    `mask` is a buffer that state dicts leave out. It holds ones until it is filled: with 0 where an
+    element is dropped, and 1 / `keep` where it is kept.
 
     Args:
         keep: probability that an element is kept, in (0, 1).

@@ -12,11 +12,11 @@ from pocketune.compiler.capture.trace import Traced
 def features_nodes(traced: Traced, size: int) -> tuple[fx.Node, ...]:
     """The tensors that carry everything from the frozen part into the trained part, in order.
 
-    Most methods have one. With a side branch that reads the image there is the pooled image
-    besides. What follows from the others without a convolution, such as sums that a layer keeps
-    for its backward pass, is none of them: every step computes it. Empty where the trained part
-    reads the images themselves, and where the tensors have no fewer elements than the image they
-    are made from: then nothing is gained by running the frozen part by itself.
+    Most methods have one; a side branch that reads the image adds the pooled image. A tensor that
+    follows from the others without a convolution, such as a sum that a layer keeps for its
+    backward pass, is left out: every step computes it. The result is empty where the trained part
+    reads the images themselves, and where the tensors have as many elements as the image or more:
+    then running the frozen part by itself gains nothing.
     """
     images = traced.placeholders["images"]
     frozen = _frozen_nodes(traced, images)

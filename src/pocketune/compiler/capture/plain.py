@@ -1,4 +1,4 @@
-"""Functions that are traced as others of the same result, which become fewer or plainer nodes."""
+"""Replace some PyTorch functions while tracing by equal ones that become fewer or simpler nodes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +13,7 @@ functional = nn.functional
 
 
 class PlainOperators(TorchFunctionMode):
-    """Trace in plainer ways what PyTorch itself would trace as copies, views and strides."""
+    """Traces as arithmetic what PyTorch would trace as copies, views and strides."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -24,7 +24,7 @@ class PlainOperators(TorchFunctionMode):
 
 
 def _global_average(x: Tensor, output_size: Any) -> Any:
-    """A mean; pooling ends in `as_strided`."""
+    """A mean; PyTorch's own pooling ends in `as_strided`."""
     return x.mean((2, 3), keepdim=True) if output_size in (1, (1, 1), [1, 1]) else NotImplemented
 
 
@@ -38,14 +38,14 @@ def _instance_norm(
     momentum: float = 0.1,  # noqa: ARG001 - as the function has it
     eps: float = 1e-5,
 ) -> Any:
-    """A group norm of one channel a group; its own way makes channels of the images."""
+    """A group norm with one channel a group; PyTorch's own turns images into channels."""
     if running_mean is not None or running_var is not None or not use_input_stats:
         return NotImplemented
     return functional.group_norm(x, x.shape[1], weight, bias, eps)
 
 
 def _pad(x: Tensor, pad: Any, mode: str = "constant", value: Any = None) -> Any:  # noqa: ARG001
-    """Wrapping as pieces side by side; its own way writes into an empty tensor."""
+    """Circular padding as a concatenation; PyTorch's own writes into an empty tensor."""
     if mode != "circular" or min(pad) < 0:
         return NotImplemented
     for i in range(len(pad) // 2):

@@ -88,7 +88,9 @@ def _averages(
 ) -> tuple[Tensor, Tensor]:
     """The means along each side as a matrix: PyTorch's own of an image of the identity."""
     if divisor_override is not None:
-        raise PocketuneError("an average pool with a divisor of its own cannot be compiled")
+        raise PocketuneError(
+            "an average pool with divisor_override cannot be compiled; leave it at None"
+        )
     stride = stride or kernel
 
     def means(axis: int) -> Tensor:

@@ -18,11 +18,12 @@ Values without a node
     whoever reads it, `transposed` is read through the flags of `Gemm`.
 
 The leading dimension
-    A kit leaves two dimensions open: the number of images in graphs of the forward pass, and the
-    number of classes. In the traced graph both have numbers. The leading dimension of a tensor of
-    two or more dimensions is the batch or the number of classes, so that a reshape writes it as -1
-    and never as a number, and no other dimension of a reshape may be -1. A rule that needs the
-    batch as a number (a sum over all images, say) serves the step alone, whose batch is fixed.
+    A kit leaves two dimensions open: the number of images in its forward graphs, and the number of
+    classes. The traced graph has numbers for both. The leading dimension of a tensor that is not
+    constant is the batch or the number of classes, so that the rule of a view writes it as -1 and
+    never as a number: such a view must not merge it with others in a way that depends on its size.
+    A rule that needs the batch as a number, as a mean over all images does, serves the step alone,
+    whose batch is fixed.
 """
 
 from __future__ import annotations

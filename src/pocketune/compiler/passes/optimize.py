@@ -17,7 +17,7 @@ def optimize(
 
     Args:
         graphs: as `build_graphs` makes them.
-        settings: as of `build_graphs`.
+        settings: those of `build_graphs`.
         masks: what the device draws for each step.
 
     Returns:

@@ -1,8 +1,11 @@
-"""Compute again, where it is read again, what parameters alone determine.
+"""Recompute in the backward pass what depends on parameters alone.
 
-Standardized filters are made for the forward pass and needed once more on the way back. Kept in
-between they would take as much memory as the parameters themselves; made again from parameters,
-which are there anyway, they cost a pass over a few weights.
+The forward pass makes standardized filters, and the backward pass needs them once more. Kept in
+between, they take as much memory as the parameters themselves; recomputed from the parameters,
+they cost a pass over a few weights.
+
+Requires: nodes are in topological order. Afterwards no large tensor that depends on parameters
+alone is kept for a reader far away.
 """
 
 from collections.abc import Mapping
@@ -12,21 +15,23 @@ import onnx
 from pocketune.compiler.passes.schedule import tensor_bytes
 
 _LEAST = 1 << 12
-"""Bytes of a tensor from which on it is worth a second node."""
+"""Bytes of the smallest tensor that is worth a second node."""
 
 _NEAR = 24
-"""Nodes over which a tensor is kept for its next reader: a layer's own, forward or backward."""
+"""Nodes over which a tensor is kept for its next reader: about those of one layer."""
 
 
 def recompute_from_parameters(
     model: onnx.ModelProto, sizes: Mapping[str, int], varying: frozenset[str]
 ) -> None:
-    """Give readers of such a tensor that are far apart a copy each of what makes it, in place.
+    """Give readers of such a tensor that are far apart a copy each of the nodes that make it.
+
+    The model is changed in place.
 
     Args:
         model: sorted topologically.
         sizes: of open dimensions.
-        varying: inputs that change from batch to batch; what depends on one stays as it is.
+        varying: inputs that change from batch to batch; what depends on them stays as it is.
     """
     size = tensor_bytes(model, sizes)
     outputs = {output.name for output in model.graph.output}
@@ -37,7 +42,7 @@ def recompute_from_parameters(
     count = 0
 
     def near_copy(name: str) -> str:
-        """Name of a tensor that was made a few nodes ago, or is made now."""
+        """Name of a copy that was made a few nodes ago, or is made now."""
         nonlocal count
         copied, made = copies.get(name, ("", -_NEAR))
         if len(nodes) - made < _NEAR:

@@ -15,7 +15,7 @@ _CLIPS = (aten.hardtanh.default, aten.hardtanh_.default)
 
 
 def reuse_clips(program: Program) -> None:
-    """Between its limits the output tells the same as the input."""
+    """Between its limits the output equals the input, so that its mask is the same."""
     needed = program.needed()
     computed = {*needed, *program.given}
     for node in needed:

@@ -1,4 +1,4 @@
-"""Images of the user's own that a quantized frozen part is fitted to and judged by."""
+"""The user's own images, which a quantized frozen part is fitted to and measured on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pocketune.errors import PocketuneError
 
 RANGES = 32
-"""Images whose activations give the ranges; more change them little."""
+"""Images whose activations give the ranges; more images change them little."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +25,7 @@ class Calibration:
         labels: (N,) class numbers; without them the change of accuracy is not measured.
 
     Raises:
-        PocketuneError: the arrays are of other types or shapes.
+        PocketuneError: the arrays have other types or shapes.
 
     Example:
         >>> Calibration(np.zeros((4, 32, 32, 3), np.uint8)).ranges.shape

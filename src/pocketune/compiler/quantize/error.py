@@ -1,4 +1,4 @@
-"""What rounding the frozen part costs: how far its features are off, and how well they separate."""
+"""What rounding the frozen part costs: the error of its features, and how well they separate."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Features = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class FeatureError:
-    """Of a quantized frozen part against the one in float32, on held-out images.
+    """The error of a quantized frozen part against the one in float32, on held-out images.
 
     Attributes:
         error: norm of the features' difference, as a share of the features' own norm.
@@ -31,7 +31,7 @@ class FeatureError:
 
 
 class Judge:
-    """Compares frozen parts with one in float32, which runs once.
+    """Compares frozen parts with the one in float32, which runs once.
 
     Args:
         model: the frozen part in float32.

@@ -1,7 +1,7 @@
-"""The frozen part in 8 bits, as far as its features stand it.
+"""Quantize the frozen part to 8 bits, as far as its features allow.
 
-Everything is quantized first. Where the features are then off by more than `ERROR_BOUND`, or the
-classes separate worse, the layers that add most to the error are kept in float32.
+All layers are quantized first. If the error of the features then exceeds `ERROR_BOUND`, or the
+classes separate worse, the layers that add most to the error stay in float32.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ ERROR_BOUND = 0.1
 """Largest error of the features, as a share of their norm."""
 
 ACCURACY_BOUND = 0.02
-"""Largest fall of the nearest centroid's accuracy; one image fewer is always allowed."""
+"""Largest loss of accuracy of the nearest centroid; one image fewer is always allowed."""
 
 _PROBES = 8
-"""Images by which the error of one layer is told from that of another."""
+"""Images on which the errors of single layers are compared."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def _keep_floats(
 def _by_sensitivity(
     model: onnx.ModelProto, quantizer: StaticQuantizer, calibration: Calibration
 ) -> list[str]:
-    """The layers, first the one that by itself puts the features off most."""
+    """The layers, the one with the largest error of its own first."""
     images = calibration.ranges[:_PROBES]
     truth = run_features(model, images)
     errors = {}

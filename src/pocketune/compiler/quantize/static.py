@@ -1,5 +1,8 @@
 """ONNX Runtime's static quantizer: int8 weights per channel, uint8 activations.
 
+This file alone uses what ONNX Runtime does not document: the calibrators' session, the arguments of
+`QDQQuantizer`. It was written for ONNX Runtime 1.31.
+
 The result is standard ONNX: QuantizeLinear and DequantizeLinear around the float operators, which
 a runtime may compute in float as it stands, or fuse into integer operators, as ONNX Runtime does.
 """
@@ -35,7 +38,7 @@ _OPERATORS = ["Conv", "Clip", "Relu", "Add", "MaxPool"]
 
 
 class _SharedPool:
-    """The calibrators' own sessions would want a thread pool beside that of `device.runtime`."""
+    """Opens the session as the device does; a calibrator's own would start another thread pool."""
 
     def create_inference_session(self) -> None:
         """Open the model that has the watched tensors as outputs."""
@@ -44,7 +47,7 @@ class _SharedPool:
 
 
 class _Once(CalibrationDataReader):  # type: ignore[misc]
-    """Hands one batch to a calibrator."""
+    """Gives one batch to a calibrator."""
 
     def __init__(self, images: NDArray[np.uint8]) -> None:
         self._feeds: dict[str, NDArray[np.uint8]] | None = {"images": images}
@@ -56,7 +59,7 @@ class _Once(CalibrationDataReader):  # type: ignore[misc]
 
 
 class MinMax(_SharedPool, MinMaxCalibrater):  # type: ignore[misc]
-    """The whole range that is seen."""
+    """The whole range of the values seen."""
 
 
 class Percentile(_SharedPool, PercentileCalibrater):  # type: ignore[misc]
@@ -64,12 +67,12 @@ class Percentile(_SharedPool, PercentileCalibrater):  # type: ignore[misc]
 
 
 class StaticQuantizer:
-    """Quantizes one model again and again, with ranges measured once.
+    """Quantizes one model repeatedly, with ranges that are measured once.
 
     Args:
         model: takes `images` uint8 (N, S, S, 3).
         images: give the ranges of activations.
-        calibrater: how the ranges follow from what is seen.
+        calibrater: how the ranges follow from the values seen.
     """
 
     def __init__(

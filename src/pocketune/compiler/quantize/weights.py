@@ -11,7 +11,7 @@ from onnx import helper, numpy_helper
 
 _READERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 _FEWEST = 256
-"""Elements of a weight that is worth it; smaller ones are biases and the like."""
+"""Elements of the smallest weight that is stored so; smaller ones are biases and the like."""
 
 _LOSSLESS = 1e-6
 """Error, as a share of the largest weight, up to which a weight counts as rounded already."""

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from .lowering import (
+from ..lowering import (
     ALWAYS_ROWS,
     NEVER_ROWS,
     Function,

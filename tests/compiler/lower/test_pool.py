@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from pocketune.errors import PocketuneError
 
-from .lowering import ALWAYS_ROWS, check_function, leaf, lower_function
+from ..lowering import ALWAYS_ROWS, check_function, leaf, lower_function
 
 
 def max_pool_step(kernel: int, stride: int, padding: int):

@@ -14,7 +14,7 @@ from pocketune.compiler.lower import conv as conv_rules
 from pocketune.errors import PocketuneError
 from pocketune.layers import FrozenConv2d
 
-from .lowering import ALWAYS_ROWS, NEVER_ROWS, check_function, leaf, lower_function, operators
+from ..lowering import ALWAYS_ROWS, NEVER_ROWS, check_function, leaf, lower_function, operators
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .lowering import ALWAYS_ROWS, NEVER_ROWS, check_function, leaf, lower_function, run_model
+from ..lowering import ALWAYS_ROWS, NEVER_ROWS, check_function, leaf, lower_function, run_model
 
 Activation = Callable[[Tensor], Tensor]
 ACTIVATIONS: dict[str, Activation] = {

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from pocketune.compiler.capture.plain import PlainOperators
 
-from .lowering import ALWAYS_ROWS, NEVER_ROWS, check_function, leaf
+from ..lowering import ALWAYS_ROWS, NEVER_ROWS, check_function, leaf
 
 LAYOUTS = pytest.mark.parametrize("rows_max_pixels", [ALWAYS_ROWS, NEVER_ROWS])
 

@@ -15,7 +15,7 @@ from pocketune.layers import (
     SignedReLU6,
 )
 
-from .lowering import (
+from ..lowering import (
     ALWAYS_ROWS,
     NEVER_ROWS,
     check_function,

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from pocketune.layers.weight_standardization import standardize
 
-from .lowering import ALWAYS_ROWS, NEVER_ROWS, check_function, leaf
+from ..lowering import ALWAYS_ROWS, NEVER_ROWS, check_function, leaf
 
 
 @settings(max_examples=25)

@@ -11,7 +11,7 @@ from pocketune.filtering.gradients import from_int8, in_int8, to_int8
 from pocketune.filtering.patches import Patches, patch_mean, patch_spread
 from pocketune.layers import MaskedReLU6, SignedReLU
 
-from .lowering import ALWAYS_ROWS, NEVER_ROWS, check_function, leaf, operators
+from ..lowering import ALWAYS_ROWS, NEVER_ROWS, check_function, leaf, operators
 
 axes = st.tuples(  # length, size, start, count
     st.integers(1, 9), st.integers(1, 5), st.integers(-6, 6), st.integers(1, 4)

@@ -11,7 +11,7 @@ from pocketune.compiler.lower import list_lowerings, lowers
 from pocketune.compiler.lower.context import RULES
 from pocketune.errors import PocketuneError
 
-from .lowering import ALWAYS_ROWS, NEVER_ROWS, check_function, leaf
+from ..lowering import ALWAYS_ROWS, NEVER_ROWS, check_function, leaf
 
 aten, ours = torch.ops.aten, torch.ops.pocketune
 

@@ -1,0 +1,41 @@
+"""Activations are traced as arithmetic, apart from those of our own networks."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from pocketune.compiler.capture.decompositions import decompositions
+from pocketune.compiler.capture.trace import trace
+from pocketune.compiler.lower.context import RULES
+
+from ..lowering import leaf
+
+
+def targets(activation: torch.nn.Module) -> set[str]:
+    """Operators of an activation and its derivative."""
+
+    def step(x: Tensor, g: Tensor) -> list[Tensor]:
+        y = activation(x)
+        return [y, *torch.autograd.grad(y, [x], g)]
+
+    nodes = trace(step, leaf(2, 4), leaf(2, 4, seed=1, grad=False)).graph.nodes
+    return {str(node.target) for node in nodes if node.op == "call_function"}
+
+
+@pytest.mark.parametrize("activation", [F.gelu, F.mish, F.silu, F.elu, F.celu, F.softplus])
+def test_smooth_activations_become_arithmetic(activation: torch.nn.Module) -> None:
+    name = activation.__name__
+    assert not {f"aten.{name}.default", f"aten.{name}_backward.default"} & targets(activation)
+
+
+@pytest.mark.parametrize(
+    "activation", [F.relu, F.relu6, F.hardswish, F.hardsigmoid, torch.sigmoid, torch.tanh]
+)
+def test_activations_of_our_networks_stay_one_operator(activation: torch.nn.Module) -> None:
+    name = {"relu6": "hardtanh"}.get(activation.__name__, activation.__name__)
+    assert f"aten.{name}.default" in targets(activation)
+
+
+def test_no_operator_has_both_a_decomposition_and_a_rule() -> None:
+    assert not decompositions().keys() & RULES.keys()
