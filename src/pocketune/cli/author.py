@@ -24,7 +24,7 @@ _PACKAGES = ("torch", "onnx")
 
 @contextmanager
 def author_half(purpose: str) -> Iterator[None]:
-    """Say how to install the author half, where an import in the context misses it."""
+    """Say how to install the author half if an import in the context needs it."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -42,13 +42,13 @@ def built_kit(
 ) -> Iterator[tuple[Path, Path]]:
     """A kit that ``pocketune kit build`` makes in another process, until the context ends.
 
-    In another process since PyTorch would stay in the memory of this one, which a budget counts.
+    The process is another one because PyTorch would stay in the memory of this one, which the
+    budget counts.
 
     Args:
         network: The network's name.
-        options: Other parameters of ``kit build``; those that are None are left to it, and each
-            of a list is given.
-        run: The folder of the run that copies the kit; the kit lies beside it for so long.
+        options: Other options of ``kit build``; None leaves one at its default, a list repeats it.
+        run: The folder of the run that copies the kit; the kit lies beside it until then.
 
     Yields:
         The kit, and all values of its network as a ``.safetensors`` file.
@@ -72,7 +72,7 @@ def built_kit(
 
 @contextmanager
 def _scratch_beside(run: Path) -> Iterator[Path]:
-    """A folder next to a run, which leaves nothing behind, nor the folder above it for no run."""
+    """A temporary folder next to a run; a parent made for it is removed too if it stays empty."""
     above = run.parent
     found = above.exists()
     with writing(above):

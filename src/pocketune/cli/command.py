@@ -100,7 +100,7 @@ class Group(click.Group):
         ctx: click.Context,  # noqa: ARG002
         cmd_name: str,
     ) -> click.Command | None:
-        """Import a command; None where there is none of the name."""
+        """Import a command; None if there is none of that name."""
         if cmd_name not in self._places:
             return None
         module, _, name = self._places[cmd_name].partition(":")
@@ -118,7 +118,7 @@ class Group(click.Group):
         return super().resolve_command(ctx, args)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Show the help where nothing is asked for; this is an error to scripts."""
+        """Show the help if nothing is asked for, which is an error to scripts."""
         if not args and not ctx.resilient_parsing:
             click.echo(self.get_help(ctx), err=True)
             ctx.exit(2)
@@ -177,5 +177,5 @@ def _type(option: Option, kinds: list[Any]) -> click.ParamType[Any] | None:
 
 
 def _listed(_context: click.Context, _parameter: click.Parameter, value: Any) -> Any:
-    """A repeated option as a list; None where it was not given."""
+    """A repeated option as a list; None if it was not given."""
     return list(value) or None

@@ -1,4 +1,4 @@
-"""What ``--help`` and a command line that is not understood print, drawn by rich."""
+"""Draw help and usage errors with rich."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def usage_error(error: click.UsageError) -> str:
 
 
 def _draw(*parts: RenderableType) -> str:
-    """The text, with colors that `click.echo` takes out where nobody could see them."""
+    """The text with colors, which `click.echo` removes unless it writes to a terminal."""
     console = Console(file=StringIO(), force_terminal=True, highlight=False)
     with console.capture() as capture:
         console.print(Group(*parts))
