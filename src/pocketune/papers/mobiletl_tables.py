@@ -21,7 +21,7 @@ from pocketune.networks import anatomy
 from pocketune.networks.architectures.parts import ConvNormActivation, SqueezeExcite
 from pocketune.papers.mobiletl import MobileTLFlops, MobileTLMemory, MobileTLStored
 from pocketune.papers.tables import About, Cell, Row, register_table, shapes
-from pocketune.papers.trace import trace_modules
+from pocketune.papers.trace import ModuleTrace, trace_modules
 from pocketune.surgery import swap
 
 PARAMETERS, TRAINED = "parameters", "trained parameters"
@@ -103,9 +103,14 @@ def table_3() -> Iterator[Row]:
     network = shapes("proxylessnas_mobile", classes=100)
     for label, method, trained, memory, flops in TABLE_3:
         adapted = adapt(network, method)
-        work = MobileTLFlops(addition=(2, 4)).count(trace_modules(adapted), 8)
-        cells = _trained_and_memory(adapted, trained, memory)
-        yield Row(label, {**cells, FLOPS: Cell(flops, work.total / 1e6)})
+        trace = trace_modules(adapted)
+        work = MobileTLFlops(addition=(2, 4)).count(trace, 8)
+        figures = {
+            TRAINED: Cell(trained, trainable(adapted).trained),
+            MEMORY: Cell(memory, _megabytes(trace)),
+            FLOPS: Cell(flops, work.total / 1e6),
+        }
+        yield Row(label, figures)
 
 
 @register_table(
@@ -126,9 +131,9 @@ def table_4() -> Iterator[Row]:
     for label, paper, change in variants:
         network = adapt(shapes("mobilenet_v3_small", classes=10), TopBlocks(3))
         change(network)
-        yield Row(label, {MEMORY: Cell(paper, _megabytes(network))})
+        yield Row(label, {MEMORY: Cell(paper, _megabytes(trace_modules(network)))})
     network = adapt(shapes("mobilenet_v3_small", classes=10), MobileTL(3))
-    yield Row("MobileTL", {MEMORY: Cell(35.8, _megabytes(network))})
+    yield Row("MobileTL", {MEMORY: Cell(35.8, _megabytes(trace_modules(network)))})
 
 
 def _change_nothing(_: nn.Module) -> None:
@@ -168,9 +173,9 @@ def table_5() -> Iterator[Row]:
 def _trained_and_memory(network: nn.Module, trained: int, memory: float) -> dict[str, Cell]:
     return {
         TRAINED: Cell(trained, trainable(network).trained),
-        MEMORY: Cell(memory, _megabytes(network)),
+        MEMORY: Cell(memory, _megabytes(trace_modules(network))),
     }
 
 
-def _megabytes(network: nn.Module) -> float:
-    return MobileTLMemory().measure(trace_modules(network), 8).total_bytes / 1e6
+def _megabytes(trace: ModuleTrace) -> float:
+    return MobileTLMemory().measure(trace, 8).total_bytes / 1e6
