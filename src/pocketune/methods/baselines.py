@@ -8,6 +8,7 @@ from pocketune.methods.method import Method
 from pocketune.methods.parts import biases, classifier, head_and_classifier, norms, top_blocks
 from pocketune.methods.plan import Plan
 from pocketune.methods.registry import register_method
+from pocketune.networks import anatomy
 from pocketune.surgery import parameters_under
 
 
@@ -78,5 +79,6 @@ class TopBlocks(Method):
         Raises:
             PocketuneError: if the network has not that many blocks, naming how many it has.
         """
-        top = (block.name for block in top_blocks(network, self.blocks))
-        return Plan.training(network, parameters_under(network, top) | head_and_classifier(network))
+        body = anatomy(network)
+        top = parameters_under(network, (block.name for block in top_blocks(body, self.blocks)))
+        return Plan.training(network, top | head_and_classifier(network, body))

@@ -13,7 +13,7 @@ from pocketune.methods.plan import Plan
 from pocketune.methods.registry import register_method
 from pocketune.methods.tinytl import TinyTL
 from pocketune.networks import Factory, anatomy
-from pocketune.networks.anatomy.blocks import Block
+from pocketune.networks.anatomy.blocks import Block, Layer
 from pocketune.surgery import (
     masked_activations,
     parameters_under,
@@ -86,7 +86,8 @@ class MobileTL(Method):
             PocketuneError: if the network has not that many blocks, one of them has no norm of
                 the kind that is to be trained in full, or they cannot have patches.
         """
-        top = top_blocks(network, self.blocks)
+        body = anatomy(network)
+        top = top_blocks(body, self.blocks)
         full = frozenset(norm for block in top for norm in self._full_norms(block))
         norms = {layer.norm for block in top for layer in block.layers if layer.norm}
         removed = {} if self.squeeze_excite else _removed_squeeze_excite(top)
@@ -95,16 +96,16 @@ class MobileTL(Method):
         if self.patches == "instead":
             trained = full = frozenset()
         patches = self._patches(network, top)
-        head_norms = {layer.norm for layer in anatomy(network).head if layer.norm}
+        head_norms = {layer.norm for layer in body.head if layer.norm}
         return Plan(
-            trained | patches.trained | head_and_classifier(network),
+            trained | patches.trained | head_and_classifier(network, body),
             full | head_norms if self.batch_statistics else frozenset(),
-            replaced={**removed, **self._activations(network, top)},
+            replaced={**removed, **self._activations(network, top, body.head)},
             branches=patches.branches,
         )
 
     def _patches(self, network: nn.Module, top: tuple[Block, ...]) -> Plan:
-        """The lite residual modules beside the trained blocks, and what makes those to come."""
+        """The lite residual modules beside the trained blocks."""
         if self.patches == "none":
             return Plan(frozenset(), frozenset())
         if any(block.is_bottleneck for block in top):
@@ -127,8 +128,9 @@ class MobileTL(Method):
             )
         return norms
 
-    def _activations(self, network: nn.Module, top: tuple[Block, ...]) -> dict[str, Factory]:
-        head = (layer.activation for layer in anatomy(network).head)
+    def _activations(
+        self, network: nn.Module, top: tuple[Block, ...], head: tuple[Layer, ...]
+    ) -> dict[str, Factory]:
         inside = {layer.activation for block in top for layer in block.layers if layer.activation}
         if not self.signed:
             replaced = masked_activations(network, inside)
@@ -141,7 +143,7 @@ class MobileTL(Method):
         if not self.hard_swish:
             swish = [n for n in inside if isinstance(network.get_submodule(n), nn.Hardswish)]
             replaced |= dict.fromkeys(swish, self._relu)
-        return {**replaced, **masked_activations(network, head)}
+        return {**replaced, **masked_activations(network, (layer.activation for layer in head))}
 
     def _relu(self, _: nn.Module) -> nn.Module:
         return SignedReLU() if self.signed else nn.ReLU()

@@ -6,20 +6,20 @@ import torch
 from torch import nn
 
 from pocketune.errors import PocketuneError, whole_number
-from pocketune.networks import Factory, about, anatomy
+from pocketune.networks import Anatomy, Factory, about
 from pocketune.networks.anatomy.blocks import Block
 from pocketune.networks.anatomy.modules import is_convolution, is_norm
 from pocketune.networks.anatomy.output import classifier_layers
 from pocketune.surgery import BRANCH, parameters_under
 
 
-def top_blocks(network: nn.Module, count: int) -> tuple[Block, ...]:
+def top_blocks(body: Anatomy, count: int) -> tuple[Block, ...]:
     """The last `count` blocks.
 
     Raises:
         PocketuneError: if the network has not that many blocks, naming how many it has.
     """
-    blocks = anatomy(network).blocks
+    blocks = body.blocks
     whole = whole_number(count)
     if whole is None or not 1 <= whole <= len(blocks):
         raise PocketuneError(
@@ -59,11 +59,10 @@ def refuse_adapted(network: nn.Module) -> None:
         )
 
 
-def head_and_classifier(network: nn.Module) -> frozenset[str]:
+def head_and_classifier(network: nn.Module, body: Anatomy) -> frozenset[str]:
     """Names of the parameters behind the last block."""
-    parts = anatomy(network)
-    head = (name for layer in parts.head for name in (layer.conv, layer.norm) if name)
-    return parameters_under(network, (*head, *parts.classifier))
+    head = (name for layer in body.head for name in (layer.conv, layer.norm) if name)
+    return parameters_under(network, (*head, *body.classifier))
 
 
 def biases(network: nn.Module) -> frozenset[str]:

@@ -14,7 +14,7 @@ from pocketune.methods.method import Method
 from pocketune.methods.parts import biases, parameters_of_branches, planned_branches
 from pocketune.methods.plan import Plan
 from pocketune.methods.registry import register_method
-from pocketune.networks import Factory, about, anatomy
+from pocketune.networks import Anatomy, Factory, about, anatomy
 from pocketune.networks.anatomy.modules import is_convolution, is_norm, main_modules
 from pocketune.networks.registry import large_side_kernels
 from pocketune.surgery import batch_norms, parameters_under
@@ -52,9 +52,10 @@ class RepNet(Method):
 
     def plan(self, network: nn.Module) -> Plan:
         """Side modules and the classifier, and biases where they are asked for."""
-        branches = _modules(network)
+        body = anatomy(network)
+        branches = _modules(network, body)
         modules = planned_branches(network, branches)
-        trained = parameters_under(network, anatomy(network).classifier)
+        trained = parameters_under(network, body.classifier)
         trained |= parameters_of_branches(modules)
         if self.bias:
             trained |= biases(network)
@@ -81,10 +82,10 @@ class _Place:
     side: int
 
 
-def _modules(network: nn.Module) -> dict[str, Factory]:
+def _modules(network: nn.Module, body: Anatomy) -> dict[str, Factory]:
     """What makes each side module, by the path of what it stands beside."""
-    stem, *places = _places(network)
-    blocks = anatomy(network).blocks
+    stem, *places = _places(network, body)
+    blocks = body.blocks
     bottlenecks = blocks[0].is_bottleneck
     if bottlenecks and is_norm(network.get_submodule(stem.path)):
         raise PocketuneError(
@@ -105,9 +106,8 @@ def _modules(network: nn.Module) -> dict[str, Factory]:
     return {path: partial(_make, maker) for path, maker in makers.items()}
 
 
-def _places(network: nn.Module) -> Iterator[_Place]:
+def _places(network: nn.Module, body: Anatomy) -> Iterator[_Place]:
     """What comes before the blocks, and each block."""
-    body = anatomy(network)
     before = takewhile(lambda item: item[0] != body.blocks[0].name, main_modules(network))
     leaves = [(path, module) for path, module in before if next(module.children(), None) is None]
     stride, side = _stride(module for _, module in leaves), SIZE
