@@ -274,7 +274,7 @@ def test_refuses_a_network_that_is_pruned_or_adapted() -> None:
 
 @pytest.mark.parametrize("images", [None, []])
 def test_ranking_by_activations_needs_images(images) -> None:
-    with pytest.raises(PocketuneError, match="there are none"):
+    with pytest.raises(PocketuneError, match="by their values on photos: give"):
         prune(create_network("mcunet_5fps"), {"features.2": 0.5}, batches=images)
 
 

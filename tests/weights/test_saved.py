@@ -97,7 +97,7 @@ def test_whole_networks_do_not_mention_hidden_channels():
 
 
 def test_files_that_cannot_be_written(network, tmp_path):
-    with pytest.raises(PocketuneError, match=r"must be called \.safetensors"):
+    with pytest.raises(PocketuneError, match=r"must end in \.safetensors"):
         save_network(network, tmp_path / "pruned.pth")
     with pytest.raises(PocketuneError, match="cannot be written"):
         save_network(network, tmp_path / "nowhere" / "pruned.safetensors")

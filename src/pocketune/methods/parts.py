@@ -33,7 +33,7 @@ def convolution(network: nn.Module, name: str) -> nn.Conv2d:
     """The convolution of that name.
 
     Raises:
-        PocketuneError: if the network has no such layer, or it is no convolution.
+        PocketuneError: if the network has no such layer, or it is not a convolution.
     """
     layer = dict(network.named_modules()).get(name)
     if layer is None:
@@ -42,7 +42,7 @@ def convolution(network: nn.Module, name: str) -> nn.Conv2d:
         )
     if not is_convolution(layer):
         raise PocketuneError(
-            f"layer {name} is a {type(layer).__name__}, no two-dimensional convolution"
+            f"layer {name} is a {type(layer).__name__}, not a two-dimensional convolution"
         )
     return layer
 

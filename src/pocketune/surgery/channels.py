@@ -20,7 +20,7 @@ from pocketune.networks.anatomy.blocks import Block, Layer
 from pocketune.networks.anatomy.modules import is_convolution
 
 FEWEST = 2
-"""A depthwise convolution of one channel could not be told from a dense one."""
+"""A depthwise convolution of one channel would look like a dense one."""
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ def _check(network: nn.Module, ratios: Mapping[str, float]) -> None:
 def _try(network: nn.Module, pruned: nn.Module, counts: Mapping[str, int], image: Tensor) -> None:
     """Refuse what no longer runs: a layer may remember its width, or add what has lost channels.
 
-    A network that did not run on such an image before tells nothing.
+    Nothing is refused if the whole network does not run on such an image either.
     """
     failure = _failure(pruned, image) if counts else None
     if failure is None or _failure(network, image) is not None:
@@ -92,7 +92,7 @@ def _try(network: nn.Module, pruned: nn.Module, counts: Mapping[str, int], image
     blocks, reason = ", ".join(failing or counts), str(failure).partition("\n")[0]
     raise PocketuneError(
         f"{type(network).__name__} does not run with fewer hidden channels in {blocks}: "
-        f"{type(failure).__name__}: {reason}; leave out what is named"
+        f"{type(failure).__name__}: {reason}; leave these blocks out"
     ) from failure
 
 
@@ -186,8 +186,8 @@ def _activation_norms(
     }
     if watch_inputs(network, batches, watchers) == 0:
         raise PocketuneError(
-            "importance='l2' ranks channels by what photos make of them, and there are none: give "
-            "a few hundred, or importance='weight'"
+            "importance='l2' ranks channels by their values on photos: give a few hundred, or "
+            "importance='weight'"
         )
     return [total.sqrt() for total in sums]
 

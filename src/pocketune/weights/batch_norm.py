@@ -31,7 +31,7 @@ class _Moments:
 
 
 def is_folded(norm: nn.Module) -> bool:
-    """Whether this batch norm was folded away: it does nothing, and its statistics are no map's."""
+    """Whether this batch norm was folded away: it changes nothing and has no statistics."""
     if not isinstance(norm, nn.BatchNorm2d):
         return False
     mean, variance = norm.running_mean, norm.running_var
@@ -46,7 +46,7 @@ def restore_batch_norm(network: nn.Module, batches: Iterable[Tensor]) -> nn.Modu
 
     A norm computes `a * x + b`. With the measured mean m and variance v as its statistics,
     scale `a * sqrt(v + eps)` and shift `b + a * m` give the same a and b, so that only
-    training tells the difference. Made for weights whose norms were folded away, on which every
+    training differs. Made for weights whose norms were folded away, on which every
     norm is the identity plus a bias.
 
     Args:

@@ -36,7 +36,7 @@ def create_network(
 ) -> nn.Module:
     """Build a network that takes images (N, 3, H, W), normalized as `about(network)` says.
 
-    Where `weights` are of another number of classes, the output layer starts anew: uniform in
+    Where `weights` are of another number of classes, the output layer is initialized: uniform in
     +-1 / sqrt(fan in), bias 0.
 
     Args:
@@ -44,7 +44,7 @@ def create_network(
         weights: None for random ones; `"imagenet"` to download the published ones; a file,
             `.safetensors`, `.pth`, or `.npz` with kernels of int8, which stay int8 where a method
             does not train them; a state dict; or a model of timm or torchvision, of the same shape.
-            A file of `save_network` tells of pruned blocks and lite residual modules itself.
+            A file of `save_network` describes its pruned blocks and lite residual modules.
             A file whose batch norm was folded away gets norms that are the identity: follow with
             `restore_batch_norm` before a norm is trained.
         classes: outputs of the network.
@@ -53,15 +53,15 @@ def create_network(
         head: False leaves out the feature-fusion layer before pooling; None does where the file
             of weights has none.
         hidden: hidden channels of blocks that were pruned, as in `NetworkConfig`; where the
-            weights tell it, it need not be given.
+            weights describe it, it need not be given.
         normalization: what the weights were trained with, where it is not ImageNet's. Folded
-            files tell it in the `.arch.json` beside them, files of `save_network` themselves.
+            files have it in the `.arch.json` beside them, files of `save_network` in their header.
 
     Returns:
         The network in training mode; `about(network)` has its `config` and `normalization`.
 
     Raises:
-        PocketuneError: for an unknown name or option, and for weights that cannot be had or do
+        PocketuneError: for an unknown name or option, and for weights that cannot be loaded or do
             not fit; it names the first layer that does not.
 
     Example:
@@ -107,7 +107,7 @@ def _load(
     weights: Weights,
     normalization: Normalization | None,
 ) -> Normalization | None:
-    """Fill `network`; returns the normalization where the weights tell it."""
+    """Fill `network`; returns the normalization if the weights have one."""
     output = anatomy(network).classifier[-1]
     if isinstance(weights, nn.Module):
         return load_module(network, weights, output=output)
@@ -132,7 +132,7 @@ def load_network(path: str | PathLike[str]) -> nn.Module:
     """The network in a file of `save_network`, as it was saved.
 
     Raises:
-        PocketuneError: if the file is missing or damaged, or does not tell what it holds.
+        PocketuneError: if the file is missing or damaged, or has no description.
     """
     path = Path(path)
     state = read_state(path)

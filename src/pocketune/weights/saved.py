@@ -1,4 +1,4 @@
-"""Networks in files that tell how to build them: safetensors whose header holds the description."""
+"""Saved networks: safetensors files whose header describes how to build the network."""
 
 import json
 import tempfile
@@ -60,7 +60,7 @@ def check_saveable(network: nn.Module, path: Path) -> NetworkConfig:
         PocketuneError: as `save_network` does.
     """
     if path.suffix != ".safetensors":
-        raise PocketuneError(f"{path} must be called .safetensors")
+        raise PocketuneError(f"{path} must end in .safetensors")
     if any(isinstance(module, IntegerConv2d) for module in network.modules()):
         raise PocketuneError(
             "the network was calibrated to compute with integers, for which its norms were folded; "
@@ -86,9 +86,9 @@ def _config(network: nn.Module) -> NetworkConfig:
     if other := next(iter(strange or _swish_lost(network, plain)), None):
         if (method := about(network).method) is not None:
             raise PocketuneError(
-                f"{method} has changed or added {other}, of which a file of save_network cannot "
-                "tell; keep network.state_dict(), and load it into the same network adapted in "
-                "the same way"
+                f"{method} has changed or added {other}, which a file of save_network cannot "
+                "describe; keep network.state_dict() and load it into the same network, adapted "
+                "in the same way"
             )
         raise PocketuneError(
             f"the network's {other} is not as its config says, and could not be read back from a "
@@ -98,7 +98,7 @@ def _config(network: nn.Module) -> NetworkConfig:
 
 
 def _swish_lost(network: nn.Module, plain: nn.Module) -> list[str]:
-    """Where a method has put a ReLU for an h-swish, of which no tensor tells."""
+    """Paths where a method has put a ReLU for an h-swish, which no tensor shows."""
     modules = dict(network.named_modules())
     return [
         path
@@ -114,7 +114,7 @@ def _shapes(network: nn.Module) -> dict[str, tuple[int, ...]]:
 
 
 def recorded_classes(weights: str | PathLike[str] | None) -> int:
-    """How many classes a file of `save_network` tells of; ImageNet's for any other weights."""
+    """How many classes a file of `save_network` has; ImageNet's for any other weights."""
     if weights is None or not Path(weights).is_file():
         return IMAGENET_CLASSES
     recorded = read_description(Path(weights))

@@ -217,6 +217,6 @@ def test_refuses_a_layer_of_a_branch_that_does_not_exist() -> None:
 
 def test_refuses_a_layer_that_is_no_convolution() -> None:
     with pytest.raises(
-        PocketuneError, match=r"features.18.1 is a BatchNorm2d, no two-dimensional convolution"
+        PocketuneError, match=r"features.18.1 is a BatchNorm2d, not a two-dimensional convolution"
     ):
         GradientFilter(layers=("features.18.1",)).plan(network())

@@ -73,9 +73,9 @@ def measure_filters(
     Args:
         network: what the layers are in, not adapted; it stays as it is.
         layers: paths of convolutions, in a list.
-        patch: as of `FilteredConv2d`.
-        alignment: as of `FilteredConv2d`.
-        bits: as of `FilteredConv2d`.
+        patch: see `FilteredConv2d`.
+        alignment: see `FilteredConv2d`.
+        bits: see `FilteredConv2d`.
         batch: images of a step.
         size: height and width of the images, in pixels.
 

@@ -91,7 +91,7 @@ class GradientFilter(Method):
 
         Raises:
             PocketuneError: if the network has not that many convolutions, or no such layer, or
-                the layer is no convolution that can be filtered.
+                the layer cannot be filtered.
         """
         names = self._names(network)
         trained = set(classifier(network))
@@ -161,7 +161,7 @@ def _parameters(network: nn.Module, name: str) -> list[str]:
     """Names of a convolution's own parameters.
 
     Raises:
-        PocketuneError: if the network has no such layer, or it is no convolution.
+        PocketuneError: if the network has no such layer, or it is not a convolution.
     """
     if f".{BRANCH}." in name:  # another method is about to add it
         return ["weight"]

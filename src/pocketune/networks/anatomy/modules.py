@@ -1,4 +1,4 @@
-"""What kind of layer a module is, told by what it has and not by its name alone.
+"""What kind of layer a module is, by its attributes and not by its name alone.
 
 Networks of other packages, and our own memory-efficient layers, bring classes of their own for
 convolutions, norms and activations; these rules see through them.

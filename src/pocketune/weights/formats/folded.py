@@ -2,7 +2,7 @@
 
 The files name layers by their place: `stem`, `blocks.3.expand`, `blocks.3.dw`,
 `blocks.3.project`, `head`, `classifier` (as a 1x1 convolution). A `.arch.json` beside the
-file tells how it was trained.
+file describes how it was trained.
 """
 
 import json
@@ -48,14 +48,14 @@ def load_folded(
 
     Raises:
         PocketuneError: naming the first layer that does not fit; for another padding than the
-            weights'; where nothing tells how the images were normalized.
+            weights'; where the normalization of the images is unknown.
     """
     facts = _read_facts(path)
     _check_padding(facts, config, path)
     normalization = normalization or _normalization(facts)
     if normalization is None:
         raise PocketuneError(
-            f"nothing tells how images were normalized for {path.name}: put the "
+            f"the normalization of images is unknown for {path.name}: put the "
             f"{_description(path).name} that it was published with beside it; in Python, "
             "create_network takes normalization= instead, such as Normalization.HALF"
         )

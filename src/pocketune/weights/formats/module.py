@@ -25,7 +25,7 @@ def load_module(network: nn.Module, source: nn.Module, *, output: str) -> Normal
             classes differs.
 
     Returns:
-        The normalization of images, where the model tells it as timm's do.
+        The normalization of images, where the model has one as timm's do.
 
     Raises:
         PocketuneError: naming the first layer that does not fit; nothing was copied then.
