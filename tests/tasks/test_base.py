@@ -19,9 +19,9 @@ from pocketune.tasks import (
     Classification,
     Score,
     Task,
-    base,
     numbered,
     register_task,
+    results,
     task_named,
 )
 
@@ -29,7 +29,7 @@ TASK = Classification(("cat", "dog", "owl"), head=("fc.weight", "fc.bias"), labe
 
 
 def test_docstrings() -> None:
-    assert doctest.testmod(base).failed == 0
+    assert doctest.testmod(results).failed == 0
 
 
 class TestJson:

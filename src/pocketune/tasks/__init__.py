@@ -4,11 +4,7 @@ from pocketune.tasks.attributes import Attributes
 from pocketune.tasks.base import (
     TASKS,
     Box,
-    Evaluation,
     Labels,
-    Metric,
-    Prediction,
-    Score,
     Task,
     View,
     numbered,
@@ -16,6 +12,7 @@ from pocketune.tasks.base import (
     task_named,
 )
 from pocketune.tasks.classification import Classification
+from pocketune.tasks.results import Evaluation, Metric, Prediction, Score
 
 __all__ = [
     "TASKS",

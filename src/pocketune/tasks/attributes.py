@@ -14,20 +14,15 @@ from pocketune.errors import PocketuneError
 from pocketune.files import Skipped, shown
 from pocketune.tasks.base import (
     CLASSES,
-    Evaluation,
     Labels,
-    Prediction,
     RowReader,
     Task,
     Values,
     as_label,
-    known,
-    reasons,
     register_task,
-    share,
-    write_csv,
 )
 from pocketune.tasks.classification import Classification, Guess, check_smoothing
+from pocketune.tasks.results import Evaluation, Prediction, known, reasons, share, write_csv
 
 
 @register_task

@@ -14,19 +14,14 @@ from pocketune.errors import PocketuneError
 from pocketune.files import Skipped, shown
 from pocketune.tasks.base import (
     CLASSES,
-    Evaluation,
     Labels,
-    Prediction,
     RowReader,
     Task,
     Values,
     as_label,
-    known,
-    reasons,
     register_task,
-    share,
-    write_csv,
 )
+from pocketune.tasks.results import Evaluation, Prediction, known, reasons, share, write_csv
 
 TOP = 5
 COLUMNS = ("label", "class")

@@ -1,0 +1,174 @@
+"""What is said about outputs: scores while training, predictions of photos, evaluations."""
+
+from __future__ import annotations
+
+import csv
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from pocketune.errors import PocketuneError
+from pocketune.files import Skipped, writing
+
+if TYPE_CHECKING:
+    from pocketune.arrays import FloatArray, StrPath
+    from pocketune.tasks.base import Labels, Task
+
+
+@dataclass(frozen=True)
+class Score:
+    """How well images are predicted: the mean loss, and the task's metric by its name.
+
+    >>> str(Score("accuracy", 0.931, loss=0.25))
+    'accuracy 93.1%'
+
+    Attributes:
+        name: The metric.
+        value: Its value.
+        loss: Mean loss of the images.
+        style: How ``format`` writes the value.
+    """
+
+    name: str
+    value: float
+    loss: float
+    style: str = ".1%"
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.value:{self.style}}"
+
+    def to_dict(self, prefix: str = "") -> dict[str, float]:
+        """Loss and metric by name, each name with ``prefix`` before it."""
+        return {f"{prefix}loss": self.loss, f"{prefix}{self.name}": self.value}
+
+
+class Metric(Protocol):
+    """Adds up how well batches are predicted."""
+
+    images: int
+
+    def update(self, outputs: FloatArray, labels: Labels) -> None:
+        """Take in a batch: what the network computes (N, ...), and its labels (N, ...)."""
+        ...
+
+    @property
+    def score(self) -> Score:
+        """Of all batches so far; nan before the first."""
+        ...
+
+
+class Prediction(ABC):
+    """What a model says about one image.
+
+    Attributes:
+        name: The image's file.
+    """
+
+    name: str
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+
+    @abstractmethod
+    def __str__(self) -> str:
+        """A line for the terminal, without the image's name."""
+
+
+E = TypeVar("E", bound="Evaluation")
+
+
+class Evaluation(ABC):
+    """How well a model predicts labeled photos.
+
+    Attributes:
+        skipped: Files that were left out, with the reason.
+    """
+
+    skipped: tuple[Skipped, ...]
+
+    def with_skipped(self: E, skipped: tuple[Skipped, ...]) -> E:
+        """The same with the files that were left out."""
+        return replace(self, skipped=skipped)  # type: ignore[type-var]
+
+    @property
+    @abstractmethod
+    def images(self) -> int:
+        """Photos evaluated."""
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; shares of nothing are None."""
+
+    @abstractmethod
+    def __str__(self) -> str:
+        """The main figures for the terminal."""
+
+    def write_confusion(self, path: StrPath) -> None:
+        """Write which class is taken for which as CSV, for tasks that have such a matrix.
+
+        Raises:
+            PocketuneError: There is none, or the file cannot be written.
+        """
+        raise PocketuneError("this model predicts no single class, so it has no confusion matrix")
+
+    def write_per_class(self, path: StrPath) -> None:
+        """Write a row of figures for each class as CSV.
+
+        Raises:
+            PocketuneError: There are none, or the file cannot be written.
+        """
+        raise PocketuneError("this model has no figures by class")
+
+
+class Mean:
+    """Means of a task's losses and marks over all images."""
+
+    def __init__(self, task: Task) -> None:
+        self.images = 0
+        self._task = task
+        self._loss = 0.0
+        self._sum, self._count = 0.0, 0
+
+    def update(self, outputs: FloatArray, labels: Labels) -> None:
+        """See :class:`Metric`."""
+        self._loss += float(self._task.losses(outputs, labels).sum())
+        marks = self._task.marks(outputs, labels)
+        self._sum += marks.sum().item()
+        self._count += marks.size
+        self.images += len(labels)
+
+    @property
+    def score(self) -> Score:
+        """See :class:`Metric`."""
+        return self._task.score(share(self._sum, self._count), share(self._loss, self.images))
+
+
+def share(part: float, whole: float) -> float:
+    """``part / whole``; nan where there is nothing."""
+    return part / whole if whole else float("nan")
+
+
+def known(share: float) -> float | None:
+    """JSON has no nan."""
+    return None if math.isnan(share) else share
+
+
+def reasons(files: Iterable[Skipped]) -> list[dict[str, str]]:
+    """Files that were left out, for JSON."""
+    return [{"image": file.name, "reason": file.reason} for file in files]
+
+
+def write_csv(
+    path: StrPath, header: Sequence[str], rows: Iterable[Sequence[str | int | float]]
+) -> None:
+    """Write a table.
+
+    Raises:
+        PocketuneError: The file cannot be written.
+    """
+    with writing(path), Path(path).open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([header, *rows])
