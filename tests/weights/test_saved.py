@@ -1,6 +1,7 @@
 """Networks in files that tell how to build them."""
 
 import json
+import os
 
 import pytest
 import torch
@@ -32,6 +33,15 @@ def network() -> nn.Module:
     return create_network(
         "mobilenet_v2", width=0.35, classes=4, hidden=HIDDEN, normalization=Normalization.HALF
     ).eval()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes of files are POSIX's")
+def test_a_saved_network_can_be_read_by_whom_the_umask_allows(network, tmp_path):
+    path = tmp_path / "network.safetensors"
+    (tmp_path / "ordinary").touch()
+    save_network(network, path)
+    assert path.stat().st_mode == (tmp_path / "ordinary").stat().st_mode
+    assert {entry.name for entry in tmp_path.iterdir()} == {"network.safetensors", "ordinary"}
 
 
 def test_file_builds_the_pruned_network_again(network, tmp_path):

@@ -207,8 +207,6 @@ def _write_files(graphs: Graphs, network: nn.Module, folder: Path) -> dict[str, 
         if model is not None:
             onnx.save(model, folder / name)
     tensors = {**trained_parameters(network), **running_statistics(network)}
-    safetensors.numpy.save_file(
-        {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in tensors.items()},
-        folder / PARAMETERS,
-    )
+    arrays = {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in tensors.items()}
+    (folder / PARAMETERS).write_bytes(safetensors.numpy.save(arrays))
     return {file.name: file for file in folder.iterdir()}

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from pocketune.eager.calibrate import calibrate, input_formats
@@ -97,7 +97,7 @@ def save_values(network: nn.Module, path: Path) -> None:
     """
     metadata = {_FORMATS: json.dumps(input_formats(network))}
     with replacing(path, SafetensorError) as file:
-        save_file(network.state_dict(), file, metadata)
+        file.write_bytes(save(network.state_dict(), metadata))
 
 
 def _build(manifest: Manifest, *, classes: int, frozen_bits: int, kit: Path) -> nn.Module:

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from pocketune.data import ImageDataset, Loader, training_images
@@ -290,7 +290,7 @@ class _Progress:
                 tensors[f"{MOMENTUM}.{name}"] = self.optimizer.state[parameter][MOMENTUM]
         facts = json.dumps({"epochs": epochs, **self.identity})
         with replacing(self.path, SafetensorError) as file:
-            save_file({k: v.contiguous() for k, v in tensors.items()}, file, {HEADER: facts})
+            file.write_bytes(save({k: v.contiguous() for k, v in tensors.items()}, {HEADER: facts}))
 
     def resume(self) -> int:
         """Load what `save` has written; returns how many epochs are done."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import nn
 
 from pocketune.errors import PocketuneError
@@ -50,7 +50,7 @@ def save_network(network: nn.Module, path: str | PathLike[str]) -> None:
     state = float_state(network.state_dict())
     tensors = {name: tensor.contiguous() for name, tensor in state.items()}
     with replacing(path, SafetensorError) as file:
-        save_file(tensors, file, metadata={HEADER: json.dumps(facts)})
+        file.write_bytes(save(tensors, {HEADER: json.dumps(facts)}))
 
 
 def check_saveable(network: nn.Module, path: Path) -> NetworkConfig:
