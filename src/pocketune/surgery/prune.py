@@ -14,6 +14,8 @@ from pocketune.networks.copies import copy_network
 from pocketune.networks.probe import watch_inputs
 from pocketune.surgery.channels import FEWEST, Hidden, hidden_channels, keep_channels, narrow
 
+RANKINGS = ("l2", "weight")
+
 
 def prune(
     network: nn.Module,
@@ -134,9 +136,6 @@ def require_unpruned(network: nn.Module) -> None:
             f"the network is pruned already, in {', '.join(config.hidden)}; prune the original "
             "one, with all ratios at once"
         )
-
-
-RANKINGS = ("l2", "weight")
 
 
 def rank_channels(
