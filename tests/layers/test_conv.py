@@ -177,7 +177,7 @@ def test_a_layer_that_pads_is_exported_as_pytorchs_own_operators(treatment: str)
     assert not [node for node in program.graph.nodes if "pocketune" in str(node.target)]
 
 
-@pytest.mark.parametrize("treatment", TREATMENTS.keys() - {"quantized"})
+@pytest.mark.parametrize("treatment", sorted(TREATMENTS.keys() - {"quantized"}))
 def test_the_state_dict_is_that_of_pytorchs_convolution(treatment: str) -> None:
     conv = nn.Conv2d(4, 6, 3)
     layer = TREATMENTS[treatment](conv)
