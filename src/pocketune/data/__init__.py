@@ -1,11 +1,9 @@
 """Images from folders, tables and archives, as batches of pixels. Numpy and Pillow only."""
 
-from pocketune.data.dataset import ImageDataset, unlabeled
+from pocketune.data.dataset import ImageDataset, Splits, stratify, unlabeled
 from pocketune.data.images import UnreadableImage, load_image, open_image
 from pocketune.data.load import load_splits, open_images, training_images
-from pocketune.data.loader import Batch, Loader
-from pocketune.data.sample import sample
-from pocketune.data.splits import Splits, stratify
+from pocketune.data.loader import Batch, Loader, sample
 from pocketune.data.streams import Purpose, random_stream
 from pocketune.data.transforms import apply, center_crop, center_view, crop, random_view
 from pocketune.files import Skipped
