@@ -172,7 +172,7 @@ def test_a_roomy_target_leaves_the_network_as_it_is() -> None:
         ("resnet18", "cumulative", r"the floor is 1,78\d,\d+ bytes, set by block layer1\.1; give"),
         ("mobilenet_v2", 10_000, "the floor is"),
         ("mobilenet_v2", "a lot", "is not a size"),
-        ("mobilenet_v2", 0, "is nothing"),
+        ("mobilenet_v2", 0, "must be above 0"),
     ],
 )
 def test_targets_out_of_reach(name: str, target: str | int, message: str) -> None:

@@ -17,8 +17,8 @@ from pocketune.arrays import FloatArray
 from pocketune.errors import PocketuneError
 from pocketune.files import Skipped
 from pocketune.tasks import Evaluation, Labels, Prediction, Score, Task, register_task
-from pocketune.tasks.base import CLASSES, RowReader, Values
-from pocketune.tasks.results import reasons
+from pocketune.tasks.base import CLASSES, RowReader
+from pocketune.tasks.results import Values, reasons
 
 
 @register_task

@@ -64,7 +64,7 @@ class Command(click.Command):
         """The help, with one panel for each group of options."""
         from pocketune.cli.help import command_help
 
-        return command_help(self, ctx)
+        return command_help(ctx, self.fields.values(), self.examples)
 
 
 class Group(click.Group):
@@ -101,9 +101,10 @@ class Group(click.Group):
         cmd_name: str,
     ) -> click.Command | None:
         """Import a command; None if there is none of that name."""
-        if cmd_name not in self._places:
-            return None
-        module, _, name = self._places[cmd_name].partition(":")
+        return self._imported(cmd_name) if cmd_name in self._places else None
+
+    def _imported(self, command: str) -> click.Command:
+        module, _, name = self._places[command].partition(":")
         found: click.Command = getattr(import_module(f"pocketune.cli.{module}"), name)
         return found
 
@@ -128,7 +129,11 @@ class Group(click.Group):
         """The help, with one panel for each group of commands."""
         from pocketune.cli.help import group_help
 
-        return group_help(self, ctx)
+        commands = {
+            title: {name: self._imported(name) for name in places}
+            for title, places in self.panels.items()
+        }
+        return group_help(ctx, commands, self.examples)
 
 
 def command(*examples: str) -> Callable[[Callable[..., None]], Command]:

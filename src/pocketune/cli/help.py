@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
 from io import StringIO
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -18,8 +17,8 @@ from rich.text import Text
 from pocketune.cli.options import Argument, shown_name
 
 if TYPE_CHECKING:
-    from pocketune.cli.command import Command
-    from pocketune.cli.command import Group as Commands
+    from collections.abc import Iterable, Mapping
+
     from pocketune.options import OptionField
 
 _FLAG = r"(?<![\w-])--?[a-z][a-z-]*"
@@ -27,40 +26,41 @@ _WIDEST = 20
 _Row = tuple[str | Text, ...]
 
 
-def command_help(command: Command, context: click.Context) -> str:
+def command_help(
+    context: click.Context, fields: Iterable[OptionField], examples: tuple[str, ...]
+) -> str:
     """Usage, description, arguments, options by panel, examples."""
     panels: dict[str, list[_Row]] = {"Arguments": [], "Options": []}
-    for each in command.fields.values():
+    for each in fields:
         default = "Arguments" if isinstance(each.option, Argument) else "Options"
         panels.setdefault(each.option.panel or default, []).append(_row(each))
     panels["Options"].append((Text("-h, --help", "bold cyan"), "", "Show this message and exit."))
     return _draw(
         _usage(context),
-        _description(command.help or ""),
+        _description(context.command.help or ""),
         *_panels(panels),
-        *_examples(command.examples),
+        *_examples(examples),
     )
 
 
-def group_help(group: Commands, context: click.Context) -> str:
+def group_help(
+    context: click.Context,
+    commands: Mapping[str, Mapping[str, click.Command]],
+    examples: tuple[str, ...],
+) -> str:
     """Usage, description, options, commands by panel, examples."""
     options: list[_Row] = [
         (Text(", ".join(parameter.opts), "bold cyan"), getattr(parameter, "help", None) or "")
-        for parameter in group.get_params(context)
+        for parameter in context.command.get_params(context)
     ]
     panels = {"Options": options}
-    for title, places in group.panels.items():
-        commands = {name: group.get_command(context, name) for name in places}
-        panels[title] = [
-            (Text(name, "bold cyan"), _summary(command))
-            for name, command in commands.items()
-            if command is not None
-        ]
+    for title, named in commands.items():
+        panels[title] = [(Text(name, "bold cyan"), _summary(each)) for name, each in named.items()]
     return _draw(
         _usage(context),
-        _description(group.help or ""),
+        _description(context.command.help or ""),
         *_panels(panels),
-        *_examples(group.examples),
+        *_examples(examples),
     )
 
 

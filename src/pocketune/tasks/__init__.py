@@ -1,18 +1,9 @@
 """What a network learns: one file for each task. Numpy only."""
 
 from pocketune.tasks.attributes import Attributes
-from pocketune.tasks.base import (
-    TASKS,
-    Box,
-    Labels,
-    Task,
-    View,
-    numbered,
-    register_task,
-    task_named,
-)
+from pocketune.tasks.base import TASKS, Box, Task, View, numbered, register_task, task_named
 from pocketune.tasks.classification import Classification
-from pocketune.tasks.results import Evaluation, Metric, Prediction, Score
+from pocketune.tasks.results import Evaluation, Labels, Metric, Prediction, Score
 
 __all__ = [
     "TASKS",

@@ -12,17 +12,18 @@ from numpy.typing import NDArray
 from pocketune.arrays import FloatArray, StrPath
 from pocketune.errors import PocketuneError
 from pocketune.files import Skipped, shown
-from pocketune.tasks.base import (
-    CLASSES,
-    Labels,
-    RowReader,
-    Task,
-    Values,
-    as_label,
-    register_task,
-)
+from pocketune.tasks.base import CLASSES, RowReader, Task, as_label, register_task
 from pocketune.tasks.classification import Classification, Guess, check_smoothing
-from pocketune.tasks.results import Evaluation, Prediction, known, reasons, share, write_csv
+from pocketune.tasks.results import (
+    Evaluation,
+    Labels,
+    Prediction,
+    Values,
+    known,
+    reasons,
+    share,
+    write_csv,
+)
 
 
 @register_task

@@ -19,11 +19,8 @@ from numpy.typing import NDArray
 from pocketune.arrays import FloatArray, State
 from pocketune.errors import PocketuneError
 from pocketune.files import shown
-from pocketune.tasks.results import Evaluation, Mean, Metric, Prediction, Score
+from pocketune.tasks.results import Evaluation, Labels, Mean, Metric, Prediction, Score, Values
 
-Labels = NDArray[Any]
-"""Labels of images along the first axis, as the task makes them."""
-Values = NDArray[np.float64]
 Dims = tuple[int | str, ...]
 """A shape without the batch; ``"classes"`` and ``"size"`` stand for their numbers."""
 CLASSES = "classes"

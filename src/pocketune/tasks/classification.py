@@ -12,16 +12,17 @@ from numpy.typing import NDArray
 from pocketune.arrays import FloatArray, StrPath
 from pocketune.errors import PocketuneError
 from pocketune.files import Skipped, shown
-from pocketune.tasks.base import (
-    CLASSES,
+from pocketune.tasks.base import CLASSES, RowReader, Task, as_label, register_task
+from pocketune.tasks.results import (
+    Evaluation,
     Labels,
-    RowReader,
-    Task,
+    Prediction,
     Values,
-    as_label,
-    register_task,
+    known,
+    reasons,
+    share,
+    write_csv,
 )
-from pocketune.tasks.results import Evaluation, Prediction, known, reasons, share, write_csv
 
 TOP = 5
 COLUMNS = ("label", "class")

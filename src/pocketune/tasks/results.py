@@ -10,12 +10,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pocketune.errors import PocketuneError
 from pocketune.files import Skipped, writing
 
 if TYPE_CHECKING:
     from pocketune.arrays import FloatArray, StrPath
-    from pocketune.tasks.base import Labels, Task
+
+Labels = NDArray[Any]
+"""Labels of images along the first axis, as the task makes them."""
+Values = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -124,10 +130,26 @@ class Evaluation(ABC):
         raise PocketuneError("this model has no figures by class")
 
 
+class Marked(Protocol):
+    """What a :class:`Mean` asks of a task; see ``pocketune.tasks.Task``."""
+
+    def losses(self, outputs: FloatArray, labels: Labels) -> Values:
+        """The loss of each image."""
+        ...
+
+    def marks(self, outputs: FloatArray, labels: Labels) -> NDArray[Any]:
+        """Values whose mean is the metric."""
+        ...
+
+    def score(self, value: float, loss: float) -> Score:
+        """The metric under its name."""
+        ...
+
+
 class Mean:
     """Means of a task's losses and marks over all images."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Marked) -> None:
         self.images = 0
         self._task = task
         self._loss = 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -12,10 +13,10 @@ import torch
 from torch import Tensor, fx
 
 from pocketune.compiler.builder import GraphBuilder
-from pocketune.compiler.lower.loss import objective_rule
 from pocketune.compiler.lower.value import Value
 from pocketune.compiler.passes.program import Constant, Program
 from pocketune.errors import PocketuneError
+from pocketune.objectives.base import Objective, objective_of_operator
 
 Rule = Callable[..., "Value | tuple[Value | None, ...]"]
 RULES: dict[Any, Rule] = {}
@@ -72,7 +73,7 @@ class Context:
             source, index = node.args
             self.values[node] = self.values[source][index]  # type: ignore[index]
             return
-        rule = RULES.get(node.target) or objective_rule(node.target)
+        rule = RULES.get(node.target) or _objective_rule(node.target)
         if rule is None:
             raise PocketuneError(
                 f"no ONNX lowering for the operator {node.target}; register one with "
@@ -166,3 +167,25 @@ def constant_value(constant: Constant) -> Any:
     if isinstance(constant, Tensor):
         return Value(tuple(constant.shape), constant=constant.detach())
     return tuple(map(constant_value, constant))
+
+
+def _objective_rule(operator: object) -> Rule | None:
+    """The rule of the loss of a task, which its objective lowers; None for other operators."""
+    objective = objective_of_operator(operator)
+    return None if objective is None else partial(_lower_objective, objective)
+
+
+def _lower_objective(
+    objective: type[Objective],
+    context: Context,
+    _node: fx.Node,
+    outputs: Value,
+    labels: Value,
+    *options: Any,
+) -> tuple[Value, ...]:
+    """Scalars, and as the last the gradient by the outputs."""
+    names = objective.lower(
+        context.builder, context.plain(outputs), context.plain(labels), outputs.shape[0], *options
+    )
+    *scalars, gradient = names
+    return *(Value((), plain=name) for name in scalars), Value(outputs.shape, plain=gradient)
