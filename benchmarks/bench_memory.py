@@ -69,8 +69,7 @@ def work(kit: str, photos: str, out: str) -> None:
     """Predict, train, and print both as JSON."""
     import pocketune
     from pocketune.device.memory.estimate import estimate_memory
-    from pocketune.device.memory.process import process_memory
-    from pocketune.device.memory.reclaim import reclaim
+    from pocketune.device.memory.process import process_memory, reclaim
     from pocketune.device.train import run  # noqa: F401 - as a run has imported by then
     from pocketune.device.train.optimizer import state_slots
     from pocketune.device.train.progress import Silent

@@ -22,7 +22,7 @@ from pocketune.data import center_crop, load_image
 from pocketune.device.train.checkpoint import Checkpoint
 from pocketune.kit.names import LAST, NETWORK
 
-from ..device.run_folders import assert_same_end, lines
+from ..device.runs import assert_same_end, lines
 from ..device.softmax_engine import CLASSES, write_photos
 from .conftest import Process, command, environment, run_command
 

@@ -54,7 +54,7 @@ def texts(path: Path) -> Iterator[str]:
             yield node.value
 
 
-RUNS_COMMANDS = {"demo/compare.py", "device/memory/reclaim.py"}  # the second reads "r--p"
+RUNS_COMMANDS = {"demo/compare.py", "device/memory/process.py"}  # the second reads "r--p"
 LIBRARY = sorted(
     path.relative_to(SOURCE).as_posix()
     for path in SOURCE.rglob("*.py")

@@ -15,7 +15,7 @@ from pocketune.kit import Kit
 from pocketune.kit import bundled as kits
 from pocketune.kit.names import LAST, NETWORK
 
-from ..device.run_folders import lines
+from ..device.runs import lines
 from ..device.softmax_engine import write_photos
 
 

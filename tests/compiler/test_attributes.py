@@ -25,7 +25,7 @@ from pocketune.tasks import TASKS, Attributes
 from pocketune.tasks.attributes import AttributeEvaluation, AttributePrediction, sigmoid
 
 from ..device.failing import failing, interrupt
-from ..device.run_folders import assert_same_end, lines
+from ..device.runs import assert_same_end, lines
 from .networks import SIZE, tiny
 
 NAMES = ("red", "green", "blue")

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketune.data import Loader, load_splits
-from pocketune.data.layouts.tables import CELEBA, read_table
+from pocketune.data.layouts import CELEBA, read_table
 from pocketune.errors import PocketuneError
 from pocketune.tasks import Attributes, Classification
 

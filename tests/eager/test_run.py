@@ -21,7 +21,7 @@ from pocketune.layers import IntegerConv2d, QuantizedConv2d, computes_integers
 from pocketune.methods import FullFineTune, MobileTL, TopBlocks
 
 from ..device.failing import at_call, interrupt
-from ..device.run_folders import assert_same_end
+from ..device.runs import assert_same_end
 from ..device.softmax_engine import write_photos
 
 SIZE, BATCH = 32, 4

@@ -27,7 +27,7 @@ from pocketune.objectives import OBJECTIVES, objective_of
 from pocketune.tasks import TASKS, numbered
 
 from ..device.failing import failing, interrupt
-from ..device.run_folders import assert_same_end, lines
+from ..device.runs import assert_same_end, lines
 from . import regression  # noqa: F401 - registers the task and its objective
 
 ROWS = {  # a label for an image of this brightness, by the titles of the table

@@ -36,7 +36,7 @@ PANELS = {
         "profile": "profile:profile",
         "networks": "lists:networks",
         "methods": "lists:methods",
-        "tables": "tables:tables",
+        "tables": "lists:tables",
         "kit": "kit:kit",
     },
 }

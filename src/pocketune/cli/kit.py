@@ -144,8 +144,7 @@ def _training_memory(kit: Kit, classes: int) -> dict[str, int]:
     """Bytes of the whole process by optimizer."""
     # What a run has imported by the time that it looks at its own memory.
     from pocketune.device.memory.estimate import estimate_memory
-    from pocketune.device.memory.process import process_memory
-    from pocketune.device.memory.reclaim import reclaim
+    from pocketune.device.memory.process import process_memory, reclaim
     from pocketune.device.train import run  # noqa: F401
     from pocketune.device.train.optimizer import state_slots
     from pocketune.device.train.settings import MOMENTUM, OPTIMIZERS

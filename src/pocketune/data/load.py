@@ -12,8 +12,15 @@ import numpy as np
 
 from pocketune.data.dataset import ImageDataset, Splits, stratify
 from pocketune.data.images import UnreadableImage, open_image, reading_image
-from pocketune.data.layouts.folders import VALIDATION, Example, read_folders, wrapper
-from pocketune.data.layouts.tables import Table, is_table, read_table
+from pocketune.data.layouts import (
+    VALIDATION,
+    Example,
+    Table,
+    is_table,
+    read_folders,
+    read_table,
+    wrapper,
+)
 from pocketune.data.sources import FolderSource, Source, ZipSource, is_archive
 from pocketune.errors import PocketuneError, Remedy
 from pocketune.files import Skipped, printable, reading, shown

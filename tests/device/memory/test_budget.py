@@ -24,9 +24,9 @@ from pocketune.device.memory.sizes import format_size, parse_size
 from pocketune.errors import PocketuneError
 from pocketune.kit.kit import Kit
 
+from ..runs import make_settings
 from ..softmax_engine import FEATURES, SIZE, write_softmax_kit
 from ..tiny_kit import TinyKit
-from ..train_settings import make_settings
 
 BEFORE = ProcessMemory(current=50_000_000, peak=52_000_000)
 

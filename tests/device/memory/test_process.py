@@ -1,12 +1,13 @@
-"""The process's memory as the system tells it."""
+"""The process's memory as the system reports it, and what is given back to it."""
 
 import subprocess
 import sys
 
 import numpy as np
 import psutil
+import pytest
 
-from pocketune.device.memory.process import process_memory
+from pocketune.device.memory.process import clean_library_mappings, process_memory
 
 ALLOCATE = """
 import numpy as np
@@ -46,3 +47,60 @@ def test_a_large_parent_does_not_count() -> None:
     (_, peak), *_ = measured()
     assert block[-1] == 1
     assert peak < 200_000_000
+
+
+SMAPS = """\
+1000-2000 r--p 00000000 fe:00 1                     /usr/lib/libone.so
+Rss:                   4 kB
+Anonymous:             0 kB
+Swap:                  0 kB
+VmFlags: rd mr mw me
+2000-5000 r-xp 00001000 fe:00 1                     /usr/lib/libone.so
+Anonymous:             0 kB
+Swap:                  0 kB
+5000-6000 r--p 00004000 fe:00 1                     /usr/lib/libone.so
+Anonymous:             4 kB
+Swap:                  0 kB
+6000-7000 r--p 00005000 fe:00 1                     /usr/lib/libone.so
+Anonymous:             0 kB
+Swap:                  4 kB
+7000-8000 rw-p 00006000 fe:00 1                     /usr/lib/libone.so
+Anonymous:             0 kB
+Swap:                  0 kB
+8000-9000 r--p 00000000 fe:00 2                     /data/a photo of weights
+Anonymous:             0 kB
+Swap:                  0 kB
+9000-a000 r-xp 00000000 00:00 0                     [vdso]
+Anonymous:             0 kB
+Swap:                  0 kB
+a000-b000 r-xp 00000000 00:00 0
+Anonymous:             0 kB
+Swap:                  0 kB
+"""
+
+PROCESS = """
+import numpy as np
+from pocketune.device.engine import onnx
+from pocketune.device.train import run
+from pocketune.device.memory.process import process_memory, reclaim
+before = process_memory().current
+reclaim()
+print(before - process_memory().current)
+values = np.random.default_rng(0).standard_normal((64, 64))
+assert np.allclose(np.linalg.inv(values) @ values, np.eye(64))
+from pocketune.device.use import evaluate, export
+"""
+
+
+def test_only_what_the_file_still_has() -> None:
+    found = clean_library_mappings(SMAPS.splitlines())
+    # not what the loader wrote to, even if it was swapped out; not what can be written to; no
+    # files that are not libraries
+    assert [(m.start, m.size) for m in found] == [(0x1000, 0x1000), (0x2000, 0x3000)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is given back")
+def test_a_process_gets_smaller_and_goes_on() -> None:
+    done = subprocess.run([sys.executable, "-c", PROCESS], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 10_000_000

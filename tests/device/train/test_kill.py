@@ -12,7 +12,7 @@ import pytest
 from pocketune.device.train.checkpoint import Checkpoint
 from pocketune.kit.names import LAST, METRICS
 
-from ..run_folders import assert_same_end, lines
+from ..runs import assert_same_end, lines
 from ..softmax_engine import write_photos, write_softmax_kit
 
 SCRIPT = Path(__file__).parents[1] / "train_process.py"

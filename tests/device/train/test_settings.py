@@ -11,7 +11,7 @@ from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError
 from pocketune.kit.manifest import ParameterSpec
 
-from ..train_settings import make_settings
+from ..runs import make_settings
 
 
 def test_docstring() -> None:

@@ -31,7 +31,7 @@ from pocketune.kit.kit import Kit
 from pocketune.kit.names import BEST, LAST, METRICS
 
 from ..failing import failing, interrupt
-from ..run_folders import assert_same_end, lines
+from ..runs import assert_same_end, lines
 from ..softmax_engine import BATCH, CLASSES, SoftmaxEngine, write_photos, write_softmax_kit
 
 # 10 photos a class, 2 of them to validate: 24 to train on, 6 batches of 4

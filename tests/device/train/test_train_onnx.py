@@ -13,7 +13,7 @@ from pocketune.device.train.run import resume, train
 from pocketune.kit.names import BEST
 
 from ..failing import failing, interrupt
-from ..run_folders import assert_same_end, lines
+from ..runs import assert_same_end, lines
 from ..softmax_engine import CLASSES, write_photos
 from ..tiny_kit import TinyKit
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pocketune.device.memory.reclaim import freed_at_once, reclaim
+from pocketune.device.memory.process import freed_at_once, reclaim
 from pocketune.kit.kit import Kit
 from pocketune.kit.manifest import KitError
 from pocketune.kit.names import BLOCKED_STEP, FEATURES, STEP

@@ -11,8 +11,7 @@ from pocketune.arrays import StrPath
 from pocketune.data import Purpose, random_stream
 from pocketune.device.engine.accumulate import accumulating, check_accumulation
 from pocketune.device.memory.budget import check_budget
-from pocketune.device.memory.process import process_memory
-from pocketune.device.memory.reclaim import reclaim
+from pocketune.device.memory.process import process_memory, reclaim
 from pocketune.device.memory.sizes import parse_size
 from pocketune.device.train.checkpoint import Checkpoint, Counters, TrainState
 from pocketune.device.train.folder import (
