@@ -36,8 +36,7 @@ from pocketune.data import ImageDataset, Loader, load_splits
 from pocketune.device.train.progress import Silent
 from pocketune.networks import normalize
 from pocketune.papers.repnet import PRUNED
-from pocketune.pruning import plan_pruning
-from pocketune.pruning.retraining import Recipe
+from pocketune.pruning import Recipe, plan_pruning
 from pocketune.weights import sample_batches
 from pocketune.weights.measured import create_measured
 from pretrained import BATCH, NETWORKS, Pretrained, weights_file

@@ -10,8 +10,9 @@ import pocketune
 import pocketune.device
 import pocketune.device.train
 import pocketune.kit
+import pocketune.pruning
 
-PACKAGES = [pocketune, pocketune.device, pocketune.device.train, pocketune.kit]
+PACKAGES = [pocketune, pocketune.device, pocketune.device.train, pocketune.kit, pocketune.pruning]
 
 packages = pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.__name__)
 

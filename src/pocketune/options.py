@@ -31,6 +31,7 @@ class Option:
         panel: The options it is listed with.
         choices: All allowed values; empty where there is no such list.
         at_least: Smallest allowed value.
+        at_most: Largest allowed value.
         above: The value must be larger.
         below: The value must be smaller.
     """
@@ -41,6 +42,7 @@ class Option:
     panel: str | None = None
     choices: tuple[str, ...] = ()
     at_least: float | None = None
+    at_most: float | None = None
     above: float | None = None
     below: float | None = None
 
@@ -49,6 +51,7 @@ class Option:
         return (
             float("-inf") < value < float("inf")
             and (self.at_least is None or value >= self.at_least)
+            and (self.at_most is None or value <= self.at_most)
             and (self.above is None or value > self.above)
             and (self.below is None or value < self.below)
         )
@@ -56,7 +59,12 @@ class Option:
     @property
     def range(self) -> str:
         """The range in words."""
-        limits = (("at least", self.at_least), ("above", self.above), ("below", self.below))
+        limits = (
+            ("at least", self.at_least),
+            ("at most", self.at_most),
+            ("above", self.above),
+            ("below", self.below),
+        )
         return " and ".join(f"{word} {limit}" for word, limit in limits if limit is not None)
 
 

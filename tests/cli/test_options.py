@@ -9,7 +9,6 @@ from pocketune.cli import options
 from pocketune.device.train.settings import OPTIMIZERS
 from pocketune.networks.config import PADDINGS
 from pocketune.papers.published import MEMORY
-from pocketune.pruning.retraining import LEARNING_RATES
 from pocketune.surgery.prune import RANKINGS
 from pocketune.tasks import Attributes, Classification
 
@@ -21,7 +20,6 @@ from pocketune.tasks import Attributes, Classification
         (OPTIMIZERS, ACCOUNTED),
         (options.TASKS, (Classification.name, Attributes.name)),
         (options.RANKINGS, RANKINGS),
-        (options.FOLLOWED, LEARNING_RATES),
         (options.CONVENTIONS, MEMORY),
     ],
 )

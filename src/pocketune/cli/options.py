@@ -15,7 +15,6 @@ METHOD_PANEL = "Training method"
 PADDINGS = ("symmetric", "same")
 TASKS = ("classification", "attributes")
 RANKINGS = ("l2", "weight")
-FOLLOWED = ("predictions", "blocks")
 CONVENTIONS = ("tinytl", "mobiletl", "mobiletl-stored", "repnet", "gradfilter")
 
 LABELED = "Labeled photos, as for train."

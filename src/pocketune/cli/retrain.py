@@ -8,7 +8,6 @@ from pathlib import Path
 from pocketune.cli.author import author_half
 from pocketune.cli.command import command, given
 from pocketune.cli.options import (
-    FOLLOWED,
     LABELED,
     NETWORK_PANEL,
     NetworkOptions,
@@ -17,6 +16,7 @@ from pocketune.cli.options import (
 )
 from pocketune.errors import PocketuneError
 from pocketune.options import option
+from pocketune.pruning.recipe import Recipe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class StudentArgument:
 
 @dataclass(frozen=True, kw_only=True)
 class RetrainOptions:
-    """On what it is retrained, and how."""
+    """On what it is retrained, and where."""
 
     photos: str | Path = option(LABELED, metavar="PHOTOS")
     out: Path = option(
@@ -51,22 +51,6 @@ class RetrainOptions:
         metavar="FILE|imagenet",
         unset="none",
     )
-    follow: str = option(
-        "What to distill from the teacher: its predictions, or its block outputs, for which a few "
-        "hundred photos of any kind are enough.",
-        default="predictions",
-        choices=FOLLOWED,
-    )
-    epochs: int = option("Number of epochs.", default=10, metavar="N")
-    lr: float | None = option(
-        "Peak learning rate.",
-        default=None,
-        metavar="RATE",
-        unset="0.01; 0.05 with --follow blocks",
-    )
-    batch: int = option("Batch size per device.", default=32, metavar="N")
-    size: int = option("Image height and width.", default=160, metavar="PIXELS")
-    seed: int = option("Random seed.", default=0, metavar="N")
     accelerator: str = option(
         "Accelerator for Lightning Fabric: cpu, cuda or auto.", default="auto", metavar="NAME"
     )
@@ -79,7 +63,9 @@ class RetrainOptions:
     "pocketune retrain mobilenet_v2 --weights imagenet --lite-residual \\",
     "    --photos imagenette/ --out with_modules.safetensors",
 )
-def retrain(student: StudentArgument, options: RetrainOptions, network: NetworkOptions) -> None:
+def retrain(
+    student: StudentArgument, options: RetrainOptions, recipe: Recipe, network: NetworkOptions
+) -> None:
     """Retrain a whole network, on the CPU or on several GPUs.
 
     Recovers accuracy after pruning; or pretrains TinyTL's lite residual modules, on the data that
@@ -90,7 +76,6 @@ def retrain(student: StudentArgument, options: RetrainOptions, network: NetworkO
     dataset = load_splits(options.photos).train
     with author_half("retraining"):
         from pocketune.methods import TinyTL
-        from pocketune.pruning import Recipe
         from pocketune.pruning import retrain as retrain_network
         from pocketune.pruning.objectives import load_teacher
         from pocketune.weights import create_network, load_network
@@ -110,14 +95,7 @@ def retrain(student: StudentArgument, options: RetrainOptions, network: NetworkO
         created,
         dataset,
         options.out,
-        recipe=Recipe(
-            epochs=options.epochs,
-            lr=options.lr,
-            batch=options.batch,
-            size=options.size,
-            follow=options.follow,
-            seed=options.seed,
-        ),
+        recipe=recipe,
         teacher=whole,
         accelerator=options.accelerator,
         devices=options.devices,

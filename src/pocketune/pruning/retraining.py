@@ -24,68 +24,12 @@ from pocketune.files import reading, replacing
 from pocketune.layers import QuantizedConv2d
 from pocketune.networks import about, normalize
 from pocketune.pruning.objectives import Blocks, Predictions
+from pocketune.pruning.recipe import Recipe
 from pocketune.weights import save_network
 from pocketune.weights.saved import check_saveable
 
 HEADER = "pocketune.retraining"
 MOMENTUM = "momentum_buffer"
-LEARNING_RATES = {"predictions": 0.01, "blocks": 0.05}
-"""Defaults by `Recipe.follow`."""
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """How a network is retrained: SGD with Nesterov momentum and one cosine to 0.
-
-    Attributes:
-        epochs: passes over the photos.
-        lr: highest learning rate; None stands for 0.01, or 0.05 to follow blocks.
-        batch: images of a step, on each device.
-        size: side of the images, in pixels.
-        weight_decay: decay of weights, not of biases and norms.
-        label_smoothing: share of the target that is spread over all classes.
-        follow: what to distill from the teacher: its `"predictions"`, or the outputs of its
-            `"blocks"`, for which a few hundred photos are enough; see
-            `pocketune.pruning.objectives`.
-        distillation: share of the loss that follows the teacher's predictions; the labels have
-            the rest.
-        temperature: divides the logits of the teacher and of the network.
-        seed: of order, crops and dropout.
-
-    Raises:
-        PocketuneError: for a value out of range.
-    """
-
-    epochs: int = 10
-    lr: float | None = None
-    batch: int = 32
-    size: int = 160
-    weight_decay: float = 4e-5
-    label_smoothing: float = 0.0
-    follow: str = "predictions"
-    distillation: float = 0.5
-    temperature: float = 2.0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.follow not in LEARNING_RATES:
-            known = " or ".join(LEARNING_RATES)
-            raise PocketuneError(f"follow={self.follow!r} must be {known}")
-        # a batch of one image has no statistics for norms
-        for name, least in (("epochs", 1), ("batch", 2), ("size", 1)):
-            if getattr(self, name) < least:
-                raise PocketuneError(f"{name}={getattr(self, name)} must be at least {least}")
-        for name, value in (("lr", self.highest_lr), ("temperature", self.temperature)):
-            if not 0 < value < float("inf"):
-                raise PocketuneError(f"{name}={value} must be above 0")
-        for name in ("label_smoothing", "distillation"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise PocketuneError(f"{name}={getattr(self, name)} must lie in [0, 1]")
-
-    @property
-    def highest_lr(self) -> float:
-        """`lr`, or the default for what is followed."""
-        return LEARNING_RATES[self.follow] if self.lr is None else self.lr
 
 
 def retrain(
@@ -144,7 +88,7 @@ def retrain(
     first = progress.resume()
     if objective.teacher is not None:
         fabric.to_device(objective.teacher.eval().requires_grad_(False))
-    schedule = CosineSchedule(recipe.highest_lr, recipe.epochs * len(loader))
+    schedule = CosineSchedule(recipe.peak_lr, recipe.epochs * len(loader))
     losses = []
     with torch.random.fork_rng(_gpus(fabric)):
         for epoch in range(first, recipe.epochs):
@@ -242,7 +186,7 @@ def _optimizer(network: nn.Module, recipe: Recipe) -> torch.optim.SGD:
         {"params": [p for p in parameters if p.ndim > 1], "weight_decay": recipe.weight_decay},
         {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
     ]
-    return torch.optim.SGD(groups, lr=recipe.highest_lr, momentum=0.9, nesterov=True)
+    return torch.optim.SGD(groups, lr=recipe.peak_lr, momentum=0.9, nesterov=True)
 
 
 def _loader(photos: ImageDataset, recipe: Recipe, rank: int, world: int) -> Loader:
