@@ -1,13 +1,14 @@
-"""The declared facts of a network."""
+"""Facts stay with a network and its copies, and images are normalized as they say."""
 
 import copy
 
 import pytest
+import torch
 from torch import nn
 
 from pocketune import LastLayer, adapt, create_network
-from pocketune.networks import About, Normalization, about, set_about
-from pocketune.networks.copies import copy_network
+from pocketune.networks import About, Normalization, about, normalize, set_about
+from pocketune.networks.probe import copy_network
 
 
 def test_nothing_is_declared_of_a_foreign_network() -> None:
@@ -47,3 +48,26 @@ def test_adapting_adds_to_the_facts_of_the_network() -> None:
     adapted = adapt(network, LastLayer())
     assert about(network).method is None
     assert about(adapted) == About(config=about(network).config, method=LastLayer(), frozen_bits=32)
+
+
+IMAGES = torch.randint(0, 256, (2, 5, 4, 3), dtype=torch.uint8)
+
+
+def test_pixels_become_channels_with_mean_and_deviation():
+    mean, std = (0.4, 0.5, 0.6), (0.2, 0.3, 0.4)
+    expected = (IMAGES.permute(0, 3, 1, 2) / 255 - torch.tensor(mean).view(3, 1, 1)) / (
+        torch.tensor(std).view(3, 1, 1)
+    )
+    found = Normalization(mean, std)(IMAGES)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_each_network_by_its_own_and_those_of_others_by_imagenet_s():
+    network = create_network("mobilenet_v2", width=0.1, normalization=Normalization.HALF)
+    assert torch.equal(normalize(network, IMAGES), Normalization.HALF(IMAGES))
+    assert torch.equal(normalize(nn.Identity(), IMAGES), Normalization.IMAGENET(IMAGES))
+
+
+def test_arrays_are_taken_as_well():
+    other = nn.Identity()
+    assert torch.equal(normalize(other, IMAGES.numpy()), normalize(other, IMAGES))

@@ -22,8 +22,7 @@ from pocketune.methods import (
 )
 from pocketune.networks import NetworkConfig, Normalization, about
 from pocketune.weights import create_network, load_network, save_network
-from pocketune.weights.build import build
-from pocketune.weights.saved import HEADER, read_description
+from pocketune.weights.saved import HEADER, build, read_description
 
 HIDDEN = {"features.1": 8, "features.2": 10, "features.4": 30}
 

@@ -19,8 +19,8 @@ from pocketune.compiler.capture.trace import (
     trained_parameters,
 )
 from pocketune.compiler.lower import Value, lower
+from pocketune.compiler.lower.activation import LEAST_PACKED, has_masks
 from pocketune.compiler.lower.context import ROWS_MAX_PIXELS, Context
-from pocketune.compiler.lower.mask import LEAST_PACKED, has_masks
 from pocketune.compiler.passes.schedule import order_for_memory
 from pocketune.compiler.settings import CompileSettings
 from pocketune.device.memory.estimate import ARENA_OVERHEAD, NODE_BYTES

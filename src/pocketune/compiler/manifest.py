@@ -8,8 +8,8 @@ from torch import nn
 
 import pocketune
 from pocketune.compiler.capture.trace import running_statistics, trained_parameters
-from pocketune.compiler.cost import graph_flops
 from pocketune.compiler.graphs import Graphs
+from pocketune.compiler.passes.sizes import graph_flops
 from pocketune.compiler.settings import CompileSettings
 from pocketune.kit.manifest import (
     GraphSpec,

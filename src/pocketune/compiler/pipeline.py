@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import warnings
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,9 +19,9 @@ from pocketune.compiler.capture.trace import check_norms, running_statistics, tr
 from pocketune.compiler.check import check_engine
 from pocketune.compiler.graphs import Graphs, build_features, build_graphs
 from pocketune.compiler.manifest import describe, graph_spec
-from pocketune.compiler.passes.blocked import block_depthwise
-from pocketune.compiler.passes.optimize import optimize
-from pocketune.compiler.passes.schedule import fused_peak
+from pocketune.compiler.passes.blocked import block_depthwise, leave_large_plain
+from pocketune.compiler.passes.recompute import recompute_from_parameters
+from pocketune.compiler.passes.schedule import fused_peak, order_for_memory
 from pocketune.compiler.quantize.calibration import Calibration
 from pocketune.compiler.quantize.search import quantize_features
 from pocketune.compiler.quantize.weights import store_as_int8
@@ -29,14 +30,14 @@ from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.errors import PocketuneError, check_positive
 from pocketune.files import writing
 from pocketune.kit.kit import Kit
-from pocketune.kit.manifest import Manifest, Quantization
+from pocketune.kit.manifest import Manifest, MaskSpec, Quantization
 from pocketune.kit.names import BLOCKED_STEP, FEATURES, PARAMETERS, PREDICT, STEP
 from pocketune.kit.writer import check_place, write_kit
 from pocketune.layers import IntegerConv2d
 from pocketune.methods.method import check_frozen_bits
 from pocketune.networks import about
 from pocketune.networks.anatomy.output import output_layer
-from pocketune.networks.copies import copy_network
+from pocketune.networks.probe import copy_network
 from pocketune.surgery import quantize_frozen
 from pocketune.tasks import Classification, Task, numbered
 
@@ -210,3 +211,27 @@ def _write_files(graphs: Graphs, network: nn.Module, folder: Path) -> dict[str, 
     arrays = {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in tensors.items()}
     (folder / PARAMETERS).write_bytes(safetensors.numpy.save(arrays))
     return {file.name: file for file in folder.iterdir()}
+
+
+def optimize(
+    graphs: Graphs, settings: CompileSettings, masks: Iterable[MaskSpec]
+) -> dict[str, int]:
+    """Recompute, reorder and rename nodes, in place; what the graphs compute stays the same.
+
+    Args:
+        graphs: as `build_graphs` makes them.
+        settings: those of `build_graphs`.
+        masks: what the device draws for each step.
+
+    Returns:
+        Bytes that a run of each graph allocates at once, by the graph's name.
+    """
+    varying = frozenset({"images", "features", "labels", *(spec.name for spec in masks)})
+    memory = {}
+    for name, model, sizes in graphs.sized(settings):
+        if name == "step":
+            recompute_from_parameters(model, sizes, varying)
+        memory[name] = order_for_memory(model, sizes)
+        if name == "step":
+            leave_large_plain(model, sizes)
+    return memory

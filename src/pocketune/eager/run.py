@@ -29,8 +29,8 @@ from pocketune.kit.names import NETWORK
 from pocketune.layers import QuantizedConv2d, Uint8, computes_integers
 from pocketune.methods import adapt, method_from_dict
 from pocketune.networks import NetworkConfig, Normalization, set_about
-from pocketune.weights.build import build
 from pocketune.weights.formats.files import COUNTER
+from pocketune.weights.saved import build
 
 if TYPE_CHECKING:
     from pocketune.arrays import FloatArray

@@ -3,10 +3,10 @@
 The backward pass of a piecewise linear activation needs one bit an element: whether the gradient
 passes. PyTorch keeps 32 (the whole tensor), and a tensor of bools would take 8.
 
-The operators are opaque to autograd and to tracing; a compiled step stores the mask in the form
-that takes the least memory there (`pocketune.compiler.lower.mask`). `pack_bits` and `unpack_bits`
-are the reference. On the CPU the operators run NumPy's comparisons, `packbits` and `unpackbits`,
-which are several times as fast as the same in PyTorch's operators.
+The operators are opaque to autograd and to tracing. A compiled step stores the mask in the form
+that takes the least memory there (`pocketune.compiler.lower.activation`). `pack_bits` and
+`unpack_bits` are the reference. On the CPU the operators run NumPy's comparisons, `packbits` and
+`unpackbits`, which are several times as fast as PyTorch's operators.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
 """Networks: architectures (one file each), pretrained weights, and their anatomy."""
 
 # Importing an architecture registers it.
-from pocketune.networks.about import About, about, normalize, set_about
+from pocketune.networks.about import About, Normalization, about, normalize, set_about
 from pocketune.networks.anatomy.anatomy import Anatomy, anatomy
 from pocketune.networks.anatomy.blocks import Block, Layer
 from pocketune.networks.anatomy.modules import Factory
@@ -11,7 +11,6 @@ from pocketune.networks.architectures import mobilenet_v3 as mobilenet_v3
 from pocketune.networks.architectures import proxylessnas as proxylessnas
 from pocketune.networks.architectures import resnet as resnet
 from pocketune.networks.config import NetworkConfig
-from pocketune.networks.normalization import Normalization
 from pocketune.networks.registry import list_networks, register_network
 
 __all__ = [

@@ -1,11 +1,5 @@
 """What methods are made of: small changes to a network, in place, by the names of its modules."""
 
-from pocketune.surgery.activation import (
-    mask_activations,
-    masked_activations,
-    signed_activations,
-    signed_after,
-)
 from pocketune.surgery.branch import BRANCH, add_branches
 from pocketune.surgery.chain import chain_filters
 from pocketune.surgery.freeze import (
@@ -25,7 +19,14 @@ from pocketune.surgery.quantize import (
     quantize_frozen,
     quantized,
 )
-from pocketune.surgery.swap import separate, swap
+from pocketune.surgery.swap import (
+    mask_activations,
+    masked_activations,
+    separate,
+    signed_activations,
+    signed_after,
+    swap,
+)
 
 __all__ = [
     "BRANCH",

@@ -8,17 +8,14 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError, Remedy
-from pocketune.networks.about import set_about
+from pocketune.networks.about import Normalization, set_about
 from pocketune.networks.anatomy.anatomy import anatomy
 from pocketune.networks.config import NetworkConfig
-from pocketune.networks.normalization import Normalization
-from pocketune.weights.build import build
-from pocketune.weights.formats.download import download
-from pocketune.weights.formats.files import load_state, read_state, unwrap
+from pocketune.weights.formats.files import download, load_state, read_state, unwrap
 from pocketune.weights.formats.folded import is_folded, lacks_head, load_folded
 from pocketune.weights.formats.int8 import INT8, has_head, load_int8
 from pocketune.weights.formats.module import load_module
-from pocketune.weights.saved import read_description, require_same
+from pocketune.weights.saved import build, read_description, require_same
 
 Weights = str | PathLike[str] | nn.Module | Mapping[str, Tensor]
 

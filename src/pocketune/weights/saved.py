@@ -15,12 +15,15 @@ from torch import nn
 
 from pocketune.errors import PocketuneError
 from pocketune.files import reading, replacing, writing
-from pocketune.layers import IntegerConv2d
-from pocketune.networks.about import about
+from pocketune.layers import IntegerConv2d, LiteResidual
+from pocketune.networks.about import Normalization, about
 from pocketune.networks.anatomy.anatomy import anatomy
+from pocketune.networks.anatomy.modules import Factory
+from pocketune.networks.architectures.parts import initialize
 from pocketune.networks.config import NetworkConfig
-from pocketune.networks.normalization import Normalization
-from pocketune.weights.build import build
+from pocketune.networks.registry import make_network
+from pocketune.surgery.branch import add_branches
+from pocketune.surgery.channels import narrow
 from pocketune.weights.formats.files import COUNTER, float_state
 
 IMAGENET_CLASSES = 1000
@@ -164,3 +167,22 @@ def require_same(asked: NetworkConfig, recorded: NetworkConfig, path: Path) -> N
 def _options(config: NetworkConfig) -> Mapping[str, Any]:
     left_out = ("classes", "hidden", "branches")
     return {name: value for name, value in asdict(config).items() if name not in left_out}
+
+
+def build(config: NetworkConfig) -> nn.Module:
+    """The network that `config` describes, randomly initialized.
+
+    Raises:
+        PocketuneError: for an unknown name, an option which this network does not have, or
+            `hidden` channels which its blocks cannot have.
+    """
+    network = make_network(config)
+    if config.hidden:
+        narrow(network, config.hidden)
+        initialize(network)
+    add_branches(network, {block: _lite_residual(**a) for block, a in config.branches.items()})
+    return network
+
+
+def _lite_residual(**arguments: int) -> Factory:
+    return lambda _: LiteResidual(**arguments)

@@ -13,9 +13,8 @@ from pocketune.compiler.graphs import build_graphs
 from pocketune.compiler.passes.schedule import (
     Liveness,
     order_for_memory,
-    tensor_bytes,
-    tensor_shapes,
 )
+from pocketune.compiler.passes.sizes import tensor_bytes, tensor_shapes
 from pocketune.compiler.settings import CompileSettings
 from pocketune.device.engine.session import open_session
 from pocketune.methods import adapt, create_method

@@ -13,8 +13,12 @@ from torch import nn
 from pocketune.compiler import Calibration, compile
 from pocketune.compiler.passes.schedule import fused_peak, order_for_memory
 from pocketune.compiler.quantize import search as quantize
-from pocketune.compiler.quantize.error import Judge, relative_error, run_features
-from pocketune.compiler.quantize.search import quantize_features
+from pocketune.compiler.quantize.search import (
+    Judge,
+    quantize_features,
+    relative_error,
+    run_features,
+)
 from pocketune.compiler.quantize.static import MinMax, Percentile, StaticQuantizer
 from pocketune.data import Loader, load_splits
 from pocketune.device.engine.onnx import OnnxEngine

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.func import functional_call
 
-from pocketune.compiler.capture.decompositions import decompositions
-from pocketune.compiler.capture.plain import PlainOperators
+from pocketune.compiler.capture.operators import PlainOperators, decompositions
 from pocketune.compiler.settings import CompileSettings
 from pocketune.errors import PocketuneError
 from pocketune.layers import FrozenBatchNorm2d

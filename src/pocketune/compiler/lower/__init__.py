@@ -11,21 +11,16 @@ from pocketune.compiler.lower import (  # noqa: F401 - their rules register them
     conv,
     elementwise,
     group_norm,
-    mask,
     norm,
     patches,
-    pool,
     resample,
     shape,
 )
 from pocketune.compiler.lower.context import Context, constant_value, list_lowerings, lowers
 from pocketune.compiler.lower.value import Value
-from pocketune.compiler.passes.fold_constants import fold_constants
-from pocketune.compiler.passes.fold_norms import fold_norms
-from pocketune.compiler.passes.fold_padding import fold_padding
+from pocketune.compiler.passes.fold import fold_norms, fold_padding
 from pocketune.compiler.passes.program import Program
-from pocketune.compiler.passes.reuse_clips import reuse_clips
-from pocketune.compiler.passes.skip_copies import skip_copies
+from pocketune.compiler.passes.simplify import fold_constants, reuse_clips, skip_copies
 
 __all__ = ["Context", "Value", "list_lowerings", "lower", "lowers"]
 

@@ -1,22 +1,27 @@
-"""Depthwise convolutions of the step in ONNX Runtime's blocked layout, as a second graph.
+"""Depthwise convolutions in ONNX Runtime's blocked layout, as a second graph of the step.
 
-A step says `Conv`, which runs everywhere. A convolution whose kernel is a constant is brought into
-blocks of channels by the runtime itself, which makes depthwise ones five to twenty times as fast.
-Kernels of a step are inputs, because they are trained, so the compiler does the same: lowering
-gives the convolutions for which it pays a name that begins with `DEPTHWISE`.
+The plain step holds `Conv` nodes, which run everywhere. ONNX Runtime converts a convolution to
+blocks of channels itself if its kernel is a constant, which makes depthwise ones two to twenty
+times as fast. Trained kernels are inputs of the step, so the compiler does that conversion:
+lowering gives the convolutions for which it pays a name that begins with `DEPTHWISE`.
 
-Maps with the channels last are brought into blocks as they are, and back: where the graph has a
-`Transpose` in between, the other layout is never made.
+A channels-last map is converted to blocks directly, and back: a `Transpose` next to the
+convolution disappears.
+
+Blocks need a copy of the input or of the output. Small copies are always worth it, large ones
+only where they do not raise the peak of the step.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import onnx
 from onnx import helper
+
+from pocketune.compiler.passes.schedule import Liveness
 
 DEPTHWISE = "depthwise"
 """Prefix of the name of a node whose channels are as many as its groups and fill whole blocks."""
@@ -156,3 +161,28 @@ def _transposes(node: onnx.NodeProto, order: list[int]) -> bool:
 def _attribute(node: onnx.NodeProto, name: str) -> Any:
     found = (helper.get_attribute_value(a) for a in node.attribute if a.name == name)
     return next(found, None)
+
+
+SMALL = 5_000_000
+"""Bytes of copies that are always made."""
+
+
+def leave_large_plain(model: onnx.ModelProto, sizes: Mapping[str, int]) -> None:
+    """Rename the convolutions whose copies would raise the peak, so that they get no blocks.
+
+    Args:
+        model: in the order in which it is executed.
+        sizes: of open dimensions, by name.
+    """
+    nodes, liveness = list(model.graph.node), Liveness.of(model, sizes)
+    timeline = liveness.timeline(nodes)
+    peak = max(timeline, default=0)
+    for node, live in zip(nodes, timeline, strict=True):
+        if node.op_type != "Conv" or not node.name.startswith(DEPTHWISE):
+            continue
+        x, kernel = (liveness.bytes.get(name, 0) for name in node.input[:2])
+        y = liveness.bytes[node.output[0]]
+        # input and kernel are copied, the kernel twice at most, before there is an output
+        copies = max(x + kernel, x + 2 * kernel - y, y)
+        if copies > SMALL and live + copies > peak:
+            node.name = f"plain_{node.name}"

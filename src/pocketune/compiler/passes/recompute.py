@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import onnx
 
-from pocketune.compiler.passes.schedule import tensor_bytes
+from pocketune.compiler.passes.sizes import tensor_bytes
 
 _LEAST = 1 << 12
 """Bytes of the smallest tensor that is worth a second node."""

@@ -7,52 +7,13 @@ on to are counted by the device; here it is what a run allocates.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 
-import numpy as np
 import onnx
-from onnx import helper, shape_inference
+
+from pocketune.compiler.passes.sizes import tensor_bytes
 
 # results that share their input's memory
 _VIEWS = {"Reshape", "Identity", "Squeeze", "Unsqueeze", "Flatten"}
-
-
-def tensor_shapes(model: onnx.ModelProto, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-    """Shape of every tensor; `sizes` gives the numbers for open dimensions."""
-    fixed = onnx.ModelProto()
-    fixed.CopyFrom(model)
-    for value in (*fixed.graph.input, *fixed.graph.output):
-        for dim in value.type.tensor_type.shape.dim:
-            if dim.dim_param:
-                number = sizes[dim.dim_param]
-                dim.Clear()
-                dim.dim_value = number
-    inferred = shape_inference.infer_shapes(fixed, data_prop=True)
-    shapes = {t.name: tuple(t.dims) for t in inferred.graph.initializer}
-    graph = inferred.graph
-    for value in (*graph.input, *graph.output, *graph.value_info):
-        dims = value.type.tensor_type.shape.dim
-        shapes[value.name] = tuple(d.dim_value for d in dims)
-    for node in graph.node:
-        if node.op_type == "OneHot":  # inference does not follow an open number of classes here
-            shapes[node.output[0]] = (*shapes[node.input[0]], sizes["classes"])
-    return shapes
-
-
-def tensor_bytes(model: onnx.ModelProto, sizes: Mapping[str, int]) -> dict[str, int]:
-    """Bytes of every tensor that a run allocates."""
-    shapes = tensor_shapes(model, sizes)
-    inferred = shape_inference.infer_shapes(model, data_prop=True)
-    types = {
-        v.name: v.type.tensor_type.elem_type
-        for v in (*inferred.graph.output, *inferred.graph.value_info)
-    }
-    return {
-        name: prod(shapes[name]) * np.dtype(helper.tensor_dtype_to_np_dtype(types[name])).itemsize
-        for node in model.graph.node
-        for name in node.output
-        if name in types
-    }
 
 
 @dataclass(frozen=True)

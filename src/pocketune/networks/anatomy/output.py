@@ -10,8 +10,7 @@ from torch.nn.parameter import is_lazy
 from pocketune.errors import PocketuneError
 from pocketune.networks.anatomy.anatomy import anatomy
 from pocketune.networks.anatomy.modules import is_convolution
-from pocketune.networks.copies import copy_network, gradients_on
-from pocketune.networks.probe import probing, tensors
+from pocketune.networks.probe import copy_network, gradients_on, probing, tensors
 
 SIZES = (64, 224, 32, 28, 96, 128, 160, 192, 256, 299, 384)
 """Sides of the images that are tried, in pixels; a network may take one alone."""

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
 from pocketune.files import reading
+from pocketune.networks.about import Normalization
 from pocketune.networks.anatomy.anatomy import Anatomy, anatomy
 from pocketune.networks.anatomy.blocks import Layer
 from pocketune.networks.config import NetworkConfig
-from pocketune.networks.normalization import Normalization
 from pocketune.weights.formats.files import load_state, read_state
 
 ROLES = {"expand": "expand", "depthwise": "dw", "project": "project"}

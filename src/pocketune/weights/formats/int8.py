@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from pocketune.errors import PocketuneError
 from pocketune.files import reading
 from pocketune.layers import QuantizedConv2d, Uint8
+from pocketune.networks.about import Normalization
 from pocketune.networks.anatomy.anatomy import anatomy
 from pocketune.networks.config import NetworkConfig
-from pocketune.networks.normalization import Normalization
 from pocketune.weights.formats.folded import load_folded, places
 
 INT8 = ".npz"  # how such files are called

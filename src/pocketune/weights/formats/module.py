@@ -6,8 +6,8 @@ from itertools import chain
 from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
+from pocketune.networks.about import Normalization
 from pocketune.networks.anatomy.modules import is_convolution, is_norm
-from pocketune.networks.normalization import Normalization
 
 GEOMETRY = ("kernel_size", "stride", "groups", "padding")
 

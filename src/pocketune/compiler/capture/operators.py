@@ -1,4 +1,9 @@
-"""Replace some PyTorch functions while tracing by equal ones that become fewer or simpler nodes."""
+"""Which operators a step is traced in: simpler ones in place of some of PyTorch's.
+
+PyTorch's own decompositions write many operators as arithmetic, which needs no lowering rule and
+no derivative here. The activations of our own networks are not among them: their rules in
+`lower.activation` take fewer nodes and less memory. A few functions have simpler equivalents here.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +12,44 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from pocketune.torch_private import FUNCTIONAL_PAD
+from pocketune.torch_private import FUNCTIONAL_PAD, get_decompositions
+
+aten = torch.ops.aten
+
+_DECOMPOSED = (
+    aten._log_softmax_backward_data,
+    aten._prelu_kernel,
+    aten._prelu_kernel_backward,
+    aten._softmax_backward_data,
+    aten.celu,
+    aten.celu_,
+    aten.elu,
+    aten.elu_,
+    aten.elu_backward,
+    aten.gelu,
+    aten.gelu_backward,
+    aten.glu,
+    aten.glu_backward,
+    aten.leaky_relu_backward,
+    aten.mish,
+    aten.mish_,
+    aten.mish_backward,
+    aten.sigmoid_backward,
+    aten.silu,
+    aten.silu_,
+    aten.silu_backward,
+    aten.softplus,
+    aten.softplus_backward,
+    aten.tanh_backward,
+    aten.threshold,
+)
+
+
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    """The table that `make_fx` takes."""
+    table: dict[Any, Callable[..., Any]] = get_decompositions(_DECOMPOSED)
+    return table
+
 
 functional = nn.functional
 

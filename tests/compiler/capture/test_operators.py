@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from pocketune.compiler.capture.decompositions import decompositions
+from pocketune.compiler.capture.operators import decompositions
 from pocketune.compiler.capture.trace import trace
 from pocketune.compiler.lower.context import RULES
 

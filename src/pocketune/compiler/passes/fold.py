@@ -1,12 +1,4 @@
-"""Fold a frozen norm, which is a scale and a shift of every channel, into the convolution before.
-
-The scale goes into the kernel, forward and backward, and the shift becomes the bias; nothing the
-size of a feature map is left to do.
-
-Requires: constants are folded and copies skipped. Afterwards no convolution with a constant kernel
-is followed by a constant scale, none without a bias by a shift, and no convolution's gradient with
-a constant kernel is preceded by a constant scale.
-"""
+"""Passes that fold what surrounds a convolution, its padding and a frozen norm, into it."""
 
 from typing import Any
 
@@ -14,6 +6,48 @@ import torch
 from torch import Tensor, fx
 
 from pocketune.compiler.passes.program import Program, shape_of
+
+aten = torch.ops.aten
+
+
+def fold_padding(program: Program) -> None:
+    """Let a convolution pad its input itself, where zeros are put around it.
+
+    Requires: copies are skipped. Afterwards a convolution whose input was padded reads the map
+    without its zeros, and its `meta["pads"]` holds (top, left, bottom, right).
+    """
+    for node in program.needed():
+        if node.target is aten.convolution.default and _can_pad(node):
+            source, pads = _padded(node.args[0], program)
+            if source is not None:
+                padding: Any = node.args[4]
+                own = (padding[0], padding[-1]) * 2
+                convolution = program.call(node, node.target, (source, *node.args[1:]))
+                convolution.meta["pads"] = tuple(a + b for a, b in zip(own, pads, strict=True))
+                program.replace(node, convolution)
+
+
+def _can_pad(convolution: fx.Node) -> bool:
+    """Not transposed, and no plain product over the channels, which may be done without padding."""
+    kernel, transposed = convolution.args[1], convolution.args[6]
+    assert isinstance(kernel, fx.Node)
+    return not transposed and shape_of(kernel)[2:] != (1, 1)
+
+
+def _padded(node: object, program: Program) -> tuple[fx.Node | None, tuple[int, ...]]:
+    """What was padded, and by how much; None where this is not a map with zeros around it."""
+    if not isinstance(node, fx.Node) or node in program.given:
+        return None, ()
+    if node.target is not aten.constant_pad_nd.default:
+        return None, ()
+    arguments: Any = node.args
+    source, pad, *value = arguments
+    (left, right, top, bottom), others = [*pad, 0, 0, 0, 0][:4], pad[4:]
+    inside = min(left, right, top, bottom) >= 0 and not any(others)
+    if len(shape_of(source)) != 4 or not inside or value not in ([], [0], [0.0]):
+        return None, ()
+    return source, (top, left, bottom, right)
+
 
 aten = torch.ops.aten
 
@@ -27,7 +61,15 @@ _VIEWS = {
 
 
 def fold_norms(program: Program) -> None:
-    """Fold scales and shifts into convolutions, and scales into their gradients."""
+    """Fold a frozen norm, a scale and a shift of each channel, into the convolution before it.
+
+    The scale goes into the kernel, forward and backward, and the shift becomes the bias. No
+    operation on a whole feature map is left.
+
+    Requires: constants are folded and copies skipped. Afterwards no convolution with a constant
+    kernel is followed by a constant scale, none without a bias by a shift, and no gradient of such
+    a convolution is preceded by a constant scale.
+    """
     for node in program.needed():
         folded = None
         if node.target in _SCALES:

@@ -5,12 +5,12 @@ import pytest
 from onnx import helper
 
 from pocketune.compiler.builder import FLOAT, OPSET
-from pocketune.compiler.cost import graph_flops
 from pocketune.compiler.graphs import build_graphs
+from pocketune.compiler.passes.sizes import graph_flops
 from pocketune.compiler.settings import CompileSettings
 from pocketune.methods import FullFineTune, adapt
 
-from .networks import CLASSES, SIZE, TASK, tiny
+from ..networks import CLASSES, SIZE, TASK, tiny
 
 
 def flops(op: str, inputs: list[list[int | str]], output: list[int | str], **attributes) -> int:

@@ -1,0 +1,81 @@
+"""Passes that leave fewer operators to translate: constants, copies and clips."""
+
+import torch
+from torch import Tensor, fx
+
+from pocketune.compiler.passes.program import Program, shape_of
+
+
+def fold_constants(program: Program) -> None:
+    """Run the nodes whose inputs are all constant.
+
+    Requires: nothing. Afterwards every such node that is needed is a constant itself.
+    """
+    for node in program.needed():
+        if all(source in program.constants for source in node.all_input_nodes):
+            program.constants[node] = _run(node, program)
+
+
+def _run(node: fx.Node, program: Program) -> Tensor | tuple[Tensor, ...]:
+    args = fx.map_arg(node.args, program.constants.__getitem__)
+    kwargs = fx.map_arg(node.kwargs, program.constants.__getitem__)
+    result = node.target(*args, **kwargs)  # type: ignore[operator]
+    return result.detach() if isinstance(result, Tensor) else tuple(result)
+
+
+aten = torch.ops.aten
+
+_COPIES = {aten.detach.default, aten.alias.default, aten.clone.default, aten.contiguous.default}
+_VIEWS = {
+    aten.view.default,
+    aten._unsafe_view.default,
+    aten.expand.default,
+    aten._to_copy.default,
+}
+
+
+def skip_copies(program: Program) -> None:
+    """Let the readers of a copy read the original.
+
+    Requires: nothing. Afterwards no needed node is a copy, a view of the same shape or a
+    conversion to the same type.
+    """
+    for node in program.needed():
+        if node.target in _COPIES or (node.target in _VIEWS and _changes_nothing(node)):
+            program.replace(node, node.all_input_nodes[0])
+
+
+def _changes_nothing(node: fx.Node) -> bool:
+    (source,) = node.all_input_nodes
+    types = {source.meta["val"].dtype, node.meta["val"].dtype}
+    return shape_of(source) == shape_of(node) and len(types) == 1
+
+
+aten = torch.ops.aten
+
+_CLIPS = (aten.hardtanh.default, aten.hardtanh_.default)
+
+
+def reuse_clips(program: Program) -> None:
+    """Take the mask of a clip's gradient from its output, which the next layer keeps anyway.
+
+    Between the limits the output equals the input, so the mask is the same.
+
+    Requires: copies are skipped. Afterwards the gradient of a clip reads the clip's output, where
+    that is computed at all.
+    """
+    needed = program.needed()
+    computed = {*needed, *program.given}
+    for node in needed:
+        if node.target is aten.hardtanh_backward.default:
+            _, x, low, high = node.args
+            assert isinstance(x, fx.Node)
+            outputs = [y for y in x.users if y in computed and _limits(y) == (low, high)]
+            if outputs:
+                node.args = (node.args[0], outputs[0], low, high)
+
+
+def _limits(node: fx.Node) -> tuple[object, ...] | None:
+    if node.target not in _CLIPS:
+        return None
+    return (*node.args[1:], *(-1, 1)[len(node.args) - 1 :])
