@@ -1,7 +1,7 @@
 """Fine-tune a vision network on the device where its data lives, inside a memory budget.
 
-The names below are looked up when they are first used, so that `import pocketune` brings in
-neither PyTorch (the author half) nor ONNX Runtime (the device half).
+The names below are imported on first use, so that `import pocketune` loads neither PyTorch (the
+author half) nor ONNX Runtime (the device half).
 """
 
 from typing import TYPE_CHECKING
@@ -141,6 +141,6 @@ _HOMES = {
     ],
 }
 
-if not TYPE_CHECKING:  # with a `__getattr__` every name would be right to a type checker
+if not TYPE_CHECKING:  # a `__getattr__` would make type checkers accept any name
     __getattr__, __dir__, __all__ = lazy_names(__name__, _HOMES)
     __all__ += ["__version__"]

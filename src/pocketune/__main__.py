@@ -1,10 +1,10 @@
-"""``pocketune``, and ``python -m pocketune`` wherever the entry point is not on the path."""
+"""The entry point of ``pocketune`` and of ``python -m pocketune``."""
 
 import sys
 
 
 def main() -> None:
-    """Run the command; importing what it needs can be interrupted too."""
+    """Run the command; Ctrl-C also stops it while it is still importing."""
     try:
         from pocketune.cli import main as run
 

@@ -1,4 +1,4 @@
-"""A kit from a network's name: create it, adapt it, compile it."""
+"""Build a kit from the name of a network: create it, adapt it, compile it."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from pocketune.weights.measured import are_folded, measure_norms
 from pocketune.weights.saved import IMAGENET_CLASSES
 
 _CALIBRATED = 192
-"""Photos by which a frozen part in 8 bits is calibrated and judged."""
+"""Number of photos that calibrate and evaluate an 8-bit frozen part."""
 
 _OBSERVED = 32
-"""Photos that show PyTorch the ranges of the maps of a frozen part in 8 bits."""
+"""Number of photos from which PyTorch measures the activation ranges of an 8-bit frozen part."""
 
 
 @contextmanager
 def _seeded() -> Iterator[None]:
-    """Random numbers from 0 on, so that the same arguments make the same kit; then as before."""
+    """Seed PyTorch with 0, so that equal arguments give equal kits; restore its state after."""
     with torch.random.fork_rng(devices=()):
         torch.default_generator.manual_seed(0)
         yield
@@ -61,26 +61,26 @@ def build_kit(
     Args:
         out: The kit's folder or .zip.
         network: One of ``list_networks()``.
-        method: What is trained.
-        weights: None for random ones, ``"imagenet"``, or a file; see ``create_network``.
+        method: The method that selects what is trained.
+        weights: None for random weights, ``"imagenet"``, or a file; see ``create_network``.
         width: Multiplier of every layer's channels.
         padding: ``"symmetric"`` or ``"same"``.
-        size: Side of the images, in pixels.
-        batch: Images of a training step.
-        label_smoothing: As of the task; see ``Classification``.
-        photos: Photos whose classes or attributes are the network's, on which batch norms are
-            measured for weights that come without, and on which a frozen part in 8 bits is
-            calibrated; 1,000 numbered classes where none are given.
-        save_network: A ``.safetensors`` file to write all of the network's values to, frozen
-            ones included, for training by PyTorch. Where the frozen part of the kit computes with
-            integers, the file tells in what formats, as the photos show.
-        frozen_bits: As of ``adapt``.
-        task: The name of what is learned, such as ``"attributes"``; by default what the photos'
-            labels are for, or classification.
+        size: Image height and width, in pixels.
+        batch: Images in a training step.
+        label_smoothing: Option of the task; see ``Classification``.
+        photos: Labeled photos. They define the classes or attributes, calibrate an 8-bit frozen
+            part, and restore batch norms that were folded into the weights. Without photos, the
+            network has 1,000 numbered classes.
+        save_network: A ``.safetensors`` file for all values of the network, frozen ones included,
+            for training with PyTorch. If the frozen part of the kit computes with integers, the
+            file also holds the formats measured on the photos.
+        frozen_bits: See ``adapt``.
+        task: Name of the task, such as ``"attributes"``; by default the task of the photos'
+            labels, or classification.
 
     Raises:
-        PocketuneError: An argument does not fit, weights cannot be had, or norms that are to be
-            trained were folded away and there are no photos to measure them on.
+        PocketuneError: An argument is invalid, the weights cannot be loaded, or the method trains
+            norms that were folded away and there are no photos to restore them from.
     """
     names = numbered(IMAGENET_CLASSES) if photos is None else photos.classes
     kind = task_named(task) if task else Classification if photos is None else type(photos.labeled)
@@ -93,8 +93,8 @@ def build_kit(
     own = {name for name, _ in created.named_modules()}
     if plan.batch_norms & own and are_folded(weights):
         measure_norms(created, photos, size, f"{weights} were folded away and {method} trains them")
-    # in float32 first, which the error of the kit's frozen part is measured against; weights that
-    # were published in 8 bits are not rounded again
+    # Adapt in float32 first: the error of the kit's frozen part is measured against it. Weights
+    # that were published in 8 bits are not rounded again.
     adapted = adapt(created, method, frozen_bits=8 if rounded and bits == 8 else 32)
     kit = compile(
         adapted,
@@ -119,13 +119,13 @@ def build_kit(
 
 
 def _bears_integers(kit: Kit) -> bool:
-    """Whether the frozen part was found to compute with integers in all of its layers."""
+    """Whether every layer of the frozen part can compute with integers accurately enough."""
     found = kit.manifest.quantization
     return found is not None and found.activations == 8 and found.float_layers == 0
 
 
 def _calibration(photos: ImageDataset, size: int) -> Calibration | None:
-    """Some of the photos, spread over all of them; None where fewer than two can be read."""
+    """An evenly spaced sample of the photos; None if fewer than two of them can be read."""
     batches = list(sample(photos, size=size, count=_CALIBRATED))
     if sum(len(batch.images) for batch in batches) < 2:
         return None

@@ -7,14 +7,16 @@ import sys
 
 
 def run_command(*arguments: object, keep_errors: bool = False) -> tuple[int, str]:
-    """Run ``pocketune`` with these arguments and wait for it; it is stopped with this process.
+    """Run ``pocketune`` with these arguments and wait for it.
+
+    The subprocess is terminated if this process is interrupted.
 
     Args:
-        arguments: The command's.
+        arguments: Command-line arguments.
         keep_errors: Return its standard error instead of showing it.
 
     Returns:
-        Its exit code, below 0 if a signal killed it; and its standard error, if kept.
+        The exit code, negative if a signal killed the subprocess; and its standard error, if kept.
     """
     command = [sys.executable, "-m", "pocketune", *map(str, arguments)]
     stderr = subprocess.PIPE if keep_errors else None

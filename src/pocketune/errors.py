@@ -5,14 +5,15 @@ from numbers import Real
 
 
 class Remedy:
-    """What the user can do about an error, for Python and by a key that others have words for.
+    """What the user can do about an error.
 
-    The command line words it as options and commands; see ``pocketune.cli.errors``.
+    The words here are for Python. The command line looks up its own words by the key; see
+    ``pocketune.cli.errors``.
 
     Args:
-        key: Names the remedy.
+        key: Name of the remedy.
         python: What to do in Python; ``{name}`` stands for a value.
-        values: What the words of a remedy may name.
+        values: Values by name, for either wording.
     """
 
     def __init__(self, key: str, python: str, **values: object) -> None:
@@ -30,8 +31,8 @@ class PocketuneError(Exception):
     The commands print it as ``error: <message>`` and exit with 1; the Python API raises it.
 
     Args:
-        message: What is wrong, and what to do where that has the same words everywhere.
-        remedy: What to do, where Python and the command line have different words for it.
+        message: What is wrong, and the remedy if Python and the command line word it alike.
+        remedy: The remedy, if Python and the command line word it differently.
     """
 
     def __init__(self, message: str = "", *, remedy: Remedy | None = None) -> None:
@@ -44,7 +45,7 @@ class PocketuneError(Exception):
 
 
 def check_positive(**numbers: object) -> None:
-    """Check that arguments are positive integers; numpy's count as such.
+    """Check that arguments are positive integers, Python's own or numpy's.
 
     Raises:
         PocketuneError: An argument is not a whole number of at least 1; the message names it.
@@ -55,7 +56,7 @@ def check_positive(**numbers: object) -> None:
 
 
 def whole_number(value: object) -> int | None:
-    """An integer of any library as Python's own; None for anything else, truth values included."""
+    """Any library's integer as a Python int; None for anything else, including booleans."""
     try:
         is_truth = type(value).__name__ in ("bool", "bool_")
         return None if is_truth else operator.index(value)  # type: ignore[arg-type]
@@ -64,7 +65,7 @@ def whole_number(value: object) -> int | None:
 
 
 def real_number(value: object) -> float | None:
-    """A number of any library as Python's own; None for anything else, truth values included."""
+    """Any library's number as a Python number; None for anything else, including booleans."""
     if isinstance(value, bool) or not isinstance(value, (int, float, Real)):
         return None
     return value if isinstance(value, (int, float)) else float(value)

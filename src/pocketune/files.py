@@ -1,4 +1,4 @@
-"""Files on disk: how they are named to the user, and how they are read and replaced."""
+"""Files on disk: naming them in messages, reading them, and replacing them atomically."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ class Skipped(NamedTuple):
 
 
 def printable(name: str) -> str:
-    """``name`` without the characters that cannot be written as UTF-8.
+    """``name`` with the characters that cannot be written as UTF-8 replaced.
 
-    The operating system hands out such characters for file names that are not UTF-8; printing one
-    would raise.
+    Python reads file names that are not UTF-8 with such characters; printing them would raise.
     """
     return name.encode("utf-8", "replace").decode()
 
@@ -45,13 +44,13 @@ def reading(
     remedy: str = "",
     raises: type[PocketuneError] = PocketuneError,
 ) -> Iterator[None]:
-    """Turn what goes wrong while a file is read into one sentence.
+    """Turn an error while a file is read into one sentence.
 
     Args:
         what: The file, as the sentence names it: a path, or words such as ``the kit photos.zip``.
-        damage: What else than ``OSError`` a damaged file raises in its reader.
-        remedy: What the user can do, told after the reason.
-        raises: The class of the error.
+        damage: Errors other than ``OSError`` that the reader raises for a damaged file.
+        remedy: What the user can do; it follows the reason.
+        raises: Class of the error to raise.
 
     Raises:
         PocketuneError: The file cannot be read or is damaged, and why.
@@ -71,13 +70,13 @@ def writing(
     remedy: str = "",
     raises: type[PocketuneError] = PocketuneError,
 ) -> Iterator[None]:
-    """Turn what goes wrong while a file is written into one sentence.
+    """Turn an error while a file is written into one sentence.
 
     Args:
         what: The file, as the sentence names it.
-        failure: What else than ``OSError`` its writer raises.
-        remedy: What the user can do, told after the reason.
-        raises: The class of the error.
+        failure: Errors other than ``OSError`` that the writer raises.
+        remedy: What the user can do; it follows the reason.
+        raises: Class of the error to raise.
 
     Raises:
         PocketuneError: The file cannot be written, and why.
@@ -91,14 +90,15 @@ def writing(
 
 @contextlib.contextmanager
 def replacing(path: Path, *failure: type[Exception]) -> Iterator[Path]:
-    """A path beside ``path``; the file written there replaces ``path``, atomically and durably.
+    """A temporary path; the file written there replaces ``path``, atomically and durably.
 
-    When the block ends, the file is flushed to the disk and renamed over ``path``: after a crash or
-    a power cut, ``path`` is the old file or the new one. When the block fails, nothing is left.
+    When the block ends, the file is flushed to the disk and renamed to ``path``: after a crash or
+    a power cut, ``path`` is the old file or the new one. If the block fails, the temporary file is
+    removed.
 
     Args:
         path: The file to write or replace.
-        failure: What else than ``OSError`` its writer raises.
+        failure: Errors other than ``OSError`` that the writer raises.
 
     Raises:
         PocketuneError: The file cannot be written; what was at ``path`` is unchanged.
@@ -123,12 +123,12 @@ def replacing(path: Path, *failure: type[Exception]) -> Iterator[Path]:
 
 
 def partial(path: Path) -> Path:
-    """Where `replacing` writes; a killed process may leave a file there, the next one takes it."""
+    """The temporary path of `replacing`. A file that a killed process left there is overwritten."""
     return path.with_name(f".{path.name}.partial")
 
 
 def sync(path: Path) -> None:
-    """Put a file, or the names in a folder, on the disk, so that a power cut does not undo them."""
+    """Flush a file, or the entries of a folder, to the disk, so that they survive a power cut."""
     if path.is_dir() and os.name == "nt":
         return  # Windows has no such call for folders and does not need it
     descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)

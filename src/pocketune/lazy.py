@@ -1,4 +1,4 @@
-"""Names of a package that are looked up when they are first used."""
+"""Names of a package that are imported on first use."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -11,12 +11,11 @@ def lazy_names(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """`__getattr__`, `__dir__` and `__all__` of a package that imports its modules on demand.
 
-    Type checkers do not see through it: the package imports the same names for them, under
-    `TYPE_CHECKING`.
+    Type checkers cannot follow it, so the package also imports the names under `TYPE_CHECKING`.
 
     Args:
-        package: its `__name__`.
-        homes: by the name of a module in it, what is taken from there.
+        package: The package's `__name__`.
+        homes: The names to take from each module of the package, by the module's name.
     """
     home = {name: module for module, names in homes.items() for name in names}
 
@@ -24,7 +23,7 @@ def lazy_names(
         if name not in home:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value = getattr(import_module(f"{package}.{home[name]}"), name)
-        setattr(sys.modules[package], name, value)  # the next time it is found at once
+        setattr(sys.modules[package], name, value)  # found directly from now on
         return value
 
     return look_up, lambda: sorted(home), list(home)

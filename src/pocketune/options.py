@@ -1,4 +1,4 @@
-"""Options that are written once: each is a field of a dataclass, with its help and its range.
+"""Options that are declared once: each is a field of a dataclass, with its help and its range.
 
 Python users pass the dataclass, `check_options` validates it, and the command line derives its
 options and their help from the same fields.
@@ -22,14 +22,14 @@ _KEY = "option"
 
 @dataclass(frozen=True)
 class Option:
-    """What is known about a field that a user sets.
+    """Metadata of a field that a user sets.
 
     Attributes:
-        help: One sentence, or two.
-        metavar: Stands for the value in the help.
-        unset: What applies where the value is None, in words.
-        panel: The options it is listed with.
-        choices: All allowed values; empty where there is no such list.
+        help: One or two sentences.
+        metavar: Placeholder for the value in the help.
+        unset: What None means, in words.
+        panel: Title of the group of options that it is listed in.
+        choices: All allowed values; empty if any value is allowed.
         at_least: Smallest allowed value.
         at_most: Largest allowed value.
         above: The value must be larger.
@@ -74,9 +74,9 @@ class OptionField:
 
     Attributes:
         name: The field's name.
-        kinds: The types of its values; with ``NoneType`` where it may be None.
-        default: Its default; ``MISSING`` where it must be given.
-        option: All else.
+        kinds: The types of its values, including ``NoneType`` if it may be None.
+        default: Its default; ``MISSING`` if it is required.
+        option: Its metadata.
     """
 
     name: str
@@ -91,7 +91,7 @@ class OptionField:
 
     @property
     def default_text(self) -> str | None:
-        """The default in words; None where there is none to tell."""
+        """The default in words; None if there is none to show."""
         if self.default is None:
             return self.option.unset
         if self.is_required or self.default is False:
@@ -125,7 +125,7 @@ def option(help: str, *, default: Any = MISSING, kind: type[Option] = Option, **
 
 @cache
 def option_fields(options: type) -> tuple[OptionField, ...]:
-    """The options of a dataclass, in their order."""
+    """The options of a dataclass, in order."""
     hints = get_type_hints(options)
     return tuple(
         OptionField(each.name, _kinds(hints[each.name]), each.default, each.metadata[_KEY])
@@ -137,11 +137,10 @@ def option_fields(options: type) -> tuple[OptionField, ...]:
 def check_options(options: Any) -> None:
     """Validate the values of a frozen dataclass of options, from its ``__post_init__``.
 
-    Numbers of other libraries become Python's own: numpy's can be neither stored as JSON nor
-    compared by identity of type.
+    Numbers of other libraries become Python numbers, which can be stored as JSON.
 
     Raises:
-        PocketuneError: A value is of the wrong kind or out of range; the message names it.
+        PocketuneError: A value is of the wrong type or out of range; the message names it.
     """
     for each in option_fields(options.__class__):
         value = getattr(options, each.name)
@@ -188,7 +187,7 @@ def _kinds(hint: Any) -> tuple[Any, ...]:
 
 
 def _number(name: str, value: Any, *, whole: bool) -> int | float:
-    """Any library's number as Python's own; a truth value is not a number."""
+    """Any library's number as a Python number; a boolean is not a number."""
     number = whole_number(value) if whole else real_number(value)
     if number is None:
         raise PocketuneError(f"{name} must be a {'whole ' * whole}number, not {value!r}")

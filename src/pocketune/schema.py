@@ -1,15 +1,15 @@
 """Strict reading of JSON into dataclasses, with errors of one sentence.
 
 Files travel between machines and get edited by hand. A reader that guesses turns a slip in one
-field into a strange failure an hour later; this one names the field and stops. A dataclass is the
-whole description of its object: the reader follows the annotations of its fields.
+field into a strange failure an hour later; this one names the field and stops. A dataclass
+describes its object completely: the reader follows the annotations of its fields.
 
 Annotations may be ``str`` (not empty), ``int`` (0 or more), :data:`Positive`, ``float`` (finite),
 a dataclass (an object of exactly its fields), ``tuple[T, ...]`` and ``tuple[T, T]`` (lists),
 ``dict[str, T]`` (an object of any names), ``Literal[...]`` (one of these values), ``T | None`` (or
-null) and ``Any``. Every field has to be there, also one with a default. A dataclass with a class
-method ``variants`` stands for the classes that it returns by name: the object says in ``name``
-which of them it is.
+null) and ``Any``. Every field is required, even one with a default. A dataclass with a class
+method ``variants`` stands for the classes that the method returns by name; the object's field
+``name`` selects one of them.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def read_object(kind: type[T], data: object, where: str) -> T:
 
     Args:
         kind: The dataclass.
-        data: What was read.
+        data: The JSON object.
         where: The object's place for messages.
 
     Raises:
@@ -72,7 +72,7 @@ def read_object(kind: type[T], data: object, where: str) -> T:
 
 @dataclass(frozen=True)
 class _Place:
-    """A value's file and its path inside of that file's object, such as ``parameters[0].name``."""
+    """A value's file and its path in the file's object, such as ``parameters[0].name``."""
 
     file: str
     path: str = ""
@@ -118,7 +118,7 @@ def _variant(variants: Mapping[str, type[T]], name: object, place: _Place) -> ty
 
 
 def _read(hint: Any, value: object, place: _Place) -> Any:
-    """The value, as the annotation of its field has it."""
+    """The value, converted to the type that its field declares."""
     origin, arguments = get_origin(hint), get_args(hint)
     if hint is Any:
         return value
@@ -171,7 +171,7 @@ def _whole(value: object, minimum: int, place: _Place) -> int:
 
 def _number(value: object, place: _Place) -> float:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        with contextlib.suppress(OverflowError):  # a whole number beyond all floats
+        with contextlib.suppress(OverflowError):  # a whole number too large for a float
             if math.isfinite(value):
                 return float(value)
     raise place.expected("a finite number", value)

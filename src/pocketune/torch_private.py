@@ -1,7 +1,7 @@
-"""PyTorch's private doors: what is used of it that is not public, in one place.
+"""All uses of PyTorch's private API.
 
-Made for PyTorch 2.13 (`MADE_FOR`). Any release may move what is behind them; then this file alone
-changes. All other modules use public names.
+Written for PyTorch 2.13 (`MADE_FOR`). Any release may change what is private; then only this file
+changes, because all other modules use public names.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ __all__ = [
 ]
 
 MADE_FOR = "2.13"
-"""The release of PyTorch that this was written against."""
+"""The release of PyTorch that this file was written for."""
 
 FUNCTIONAL_PAD: Any = torch._C._nn.pad
-"""What `torch.nn.functional.pad` is for a `TorchFunctionMode`."""
+"""The function that a `TorchFunctionMode` receives for `torch.nn.functional.pad`."""
 
 
 # ---- fake tensors
 
 
 def data_dependent_errors() -> tuple[type[Exception], ...]:
-    """What PyTorch raises where a forward pass on fake tensors asks for the value of one.
+    """Errors that PyTorch raises if a forward pass on fake tensors needs the value of a tensor.
 
-    Imported when it is asked for: it brings sympy, a third of a second.
+    They are imported on demand, because they load sympy, which takes a third of a second.
     """
     from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
@@ -59,32 +59,32 @@ def data_dependent_errors() -> tuple[type[Exception], ...]:
 
 
 def in_transform() -> bool:
-    """Whether `torch.func.grad`, `vmap` or another transform is at work."""
+    """Whether the code runs inside `torch.func.grad`, `vmap` or another transform."""
     return bool(torch._C._are_functorch_transforms_active())
 
 
 def gradient_transforms() -> int:
-    """How many `torch.func.grad` are nested."""
+    """Number of nested `torch.func.grad` transforms."""
     kinds = [level.key() for level in torch._C._functorch.get_interpreter_stack() or ()]
     return kinds.count(torch._C._functorch.TransformType.Grad)
 
 
 def next_sequence_number() -> int:
-    """Number that autograd gives to the next operator that it records."""
+    """The number that autograd will give to the next operator that it records."""
     return int(torch._C._autograd._get_sequence_nr())
 
 
 def backward_sequence_number() -> int | None:
-    """Number of the operator whose backward pass is running; None outside of a backward pass.
+    """The number of the operator whose backward pass is running; None outside a backward pass.
 
-    Accumulating a parameter's gradient has numbers of 2^63 and more.
+    Nodes that accumulate the gradient of a parameter have numbers of 2^63 and above.
     """
     node = torch._C._current_autograd_node()
     return None if node is None else int(node._sequence_nr())
 
 
 def storage_address(storage: torch.UntypedStorage) -> int:
-    """A number that no other living storage has; fake storages have one too."""
+    """A number that identifies a storage while it exists; fake storages have one too."""
     return int(storage._cdata)
 
 
@@ -92,7 +92,7 @@ def storage_address(storage: torch.UntypedStorage) -> int:
 
 
 def matrix_product(a: Tensor, b: Tensor) -> Tensor:
-    """`a @ b`, by oneDNN where it can: half to nine tenths of the time of MKL's."""
+    """`a @ b`, by oneDNN if possible, which takes 50 % to 90 % of the time of MKL."""
     onednn = mkldnn.is_available()  # type: ignore[no-untyped-call]
     if onednn and a.device.type == "cpu" and a.dtype == b.dtype == torch.float32:
         product: Tensor = torch.ops.mkldnn._linear_pointwise(a, b.t(), None, "none", [], "")
@@ -101,18 +101,18 @@ def matrix_product(a: Tensor, b: Tensor) -> Tensor:
 
 
 def has_integer_convolution() -> bool:
-    """Whether this build has a convolution of uint8 maps with int8 kernels."""
+    """Whether this build can convolve uint8 feature maps with int8 kernels."""
     return hasattr(torch.ops.onednn, "qconv2d_pointwise")
 
 
 def pack_integer_kernel(kernel: Tensor, scale: Tensor, *numbers: Any) -> Tensor:
-    """The kernel as `integer_convolution` takes it; it cannot be copied."""
+    """The kernel in the format of `integer_convolution`; it cannot be copied."""
     packed: Tensor = torch.ops.onednn.qconv_prepack(kernel, scale, *numbers)
     return packed
 
 
 def integer_convolution(*arguments: Any) -> Tensor:
-    """Convolution of uint8 maps with a packed kernel, an activation and a rounding behind it."""
+    """Convolve uint8 feature maps with a packed kernel, then apply an activation and round."""
     y: Tensor = torch.ops.onednn.qconv2d_pointwise(*arguments)
     return y
 
@@ -122,9 +122,9 @@ def integer_convolution(*arguments: Any) -> Tensor:
 
 @contextmanager
 def uncheckpointed() -> Iterator[None]:
-    """Let `torch.utils.checkpoint` keep what it would recompute in the backward pass.
+    """Make `torch.utils.checkpoint` keep what it would otherwise recompute in the backward pass.
 
-    It would recompute from the network's own values and not from those that are traced, and norms
+    The recomputation would use the network's own values instead of the traced ones, and norms
     would update their running statistics twice.
     """
     replaced = {

@@ -1,4 +1,4 @@
-"""Labeled images by name, and which of them train and which validate."""
+"""Labeled images by name, and their division into training and validation."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class ImageDataset:
     """Images of a folder or archive, each with its label.
 
     Attributes:
-        source: where the files lie.
-        names: files, relative to the root.
-        labels: (n, ...), as the task has made them; -1 where there is no task.
-        task: what the labels mean; None for images without labels.
+        source: The folder or archive that holds the files.
+        names: File names, relative to the root.
+        labels: (n, ...), as the task encodes them; -1 without a task.
+        task: What the labels mean; None for images without labels.
     """
 
     source: Source
@@ -52,7 +52,7 @@ class ImageDataset:
         """The task of labeled images.
 
         Raises:
-            PocketuneError: the images have no labels.
+            PocketuneError: The images have no labels.
         """
         if self.task is None:
             raise PocketuneError("these images have no labels; load them with load_splits")
@@ -64,16 +64,16 @@ class ImageDataset:
         return self.source.root
 
     def open(self, index: int) -> AbstractContextManager[IO[bytes]]:
-        """The image's file, to be used in a ``with`` block; raises OSError if it is gone."""
+        """The image's file, for a ``with`` block; raises OSError if it no longer exists."""
         return self.source.open(self.names[index])
 
     def read(self, index: int) -> bytes:
-        """The whole of the image's file; raises OSError if it is gone."""
+        """All bytes of the image's file; raises OSError if it no longer exists."""
         with self.open(index) as file:
             return file.read()
 
     def add_to(self, digest: hashlib._Hash) -> None:
-        """Take names and labels, in order, into a hash, as of ``hashlib``."""
+        """Add names and labels, in order, to a hash of ``hashlib``."""
         for name in self.names:
             digest.update(name.encode("utf-8", "surrogatepass") + b"\0")
         digest.update(self.labels.tobytes())
@@ -96,12 +96,12 @@ Indices = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Splits:
-    """Images to train on and to validate with, of the same classes.
+    """Images for training and for validation, of the same classes.
 
     Attributes:
-        train: training images.
-        val: validation images.
-        skipped: files that were left out, sorted by name.
+        train: Training images.
+        val: Validation images.
+        skipped: Files that were skipped, sorted by name.
     """
 
     train: ImageDataset
@@ -114,7 +114,7 @@ class Splits:
         return self.train.classes
 
     def fingerprint(self) -> str:
-        """SHA-256 of the names and labels of both sides, in order."""
+        """SHA-256 of the names and labels of both parts, in order."""
         digest = hashlib.sha256()
         for part in (self.train, self.val):
             part.add_to(digest)
@@ -122,22 +122,22 @@ class Splits:
 
 
 def stratify(groups: Indices, *, val_fraction: float, seed: int) -> tuple[Indices, Indices]:
-    """Divide indices so that each group gives the same share to validation.
+    """Divide indices so that each group gives the same fraction to validation.
 
-    Each group is drawn by its own random stream, so photos added to one leave the others' division
-    as it was.
+    Each group is drawn from its own random stream, so adding photos to one group does not change
+    the division of the others.
 
     Args:
-        groups: int64 (n,), at least 0; with one class an image, its class.
-        val_fraction: share that validates. Strictly between 0 and 1, every group of two or more
-            images has at least one on either side, and a group of one trains.
-        seed: the same seed gives the same division.
+        groups: int64 (n,), at least 0; for classification, the class of each image.
+        val_fraction: Fraction for validation. If it is strictly between 0 and 1, every group of two
+            or more images has at least one in each part, and a group of one is for training.
+        seed: The same seed gives the same division.
 
     Returns:
-        Indices to train on and to validate with, each ascending.
+        Indices for training and for validation, each ascending.
 
     Raises:
-        PocketuneError: for a fraction outside 0 to 1 or a negative seed.
+        PocketuneError: The fraction is outside 0 to 1, or the seed is negative.
     """
     if not 0 <= val_fraction <= 1:
         raise PocketuneError(f"val_fraction={val_fraction} must be between 0 and 1")

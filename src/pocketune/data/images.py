@@ -1,9 +1,10 @@
-"""One image file, of any kind that people have, to 8-bit red, green and blue.
+"""Decode an image file of any common format to 8-bit red, green and blue.
 
-Memory is what this module saves. A 12-megapixel JPEG takes 48 MB decoded in full; JPEG can be
-decoded at a half, a quarter or an eighth of its size, so a crop is decided on from the header and
-only what it needs is decoded. The rare image that cannot be decoded small waits for its turn, so
-that two of them never lie in memory at once, and beyond a limit it is refused.
+This module saves memory. A 12-megapixel JPEG takes 48 MB when it is decoded in full, but a JPEG can
+also be decoded at a half, a quarter or an eighth of its size. The crop is therefore chosen from the
+header, and the image is decoded only as large as the crop needs. The rare large image that cannot
+be decoded at a smaller size waits for its turn, so that two of them are never in memory at once. An
+image above a limit is refused.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ try:
 except ImportError:  # Pillow before 11.2
     AvifImagePlugin = None  # type: ignore[assignment]
 
-# A fixed list: with any other, Pillow imports all of its plugins (megabytes) at the first file
-# that is not an image, and some of those start other programs.
-_PLUGINS = (WebPImagePlugin, TiffImagePlugin, AvifImagePlugin)  # imported to be registered
+# A fixed list: without it, Pillow imports all of its plugins (megabytes) at the first file that is
+# not an image, and some of them start other programs.
+_PLUGINS = (WebPImagePlugin, TiffImagePlugin, AvifImagePlugin)  # importing registers them
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM") + (("AVIF",) * bool(AvifImagePlugin))
 
 MAX_WORKING_BYTES = 128 << 20  # an image that takes more than this to decode is refused
@@ -49,12 +50,12 @@ UPRIGHT = {
 }
 
 
-class UnreadableImage(PocketuneError):  # noqa: N818 - says what it is
+class UnreadableImage(PocketuneError):  # noqa: N818 - the name describes the file
     """A file that cannot be used as an image.
 
     Attributes:
-        name: the file.
-        reason: why, in a few words.
+        name: The file.
+        reason: Why, in a few words.
     """
 
     def __init__(self, name: str, reason: str) -> None:
@@ -67,10 +68,11 @@ def open_image(file: IO[bytes]) -> Image.Image:
     """Read an image's header; no pixel is decoded yet.
 
     Args:
-        file: a seekable binary file, which has to stay open until the image is decoded.
+        file: A seekable binary file, which has to stay open until the image is decoded.
 
     Raises:
-        OSError, ValueError and others: if it is not an image, or too large; see ``reading_image``.
+        OSError, ValueError and others: The file is not an image or is too large; see
+            ``reading_image``.
     """
     try:
         image = Image.open(file, formats=FORMATS)
@@ -89,10 +91,10 @@ def load_image(data: bytes | str | Path) -> Image.Image:
     """Decode a whole image, upright, in mode RGB.
 
     Args:
-        data: the bytes of an image file, or its path.
+        data: The bytes of an image file, or its path.
 
     Raises:
-        UnreadableImage: for a file that is missing, damaged, too large or not an image.
+        UnreadableImage: The file is missing, damaged, too large or not an image.
     """
     name = "the image" if isinstance(data, bytes) else os.fspath(data)
     with reading_image(name), _binary(data) as file:
@@ -100,14 +102,14 @@ def load_image(data: bytes | str | Path) -> Image.Image:
 
 
 def decode(image: Image.Image, scale: float = 1.0) -> Image.Image:
-    """Decode an image upright in mode RGB, the first frame of an animation.
+    """Decode an image upright in mode RGB; of an animation, the first frame.
 
     Args:
-        image: from ``open_image``, or any image of Pillow's.
-        scale: the caller will shrink the image by up to this factor, so a JPEG is decoded smaller
-            by a power of two, where that still leaves as much.
+        image: From ``open_image``, or any Pillow image.
+        scale: The caller will shrink the image by up to this factor. A JPEG is then decoded smaller
+            by a power of two, if that leaves enough pixels.
     """
-    turn = orientation(image)  # decoding may forget it
+    turn = orientation(image)  # decoding may discard it
     if scale < 1:
         image.draft(None, (math.ceil(image.width * scale), math.ceil(image.height * scale)))
     image.load()
@@ -115,42 +117,42 @@ def decode(image: Image.Image, scale: float = 1.0) -> Image.Image:
 
 
 def turn_for(image: Image.Image) -> AbstractContextManager[object]:
-    """To be held while an image's pixels are in memory: heavy ones take turns."""
+    """A context to hold while an image's pixels are in memory; only one heavy image may have it."""
     return _heavy if _working_bytes(image) > HEAVY_BYTES else nullcontext()
 
 
 def orientation(image: Image.Image) -> int:
-    """The EXIF orientation, 1 to 8; 1 where there is none or it is damaged."""
+    """The EXIF orientation, 1 to 8; 1 if it is missing or damaged."""
     if isinstance(image, TiffImagePlugin.TiffImageFile):
-        return 1  # Pillow turns these by itself
+        return 1  # Pillow rotates these by itself
     try:
-        # Not image.getexif(), which for a PNG decodes all pixels to find a note behind them.
+        # Not image.getexif(), which decodes all pixels of a PNG to find metadata behind them.
         value = Image.Image.getexif(image).get(EXIF_ORIENTATION, 1)
-    except Exception:  # an image with a damaged note is a good image
+    except Exception:  # an image with damaged metadata can still be used
         return 1
     return value if value in UPRIGHT else 1
 
 
 def oriented_size(image: Image.Image) -> tuple[int, int]:
-    """Width and height as a viewer shows the image, before or after it is decoded."""
+    """Width and height of the upright image, before or after it is decoded."""
     width, height = image.size
     return (height, width) if orientation(image) >= 5 else (width, height)
 
 
 def upright(image: Image.Image, orientation: int) -> Image.Image:
-    """The image turned by its orientation; the image itself if it is upright."""
+    """The image rotated or mirrored to be upright; the image itself if it is upright already."""
     if orientation not in UPRIGHT:
         return image
     turned = image.transpose(UPRIGHT[orientation])
-    turned.info.clear()  # an orientation that was kept would be applied again
+    turned.info.clear()  # otherwise the orientation would be applied again
     return turned
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """The image in mode RGB; the image itself if it is in that mode.
+    """The image in mode RGB; the image itself if it is in that mode already.
 
-    Transparent parts become white, the page that drawings and cut-out products are made for (black
-    would swallow black lines). 16-bit gray keeps its upper 8 bits.
+    Transparent parts become white, the background that drawings and product photos are made for
+    (black would hide black lines). 16-bit gray keeps its upper 8 bits.
     """
     if image.mode == "RGB" and "transparency" not in image.info:
         return image
@@ -169,10 +171,10 @@ def _binary(data: bytes | str | Path) -> IO[bytes]:
 
 
 def _working_bytes(image: Image.Image) -> int:
-    """Bytes that decoding takes at its peak, from the header.
+    """Peak memory of decoding in bytes, from the header.
 
-    Pillow holds RGB in four bytes a pixel, and another mode's own pixels beside them while they
-    are converted. A large JPEG is decoded at a quarter of its size or less, but a progressive one
+    Pillow stores RGB in four bytes per pixel. While another mode is converted, its own pixels take
+    memory as well. A large JPEG is decoded at a quarter of its size or less, but a progressive one
     keeps two bytes for every coefficient at full size until its last scan.
     """
     pixels = image.width * image.height
@@ -196,7 +198,7 @@ def _unknown_format(file: IO[bytes]) -> str:
 
 
 def _deep_gray(image: Image.Image) -> Image.Image:
-    """Gray with more than 8 bits; Pillow's own conversion would clip it at 255."""
+    """An image of more than 8 bits in 8-bit gray; Pillow's own conversion would clip it at 255."""
     if image.mode.startswith("I;16"):
         return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     values = np.nan_to_num(np.asarray(image, dtype=np.float32))
@@ -210,7 +212,7 @@ def _deep_gray(image: Image.Image) -> Image.Image:
 
 @contextmanager
 def reading_image(name: str) -> Iterator[None]:
-    """Turn whatever reading and decoding the file ``name`` raises into ``UnreadableImage``."""
+    """Turn any error while the file ``name`` is read and decoded into ``UnreadableImage``."""
     try:
         yield
     except (PocketuneError, MemoryError):
@@ -229,6 +231,6 @@ def _reason(error: Exception) -> str:
         return f"more than {limit} million pixels; make it smaller"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    if str(error).startswith("decoder error"):  # a number of libtiff's
+    if str(error).startswith("decoder error"):  # an error number of libtiff
         return "the file is damaged"
     return str(error) or type(error).__name__

@@ -1,7 +1,7 @@
-"""How labeled images lie on a disk: in class folders, or listed in a CSV.
+"""Read which images there are and their labels: from class folders, or from a CSV.
 
-Class folders are ``cats/1.jpg``, or ``train/cats/1.jpg`` and ``val/cats/2.jpg``. A CSV lists files
-and has whatever columns a task reads.
+Class folders are ``cats/1.jpg``, or ``train/cats/1.jpg`` and ``val/cats/2.jpg``. A CSV lists files,
+and its other columns are those that a task reads.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
     from pocketune.tasks.base import RowReader
 
 TRAIN = "train"
-VALIDATION = ("val", "valid", "validation", "test")  # the first that is there validates
+VALIDATION = ("val", "valid", "validation", "test")  # the first that exists is for validation
 PARTS = (TRAIN, *VALIDATION)
 
 FILE_COLUMNS = ("file", "filename", "file_name", "path", "image", "image_id")
 UNTITLED = ("file", "label")  # the columns of a table without titles
 CELEBA = "list_attr_celeba.txt"
 
-_Row = tuple[int, list[str]]  # the line's number, and its stripped cells
+_Row = tuple[int, list[str]]  # line number, and cells without surrounding spaces
 
 
 class Example(NamedTuple):
-    """A file, what is on it, and where it belongs.
+    """An image file and its label.
 
     Attributes:
-        name: the file.
-        label: as a task's reader has read it, or the name of the class folder.
-        part: which of ``PARTS`` it is in; ``None`` leaves that to the split.
+        name: The file.
+        label: The label that a task's reader returns, or the name of the class folder.
+        part: The one of ``PARTS`` that it belongs to; None if the data is not divided.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Example(NamedTuple):
 
 
 def one_validation(examples: Iterable[Example]) -> list[Example]:
-    """Leave out ``test`` where there is a ``val``: it is held back for another day."""
+    """The examples without ``test`` if there is a ``val``: the test images are not to be seen."""
     examples = list(examples)
     present = {example.part for example in examples}
     unused = [part for part in VALIDATION if part in present][1:]
@@ -58,15 +58,14 @@ def one_validation(examples: Iterable[Example]) -> list[Example]:
 def read_folders(names: Sequence[str]) -> tuple[list[Example], list[Example]]:
     """The examples among ``names``: every file in a class folder, at any depth.
 
-    ``train`` is a part where it holds class folders or another part lies beside it, and ``val``,
-    ``valid``, ``validation`` and ``test`` are parts beside a ``train``: there may well be a class
-    "train" or "valid".
+    Since "train" or "valid" may also be the name of a class, ``train`` is a part only if it holds
+    class folders or is next to another part. The others are parts only next to a ``train``.
 
     Args:
-        names: files with forward slashes, relative to the root.
+        names: File names with forward slashes, relative to the root.
 
     Returns:
-        The examples, and the files that lie in no class folder or in none of the parts.
+        The examples, and the files outside the class folders or outside the parts.
     """
     prefix = wrapper(names)
     paths = [name[len(prefix) :].split("/") for name in names]
@@ -84,9 +83,9 @@ def read_folders(names: Sequence[str]) -> tuple[list[Example], list[Example]]:
 
 
 def wrapper(names: Sequence[str]) -> str:
-    """The path of the folder around everything, as archives often have one, with its slash.
+    """The path, with its slash, of the folder that contains everything, as in many archives.
 
-    Empty where the root holds more than that folder, or the folder itself is the only class.
+    It is empty if the root holds more than one folder, or if the folder is the only class.
     """
     tops = {name.partition("/")[0] for name in names}
     if len(tops) != 1 or not any(name.count("/") > 1 for name in names):
@@ -96,7 +95,7 @@ def wrapper(names: Sequence[str]) -> str:
 
 
 class Table(NamedTuple):
-    """The examples that a table lists, the task that reads them, and its reader's titles."""
+    """The examples of a table, the task that reads them, and the titles of the task's columns."""
 
     examples: list[Example]
     task: type[Task]
@@ -104,7 +103,7 @@ class Table(NamedTuple):
 
 
 class _Columns(NamedTuple):
-    """Positions of columns, and what reads the label from the others."""
+    """Positions of the file and split columns, and the reader of the label."""
 
     file: int
     split: int | None
@@ -113,37 +112,37 @@ class _Columns(NamedTuple):
 
 
 def is_table(name: str) -> bool:
-    """Whether a file is read by ``read_table``: a CSV, or CelebA's list of attributes."""
+    """Whether ``read_table`` can read a file: a CSV, or CelebA's list of attributes."""
     return name.lower().endswith(".csv") or posixpath.basename(name) == CELEBA
 
 
 def read_table(data: bytes, name: str, tasks: Sequence[type[Task]]) -> Table:
     """The examples that a CSV lists, in its order.
 
-    The first line names the columns: ``file``, ``split`` (train, val or test) where the data is
-    divided, and those that a task reads: ``label``, when other columns are ignored, or nothing but
-    attributes, which are 1 for the files that have them and 0 (or -1) for the others. Without such
-    a line, the two columns are file and label. Commas, semicolons and tabs separate. Files are
-    relative to the CSV's folder.
+    The first line names the columns: ``file``; ``split`` (train, val or test) if the data is
+    divided; and the columns of a task. For classification this is ``label``, and other columns are
+    ignored. Otherwise every column is an attribute, 1 for files that have it and 0 (or -1) for the
+    others. Without such a line, the two columns are file and label. The separator is a comma, a
+    semicolon or a tab. Files are relative to the CSV's folder.
 
-    CelebA's own ``list_attr_celeba.txt`` is read, too: a line with a number, one with the names of
-    the attributes, and then the files, separated by spaces.
+    CelebA's own ``list_attr_celeba.txt`` can be read too: one line with a number, one with the
+    names of the attributes, and then the files. Its columns are separated by spaces.
 
     Args:
-        data: the file's bytes, UTF-8.
-        name: the file's name, for messages.
-        tasks: the first one that knows the columns reads them.
+        data: The file's bytes, UTF-8.
+        name: The file's name, for messages.
+        tasks: Tasks to try; the first one that recognizes the columns reads them.
 
     Raises:
-        PocketuneError: for a missing column or value, a label that the task refuses, a file that
-            is listed twice and differs, or other text.
+        PocketuneError: A column or value is missing, the task refuses a label, a file is listed
+            twice and differently, or the text is not a CSV.
     """
     rows = _celeba_rows(data, name) if name.endswith(CELEBA) else _rows(data, name)
     line, first = next(rows, (0, []))
     if not first:
         raise PocketuneError(f"{shown(name)} is empty; list a file and its label on each line")
     columns = _titled(first, name, tasks)
-    if columns is None and len(first) == 2 and "." in first[0]:  # a file name already
+    if columns is None and len(first) == 2 and "." in first[0]:  # a file name, not a title
         columns, rows = _titled(UNTITLED, name, tasks), chain([(line, first)], rows)
     if columns is None:
         raise PocketuneError(
@@ -156,7 +155,7 @@ def read_table(data: bytes, name: str, tasks: Sequence[type[Task]]) -> Table:
 
 
 def _rows(data: bytes, name: str) -> Iterator[_Row]:
-    """The lines that are not blank, one at a time: a table of attributes may be long."""
+    """The lines that are not blank, one at a time because a table of attributes may be long."""
     try:
         text = data.decode("utf-8-sig")
         first = text.partition("\n")[0]
@@ -173,7 +172,7 @@ def _rows(data: bytes, name: str) -> Iterator[_Row]:
 
 
 def _celeba_rows(data: bytes, name: str) -> Iterator[_Row]:
-    """The lines of CelebA's list as those of a CSV."""
+    """The lines of CelebA's list, in the form of a CSV's."""
     lines = enumerate(data.decode("utf-8", "replace").splitlines(), 1)
     rows = ((number, line.split()) for number, line in lines if line.strip())
     _, count = next(rows, (0, []))
@@ -187,7 +186,7 @@ def _celeba_rows(data: bytes, name: str) -> Iterator[_Row]:
 
 
 def _titled(first: Sequence[str], name: str, tasks: Sequence[type[Task]]) -> _Columns | None:
-    """The columns if ``first`` holds their titles and a task knows them, or ``None``."""
+    """The columns if ``first`` holds titles that a task recognizes; else None."""
     titles = [cell.casefold() for cell in first]
     file = next((titles.index(title) for title in FILE_COLUMNS if title in titles), None)
     split = titles.index("split") if "split" in titles else None
@@ -218,7 +217,7 @@ def _example(row: Sequence[str], line: int, columns: _Columns, name: str) -> Exa
 
 
 def _unique(examples: Iterable[Example], name: str) -> list[Example]:
-    """Each file once; a file that is listed twice may not contradict itself."""
+    """Each file once; the lines of a file that is listed twice have to agree."""
     found: dict[str, Example] = {}
     for example in examples:
         if found.setdefault(example.name, example) != example:

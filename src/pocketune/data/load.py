@@ -1,4 +1,4 @@
-"""From a path that the user gives to data sets, with every file looked at once."""
+"""Load labeled images from the path that a user gives."""
 
 from __future__ import annotations
 
@@ -40,22 +40,23 @@ def load_splits(
 ) -> Splits:
     """Find labeled images and divide them into training and validation.
 
-    Every file's header is read, so a file that is not an image is found now; one that is damaged
-    further on is found when it is decoded.
+    The header of every file is read, so a file that is not an image is found now. A file that is
+    damaged behind its header is found when it is decoded.
 
     Args:
-        path: a folder of class folders (also under ``train/`` and ``val/``, ``valid/``,
-            ``validation/`` or ``test/``), a CSV (see ``read_table``), or a .zip of either. A folder
-            or archive with fewer than two class folders and one CSV is read by its CSV.
-        val_fraction: share that validates, of each class where images have one, where the data
-            is not divided; with 1 all of it does, with 0 none.
-        seed: of the division.
-        classes: names of the classes, in the order of a trained network's outputs. By default
-            those that are found, in the task's order.
-        task: whose labels are read, or its name; by default the first task that finds its own.
+        path: A folder of class folders (also under ``train/`` and ``val/``, ``valid/``,
+            ``validation/`` or ``test/``), a CSV (see ``read_table``), or a .zip of either. In a
+            folder or archive with fewer than two class folders and one CSV, the CSV is used.
+        val_fraction: Fraction for validation if the data is not divided. Where images have classes,
+            it is the fraction of each class.
+        seed: Seed of the division.
+        classes: Names of the classes, in the order of a trained network's outputs; by default the
+            classes that are found, in the task's order.
+        task: The task whose labels are read, or its name; by default the first task that recognizes
+            the labels.
 
     Raises:
-        PocketuneError: if the path or its content cannot be used, in a sentence that says why.
+        PocketuneError: The path or its content cannot be used; the message says why.
     """
     tasks = tuple(TASKS.values()) if task is None else (_kind(task),)
     found, where = _find(Path(path), tasks), shown(str(Path(path)))
@@ -65,7 +66,7 @@ def load_splits(
     if isinstance(task, Task):
         dataset = replace(dataset, task=replace(task, classes=dataset.classes))
     train, val = _divide(dataset, usable, val_fraction, seed)
-    if len(train):  # else nothing is trained: an evaluation
+    if len(train):  # empty in an evaluation
         dataset.labeled.check_training(train.labels, val.labels, where)
     loose, _ = _readable(found.source, found.outside)
     parts = " and ".join(sorted({example.part for example in usable if example.part}))
@@ -75,21 +76,21 @@ def load_splits(
 
 
 def training_images(photos: ImageDataset | str | os.PathLike[str]) -> ImageDataset:
-    """A dataset as it is; of a path the images that train, as ``load_splits`` divides them.
+    """The dataset itself; for a path, its training images, as ``load_splits`` divides them.
 
     Raises:
-        PocketuneError: as ``load_splits``.
+        PocketuneError: See ``load_splits``.
     """
     return photos if isinstance(photos, ImageDataset) else load_splits(Path(photos)).train
 
 
 def open_images(paths: Iterable[str | Path]) -> list[str]:
-    """Paths of the images to predict: files as they are given, folders and .zips with all in them.
+    """Paths of the images to predict: the files themselves, and all files in folders and .zips.
 
-    Files are not opened; one that is not an image is found when it is decoded.
+    Files are not opened. A file that is not an image is found when it is decoded.
 
     Raises:
-        PocketuneError: for a path that does not exist, or if there are no files.
+        PocketuneError: A path does not exist, or there are no files.
     """
     found: list[str] = []
     for path in map(Path, paths):
@@ -104,7 +105,7 @@ def open_images(paths: Iterable[str | Path]) -> list[str]:
 
 
 class _Found(NamedTuple):
-    """Labeled files, the task that reads them, its titles, and files outside the class folders."""
+    """Labeled files, their task, its column titles, and files outside the class folders."""
 
     source: Source
     examples: list[Example]
@@ -114,7 +115,7 @@ class _Found(NamedTuple):
 
 
 def _find(path: Path, tasks: Sequence[type[Task]]) -> _Found:
-    """What there is at the user's path, by its layout alone."""
+    """The labeled files at the user's path; none is opened but a CSV."""
     _check_exists(path)
     if path.is_file() and is_table(path.name):
         source: Source = FolderSource(path.parent)
@@ -142,7 +143,7 @@ def _kind(task: Task | str) -> type[Task]:
 
 
 def _of_folders(tasks: Sequence[type[Task]], where: str) -> type[Task]:
-    """The task that takes class folders."""
+    """The task whose labels are the names of folders."""
     for task in tasks:
         if task.has_folders:
             return task
@@ -169,7 +170,7 @@ def _from_table(source: Source, name: str, tasks: Sequence[type[Task]]) -> Table
 
 
 def _readable(source: Source, examples: Sequence[Example]) -> tuple[list[Example], list[Skipped]]:
-    """Examples whose file has an image's header, sorted, and the others with the reason."""
+    """The examples whose header can be read, sorted; and the other files with the reason."""
     known: list[Example] = []
     skipped: list[Skipped] = []
     for example in sorted(examples):
@@ -184,7 +185,7 @@ def _readable(source: Source, examples: Sequence[Example]) -> tuple[list[Example
 def _dataset(
     found: _Found, usable: list[Example], classes: Sequence[str] | None, where: str
 ) -> ImageDataset:
-    """The images that can be used, their labels encoded by the task."""
+    """The usable images, with labels encoded by the task."""
     names = classes or found.task.find_classes((e.label for e in found.examples), found.titles)
     task = found.task(tuple(names))
     given = [example.label for example in usable]
@@ -196,7 +197,7 @@ def _dataset(
 def _divide(
     dataset: ImageDataset, examples: list[Example], val_fraction: float, seed: int
 ) -> tuple[ImageDataset, ImageDataset]:
-    """As the user divided the images, or else by ``stratify`` over the task's groups."""
+    """The division that the user made, or else that of ``stratify`` over the task's groups."""
     task = dataset.labeled
     parts = np.array([example.part or "" for example in examples])
     validates = np.isin(parts, VALIDATION)
@@ -213,7 +214,7 @@ def _divide(
 
 
 def _check_exists(path: Path) -> None:
-    """Check that the user's path leads somewhere."""
+    """Check that something exists at the user's path."""
     with reading(shown(str(path)), remedy="check the path and its permissions"):
         found = path.exists()
     if not found:

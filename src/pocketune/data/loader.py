@@ -1,8 +1,8 @@
 """Batches of decoded images, prepared by threads while the training step runs.
 
-What a batch holds depends on the seed, the epoch and its position alone, never on which thread was
-faster: every image has a random stream of its own, and batches are handed out in order. Pillow lets
-go of Python's lock while it decodes and resizes, so threads are enough.
+The content of a batch depends only on the seed, the epoch and its position, never on which thread
+was faster: every image has its own random stream, and batches are returned in order. Threads are
+enough, because Pillow releases Python's lock while it decodes and resizes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Batch:
     Attributes:
         images: uint8 (B, size, size, 3), red, green, blue.
         labels: (B, ...), as the task collates them.
-        names: the images' files.
+        names: The images' files.
     """
 
     images: npt.NDArray[np.uint8]
@@ -56,21 +56,21 @@ class _Sample(NamedTuple):
 class Loader:
     """Cuts a dataset into batches, one epoch at a time.
 
-    For training, images come in an order drawn for the epoch, randomly cropped and mirrored, and
-    what does not fill the last batch is left for other epochs. An image that cannot be decoded is
-    replaced by the next one of the dataset that can. For evaluation, images come in the dataset's
-    order, their center cropped; one that cannot be decoded is missing from its batch.
+    For training, images come in random order, randomly cropped and mirrored. An incomplete last
+    batch is dropped. An image that cannot be decoded is replaced by the next one in the dataset
+    that can. For evaluation, center crops come in the order of the dataset, and an image that
+    cannot be decoded is missing from its batch.
 
     Args:
-        dataset: the images.
-        size: sides of the squares, in pixels.
-        batch: images in a batch.
-        train: random crops in random order, or all images as they are.
-        seed: of order and crops.
-        workers: threads that decode. Each holds one decoded image at a time.
+        dataset: The images.
+        size: Height and width of the squares, in pixels.
+        batch: Images in a batch.
+        train: Whether the images are for training or for evaluation.
+        seed: Seed of order and crops.
+        workers: Number of decoding threads. Each holds one decoded image at a time.
 
     Raises:
-        PocketuneError: for an impossible argument, or a dataset smaller than a training batch.
+        PocketuneError: An argument is invalid, or the dataset is smaller than a training batch.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Loader:
         self.seed = seed
         self.workers = workers
         self._failed: dict[int, str] = {}
-        self._told = len(dataset) if train else 0  # positions whose failures are told of
+        self._reported = len(dataset) if train else 0  # failures before this position are reported
 
     def __len__(self) -> int:
         """Batches in an epoch."""
@@ -109,19 +109,19 @@ class Loader:
     def skipped(self) -> tuple[Skipped, ...]:
         """Images that could not be decoded so far, in the dataset's order.
 
-        Of an evaluation, those of the batches handed out: not what threads have met ahead of them.
+        In an evaluation, only images of the returned batches count, not those decoded ahead.
         """
         failed = sorted(self._failed.copy().items())  # threads may be adding
         names = self.dataset.names
-        return tuple(Skipped(printable(names[i]), why) for i, why in failed if i < self._told)
+        return tuple(Skipped(printable(names[i]), why) for i, why in failed if i < self._reported)
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """The batches of an epoch, from number ``start`` on.
 
-        A run that is resumed at a batch gets exactly what an uninterrupted one would have got.
+        A resumed run gets exactly the batches that an uninterrupted run would have got.
 
         Raises:
-            PocketuneError: when training, if no image at all can be decoded.
+            PocketuneError: None of the training images can be decoded.
         """
         order = self._order(epoch)
         pool = ThreadPoolExecutor(self.workers, thread_name_prefix="pocketune-decode")
@@ -144,7 +144,7 @@ class Loader:
 
     def _collect(self, pending: list[Future[_Sample | None]]) -> Iterator[Batch]:
         samples = [sample for sample in (future.result() for future in pending) if sample]
-        self._told += len(pending)
+        self._reported += len(pending)
         if samples:
             task = self.dataset.task
             yield Batch(
@@ -154,7 +154,7 @@ class Loader:
             )
 
     def _sample(self, epoch: int, index: int) -> _Sample | None:
-        """The image at ``index``, or for training the next that can be decoded."""
+        """The image at ``index``; for training, the next one that can be decoded."""
         count = len(self.dataset)
         for candidate in range(index, index + (count if self.train else 1)):
             sample = self._seen(candidate % count, epoch, index)
@@ -169,7 +169,7 @@ class Loader:
         )
 
     def _seen(self, index: int, epoch: int, drawn: int) -> _Sample | None:
-        """The image at ``index``, for training in place of the one ``drawn``; None if damaged."""
+        """The image at ``index``, with the crop of the one ``drawn``; None if it is damaged."""
         if index in self._failed:
             return None
         name = self.dataset.names[index]
@@ -191,15 +191,15 @@ class Loader:
 
 
 def sample(photos: ImageDataset, *, size: int, count: int, batch: int = 8) -> Iterator[Batch]:
-    """About `count` of the images, spread over all of them, as they are evaluated.
+    """About `count` of the images, evenly spread over the dataset, cropped as for evaluation.
 
-    It is the same images whenever it is called. What cannot be decoded is left out.
+    Every call returns the same images. Images that cannot be decoded are left out.
 
     Args:
-        photos: where they are taken from.
-        size: side that they are brought to, in pixels.
-        count: how many; from there to less than twice as many are taken.
-        batch: images in each batch.
+        photos: The dataset.
+        size: Height and width of the crops, in pixels.
+        count: Number of images; up to twice as many are taken.
+        batch: Images in each batch.
     """
     spread = range(0, len(photos), max(1, len(photos) // count))
     return Loader(photos.subset(list(spread)), size=size, batch=batch, train=False).epoch(0)

@@ -1,4 +1,4 @@
-"""Where image files lie: a folder, or a .zip that is read in place and never extracted to disk."""
+"""Sources of image files: a folder, or a .zip that is read in place and never extracted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 MANIFEST, STEP = "manifest.json", "step.onnx"  # the folder of a kit or run holds both
-ENCRYPTED = 0x1  # bit of a member's flags
+ENCRYPTED = 0x1  # bit in the flags of an archive member
 
 
 class Source(Protocol):
@@ -36,13 +36,13 @@ class Source(Protocol):
         """A seekable binary file, closed on leaving the ``with`` block.
 
         Raises:
-            OSError: if the file is missing or may not be read.
+            OSError: The file is missing or may not be read.
         """
         ...
 
 
 class FolderSource:
-    """The files under a folder; links are followed, but no folder is listed twice."""
+    """The files in a folder and its subfolders; links are followed, but no folder is read twice."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -51,12 +51,12 @@ class FolderSource:
         """The user's own files under the root, sorted.
 
         Raises:
-            PocketuneError: if a folder may not be listed.
+            PocketuneError: A folder may not be listed.
         """
         found: list[str] = []
         known = set(self.root.resolve().parents)
         tops = [self.root]
-        for top in tops:  # grows by the links that are met, so that a folder goes before its links
+        for top in tops:  # links are appended, so that a folder is read before links to it
             for folder, folders, files in os.walk(top, onerror=_refuse):
                 here = Path(folder)
                 if here.resolve() in known:
@@ -70,7 +70,7 @@ class FolderSource:
 
     @contextmanager
     def open(self, name: str) -> Iterator[IO[bytes]]:
-        """The file ``name``; an absolute name, as a CSV may give, is taken as it is."""
+        """The file ``name``; an absolute name, which a CSV may hold, is used unchanged."""
         if not _is_text(name):
             raise OSError("its name is not valid UTF-8; rename it")
         path = self.root / name
@@ -84,8 +84,8 @@ class ZipSource:
     """The files of a .zip archive.
 
     Raises:
-        PocketuneError: if the file is not a zip archive, is encrypted, or holds a path that leads
-            out of it.
+        PocketuneError: The file is not a zip archive, is encrypted, or holds a path that leads out
+            of it.
     """
 
     def __init__(self, root: Path) -> None:
@@ -131,7 +131,7 @@ class ZipSource:
 
 
 class PathSource(FolderSource):
-    """Files by their own paths, where an archive counts as a folder: ``photos.zip/cats/1.jpg``."""
+    """Files by path, with archives treated as folders: ``photos.zip/cats/1.jpg``."""
 
     def __init__(self) -> None:
         super().__init__(Path())
@@ -152,7 +152,7 @@ class PathSource(FolderSource):
 
 
 def is_archive(path: Path) -> bool:
-    """Whether a path is that of a .zip file."""
+    """Whether there is a .zip file at a path."""
     return path.suffix.lower() == ".zip" and path.is_file()
 
 
@@ -164,9 +164,9 @@ def is_inside(name: str) -> bool:
 
 
 def users_own(names: Iterable[str]) -> list[str]:
-    """Names of the files that are neither the system's nor in the folder of a run or kit, sorted.
+    """The sorted names without the system's files and without the folders of runs and kits.
 
-    Runs are easily kept beside the photos that they were trained on.
+    Users may keep a run next to the photos that it was trained on.
     """
     everything = set(names)
     ours = tuple(
@@ -178,12 +178,12 @@ def users_own(names: Iterable[str]) -> list[str]:
 
 
 def _is_hidden(name: str) -> bool:
-    """Whether a file is the system's: dot files, and what macOS puts into archives."""
+    """Whether a file belongs to the system: dot files, and what macOS adds to archives."""
     return any(part.startswith(".") or part == "__MACOSX" for part in PurePosixPath(name).parts)
 
 
 def _is_text(name: str) -> bool:
-    """Whether a file name is valid Unicode; one that is not could be neither printed nor saved."""
+    """Whether a file name is valid Unicode; other names could be neither printed nor saved."""
     try:
         name.encode("utf-8")
     except UnicodeEncodeError:

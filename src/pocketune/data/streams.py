@@ -1,4 +1,4 @@
-"""Random numbers for everything that a run draws, out of one seed."""
+"""Independent random streams from the one seed of a run."""
 
 from enum import IntEnum
 
@@ -16,9 +16,9 @@ class Purpose(IntEnum):
 
 
 def random_stream(seed: int, purpose: Purpose, *numbers: int) -> np.random.Generator:
-    """A stream that no other purpose and no other ``numbers``, such as an epoch's, share.
+    """A random stream for one purpose and its ``numbers``, such as an epoch's.
 
-    The spawn key is what keeps them apart. Numbers behind the seed would not: numpy takes
-    (seed, 1) and (seed, 1, 0) for the same.
+    The spawn key makes the streams independent. Numbers appended to the seed would not: numpy
+    treats (seed, 1) and (seed, 1, 0) as the same seed.
     """
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(purpose, *numbers)))

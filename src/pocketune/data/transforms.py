@@ -1,8 +1,8 @@
-"""From an image to the square of pixels that a network sees.
+"""Cut the square that a network sees out of an image.
 
-A view is drawn from the image's size, which the header tells, and then applied: to the image, which
-is decoded no larger than the view needs and resized once, straight from its box, with antialiasing;
-and to the image's label, by its task.
+A view is first drawn, which needs only the image's size from its header. It is then applied to the
+image and, by the task, to its label. The image is decoded no larger than the view needs, and its
+box is resized once, with antialiasing.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ Pixels = npt.NDArray[np.uint8]
 
 
 def random_box(width: int, height: int, rng: np.random.Generator) -> Box:
-    """A part of random area and aspect, somewhere in the image.
+    """A box of random area, aspect ratio and place in the image.
 
-    The rule of Inception and torchvision: ten draws, and if none fits into the image, the largest
-    centered part whose aspect is allowed.
+    The rule is that of Inception and torchvision: ten draws, and if none fits into the image, the
+    largest centered box of an allowed aspect ratio.
     """
     for _ in range(ATTEMPTS):
         area = width * height * rng.uniform(*AREA)
@@ -42,13 +42,13 @@ def random_box(width: int, height: int, rng: np.random.Generator) -> Box:
 
 
 def center_box(width: int, height: int, size: int) -> Box:
-    """The centered square which a resize of the shorter side to ``ceil(size / 0.875)`` keeps."""
+    """The square that remains of an image resized to ``ceil(size / 0.875)`` and center-cropped."""
     side = min(width, height) * size / math.ceil(size / CENTER)
     return _centered(width, height, side, side)
 
 
 def random_view(width: int, height: int, size: int, rng: np.random.Generator) -> View:
-    """A random part of an image of this width and height, mirrored half of the time."""
+    """A random part of an image of this width and height, mirrored with probability 1/2."""
     return View(random_box(width, height, rng), size, mirrored=rng.random() < 0.5)
 
 
@@ -61,8 +61,8 @@ def apply(image: Image.Image, view: View) -> Pixels:
     """Cut a view out of an image.
 
     Args:
-        image: from ``open_image``, not decoded yet, or any image of Pillow's.
-        view: its box is in pixels of the upright image.
+        image: From ``open_image``, not decoded yet, or any Pillow image.
+        view: The view; its box is in pixels of the upright image.
 
     Returns:
         uint8 (size, size, 3), red, green, blue.
@@ -75,9 +75,9 @@ def crop(image: Image.Image, box: Box, size: int) -> Pixels:
     """Cut ``box`` out of an image and resize it.
 
     Args:
-        image: from ``open_image``, not decoded yet, or any image of Pillow's.
-        box: in pixels of the upright image.
-        size: sides of the result, in pixels.
+        image: From ``open_image``, not decoded yet, or any Pillow image.
+        box: The box, in pixels of the upright image.
+        size: Height and width of the result, in pixels.
 
     Returns:
         uint8 (size, size, 3), red, green, blue.
@@ -86,7 +86,7 @@ def crop(image: Image.Image, box: Box, size: int) -> Pixels:
     with turn_for(image):
         rgb = decode(image, scale=size / min(box.width, box.height))
         across, down = rgb.width / width, rgb.height / height
-        # Rounding could push an edge out of the image by a millionth of a pixel: Pillow refuses.
+        # Pillow refuses a box whose edge rounding has pushed a millionth of a pixel out.
         right = min((box.left + box.width) * across, rgb.width)
         bottom = min((box.top + box.height) * down, rgb.height)
         part = (box.left * across, box.top * down, right, bottom)

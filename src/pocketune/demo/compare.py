@@ -1,9 +1,8 @@
-"""The same pretrained network, trained twice on the same images: last layer, then top blocks.
+"""Train one pretrained network twice on the same images: its last layer, then its top blocks.
 
 The images are handwritten digits: Optical Recognition of Handwritten Digits, E. Alpaydin and
 C. Kaynak, UCI Machine Learning Repository, 1998, https://doi.org/10.24432/C50P49, licensed under
-CC BY 4.0. They are the 1,797 images that scikit-learn distributes, unchanged but for the file
-format.
+CC BY 4.0. They are the 1,797 images that scikit-learn distributes; only the file format differs.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class Contender:
     Attributes:
         kit: Its name.
         trains: What it trains, for the table.
-        lr: Highest learning rate of Adam.
+        lr: Peak learning rate of Adam.
     """
 
     kit: str
@@ -49,12 +48,12 @@ class Contender:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one training came to.
+    """The result of one training.
 
     Attributes:
-        parameters: Number of values that are trained.
-        accuracy: Top-1 share on the validation images, of the best epoch.
-        seconds: Of the whole process, its start included.
+        parameters: Number of trained values.
+        accuracy: Top-1 accuracy of the best epoch on the validation images.
+        seconds: Time of the whole process, including its start.
         memory: Peak resident bytes of the process.
     """
 
@@ -71,7 +70,7 @@ CONTENDERS = (
 
 
 def run_demo() -> None:
-    """Train both contenders, each in a process of its own, and print how they compare.
+    """Train both contenders, each in its own process, and print how they compare.
 
     Everything is written to a temporary folder, which is removed at the end.
 
@@ -94,19 +93,19 @@ def run_demo() -> None:
 
 
 def train(contender: Contender, photos: Path, out: Path) -> Outcome:
-    """Run ``pocketune train`` and read off what it measured.
+    """Run ``pocketune train`` and read its log.
 
     Raises:
-        PocketuneError: The command failed, and why.
+        PocketuneError: The command failed; the message says why.
     """
     kit = bundled_kit(contender.kit)
     options = ("--kit", kit, "--out", out, "--epochs", EPOCHS, "--lr", contender.lr)
     start = time.perf_counter()
-    # Its advice is kept back: where it is stopped, to go on with a run that we remove.
-    code, told = run_command("train", photos, *options, keep_errors=True)
+    # Its errors are not shown: if it is stopped, they advise to resume a run that is removed here.
+    code, errors = run_command("train", photos, *options, keep_errors=True)
     seconds = time.perf_counter() - start
     if code:
-        raise PocketuneError(f"training the {contender.trains} failed: {told.strip() or code}")
+        raise PocketuneError(f"training the {contender.trains} failed: {errors.strip() or code}")
     end = json.loads((out / METRICS).read_text().splitlines()[-1])
     parameters = sum(math.prod(spec.shape) for spec in Kit.open(kit).manifest.parameters)
     return Outcome(parameters, end["best_accuracy"], seconds, end["memory"])

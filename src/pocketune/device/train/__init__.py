@@ -15,5 +15,5 @@ if TYPE_CHECKING:
 
 _HOMES = {"run": ["TrainResult", "resume", "train"], "settings": ["TrainSettings"]}
 
-if not TYPE_CHECKING:  # with a `__getattr__` every name would be right to a type checker
+if not TYPE_CHECKING:  # a `__getattr__` would make type checkers accept any name
     __getattr__, __dir__, __all__ = lazy_names(__name__, _HOMES)
