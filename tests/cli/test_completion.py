@@ -1,6 +1,7 @@
 """Completion of commands and options."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pocketune.cli import app
-from pocketune.cli.completion import VARIABLE, completion_script, install_completion
+from pocketune.cli.completion import _ZSH_SETUP, VARIABLE, completion_script, install_completion
 from pocketune.errors import PocketuneError
 
 SHELLS = ["zsh", "fish"]  # bash's script asks the bash of this machine for its version
@@ -19,6 +20,28 @@ def test_a_script_names_the_command_and_the_variable(shell: str) -> None:
     script = completion_script(app, shell)
     assert "pocketune" in script
     assert f"{VARIABLE}={shell}_complete" in script
+
+
+def test_a_zsh_that_has_not_loaded_its_completion_loads_it() -> None:
+    """As with a fresh .zshrc: without, ``compdef`` is an unknown command."""
+    tag, *script = completion_script(app, "zsh").splitlines()
+    assert tag == "#compdef pocketune"  # only there does zsh look for it
+    assert script.index(_ZSH_SETUP) < script.index("_pocketune_completion() {")
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="needs zsh")
+def test_zsh_itself_runs_the_script(tmp_path: Path) -> None:
+    file = tmp_path / "completion.zsh"
+    file.write_text(completion_script(app, "zsh"))
+    command = f"source '{file}' && print $_comps[pocketune]"
+    done = subprocess.run(
+        ["zsh", "-f", "-c", command],
+        env={**os.environ, "HOME": str(tmp_path), "ZDOTDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.stdout, done.stderr) == ("_pocketune_completion\n", "")
 
 
 def test_a_shell_without_completion() -> None:

@@ -13,6 +13,8 @@ from pocketune.files import reading, writing
 
 VARIABLE = "_POCKETUNE_COMPLETE"
 _RC_FILES = {"bash": ".bashrc", "zsh": ".zshrc"}
+# A .zshrc need not have loaded zsh's completion.
+_ZSH_SETUP = "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }"
 
 
 def completion_script(commands: click.Command, shell: str) -> str:
@@ -24,7 +26,11 @@ def completion_script(commands: click.Command, shell: str) -> str:
     found = get_completion_class(shell)
     if found is None:
         raise PocketuneError(f"there is no completion for {shell!r}: use bash, zsh or fish")
-    return found(commands, {}, "pocketune", VARIABLE).source()
+    script = found(commands, {}, "pocketune", VARIABLE).source()
+    if shell == "zsh":
+        tag, rest = script.split("\n", 1)  # "#compdef pocketune", which has to be the first line
+        return "\n".join((tag, "", _ZSH_SETUP, rest))
+    return script
 
 
 def install_completion(script: str, shell: str) -> Path:

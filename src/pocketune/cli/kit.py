@@ -142,7 +142,8 @@ def _open(path: str | Path) -> tuple[Kit, Manifest]:
 
 def _training_memory(kit: Kit, classes: int) -> dict[str, int]:
     """Bytes of the whole process by optimizer."""
-    # What a run has imported by the time that it looks at its own memory.
+    # A run has imported all of this, the runtime too, by the time that it looks at its own memory.
+    from pocketune.device.engine import onnx  # noqa: F401
     from pocketune.device.memory.estimate import estimate_memory
     from pocketune.device.memory.process import process_memory, reclaim
     from pocketune.device.train import run  # noqa: F401
