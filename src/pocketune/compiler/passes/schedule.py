@@ -117,7 +117,7 @@ def _unpack_late(
     for node in nodes:
         order.extend(left.pop(name) for name in node.input if name in left)
         order.append(node)
-    return order
+    return [*order, *left.values()]  # those that are outputs of the graph, and read by no node
 
 
 def _producers(nodes: Sequence[onnx.NodeProto]) -> dict[str, int]:
@@ -157,9 +157,12 @@ _MASKS = {"Greater", "Less", "GreaterOrEqual", "LessOrEqual", "Equal", "And", "O
 def _masks_early(nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
     """Compare as soon as there is something to compare: a mask is a quarter of its tensor."""
     producer, placed, order = _producers(nodes), set[str](), list[onnx.NodeProto]()
-    pending = [node for node in nodes if node.op_type in _MASKS]
+    pending = {node.output[0]: node for node in nodes if node.op_type in _MASKS}
 
     def place(node: onnx.NodeProto) -> None:
+        for name in node.input:  # no node has run yet behind which a mask of the inputs would be
+            if name in pending:
+                place(pending.pop(name))
         order.append(node)
         placed.update(node.output)
 
@@ -167,10 +170,11 @@ def _masks_early(nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
         if node.op_type in _MASKS:
             continue
         place(node)
-        for mask in list(pending):
+        for mask in list(pending.values()):
             if all(name in placed or name not in producer for name in mask.input):
-                place(mask)
-                pending.remove(mask)
+                place(pending.pop(mask.output[0]))
+    while pending:
+        place(pending.pop(next(iter(pending))))
     return order
 
 
