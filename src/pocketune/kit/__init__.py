@@ -1,6 +1,6 @@
 """The kit: the format that the author half writes and the device half reads.
 
-The names below are looked up when they are first used: the list of bundled kits needs no numpy.
+The names below are imported on first use: the list of bundled kits needs no numpy.
 """
 
 from typing import TYPE_CHECKING

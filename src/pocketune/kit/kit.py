@@ -1,4 +1,4 @@
-"""A kit: graphs, parameters and a manifest, everything that a device needs to train."""
+"""A kit: the graphs, parameters and manifest that a device needs for training."""
 
 import hashlib
 import os
@@ -21,7 +21,7 @@ from pocketune.kit.storage import Storage, open_storage, reading
 
 @dataclass(frozen=True)
 class Kit:
-    """An opened kit. It holds the manifest; the other files are read when they are needed.
+    """An opened kit. It holds the manifest; the other files are read on demand.
 
     Example:
         >>> kit = Kit.open("flowers.zip")  # doctest: +SKIP
@@ -29,9 +29,9 @@ class Kit:
         ('daisy', 'rose')
 
     Attributes:
-        manifest: What the kit says about itself.
-        identity: SHA-256 of the manifest, and through its hashes of every file. Two kits with
-            one identity are the same kit, wherever they lie.
+        manifest: The description of the kit.
+        identity: SHA-256 of the manifest, which holds the hashes of all other files. Kits with the
+            same identity are copies of one kit.
     """
 
     manifest: Manifest
@@ -43,10 +43,9 @@ class Kit:
         """Open a kit.
 
         Args:
-            path: A folder or a .zip of it; or the name of a bundled kit, if nothing is at that
-                path. Files that are not the kit's are ignored, so that the folder of a run is a
-                kit too.
-            verify: Compare the hash of every file with the manifest's.
+            path: A folder or a .zip of it; or the name of a bundled kit, if nothing exists at that
+                path. Other files in the folder are ignored, so a run folder is also a kit.
+            verify: Whether to compare the hash of every file with the manifest's.
 
         Raises:
             KitError: The path is not a kit, or the kit is incomplete, damaged or of another schema.
@@ -65,12 +64,12 @@ class Kit:
         return self._storage.path
 
     def source(self, name: str) -> Path | bytes:
-        """One of the kit's files: its path, or its bytes if the kit is a .zip."""
+        """A file of the kit: its path, or its bytes if the kit is a .zip."""
         folder = self._storage.folder
         return folder / name if folder else self.read(name)
 
     def read(self, name: str) -> bytes:
-        """All bytes of one of the kit's files."""
+        """All bytes of a file of the kit."""
         with reading(self.path, name), self._storage.open(name) as stream:
             return stream.read()
 
@@ -78,7 +77,7 @@ class Kit:
         """Initial values of parameters and running statistics, C-contiguous float32.
 
         Raises:
-            KitError: The file is damaged, or does not hold what the manifest says.
+            KitError: The file is damaged, or its tensors are not those of the manifest.
         """
         where = f"{PARAMETERS} of the kit {self.path}"
         with reading(self.path, PARAMETERS):
@@ -89,8 +88,8 @@ class Kit:
     def copy_to(self, folder: Path) -> "Kit":
         """Copy the kit's own files into a folder, the manifest last, and open the copy.
 
-        The folder is made if it does not exist, and other files in it stay. An incomplete copy has
-        no manifest, so that it is never taken for a kit.
+        The folder is created if it does not exist; other files in it are kept. An incomplete copy
+        has no manifest, so it is never mistaken for a kit.
 
         Raises:
             PocketuneError: The folder cannot be written, or a file of the kit cannot be read.
@@ -129,7 +128,7 @@ def kit_files(manifest: Manifest) -> tuple[str, ...]:
 
 
 def required_files(manifest: Manifest) -> tuple[str, ...]:
-    """Names of the files that such a kit cannot do without."""
+    """Names of the files that a kit with this manifest must have, except the manifest itself."""
     first = () if manifest.features is None else (FEATURES,)
     return (*first, STEP, PREDICT, PARAMETERS)
 
@@ -140,7 +139,7 @@ def checked_state(
     """Copies of the tensors of these names and shapes, C-contiguous float32.
 
     Args:
-        values: Tensors by name; those that have no shape in ``shapes`` are ignored.
+        values: Tensors by name; those that are not in ``shapes`` are ignored.
         shapes: The shape of each tensor.
         where: Origin of the tensors, for messages.
 
@@ -162,10 +161,10 @@ def checked_state(
 
 
 def manifest_text(place: Storage) -> bytes:
-    """The bytes of a kit's manifest, whatever its schema.
+    """The bytes of a kit's manifest of any schema.
 
     Raises:
-        KitError: There is none, or it cannot be read.
+        KitError: There is no manifest, or it cannot be read.
     """
     with reading(place.path, MANIFEST):
         try:

@@ -1,4 +1,4 @@
-"""What a kit says about itself: ``manifest.json``."""
+"""The description of a kit: ``manifest.json``."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -17,14 +17,14 @@ SCHEMA = 4
 """Version of the manifest's fields; a reader refuses all others."""
 
 Group = Literal["main", "branch", "head"]
-"""What a parameter is a part of: the network itself, a side branch that a method has added, or the
+"""Where a parameter belongs: to the network itself, to a side branch that a method adds, or to the
 layer that is replaced for other classes."""
 
 _FEATURES_BYTES = 4 << 20
 
 
 class KitError(PocketuneError):
-    """A kit is missing, damaged, of another version or not a kit."""
+    """A kit is missing, damaged or of another version, or something else is not a kit."""
 
 
 BUILD_KIT = Remedy("build kit", "build one with pocketune.compile")
@@ -32,7 +32,7 @@ BUILD_KIT = Remedy("build kit", "build one with pocketune.compile")
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """Name and shape of a float32 tensor that goes into the graphs."""
+    """Name and shape of a float32 tensor that is an input of the graphs."""
 
     name: str
     shape: Shape
@@ -40,21 +40,21 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class ParameterSpec(TensorSpec):
-    """A tensor that is trained, and what it is a part of."""
+    """A tensor that is trained, and where it belongs."""
 
     group: Group = "main"
 
 
 @dataclass(frozen=True)
 class GraphSpec:
-    """What a graph costs.
+    """The cost of a graph.
 
     Attributes:
-        memory: Bytes of live tensors at its peak, for one image (``features``) or one batch.
-        flops: Floating point operations, for the same.
-        nodes: Number of its nodes.
-        weights: Bytes of the constants in its file.
-        largest: Bytes of the largest of them.
+        memory: Peak bytes of live tensors, for one image (``features``) or one batch.
+        flops: Floating point operations, for one image (``features``) or one batch.
+        nodes: Number of nodes.
+        weights: Bytes of the constants in the file.
+        largest: Bytes of the largest constant.
     """
 
     memory: int
@@ -83,7 +83,7 @@ class MaskSpec:
             raise KitError(f"{self.name} has keep={self.keep}, which must be above 0 and up to 1")
 
     def draw(self, rng: np.random.Generator) -> NDArray[np.float32]:
-        """A mask of 0 and ``1 / keep``. Every engine draws through here, so that all agree."""
+        """A mask of 0 and ``1 / keep``; every engine draws its masks here, so that all agree."""
         kept = rng.random(self.shape, dtype=np.float32) < self.keep
         mask: NDArray[np.float32] = kept * np.float32(1 / self.keep)
         return mask
@@ -91,18 +91,18 @@ class MaskSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class Quantization:
-    """A frozen part whose weights are stored as int8, per channel, and what that costs.
+    """A frozen part with int8 weights, one scale per channel, and its error.
 
     Attributes:
-        activations: Bits that the frozen part computes with: 8, or 32 where there were no images
-            to calibrate on and only the weights are rounded.
-        images: Held-out images that the errors were measured on.
-        error: Norm of the features' error as a share of the features' norm; None where it was
-            not measured.
-        accuracy: Accuracy of the nearest class centroid, None without labels.
+        activations: Bits that the frozen part computes with: 8, or 32 if there were no images for
+            calibration and only the weights are rounded.
+        images: Number of held-out images that the errors were measured on.
+        error: Norm of the features' error relative to the features' norm; None if it was not
+            measured.
+        accuracy: Accuracy of the nearest class centroid; None without labels.
         float_accuracy: The same with a frozen part in float32.
-        layers: Layers that can compute with integers.
-        float_layers: How many of them stay in float32, since the error would be too large.
+        layers: Number of layers that can compute with integers.
+        float_layers: Number of these that stay in float32, because the error would be too large.
     """
 
     activations: Literal[8, 32]
@@ -143,20 +143,20 @@ class Manifest:
     Attributes:
         schema: Version of these fields.
         version: The pocketune that wrote the kit.
-        network: Configuration of the network, enough for the author half to build it again.
-        method: The method and its knobs.
-        task: What the network learns, and which parameters start anew for other classes.
-        size: Side of the square input, in pixels.
+        network: Configuration of the network, from which the author half can create it again.
+        method: The method and its options.
+        task: What the network learns, and which parameters are reinitialized for other classes.
+        size: Height and width of the input, in pixels.
         mean: Mean of the red, green and blue pixels, on [0, 1]. The graphs already apply it.
-        std: Their standard deviation.
-        batch: Images of a training step.
+        std: Standard deviation of the same. The graphs already apply it.
+        batch: Images in a training step.
         features: Shape of one image's features; None for a kit without ``features.onnx``.
-        parameters: What is trained.
-        statistics: Running statistics that training updates.
-        masks: Dropout masks that the step takes.
-        graphs: What each graph costs, by ``features``, ``step`` and ``predict``.
+        parameters: The trained parameters.
+        statistics: The running statistics that training updates.
+        masks: The dropout masks that the step takes.
+        graphs: The cost of each graph, by ``features``, ``step`` and ``predict``.
         files: SHA-256 of every file of the kit, in hexadecimal.
-        quantization: The frozen part's, None where its weights are stored in float32.
+        quantization: Quantization of the frozen part; None if its weights are stored in float32.
 
     Raises:
         KitError: The fields contradict each other.
@@ -189,7 +189,7 @@ class Manifest:
         return {**asdict(self), "task": self.task.to_dict()}
 
     def to_json(self) -> bytes:
-        """The file's text, the same bytes for the same manifest."""
+        """The content of the file; equal manifests give equal bytes."""
         return (json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n").encode()
 
     @classmethod
@@ -213,16 +213,16 @@ class Manifest:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """What the outputs are called, in their order."""
+        """Names of the outputs, in order."""
         return self.task.classes
 
     @property
     def images_at_once(self) -> int:
-        """Images that ``features.onnx`` is given at once.
+        """Number of images that ``features.onnx`` processes at once.
 
-        Its temporaries are the largest of a step on photos and must not grow with the batch.
-        Small images leave room, and a call for each would cost more than its arithmetic: as many
-        as keep the live bytes within 4 MiB.
+        Its temporary tensors are the largest of a step on photos and must not grow with the batch.
+        For small images, a call for each would cost more than its arithmetic. The number is
+        therefore the largest that keeps the live tensors within 4 MiB.
         """
         if "features" not in self.graphs:
             return 1
@@ -230,13 +230,13 @@ class Manifest:
         return min(self.batch, max(1, fitting))
 
     def shapes(self, classes: int) -> dict[str, tuple[int, ...]]:
-        """Shape of each parameter and statistic when there are ``classes`` classes."""
+        """The shape of each parameter and statistic for ``classes`` classes."""
         specs = (*self.parameters, *self.statistics)
         return self.task.shapes({spec.name: spec.shape for spec in specs}, classes)
 
 
 def _check_schema(schema: object, where: str) -> None:
-    """Refuse what another version has written; what is not a number is the reader's to refuse."""
+    """Refuse another schema; the reader refuses a value that is not a number."""
     if type(schema) is not int or schema == SCHEMA:
         return
     if schema > SCHEMA:
@@ -251,7 +251,7 @@ def _check_schema(schema: object, where: str) -> None:
 
 
 def _problems(manifest: Manifest) -> Iterator[str]:
-    """Sentences about what contradicts what, the first of which is shown."""
+    """Sentences about fields that contradict each other; the first one is shown."""
     m = manifest
     names = [spec.name for spec in (*m.parameters, *m.statistics)]
     names += [spec.name for spec in m.masks]

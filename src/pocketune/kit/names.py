@@ -4,17 +4,17 @@ MANIFEST = "manifest.json"
 FEATURES = "features.onnx"
 STEP = "step.onnx"
 BLOCKED_STEP = "step.blocked.onnx"
-"""The step with depthwise convolutions in ONNX Runtime's blocks; not every kit has one."""
+"""The step with depthwise convolutions in ONNX Runtime's blocked layout; not in every kit."""
 PREDICT = "predict.onnx"
 PARAMETERS = "parameters.safetensors"
 KIT_FILES = (FEATURES, STEP, BLOCKED_STEP, PREDICT, PARAMETERS)
-"""Every file that a kit may hold besides its manifest."""
+"""Every file that a kit may hold in addition to its manifest."""
 
 METRICS = "metrics.jsonl"
 LAST = "last.safetensors"
 BEST = "best.safetensors"
 NETWORK = "network.safetensors"
-"""All values of the network, which a run on another engine than ONNX Runtime builds it from."""
+"""All values of the network, for training with PyTorch."""
 
 RUN_FILES = frozenset((*KIT_FILES, MANIFEST, METRICS, LAST, BEST, NETWORK))
-"""All that a run makes."""
+"""Every file in the folder of a run."""

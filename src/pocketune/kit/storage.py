@@ -17,22 +17,22 @@ from pocketune.kit.names import BEST, LAST, MANIFEST
 _CHUNK = 1 << 20
 
 _DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, SafetensorError, KeyError)
-"""What readers of archives and of tensors raise."""
+"""Errors that the readers of archives and tensors raise for a damaged file."""
 
 
 class Storage(Protocol):
-    """Reads the files of a kit by their names.
+    """Reads the files of a kit by name.
 
     Attributes:
         path: The kit's folder or .zip.
-        folder: The folder of the files; None if they have no paths of their own.
+        folder: The folder of the files; None in a .zip.
     """
 
     path: Path
     folder: Path | None
 
     def open(self, name: str) -> contextlib.AbstractContextManager[BinaryIO]:
-        """The file as a stream of bytes; ``FileNotFoundError`` if there is none."""
+        """The file as a stream of bytes; raises ``FileNotFoundError`` if it does not exist."""
         ...
 
 
@@ -49,7 +49,7 @@ class FolderStorage:
 
 
 class ZipStorage:
-    """A kit in a .zip: its files at the top, or in one folder as most tools pack them."""
+    """A kit in a .zip; its files are at the top, or in one folder as most tools pack them."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -77,7 +77,7 @@ def open_storage(path: Path) -> Storage:
     """The storage at a path.
 
     Raises:
-        KitError: There is nothing at the path, or it is neither a folder nor a .zip.
+        KitError: Nothing exists at the path, or it is neither a folder nor a .zip.
     """
     with reading(path):
         if path.is_dir():
@@ -91,7 +91,7 @@ def open_storage(path: Path) -> Storage:
 
 @contextlib.contextmanager
 def reading(path: Path, name: str | None = None) -> Iterator[None]:
-    """Turn what can go wrong while a kit's file is read into a :class:`KitError`."""
+    """Turn any error while a file of a kit is read into a :class:`KitError`."""
     where = f"{name} of the kit {path}" if name else f"the kit {path}"
     with files.reading(where, *_DAMAGE, remedy="copy the kit again", raises=KitError):
         try:
@@ -101,7 +101,7 @@ def reading(path: Path, name: str | None = None) -> Iterator[None]:
 
 
 def sha256(stream: BinaryIO) -> str:
-    """Hash of a stream in hexadecimal, read a megabyte at a time."""
+    """SHA-256 of a stream in hexadecimal, read a megabyte at a time."""
     digest = hashlib.sha256()
     while chunk := stream.read(_CHUNK):
         digest.update(chunk)

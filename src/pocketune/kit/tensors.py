@@ -28,13 +28,13 @@ def write_tensors(
 ) -> None:
     """Write float32 tensors to ``path``, atomically and durably.
 
-    Tensors go from their own memory to the file; nothing is copied.
+    Tensors are written from their own memory, without a copy.
 
     Args:
         path: The file to write or replace.
-        tensors: What to store, by name.
-        kind: What the file is, such as ``checkpoint``; reading asks for it again.
-        metadata: A JSON object, kept in the file's header.
+        tensors: The tensors by name.
+        kind: Kind of the file, such as ``checkpoint``; :func:`read_tensors` checks it.
+        metadata: A JSON object for the file's header.
 
     Raises:
         PocketuneError: The file cannot be written; what was at ``path`` is unchanged.
@@ -69,16 +69,16 @@ def _require_kind(path: Path, metadata: Any, kind: str) -> None:
 
 
 def _read_one(path: Path, name: str) -> NDArray[np.float32]:
-    # The file is mapped again for each tensor: pages of one mapping would all stay resident and
-    # take the process to twice the file's size.
+    # The file is mapped again for each tensor: all pages of one mapping would stay resident, so
+    # that reading would take twice the file's size.
     with safe_open(path, framework="numpy") as file:
         tensor: NDArray[np.float32] = file.get_tensor(name)
     return tensor
 
 
 def _write(file: BinaryIO, tensors: Mapping[str, NDArray[np.float32]], metadata: Any) -> None:
-    # Not safetensors' `save_file`, which writes to a file of a random name first: killed in
-    # between, it would leave that file in the run's folder for good.
+    # Not safetensors' `save_file`, which first writes to a file of a random name: a process that
+    # is killed in between would leave that file in the run folder for good.
     header: dict[str, Any] = {"__metadata__": {_METADATA_KEY: json.dumps(metadata)}}
     end = 0
     for name, tensor in tensors.items():

@@ -1,4 +1,4 @@
-"""Writing a kit, whole or not at all."""
+"""Write a kit atomically."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ from pocketune.kit.names import BLOCKED_STEP, KIT_FILES, MANIFEST
 from pocketune.kit.storage import open_storage, sha256
 from pocketune.schema import parse_object
 
-_EPOCH = (1980, 1, 1, 0, 0, 0)  # one time for all entries: the same kit gives the same .zip
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # one time for all entries, so that equal kits give equal .zips
 
 
 def write_kit(
@@ -23,8 +23,8 @@ def write_kit(
 ) -> Kit:
     """Write a kit and open it.
 
-    The kit is assembled under a temporary name in the same folder and then renamed, so that there
-    is never half a kit at ``path``. A kit that is already there is replaced.
+    The kit is assembled under a temporary name in the same folder and then renamed, so that an
+    incomplete kit is never at ``path``. An existing kit is replaced.
 
     Args:
         path: A folder, or a file whose name ends in .zip.
@@ -32,7 +32,7 @@ def write_kit(
         files: Each file of the kit except the manifest, as bytes or as a path to copy from.
 
     Raises:
-        KitError: Something at ``path`` is not a kit, or the disk cannot be written.
+        KitError: Something other than a kit is at ``path``, or the disk cannot be written.
         ValueError: ``files`` are not the files of a kit with this manifest.
     """
     target = Path(path)
@@ -52,10 +52,11 @@ def write_kit(
 
 
 def check_place(path: str | os.PathLike[str]) -> None:
-    """Check that `write_kit` can write to ``path``, before the work; nothing is changed.
+    """Check, before a kit is compiled, that `write_kit` can write to ``path``.
 
     Raises:
-        KitError: Something at ``path`` is not a kit, or the folder around it cannot be written.
+        KitError: Something other than a kit is at ``path``, or the folder that contains it cannot
+            be written.
     """
     target = Path(path).absolute()
     with writing(f"the kit {path}", raises=KitError):
@@ -66,13 +67,13 @@ def check_place(path: str | os.PathLike[str]) -> None:
 
 
 def _refuse_to_overwrite(target: Path) -> None:
-    """A kit may be replaced; a run with its checkpoints, or anything else, never."""
+    """Refuse to replace anything but a kit, such as a run with its checkpoints."""
     if target.is_dir():
         names = {entry.name for entry in target.iterdir()}
         is_kit = not names or (MANIFEST in names and names <= {MANIFEST, *KIT_FILES})
     elif target.exists():
         is_kit = target.suffix == ".zip" and zipfile.is_zipfile(target)
-        if is_kit:  # of this schema or of another
+        if is_kit:  # a kit of any schema
             is_kit = "schema" in parse_object(manifest_text(open_storage(target)), str(target))
     else:
         return

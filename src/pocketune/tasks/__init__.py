@@ -1,4 +1,4 @@
-"""What a network learns: one file for each task. Numpy only."""
+"""Tasks: what a network learns, one file for each. Numpy only."""
 
 from pocketune.tasks.attributes import Attributes
 from pocketune.tasks.base import TASKS, Box, Task, View, numbered, register_task, task_named

@@ -29,11 +29,11 @@ from pocketune.tasks.results import (
 @register_task
 @dataclass(frozen=True)
 class Attributes(Task):
-    """Which of the attributes does an image have? ``classes`` are their names.
+    """Predict which attributes an image has; ``classes`` are their names.
 
     Attributes:
-        label_smoothing: Share of an attribute's target that is spread over its presence and
-            absence: the target is half of it away from 0 or 1.
+        label_smoothing: Fraction of an attribute's target that is spread evenly over its presence
+            and absence: the target is half of it away from 0 or 1.
     """
 
     label_smoothing: float = 0.0
@@ -54,14 +54,14 @@ class Attributes(Task):
 
     @classmethod
     def columns(cls, titles: Sequence[str], free: Sequence[int], table: str) -> RowReader | None:
-        """See :class:`Task`: every free column, where none of them is a label."""
+        """See :class:`Task`; every free column is an attribute, unless one of them is a label."""
         if not free or Classification.columns(titles, free, table):
             return None
         return _AttributeReader(_positions(titles, free, table), len(titles), table)
 
     @classmethod
     def find_classes(cls, labels: Iterable[Hashable], titles: tuple[str, ...]) -> tuple[str, ...]:
-        """See :class:`Task`: in the order of the columns."""
+        """See :class:`Task`; the classes are in the order of the columns."""
         return titles
 
     def encode(
@@ -79,7 +79,7 @@ class Attributes(Task):
         return rows.reshape(len(labels), -1)[:, columns]
 
     def check_training(self, training: Labels, validation: Labels, where: str) -> None:
-        """See :class:`Task`: images differ in an attribute."""
+        """See :class:`Task`; the training images must differ in an attribute."""
         if (training == training[0]).all():
             raise PocketuneError(
                 f"the training images in {where} all have the same attributes; add images that "
@@ -87,13 +87,13 @@ class Attributes(Task):
             )
 
     def losses(self, outputs: FloatArray, labels: Labels) -> Values:
-        """Mean (N,) over the attributes (N, A) of their binary cross-entropies, in float64."""
+        """The binary cross-entropy of each image (N,), the mean over its attributes, in float64."""
         exact = outputs.astype(np.float64)
         mean: Values = (np.logaddexp(0, exact) - labels * exact).mean(axis=1)
         return mean
 
     def marks(self, outputs: FloatArray, labels: Labels) -> NDArray[np.bool_]:
-        """Whether each attribute (N, A) is predicted: present with a probability above a half."""
+        """Whether each attribute (N, A) is predicted correctly, with a threshold of 0.5."""
         right: NDArray[np.bool_] = (outputs > 0) == (labels > 0)
         return right
 
@@ -106,7 +106,7 @@ class Attributes(Task):
         return AttributeEvaluation(self.classes, counts)
 
     def predict(self, name: str, output: FloatArray, top: int | None) -> AttributePrediction:
-        """See :class:`Task`: all attributes, or as many as are asked for."""
+        """See :class:`Task`; by default all attributes."""
         probabilities = sigmoid(output)
         best = np.argsort(-probabilities, kind="stable")[:top]
         guesses = (Guess(self.classes[i], float(probabilities[i])) for i in best)
@@ -114,13 +114,13 @@ class Attributes(Task):
 
 
 def sigmoid(logits: FloatArray) -> Values:
-    """Probabilities of attributes, in float64 and safe against overflow."""
+    """Probabilities of attributes, in float64 and without overflow."""
     result: Values = np.exp(-np.logaddexp(0, -logits.astype(np.float64)))
     return result
 
 
 def _positions(titles: Sequence[str], free: Sequence[int], table: str) -> dict[str, int]:
-    """Positions of the attributes by their names, each of which is there once."""
+    """Positions of the attributes by name; each name must occur once."""
     positions: dict[str, int] = {}
     for position in free:
         title = as_label(titles[position])
@@ -136,10 +136,10 @@ def _positions(titles: Sequence[str], free: Sequence[int], table: str) -> dict[s
 
 
 class _AttributeReader:
-    """The cells of all attributes as a byte each, 1 or 0; see :class:`RowReader`.
+    """Reads each attribute as a byte, 1 or 0; see :class:`RowReader`.
 
-    A table may write 0 or -1 for an absent attribute. One that has both is refused, since one of
-    them might mean something else.
+    A table may write 0 or -1 for an absent attribute. A table that has both is refused, because one
+    of them might mean something else.
     """
 
     _MINUS_ONE = 255
@@ -170,7 +170,7 @@ class _AttributeReader:
         return codes.translate(self._ABSENT)
 
     def _odd(self, row: Sequence[str], line: int) -> PocketuneError:
-        """What is wrong with the first value that is none of those that an attribute has."""
+        """The error about the first value in the row that is not 1, 0 or -1."""
         cells = {t: row[p] if p < len(row) else "" for t, p in self._positions.items()}
         title = next(title for title, value in cells.items() if value not in self._CODES)
         place = f"for {shown(title)!r} in line {line}"
@@ -183,16 +183,16 @@ class _AttributeReader:
 
 
 def _bytes(label: Hashable) -> bytes:
-    assert isinstance(label, bytes)  # what the reader makes
+    assert isinstance(label, bytes)  # from _AttributeReader
     return label
 
 
 @dataclass(frozen=True)
 class AttributePrediction(Prediction):
-    """The attributes of one image, the likeliest first.
+    """The attributes of one image, most likely first.
 
     Attributes:
-        chosen: Whether the user has said how many to name.
+        chosen: Whether the user chose how many to name.
     """
 
     name: str
@@ -212,21 +212,21 @@ class AttributePrediction(Prediction):
         return {"image": self.name, "attributes": attributes}
 
     def __str__(self) -> str:
-        """Those that the image has, or as many as were asked for."""
+        """The attributes above 50 %, or as many as the user chose."""
         named = [g for g in self.guesses if self.chosen or g.probability > 0.5]
         return ", ".join(map(str, named)) or "none of the attributes"
 
 
 @dataclass(frozen=True)
 class AttributeResult:
-    """One attribute over all photos.
+    """The results for one attribute over all photos.
 
     Attributes:
         name: The attribute.
-        images: Photos, with it or without.
-        present: Photos that have it.
-        predicted: Photos that were taken to have it.
-        found: Photos that have it and were taken to.
+        images: Number of photos.
+        present: Photos that have the attribute.
+        predicted: Photos that were predicted to have it.
+        found: Photos that have it and were predicted to have it.
     """
 
     name: str
@@ -237,18 +237,18 @@ class AttributeResult:
 
     @property
     def accuracy(self) -> float:
-        """Share of the photos for which its presence was predicted correctly."""
+        """Fraction of the photos for which the attribute was predicted correctly."""
         wrong = self.present + self.predicted - 2 * self.found
         return share(self.images - wrong, self.images)
 
     @property
     def recall(self) -> float:
-        """Share of the photos with it that were taken to have it; nan without such photos."""
+        """Fraction of the photos with the attribute that were predicted so; nan without any."""
         return share(self.found, self.present)
 
     @property
     def precision(self) -> float:
-        """Share of the photos taken to have it that do; nan where none was."""
+        """Fraction of the photos predicted to have the attribute that do; nan without any."""
         return share(self.found, self.predicted)
 
 
@@ -257,10 +257,10 @@ class AttributeEvaluation(Evaluation):
     """How well a model predicts attributes.
 
     Attributes:
-        attributes: Their names.
-        counts: int64 (attributes, 2, 2), for each attribute photos by whether they have it (row)
-            and whether they were taken to, which is a probability above a half (column).
-        skipped: Files that were left out, with the reason.
+        attributes: Names of the attributes.
+        counts: int64 (attributes, 2, 2). For each attribute, the number of photos by whether they
+            have it (row) and whether its probability is above 0.5 (column).
+        skipped: Files that were skipped, with the reason.
     """
 
     attributes: tuple[str, ...]
@@ -269,17 +269,17 @@ class AttributeEvaluation(Evaluation):
 
     @property
     def images(self) -> int:
-        """Photos evaluated."""
+        """Number of evaluated photos."""
         return int(self.counts[0].sum())
 
     @property
     def accuracy(self) -> float:
-        """Mean over the attributes of their accuracy."""
+        """Mean accuracy of the attributes."""
         return share(int(self.counts.trace(axis1=1, axis2=2).sum()), int(self.counts.sum()))
 
     @property
     def per_attribute(self) -> tuple[AttributeResult, ...]:
-        """The same by attribute, in their order."""
+        """The results for each attribute, in order."""
         return tuple(
             AttributeResult(
                 name,

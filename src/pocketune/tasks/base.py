@@ -1,7 +1,8 @@
-"""The contract of a task: what a network learns, from the labels to the predictions.
+"""The contract of a task: what a network learns, from labels to predictions.
 
-A task is a frozen dataclass: its fields are its JSON in a kit's manifest. Its author half, the loss
-in PyTorch and in ONNX, is the objective of the same name in `pocketune.objectives`.
+A task is a frozen dataclass, whose fields are stored as JSON in a kit's manifest. The author half
+of a task, the loss in PyTorch and in ONNX, is the objective of the same name in
+`pocketune.objectives`.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from pocketune.files import shown
 from pocketune.tasks.results import Evaluation, Labels, Mean, Metric, Prediction, Score, Values
 
 Dims = tuple[int | str, ...]
-"""A shape without the batch; ``"classes"`` and ``"size"`` stand for their numbers."""
+"""A shape without the batch; ``"classes"`` and ``"size"`` stand for numbers."""
 CLASSES = "classes"
 SIZE = "size"
 
 
 class Box(NamedTuple):
-    """A part of an upright image, in its pixels."""
+    """A part of an upright image, in pixels."""
 
     left: float
     top: float
@@ -37,11 +38,11 @@ class Box(NamedTuple):
 
 
 class View(NamedTuple):
-    """What a network sees of an image: a part, resized to a square and mirrored or not.
+    """What a network sees of an image: a part that is resized to a square and may be mirrored.
 
     Attributes:
         box: The part.
-        size: Sides of the square, in pixels.
+        size: Height and width of the square, in pixels.
         mirrored: Whether left and right are exchanged.
     """
 
@@ -51,16 +52,16 @@ class View(NamedTuple):
 
 
 class RowReader(Protocol):
-    """Reads the label out of each row of a table.
+    """Reads the label in each row of a table.
 
     Attributes:
-        titles: Names of the columns where each of them is a class; else empty.
+        titles: Titles of the columns if each column is a class; else empty.
     """
 
     titles: tuple[str, ...]
 
     def __call__(self, row: Sequence[str], line: int) -> Hashable:
-        """The label in a row, whose cells are stripped; ``line`` is its number, for messages."""
+        """The label in a row of stripped cells; ``line`` is the line number, for messages."""
         ...
 
 
@@ -72,12 +73,12 @@ class Task(ABC):
     """What a network learns.
 
     Attributes:
-        classes: What the outputs are called, in their order: classes, attributes, quantities.
-        head: Parameters of the output layer; the first dimension of each is the classes. Empty
-            before there is a network.
+        classes: Names of the outputs, in order: classes, attributes or quantities.
+        head: Names of the output layer's parameters; the first dimension of each is the classes.
+            Empty before there is a network.
 
     Raises:
-        PocketuneError: A field makes no sense; the message names it.
+        PocketuneError: A field is invalid; the message names it.
     """
 
     classes: tuple[str, ...]
@@ -85,20 +86,20 @@ class Task(ABC):
 
     name: ClassVar[str]
     noun: ClassVar[str] = "classes"
-    """What the classes are called on the terminal."""
+    """The word for classes in messages."""
     table: ClassVar[str]
-    """The columns of a CSV of such labels, in words."""
+    """The columns of a CSV with such labels, in words."""
     has_folders: ClassVar[bool] = False
     """Whether the name of an image's folder is its label."""
     label_dims: ClassVar[Dims]
     label_type: ClassVar[type[np.generic]]
     output_dims: ClassVar[Dims] = (CLASSES,)
     activation: ClassVar[str] = ""
-    """``softmax`` or ``sigmoid`` where it turns outputs into probabilities."""
+    """The function that makes outputs probabilities: ``softmax``, ``sigmoid`` or empty."""
     metric_name: ClassVar[str]
     metric_style: ClassVar[str] = ".1%"
     step_metrics: ClassVar[tuple[str, ...]]
-    """Outputs of a training step beside its loss, each a sum over the images of the batch."""
+    """Outputs of a training step other than its loss, each a sum over the images of the batch."""
 
     def __post_init__(self) -> None:
         if not all(isinstance(name, str) and name for name in self.classes):
@@ -109,7 +110,7 @@ class Task(ABC):
 
     @classmethod
     def variants(cls) -> Mapping[str, type[Task]]:
-        """All tasks by name; an object in JSON names the one whose fields it has."""
+        """All tasks by name; the JSON of a task names its class."""
         return TASKS
 
     def to_dict(self) -> dict[str, Any]:
@@ -117,10 +118,10 @@ class Task(ABC):
         return {"name": self.name, **asdict(self)}
 
     def configured(self: S, **options: float) -> S:
-        """The task with other options; one that is 0 and that the task does not have is left out.
+        """The task with other options. An unknown option is ignored if its value is 0.
 
         Raises:
-            PocketuneError: The task does not have an option.
+            PocketuneError: An unknown option has another value.
         """
         own = {field.name for field in fields(self)}
         strange = [name for name, value in options.items() if value and name not in own]
@@ -129,15 +130,15 @@ class Task(ABC):
         chosen: dict[str, Any] = {name: v for name, v in options.items() if name in own}
         return replace(self, **chosen)
 
-    # The head: what is reinitialized for other classes.
+    # The head, which is reinitialized for other classes.
 
     def count(self, state: Mapping[str, FloatArray]) -> int:
-        """The number of classes that a network of these values has."""
+        """The number of classes of a network with these values."""
         sizes = (len(state[name]) for name in self.head if name in state)
         return next(sizes, len(self.classes))
 
     def shapes(self, shapes: Mapping[str, tuple[int, ...]], classes: int) -> dict[str, Any]:
-        """The shapes of tensors when there are ``classes`` classes, given any others."""
+        """The shapes of tensors for ``classes`` classes, from those for any other number."""
         return {
             name: (classes, *shape[1:]) if name in self.head else shape
             for name, shape in shapes.items()
@@ -146,9 +147,10 @@ class Task(ABC):
     def new_head(
         self, state: Mapping[str, FloatArray], classes: int, rng: np.random.Generator
     ) -> State:
-        """The values of a network with an untrained output layer of ``classes`` classes.
+        """The values of a network, with a new output layer of ``classes`` classes.
 
-        Weights are uniform in +-1 / sqrt(fan-in) and biases zero, as in TinyTL (Cai et al., 2020).
+        Its weights are uniform in +-1 / sqrt(fan-in) and its biases zero, as in TinyTL (Cai et al.,
+        2020).
         """
         new = dict(state)
         for name in self.head:
@@ -163,34 +165,34 @@ class Task(ABC):
     @classmethod
     @abstractmethod
     def columns(cls, titles: Sequence[str], free: Sequence[int], table: str) -> RowReader | None:
-        """What reads this task's labels from a table with these columns.
+        """The reader of this task's labels in a table with these columns.
 
         Args:
-            titles: Of all columns.
+            titles: Titles of all columns.
             free: Positions of the columns that are neither the file nor the split.
             table: The table's name, for messages.
 
         Returns:
-            None where the columns hold no such labels.
+            None if the columns do not hold labels of this task.
 
         Raises:
-            PocketuneError: They do, and one is wrong.
+            PocketuneError: The columns hold labels of this task, but one of them is invalid.
         """
 
     @classmethod
     @abstractmethod
     def find_classes(cls, labels: Iterable[Hashable], titles: tuple[str, ...]) -> tuple[str, ...]:
-        """The classes, in order, of labels as they were read, and of the reader's titles."""
+        """The classes, in order, from the labels and the titles of a reader."""
 
     @abstractmethod
     def encode(
         self, labels: Sequence[Hashable], titles: tuple[str, ...], where: str, *, complete: bool
     ) -> Labels:
-        """Labels as they were read, as one array along the images.
+        """The array of all labels, one along the first axis for each image.
 
         Args:
-            labels: Of the images that can be used.
-            titles: As the reader has them.
+            labels: Labels from a reader, of the usable images.
+            titles: The titles of the reader.
             where: The place of the images, for messages.
             complete: Whether each class must occur.
 
@@ -199,25 +201,25 @@ class Task(ABC):
         """
 
     def strata(self, labels: Labels) -> NDArray[np.int64] | None:
-        """The group (N,) of each image where each group shall be divided alike; None without."""
+        """The group (N,) of each image if groups are to be divided alike; else None."""
         return None
 
     def check_division(self, labels: Labels, names: Sequence[str]) -> None:  # noqa: B027
-        """Check that a random division into training and validation leaves enough on each side.
+        """Check that a random division leaves enough images for training and for validation.
 
         Raises:
             PocketuneError: It does not.
         """
 
     def check_training(self, training: Labels, validation: Labels, where: str) -> None:  # noqa: B027
-        """Check that there is something to be learned from the labels, none of them missing.
+        """Check that something can be learned from the labels.
 
         Raises:
-            PocketuneError: There is not.
+            PocketuneError: Nothing can be learned from them.
         """
 
     def transform(self, label: Labels, view: View) -> Labels:
-        """One image's label for a view of the image; a label of the whole image stays."""
+        """The label of a view of an image; a label of the whole image does not change."""
         return label
 
     def collate(self, labels: Sequence[Labels]) -> Labels:
@@ -225,18 +227,18 @@ class Task(ABC):
         return np.stack(labels)
 
     def label_shape(self, size: int, classes: int | None = None) -> tuple[int, ...]:
-        """Shape of one image's label for images of side ``size``."""
+        """The shape of one image's label for images of this size."""
         return self._shape(self.label_dims, size, classes)
 
     def output_shape(self, size: int, classes: int | None = None) -> tuple[int, ...]:
-        """Shape of what the network computes of one image."""
+        """The shape of the network's output for one image of this size."""
         return self._shape(self.output_dims, size, classes)
 
     def _shape(self, dims: Dims, size: int, classes: int | None) -> tuple[int, ...]:
         known = {CLASSES: len(self.classes) if classes is None else classes, SIZE: size}
         return tuple(known[dim] if isinstance(dim, str) else dim for dim in dims)
 
-    # The metric, and what is made of outputs.
+    # The metric, evaluation and predictions.
 
     @abstractmethod
     def losses(self, outputs: FloatArray, labels: Labels) -> Values:
@@ -244,47 +246,47 @@ class Task(ABC):
 
     @abstractmethod
     def marks(self, outputs: FloatArray, labels: Labels) -> NDArray[Any]:
-        """Values whose mean is the metric, any number for each image."""
+        """Values whose mean is the metric; any number of them for each image."""
 
     def is_better(self, score: Score, than: Score) -> bool:
-        """Whether a score is better than another; the loss decides a tie."""
+        """Whether a score is better than another; in a tie, the lower loss is better."""
         return (score.value, -score.loss) > (than.value, -than.loss)
 
     def score(self, value: float, loss: float) -> Score:
-        """A value of the metric under its name."""
+        """A score of this task's metric."""
         return Score(self.metric_name, value, loss, self.metric_style)
 
     def step_score(self, loss: float, metrics: Mapping[str, float], images: int) -> Score:
-        """The score of training steps: their mean loss, and their metrics added up over images."""
+        """The score of training steps, from their mean loss and the sums of their metrics."""
         return self.score(metrics[self.step_metrics[0]] / images, loss)
 
     def metric(self) -> Metric:
-        """A metric that has seen nothing yet."""
+        """A new metric."""
         return Mean(self)
 
     @abstractmethod
     def evaluate(self, batches: Iterable[tuple[FloatArray, Labels]]) -> Evaluation:
-        """All figures over batches of outputs and labels."""
+        """All results for batches of outputs and labels."""
 
     @abstractmethod
     def predict(self, name: str, output: FloatArray, top: int | None) -> Prediction:
-        """What one image's output says.
+        """The prediction for one image.
 
         Args:
             name: The image's file.
-            output: What the network computes of it, without the batch.
-            top: How many classes to name; None for what the task usually names.
+            output: The network's output for the image, without the batch.
+            top: Number of classes to name; None for the task's default.
         """
 
 
 TASKS: dict[str, type[Task]] = {}
-"""All tasks by name; labels that several of them could read are the first one's."""
+"""All tasks by name. If several tasks can read the same labels, the first one does."""
 
 T = TypeVar("T", bound=type[Task])
 
 
 def register_task(task: T) -> T:
-    """Class decorator: make a task known by its name.
+    """Class decorator that registers a task under its name.
 
     Raises:
         ValueError: The name is taken.
@@ -298,7 +300,7 @@ def task_named(name: str) -> type[Task]:
     """The task of this name.
 
     Raises:
-        PocketuneError: There is none; the message lists those that there are.
+        PocketuneError: There is no such task; the message lists all names.
     """
     if name not in TASKS:
         raise PocketuneError(f"unknown task {name!r}: choose one of {', '.join(TASKS)}")
@@ -306,10 +308,10 @@ def task_named(name: str) -> type[Task]:
 
 
 def numbered(count: int) -> tuple[str, ...]:
-    """The names "0", "1", ... for classes that have no others."""
+    """The names "0", "1", ... for classes without names."""
     return tuple(map(str, range(count)))
 
 
 def as_label(text: str) -> str:
-    """A class name; accents are composed, since file systems differ in how they spell them."""
+    """A class name with composed accents, because file systems store accents differently."""
     return unicodedata.normalize("NFC", text)

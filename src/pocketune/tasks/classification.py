@@ -31,10 +31,10 @@ COLUMNS = ("label", "class")
 @register_task
 @dataclass(frozen=True)
 class Classification(Task):
-    """Which of the classes is an image of?
+    """Predict the class of an image.
 
     Attributes:
-        label_smoothing: Share of the target that is spread over all classes, in [0, 1).
+        label_smoothing: Fraction of the target that is spread evenly over all classes, in [0, 1).
     """
 
     label_smoothing: float = 0.0
@@ -62,7 +62,7 @@ class Classification(Task):
 
     @classmethod
     def find_classes(cls, labels: Iterable[Hashable], titles: tuple[str, ...]) -> tuple[str, ...]:
-        """See :class:`Task`: in alphabetical or, all being integers, numerical order."""
+        """See :class:`Task`; in numerical order if all names are integers, else alphabetical."""
         unique = sorted({str(label) for label in labels})
         if all(label.isdecimal() for label in unique):
             unique.sort(key=int)
@@ -87,11 +87,11 @@ class Classification(Task):
         return np.array([index[str(label)] for label in labels], dtype=np.int64)
 
     def strata(self, labels: Labels) -> NDArray[np.int64]:
-        """See :class:`Task`: the classes."""
+        """See :class:`Task`; the groups are the classes."""
         return labels
 
     def check_division(self, labels: Labels, names: Sequence[str]) -> None:
-        """See :class:`Task`: each class has an image for either side."""
+        """See :class:`Task`; each class needs an image for training and one for validation."""
         for position, count in enumerate(np.bincount(labels, minlength=len(self.classes))):
             if count == 1:
                 name = names[int(np.flatnonzero(labels == position)[0])]
@@ -101,7 +101,7 @@ class Classification(Task):
                 )
 
     def check_training(self, training: Labels, validation: Labels, where: str) -> None:
-        """See :class:`Task`: several classes train, and all that validate are among them."""
+        """See :class:`Task`; needs two training classes, and all classes of the validation."""
         trained = set(training.tolist())
         if len(trained) == 1:
             only = shown(self.classes[trained.pop()])
@@ -116,7 +116,7 @@ class Classification(Task):
             )
 
     def losses(self, outputs: FloatArray, labels: Labels) -> Values:
-        """Cross-entropy (N,) of logits (N, classes), in float64 and safe against overflow."""
+        """Cross-entropy (N,) of logits (N, classes), in float64 and without overflow."""
         shifted = outputs.astype(np.float64)
         shifted -= shifted.max(axis=1, keepdims=True)
         picked = np.take_along_axis(shifted, labels[:, None], axis=1)[:, 0]
@@ -124,7 +124,7 @@ class Classification(Task):
         return total
 
     def marks(self, outputs: FloatArray, labels: Labels) -> NDArray[np.bool_]:
-        """Whether the largest logit (N,) is the class's."""
+        """Whether the largest logit of each image (N,) is that of its class."""
         right: NDArray[np.bool_] = outputs.argmax(axis=1) == labels
         return right
 
@@ -139,7 +139,7 @@ class Classification(Task):
         return ClassEvaluation(self.classes, confusion, among_top)
 
     def predict(self, name: str, output: FloatArray, top: int | None) -> ClassPrediction:
-        """See :class:`Task`: the five likeliest classes, or as many as are asked for."""
+        """See :class:`Task`; by default the five most likely classes."""
         probabilities = softmax(output)
         best = np.argsort(-probabilities, kind="stable")[: top or TOP]
         guesses = (Guess(self.classes[i], float(probabilities[i])) for i in best)
@@ -147,7 +147,7 @@ class Classification(Task):
 
 
 def softmax(logits: FloatArray) -> Values:
-    """Probabilities that add up to 1 along the last axis, in float64, safe against overflow."""
+    """Probabilities that add up to 1 along the last axis, in float64 and without overflow."""
     shifted = logits.astype(np.float64)
     powers = np.exp(shifted - shifted.max(axis=-1, keepdims=True))
     result: Values = powers / powers.sum(axis=-1, keepdims=True)
@@ -155,7 +155,7 @@ def softmax(logits: FloatArray) -> Values:
 
 
 def check_smoothing(value: float) -> None:
-    """Check that a label smoothing is a share below 1.
+    """Check that a label smoothing is in [0, 1).
 
     Raises:
         PocketuneError: It is not.
@@ -165,7 +165,7 @@ def check_smoothing(value: float) -> None:
 
 
 class _ClassReader:
-    """The cells of one column; see :class:`RowReader`."""
+    """Reads the labels in one column; see :class:`RowReader`."""
 
     titles: tuple[str, ...] = ()
 
@@ -181,7 +181,7 @@ class _ClassReader:
 
 @dataclass(frozen=True)
 class Guess:
-    """A class, or an attribute, and its probability, between 0 and 1."""
+    """A class or an attribute, and its probability between 0 and 1."""
 
     label: str
     probability: float
@@ -192,7 +192,7 @@ class Guess:
 
 @dataclass(frozen=True)
 class ClassPrediction(Prediction):
-    """The likeliest classes of one image, the likeliest first."""
+    """The most likely classes of one image, most likely first."""
 
     name: str
     guesses: tuple[Guess, ...]
@@ -208,13 +208,13 @@ class ClassPrediction(Prediction):
 
 @dataclass(frozen=True)
 class ClassResult:
-    """One class's photos.
+    """The results for one class.
 
     Attributes:
         name: The class.
-        images: Photos of it.
-        predicted: Photos of any class that were taken for it.
-        correct: Photos of it that were taken for it.
+        images: Number of its photos.
+        predicted: Photos of any class that were predicted as this one.
+        correct: Photos of this class that were predicted correctly.
     """
 
     name: str
@@ -224,12 +224,12 @@ class ClassResult:
 
     @property
     def recall(self) -> float:
-        """Share of its photos that were recognized; nan without photos."""
+        """Fraction of its photos that were predicted correctly; nan without photos."""
         return share(self.correct, self.images)
 
     @property
     def precision(self) -> float:
-        """Share of the photos taken for it that are of it; nan where none was."""
+        """Fraction of the photos predicted as this class that are of it; nan if there are none."""
         return share(self.correct, self.predicted)
 
 
@@ -239,10 +239,10 @@ class ClassEvaluation(Evaluation):
 
     Attributes:
         classes: Names of the classes.
-        confusion: int64 (classes, classes), photos by their class (row) and what they were taken
-            for (column).
-        among_top5: Photos whose class is among the five likeliest.
-        skipped: Files that were left out, with the reason.
+        confusion: int64 (classes, classes), the number of photos by their class (row) and their
+            predicted class (column).
+        among_top5: Photos whose class is among the five most likely.
+        skipped: Files that were skipped, with the reason.
     """
 
     classes: tuple[str, ...]
@@ -252,22 +252,22 @@ class ClassEvaluation(Evaluation):
 
     @property
     def images(self) -> int:
-        """Photos evaluated."""
+        """Number of evaluated photos."""
         return int(self.confusion.sum())
 
     @property
     def top1(self) -> float:
-        """Share of photos recognized."""
+        """Fraction of the photos that were predicted correctly."""
         return share(int(self.confusion.trace()), self.images)
 
     @property
     def top5(self) -> float:
-        """Share of photos whose class is among the five likeliest; 1 for up to five classes."""
+        """Fraction of the photos whose class is among the five most likely."""
         return share(self.among_top5, self.images)
 
     @property
     def per_class(self) -> tuple[ClassResult, ...]:
-        """The same by class, in the order of the classes."""
+        """The results for each class, in order."""
         images, predicted = self.confusion.sum(1).tolist(), self.confusion.sum(0).tolist()
         correct = self.confusion.diagonal().tolist()
         return tuple(map(ClassResult, self.classes, images, predicted, correct))
@@ -297,7 +297,7 @@ class ClassEvaluation(Evaluation):
         }
 
     def write_confusion(self, path: StrPath) -> None:
-        """Write the confusion matrix as CSV: a row for each class, a column for each guess.
+        """Write the confusion matrix as CSV: a row per class, a column per predicted class.
 
         Raises:
             PocketuneError: The file cannot be written.

@@ -1,4 +1,4 @@
-"""What is said about outputs: scores while training, predictions of photos, evaluations."""
+"""Results: scores during training, predictions of photos, and evaluations."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
     from pocketune.arrays import FloatArray, StrPath
 
 Labels = NDArray[Any]
-"""Labels of images along the first axis, as the task makes them."""
+"""Labels as the task encodes them, one along the first axis for each image."""
 Values = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Score:
-    """How well images are predicted: the mean loss, and the task's metric by its name.
+    """How well images are predicted: the mean loss and the task's metric.
 
     >>> str(Score("accuracy", 0.931, loss=0.25))
     'accuracy 93.1%'
 
     Attributes:
-        name: The metric.
-        value: Its value.
+        name: Name of the metric.
+        value: Value of the metric.
         loss: Mean loss of the images.
-        style: How ``format`` writes the value.
+        style: Format specification of the value.
     """
 
     name: str
@@ -47,27 +47,27 @@ class Score:
         return f"{self.name} {self.value:{self.style}}"
 
     def to_dict(self, prefix: str = "") -> dict[str, float]:
-        """Loss and metric by name, each name with ``prefix`` before it."""
+        """Loss and metric by name; each name begins with ``prefix``."""
         return {f"{prefix}loss": self.loss, f"{prefix}{self.name}": self.value}
 
 
 class Metric(Protocol):
-    """Adds up how well batches are predicted."""
+    """Accumulates the score of batches."""
 
     images: int
 
     def update(self, outputs: FloatArray, labels: Labels) -> None:
-        """Take in a batch: what the network computes (N, ...), and its labels (N, ...)."""
+        """Add a batch: the network's outputs (N, ...) and the labels (N, ...)."""
         ...
 
     @property
     def score(self) -> Score:
-        """Of all batches so far; nan before the first."""
+        """The score of all batches so far; nan before the first."""
         ...
 
 
 class Prediction(ABC):
-    """What a model says about one image.
+    """A model's prediction for one image.
 
     Attributes:
         name: The image's file.
@@ -77,7 +77,7 @@ class Prediction(ABC):
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Values for JSON."""
 
     @abstractmethod
     def __str__(self) -> str:
@@ -91,41 +91,41 @@ class Evaluation(ABC):
     """How well a model predicts labeled photos.
 
     Attributes:
-        skipped: Files that were left out, with the reason.
+        skipped: Files that were skipped, with the reason.
     """
 
     skipped: tuple[Skipped, ...]
 
     def with_skipped(self: E, skipped: tuple[Skipped, ...]) -> E:
-        """The same with the files that were left out."""
+        """The same evaluation, with the files that were skipped."""
         return replace(self, skipped=skipped)  # type: ignore[type-var]
 
     @property
     @abstractmethod
     def images(self) -> int:
-        """Photos evaluated."""
+        """Number of evaluated photos."""
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; shares of nothing are None."""
+        """Values for JSON; a fraction of nothing is None."""
 
     @abstractmethod
     def __str__(self) -> str:
         """The main figures for the terminal."""
 
     def write_confusion(self, path: StrPath) -> None:
-        """Write which class is taken for which as CSV, for tasks that have such a matrix.
+        """Write the confusion matrix as CSV, for tasks that have one.
 
         Raises:
-            PocketuneError: There is none, or the file cannot be written.
+            PocketuneError: The task has none, or the file cannot be written.
         """
         raise PocketuneError("this model predicts no single class, so it has no confusion matrix")
 
     def write_per_class(self, path: StrPath) -> None:
-        """Write a row of figures for each class as CSV.
+        """Write a row of results for each class as CSV.
 
         Raises:
-            PocketuneError: There are none, or the file cannot be written.
+            PocketuneError: The task has none, or the file cannot be written.
         """
         raise PocketuneError("this model has no figures by class")
 
@@ -147,7 +147,7 @@ class Marked(Protocol):
 
 
 class Mean:
-    """Means of a task's losses and marks over all images."""
+    """The mean of a task's losses and marks over all images."""
 
     def __init__(self, task: Marked) -> None:
         self.images = 0
@@ -170,17 +170,17 @@ class Mean:
 
 
 def share(part: float, whole: float) -> float:
-    """``part / whole``; nan where there is nothing."""
+    """``part / whole``; nan if ``whole`` is 0."""
     return part / whole if whole else float("nan")
 
 
 def known(share: float) -> float | None:
-    """JSON has no nan."""
+    """The value; None for nan, which JSON does not have."""
     return None if math.isnan(share) else share
 
 
 def reasons(files: Iterable[Skipped]) -> list[dict[str, str]]:
-    """Files that were left out, for JSON."""
+    """Files that were skipped, for JSON."""
     return [{"image": file.name, "reason": file.reason} for file in files]
 
 

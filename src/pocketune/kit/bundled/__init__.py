@@ -1,8 +1,8 @@
 """The kits that come with the package: one pretrained network, ready for two methods.
 
-MobileNetV2 of width 0.35 for images of 96 x 96 pixels, pretrained on CIFAR-10; docs/model_card.md
-of the project describes how it was made. ``last`` trains the output layer, ``blocks`` the top
-blocks, the feature fusion layer and the output layer.
+The network is MobileNetV2 of width 0.35 for images of 96 x 96 pixels, pretrained on CIFAR-10.
+docs/model_card.md of the project describes how it was made. ``last`` trains the output layer;
+``blocks`` trains the top blocks, the feature fusion layer and the output layer.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ def list_kits() -> tuple[str, ...]:
 
 
 def bundled_kit(name: str) -> Path:
-    """The path of a bundled kit, which every command takes that takes a kit.
+    """The path of a bundled kit.
 
     Raises:
-        PocketuneError: There is no bundled kit of that name.
+        PocketuneError: There is no bundled kit of this name.
     """
     if name not in list_kits():
         raise PocketuneError(
@@ -34,6 +34,6 @@ def bundled_kit(name: str) -> Path:
 
 
 def kit_path(name: str | os.PathLike[str]) -> Path:
-    """The path itself, or the bundled kit of this name if nothing is at the path."""
+    """The path itself; or that of the bundled kit of this name, if nothing exists at the path."""
     path = Path(name)
     return bundled_kit(str(name)) if str(name) in list_kits() and not path.exists() else path
