@@ -268,29 +268,6 @@ def test_a_budget_is_held_or_refused(
     assert peak < 400_000_000
 
 
-# Leaves the modules of a command behind, in the order of their imports.
-IMPORTED = """
-import atexit, sys
-atexit.register(lambda: open("imported.txt", "w").write("\\n".join(sys.modules)))
-from pocketune.cli import main
-main()
-"""
-
-
-def test_kit_show_measures_a_process_with_the_runtime_that_a_run_imports(
-    tmp_path: Path, kit: Path
-) -> None:
-    """Without the runtime, the prediction is 8 MB short."""
-    subprocess.run(
-        [sys.executable, "-c", IMPORTED, "kit", "show", str(kit)],
-        cwd=tmp_path,
-        env=environment(),
-        check=True,
-        capture_output=True,
-    )
-    assert "onnxruntime" in (tmp_path / "imported.txt").read_text().splitlines()
-
-
 def test_warnings_of_the_image_library_are_not_the_users(process: Process, tmp_path: Path) -> None:
     from PIL import Image
 
@@ -316,16 +293,24 @@ main()
 """
 
 
+def imported(folder: Path, *arguments: object) -> set[str]:
+    """The modules that a command has imported by its end."""
+    command = [sys.executable, "-c", IMPORTED, *map(str, arguments)]
+    subprocess.run(command, cwd=folder, env=environment(), check=True)
+    return set((folder / "modules.txt").read_text().split())
+
+
 def test_a_run_imports_nothing_that_it_does_not_need(
     tmp_path: Path, photos: Path, kit: Path
 ) -> None:
-    arguments = ["train", str(photos), "--kit", str(kit), "--epochs", "1"]
-    subprocess.run(
-        [sys.executable, "-c", IMPORTED, *arguments], cwd=tmp_path, env=environment(), check=True
-    )
-    modules = set((tmp_path / "modules.txt").read_text().split())
+    modules = imported(tmp_path, "train", photos, "--kit", kit, "--epochs", 1)
     assert {"numpy", "onnxruntime", "click"} <= modules
     assert not modules & {"torch", "onnx", "rich", "pydantic", "pocketune.compiler", "unittest"}
+
+
+def test_kit_show_measures_a_process_with_the_runtime_of_a_run(tmp_path: Path, kit: Path) -> None:
+    """Without the runtime, its prediction is 8 MB short."""
+    assert "onnxruntime" in imported(tmp_path, "kit", "show", kit)
 
 
 def test_ctrl_c_while_a_command_is_imported(tmp_path: Path) -> None:
