@@ -16,14 +16,17 @@ from pocketune.schema import FieldError, read_object
 from pocketune.tasks import (
     TASKS,
     Attributes,
+    Box,
     Classification,
     Score,
     Task,
+    View,
     numbered,
     register_task,
     results,
     task_named,
 )
+from pocketune.tasks.base import CLASSES, SIZE, as_label
 
 TASK = Classification(("cat", "dog", "owl"), head=("fc.weight", "fc.bias"), label_smoothing=0.1)
 
@@ -123,6 +126,59 @@ class TestHead:
     def test_labels_and_outputs_of_other_classes(self) -> None:
         assert (TASK.label_shape(32), TASK.output_shape(32)) == ((), (3,))
         assert Attributes(numbered(2)).label_shape(32, 5) == (5,)
+
+
+class TestSizes:
+    """A task may have labels and outputs of the image's size, and any number of axes."""
+
+    class Maps(Classification):
+        label_dims = (SIZE, SIZE)
+        output_dims = (CLASSES, SIZE, 2)
+
+    def test_of_maps(self) -> None:
+        task = self.Maps(("a", "b", "c"))
+        assert task.label_shape(32) == (32, 32)
+        assert task.output_shape(32) == (3, 32, 2)
+        assert task.output_shape(8, 5) == (5, 8, 2)
+
+    @pytest.mark.parametrize("task", [TASK, Attributes(numbered(4))])
+    def test_no_classes_are_not_the_default_number_of_them(self, task: Task) -> None:
+        assert task.output_shape(32, 0) == (0,)
+
+
+@pytest.mark.parametrize("mirrored", [False, True])
+@pytest.mark.parametrize("label", [np.int64(2), np.array([1, 0], np.uint8)])
+def test_a_label_of_the_whole_image_stays_in_every_view(label, mirrored: bool) -> None:
+    view = View(Box(0.5, 1, 3, 4), 8, mirrored)
+    assert TASK.transform(label, view) is label
+
+
+def test_a_batch_of_classes() -> None:
+    batch = TASK.collate([np.int64(2), np.int64(0)])
+    assert (batch.dtype, batch.tolist()) == (np.int64, [2, 0])
+    assert TASK.collate([np.int64(1)]).shape == (1,)
+
+
+def test_a_task_is_equal_to_one_of_the_same_fields_alone() -> None:
+    assert replace(TASK) == TASK
+    assert hash(TASK) == hash(replace(TASK))
+    assert replace(TASK, label_smoothing=0.2) != TASK
+    assert Attributes(TASK.classes, TASK.head, TASK.label_smoothing) != TASK
+
+
+def test_a_task_that_does_not_exist_is_refused_with_those_that_do() -> None:
+    with pytest.raises(PocketuneError, match="unknown task 'clasification': choose one of class"):
+        task_named("clasification")
+
+
+@pytest.mark.parametrize("name", ["größe", "ключ", "名前", "a b", "0"])
+def test_names_in_any_script(name: str) -> None:
+    assert Classification((name,)).to_dict()["classes"] == (name,)
+
+
+def test_composed_labels_are_one_label() -> None:
+    assert as_label("gro\u0308ße") == as_label("größe") == "größe"
+    assert as_label("ﬁ") == "ﬁ"  # nothing but accents changes
 
 
 class Pixels:

@@ -307,7 +307,7 @@ class AttributeEvaluation(Evaluation):
             {
                 "attribute": a.name,
                 "present": a.present,
-                "accuracy": a.accuracy,
+                "accuracy": known(a.accuracy),
                 "recall": known(a.recall),
                 "precision": known(a.precision),
             }
@@ -315,7 +315,7 @@ class AttributeEvaluation(Evaluation):
         ]
         return {
             "images": self.images,
-            "accuracy": self.accuracy,
+            "accuracy": known(self.accuracy),
             "attributes": attributes,
             "skipped": reasons(self.skipped),
         }

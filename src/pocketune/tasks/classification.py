@@ -289,8 +289,8 @@ class ClassEvaluation(Evaluation):
         ]
         return {
             "images": self.images,
-            "top1": self.top1,
-            "top5": self.top5,
+            "top1": known(self.top1),
+            "top5": known(self.top5),
             "classes": classes,
             "confusion": self.confusion.tolist(),
             "skipped": reasons(self.skipped),
