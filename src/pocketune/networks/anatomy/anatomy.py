@@ -18,7 +18,7 @@ from torch import nn
 
 from pocketune.errors import PocketuneError
 from pocketune.networks.anatomy.blocks import Block, Layer, make_layer, read_block
-from pocketune.networks.anatomy.modules import conv_layers, is_convolution, main_modules
+from pocketune.networks.anatomy.modules import conv_layers, is_convolution, main_modules, weighs
 
 BLOCKLESS = (
     "LastLayer, NormAndLast, BiasAndLast, FullFineTune and GradientFilter(layers=[names]) need no "
@@ -136,14 +136,10 @@ def _within(path: str, block: Block | None) -> bool:
 def _classifier(after: list[tuple[str, nn.Module]], head: set[str | None]) -> tuple[str, ...]:
     """Paths from the first to the last layer with weights of what has parameters."""
     rest = [(path, module) for path, module in after if path not in head]
-    places = [place for place, (_, module) in enumerate(rest) if _weighs(module)]
+    places = [place for place, (_, module) in enumerate(rest) if weighs(module)]
     between = rest[min(places, default=0) : max(places, default=-1) + 1]
-    return tuple(path for path, module in between if _weighs(module) or _has_own(module))
+    return tuple(path for path, module in between if weighs(module) or _has_own(module))
 
 
 def _has_own(module: nn.Module) -> bool:
     return next(module.parameters(recurse=False), None) is not None
-
-
-def _weighs(module: nn.Module) -> bool:
-    return isinstance(module, nn.Linear) or is_convolution(module)

@@ -15,6 +15,7 @@ from pocketune.networks.anatomy.modules import (
     is_pointwise,
     is_spatial,
     main_modules,
+    weighs,
 )
 
 PATTERNS = (  # kind, then role and test of each convolution in the order in which they run
@@ -185,12 +186,16 @@ def _residual(kind: str, module: nn.Module, main: list[ConvLayer]) -> bool:
 
 
 def _squeeze_excite(name: str, block: nn.Module) -> str | None:
-    """Path of the outermost module made of two 1x1 layers, C -> squeezed -> C, and no norm."""
+    """Path of the outermost module made of two 1x1 layers, C -> squeezed -> C, and no norm.
+
+    A third convolution makes it a part of the chain, as in a block without norms.
+    """
     for path, module in main_modules(block, prefix=name):
         if module is block or any(is_norm(part) for part in module.modules()):
             continue
-        sizes = [_sizes(part) for part in module.modules() if _sizes(part)]
-        if len(sizes) == 2 and sizes[0] == sizes[1][::-1]:
+        sizes = [_sizes(part) for part in module.modules() if weighs(part)]
+        in_chain = len(sizes) != 2 or () in sizes or _in_shortcut(path, name)
+        if not in_chain and sizes[0] == sizes[1][::-1]:
             return str(path)
     return None
 

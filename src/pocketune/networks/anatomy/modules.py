@@ -56,6 +56,11 @@ def is_convolution(module: nn.Module) -> TypeGuard[nn.Conv2d]:
     )
 
 
+def weighs(module: nn.Module) -> bool:
+    """A linear layer or a two-dimensional convolution."""
+    return isinstance(module, nn.Linear) or is_convolution(module)
+
+
 def is_norm(module: nn.Module) -> bool:
     """A norm over channels: with running statistics, or group norm."""
     return isinstance(module, nn.GroupNorm) or hasattr(module, "running_mean")

@@ -9,7 +9,7 @@ from torch.nn.parameter import is_lazy
 
 from pocketune.errors import PocketuneError
 from pocketune.networks.anatomy.anatomy import anatomy
-from pocketune.networks.anatomy.modules import is_convolution
+from pocketune.networks.anatomy.modules import is_convolution, weighs
 from pocketune.networks.probe import copy_network, gradients_on, probing, tensors
 
 SIZES = (64, 224, 32, 28, 96, 128, 160, 192, 256, 299, 384)
@@ -70,7 +70,7 @@ def _last_layers(network: nn.Module, sizes: tuple[int, ...]) -> list[str] | None
     if any(is_lazy(tensor) for tensor in (*network.parameters(), *network.buffers())):
         return None
     copied = copy_network(network).to("meta")
-    names = [name for name, module in copied.named_modules() if _weighs(module)]
+    names = [name for name, module in copied.named_modules() if weighs(module)]
     made: dict[Any, str] = {}
 
     def note(path: str, _: nn.Module, outputs: list[Tensor]) -> None:
@@ -81,10 +81,6 @@ def _last_layers(network: nn.Module, sizes: tuple[int, ...]) -> list[str] | None
             reached = set(_nearest(output, made))
             return [name for name in names if name in reached]
     return None
-
-
-def _weighs(module: nn.Module) -> bool:
-    return isinstance(module, nn.Linear) or is_convolution(module)
 
 
 def _outputs(network: nn.Module, sizes: tuple[int, ...]) -> Iterator[Any]:
