@@ -1,7 +1,6 @@
-"""From a kit to a trained model, on a machine with neither torch nor onnx.
+"""Train and use kits on a machine without torch and onnx.
 
-The names below are looked up when they are first used: whoever only opens a kit never pays for
-ONNX Runtime.
+The names below are imported on first use, so that opening a kit does not load ONNX Runtime.
 """
 
 from typing import TYPE_CHECKING

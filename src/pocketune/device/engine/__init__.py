@@ -1,1 +1,1 @@
-"""Gradients and predictions from a kit's graphs."""
+"""Engines, which compute gradients and predictions."""

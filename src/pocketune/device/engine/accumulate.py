@@ -1,4 +1,4 @@
-"""Gradient accumulation: several small batches for one update."""
+"""Gradient accumulation: several small batches for one optimizer step."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 class AccumulatingEngine:
-    """An :class:`Engine` whose batch is several times that of another one.
+    """An :class:`Engine` that computes a large batch in parts, by another engine.
 
     The mean over the parts is the gradient of the whole batch, because images do not influence each
-    other. It takes the memory of a part, and that of the gradients a second time.
+    other. A step takes the memory of one part and a second copy of the gradients.
 
     Args:
-        engine: Computes the parts.
-        batch: Images of a part.
+        engine: The engine of the parts.
+        batch: Images in a part.
     """
 
     def __init__(self, engine: Engine, batch: int) -> None:
@@ -41,13 +41,13 @@ class AccumulatingEngine:
 
     @property
     def statistics(self) -> State:
-        """See :class:`Engine`; there are none."""
+        """See :class:`Engine`; always empty."""
         return self._engine.statistics
 
     def gradients(
         self, images: NDArray[np.uint8], labels: Labels, rng: np.random.Generator
     ) -> Gradients:
-        """See :class:`Engine`; the batch is a whole number of parts."""
+        """See :class:`Engine`; the batch has to be a multiple of a part."""
         starts = range(0, len(images), self._batch)
         total: Gradients | None = None
         for start in starts:
@@ -74,7 +74,7 @@ class AccumulatingEngine:
 
 
 def accumulating(factory: EngineFactory, parts: int) -> EngineFactory:
-    """A factory of engines whose batches are `parts` times those of their kits."""
+    """A factory of engines whose batch is `parts` times that of their kit."""
     if parts == 1:
         return factory
 
@@ -85,21 +85,21 @@ def accumulating(factory: EngineFactory, parts: int) -> EngineFactory:
 
 
 def check_accumulation(kit: Kit, parts: int) -> None:
-    """Refuse accumulation if the parts would not add up to the whole.
+    """Refuse accumulation if it would not compute the gradient of the whole batch.
 
     Raises:
-        PocketuneError: Norms use the statistics of a batch, and would use those of its parts.
+        PocketuneError: The kit's norms use batch statistics, which would be those of a part.
     """
     if parts > 1 and kit.manifest.statistics:
         raise PocketuneError(
-            f"accumulate={parts} cannot stand in for a larger batch, because this kit's norms use "
-            "batch statistics: use a kit with a larger batch, or with a method that uses running "
+            f"accumulate={parts} cannot replace a larger batch, because this kit's norms use batch "
+            "statistics: use a kit with a larger batch, or with a method that uses running "
             "statistics, such as tinytl"
         )
 
 
 def _add(total: Gradients, found: Gradients) -> Gradients:
-    """The sum, in the arrays of `total`."""
+    """The sum, written into the arrays of `total`."""
     for name, values in total.values.items():
         values += found.values[name]
     metrics = {name: value + found.metrics[name] for name, value in total.metrics.items()}

@@ -1,6 +1,6 @@
-"""The one interface between the training loop and whatever computes gradients.
+"""The interface between the training loop and the engine that computes gradients.
 
-ONNX Runtime on a kit is one implementation, eager PyTorch on the adapted network another; the
+One implementation runs a kit on ONNX Runtime, another the adapted network in eager PyTorch. The
 loop, the optimizers, the checkpoints and the commands are the same for both.
 """
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Gradients:
-    """What one batch gives.
+    """The results of one training step.
 
     Attributes:
-        loss: Mean loss of the batch, label smoothing included.
-        metrics: The task's further outputs of a step by name, each a sum over the images.
+        loss: Mean loss of the batch, including label smoothing.
+        metrics: The task's step metrics by name, each a sum over the images.
         values: Gradient of the loss for each parameter, by the parameter's name and in its shape.
     """
 
@@ -39,14 +39,14 @@ class Gradients:
 class Engine(Protocol):
     """Computes gradients and predictions for uint8 photos.
 
-    ``parameters`` and ``statistics`` are live, C-contiguous float32 arrays: the optimizer writes
-    into the parameters in place and the next call must see the new values. The arrays themselves
-    stay the same objects for as long as the engine lives.
+    ``parameters`` and ``statistics`` are live, C-contiguous float32 arrays: the optimizer updates
+    the parameters in place, and the next call must use the new values. The arrays stay the same
+    objects for the lifetime of the engine.
     """
 
     @property
     def parameters(self) -> State:
-        """What is trained, by state-dict name."""
+        """The trained parameters by state-dict name."""
         ...
 
     @property
@@ -60,14 +60,14 @@ class Engine(Protocol):
         """Loss and gradients of a batch, in training mode; updates ``statistics``.
 
         Args:
-            images: (B, S, S, 3) pixels, B the batch that the engine was made for.
+            images: (B, S, S, 3) pixels, where B is the batch of the engine.
             labels: (B, ...), as the task collates them.
-            rng: Source of this step's dropout masks and of nothing else.
+            rng: Random numbers for this step's dropout masks, used for nothing else.
         """
         ...
 
     def predict(self, images: NDArray[np.uint8]) -> FloatArray:
-        """The network's outputs (N, ...) for pixels (N, S, S, 3) in evaluation mode, for any N."""
+        """The network's outputs (N, ...) in evaluation mode, for pixels (N, S, S, 3) and any N."""
         ...
 
     def state(self) -> State:
@@ -80,14 +80,14 @@ class Engine(Protocol):
 
 
 EngineFactory = Callable[["Kit", Mapping[str, FloatArray]], Engine]
-"""Makes an engine from a kit and the values (parameters and statistics) to start from."""
+"""Makes an engine from a kit and initial values (parameters and statistics)."""
 
 
 def draw_masks(specs: Iterable[MaskSpec], rng: np.random.Generator) -> State:
-    """One step's dropout masks by name: 0 where an element is dropped, 1 / keep where it is kept.
+    """The dropout masks of one step by name: 0 where an element is dropped, else 1 / keep.
 
-    The device draws them, so that every engine trains with the same ones. An element is kept with
-    probability `keep`, so the mean of a mask is 1. Masks are drawn in the order of `specs`; the
-    same generator state gives the same bits on every machine.
+    The device draws them, so that every engine trains with the same masks. An element is kept with
+    probability `keep`, so the expected mean of a mask is 1. Masks are drawn in the order of
+    `specs`; the same generator state gives the same bits on every machine.
     """
     return {spec.name: spec.draw(rng) for spec in specs}

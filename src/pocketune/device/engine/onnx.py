@@ -1,4 +1,4 @@
-"""The training step on ONNX Runtime: a kit's graphs on the device."""
+"""The engine that runs a kit's graphs on ONNX Runtime."""
 
 from collections.abc import Mapping
 from functools import cached_property
@@ -16,23 +16,23 @@ from pocketune.tasks import Labels
 
 
 class OnnxEngine:
-    """Gradients and predictions of a kit, by ONNX Runtime. Implements :class:`Engine`.
+    """An :class:`Engine` that computes a kit's gradients and predictions on ONNX Runtime.
 
-    The graphs read the arrays of ``parameters`` and ``statistics`` in place: the next call computes
-    with what was written into them. Gradients are views of the runtime's memory; drop them before
-    the next step, or the gradients of both steps are kept.
+    The graphs read the arrays of ``parameters`` and ``statistics`` in place, so the next call uses
+    the values that were written into them. Gradients are views of the runtime's memory; release
+    them before the next step, or the gradients of both steps are in memory.
 
-    A graph is opened when it is first used. Either the step or the prediction is open, never both,
-    because a run trains and validates in turns: opening a graph again takes a fraction of a second,
-    and two open graphs would take the memory of both.
+    A graph is opened when it is first used. Either the step or the prediction is open, never both:
+    a run alternates between training and validation, opening a graph again takes a fraction of a
+    second, and two open graphs would take the memory of both.
 
     Args:
         kit: An opened kit.
-        state: Values to start from, parameters and statistics, as :meth:`Kit.state` gives
-            them; they are copied. The classifier may have another number of classes than the kit's.
+        state: Initial parameters and statistics, as :meth:`Kit.state` returns them; they are
+            copied. The number of classes may differ from the kit's.
 
     Raises:
-        KitError: The state is not the kit's.
+        KitError: The state does not fit the kit.
     """
 
     def __init__(self, kit: Kit, state: Mapping[str, FloatArray]) -> None:
@@ -50,7 +50,7 @@ class OnnxEngine:
         """Loss and gradients of a batch; see :meth:`Engine.gradients`.
 
         Raises:
-            ValueError: The images or labels are not of the shape that the kit was made for.
+            ValueError: The images or labels do not have the shapes of the kit's step.
         """
         manifest, batch = self._kit.manifest, self._kit.manifest.batch
         expected = (
@@ -93,7 +93,7 @@ class OnnxEngine:
         """Write all parameters and statistics, in place.
 
         Raises:
-            KitError: A tensor is missing or of another shape; nothing is written then.
+            KitError: A tensor is missing or of another shape; then nothing is written.
         """
         values = self._checked(state, "the saved state")
         for name, array in self._arrays().items():
@@ -106,7 +106,7 @@ class OnnxEngine:
     def _graph(self, name: str) -> Graph:
         """The graph of a training step or that of a prediction; the other one is closed."""
         if self._open is None or self._open[0] != name:
-            self._open = None  # first, and then open the other
+            self._open = None  # close the other graph first
             self._open = name, self._step() if name == STEP else self._predict()
         return self._open[1]
 
@@ -128,7 +128,7 @@ class OnnxEngine:
 
     @property
     def _start(self) -> str:
-        """The input that ``step.onnx`` and ``predict.onnx`` start from."""
+        """Name of the input of ``step.onnx`` and ``predict.onnx`` that depends on the images."""
         return "images" if self._kit.manifest.features is None else "features"
 
     def _arrays(self) -> State:
@@ -138,7 +138,7 @@ class OnnxEngine:
         return checked_state(state, self._kit.manifest.shapes(self._classes), where)
 
     def _start_values(self, images: NDArray[np.uint8]) -> NDArray[Any]:
-        """The images, or their features where the kit has a frozen part."""
+        """The images, or their features if the kit has a frozen part."""
         manifest = self._kit.manifest
         if manifest.features is None:
             return np.ascontiguousarray(images)

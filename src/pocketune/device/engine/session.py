@@ -1,4 +1,4 @@
-"""A graph of a kit in ONNX Runtime; the only place that imports it."""
+"""The graphs of a kit in ONNX Runtime. Only this module imports the runtime."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ from pocketune.kit.kit import Kit
 from pocketune.kit.manifest import KitError
 from pocketune.kit.names import BLOCKED_STEP, FEATURES, STEP
 
-os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # read on import: nothing is ever sent
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # read on import, so that nothing is ever sent
 
 import onnxruntime as ort
 
@@ -26,7 +26,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 def available_cores() -> int:
-    """Cores that this process may use; more threads than these only wait for each other."""
+    """Number of cores that this process may use; more threads would only wait for each other."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -34,10 +34,10 @@ def available_cores() -> int:
 
 @cache
 def products_saturate() -> bool:
-    """Whether sums of uint8 x int8 products may overflow 16 bits and be cut off.
+    """Whether sums of uint8 x int8 products may overflow 16 bits and be clipped.
 
-    They may on x86 without the VNNI instructions. If the flags of an x86 processor cannot be read,
-    the answer is yes, which costs a little speed and no accuracy.
+    They may on x86 without VNNI instructions. If the flags of an x86 processor cannot be read, the
+    answer is yes, which costs a little speed but no accuracy.
     """
     if platform.machine().lower() not in ("x86_64", "amd64"):
         return False
@@ -47,8 +47,8 @@ def products_saturate() -> bool:
         return True
 
 
-# All sessions share one thread pool and one arena: two pools of spinning threads disturb each
-# other, and two arenas would keep the peaks of both graphs.
+# All sessions share one thread pool and one arena: two pools of spinning threads slow each other
+# down, and two arenas would hold the peaks of both graphs.
 ort.set_global_thread_pool_sizes(min(available_cores(), 8), 1)
 _TO_THE_NEXT_POWER_OF_TWO = 0
 ort.create_and_register_allocator(
@@ -56,7 +56,7 @@ ort.create_and_register_allocator(
     ort.OrtArenaCfg(
         {
             "max_mem": 0,
-            # A few large regions: free neighbors in a region make room for a larger tensor, and
+            # A few large regions: adjacent free chunks of a region can hold a larger tensor, and
             # pages that were never used take no memory.
             "arena_extend_strategy": _TO_THE_NEXT_POWER_OF_TWO,
             "initial_chunk_size_bytes": 1 << 25,
@@ -69,15 +69,15 @@ ort.create_and_register_allocator(
 def open_session(
     model: Path | bytes, *, as_written: bool, integers: bool = False
 ) -> ort.InferenceSession:
-    """A session on a graph, computing on the processor.
+    """A session on a graph, computing on the CPU.
 
     Args:
         model: The graph, as a file or as its bytes.
-        as_written: Execute the nodes in the file's order and change nothing: the compiler has put
-            them in the order that needs least memory. Otherwise the runtime optimizes, which pays
-            where convolutions have constant kernels.
-        integers: Fuse operators between dequantized tensors into integer ones. Otherwise
-            weights stored in 8 bits are brought to float32 once, when the graph is opened.
+        as_written: Execute the nodes unchanged and in the file's order, which the compiler has
+            chosen to need the least memory. Otherwise the runtime optimizes the graph, which pays
+            off if convolutions have constant kernels.
+        integers: Fuse operators between dequantized tensors into integer operators. Otherwise
+            weights stored in 8 bits are converted to float32 once, when the graph is opened.
     """
     options = ort.SessionOptions()
     options.use_per_session_threads = False
@@ -95,24 +95,24 @@ def open_session(
         options.enable_mem_reuse = False
     source = str(model) if isinstance(model, Path) else model
     session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
-    session._model_bytes = None  # it would keep the bytes, although it has its own graph
+    session._model_bytes = None  # it would keep the bytes, which it no longer needs
     return session
 
 
 class Graph:
-    """A graph, some of whose inputs are arrays that stay where they are.
+    """A graph in which some inputs are bound to arrays.
 
     Args:
         kit: The kit.
         name: Name of the graph's file.
-        bound: C-contiguous arrays by input name. Each run reads them in place and so sees what
-            was written into them since the last. Those that the graph does not take are ignored.
+        bound: C-contiguous arrays by input name. Each run reads them in place and uses their
+            current values. Arrays that are not inputs of the graph are ignored.
         inputs: Names of the inputs that differ from run to run.
         outputs: Names of the outputs to compute.
 
     Raises:
-        KitError: The graph does not parse or has an operator that the runtime lacks, or its
-            inputs and outputs are not those of this kit.
+        KitError: The graph does not parse, has an operator that the runtime lacks, or its inputs
+            and outputs are not those of this kit.
     """
 
     def __init__(
@@ -123,12 +123,12 @@ class Graph:
         try:
             with freed_at_once():
                 self._session = _open(kit, name)
-        except Exception as error:  # the runtime's own types, which have no base in common
+        except Exception as error:  # the runtime's own types, which have no common base
             raise KitError(
                 f"{where} cannot be opened: it is damaged, or made for a newer runtime "
                 f"({str(error).splitlines()[0]})"
             ) from error
-        reclaim()  # half of what opening it took is not needed any more
+        reclaim()  # half of the memory for opening it is no longer needed
         taken = {value.name for value in self._session.get_inputs()}
         given = {value.name for value in self._session.get_outputs()}
         strange = sorted((taken - {*bound, *inputs}) | (set(outputs) - given))
@@ -139,16 +139,16 @@ class Graph:
         self._outputs = list(outputs)
 
     def run(self, feeds: Arrays) -> dict[str, NDArray[Any]]:
-        """Compute the outputs, which are the runtime's own memory, handed on without a copy."""
+        """Compute the outputs by name; they are views of the runtime's memory."""
         feeds = {**self._bound, **{name: feeds[name] for name in self._inputs}}
         values = self._session.run(self._outputs, feeds)
         return {name: np.asarray(v) for name, v in zip(self._outputs, values, strict=True)}
 
 
 def _open(kit: Kit, name: str) -> ort.InferenceSession:
-    """A session on a graph; on the step in blocks if there is one and the processor can run it."""
+    """A session on a graph; for the step, on the blocked one if the processor can run it."""
     if name == STEP and BLOCKED_STEP in kit.manifest.files:
-        with contextlib.suppress(Exception):  # the runtime's own types have no base in common
+        with contextlib.suppress(Exception):  # the runtime's own types have no common base
             return open_session(kit.source(BLOCKED_STEP), as_written=True)
     quantization = kit.manifest.quantization
     integers = name == FEATURES and quantization is not None and quantization.activations == 8

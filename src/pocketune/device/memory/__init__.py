@@ -1,1 +1,1 @@
-"""What a run takes: estimated before, measured while it trains."""
+"""The memory of a run: estimated before it starts, measured while it trains."""

@@ -1,4 +1,4 @@
-"""A budget is the peak resident memory of the whole process: estimated first, then measured."""
+"""Check that a run will fit its budget, the peak resident memory of the whole process."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     from pocketune.device.train.settings import TrainSettings
 
 
-class BudgetExceeded(PocketuneError):  # noqa: N818 - it reads as what happened
-    """The process needs, or took, more memory than the budget allows."""
+class BudgetExceeded(PocketuneError):  # noqa: N818 - the name says what happened
+    """The process needs or took more memory than the budget allows."""
 
 
 def check_budget(kit: Kit, settings: TrainSettings, *, classes: int, before: ProcessMemory) -> None:
-    """Refuse a run that will not fit its budget, and say what would.
+    """Refuse a run that will not fit its budget, and name changes that would fit.
 
     Args:
         kit: The kit to train.
-        settings: How; a budget of None allows everything.
+        settings: Settings of the run; a budget of None allows everything.
         classes: Number of classes of the photos.
-        before: The process with the runtime imported and nothing of the kit loaded.
+        before: Memory of the process after importing the runtime and before loading the kit.
 
     Raises:
-        BudgetExceeded: The runtime alone, or the estimate, is over the budget.
+        BudgetExceeded: The runtime alone, or the estimate, exceeds the budget.
     """
     budget = settings.budget_bytes
     if budget is None:
@@ -58,7 +58,7 @@ def check_budget(kit: Kit, settings: TrainSettings, *, classes: int, before: Pro
 
 @dataclass(frozen=True)
 class _Run:
-    """A run whose batch, optimizer and kit may be others."""
+    """A run, for estimates with other batches, optimizers and kits."""
 
     kit: Kit
     budget: int
@@ -82,7 +82,7 @@ class _Run:
         return self.estimate(slots, batch=batch, kit=kit).total <= self.budget
 
     def remedies(self, slots: int) -> Iterator[str]:
-        """What would fit, the one that changes the training least first."""
+        """Changes with which the run would fit, the one that changes training least first."""
         fitting = self._largest_batch(slots)
         if fitting:
             yield f"a kit of batch {fitting}"
@@ -96,12 +96,12 @@ class _Run:
                 yield f"a kit of batch {fitting}, the optimizer sgd and momentum 0"
 
     def bundled_kits(self, slots: int) -> Iterator[str]:
-        """The bundled kits that would fit."""
+        """The bundled kits with which the run would fit."""
         for name in list_kits():
             if self.fits(slots, kit=Kit.open(name)):
                 yield f"the bundled kit {name}"
 
     def _largest_batch(self, slots: int) -> int:
-        """The largest batch below the kit's that would fit; 0 if there is none."""
+        """The largest batch below the kit's with which the run would fit; 0 if there is none."""
         smaller = range(self.kit.manifest.batch - 1, 0, -1)
         return next((batch for batch in smaller if self.fits(slots, batch=batch)), 0)

@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from pocketune.kit.manifest import GraphSpec, Quantization
 
 
-# Measured with ONNX Runtime 1.31 on Linux, graph by graph. The first and the last are fitted to the
-# peaks of whole runs in benchmarks/bench_memory.py.
+# Measured with ONNX Runtime 1.31 on Linux, graph by graph. RUNTIME and ARENA_OVERHEAD are fitted to
+# the peaks of whole runs in benchmarks/bench_memory.py.
 RUNTIME = 24_000_000
-"""Bytes that the runtime and the training loop take once: mostly pages of code, and threads."""
+"""Bytes that the runtime and the training loop take once, mostly for pages of code and threads."""
 NODE_BYTES = 4_400
-"""Bytes that the runtime holds for a node of a graph, whatever it computes."""
+"""Bytes that the runtime holds for each node of a graph."""
 OPENING_COPIES, OPENING_LARGEST = 2, 3
 """While a frozen part is opened: copies of all its weights (parsed, and as tensors), and further
-copies of the largest, which is brought into the layout that the processor needs."""
+copies of the largest weight, which is converted to the layout that the processor needs."""
 ARENA_OVERHEAD = 1.2
-"""Size of the runtime's arena as a multiple of the tensors that live in it at the peak."""
+"""Size of the runtime's arena relative to the live tensors at the peak."""
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,12 @@ class MemoryEstimate:
     Attributes:
         process: Python, numpy, the runtime and everything else that is resident already.
         runtime: Taken once, when the runtime opens and runs its first graph.
-        graphs: Frozen weights and nodes of the graphs that are open at once, as the runtime holds
-            them; or the memory for opening the frozen part, if that is more than all the rest.
+        graphs: Frozen weights and nodes of the graphs that are open at the same time; or the memory
+            for opening the frozen part, if that sets the peak.
         activations: Live tensors, including gradients, at the peak of the graph that needs most;
             the graphs share one arena.
         parameters: The trained parameters and the running statistics.
-        optimizer: The state that the optimizer keeps for each parameter.
+        optimizer: The optimizer's state.
         photos: Photos that are being decoded, and batches that wait for the step.
     """
 
@@ -53,7 +53,7 @@ class MemoryEstimate:
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """The sum of all parts."""
         return sum(getattr(self, field.name) for field in fields(self))
 
     def __str__(self) -> str:
@@ -76,23 +76,23 @@ def estimate_memory(
         kit: The kit to train.
         process: Resident bytes before the graphs are loaded.
         classes: Number of classes of the photos.
-        slots: Tensors that the optimizer keeps for each parameter.
-        batch: Images that the graphs take at once; the kit's own where it is None.
-        accumulate: Batches of a step; the sum of the gradients of several takes memory of its own.
+        slots: Number of tensors that the optimizer keeps for each parameter.
+        batch: Images that the graphs process at once; by default the kit's batch.
+        accumulate: Batches in a step; more than one need memory for the sum of their gradients.
     """
     manifest = kit.manifest
     batch = batch or manifest.batch
     shapes = manifest.shapes(classes)
     trained = sum(_bytes(shapes[spec.name]) for spec in manifest.parameters)
     statistics = sum(_bytes(shapes[spec.name]) for spec in manifest.statistics)
-    # The frozen part runs a few images at a time, the others a batch at a time.
+    # The frozen part runs a few images at a time, the other graphs a batch at a time.
     peaks = {
         name: g.memory * (manifest.images_at_once if name == "features" else batch / manifest.batch)
         for name, g in manifest.graphs.items()
     }
     held = {n: _held(n, graph, manifest.quantization) for n, graph in manifest.graphs.items()}
     features = held.get("features", Held(0, 0))
-    # Of these two, one is open at a time.
+    # Only one of the step and the prediction is open at a time.
     graphs = features.open + max(held["step"].open, held["predict"].open)
     activations = round(ARENA_OVERHEAD * max(peaks.values()))
     optimizer = slots * trained
@@ -109,10 +109,9 @@ def estimate_memory(
 
 
 def photo_bytes(size: int, batch: int, workers: int = 2, waiting: int = AHEAD + 2) -> int:
-    """Bytes of decoded photos: one in each worker, and the batches that are ready, handed over and
-    in the step.
+    """Bytes of decoded photos: one in each worker, and batches that are ready or in the step.
 
-    A JPEG is decoded at the smallest scale that is at least the size asked for: a photo of 4:3 at
+    A JPEG is decoded at the smallest scale that is at least the requested size: a photo of 4:3 at
     less than twice its side. The crop is one more image.
     """
     pixels = 3 * size * size
@@ -120,17 +119,17 @@ def photo_bytes(size: int, batch: int, workers: int = 2, waiting: int = AHEAD + 
 
 
 class Held(NamedTuple):
-    """Bytes of an open graph in the runtime, and their peak while it is opened."""
+    """Bytes that the runtime holds for an open graph, and their peak while it is opened."""
 
     open: int
     opening: int
 
 
 def _held(name: str, graph: GraphSpec, quantization: Quantization | None) -> Held:
-    """Memory for a graph.
+    """The memory for a graph.
 
-    Weights in 8 bits become float32 when a graph is opened, unless it computes with integers or is
-    executed as it is written.
+    8-bit weights become float32 when a graph is opened, unless the graph computes with integers or
+    is executed as written.
     """
     integers = name == "features" and quantization is not None and quantization.activations == 8
     growth = 4 if quantization is not None and name != "step" and not integers else 1

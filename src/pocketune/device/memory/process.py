@@ -1,4 +1,4 @@
-"""Resident memory of this process: how large it is, and how to give back what is not used."""
+"""Resident memory of this process: measure it, and return unused memory to the system."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LARGEST_THRESHOLD = 1 << 25
 
 @dataclass(frozen=True)
 class ProcessMemory:
-    """Resident bytes of the whole process: ``current`` now, ``peak`` at most so far."""
+    """Resident bytes of the whole process, now and at the peak so far."""
 
     current: int
     peak: int
@@ -29,13 +29,13 @@ if sys.platform == "linux":
     def process_memory() -> ProcessMemory:
         """Resident memory of this process, now and at its peak (about 50 microseconds).
 
-        VmHWM and not ``getrusage``: the latter's maximum survives ``exec``, so that a process
-        started by a large one would report its parent's size.
+        The peak is VmHWM and not that of ``getrusage``, which survives ``exec``: a process started
+        by a large one would report its parent's peak.
         """
         with open("/proc/self/status", "rb") as file:  # noqa: PTH123 - on the path of every step
             status = file.read()
         current = _kibibytes(status, b"VmRSS:")
-        # The kernel keeps its counters for each processor, so that the peak may lag behind.
+        # The kernel counts on each processor separately, so the peak may lag behind.
         return ProcessMemory(current, max(current, _kibibytes(status, b"VmHWM:")))
 
     def _kibibytes(status: bytes, key: bytes) -> int:
@@ -124,17 +124,17 @@ else:
 
 
 def reclaim() -> None:
-    """Return freed memory, and the pages of libraries that nothing has written to.
+    """Return freed memory, and unmodified pages of libraries, to the system.
 
-    The code that a library runs once, to be imported or to open a graph, stays resident although it
-    is never needed again: tens of megabytes. A page that is needed after all is read from the file
-    again, in about a microsecond while the system has the file in its cache. This works on Linux
-    only. It is skipped after PyTorch has been imported, because such a process is large anyway.
+    Code that a library runs only once, when it is imported or opens a graph, stays resident: tens
+    of megabytes. If such a page is needed again, it is read from its file, in about a microsecond
+    if the file is in the system's cache. This works on Linux only. It is skipped after PyTorch has
+    been imported, because such a process is large anyway.
     """
     if sys.platform != "linux" or "torch" in sys.modules:
         return
     libc = ctypes.CDLL(None)
-    if hasattr(libc, "malloc_trim"):  # glibc's
+    if hasattr(libc, "malloc_trim"):  # of glibc
         libc.malloc_trim(0)
     try:
         with _SMAPS.open(encoding="utf-8", errors="replace") as smaps:
@@ -149,9 +149,9 @@ def reclaim() -> None:
 def freed_at_once() -> Iterator[None]:
     """Return freed blocks of 128 KiB and more to the system at once, with glibc.
 
-    Opening a graph makes several copies of its weights, one after the other. If they were kept for
-    reuse, all would be resident together. Afterwards blocks are kept, because every step needs
-    blocks of the same sizes.
+    Opening a graph makes several copies of its weights, one after the other. If freed blocks were
+    kept for reuse, all copies would be resident together. After the context, blocks are kept,
+    because every step needs blocks of the same sizes.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is None:
@@ -167,7 +167,7 @@ def freed_at_once() -> Iterator[None]:
 
 @dataclass
 class Mapping:
-    """A mapping of a file into this process; ``written`` says whether it differs from the file."""
+    """A file that is mapped into this process; ``written`` says whether its pages were changed."""
 
     start: int
     size: int
@@ -177,10 +177,10 @@ class Mapping:
 
 
 def clean_library_mappings(smaps: Iterable[str]) -> list[Mapping]:
-    """The mappings of libraries, from the lines of ``smaps``, that are equal to their files.
+    """The read-only mappings of libraries that are equal to their files, from ``smaps``.
 
-    They are read-only and were never written to. The loader writes addresses into some mappings
-    before it makes them read-only; their pages are anonymous, or swapped out since.
+    The loader writes addresses into some mappings before it makes them read-only. Their pages are
+    anonymous or swapped out.
     """
     mappings: list[Mapping] = []
     for line in smaps:

@@ -1,4 +1,4 @@
-"""Sizes in bytes as people write them."""
+"""Parse and format sizes such as 96MB."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def parse_size(text: str | int) -> int:
     (96000000, 134217728, 4096)
 
     Raises:
-        PocketuneError: It is not a size, or not above 0.
+        PocketuneError: The text is not a size, or the size is not above 0.
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", str(text))
     unit = _UNITS.get(match[2].lower()) if match else None
@@ -39,7 +39,7 @@ def parse_size(text: str | int) -> int:
 
 
 def format_size(size: float) -> str:
-    """A size in MB (10^6 bytes), to a tenth where it is small.
+    """A size in MB (10^6 bytes), with one decimal if it is below 10 MB.
 
     >>> format_size(96_000_000), format_size(1_234_567)
     ('96 MB', '1.2 MB')

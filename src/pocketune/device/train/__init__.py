@@ -1,6 +1,6 @@
 """A training run: settings, loop, checkpoints and log.
 
-The names below are looked up when they are first used: settings can be read without the runtime.
+The names below are imported on first use, so that settings can be read without the runtime.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""What a run writes: the state that the rest of it depends on, and the network that it trained."""
+"""The files that a run saves: checkpoints to resume from, and the trained network."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ _GROUPS = ("parameters", "statistics", "optimizer")
 
 @dataclass
 class Counters:
-    """Where a run stands.
+    """The progress of a run.
 
     Attributes:
-        step: Optimizer steps done.
-        epoch: The epoch in progress, from 0.
-        batch: Batches of that epoch done; with the seed, the whole position in the data.
-        loss_sum: Sum of the batch losses of that epoch.
-        metrics: Sums of the step metrics of that epoch, by name.
+        step: Completed optimizer steps.
+        epoch: The current epoch, from 0.
+        batch: Completed batches of the epoch; with the seed, the exact position in the data.
+        loss_sum: Sum of the batch losses of the epoch.
+        metrics: Sums of the step metrics of the epoch, by name.
         best: Best score on the validation photos so far; None before there is one.
-        best_step: The step it was reached at.
-        stale: Epochs since then.
+        best_step: The step of the best score.
+        stale: Epochs since the best score.
         metrics_bytes: Length of metrics.jsonl.
-        finished: Why the run is over: ``steps`` or ``patience``; None while it is not.
+        finished: Why the run has ended: ``steps`` or ``patience``; None while it is running.
     """
 
     step: int = 0
@@ -54,7 +54,7 @@ class Counters:
     finished: str | None = None
 
     def count_step(self, loss: float, metrics: Mapping[str, float]) -> None:
-        """Add a step to the epoch in progress."""
+        """Add a step to the current epoch."""
         self.step += 1
         self.batch += 1
         self.loss_sum += loss
@@ -62,24 +62,24 @@ class Counters:
             self.metrics[name] = self.metrics.get(name, 0) + value
 
     def next_epoch(self) -> None:
-        """Begin another epoch."""
+        """Begin the next epoch."""
         self.epoch += 1
         self.batch, self.loss_sum, self.metrics = 0, 0.0, {}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Counters:
-        """The counters of ``dataclasses.asdict``."""
+        """Counters from the dictionary of ``dataclasses.asdict``."""
         return cls(**{**values, "best": _score(values["best"])})
 
 
 @dataclass
 class TrainState:
-    """What changes from step to step.
+    """The state of a run, which changes from step to step.
 
     Attributes:
         engine: Computes gradients and predictions; holds parameters and statistics.
         optimizer: Updates the engine's parameters.
-        counters: Where the run stands.
+        counters: The progress of the run.
     """
 
     engine: Engine
@@ -89,16 +89,16 @@ class TrainState:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """All that the rest of a run depends on. The arrays may be live: saving copies none.
+    """Everything that is needed to resume a run. Saving does not copy the arrays.
 
     Attributes:
-        parameters: What is trained, by state-dict name.
-        statistics: Running statistics, by state-dict name.
-        optimizer: What :meth:`Optimizer.state` gives.
-        counters: Where the run stands.
-        settings: How the run trains.
-        photos: Absolute path of its photos.
-        identity: What it belongs to.
+        parameters: The trained parameters by state-dict name.
+        statistics: The running statistics by state-dict name.
+        optimizer: The state of the optimizer; see :meth:`Optimizer.state`.
+        counters: The progress of the run.
+        settings: The settings of the run.
+        photos: Absolute path of the run's photos.
+        identity: The kit, photos and classes that the checkpoint belongs to.
     """
 
     parameters: State
@@ -113,7 +113,7 @@ class Checkpoint:
         """Replace ``path``, atomically.
 
         Raises:
-            PocketuneError: It cannot be written; the checkpoint before it is as it was.
+            PocketuneError: It cannot be written; the previous checkpoint is unchanged.
         """
         tensors = {
             f"{group}/{name}": array
@@ -174,9 +174,9 @@ class TrainedNetwork:
     Attributes:
         state: Parameters and statistics by state-dict name.
         classes: Class names in the order of the logits.
-        kit: Hash of the manifest of the kit they belong to.
-        step: Optimizer steps done.
-        score: On the validation photos; None where there were none.
+        kit: Hash of the manifest of the kit that they belong to.
+        step: Completed optimizer steps.
+        score: Score on the validation photos; None without validation photos.
     """
 
     state: State
@@ -189,7 +189,7 @@ class TrainedNetwork:
         """Replace ``path``, atomically.
 
         Raises:
-            PocketuneError: It cannot be written; the file before it is as it was.
+            PocketuneError: It cannot be written; the previous file is unchanged.
         """
         metadata = {
             "classes": self.classes,
@@ -231,7 +231,7 @@ class Saver:
         self._saved_at = time.monotonic()
 
     def is_due(self, counters: Counters) -> bool:
-        """Whether as many steps or seconds have passed as the settings say."""
+        """Whether a checkpoint is due, by steps or by seconds."""
         every = self._run.settings.checkpoint_every
         seconds = self._run.settings.checkpoint_seconds
         if every is not None and counters.step % every == 0:

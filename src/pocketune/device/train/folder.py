@@ -1,6 +1,6 @@
-"""What a run is, and its folder: a copy of its kit, what the run adds to it, and a lock on both.
+"""A run and its folder, which holds a copy of the kit and the files of the run.
 
-The system takes the lock back when the process dies.
+While a run trains, its folder is locked. The system releases the lock if the process dies.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 RUNS = Path("runs")
 _FAR = 1 << 30
-"""Windows locks bytes and keeps others from reading them: lock one far behind the end."""
+"""The byte to lock on Windows. Others cannot read a locked byte, so it is far behind the end."""
 
 
 @dataclass(frozen=True)
 class RunIdentity:
-    """What a checkpoint belongs to; resuming with anything else is an error.
+    """The kit, photos and classes that a checkpoint belongs to; others cannot resume it.
 
     Attributes:
-        kit: Hash of the kit's manifest, which in turn holds the hashes of its files.
+        kit: Hash of the kit's manifest, which holds the hashes of the kit's files.
         photos: Hash of the training photos' names and labels, in order.
         classes: Class names in the order of the logits.
     """
@@ -47,13 +47,13 @@ class RunIdentity:
 
 @dataclass(frozen=True)
 class Run:
-    """What stays the same from the first step of a run to its last.
+    """The parts of a run that do not change while it trains.
 
     Attributes:
         folder: The run folder; nothing is written outside of it.
-        settings: How the run trains.
-        photos: What it trains on.
-        identity: What its checkpoints belong to.
+        settings: The settings of the run.
+        photos: The photos for training and validation.
+        identity: The kit, photos and classes that its checkpoints belong to.
     """
 
     folder: Path
@@ -63,28 +63,28 @@ class Run:
 
     @property
     def batch(self) -> int:
-        """Images of a step."""
+        """Images in a step."""
         return self.photos.training.batch
 
     @property
     def steps_per_epoch(self) -> int:
-        """Steps of a whole epoch."""
+        """Steps in a complete epoch."""
         return len(self.photos.training)
 
     @property
     def steps(self) -> int:
-        """Steps of the whole run, unless validation ends it earlier."""
+        """Steps of the whole run, unless it stops early."""
         return self.settings.total_steps(self.steps_per_epoch)
 
     @property
     def epochs(self) -> int:
-        """Epochs of the whole run, the last of which may be cut short."""
+        """Epochs of the whole run; the last one may be incomplete."""
         return math.ceil(self.steps / self.steps_per_epoch)
 
 
 def next_run(photos: StrPath) -> Path:
-    """``runs/`` and the photos' name, with a number if there is such a run already."""
-    path = Path(photos).resolve()  # ".." is a folder with a name too
+    """``runs/`` and the photos' name, with a number if that run exists already."""
+    path = Path(photos).resolve()  # ".." stands for a folder with a name
     name = (path.name if path.is_dir() else path.stem) or "photos"
     names = (name if number == 1 else f"{name}-{number}" for number in count(1))
     return next(RUNS / name for name in names if not (RUNS / name).exists())
@@ -92,13 +92,13 @@ def next_run(photos: StrPath) -> Path:
 
 @contextmanager
 def new_run_folder(folder: Path) -> Iterator[None]:
-    """Make the folder of a new run, or take over one whose run never got to its first checkpoint.
+    """Create the folder of a new run, or reuse one whose run never wrote a checkpoint.
 
-    The metrics file comes first and marks the folder as a run's. It is locked until the context
-    ends.
+    The metrics file is written first and marks the folder as a run's. It is locked until the
+    context ends.
 
     Raises:
-        PocketuneError: The folder holds a run, or anything else, or cannot be made.
+        PocketuneError: The folder holds a run or other files, or cannot be created.
     """
     check_new_run_folder(folder)
     with writing(f"the run folder {folder}"):
@@ -109,11 +109,11 @@ def new_run_folder(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def open_run_folder(folder: Path) -> Iterator[Kit]:
-    """The kit of the run in a folder, which no other process trains until the context ends.
+    """Open the kit of a run, and keep other processes from training it until the context ends.
 
     Raises:
-        PocketuneError: There is no run with a checkpoint in the folder, another process trains
-            it, or its kit is damaged.
+        PocketuneError: The folder holds no run with a checkpoint, another process is training the
+            run, or its kit is damaged.
     """
     if not (folder / LAST).is_file():
         raise PocketuneError(f"there is no run to resume in {folder}: it has no {LAST}")
@@ -122,10 +122,10 @@ def open_run_folder(folder: Path) -> Iterator[Kit]:
 
 
 def check_new_run_folder(folder: Path) -> None:
-    """Check that a new run may have the folder; nothing is changed.
+    """Check that a new run may use the folder; nothing is changed.
 
     Raises:
-        PocketuneError: The folder holds a run, or anything else, or cannot be read.
+        PocketuneError: The folder holds a run or other files, or cannot be read.
     """
     if folder.is_file():
         raise PocketuneError(f"{folder} is a file: choose a folder for the run")
@@ -142,15 +142,15 @@ def check_new_run_folder(folder: Path) -> None:
 
 
 def _is_ours(name: str) -> bool:
-    """Whether a run makes a file of this name, if only for a moment."""
+    """Whether a run writes a file of this name, even temporarily."""
     return any(name in (file, partial(Path(file)).name) for file in RUN_FILES)
 
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold the only lock on a file, which is created if it does not exist.
+    """Lock a file, which is created if it does not exist.
 
-    On a file system without locks, none is held.
+    On a file system without locks, the file is not locked.
 
     Raises:
         PocketuneError: Another process holds it, or the file cannot be written.

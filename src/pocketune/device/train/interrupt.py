@@ -1,4 +1,4 @@
-"""Stopping between two steps when the user or the system asks to."""
+"""Stop a run between two steps when the user or the system asks for it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from types import FrameType, TracebackType
 
 
-class Interrupted(PocketuneError):  # noqa: N818 - it reads as what happened
-    """The run was stopped from outside, and saved.
+class Interrupted(PocketuneError):  # noqa: N818 - the name says what happened
+    """The run was stopped by the user or the system, and saved.
 
     Attributes:
         run: The run folder.
@@ -28,7 +28,7 @@ class Interrupted(PocketuneError):  # noqa: N818 - it reads as what happened
 
 
 def ending_signals() -> list[signal.Signals]:
-    """SIGTERM, and SIGHUP (the terminal is gone) unless the platform lacks or ignores it."""
+    """SIGTERM, and SIGHUP (the terminal was closed) unless the platform lacks or ignores it."""
     signals = [signal.SIGTERM]
     hangup = getattr(signal, "SIGHUP", None)
     if hangup is not None and signal.getsignal(hangup) is not signal.SIG_IGN:
@@ -37,11 +37,11 @@ def ending_signals() -> list[signal.Signals]:
 
 
 class StopRequest:
-    """Turns the first Ctrl-C, SIGTERM or SIGHUP into a flag while the context lasts.
+    """Turns the first Ctrl-C, SIGTERM or SIGHUP in the context into a flag.
 
-    A ``KeyboardInterrupt`` may strike in the middle of an update, when half of the parameters
-    are a step ahead of the others; a flag that is read between steps cannot. A second Ctrl-C
-    interrupts at once, as usual. A SIGHUP that ``nohup`` has turned off stays off.
+    A ``KeyboardInterrupt`` may come in the middle of an update, when only some of the parameters
+    have been updated; the flag is read between steps. A second Ctrl-C interrupts immediately, as
+    usual. A SIGHUP that ``nohup`` ignores is still ignored.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class StopRequest:
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> StopRequest:
-        # Only the main thread may set handlers; in another one the caller's stay in force.
+        # Only the main thread may set handlers; another thread keeps the caller's handlers.
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, *ending_signals()):
                 self._previous[number] = signal.signal(number, self._request)

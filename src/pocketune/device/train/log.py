@@ -1,4 +1,4 @@
-"""The log of a run: ``metrics.jsonl``, one JSON object a line, and what is shown meanwhile."""
+"""The log of a run: ``metrics.jsonl``, one JSON object per line, and the progress display."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class Throughput:
-    """A running mean of the seconds that a step takes; it forgets half within seven steps.
+    """Exponential moving average of the seconds per step, with a half-life of seven steps.
 
     Args:
-        batch: Images of a step.
+        batch: Images in a step.
     """
 
     def __init__(self, batch: int) -> None:
@@ -36,15 +36,15 @@ class Throughput:
 
     @property
     def rate(self) -> float:
-        """Images a second; 0 before the first step."""
+        """Images per second; 0 before the first step."""
         return self._batch / self.seconds if self.seconds else 0.0
 
     def restart(self) -> None:
-        """Leave out the time since the last step, which was spent on other things."""
+        """Ignore the time since the last step, such as that of a validation."""
         self._last = time.monotonic()
 
     def tick(self) -> None:
-        """A step was made."""
+        """Count a step."""
         now = time.monotonic()
         taken, self._last = now - self._last, now
         self.seconds = 0.9 * self.seconds + 0.1 * taken if self.seconds else taken
@@ -54,9 +54,9 @@ class MetricsFile:
     """Appends lines; each reaches the operating system before :meth:`write` returns.
 
     Args:
-        path: The file; made where it does not exist.
-        keep: Bytes to keep of what is there. Lines after a checkpoint are cut off when the run
-            goes on from that checkpoint, so that no step is written twice.
+        path: The file; created if it does not exist.
+        keep: Bytes to keep of an existing file. When a run resumes from a checkpoint, the lines
+            after the checkpoint are cut off, so that no step is written twice.
 
     Raises:
         PocketuneError: The file cannot be written.
@@ -71,7 +71,7 @@ class MetricsFile:
                 self._file.seek(keep)
 
     def write(self, kind: str, **values: Any) -> None:
-        """Append a line; numbers that JSON does not know (nan, inf) become null.
+        """Append a line; numbers that JSON does not have (nan, inf) become null.
 
         Raises:
             PocketuneError: The disk is full, or the file cannot be written.
@@ -79,11 +79,11 @@ class MetricsFile:
         known = {key: None if _is_odd(value) else value for key, value in values.items()}
         line = json.dumps({"kind": kind, **known}).encode() + b"\n"
         with writing(self.path):
-            while line:  # a raw file may take less than it is given while a disk fills up
+            while line:  # an unbuffered file may write only a part when the disk is nearly full
                 line = line[self._file.write(line) or 0 :]
 
     def sync(self) -> int:
-        """Put all lines on the disk; returns the file's length in bytes."""
+        """Flush all lines to the disk; returns the file's length in bytes."""
         with writing(self.path):
             os.fsync(self._file.fileno())
         return self._file.tell()
@@ -94,12 +94,12 @@ class MetricsFile:
 
 
 class RunLog:
-    """Writes each step and epoch of a run to its metrics, and shows it.
+    """Writes each step and epoch of a run to its metrics file, and shows it.
 
     Args:
         run: The run.
-        metrics: Where it is written.
-        progress: What shows it.
+        metrics: The metrics file.
+        progress: The progress display.
     """
 
     def __init__(self, run: Run, metrics: MetricsFile, progress: Progress) -> None:
@@ -110,11 +110,11 @@ class RunLog:
         self._progress = progress
 
     def sync(self) -> int:
-        """Put all that was written on the disk; returns the length of the metrics in bytes."""
+        """Flush the metrics file to the disk; returns its length in bytes."""
         return self._metrics.sync()
 
     def step(self, counters: Counters, result: Gradients, *, lr: float, norm: float) -> None:
-        """Write a step that was just counted."""
+        """Write the step that was just counted."""
         self.throughput.tick()
         memory = process_memory().peak
         self._metrics.write(
@@ -142,7 +142,7 @@ class RunLog:
         )
 
     def epoch(self, counters: Counters, validation: Score | None, *, best: bool) -> None:
-        """Write an epoch, all of whose batches are counted."""
+        """Write the epoch whose last batch was just counted."""
         report = EpochReport(
             epoch=counters.epoch + 1,
             epochs=self._run.epochs,
@@ -161,7 +161,7 @@ class RunLog:
         self._progress.epoch(report)
 
     def end(self, counters: Counters) -> None:
-        """Write that the run is over."""
+        """Write the end of the run."""
         self._metrics.write(
             "end",
             step=counters.step,
@@ -177,7 +177,7 @@ class RunLog:
         return self._task.step_score(counters.loss_sum / counters.batch, counters.metrics, images)
 
     def _known(self, score: Score | None) -> Score:
-        """The score; nan under the metric's name where there is none."""
+        """The score itself; a score of nan if it is None."""
         return score or self._task.score(math.nan, math.nan)
 
 

@@ -1,4 +1,4 @@
-"""The training loop: steps, validation at each epoch's end, and when to stop."""
+"""The training loop: steps, validation after each epoch, and stopping."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
     from pocketune.tasks import Score, Task
 
 
-class Diverged(PocketuneError):  # noqa: N818 - it reads as what happened
+class Diverged(PocketuneError):  # noqa: N818 - the name says what happened
     """The loss or a gradient is no longer a finite number."""
 
 
 class Loop:
-    """Trains from where the state stands to the end of the run; call :meth:`run`.
+    """Trains from a state to the end of the run; call :meth:`run`.
 
     Args:
-        run: What is trained, on what and how.
-        state: Where the run stands; moves on with every step.
-        log: Where each step and epoch is written and shown.
-        stop: Set when the user asks to stop.
+        run: The run.
+        state: The state of the run; updated by every step.
+        log: The log of the run.
+        stop: The user's request to stop.
     """
 
     def __init__(self, run: Run, state: TrainState, log: RunLog, stop: StopRequest) -> None:
@@ -54,13 +54,13 @@ class Loop:
         self._schedule = CosineSchedule(settings.peak_lr, run.steps, settings.warmup)
 
     def run(self) -> None:
-        """Train until the last step, or until validation has not become better for long enough.
+        """Train until the last step, or until validation has not improved for the set patience.
 
         Raises:
             Interrupted: The user asked to stop; the run is saved.
             BudgetExceeded: The process took more memory than allowed; the run is saved.
-            Diverged: The loss or a gradient is nan or infinite; the last checkpoint stands.
-            PocketuneError: The disk is full, or cannot be written; the last checkpoint stands.
+            Diverged: The loss or a gradient is nan or infinite; the last checkpoint is kept.
+            PocketuneError: The disk is full or cannot be written; the last checkpoint is kept.
         """
         if self._counters.step == 0:
             self.save()  # from here on, the run can be resumed
@@ -69,7 +69,7 @@ class Loop:
             self._end_epoch(self._validate())
 
     def save(self) -> None:
-        """Write a checkpoint of where the run stands, after the log that leads up to it."""
+        """Write a checkpoint of the current state, after flushing the log."""
         self._counters.metrics_bytes = self._log.sync()
         self._saver.save(self._state)
 
@@ -77,8 +77,8 @@ class Loop:
         counters = self._counters
         per_epoch = self._run.steps_per_epoch
         batches = min(per_epoch, self._run.steps - counters.epoch * per_epoch)
-        # The loader's threads end here, before those of the validation begin: decoded photos
-        # of both would never be needed at once.
+        # The loader's threads end before those of the validation begin, so that decoded photos of
+        # both are never in memory at once.
         with _closing(
             self._run.photos.training.epoch(counters.epoch, start=counters.batch)
         ) as photos:
@@ -90,9 +90,9 @@ class Loop:
                     self.save()
 
     def _step(self, batch: Batch) -> None:
-        """One update. Its gradients are freed when it returns: the next ones need their memory."""
+        """Make one optimizer step. The gradients are freed on return, before the next step."""
         counters = self._counters
-        # Dropout masks depend on the step's number alone: a resumed run draws the same ones.
+        # Dropout masks depend only on the number of the step, so a resumed run draws the same ones.
         rng = random_stream(self._run.settings.seed, Purpose.DROPOUT, counters.step)
         result = self._state.engine.gradients(batch.images, batch.labels, rng)
         self._require_finite(result.loss, "the loss")
@@ -134,7 +134,7 @@ class Loop:
         return "patience" if patience and self._counters.stale >= patience else None
 
     def _stop_if_needed(self) -> None:
-        """Save and stop if the user asks for it, or if the process takes more than the budget."""
+        """Save and stop if the user asks for it, or if the process exceeds the budget."""
         if self._stop.requested:
             self.save()
             what = f"stopped and saved at step {self._counters.step} of {self._run.steps}"
@@ -164,7 +164,7 @@ class Loop:
 def validate(
     engine: Engine, task: Task, batches: Iterable[Batch], after_batch: Callable[[], None]
 ) -> Score | None:
-    """The score of an engine on labeled batches; None where none of the images could be decoded.
+    """The score of an engine on labeled batches; None if no image could be decoded.
 
     ``after_batch`` is called after each batch.
     """

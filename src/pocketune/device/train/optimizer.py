@@ -1,9 +1,9 @@
-"""SGD, Adam and AdamW in numpy, in place, a block at a time, and their learning rate.
+"""SGD, Adam and AdamW in numpy, in place and a block at a time; and their learning rate.
 
-An optimizer composed of graph operators costs more than the convolutions of a small network and
-holds every state tensor twice. Here a parameter is walked in blocks that fit the processor's
-cache, with two blocks of scratch for all of them, so that no temporary is ever as large as a
-tensor. The updates are those of ``torch.optim`` to within float32 rounding.
+An optimizer of graph operators would take more time than the convolutions of a small network, and
+hold every state tensor twice. Here parameters are updated in blocks that fit the processor's cache,
+and all parameters share two scratch blocks, so that no temporary array is as large as a tensor. The
+updates equal those of ``torch.optim`` to within float32 rounding.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ if TYPE_CHECKING:
     from pocketune.arrays import FloatArray, State
 
 BLOCK = 32_768
-"""Elements of a block: 128 KiB, so that the five arrays of an Adam update share a 1 MiB cache."""
+"""Elements in a block: 128 KiB, so that the five arrays of an Adam update fit a 1 MiB cache."""
 
 _DOT = 8_192
 _CACHE_LINE = 64
 
 
 class Optimizer(ABC):
-    """Walks parameters and gradients block by block; a subclass holds the rule for one block.
+    """Updates parameters block by block; a subclass defines the update of one block.
 
-    Weight decay acts on weights only: tensors of one dimension (biases, and the weights of norms)
-    are left out, as usual in fine-tuning.
+    Weight decay is not applied to tensors of one dimension (biases and norms), as is usual in
+    fine-tuning.
 
     Args:
-        parameters: Live float32 C-contiguous arrays, updated in place by :meth:`step`.
-        weight_decay: Strength of the decay.
-        rates: Factors on the learning rate, for some of the parameters.
+        parameters: Live, C-contiguous float32 arrays, which :meth:`step` updates in place.
+        weight_decay: Weight decay.
+        rates: Factors on the learning rate of some parameters, by name.
 
     Raises:
         ValueError: A parameter is not a writeable, C-contiguous float32 array.
     """
 
     slots: tuple[str, ...] = ()
-    """Names of the tensors kept for each parameter."""
+    """Names of the state tensors of each parameter."""
 
     decoupled = False
-    """Whether weight decay shrinks the weights themselves, or else adds to their gradient."""
+    """Whether weight decay shrinks the weights directly instead of adding to their gradient."""
 
     def __init__(
         self,
@@ -77,9 +77,9 @@ class Optimizer(ABC):
         """Update every parameter in place.
 
         Args:
-            gradients: One for each parameter; only read.
+            gradients: The gradient of each parameter; they are not changed.
             lr: Learning rate of this step.
-            scale: Factor on the gradients, as :func:`clip_scale` gives it.
+            scale: Factor on the gradients; see :func:`clip_scale`.
         """
         self.steps += 1
         for factor, names in self._groups.items():
@@ -105,7 +105,7 @@ class Optimizer(ABC):
             self._update(values, block, spare, state)
 
     def _begin(self, lr: float) -> None:
-        """Compute what all blocks of a step with this learning rate share."""
+        """Compute the values that all blocks with this learning rate share in a step."""
         self._lr = np.float32(lr)
 
     @abstractmethod
@@ -119,7 +119,7 @@ class Optimizer(ABC):
         """Update one block of a parameter and of its state; ``spare`` is scratch."""
 
     def state(self) -> State:
-        """What the next step depends on: live flat views by ``<slot>.<parameter>``."""
+        """The state tensors, as live flat views by ``<slot>.<parameter>``."""
         return {
             f"{slot}.{name}": array
             for name, arrays in self._state.items()
@@ -127,7 +127,7 @@ class Optimizer(ABC):
         }
 
     def load(self, state: Mapping[str, FloatArray], *, steps: int) -> None:
-        """Take over a state of :meth:`state` and the number of steps that led to it.
+        """Copy the tensors of :meth:`state`, and set the number of steps that led to them.
 
         Raises:
             ValueError: Names or sizes are not those of this optimizer.
@@ -143,10 +143,10 @@ class Optimizer(ABC):
 
 
 class SGD(Optimizer):
-    """Stochastic gradient descent, with momentum where it is above zero.
+    """Stochastic gradient descent, with or without momentum.
 
-    ``buffer = momentum * buffer + gradient``, ``parameter -= lr * buffer``; without momentum
-    nothing is kept.
+    ``buffer = momentum * buffer + gradient``, ``parameter -= lr * buffer``. With a momentum of 0
+    there is no buffer.
     """
 
     def __init__(
@@ -176,10 +176,10 @@ class SGD(Optimizer):
 
 
 class Adam(Optimizer):
-    """Adam (Kingma and Ba, 2015), weight decay added to the gradient.
+    """Adam (Kingma and Ba, 2015), with weight decay added to the gradient.
 
-    Kept are decayed *sums* of gradients and of their squares, not averages: the factors
-    ``1 - beta`` and both bias corrections then apply once a step instead of once an element,
+    The state holds decayed *sums* of gradients and of their squares, not averages. The factors
+    ``1 - beta`` and both bias corrections then apply once per step instead of once per element,
     which saves four of fourteen passes over the memory.
     """
 
@@ -229,10 +229,10 @@ def create_optimizer(
     weight_decay: float = 0.0,
     rates: Mapping[str, float] | None = None,
 ) -> Optimizer:
-    """Make an optimizer by name; ``momentum`` is SGD's.
+    """Create an optimizer by name; ``momentum`` applies to SGD only.
 
     Raises:
-        PocketuneError: There is no optimizer of that name.
+        PocketuneError: There is no optimizer of this name.
     """
     if name == "sgd":
         return SGD(parameters, momentum=momentum, weight_decay=weight_decay, rates=rates)
@@ -244,7 +244,7 @@ def create_optimizer(
 
 
 def state_slots(name: str, momentum: float) -> int:
-    """Tensors that an optimizer keeps for each parameter: 0 to 2."""
+    """Number of state tensors of each parameter: 0 to 2."""
     return {"sgd": 1 if momentum else 0, "adam": 2, "adamw": 2}[name]
 
 
@@ -257,8 +257,8 @@ class CosineSchedule:
     (0.1, 1.0, 0.5)
 
     Args:
-        lr: Highest learning rate.
-        steps: Steps of the whole run, warm-up included.
+        lr: Peak learning rate.
+        steps: Steps of the whole run, including the warm-up.
         warmup: Steps of the warm-up; 0 starts at ``lr``.
     """
 
@@ -275,25 +275,25 @@ class CosineSchedule:
 
 
 def gradient_norm(gradients: Mapping[str, FloatArray]) -> float:
-    """L2 norm over all gradients together; not finite where any of them is not."""
+    """L2 norm of all gradients together; not finite if any of them is not."""
     total = 0.0
     for gradient in gradients.values():
         flat = gradient.reshape(-1)
         for start in range(0, flat.size, _DOT):
-            # Short enough for the BLAS to stay on this thread: its own threads would spin
-            # against the engine's.
+            # Short enough that BLAS stays on this thread; its own threads would compete with the
+            # engine's.
             block = flat[start : start + _DOT]
             total += float(np.dot(block, block))
     return math.sqrt(total)
 
 
 def clip_scale(norm: float, clip: float | None) -> float:
-    """Factor that brings gradients of norm ``norm`` down to ``clip``; 1 where they are below."""
+    """Factor that reduces the norm of gradients to ``clip``; 1 if their ``norm`` is below it."""
     return 1.0 if clip is None else min(1.0, clip / (norm + 1e-6))
 
 
 def _aligned_zeros(size: int) -> FloatArray:
-    """Zeros that start on a cache line: numpy's own do not, and vector loads then take twice."""
+    """Zeros that start on a cache line; others, as numpy's, take twice as many vector loads."""
     raw = np.zeros(size * 4 + _CACHE_LINE, np.uint8)
     start = -raw.ctypes.data % _CACHE_LINE
     return raw[start : start + size * 4].view(np.float32)

@@ -1,4 +1,4 @@
-"""The photos of a run: split, and with a fingerprint by which a resumed run recognizes them."""
+"""The photos of a run: their division, and a fingerprint that detects changes before a resume."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Photos:
-    """Photos to train on and to validate with.
+    """The photos for training and validation.
 
     Attributes:
         path: Their absolute path: a folder, a CSV or a .zip.
         splits: The photos by name.
-        training: Those to train on, a step at a time.
-        validation: Those to validate with; None where there are none.
+        training: Loader of the training photos; a batch is one step.
+        validation: Loader of the validation photos; None if there are none.
     """
 
     path: Path
@@ -40,17 +40,17 @@ class Photos:
         kit: Kit,
         classes: tuple[str, ...] | None = None,
     ) -> Photos:
-        """Find and split photos; none is decoded yet.
+        """Find and divide photos without decoding them.
 
         Args:
-            path: Where they are.
-            settings: How they are split, and how many make a step.
-            kit: Gives the size of photos and batches.
+            path: Path of the photos.
+            settings: The settings of the run.
+            kit: The kit, which sets the size of photos and batches.
             classes: The order of the classes. By default it is the kit's order if the photos have
                 the kit's classes, so that its output layer fits them.
 
         Raises:
-            PocketuneError: They cannot be used, or are fewer than a batch.
+            PocketuneError: The photos cannot be used, or there are fewer than a batch.
         """
         path = Path(path).absolute()
         splits = _load(path, settings, kit, classes)
@@ -81,15 +81,15 @@ class Photos:
         return (*self.splits.skipped, *self.training.skipped, *later)
 
     def fingerprint(self) -> str:
-        """What a resumed run needs to find unchanged."""
+        """Hash of the names and labels, which must not change before a run is resumed."""
         return self.splits.fingerprint()
 
 
 def require_batch(images: int, batch: int, accumulate: int) -> None:
-    """Check that there are at least as many images as a step takes.
+    """Check that there are enough images for a step.
 
     Raises:
-        PocketuneError: There are fewer; the message says what makes a smaller step.
+        PocketuneError: There are too few; the message says how to make the step smaller.
     """
     if images >= batch * accumulate:
         return

@@ -1,7 +1,7 @@
-"""What a run shows while it trains.
+"""The progress display of a run.
 
-It is plain text and carriage returns: a drawing library would add 3 MB to the process whose memory
-is counted.
+It writes plain text and carriage returns, because a terminal library would add 3 MB to the process
+whose memory is measured.
 """
 
 from __future__ import annotations
@@ -22,16 +22,18 @@ _PLAIN = 10.0
 
 @dataclass(frozen=True)
 class StepReport:
-    """A step that was just made.
+    """A completed step.
 
     Attributes:
-        step: Steps done, of ``steps``.
-        epoch: The epoch in progress, from 1, of ``epochs``.
+        step: Completed steps.
+        steps: Steps of the whole run.
+        epoch: The current epoch, from 1.
+        epochs: Epochs of the whole run.
         training: Mean loss and metric of this epoch's steps so far.
-        rate: Images a second, decoding and waiting included.
+        rate: Images per second, including decoding and waiting.
         seconds_left: Expected time until the last step.
         memory: Peak resident bytes of the process.
-        budget: Bytes that it may take; None is no limit.
+        budget: Bytes that the process may take; None for no limit.
     """
 
     step: int
@@ -47,13 +49,14 @@ class StepReport:
 
 @dataclass(frozen=True)
 class EpochReport:
-    """An epoch that was just validated.
+    """A completed epoch.
 
     Attributes:
-        epoch: The epoch, from 1, of ``epochs``.
-        training: Mean loss and metric of its steps.
-        validation: Those of the validation photos; None without any.
-        best: Whether it is the best so far.
+        epoch: The epoch, from 1.
+        epochs: Epochs of the whole run.
+        training: Mean loss and metric of the epoch's steps.
+        validation: Mean loss and metric of the validation photos; None without validation photos.
+        best: Whether it is the best epoch so far.
     """
 
     epoch: int
@@ -67,33 +70,33 @@ class Progress(Protocol):
     """Receives each step and each epoch."""
 
     def step(self, report: StepReport) -> None:
-        """A step was made."""
+        """Called after each step."""
         ...
 
     def epoch(self, report: EpochReport) -> None:
-        """An epoch was validated."""
+        """Called after each epoch."""
         ...
 
     def close(self) -> None:
-        """The run is over, or was stopped."""
+        """Called when the run has ended or was stopped."""
         ...
 
 
 class Silent:
-    """Says nothing."""
+    """Shows nothing."""
 
     def step(self, report: StepReport) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def epoch(self, report: EpochReport) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class PlainLines:
-    """A line every ten seconds and one an epoch, for logs and pipes."""
+    """A line every ten seconds and one per epoch, for logs and pipes."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -110,11 +113,11 @@ class PlainLines:
         _write(self._stream, format_epoch(report) + "\n")
 
     def close(self) -> None:
-        """Nothing is left open."""
+        """Do nothing."""
 
 
 class LiveLine:
-    """One line that each step rewrites; epochs stay above it."""
+    """One line that each step rewrites; the lines of epochs stay above it."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -125,7 +128,7 @@ class LiveLine:
         """Rewrite the line, at most ten times a second."""
         if time.monotonic() >= self._next or report.step == report.steps:
             self._next = time.monotonic() + _REFRESH
-            # A line wider than the terminal would wrap, and a carriage return not undo it.
+            # A line wider than the terminal would wrap, which a carriage return does not undo.
             text = format_step(report)[: shutil.get_terminal_size().columns - 1]
             self._write(text)
 
@@ -146,7 +149,7 @@ class LiveLine:
 
 
 def _write(stream: TextIO, text: str) -> None:
-    """Write; the run continues in silence if nobody reads it any more."""
+    """Write text; the run continues silently if the stream is closed."""
     with suppress(OSError):
         stream.write(text)
         stream.flush()

@@ -43,15 +43,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainResult:
-    """How a run ended.
+    """The result of a run.
 
     Attributes:
         run: The run folder, which ``predict``, ``evaluate`` and ``export`` take.
         classes: Class names in the order of the logits.
-        steps: Optimizer steps made.
-        reason: ``steps`` when all were made, ``patience`` when it stopped early.
+        steps: Completed optimizer steps.
+        reason: ``steps`` if all steps were made, ``patience`` if the run stopped early.
         best_step: The step of the values in ``best.safetensors``.
-        best: Their score on the validation photos; None without any.
+        best: Score of these values on the validation photos; None without validation photos.
         peak_memory: Peak resident bytes of this process.
         skipped: Files that were skipped, each with the reason.
     """
@@ -80,7 +80,7 @@ def train(
     """Fine-tune a kit on labeled photos.
 
     Nothing is written outside ``out``. Training starts from the kit's values, or from the trained
-    ones if ``kit`` is a run. If the photos have other classes, it gets a new output layer.
+    values if ``kit`` is a run. If the photos have other classes, the output layer is replaced.
 
     Example:
         >>> train("kit/", "photos/", budget="96MB")  # doctest: +SKIP
@@ -89,19 +89,19 @@ def train(
     Args:
         kit: A kit or a run, or the path of one.
         photos: A folder of class folders, a CSV of file and label or of file and attributes (for
-            a kit of that kind), or a .zip of either.
-        out: The run folder to make; by default ``runs/`` and the name of the photos.
-        settings: How to train.
-        engine: What computes gradients; ONNX Runtime by default.
-        progress: What shows the run; standard output by default.
+            a kit of that task), or a .zip of either.
+        out: The run folder to create; by default ``runs/`` and the name of the photos.
+        settings: The settings of the run.
+        engine: Makes the engine that computes gradients; ONNX Runtime by default.
+        progress: The progress display; standard output by default.
         options: Fields of :class:`TrainSettings`, which take precedence over ``settings``.
 
     Raises:
-        Interrupted: Ctrl-C; the run is saved and can be resumed.
-        BudgetExceeded: The run would not fit, or took more than it may.
+        Interrupted: The user pressed Ctrl-C; the run is saved and can be resumed.
+        BudgetExceeded: The run will not fit the budget, or has exceeded it.
         Diverged: The loss or a gradient is no longer finite.
-        PocketuneError: Anything else about the kit, the photos, the settings or the disk.
-        TypeError: There is no such option.
+        PocketuneError: Another problem with the kit, the photos, the settings or the disk.
+        TypeError: An option is unknown.
     """
     settings = replace(settings or TrainSettings(), **options).resolved()
     opened = kit if isinstance(kit, Kit) else Kit.open(kit)
@@ -132,14 +132,14 @@ def resume(
     Args:
         run: The run folder.
         photos: Where the run's photos are now, if they have moved.
-        budget: Peak resident memory from now on; by default as before.
-        engine: The same kind of engine as before; ONNX Runtime by default.
-        progress: What shows the run; standard output by default.
+        budget: New limit of the peak resident memory; by default the limit does not change.
+        engine: Makes an engine of the same kind as before; ONNX Runtime by default.
+        progress: The progress display; standard output by default.
 
     Raises:
         PocketuneError: The folder is not a run, the run is complete, another process is training
-            it, or the kit or the photos are not those it was started with. And all that
-            :func:`train` raises.
+            it, or the kit or the photos have changed since it started.
+        Interrupted, BudgetExceeded, Diverged: See :func:`train`.
     """
     folder, factory = Path(run), engine or _onnx_engine()
     with open_run_folder(folder) as kit:
@@ -162,7 +162,7 @@ def _finish(run: Run, state: TrainState, progress: Progress | None) -> TrainResu
     with closing(metrics), closing(shown), StopRequest() as stop:
         try:
             Loop(run, state, RunLog(run, metrics, shown), stop).run()
-        except KeyboardInterrupt:  # the second Ctrl-C: an update may be half made, so do not save
+        except KeyboardInterrupt:  # the second Ctrl-C: an update may be incomplete, so do not save
             what = "stopped immediately; the last checkpoint is kept"
             raise Interrupted(what, str(run.folder)) from None
     counters = state.counters
@@ -179,17 +179,17 @@ def _finish(run: Run, state: TrainState, progress: Progress | None) -> TrainResu
 
 
 def _onnx_engine() -> EngineFactory:
-    # Imported here because runs on another engine do not need the runtime, and before memory is
-    # measured because the runtime is part of it.
+    # Imported here, because runs on another engine do not need the runtime; and before memory is
+    # measured, because the runtime is part of it.
     from pocketune.device.engine.onnx import OnnxEngine
 
     return OnnxEngine
 
 
 def _start(run: Run, kit: Kit, copy: Kit, factory: EngineFactory) -> TrainState:
-    """The state of a new run. ``kit`` has its values, which may be a run's; ``copy`` is trained."""
+    """The state of a new run of ``copy``, with initial values from ``kit``, which may be a run."""
     make = accumulating(factory, run.settings.accumulate)
-    # The initial values get no name here: the engine copies them, and a name would keep them alive.
+    # The engine copies the initial values; a variable here would keep the originals in memory.
     engine = make(copy, _initial_values(kit, run.identity.classes, run.settings.seed))
     return TrainState(engine, _create_optimizer(run.settings, kit, engine), Counters())
 
@@ -216,7 +216,7 @@ def _open_checkpoint(kit: Kit, folder: Path) -> Checkpoint:
 def _find_photos(
     checkpoint: Checkpoint, moved: StrPath | None, settings: TrainSettings, kit: Kit
 ) -> Photos:
-    """The photos of a run that is resumed, which must not have changed."""
+    """The photos of a resumed run, which must not have changed."""
     path = moved or checkpoint.photos
     if not moved and not Path(path).exists():
         raise PocketuneError(
@@ -259,7 +259,7 @@ def _create_optimizer(settings: TrainSettings, kit: Kit, engine: Engine) -> Opti
 
 
 def _restore(checkpoint: Checkpoint, kit: Kit, factory: EngineFactory) -> TrainState:
-    """The state of a checkpoint, which is emptied on the way to free its memory."""
+    """The state of a checkpoint, which is emptied to free its memory."""
     make = accumulating(factory, checkpoint.settings.accumulate)
     engine = make(kit, {**checkpoint.parameters, **checkpoint.statistics})
     checkpoint.parameters.clear()

@@ -1,4 +1,4 @@
-"""How a run trains: each option once, for Python, the command line and checkpoints."""
+"""The settings of a run: one declaration for Python, the command line and checkpoints."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 EPOCHS = 20
 MOMENTUM = 0.9
 LEARNING_RATES = {"adam": 3e-4, "adamw": 3e-4, "sgd": 1e-2}
-"""Where none is named; those of published transfer recipes at batch 8 lie around them."""
+"""Defaults by optimizer, close to those of published transfer recipes at batch 8."""
 
 OPTIMIZERS = tuple(LEARNING_RATES)
 
@@ -31,17 +31,17 @@ _option = partial(option, panel="Training")
 @documented
 @dataclass(frozen=True, kw_only=True)
 class TrainSettings:
-    """How a run trains; kept in each checkpoint, so that a run can be resumed.
+    """The settings of a run, which each checkpoint stores.
 
-    Everything has a default, and the default of some depends on the others: :meth:`resolved`
-    fills it in.
+    Every option has a default. Some defaults depend on other options; :meth:`resolved` fills them
+    in.
 
     Example:
         >>> TrainSettings(epochs=5, budget="96MB").resolved().lr
         0.0003
 
     Raises:
-        PocketuneError: A value makes no sense; the message names it.
+        PocketuneError: A value is invalid; the message names it.
     """
 
     budget: int | str | None = _run_option(
@@ -136,17 +136,17 @@ class TrainSettings:
 
     @property
     def peak_lr(self) -> float:
-        """Learning rate at the top of the cosine."""
+        """The peak learning rate."""
         return LEARNING_RATES[self.optimizer] if self.lr is None else self.lr
 
     @property
     def sgd_momentum(self) -> float:
-        """Momentum, if the optimizer is sgd; 0 keeps no optimizer state at all."""
+        """The momentum if the optimizer is sgd; 0 needs no optimizer state."""
         return MOMENTUM if self.momentum is None else self.momentum
 
     @property
     def budget_bytes(self) -> int | None:
-        """Peak resident bytes that the process may take; None is no limit."""
+        """Peak resident bytes that the process may take; None for no limit."""
         return None if self.budget is None else parse_size(self.budget)
 
     def total_steps(self, steps_per_epoch: int) -> int:
@@ -154,15 +154,14 @@ class TrainSettings:
         return self.steps or (self.epochs or EPOCHS) * steps_per_epoch
 
     def rates(self, parameters: Iterable[ParameterSpec]) -> dict[str, float]:
-        """Factors on the learning rate of those parameters that have one of their own."""
+        """Factors on the learning rate of the side branches' parameters, by name."""
         if self.side_lr is None:
             return {}
-
         factor = self.side_lr / self.peak_lr
         return {spec.name: factor for spec in parameters if spec.group == "branch"}
 
     def resolved(self) -> TrainSettings:
-        """The same settings with each default filled in, as a checkpoint keeps them."""
+        """The same settings with all defaults filled in, as a checkpoint stores them."""
         return replace(
             self,
             epochs=self.epochs or (None if self.steps else EPOCHS),
@@ -172,12 +171,12 @@ class TrainSettings:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON value."""
+        """The settings as a JSON object."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> TrainSettings:
-        """The settings of :meth:`to_dict`.
+        """Settings from the object of :meth:`to_dict`.
 
         Raises:
             PocketuneError: A field is missing or unknown.

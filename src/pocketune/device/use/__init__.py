@@ -1,1 +1,1 @@
-"""What a trained model is for: predicting, evaluating, exporting."""
+"""Use a trained model: predict, evaluate, export."""

@@ -1,4 +1,4 @@
-"""How well does a model predict labeled photos?"""
+"""Evaluate a model on labeled photos."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,21 +14,21 @@ from pocketune.tasks import Evaluation, Labels
 
 
 def evaluate(model: Model | StrPath, photos: StrPath | None = None) -> Evaluation:
-    """Predict labeled photos and compare with their labels.
+    """Compare a model's predictions for labeled photos with their labels.
 
     Args:
-        model: The folder of a run, or a kit.
+        model: A run folder or a kit.
         photos: A folder of class folders, a CSV of file and label or of file and attributes, or a
-            .zip of either. Where they come divided, those that validate; else all of them. None
-            for the photos that the run itself has held back.
+            .zip of either. If the photos are divided, only the validation part is used. None stands
+            for the run's own validation photos.
 
     Returns:
-        What the model's task evaluates: a ``ClassEvaluation``, or an ``AttributeEvaluation``.
+        The evaluation of the model's task: a ``ClassEvaluation`` or an ``AttributeEvaluation``.
 
     Raises:
-        PocketuneError: The model or the photos cannot be used, the photos have a class that the
-            model does not know or lack an attribute that it does, or ``photos`` is missing and
-            the model is not a run or its photos are no longer the same.
+        PocketuneError: The model or the photos cannot be used; the photos have a class that the
+            model does not know, or lack one of its attributes; or ``photos`` is None, and the model
+            is not a run or its photos have changed.
     """
     model = as_model(model)
     dataset, skipped = _held_back(model) if photos is None else _all(photos, model)

@@ -1,4 +1,4 @@
-"""One ordinary ONNX file of a trained network, for every runtime that reads ONNX."""
+"""Export a trained network as one ONNX file, for any ONNX runtime."""
 
 import json
 from pathlib import Path
@@ -21,24 +21,24 @@ _CHECKED_IMAGES = 3
 
 
 def export(model: Model | StrPath, out: StrPath = "model.onnx") -> Path:
-    """Write ``images`` (N, S, S, 3) uint8 to ``logits`` (N, classes) float32 as one ONNX file.
+    """Export a model as one ONNX file, from uint8 ``images`` (N, S, S, 3) to float32 ``logits``.
 
-    The trained values are constants of the graph, and the normalization of pixels is part of it.
-    The file's metadata names the ``task`` and, as a JSON list, the ``classes``. Softmax of the
-    logits gives the probabilities of a ``classification``, the sigmoid of each logit those of
-    ``attributes``. The
-    file is run on random images and compared with the model before it gets its name.
+    Logits are (N, classes). The trained values are constants of the graph, and the graph normalizes
+    the pixels itself. The file's metadata holds the ``task`` and, as a JSON list, the ``classes``.
+    The probabilities are the softmax of the logits for ``classification`` and their sigmoid for
+    ``attributes``. Before the file gets its name, it is run on random images and compared with the
+    model.
 
     Args:
-        model: The folder of a run, or a kit.
+        model: A run folder or a kit.
         out: The file to write or replace.
 
     Returns:
         The file's path.
 
     Raises:
-        PocketuneError: The model cannot be used, the file cannot be written, is one of the
-            model's own, or does not compute what the model computes.
+        PocketuneError: The model cannot be used; the file cannot be written, or is a file of the
+            model; or the exported graph does not compute what the model computes.
     """
     model, out = as_model(model), Path(out)
     _refuse_to_overwrite(model.kit.path, out)
@@ -89,13 +89,13 @@ def _check(file: Path, model: Model) -> None:
     try:
         session = runtime.open_session(file, as_written=False, integers=integers)
         (logits,) = session.run(["logits"], {"images": images})
-    except Exception as error:  # the runtime's own types, which have no base in common
+    except Exception as error:  # the runtime's own types, which have no common base
         raise PocketuneError(
             f"the kit {model.kit.path} cannot be exported: the runtime refuses the result "
             f"({str(error).splitlines()[0]})"
         ) from error
     difference = float(np.abs(logits - expected).max() / max(1.0, float(np.abs(expected).max())))
-    if not difference <= TOLERANCE:  # a nan is a difference too
+    if not difference <= TOLERANCE:  # also true for nan
         raise PocketuneError(
             f"the kit {model.kit.path} cannot be exported: the exported logits differ by "
             f"{difference:.1e} relative to the largest, more than {TOLERANCE:.0e}"

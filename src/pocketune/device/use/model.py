@@ -1,4 +1,4 @@
-"""A network that can predict: a kit, and the values that a run has trained for it."""
+"""A model that can predict: a kit with the values that a run has trained."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from pocketune.tasks import Task
 
 @dataclass(frozen=True)
 class Model:
-    """A kit with the values to compute with.
+    """A kit with trained values.
 
     Attributes:
         kit: The kit.
@@ -27,12 +27,12 @@ class Model:
 
     @property
     def task(self) -> Task:
-        """The kit's, of the model's own classes."""
+        """The kit's task, with the model's classes."""
         return replace(self.kit.manifest.task, classes=self.classes)
 
     @property
     def manifest(self) -> Manifest:
-        """The kit's, of the model's own classes."""
+        """The kit's manifest, with the model's classes."""
         manifest, count = self.kit.manifest, len(self.classes)
         shapes = manifest.shapes(count)
         return replace(
@@ -44,20 +44,20 @@ class Model:
 
     @classmethod
     def open(cls, path: StrPath) -> "Model":
-        """Open what a run or a compilation has left.
+        """Open the model of a run or of a kit.
 
         Args:
-            path: The folder of a run, of which the best values are taken, or the last where it
-                has not come to an evaluation; or a kit, with the values that it starts from.
+            path: A run folder, for the run's best values, or its last values if it has not been
+                validated yet; or a kit, for its initial values.
 
         Raises:
-            PocketuneError: There is neither, or a file of it is damaged or of another kit.
+            PocketuneError: The path is neither, or one of its files is damaged or of another kit.
         """
         return cls.of(Kit.open(path))
 
     @classmethod
     def of(cls, kit: Kit) -> "Model":
-        """The model at an opened kit's place; see :meth:`open`."""
+        """The model in the folder of an opened kit; see :meth:`open`."""
         best, last = kit.path / BEST, kit.path / LAST
         if best.is_file():
             return cls._trained(kit, best)

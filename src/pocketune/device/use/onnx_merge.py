@@ -1,7 +1,7 @@
-"""Joining the two graphs of an inference into one, with the trained values as constants.
+"""Merge the two graphs of an inference into one, with the trained values as constants.
 
-Messages are read and written by protobuf, which ONNX Runtime needs anyway, from the part of ONNX's
-schema that is touched here. Protobuf keeps the fields that the schema leaves out.
+Protobuf, which ONNX Runtime requires anyway, reads and writes the messages. The schema here is the
+part of ONNX's that is changed; protobuf keeps all other fields.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -13,7 +13,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
-# Fields of onnx.proto3 (github.com/onnx/onnx): name, number and type; a list of it if repeated.
+# Fields of onnx.proto3 (github.com/onnx/onnx): name, number and type, in a list if repeated.
 _SCHEMA: dict[str, tuple[tuple[str, int, Any], ...]] = {
     "Model": (
         ("ir_version", 1, int),
@@ -60,14 +60,14 @@ def merge(
 ) -> bytes:
     """One ONNX model from ``images`` (N, size, size, 3) uint8 to ``logits`` (N, *shape) float32.
 
-    Shapes of intermediate values are left out, runtimes infer them.
+    Shapes of intermediate values are left out, because runtimes infer them.
 
     Args:
-        features: The model from ``images`` to ``features``, or None where there is none.
+        features: The model from ``images`` to ``features``; None without a frozen part.
         predict: The model from ``features`` (or ``images``) and trained values to ``logits``.
         values: The trained values by input name, which become constants of the model.
-        size: Side of the images.
-        shape: Of one image's logits.
+        size: Height and width of the images.
+        shape: Shape of one image's logits.
         properties: Metadata of the model.
 
     Raises:
@@ -116,9 +116,9 @@ def _read(model: bytes) -> Any:
 
 
 def _rename_apart(first: Any, second: Any) -> None:
-    """Rename the inner values of the first graph, so that none is called like one of the second.
+    """Rename the inner values of the first graph, so that no name occurs in the second.
 
-    What the two share, ``images`` and ``features``, keeps its name.
+    The values that the two share, ``images`` and ``features``, keep their names.
     """
     inner = _defined(first) - {"features"}
     taken = _defined(second) | {value.name for value in second.input}
@@ -128,7 +128,7 @@ def _rename_apart(first: Any, second: Any) -> None:
     for tensor in first.initializer:
         tensor.name = prefix + tensor.name
     for node in first.node:
-        # Names inside of a control-flow operator's graphs would need renaming as well.
+        # Names in the graphs of a control-flow operator would have to be renamed as well.
         if any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
             raise ValueError("models with control flow cannot be joined")
         node.name = prefix + node.name
@@ -154,14 +154,14 @@ def _common_opsets(parts: Collection[Any]) -> dict[str, int]:
 
 
 def _tensor_type(element: int, shape: Iterable[int | str]) -> dict[str, Any]:
-    """A type whose sizes that are texts are symbols for what is known when the graph runs."""
+    """A tensor type; sizes that are strings are symbols, known only when the graph runs."""
     dims = [{"dim_value" if isinstance(n, int) else "dim_param": n} for n in shape]
     return {"tensor_type": {"elem_type": element, "shape": {"dim": dims}}}
 
 
 @cache
 def _messages() -> dict[str, Any]:
-    """A class for each message of the schema."""
+    """A protobuf class for each message of the schema."""
     field = descriptor_pb2.FieldDescriptorProto
     types = {int: field.TYPE_INT64, str: field.TYPE_STRING, bytes: field.TYPE_BYTES}
     file = descriptor_pb2.FileDescriptorProto(name="onnx.proto", package="onnx", syntax="proto2")

@@ -1,4 +1,4 @@
-"""What is on these photos?"""
+"""Predict the classes or attributes of photos."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -19,7 +19,7 @@ def predict(
     *,
     top: int | None = None,
 ) -> Iterator[Prediction | Skipped]:
-    """Predict what is on images, a batch at a time.
+    """Predict images, a batch at a time.
 
     Example:
         >>> for result in predict("runs/flowers", ["photos/"]):  # doctest: +SKIP
@@ -28,14 +28,14 @@ def predict(
         Skipped(name='photos/notes.txt', reason='not an image in a known format')
 
     Args:
-        model: The folder of a run, or a kit.
-        paths: Image files, and folders and .zips of them; or one of these.
-        top: How many classes or attributes to name for each image, at most all of them; by
-            default as many as the model's task names: 5 classes, or all attributes.
+        model: A run folder or a kit.
+        paths: Image files, and folders and .zips of images; or one of these.
+        top: Number of classes or attributes to name for each image; by default the 5 most likely
+            classes, or all attributes.
 
     Returns:
-        A prediction of the model's task for each image, in the order of the paths, computed while
-        it is iterated over; what cannot be read comes as a ``Skipped`` after its batch.
+        An iterator over the predictions of the model's task, one for each image in the order of
+        the paths. A file that cannot be read gives a ``Skipped`` after its batch.
 
     Raises:
         PocketuneError: The model or a path cannot be used, or ``top`` is below 1.
@@ -53,16 +53,16 @@ def predict(
 def _results(
     engine: Engine, loader: Loader, model: Model, top: int | None
 ) -> Iterator[Prediction | Skipped]:
-    told: set[Skipped] = set()
+    reported: set[Skipped] = set()
     for batch in loader.epoch(0):
         for name, output in zip(batch.names, engine.predict(batch.images), strict=True):
             yield model.task.predict(name, output, top)
-        yield from _new(loader, told)
-    yield from _new(loader, told)
+        yield from _new(loader, reported)
+    yield from _new(loader, reported)
 
 
-def _new(loader: Loader, told: set[Skipped]) -> Iterator[Skipped]:
+def _new(loader: Loader, reported: set[Skipped]) -> Iterator[Skipped]:
     for skipped in loader.skipped:
-        if skipped not in told:
-            told.add(skipped)
+        if skipped not in reported:
+            reported.add(skipped)
             yield skipped
