@@ -98,3 +98,163 @@ def test_an_operator_has_one_rule():
     with pytest.raises(ValueError, match=r"two rules for aten\.convolution"):
         register_flops("aten.none", "aten.convolution")(lambda args, result: OperatorFlops(0, 0))
     assert "aten.none" not in _rules
+
+
+def counted(operator, *arguments) -> OperatorFlops:
+    return operator_flops(operator, arguments, operator(*arguments))
+
+
+X = torch.ones(2, 4, 6, 6)
+ROW = torch.ones(4)
+ELEMENTS = X.numel()
+
+
+class TestProducts:
+    """A multiply-accumulate is two FLOPs; sums of biases come on top."""
+
+    @pytest.mark.parametrize("bias", [None, ROW])
+    def test_a_transposed_convolution_counts_at_its_input(self, bias: Tensor | None) -> None:
+        weight = torch.ones(4, 4, 3, 3)  # inputs, outputs / groups
+        options = ([2, 2], [1, 1], [1, 1], True, [1, 1], 1)
+        macs = ELEMENTS * 4 * 9
+        sums = 0 if bias is None else 2 * 4 * 12 * 12
+        assert counted(aten.convolution.default, X, weight, bias, *options) == (
+            2 * macs + sums,
+            macs,
+        )
+
+    @pytest.mark.parametrize("transposed", [False, True])
+    @pytest.mark.parametrize("wanted", [(1, 0, 0), (0, 1, 0), (1, 1, 0), (0, 0, 1), (1, 1, 1)])
+    def test_each_gradient_of_a_convolution_costs_what_its_output_costs(
+        self, transposed: bool, wanted: tuple[int, int, int]
+    ) -> None:
+        weight = torch.ones(4, 2, 3, 3)
+        options = ([2, 2], [1, 1], [1, 1], transposed, [1, 1] if transposed else [0, 0], 2)
+        output = aten.convolution.default(X, weight, None, *options)
+        once = counted(aten.convolution.default, X, weight, None, *options).macs
+        mask = [bool(each) for each in wanted]
+        arguments = (output, X, weight, [4], *options, mask)
+        macs = once * sum(wanted[:2])
+        sums = output.numel() * wanted[2]
+        assert counted(aten.convolution_backward.default, *arguments) == (2 * macs + sums, macs)
+
+    @given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 4), st.integers(1, 3))
+    @settings(max_examples=20)
+    def test_matrices(self, m: int, k: int, n: int, batch: int) -> None:
+        a, b = torch.ones(m, k), torch.ones(k, n)
+        macs = m * k * n
+        assert counted(aten.mm.default, a, b) == (2 * macs, macs)
+        assert counted(aten.addmm.default, torch.ones(n), a, b) == (2 * macs + m * n, macs)
+        a, b, sums = torch.ones(batch, m, k), torch.ones(batch, k, n), torch.ones(batch, m, n)
+        assert counted(aten.bmm.default, a, b) == (2 * batch * macs, batch * macs)
+        many = (2 * batch * macs + batch * m * n, batch * macs)
+        assert counted(aten.baddbmm.default, sums, a, b) == many
+
+
+class TestNorms:
+    @pytest.mark.parametrize(("training", "forward", "backward"), [(True, 6, 9), (False, 2, 2)])
+    def test_batch_norm(self, training: bool, forward: int, backward: int) -> None:
+        statistics = (torch.zeros(4), torch.ones(4))
+        arguments = (X, ROW, ROW, *statistics, training, 0.1, 1e-5)
+        operator = aten.native_batch_norm.default
+        assert counted(operator, *arguments) == (forward * ELEMENTS, 0)
+        _, mean, deviation = operator(*arguments)
+        back = (X, X, ROW, *statistics, mean, deviation, training, 1e-5, [True] * 3)
+        assert counted(aten.native_batch_norm_backward.default, *back) == (backward * ELEMENTS, 0)
+
+    def test_group_norm(self) -> None:
+        arguments = (X, ROW, ROW, 2, 4, 36, 2, 1e-5)
+        assert counted(aten.native_group_norm.default, *arguments) == (6 * ELEMENTS, 0)
+        _, mean, deviation = aten.native_group_norm.default(*arguments)
+        back = (X, X, mean, deviation, ROW, 2, 4, 36, 2, [True] * 3)
+        assert counted(aten.native_group_norm_backward.default, *back) == (9 * ELEMENTS, 0)
+
+    def test_layer_norm(self) -> None:
+        row = torch.ones(6)
+        arguments = (X, [6], row, row, 1e-5)
+        assert counted(aten.native_layer_norm.default, *arguments) == (6 * ELEMENTS, 0)
+        _, mean, deviation = aten.native_layer_norm.default(*arguments)
+        back = (X, X, [6], mean, deviation, row, row, [True] * 3)
+        assert counted(aten.native_layer_norm_backward.default, *back) == (9 * ELEMENTS, 0)
+
+
+class TestPooling:
+    """Output elements times window, or elements of the input if they are more."""
+
+    @pytest.mark.parametrize(
+        ("window", "stride", "outputs"), [([2, 2], [2, 2], 9), ([3], [1], 16), ([1, 1], [3, 3], 4)]
+    )
+    def test_windows(self, window: list[int], stride: list[int], outputs: int) -> None:
+        area = window[0] * window[-1]
+        flops = max(8 * outputs * area, ELEMENTS)
+        assert counted(aten.max_pool2d_with_indices.default, X, window, stride) == (flops, 0)
+        assert counted(aten.avg_pool2d.default, X, window, stride) == (flops, 0)
+
+    def test_gradients(self) -> None:
+        pooled, places = aten.max_pool2d_with_indices.default(X, [2, 2], [2, 2])
+        options = ([2, 2], [2, 2], [0, 0])
+        arguments = (pooled, X, *options, [1, 1], False, places)
+        operator = aten.max_pool2d_with_indices_backward.default
+        assert counted(operator, *arguments) == (pooled.numel(), 0)
+        arguments = (pooled, X, *options, False, True, None)
+        assert counted(aten.avg_pool2d_backward.default, *arguments) == (ELEMENTS, 0)
+
+    def test_to_a_fixed_size(self) -> None:
+        assert counted(aten._adaptive_avg_pool2d.default, X, [2, 2]) == (ELEMENTS, 0)
+        gradient = torch.ones(2, 4, 2, 2)
+        operator = aten._adaptive_avg_pool2d_backward.default
+        assert counted(operator, gradient, X) == (ELEMENTS, 0)
+
+    def test_resizing(self) -> None:
+        arguments = (X, [12, 12], False, None, None)
+        assert counted(aten.upsample_bilinear2d.default, *arguments) == (7 * 4 * ELEMENTS, 0)
+        smaller = (X, [3, 3], False, None, None)
+        assert counted(aten.upsample_bilinear2d.default, *smaller) == (7 * ELEMENTS, 0)
+        assert counted(aten.upsample_nearest2d.default, X, [12, 12]) == (0, 0)
+        back = (torch.ones(2, 4, 12, 12), [12, 12], [2, 4, 6, 6])
+        assert counted(aten.upsample_nearest2d_backward.default, *back) == (ELEMENTS, 0)
+
+
+@pytest.mark.parametrize(
+    ("operator", "arguments", "flops"),
+    [
+        (aten.amax.default, (X, [1]), ELEMENTS),
+        (aten.max.dim, (X, 1), ELEMENTS),
+        (aten.mean.dim, (X, [2, 3]), ELEMENTS),
+        (aten.var_mean.correction, (X, [0]), 4 * ELEMENTS),
+        (aten._log_softmax.default, (X, 1, False), 4 * ELEMENTS),
+        (aten._log_softmax_backward_data.default, (X, X, 1, torch.float32), 4 * ELEMENTS),
+        (aten.hardswish.default, (X,), ELEMENTS),
+        (aten.hardtanh_backward.default, (X, X, 0.0, 6.0), ELEMENTS),
+        (aten.native_dropout.default, (X, 0.5, True), ELEMENTS),
+        (aten.bernoulli.p, (X, 0.5), 0),
+        (aten.argmax.default, (X, 1), 0),
+        (aten.cat.default, ([X, X], 1), 0),
+        (aten._to_copy.default, (torch.ones(3, dtype=torch.int8),), 0),
+        (aten.mul.Tensor, (torch.ones(2, 1), torch.ones(1, 3)), 6),  # elements of the result
+        (aten.add.Tensor, (torch.ones(2, dtype=torch.int64), 1), 0),  # not floats
+        (aten.mul_.Scalar, (torch.ones(5), 2.0), 5),
+    ],
+)
+def test_rules_of_the_table(operator, arguments, flops: int) -> None:
+    assert counted(operator, *arguments) == (flops, 0)
+
+
+def test_the_loss_of_classes() -> None:
+    labels = torch.tensor([0, 1])
+    arguments = (torch.ones(2, 7), labels, None, 1, -100)
+    assert counted(aten.nll_loss_forward.default, *arguments) == (2, 0)
+    total = aten.nll_loss_forward.default(*arguments)[1]
+    back = (torch.ones(()), *arguments, total)
+    assert counted(aten.nll_loss_backward.default, *back) == (0, 0)
+
+
+def test_gradients_by_patches_of_a_filtered_convolution() -> None:
+    """One product for each element of the coarse gradient and each weight that it meets."""
+    gradient, x = torch.ones(2, 6, 3, 3), torch.ones(2, 4, 3, 3)
+    kernel = torch.ones(6, 2)
+    macs = gradient.numel() * 2
+    of_input = _rules["pocketune.patch_input_gradient"]
+    assert of_input((gradient, kernel), x) == (2 * macs, macs)
+    of_kernel = _rules["pocketune.patch_kernel_gradient"]
+    assert of_kernel((gradient, x, 2), kernel) == (2 * macs, macs)

@@ -150,7 +150,8 @@ def sparkline(values: Sequence[int], width: int) -> str:
     """
     highest = max(1, *values)
     edges = [round(i * len(values) / width) for i in range(width + 1)]
-    parts = [values[a : max(a + 1, b)] for a, b in pairwise(edges)]
+    last = len(values) - 1  # there may be fewer values than bars
+    parts = [values[min(a, last) : max(a + 1, b)] for a, b in pairwise(edges)]
     return "".join(_SPARKS[round(max(part) / highest * (len(_SPARKS) - 1))] for part in parts)
 
 
