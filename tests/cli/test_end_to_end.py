@@ -26,9 +26,9 @@ from ..device.runs import assert_same_end, lines
 from ..device.softmax_engine import CLASSES, write_photos
 from .conftest import Process, command, environment, run_command
 
-SIZE, EPOCHS = 64, 8
+SIZE, EPOCHS = 32, 8
 NETWORK_OPTIONS = [
-    *("--network", "mobilenet_v2", "--width", "0.1", "--method", "blocks"),
+    *("--network", "resnet18", "--width", "0.1", "--method", "blocks"),
     *("--size", SIZE, "--batch", "4"),
 ]
 
@@ -44,9 +44,9 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *("--out", "run", "--engine", "torch"),
     )
     assert done.returncode == 0, done.stderr
-    assert "built a kit of mobilenet_v2: 64 px, batch 4, method blocks" in done.stdout
+    assert "built a kit of resnet18: 32 px, batch 4, method blocks" in done.stdout
     assert done.stderr == (
-        "warning: mobilenet_v2 starts from random weights; choose pretrained ones with --weights\n"
+        "warning: resnet18 starts from random weights; choose pretrained ones with --weights\n"
     )
     assert {entry.name for entry in folder.iterdir()} == {"photos", "run"}
     return folder

@@ -11,7 +11,7 @@ from pocketune.kit import Kit
 
 from ..device.softmax_engine import CLASSES
 
-SMALL = ["mobilenet_v2", "--width", 0.1, "--size", 32, "--batch", 2]
+SMALL = ["resnet18", "--width", 0.1, "--size", 32, "--batch", 2]
 
 
 def test_build(run, photos):
@@ -20,7 +20,7 @@ def test_build(run, photos):
         *("--save-network", "network.safetensors", "--label-smoothing", 0.1),
     )
     assert result.exit_code == 0, result.output
-    assert result.stdout == "built a kit of mobilenet_v2: 32 px, batch 2, method last\n"
+    assert result.stdout == "built a kit of resnet18: 32 px, batch 2, method last\n"
     assert "starts from random weights" in result.stderr
     manifest = Kit.open("kit.zip").manifest
     assert manifest.classes == CLASSES
@@ -28,8 +28,8 @@ def test_build(run, photos):
     assert manifest.method == {"name": "last"}
     assert manifest.network["width"] == 0.1
     values = load_file("network.safetensors")
-    assert values["classifier.1.weight"].shape == (3, 1280)
-    assert "features.0.0.weight" in values  # frozen, and there all the same
+    assert values["fc.weight"].shape[0] == 3
+    assert "conv1.weight" in values  # frozen, and there all the same
     assert json.loads(run("kit", "show", "kit.zip", "--json").stdout)["method"]["name"] == "last"
 
 
@@ -51,7 +51,7 @@ def test_what_is_shown_of_frozen_bits_is_what_was_asked_for(run, bits):
         (["vgg16"], "there is no network 'vgg16'; choose from"),
         ([*SMALL, "--method", "magic"], "there is no method 'magic'; choose from"),
         ([*SMALL, "--method", "last", "--blocks", 3], "method last has no option blocks"),
-        ([*SMALL, "--blocks", 99], "blocks=99 does not fit a network of 17 blocks"),
+        ([*SMALL, "--blocks", 99], "blocks=99 does not fit a network of 8 blocks"),
         ([*SMALL, "--weights", "no.pth"], "there is no weights file no.pth"),
         ([*SMALL, "--photos", "nowhere"], "nowhere does not exist"),
         ([*SMALL, "--batch", 0], "batch=0"),

@@ -7,6 +7,8 @@ from torch import Tensor, nn
 from pocketune.networks import normalize
 from pocketune.weights import create_network
 
+from ..networks.shallow import shallow
+
 BATCH, SIZE, CLASSES = 8, 64, 4
 
 
@@ -27,7 +29,7 @@ def settled(name: str) -> nn.Module:
     orders of addition train to different networks.
     """
     torch.manual_seed(0)
-    network = create_network(name, width=0.1, classes=CLASSES)
+    network = shallow(create_network(name, width=0.1, classes=CLASSES))
     images = np.concatenate([batch(-step)[0] for step in range(1, 9)])
     return settle(network, normalize(network, images))
 

@@ -1,6 +1,5 @@
 """From an adapted network to a kit."""
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -280,7 +279,8 @@ def test_no_scratch_files_stay(
     assert not list(scratch.iterdir())
 
 
-# Every baseline and every network among them, and every other method with every network.
+# Every baseline and every network among them, and every other method with every kind of block;
+# tests/methods/test_every_network.py has every pair.
 BASELINES = [
     ("resnet18", "full"),
     ("resnet18", "norm"),
@@ -296,9 +296,22 @@ BASELINES = [
 ]
 OTHERS = sorted(set(list_methods()) - {method for _, method in BASELINES})
 WITH_ATTRIBUTES = {"mobilenet_v2", "mobilenet_v3_small", "mobilenet_v3_large", "mcunet_5fps"}
-DIFFERENT = [name for name in list_networks() if name != "resnet34"]  # shallow, it is ResNet-18
-COMBINATIONS = [*BASELINES, *itertools.product(DIFFERENT, OTHERS)]
+ALIKE = [  # of the same operators; each method has the next of them
+    ("resnet18", "resnet34"),
+    ("resnet50",),
+    ("mobilenet_v2", "proxylessnas_mobile", "mcunet_5fps"),
+    ("mobilenet_v3_small", "mobilenet_v3_large"),
+]
+COMBINATIONS = BASELINES + [
+    (names[i % len(names)], method) for i, method in enumerate(OTHERS) for names in ALIKE
+]
 WIDTHS = {"mobilenet_v2": 0.1, "mobilenet_v3_small": 0.35, "mcunet_5fps": 1.0}
+
+
+def test_every_network_and_method_is_compiled() -> None:
+    assert {name for name, _ in COMBINATIONS} == set(list_networks())
+    assert {name for names in ALIKE for name in names} == set(list_networks())
+    assert {method for _, method in COMBINATIONS} == set(list_methods())
 
 
 @pytest.mark.parametrize(("name", "method"), COMBINATIONS)

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from pocketune.methods import adapt, create_method, list_methods
-from pocketune.weights import create_network
 
-from ..networks.shallow import shallow
+from ..networks.small import small_mobilenet
 from .examples import example_method
 
 # Tracing warns that it is deprecated, and that sizes become constants.
@@ -19,16 +18,14 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning"),
 ]
 
-NAME = "mobilenet_v2"
-METHODS = [example_method(name, NAME) for name in list_methods()]
+METHODS = [example_method(name, "mobilenet_v2") for name in list_methods()]
 METHODS += [create_method("blocks") + create_method("gradfilter", layers="trained", bits=8)]
 IMAGES = torch.randn(1, 3, 64, 64)
 
 
-@pytest.fixture(params=METHODS, ids=str)
+@pytest.fixture(scope="module", params=METHODS, ids=str)
 def adapted(request: pytest.FixtureRequest) -> nn.Module:
-    network = shallow(create_network(NAME, width=0.1, classes=3))
-    return adapt(network, request.param).eval()
+    return adapt(small_mobilenet(), request.param).eval()
 
 
 @torch.no_grad()

@@ -13,13 +13,21 @@ def shallow(network: nn.Module) -> nn.Module:
     repeated = []
     for block in anatomy(network).blocks:
         kind = _kind(network, block)
-        if block.residual and block.layer("downsample") is None and kind in seen:
+        if kind in seen and _keeps_channels(network, block):
             repeated.append(block.name)
         seen.add(kind)
     for path in reversed(repeated):  # the last first, for those behind a block move up
         stage, _, place = path.rpartition(".")
         del network.get_submodule(stage)[int(place)]  # type: ignore[operator]
     return network
+
+
+def _keeps_channels(network: nn.Module, block: Block) -> bool:
+    """Whether what is behind the block may follow what is before it."""
+    if block.layer("downsample") is not None:
+        return False
+    convolutions = [m for m in network.get_submodule(block.name).modules() if is_convolution(m)]
+    return convolutions[0].in_channels == convolutions[-1].out_channels
 
 
 def _kind(network: nn.Module, block: Block) -> object:

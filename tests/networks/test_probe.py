@@ -12,6 +12,8 @@ from pocketune.methods import GradientFilter, LastLayer, Method, TopBlocks, adap
 from pocketune.networks.probe import copy_network, input_shapes, probing
 from pocketune.weights import create_network
 
+from .small import small_mobilenet
+
 
 def test_shapes_of_inputs() -> None:
     network = create_network("mobilenet_v2", width=0.35).train()
@@ -107,7 +109,7 @@ class Notes(nn.Module):
 
 @pytest.fixture
 def network() -> nn.Module:
-    network = create_network("mobilenet_v2", width=0.35, classes=3)
+    network = small_mobilenet()
     network.classifier[0] = Notes()
     network(torch.randn(2, 3, 32, 32))
     return network
