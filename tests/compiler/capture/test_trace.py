@@ -206,3 +206,30 @@ def test_a_shape_that_does_not_fit_is_reported() -> None:
 def test_one_value_a_channel_is_too_few_for_batch_statistics() -> None:
     with pytest.raises(PocketuneError, match="more than 1 value per channel"):
         step_of(adapt(tiny(), FullFineTune()), batch=1, size=2)
+
+
+class Returns(nn.Module):
+    """Changes what a network returns."""
+
+    def __init__(self, network: nn.Module, change: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.network = network
+        self.change = change
+
+    def forward(self, images: Tensor) -> Any:
+        return self.change(self.network(images))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda scores: (scores, scores), "the network returns a tuple, where classification"),
+        (lambda scores: scores[:, :1], rf"the network computes \({BATCH}, 1\) for {BATCH} images"),
+    ],
+    ids=["tuple", "shape"],
+)
+def test_a_network_that_returns_no_scores_is_refused(
+    change: Callable[[Tensor], Any], message: str
+) -> None:
+    with pytest.raises(PocketuneError, match=message):
+        step_of(Returns(tiny(), change))

@@ -100,9 +100,14 @@ def trace_step(network: nn.Module, settings: CompileSettings, masks: Iterable[st
     return _trace(network, step, inputs, names, dynamic, training=True)
 
 
-def _check_outputs(outputs: Tensor, settings: CompileSettings) -> None:
+def _check_outputs(outputs: object, settings: CompileSettings) -> None:
     """Refuse a network that computes something else than its task is about."""
     wanted = (settings.batch, *settings.task.output_shape(settings.size))
+    if not isinstance(outputs, Tensor):
+        raise PocketuneError(
+            f"the network returns a {type(outputs).__name__}, where {settings.task.name} needs one "
+            f"tensor of the shape {wanted}; wrap it in a module that returns that"
+        )
     if tuple(outputs.shape) != wanted:
         raise PocketuneError(
             f"the network computes {tuple(outputs.shape)} for {settings.batch} images of "
