@@ -1,12 +1,18 @@
 """A split is complete, disjoint, stratified, and the same for the same seed."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketune.data import stratify
+from pocketune.data.dataset import ImageDataset, Splits, unlabeled
+from pocketune.data.sources import PathSource
 from pocketune.errors import PocketuneError
+from pocketune.files import Skipped
+from pocketune.tasks import Classification
 
 counts = st.lists(st.integers(1, 40), min_size=1, max_size=8)
 fractions = st.floats(0, 1)
@@ -72,3 +78,57 @@ def test_impossible_fraction(fraction):
 def test_negative_seed():
     with pytest.raises(PocketuneError, match="seed=-1"):
         stratify(labels_of([3, 3]), val_fraction=0.5, seed=-1)
+
+
+def dataset(count: int = 4) -> ImageDataset:
+    names = tuple(f"{number}.png" for number in range(count))
+    return ImageDataset(PathSource(), names, np.arange(count) % 2, Classification(("a", "b")))
+
+
+def test_a_subset_keeps_the_order_asked_for():
+    part = dataset().subset([3, 0, 3])
+    assert part.names == ("3.png", "0.png", "3.png")
+    assert part.labels.tolist() == [1, 0, 1]
+    assert (len(part), part.classes) == (3, ("a", "b"))
+    assert len(dataset().subset([])) == 0
+
+
+def test_images_without_labels_have_no_task():
+    images = unlabeled(["a.png", "b.png"])
+    assert images.labels.tolist() == [-1, -1]
+    assert images.classes == ()
+    with pytest.raises(PocketuneError, match="have no labels; load them with load_splits"):
+        _ = images.labeled
+    assert dataset().labeled == Classification(("a", "b"))
+
+
+def test_reading_opens_the_file_of_the_index(tmp_path):
+    (tmp_path / "b").write_bytes(b"two")
+    images = unlabeled([str(tmp_path / "a"), str(tmp_path / "b")])
+    assert images.read(1) == b"two"
+    with pytest.raises(FileNotFoundError):
+        images.read(0)
+
+
+def test_the_fingerprint_is_of_names_labels_order_and_sides():
+    whole = dataset()
+    first = Splits(whole.subset([0, 1]), whole.subset([2, 3]), ())
+    same = Splits(dataset().subset([0, 1]), dataset().subset([2, 3]), (Skipped("x", "damaged"),))
+    assert first.fingerprint() == same.fingerprint()
+    others = [
+        Splits(whole.subset([1, 0]), whole.subset([2, 3]), ()),
+        Splits(whole.subset([0]), whole.subset([1, 2, 3]), ()),
+        Splits(replace(whole, labels=1 - whole.labels).subset([0, 1]), whole.subset([2, 3]), ()),
+        Splits(replace(whole, names=("0.png",) * 4).subset([0, 1]), whole.subset([2, 3]), ()),
+    ]
+    assert len({split.fingerprint() for split in (first, *others)}) == 5
+
+
+def test_a_group_of_one_trains():
+    train, val = stratify(np.array([0, 1, 1]), val_fraction=0.5, seed=0)
+    assert 0 in train.tolist() and len(val) == 1
+
+
+def test_nothing_to_divide():
+    train, val = stratify(np.empty(0, np.int64), val_fraction=0.5, seed=0)
+    assert len(train) == len(val) == 0

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import Image, ImageOps
 
 from pocketune.data import apply, center_crop, crop, open_image, random_view
 from pocketune.data.images import decode, oriented_size
-from pocketune.data.transforms import AREA, ASPECT, center_box, random_box
-from pocketune.tasks import Box
+from pocketune.data.transforms import AREA, ASPECT, center_box, center_view, random_box
+from pocketune.tasks import Box, View
 
 sides = st.integers(1, 5000)
 seeds = st.integers(0, 2**32 - 1)
@@ -129,3 +129,56 @@ class TestCrop:
             with open_image(io.BytesIO(data)) as whole:
                 full = random_crop(decode(whole), 48, np.random.default_rng(seed))
             assert np.abs(small.astype(int) - full).mean() < 2
+
+
+def turned(image: Image.Image, orientation: int, encoded) -> Image.Image:
+    """Opened from a file whose note says how it is to be turned."""
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    return open_image(io.BytesIO(encoded(image, exif=exif)))
+
+
+class TestView:
+    """What a view shows, by pixels that are told apart."""
+
+    def test_mirrored_columns_are_exchanged_and_rows_are_not(self, noise):
+        image, box = noise(0, 40, 30), Box(3, 4, 10, 20)
+        plain, mirrored = (apply(image, View(box, 12, side)) for side in (False, True))
+        np.testing.assert_array_equal(mirrored, plain[:, ::-1])
+        assert not np.array_equal(mirrored, plain)
+
+    def test_a_view_is_not_mirrored_unless_it_says_so(self, noise):
+        image = noise(0, 16, 16)
+        whole = apply(image, View(Box(0, 0, 16, 16), 16))
+        np.testing.assert_array_equal(whole, np.asarray(image))
+
+    @pytest.mark.parametrize("mirrored", [False, True])
+    @pytest.mark.parametrize("orientation", range(1, 9))
+    def test_the_box_is_of_the_upright_image(self, encoded, noise, orientation, mirrored):
+        image = noise(0, 40, 30)
+        view = View(Box(2, 3, 16, 16), 16, mirrored)
+        with turned(image, orientation, encoded) as photo:
+            pixels = apply(photo, view)
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        copy = Image.open(io.BytesIO(encoded(image, exif=exif)))
+        upright = np.asarray(ImageOps.exif_transpose(copy))
+        expected = upright[3:19, 2:18]
+        np.testing.assert_array_equal(pixels, expected[:, ::-1] if mirrored else expected)
+
+    def test_a_part_of_other_shape_becomes_a_square(self):
+        halves = np.zeros((20, 40, 3), np.uint8)
+        halves[:, 20:] = 255
+        pixels = apply(Image.fromarray(halves), View(Box(0, 0, 40, 10), 8))
+        assert pixels.shape == (8, 8, 3)
+        assert pixels[:, 0].max() == 0 and pixels[:, -1].min() == 255
+
+    def test_the_middle_is_a_view_that_is_not_mirrored(self):
+        view = center_view(100, 60, 56)
+        assert view == View(center_box(100, 60, 56), 56, mirrored=False)
+
+    def test_a_mirrored_view_has_the_same_box(self):
+        for seed in range(20):
+            view = random_view(90, 70, 32, np.random.default_rng(seed))
+            assert view.box == random_box(90, 70, np.random.default_rng(seed))
+            assert view.size == 32

@@ -257,3 +257,58 @@ def test_warm_up_rises_in_equal_steps_and_meets_the_cosine() -> None:
 def test_warm_up_as_long_as_the_run_or_longer(warmup: int) -> None:
     rate = CosineSchedule(lr=1.0, steps=10, warmup=warmup)
     assert all(0 < rate(i) <= 1 for i in range(10))
+
+
+def test_a_clipped_norm_is_the_limit() -> None:
+    gradients = {"a": np.array([3, 4], np.float32), "b": np.zeros((0, 2), np.float32)}
+    norm = gradient_norm(gradients)
+    assert norm == 5
+    clipped = {name: values * clip_scale(norm, 2.0) for name, values in gradients.items()}
+    assert gradient_norm(clipped) == pytest.approx(2)
+
+
+def test_a_gradient_of_nothing_is_not_scaled_up() -> None:
+    assert clip_scale(0.0, 1.0) == 1
+    assert gradient_norm({}) == 0
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
+def test_a_zero_gradient_moves_nothing_without_decay(name: str) -> None:
+    weight = np.array([[1, -2]], np.float32)
+    optimizer = create_optimizer(name, {"w": weight})
+    optimizer.step({"w": np.zeros((1, 2), np.float32)}, lr=0.5)
+    assert weight.tolist() == [[1, -2]]
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
+def test_a_rate_of_zero_freezes_a_parameter_alone(name: str) -> None:
+    parameters = {n: np.ones(3, np.float32) for n in "ab"}
+    optimizer = create_optimizer(name, parameters, rates={"a": 0.0})
+    optimizer.step({n: np.ones(3, np.float32) for n in "ab"}, lr=0.1)
+    assert parameters["a"].tolist() == [1, 1, 1]
+    assert (parameters["b"] < 1).all()
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
+@pytest.mark.parametrize("shape", [(3,), (3, 1)])
+def test_biases_and_norms_do_not_decay(name: str, shape: tuple[int, ...]) -> None:
+    values = np.ones(shape, np.float32)
+    optimizer = create_optimizer(name, {"a": values}, weight_decay=0.1)
+    optimizer.step({"a": np.zeros(shape, np.float32)}, lr=0.1)
+    assert (values == 1).all() == (len(shape) == 1)
+
+
+def test_the_first_step_of_adam_is_the_learning_rate_whatever_the_gradient() -> None:
+    values = np.zeros(3, np.float32)
+    gradient = np.array([1e-3, -5, 1e4], np.float32)
+    create_optimizer("adam", {"a": values}).step({"a": gradient}, lr=0.1)
+    np.testing.assert_allclose(values, [-0.1, 0.1, -0.1], rtol=1e-4)
+
+
+@given(st.integers(1, 300), st.integers(0, 300))
+def test_a_schedule_rises_to_its_peak_and_never_rises_again(steps: int, warmup: int) -> None:
+    rates = [CosineSchedule(0.5, steps, warmup)(step) for step in range(steps)]
+    assert all(0 <= rate <= 0.5 for rate in rates)
+    top = rates.index(max(rates))
+    assert rates[: top + 1] == sorted(rates[: top + 1])
+    assert rates[top:] == sorted(rates[top:], reverse=True)

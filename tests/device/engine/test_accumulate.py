@@ -1,0 +1,82 @@
+"""A large batch in parts, by an engine whose gradients are known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pocketune.device.engine.accumulate import AccumulatingEngine, accumulating
+from pocketune.device.engine.base import Gradients
+
+
+class Linear:
+    """The mean over the images of weight times pixel, as loss; counts images as its metric."""
+
+    def __init__(self, weight: float = 2.0) -> None:
+        self.parameters = {"weight": np.array([weight], np.float32)}
+        self.statistics: dict[str, np.ndarray] = {}
+        self.parts: list[tuple[list[int], list[int]]] = []
+        self.drawn: list[float] = []
+
+    def gradients(self, images: np.ndarray, labels: np.ndarray, rng) -> Gradients:
+        self.parts.append((images[:, 0, 0, 0].tolist(), labels.tolist()))
+        self.drawn.append(rng.random())
+        mean = images.mean(dtype=np.float32)
+        loss = float(self.parameters["weight"][0] * mean)
+        return Gradients(loss, {"correct": len(images)}, {"weight": np.array([mean])})
+
+    def predict(self, images: np.ndarray) -> np.ndarray:
+        return images[:, 0, 0].astype(np.float32)
+
+    def state(self) -> dict[str, np.ndarray]:
+        return self.parameters
+
+    def load(self, state) -> None:
+        self.parameters = dict(state)
+
+
+def images(*pixels: int) -> np.ndarray:
+    return np.array(pixels, np.uint8)[:, None, None, None]
+
+
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+@given(st.integers(1, 4), st.integers(1, 4), st.integers(0, 2**32 - 1))
+def test_it_is_the_gradient_of_the_whole_batch(batch: int, parts: int, seed: int) -> None:
+    pixels = np.random.default_rng(seed).integers(0, 256, batch * parts)
+    photos, labels = images(*pixels), np.arange(batch * parts)
+    whole = Linear().gradients(photos, labels, rng())
+    found = AccumulatingEngine(Linear(), batch).gradients(photos, labels, rng())
+    assert found.loss == pytest.approx(whole.loss, rel=1e-5)
+    np.testing.assert_allclose(found.values["weight"], whole.values["weight"], rtol=1e-5)
+    assert found.metrics == whole.metrics
+    assert found.values["weight"].dtype == np.float32
+
+
+def test_each_part_has_its_own_images_labels_and_masks() -> None:
+    engine = Linear()
+    AccumulatingEngine(engine, 2).gradients(images(1, 2, 3, 4), np.array([5, 6, 7, 8]), rng())
+    assert engine.parts == [([1, 2], [5, 6]), ([3, 4], [7, 8])]
+    assert engine.drawn == rng().random(2).tolist()
+
+
+def test_all_else_is_the_engines() -> None:
+    engine = Linear()
+    parts = AccumulatingEngine(engine, 2)
+    assert parts.parameters is engine.parameters
+    assert parts.statistics == {}
+    assert parts.predict(images(1, 2, 3)).tolist() == [[1], [2], [3]]
+    parts.load({"weight": np.array([7], np.float32)})
+    assert parts.state()["weight"].tolist() == [7]
+
+
+def test_one_part_needs_no_accumulation() -> None:
+    def factory(kit, state) -> Linear:
+        return Linear()
+
+    assert accumulating(factory, 1) is factory
+    assert accumulating(factory, 2) is not factory

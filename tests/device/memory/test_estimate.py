@@ -1,0 +1,109 @@
+"""The memory estimate: what makes it grow, and what does not."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pocketune.device.memory.estimate import MemoryEstimate, estimate_memory, photo_bytes
+from pocketune.kit.kit import Kit
+from pocketune.kit.manifest import GraphSpec
+
+from ..tiny_kit import TinyKit
+
+
+@pytest.fixture(scope="module")
+def kit(tmp_path_factory: pytest.TempPathFactory) -> Kit:
+    return TinyKit(statistic=False, masks=False).write(tmp_path_factory.mktemp("estimate") / "kit")
+
+
+def estimate(kit: Kit, **options: int) -> MemoryEstimate:
+    return estimate_memory(kit, **{"process": 1000, "classes": 3, "slots": 2, **options})
+
+
+@pytest.mark.parametrize("name", ["process", "classes", "slots", "batch", "accumulate"])
+@settings(max_examples=20)
+@given(first=st.integers(1, 64), second=st.integers(1, 64))
+def test_more_of_anything_never_takes_less(kit: Kit, name: str, first: int, second: int) -> None:
+    small, large = (estimate(kit, **{name: n}) for n in sorted((first, second)))
+    for field in fields(MemoryEstimate):
+        if field.name != "graphs":  # opening them is hidden by what is held later
+            assert getattr(small, field.name) <= getattr(large, field.name)
+    assert small.total <= large.total
+
+
+def test_the_kits_batch_is_meant_unless_another_is_given(kit: Kit) -> None:
+    assert estimate(kit) == estimate(kit, batch=kit.manifest.batch)
+
+
+def test_the_process_is_counted_once_and_changes_nothing_else(kit: Kit) -> None:
+    before, after = estimate(kit), estimate(kit, process=5000)
+    assert after == replace(before, process=5000)
+    assert after.total - before.total == 4000
+
+
+def test_each_slot_takes_the_trained_parameters_once_more(kit: Kit) -> None:
+    sizes = [estimate(kit, slots=slots).optimizer for slots in (0, 1, 2)]
+    assert sizes[0] == 0
+    assert sizes[2] == 2 * sizes[1] == 2 * estimate(kit).parameters
+
+
+def test_accumulation_takes_a_second_gradient_and_more_photos(kit: Kit) -> None:
+    one, two, three = (estimate(kit, accumulate=n) for n in (1, 2, 3))
+    assert two.parameters == three.parameters == 2 * one.parameters
+    assert one.photos < two.photos < three.photos
+    assert one.activations == three.activations
+
+
+def test_the_estimate_names_every_part_and_its_size(kit: Kit) -> None:
+    text = str(MemoryEstimate(1_000_000, 24_000_000, 0, 0, 0, 0, 5_500_000))
+    assert text == (
+        "process 1.0 MB, runtime 24 MB, graphs 0.0 MB, activations 0.0 MB, "
+        "parameters 0.0 MB, optimizer 0.0 MB, photos 5.5 MB"
+    )
+
+
+def with_graph(kit: Kit, name: str, **facts: int) -> Kit:
+    """The kit with another graph of this name in its manifest."""
+    graphs = {**kit.manifest.graphs, name: replace(kit.manifest.graphs[name], **facts)}
+    return replace(kit, manifest=replace(kit.manifest, graphs=graphs))
+
+
+def test_of_step_and_prediction_only_the_larger_is_open(kit: Kit) -> None:
+    step = with_graph(kit, "step", weights=10_000_000)
+    both = with_graph(step, "predict", weights=10_000_000)
+    assert estimate(both).graphs - estimate(step).graphs < 100_000
+
+
+def test_the_graphs_share_one_arena(kit: Kit) -> None:
+    large = with_graph(kit, "step", memory=50_000_000)
+    assert estimate(large) == estimate(with_graph(large, "predict", memory=40_000_000))
+    assert estimate(large).activations == 60_000_000
+
+
+def test_the_frozen_part_does_not_grow_with_the_batch(kit: Kit) -> None:
+    large = with_graph(kit, "features", memory=90_000_000)
+    images = kit.manifest.batch
+    assert estimate(large, batch=images).activations == estimate(large, batch=1).activations
+
+
+@pytest.mark.parametrize("graph", ["features", "step", "predict"])
+def test_a_graph_of_the_manifest_is_counted(kit: Kit, graph: str) -> None:
+    assert isinstance(kit.manifest.graphs[graph], GraphSpec)
+    more = with_graph(kit, graph, nodes=100_000)
+    assert estimate(more).total - estimate(kit).total > 100_000_000
+
+
+@given(st.integers(1, 512), st.integers(1, 64), st.integers(1, 8))
+def test_photos_are_batches_that_wait_and_one_in_each_worker(
+    size: int, batch: int, workers: int
+) -> None:
+    pixels = 3 * size * size
+    none = photo_bytes(size, batch, workers=0)
+    assert none % (batch * pixels) == 0
+    each = photo_bytes(size, batch, workers=workers) - none
+    assert each == workers * photo_bytes(size, batch, workers=1, waiting=0)
+    assert photo_bytes(size, batch, workers=0, waiting=1) == batch * pixels
