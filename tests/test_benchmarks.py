@@ -1,4 +1,4 @@
-"""`make bench` runs whatever makes a published figure, and can be run without the photos."""
+"""`make bench` runs every script that makes a published figure, and also runs without photos."""
 
 import ast
 import runpy

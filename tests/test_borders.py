@@ -14,7 +14,7 @@ import pocketune
 
 SOURCE = Path(pocketune.__file__).parent
 
-# Folders and single modules, floor by floor; what a floor holds may import from the floors below.
+# Folders and single modules by floor; each may import from the floors below its own.
 FLOORS = (
     {"arrays", "errors", "lazy", "command"},
     {"files", "options", "schema", "torch_private"},
@@ -62,7 +62,7 @@ def imports(path: Path, source: str | None = None) -> Iterator[tuple[str, ...]]:
 
 
 def imports_of_a_run(path: Path, source: str | None = None) -> Iterator[tuple[str, ...]]:
-    """The same, less what only type checkers import."""
+    """The same, without names that only type checkers import."""
     yield from names_imported(path, walk_run(tree_of(path, source)))
 
 
@@ -118,7 +118,7 @@ def test_imports_run_one_way():
     assert not {relative(path): rooms for path in FILES if (rooms := upward(path))}
 
 
-def test_the_device_half_names_nothing_of_the_author_half():
+def test_the_device_half_does_not_name_the_author_half():
     device_half = [path for path in FILES if room_of(path) in DEVICE_HALF]
     packages = {path: {name[0] for name in imports(path)} & AUTHOR_PACKAGES for path in device_half}
     rooms = {path: rooms_imported(path) & AUTHOR_HALF for path in device_half}
@@ -150,7 +150,7 @@ def test_no_import_leads_back_to_its_module():
     graph = {}
     for module, path in modules.items():
         names = set(imports_of_a_run(path))
-        # A name is a module of its own or lies in one.
+        # A name is a module itself or belongs to one.
         found = {name if name in modules else name[:-1] for name in names}
         graph[".".join(module)] = {".".join(name) for name in found if name in modules}
     assert not circles(graph)

@@ -1,4 +1,4 @@
-"""What README and docs/ show can be called: imports, arguments, commands and their options."""
+"""The code in README and docs/ is valid: imports, arguments, commands and their options."""
 
 import ast
 import inspect
@@ -47,7 +47,7 @@ def test_links_lead_to_files(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_python_is_fenced(page: Path) -> None:
-    """What is only indented would not be checked."""
+    """Code that is only indented would not be checked."""
     assert not [line for line in indented(page) if re.match(r"import |from |.*\bpocketune\.", line)]
 
 
@@ -70,7 +70,7 @@ def test_python_names_what_there_is(page: Path) -> None:
 
 
 def _resolve(function: ast.expr, names: dict[str, object]) -> object:
-    """What `name` or `module.name` stands for; None where that cannot be told."""
+    """The object that `name` or `module.name` stands for; None if it is unknown."""
     if isinstance(function, ast.Name):
         return names.get(function.id)
     if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):

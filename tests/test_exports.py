@@ -1,4 +1,4 @@
-"""What packages look up lazily, type checkers are told as well, and it is there."""
+"""Names that packages import lazily exist, and type checkers see the same ones."""
 
 import ast
 from importlib import import_module

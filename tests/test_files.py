@@ -1,4 +1,4 @@
-"""Files: one sentence for what fails, and a file that is replaced whole or not at all."""
+"""Files: errors of one sentence, and files that are replaced atomically."""
 
 import errno
 import os
@@ -60,7 +60,7 @@ class TestSentences:
             raise OtherError("mine")
 
 
-def test_what_a_damaged_file_raises_in_its_reader_is_told_as_damage():
+def test_errors_of_a_reader_are_reported_as_damage():
     with pytest.raises(PocketuneError, match=r"^it is damaged: bad header; copy it again$"):
         read_badly(ValueError)
     with pytest.raises(ValueError, match="bad header"):
@@ -72,7 +72,7 @@ def read_badly(damage: type[Exception]) -> None:
         raise ValueError("bad header")
 
 
-def test_the_errors_of_a_writer_are_told_as_those_of_the_disk():
+def test_errors_of_a_writer_are_reported_as_those_of_the_disk():
     with (
         pytest.raises(PocketuneError, match="it cannot be written: 'odd'"),
         writing("it", KeyError),
@@ -126,7 +126,7 @@ def test_any_other_failure_passes_and_leaves_nothing(error, tmp_path):
     assert not names(tmp_path)
 
 
-def test_the_errors_of_the_writer_are_told_as_those_of_the_disk(tmp_path):
+def test_errors_while_a_file_is_replaced_are_reported_as_those_of_the_disk(tmp_path):
     with (
         pytest.raises(PocketuneError, match="cannot be written: too many"),
         replacing(tmp_path / "file", ValueError),
@@ -182,7 +182,7 @@ def test_what_a_killed_process_leaves_is_taken_by_the_next(tmp_path):
     assert names(tmp_path) == ["file"]
 
 
-def test_the_half_written_file_is_hidden_beside_the_whole_one(tmp_path):
+def test_the_incomplete_file_is_a_hidden_one_next_to_the_complete_one(tmp_path):
     assert partial(tmp_path / "last.safetensors") == tmp_path / ".last.safetensors.partial"
 
 

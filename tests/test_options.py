@@ -58,7 +58,7 @@ def test_numbers_become_pythons_own() -> None:
     assert drive(size="3 m").size == "3 m"  # a number or a text is left alone
 
 
-def test_fields_tell_their_defaults_in_words() -> None:
+def test_fields_have_their_defaults_in_words() -> None:
     found = {each.name: each for each in option_fields(Drive)}
     assert "note" not in found
     assert {name: each.default_text for name, each in found.items()} == {

@@ -68,7 +68,7 @@ def snapshot(folder: Path) -> dict[str, int]:
 
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
-    """What a whole run did, and what it left behind."""
+    """The actions of a whole run, and the files that it left."""
     place = tmp_path_factory.mktemp("place")
     home, photos = place / "home", write_photos(place / "photos")
     for folder in (home, home / "tmp", home / "cache"):

@@ -89,7 +89,7 @@ def test_every_field_has_to_be_there(name: str) -> None:
         ({"share": 10**400}, "'share' must be a finite number, not 1000"),
         ({"share": float("nan")}, "'share' must be a finite number, not nan"),
         ({"names": "a"}, "'names' must be a list, not 'a'"),
-        ({"names": ["a", ""]}, "'names[1]' must be a text that is not empty, not ''"),
+        ({"names": ["a", ""]}, "'names[1]' must be a non-empty string, not ''"),
         ({"pair": [1]}, "'pair' must be a list of 2 values, not a list"),
         ({"pair": [1, None]}, "'pair[1]' must be a finite number, not null"),
         ({"tensors": [[]]}, "'tensors[0]' must be a JSON object, not a list"),

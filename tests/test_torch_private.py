@@ -1,4 +1,4 @@
-"""PyTorch's private names: in one file, and still what they are taken for."""
+"""PyTorch's private names are used in one file, and still do what they are used for."""
 
 import re
 from pathlib import Path

@@ -31,7 +31,7 @@ Positive = Annotated[int, 1]
 Shape = tuple[Positive, ...]
 """Sizes of a tensor; empty for a scalar."""
 
-_KINDS = {str: "a text", bool: "true or false", int: "a whole number", float: "a number",
+_KINDS = {str: "a string", bool: "true or false", int: "a whole number", float: "a number",
           list: "a list", dict: "an object", type(None): "null"}  # fmt: skip
 
 
@@ -159,7 +159,7 @@ def _object(value: object, place: _Place) -> dict[str, Any]:
 
 def _text(value: object, place: _Place) -> str:
     if not isinstance(value, str) or not value:
-        raise place.expected("a text that is not empty", value)
+        raise place.expected("a non-empty string", value)
     return value
 
 

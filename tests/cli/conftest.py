@@ -37,7 +37,7 @@ def kit(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """``run("predict", ...)`` in this process, in a folder of its own."""
+    """``run("predict", ...)`` in this process and in its own folder."""
     monkeypatch.chdir(tmp_path)
     return lambda *arguments: CliRunner().invoke(app, [str(a) for a in arguments])
 
@@ -54,7 +54,7 @@ def environment() -> dict[str, str]:
 def run_command(
     folder: Path, *arguments: object, **options: object
 ) -> subprocess.CompletedProcess[str]:
-    """A command in a process of its own, in this folder."""
+    """A command in its own process, in this folder."""
     return subprocess.run(
         command(*arguments),
         capture_output=True,
@@ -68,5 +68,5 @@ def run_command(
 
 @pytest.fixture
 def process(tmp_path: Path) -> Process:
-    """``process("predict", ...)`` in a process and a folder of its own."""
+    """``process("predict", ...)`` in its own process and folder."""
     return partial(run_command, tmp_path)

@@ -1,4 +1,4 @@
-"""What the commands say where images have attributes."""
+"""The commands on images with attributes."""
 
 import json
 from pathlib import Path

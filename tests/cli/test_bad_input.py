@@ -1,4 +1,4 @@
-"""Each thing that a user can get wrong, through the command: one sentence, exit code 1."""
+"""User errors on the command line: one sentence, exit code 1."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def rewrite_manifest(kit: Path, **changes: object) -> None:
 
 
 def truncate_graph(kit: Path) -> None:
-    """With the hash that the shorter file has: only the runtime can tell."""
+    """The manifest has the hash of the shorter file, so only the runtime finds the damage."""
     content = (kit / "step.onnx").read_bytes()
     (kit / "step.onnx").write_bytes(content[: len(content) // 2])
     files = json.loads((kit / "manifest.json").read_text())["files"]
@@ -215,7 +215,7 @@ def test_settings(options: list[str], said: str, run: Run, photos: Path, kit: Pa
     assert said in refusal(run, "train", photos, "--kit", kit, *options)
 
 
-def test_a_loss_that_is_no_number_keeps_the_last_good_state(
+def test_a_loss_that_is_not_finite_keeps_the_last_good_state(
     run: Run, photos: Path, kit: Path
 ) -> None:
     text = refusal(

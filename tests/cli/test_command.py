@@ -81,7 +81,7 @@ def test_defaults_are_those_of_the_fields(call: Call) -> None:
     assert got == [{"name"}, Named(name="it"), Box()]
 
 
-def test_what_is_given_is_told_from_defaults(call: Call) -> None:
+def test_given_options_differ_from_defaults(call: Call) -> None:
     assert call("pack it --width 3 --paint red").exit_code == 0
     assert got[0] == {"name", "width", "paint"}
 

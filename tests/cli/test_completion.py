@@ -103,6 +103,6 @@ def test_options_of_the_command(run, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert shown.stdout == completion_script(app, "fish") + "\n"
     installed = run("--install-completion")
     assert installed.exit_code == 0
-    assert "fish completes pocketune" in installed.stdout
+    assert "start a new fish" in installed.stdout
     monkeypatch.setenv("SHELL", "/bin/tcsh")
     assert run("--show-completion").exit_code == 1

@@ -1,4 +1,4 @@
-"""The commands as users run them, each in a process of its own."""
+"""The commands as users run them, each in its own process."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def call(workplace: Path, *arguments: object) -> str:
 
 def test_a_network_learns_the_photos(workplace: Path) -> None:
     losses = [line["loss"] for line in lines(workplace / "run", "epoch")]
-    assert losses[-1] < 0.7 * math.log(3)  # what guessing among three classes gives
+    assert losses[-1] < 0.7 * math.log(3)  # the loss of guessing among three classes
     told = json.loads(call(workplace, "evaluate", "run", "photos", "--json"))
     assert told["images"] == 30
 
@@ -151,7 +151,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory, photos: Path, kit: Path) -> 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals as POSIX has them")
 class TestStopped:
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-    def test_ctrl_c_saves_and_tells_the_command_that_goes_on(
+    def test_ctrl_c_saves_and_shows_the_command_that_resumes(
         self, number: int, tmp_path: Path, photos: Path, kit: Path, whole: Path
     ) -> None:
         process = begin(tmp_path, photos, kit)
@@ -178,7 +178,7 @@ class TestStopped:
         assert_same_end(tmp_path / "run", whole)
 
     def test_ctrl_c_before_the_run_has_begun(self, tmp_path: Path, photos: Path, kit: Path) -> None:
-        # A named pipe in place of the kit holds the command up where no run exists yet.
+        # A named pipe in place of the kit stops the command before a run exists.
         os.mkfifo(tmp_path / "pipe")
         (tmp_path / "kit").mkdir()
         (tmp_path / "kit" / "manifest.json").symlink_to(tmp_path / "pipe")
@@ -188,7 +188,7 @@ class TestStopped:
             text=True,
             cwd=tmp_path,
             env=environment(),
-            # what runs in a shell's background ignores it
+            # processes in the background of a shell ignore it
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         error = None
@@ -218,7 +218,7 @@ class TestStopped:
 
 
 def open_for_reader(pipe: Path) -> BinaryIO:
-    """A named pipe to write to, once a process has come to where it reads it."""
+    """Open a named pipe for writing; waits until a process reads it."""
     deadline = time.monotonic() + 60
     while True:
         try:
@@ -244,9 +244,7 @@ def run_unread(folder: Path, *arguments: object) -> int:
     return process.wait()
 
 
-def test_a_reader_that_goes_away_is_no_error_of_ours(
-    tmp_path: Path, photos: Path, kit: Path
-) -> None:
+def test_a_reader_that_goes_away_is_not_an_error(tmp_path: Path, photos: Path, kit: Path) -> None:
     run_unread(tmp_path, "predict", kit, photos)
 
 

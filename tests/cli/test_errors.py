@@ -1,4 +1,4 @@
-"""How the command line words what the library says."""
+"""The command line's wording of the library's errors."""
 
 import ast
 import string
@@ -46,7 +46,7 @@ def test_without_a_remedy_the_message_is_all() -> None:
 
 
 def texts(path: Path) -> Iterator[str]:
-    """The string literals of a file that are no docstrings."""
+    """The string literals of a file that are not docstrings."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     docs = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):

@@ -1,4 +1,4 @@
-"""What the commands say about themselves, and how they refuse what they do not understand."""
+"""The help of the commands, and their usage errors."""
 
 import pytest
 
@@ -37,7 +37,7 @@ def test_train_groups_its_options(run):
     assert places == sorted(places)
 
 
-def test_help_tells_the_defaults_that_the_library_has(run):
+def test_help_shows_the_defaults_of_the_library(run):
     text = run("train", "--help").output
     assert f"[default: {EPOCHS}]" in text
     assert f"[default: {LEARNING_RATES['adam']}; {LEARNING_RATES['sgd']} for sgd]" in text

@@ -35,7 +35,7 @@ def test_build(run, photos):
 
 @pytest.mark.parametrize("bits", [8, 32])
 def test_what_is_shown_of_frozen_bits_is_what_was_asked_for(run, bits):
-    """Over what the method does by itself, which is 8."""
+    """It overrides the method's default, which is 8."""
     method = ["--method", "mobiletl", "--blocks", 2]
     result = run("kit", "build", *SMALL, *method, "--frozen-bits", bits, "--out", "kit.zip")
     assert result.exit_code == 0, result.output
@@ -68,7 +68,7 @@ def test_refusals(run, options, said):
     assert not Path("kit").exists()
 
 
-def test_no_word_of_random_values_where_there_is_no_such_network(run):
+def test_an_unknown_network_gives_no_warning_of_random_weights(run):
     result = run("kit", "build", "--out", "kit", "vgg16")
     assert result.stderr.startswith("error: there is no network")
 

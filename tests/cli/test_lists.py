@@ -7,14 +7,14 @@ import json
 from pocketune.papers.tables import About, Cell, Row, Table, list_tables
 
 
-def test_they_are_listed(run):
+def test_tables_are_listed(run):
     lines = run("tables").stdout.splitlines()
     assert [line.split()[0] for line in lines] == [about.name for about in list_tables()]
     listed = json.loads(run("tables", "--json").stdout)
     assert [about["name"] for about in listed] == [about.name for about in list_tables()]
 
 
-def test_a_table_shows_each_figure_beside_the_papers(run):
+def test_a_table_compares_each_figure_with_the_papers(run):
     text = run("tables", "mobiletl-1").stdout
     assert text.startswith("MobileTL, table 1")
     rows = [line.split()[1:] for line in text.splitlines() if " MBV2 " in line]

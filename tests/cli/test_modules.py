@@ -1,4 +1,4 @@
-"""How many files somebody has to read who follows a run from its photos to a gradient."""
+"""The number of files to read for following a run from its photos to a gradient."""
 
 import json
 import subprocess
@@ -12,7 +12,7 @@ from .conftest import environment
 
 MOST = 34
 
-# A module is entered where one of its functions runs; importing it is not enough.
+# A module is entered when one of its functions runs; importing it is not enough.
 ENTERED = """
 import inspect, json, sys, threading
 
@@ -38,7 +38,7 @@ SUBJECTS = ("data", "device", "kit", "tasks")
 
 
 def test_a_short_run_enters_few_modules(tmp_path: Path) -> None:
-    """Of the subjects alone: a reader may take the command line and the errors on trust."""
+    """Only the subjects count: a reader need not know the command line and the errors."""
     unpack_digits(tmp_path / "photos")
     arguments = ["train", "photos", "--out", "run", "--steps", "2"]
     subprocess.run(

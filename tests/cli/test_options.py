@@ -1,4 +1,4 @@
-"""What options can be is what the library has."""
+"""The choices of options are those of the library."""
 
 from collections.abc import Collection
 

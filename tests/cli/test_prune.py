@@ -1,4 +1,4 @@
-"""``pocketune prune`` and what its file is good for."""
+"""``pocketune prune`` and the use of its file."""
 
 from pathlib import Path
 

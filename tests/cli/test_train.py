@@ -1,4 +1,4 @@
-"""``pocketune train`` in this process: what becomes of its options, and what it says."""
+"""``pocketune train`` in this process: its options and its output."""
 
 import sys
 from pathlib import Path
@@ -69,7 +69,7 @@ def test_every_option_reaches_the_run(run, photos, kit):
     }
 
 
-def test_stopping_early_is_told(run, photos, kit):
+def test_stopping_early_is_shown(run, photos, kit):
     result = run(
         *("train", photos, "--kit", kit, "--out", "run", "--epochs", 30, "--patience", 1),
         *("--lr", 1e-9),
@@ -175,7 +175,7 @@ class TestEngine:
         assert type(called["engine"]).__name__ == "TorchEngines"
         assert called["engine"]._device == "cuda"
 
-    def test_torch_goes_on_from_the_values_beside_a_kit(self, run, photos, called, tmp_path):
+    def test_torch_starts_from_the_values_next_to_a_kit(self, run, photos, called, tmp_path):
         folder = tmp_path / "folder"
         folder.mkdir()
         run("train", photos, "--kit", folder, "--engine", "torch")
@@ -256,7 +256,7 @@ class TestNetwork:
             "--batch": "4",
             "--label-smoothing": "0.1",
         }
-        assert {file.name for file in Path().iterdir()} == {"run"}  # nothing is left beside it
+        assert {file.name for file in Path().iterdir()} == {"run"}  # and nothing else
         assert lines(Path("run"), "end")
 
     @pytest.mark.parametrize(("code", "expected"), [(1, 1), (2, 2), (130, 130), (-9, 1)])
@@ -274,7 +274,7 @@ class TestNetwork:
             ("--out", ".", "is not empty"),
         ],
     )
-    def test_what_is_wrong_is_told_before_a_kit_is_made(
+    def test_errors_are_reported_before_a_kit_is_built(
         self, run, photos, monkeypatch, option, value, said
     ):
         monkeypatch.delattr(author, "run_command")

@@ -159,7 +159,7 @@ def test_kit_show_json_is_the_manifest_and_more(run, kit):
     assert told["schema"] == SCHEMA
 
 
-def test_kit_show_of_a_run_tells_its_own_classes(run, kit, tmp_path):
+def test_kit_show_of_a_run_lists_its_own_classes(run, kit, tmp_path):
     photos = write_photos(tmp_path / "two", classes=("cyan", "pink"))
     assert run("train", photos, "--kit", kit, "--epochs", 1, "--out", "run").exit_code == 0
     told = json.loads(run("kit", "show", "run", "--json").stdout)

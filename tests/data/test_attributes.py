@@ -1,4 +1,4 @@
-"""Tables of attributes: what they look like, how they are divided, and what is wrong with them."""
+"""Tables of attributes: their forms, their division, and their errors."""
 
 import numpy as np
 import pytest
@@ -165,7 +165,7 @@ class TestBadInput:
         message = self.refusal(write(images, [*ROWS, (name, *(1 - label for label in labels))]))
         assert f"lists {name} twice" in message
 
-    def test_nothing_to_tell_apart(self, images):
+    def test_images_of_equal_attributes_are_refused(self, images):
         rows = [(name, 1, 0, 1) for name, *_ in ROWS]
         assert "all have the same attributes" in self.refusal(write(images, rows))
 

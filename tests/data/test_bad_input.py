@@ -1,4 +1,4 @@
-"""What a user can get wrong is answered by one sentence that names it, or listed as skipped."""
+"""Unusable data: one sentence that names the problem, or a list of skipped files."""
 
 import os
 import struct

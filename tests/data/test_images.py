@@ -197,7 +197,7 @@ class TestRefusals:
     @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
     @pytest.mark.parametrize(("side", "reason"), [(20_000, "million pixels"), (9_600, "to decode")])
     def test_too_large(self, side, reason):
-        """Known from the header: nothing of that size is ever allocated."""
+        """The header shows it, so no memory of that size is ever allocated."""
         assert reason in self.refusal(forged_png(side, side))
 
     def test_progressive_jpeg_counts_its_coefficients(self, encoded, monkeypatch):

@@ -39,7 +39,7 @@ class TestFolder:
         assert pairs(splits.train) == {"train/a/1.png": "a", "train/b/1.png": "b"}
         assert pairs(splits.val) == {f"{val}/a/2.png": "a", f"{val}/b/2.png": "b"}
 
-    def test_test_is_left_alone_beside_val(self, tree):
+    def test_test_is_not_used_next_to_val(self, tree):
         parts = ("train/a", "train/b", "val/a", "test/a", "test/b")
         splits = load_splits(tree({f"{part}/{i}.png": i for i, part in enumerate(parts)}))
         assert splits.val.names == ("val/a/2.png",)
@@ -77,20 +77,20 @@ class TestFolder:
         loose = ("train/9.png", "Testing/a/9.png", "9.png")
         names = [*(f"{part}/{i}.png" for part in parts for i in range(2)), *loose]
         splits = load_splits(tree({name: seed for seed, name in enumerate(names)}))
-        reason = "it lies outside the class folders of train and val"
+        reason = "it is outside the class folders of train and val"
         assert splits.skipped == tuple((name, reason) for name in sorted(loose))
 
-    def test_runs_beside_the_classes_do_not_count(self, photos, tree, pack):
+    def test_runs_next_to_the_classes_do_not_count(self, photos, tree, pack):
         photos(cats=2, dogs=2)
         folder = tree({f"runs/1/{name}": "" for name in ("manifest.json", "step.onnx", "best.x")})
         for path in (folder, pack(folder)):
             assert load_splits(path).classes == ("cats", "dogs")
         assert len(open_images([folder])) == 4
 
-    def test_images_beside_the_classes_are_listed(self, photos, tree):
+    def test_images_outside_the_classes_are_listed(self, photos, tree):
         photos(cats=2, dogs=2)
         splits = load_splits(tree({"stray.png": 1, "README.txt": "hello"}))
-        assert splits.skipped == (("stray.png", "it lies outside the class folders"),)
+        assert splits.skipped == (("stray.png", "it is outside the class folders"),)
 
     def test_links_are_followed_but_not_in_circles(self, photos, tree, tmp_path):
         folder = photos(cats=2, dogs=2)

@@ -68,7 +68,7 @@ class TestTraining:
         assert not equal(first(0, 0), first(0, 1))
         assert not equal(first(0, 0), first(1, 0))
 
-    def test_an_image_is_cropped_anew_each_epoch(self, splits):
+    def test_an_image_is_cropped_differently_each_epoch(self, splits):
         loader = Loader(splits.train.subset([0]), size=8, batch=1, train=True)
         assert not np.array_equal(next(loader.epoch(0)).images, next(loader.epoch(1)).images)
 
@@ -132,7 +132,7 @@ class TestDamagedImages:
         assert [len(batch.names) for batch in batches] == [2, 2, 2, 2, 1]
         assert len(loader.skipped) == 3
 
-    def test_an_evaluation_tells_of_a_failure_with_its_batch(self, damaged):
+    def test_an_evaluation_reports_a_failure_with_its_batch(self, damaged):
         loader = Loader(damaged, size=8, batch=3, train=False)
         told = []
         for batch in loader.epoch(0):

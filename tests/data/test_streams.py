@@ -1,4 +1,4 @@
-"""What is drawn for one purpose says nothing of what is drawn for another."""
+"""Random streams of different purposes are independent."""
 
 from pocketune.data.streams import Purpose, random_stream
 

@@ -1,4 +1,4 @@
-"""Crops lie inside the image, in the allowed shapes, and give the pixels they promise."""
+"""Crops are inside the image, of the allowed shapes, and give the expected pixels."""
 
 import io
 import math

@@ -1,4 +1,4 @@
-"""Engines to which something happens in the middle of a run."""
+"""Engines that fail or are interrupted in the middle of a run."""
 
 import signal
 from collections.abc import Callable
@@ -18,7 +18,7 @@ def interrupt(result: Result) -> Result:
 def at_call(
     number: int, action: Callable[[Any], Any], function: Callable[..., Any]
 ) -> Callable[..., Any]:
-    """The same function, but for the result of one call, which goes through ``action``."""
+    """The same function, except that the result of one call goes through ``action``."""
     calls = 0
 
     def call(*arguments: Any) -> Any:

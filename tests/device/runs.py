@@ -88,7 +88,7 @@ def lines(folder: Path, kind: str | None = None) -> list[dict[str, Any]]:
 
 
 def assert_same_end(first: Path, second: Path) -> None:
-    """Two runs ended with the same bits, and told the same."""
+    """Check that two runs ended with the same bits and wrote the same log."""
     one, other = (Checkpoint.load(folder / LAST) for folder in (first, second))
     for group in ("parameters", "statistics", "optimizer"):
         mine, theirs = getattr(one, group), getattr(other, group)
@@ -97,7 +97,7 @@ def assert_same_end(first: Path, second: Path) -> None:
             np.testing.assert_array_equal(mine[name], theirs[name])
     assert (first / BEST).read_bytes() == (second / BEST).read_bytes()
     for checkpoint in (one, other):
-        checkpoint.counters.metrics_bytes = 0  # the lines tell speeds, of any length
+        checkpoint.counters.metrics_bytes = 0  # the lines hold speeds, whose length differs
     assert one.counters == other.counters
     assert [_repeatable(line) for line in lines(first)] == [
         _repeatable(line) for line in lines(second)

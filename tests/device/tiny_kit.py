@@ -32,7 +32,7 @@ _FLOAT, _INT64, _UINT8 = TensorProto.FLOAT, TensorProto.INT64, TensorProto.UINT8
 
 @dataclass(frozen=True)
 class TinyKit:
-    """What to put into the kit."""
+    """Contents of the kit."""
 
     classes: tuple[str, ...] = CLASSES
     size: int = 8
@@ -40,7 +40,7 @@ class TinyKit:
     frozen_part: bool = True
     statistic: bool = True
     masks: bool = True
-    task: type[Task] = Classification  # of what the manifest says; step.onnx knows no other
+    task: type[Task] = Classification  # of the manifest; step.onnx is always for classes
 
     def write(self, path: Path) -> Kit:
         """Write the kit to a folder or a .zip."""

@@ -1,4 +1,4 @@
-"""A run in a process of its own, to be killed: ``train_process.py KIT PHOTOS RUN``."""
+"""A run in its own process, to be killed: ``train_process.py KIT PHOTOS RUN``."""
 
 import sys
 from pathlib import Path

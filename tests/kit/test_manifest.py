@@ -83,8 +83,8 @@ def test_wrong_type(name: str, value: object) -> None:
     [
         ({"batch": 0}, "'batch' must be a whole number of at least 1, not 0"),
         ({"batch": 8.0}, "'batch' must be a whole number of at least 1, not 8.0"),
-        ({"task": {**TASK, "classes": []}}, "one name or more"),
-        ({"task": {**TASK, "classes": ["cat", "cat", "owl"]}}, "each once"),
+        ({"task": {**TASK, "classes": []}}, "one or more different names"),
+        ({"task": {**TASK, "classes": ["cat", "cat", "owl"]}}, "different names"),
         ({"task": {**TASK, "classes": ["cat", "dog"]}}, "has 2 classes but gives fc.weight"),
         ({"task": {**TASK, "name": "drawing"}}, "'task.name' must be one of classification, attr"),
         ({"task": {**TASK, "label_smoothing": 1}}, r"label_smoothing=1.0 must lie in \[0, 1\)"),
@@ -106,7 +106,7 @@ def test_wrong_type(name: str, value: object) -> None:
         ),
         ({"graphs": {}}, "lists the graphs none where the kit has features, predict, step"),
         ({"files": {"../../passwd": "0"}}, "lists '../../passwd' under 'files'"),
-        ({"files": {"step.onnx": 5}}, "files.step.onnx' must be a text"),
+        ({"files": {"step.onnx": 5}}, "files.step.onnx' must be a non-empty string"),
         (
             {"quantization": {**QUANTIZED, "activations": 4}},
             "must be one of 8, 32, not 4",

@@ -185,7 +185,7 @@ def test_missing(tmp_path: Path) -> None:
         read_tensors(tmp_path / "f", kind="checkpoint")
 
 
-def test_a_folder_is_no_file(tmp_path: Path) -> None:
+def test_a_folder_is_not_a_file(tmp_path: Path) -> None:
     with pytest.raises(PocketuneError, match=r"is damaged|cannot be read"):
         read_tensors(tmp_path, kind="checkpoint")
 

@@ -1,4 +1,4 @@
-"""Any number of attributes for each image: the loss in numpy, and what is told of them."""
+"""Any number of attributes for each image: the loss in numpy, and the results."""
 
 import csv
 import json

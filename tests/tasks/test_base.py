@@ -49,9 +49,9 @@ class TestJson:
         [
             ({"name": "segmentation"}, "'name' must be one of classification, attributes"),
             ({"name": 1}, "'name' must be one of"),
-            ({"classes": ["a", "a"]}, r"classes \[a, a\] must be one name or more, each once"),
-            ({"classes": []}, "one name or more"),
-            ({"classes": [1]}, r"'classes\[0\]' must be a text"),
+            ({"classes": ["a", "a"]}, r"classes \[a, a\] must be one or more different names"),
+            ({"classes": []}, "one or more different names"),
+            ({"classes": [1]}, r"'classes\[0\]' must be a non-empty string"),
             ({"label_smoothing": 1}, r"label_smoothing=1.0 must lie in \[0, 1\)"),
             ({"color": 1}, "unknown field 'color'"),
         ],
@@ -63,8 +63,8 @@ class TestJson:
 
 
 @pytest.mark.parametrize("names", [("a", ""), (1, 2)])
-def test_classes_are_texts(names) -> None:
-    with pytest.raises(PocketuneError, match="must be texts"):
+def test_classes_are_strings(names) -> None:
+    with pytest.raises(PocketuneError, match="must be non-empty strings"):
         Classification(names)
 
 

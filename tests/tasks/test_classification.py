@@ -1,4 +1,4 @@
-"""One class for each image: the loss in numpy, and what is told of it."""
+"""One class for each image: the loss in numpy, and the results."""
 
 import csv
 import json
@@ -215,7 +215,7 @@ class TestColumns:
         assert reader("label", "other", free=(1,)) is None
         assert reader() is None
 
-    def test_there_are_no_titles_of_classes(self) -> None:
+    def test_classes_have_no_titles(self) -> None:
         assert reader("label", "young").titles == ()
 
     @pytest.mark.parametrize("row", [["a.png", ""], ["a.png"], []])

@@ -1,4 +1,4 @@
-"""The commands. They hold no logic: each turns its arguments into one call of the library."""
+"""The commands. Each turns its arguments into calls of the library and prints the result."""
 
 from pocketune.cli.app import app, main
 

@@ -1,7 +1,8 @@
 """``pocketune``: all commands under one name.
 
-A command imports what it needs when it runs: the memory of ``train`` is counted. Click takes 1.1 MB
-beside what training imports anyway; rich is imported for help and usage errors alone.
+A command imports what it needs when it runs, because the memory of ``train`` is measured. Click
+takes 1.1 MB in addition to what training imports anyway; rich is imported only for help and usage
+errors.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import click
 
 import pocketune
 from pocketune.cli.command import Group
-from pocketune.cli.errors import FAILED, STOPPED, message_of, tell
+from pocketune.cli.errors import FAILED, STOPPED, message_of, print_error
 from pocketune.device.train.interrupt import Interrupted, ending_signals
 from pocketune.errors import PocketuneError
 
@@ -43,10 +44,10 @@ PANELS = {
 
 
 class Commands(Group):
-    """Turns what a user can cause into a line on standard error and an exit code.
+    """Turns the errors that a user can cause into a line on standard error and an exit code.
 
-    0 is success, 1 an error that the line explains, 2 a command that was not understood, and 130
-    a command that was stopped. Anything else is a bug, and shows its traceback.
+    The exit code is 0 for success, 1 for an error that the line explains, 2 for a usage error and
+    130 for a command that was stopped. Any other exception is a bug and shows its traceback.
     """
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -54,13 +55,13 @@ class Commands(Group):
         try:
             return super().invoke(ctx)
         except Interrupted as stopped:
-            tell(message_of(stopped))
+            print_error(message_of(stopped))
             code = STOPPED
         except PocketuneError as error:
-            tell(f"error: {message_of(error)}")
+            print_error(f"error: {message_of(error)}")
             code = FAILED
         except KeyboardInterrupt:
-            tell("stopped")
+            print_error("stopped")
             code = STOPPED
         raise click.exceptions.Exit(code)
 
@@ -74,7 +75,7 @@ class Commands(Group):
             click.echo(usage_error(error), err=True)
             sys.exit(error.exit_code)
         except click.Abort:
-            tell("stopped")
+            print_error("stopped")
             sys.exit(STOPPED)
 
 
@@ -98,7 +99,7 @@ def _install_completion(context: click.Context, _parameter: click.Parameter, ask
 
         shell = users_shell()
         file = install_completion(completion_script(context.command, shell), shell)
-        click.echo(f"wrote {file}; {shell} completes pocketune from its next start on")
+        click.echo(f"wrote {file}; start a new {shell} to complete pocketune commands")
         context.exit()
 
 
@@ -115,7 +116,7 @@ app = Commands(
     examples=(
         "pocketune demo                          see it work",
         "pocketune train photos/                 photos/ has one folder per class",
-        "pocketune predict runs/photos new.jpg   what is on this photo?",
+        "pocketune predict runs/photos new.jpg   what is in this photo?",
         "pocketune export runs/photos            one model.onnx for any runtime",
     ),
     params=[
@@ -132,7 +133,7 @@ app = Commands(
 
 def main() -> None:
     """Run the command that the process's arguments name, and exit with its code."""
-    warnings.filterwarnings("ignore", module="PIL")  # what it finds odd about photos
+    warnings.filterwarnings("ignore", module="PIL")  # warnings about unusual photos
     warnings.showwarning = _show_warning
     log = logging.getLogger("pocketune")
     log.setLevel(logging.INFO)
@@ -140,7 +141,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # file names need not be valid text
             stream.reconfigure(errors="backslashreplace")
-    for number in ending_signals():  # as Ctrl-C, so that nothing temporary stays behind
+    for number in ending_signals():  # like Ctrl-C, so that temporary files are removed
         signal.signal(number, signal.default_int_handler)
     try:
         app.main(prog_name="pocketune")
@@ -149,20 +150,20 @@ def main() -> None:
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-    """One line for the user, without the place in the code."""
+    """Print a warning as one line, without its place in the code."""
     if issubclass(category, UserWarning):
-        tell(f"warning: {message}")
+        print_error(f"warning: {message}")
 
 
 class _Notes(logging.Handler):
-    """What the library found on the way, such as why a layer is filtered."""
+    """Prints the log messages of the library, such as why a layer is filtered."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        tell(f"note: {record.getMessage()}")
+        print_error(f"note: {record.getMessage()}")
 
 
 def _flush() -> None:
-    """Write out what is left, unless nobody reads it (``pocketune methods | head``)."""
+    """Write the rest of the output, unless nobody reads it (``pocketune methods | head``)."""
     try:
         sys.stdout.flush()
     except OSError:

@@ -1,4 +1,4 @@
-"""The author half for commands that need it: imported on demand, and never by ``train`` itself."""
+"""The author half, for commands that need it. ``train`` runs it in a separate process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PACKAGES = ("torch", "onnx")
 
 @contextmanager
 def author_half(purpose: str) -> Iterator[None]:
-    """Say how to install the author half if an import in the context needs it."""
+    """Explain how to install the author half if an import in the context fails without it."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -40,22 +40,23 @@ def author_half(purpose: str) -> Iterator[None]:
 def built_kit(
     network: str, options: Mapping[str, object], run: Path
 ) -> Iterator[tuple[Path, Path]]:
-    """A kit that ``pocketune kit build`` makes in another process, until the context ends.
+    """Build a temporary kit with ``pocketune kit build``; it is removed when the context ends.
 
-    The process is another one because PyTorch would stay in the memory of this one, which the
-    budget counts.
+    The kit is built in another process, because PyTorch would stay in the memory of this one, which
+    the budget limits.
 
     Args:
         network: The network's name.
-        options: Other options of ``kit build``; None leaves one at its default, a list repeats it.
-        run: The folder of the run that copies the kit; the kit lies beside it until then.
+        options: Other options of ``kit build``. None stands for the default; a list repeats the
+            option.
+        run: The run folder that will copy the kit; the kit is kept next to it.
 
     Yields:
         The kit, and all values of its network as a ``.safetensors`` file.
 
     Raises:
-        PocketuneError: There is no room for the kit.
-        click.exceptions.Exit: The command failed and has said why; with its exit code.
+        PocketuneError: The kit cannot be written.
+        click.exceptions.Exit: The command failed and has printed why; with its exit code.
     """
     with _scratch_beside(run) as folder:
         kit, values = folder / "kit", folder / "network.safetensors"
@@ -72,7 +73,7 @@ def built_kit(
 
 @contextmanager
 def _scratch_beside(run: Path) -> Iterator[Path]:
-    """A temporary folder next to a run; a parent made for it is removed too if it stays empty."""
+    """A temporary folder next to a run; a parent created for it is removed if it stays empty."""
     above = run.parent
     found = above.exists()
     with writing(above):
@@ -83,7 +84,7 @@ def _scratch_beside(run: Path) -> Iterator[Path]:
             yield Path(folder)
     finally:
         if not found:
-            with suppress(OSError):  # a run is in it
+            with suppress(OSError):  # not empty: it holds the run
                 above.rmdir()
 
 
@@ -93,14 +94,14 @@ def parse_method(
     """One method, or the sum of several.
 
     Args:
-        method: a method's name, or several with ``+`` between them.
-        blocks: short for the option ``blocks=...``.
-        method_option: each ``NAME=VALUE``; in a sum, for all methods that have an option of that
-            name.
+        method: The name of a method, or several names with ``+`` between them.
+        blocks: Short for the option ``blocks=...``.
+        method_option: ``NAME=VALUE`` for each option. In a sum, an option applies to all methods
+            that have it.
         step: ``batch`` and ``size`` of the images, for methods that measure with them.
 
     Raises:
-        PocketuneError: there is no such method, or none of them has such an option.
+        PocketuneError: There is no such method, or no method has such an option.
     """
     with author_half("a method"):
         from pocketune.methods import Sum, create_method, method_to_dict
@@ -121,9 +122,10 @@ def parse_method(
 
 
 def _parse_option(text: str) -> tuple[str, Any]:
-    """``blocks=3``, ``signed=false`` and ``norm=shift`` are a number, a truth value, a word.
+    """The name and value of an option: a number, a boolean, a word or a list of words.
 
-    ``layers=stem.0,head.0`` is a list of two words; one of one has a comma at its end.
+    Examples are ``blocks=3``, ``signed=false``, ``norm=shift`` and ``layers=stem.0,head.0``. A list
+    of one word ends with a comma.
     """
     name, equals, value = text.partition("=")
     if not (name and equals and value.strip(",")):

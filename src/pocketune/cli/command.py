@@ -1,7 +1,7 @@
-"""Commands from dataclasses: each of their fields is an argument or an option.
+"""Commands from dataclasses: each field is an argument or an option.
 
-A command is a function whose parameters are dataclasses of options. It gets them filled in, so
-that options that several commands share, or that the library declares, are written once.
+A command is a function whose parameters are dataclasses of options, which are filled from the
+command line. Options that several commands share, or that the library declares, are written once.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _HELP = {"help_option_names": ["-h", "--help"]}
 
 
 class WholeNumber(click.IntRange):
-    """An integer in a range, which errors do not call a range."""
+    """An integer in a range; errors call it an integer."""
 
     name = "integer"
 
 
 class Command(click.Command):
-    """A command that makes its dataclasses from the command line.
+    """A command that creates its dataclasses from the command line.
 
     Args:
         function: Takes dataclasses of options; its docstring is the help.
-        examples: Command lines to end the help with.
+        examples: Command lines at the end of the help.
     """
 
     def __init__(self, function: Callable[..., None], examples: tuple[str, ...]) -> None:
@@ -68,13 +68,13 @@ class Command(click.Command):
 
 
 class Group(click.Group):
-    """Commands by panel, each of which is imported when it is called or when help lists it.
+    """Commands in panels. A command is imported when it is called or listed in the help.
 
     Args:
         name: The group's name.
-        help: What it is for.
-        panels: By the panel's title, the place ``module:name`` of each command by its name.
-        examples: Command lines to end the help with.
+        help: The group's description.
+        panels: For each panel's title, the place ``module:name`` of each command by name.
+        examples: Command lines at the end of the help.
         params: Options of the group itself.
     """
 
@@ -92,7 +92,7 @@ class Group(click.Group):
         self._places = {name: place for panel in panels.values() for name, place in panel.items()}
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        """Names in the order of the help."""
+        """The names of all commands, in the order of the help."""
         return list(self._places)
 
     def get_command(
@@ -100,7 +100,7 @@ class Group(click.Group):
         ctx: click.Context,  # noqa: ARG002
         cmd_name: str,
     ) -> click.Command | None:
-        """Import a command; None if there is none of that name."""
+        """Import a command; None if there is no command of this name."""
         return self._imported(cmd_name) if cmd_name in self._places else None
 
     def _imported(self, command: str) -> click.Command:
@@ -111,7 +111,7 @@ class Group(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that the arguments name; the error names the nearest ones."""
+        """The command that the arguments name; the error suggests the most similar name."""
         if args[0] not in self._places and not ctx.resilient_parsing:
             near = get_close_matches(args[0], self._places, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
@@ -119,7 +119,7 @@ class Group(click.Group):
         return super().resolve_command(ctx, args)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Show the help if nothing is asked for, which is an error to scripts."""
+        """Show the help if there are no arguments, and exit with 2 so that scripts notice."""
         if not args and not ctx.resilient_parsing:
             click.echo(self.get_help(ctx), err=True)
             ctx.exit(2)
@@ -142,7 +142,7 @@ def command(*examples: str) -> Callable[[Callable[..., None]], Command]:
 
 
 def given() -> dict[str, OptionField]:
-    """The options of the running command that its command line names."""
+    """The options of the running command that were given on the command line."""
     context = click.get_current_context()
     return {
         name: each
@@ -169,14 +169,14 @@ def _parameter(each: OptionField) -> click.Parameter:
 
 
 def _type(option: Option, kinds: list[Any]) -> click.ParamType[Any] | None:
-    """How a value is read; rates are checked by the library that takes them."""
+    """The type of a value; the library checks the range of fractional numbers."""
     if option.choices:
         return click.Choice(option.choices)
     if kinds == [int]:
         return WholeNumber(min=None if option.at_least is None else int(option.at_least))
     if kinds == [float]:
         return click.FLOAT
-    if Path in kinds:  # beside str it is either a path or a name, and stays text
+    if Path in kinds:  # with str, the value may be a path or a name, so it stays a string
         return click.Path(path_type=str if str in kinds else Path)
     return None if kinds == [bool] else click.STRING
 

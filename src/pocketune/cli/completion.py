@@ -13,15 +13,15 @@ from pocketune.files import reading, writing
 
 VARIABLE = "_POCKETUNE_COMPLETE"
 _RC_FILES = {"bash": ".bashrc", "zsh": ".zshrc"}
-# A .zshrc need not have loaded zsh's completion.
+# A .zshrc may not have loaded zsh's completion.
 _ZSH_SETUP = "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }"
 
 
 def completion_script(commands: click.Command, shell: str) -> str:
-    """What a shell has to run for completion.
+    """The script that a shell runs for completion.
 
     Raises:
-        PocketuneError: The shell is another than bash, zsh and fish.
+        PocketuneError: The shell is not bash, zsh or fish.
     """
     found = get_completion_class(shell)
     if found is None:

@@ -1,4 +1,4 @@
-"""How commands end: exit codes, and one sentence instead of a traceback."""
+"""Exit codes, and one sentence for each error instead of a traceback."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 FAILED = 1
 STOPPED = 130
-"""As shells report a command that Ctrl-C has ended."""
+"""The exit code that shells report for a command stopped by Ctrl-C."""
 
 _LISTED = 20
 
@@ -27,25 +27,25 @@ REMEDIES = {
     "resume": "resume with: pocketune train --resume {run}",
     "smaller batch": "build one with --network NAME --batch {batch}, or with pocketune kit build",
 }
-"""By the key of a `Remedy`, the options and commands that the library does not know."""
+"""What to do on the command line, by the key of a `Remedy`."""
 
 
 def message_of(error: PocketuneError) -> str:
-    """What is wrong, and what to do about it on the command line."""
+    """The message of an error, with its remedy worded for the command line."""
     if error.remedy is None:
         return str(error)
     values = {name: shlex.quote(str(value)) for name, value in error.remedy.values.items()}
     return f"{error.message}; {REMEDIES[error.remedy.key].format(**values)}"
 
 
-def tell(message: str) -> None:
+def print_error(message: str) -> None:
     """Print a line to standard error."""
-    with suppress(OSError):  # its terminal may be gone
+    with suppress(OSError):  # the terminal may be closed
         print(message, file=sys.stderr, flush=True)
 
 
 def print_skipped(skipped: Sequence[Skipped]) -> None:
-    """Print how many files were skipped, and the first of them with the reasons."""
+    """Print the number of skipped files, and the first of them with the reasons."""
     if not skipped:
         return
     print(f"{len(skipped)} file{'s' * (len(skipped) > 1)} skipped:")

@@ -29,7 +29,7 @@ _Row = tuple[str | Text, ...]
 def command_help(
     context: click.Context, fields: Iterable[OptionField], examples: tuple[str, ...]
 ) -> str:
-    """Usage, description, arguments, options by panel, examples."""
+    """The help of a command: usage, description, arguments, options by panel, examples."""
     panels: dict[str, list[_Row]] = {"Arguments": [], "Options": []}
     for each in fields:
         default = "Arguments" if isinstance(each.option, Argument) else "Options"
@@ -48,7 +48,7 @@ def group_help(
     commands: Mapping[str, Mapping[str, click.Command]],
     examples: tuple[str, ...],
 ) -> str:
-    """Usage, description, options, commands by panel, examples."""
+    """The help of a group: usage, description, options, commands by panel, examples."""
     options: list[_Row] = [
         (Text(", ".join(parameter.opts), "bold cyan"), getattr(parameter, "help", None) or "")
         for parameter in context.command.get_params(context)
@@ -65,7 +65,7 @@ def group_help(
 
 
 def usage_error(error: click.UsageError) -> str:
-    """The usage of the command, and what is wrong with its command line."""
+    """The usage of the command, and the error in its command line."""
     parts: list[RenderableType] = []
     if error.ctx is not None:
         hint = Text(f" Try '{error.ctx.command_path} --help' for help.", "dim")
@@ -119,7 +119,7 @@ def _panels(panels: dict[str, list[_Row]]) -> Iterable[RenderableType]:
 def _row(each: OptionField) -> _Row:
     option = each.option
     text, choices = _text(option.help), "|".join(option.choices)
-    if len(choices) > _WIDEST:  # it would leave no room for the text
+    if len(choices) > _WIDEST:  # too wide for its column
         text.append(f" [one of {', '.join(option.choices)}]", "yellow")
         choices = ""
     if each.is_required:

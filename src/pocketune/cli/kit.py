@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pocketune.cli.author import author_half, parse_method
 from pocketune.cli.command import Group, command
-from pocketune.cli.errors import tell
+from pocketune.cli.errors import print_error
 from pocketune.cli.options import (
     TASKS,
     JsonOption,
@@ -36,7 +36,7 @@ kit = Group(
 
 @dataclass(frozen=True, kw_only=True)
 class BuildOptions:
-    """What is written, and from which photos."""
+    """The output, and the photos it is built with."""
 
     out: Path = option("Kit to write: a folder or a .zip file.", metavar="KIT")
     photos: str | Path | None = option(
@@ -55,7 +55,7 @@ class BuildOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskOption:
-    """What a kit is trained for."""
+    """The task that a kit learns."""
 
     task: str | None = of_method(
         "What is learned: one of the classes for each photo, or any of the attributes.",
@@ -67,7 +67,7 @@ class TaskOption:
 
 @dataclass(frozen=True, kw_only=True)
 class KitArgument:
-    """A kit to look at."""
+    """The kit to show."""
 
     kit: str | Path = argument(
         "A kit: a folder, a .zip or the name of a bundled one, blocks or last; or a run folder.",
@@ -98,7 +98,7 @@ def build(
 
     network = named.network
     if created.weights is None and network in list_networks():
-        tell(
+        print_error(
             f"warning: {network} starts from random weights; choose pretrained ones with --weights"
         )
     build_kit(
@@ -133,7 +133,7 @@ def show(shown: KitArgument, output: JsonOption) -> None:
 
 
 def _open(path: str | Path) -> tuple[Kit, Manifest]:
-    """The kit and its manifest, without its values: they would count as memory."""
+    """The kit and its manifest, without its values, which would be measured as memory."""
     from pocketune.device import Model
 
     model = Model.open(path)
@@ -142,7 +142,7 @@ def _open(path: str | Path) -> tuple[Kit, Manifest]:
 
 def _training_memory(kit: Kit, classes: int) -> dict[str, int]:
     """Bytes of the whole process by optimizer."""
-    # A run has imported all of this, the runtime too, by the time that it looks at its own memory.
+    # A run has imported all of this, including the runtime, when it measures its own memory.
     from pocketune.device.engine import onnx  # noqa: F401
     from pocketune.device.memory.estimate import estimate_memory
     from pocketune.device.memory.process import process_memory, reclaim

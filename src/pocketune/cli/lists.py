@@ -23,7 +23,7 @@ def networks() -> None:
         from pocketune.networks import list_networks
         from pocketune.weights import create_network
 
-    with torch.device("meta"):  # shapes alone
+    with torch.device("meta"):  # shapes only
         for name in list_networks():
             count = sum(p.numel() for p in create_network(name).parameters())
             print(f"{name:<20} {count / 1e6:5.1f} M parameters for 1,000 classes")
@@ -44,7 +44,7 @@ def methods() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class TableArgument:
-    """Which table."""
+    """The table to compute."""
 
     name: str | None = argument(
         "Table to compute, such as mobiletl-3.",
@@ -94,7 +94,7 @@ def _show(table: Table) -> None:
 
     console = Console(highlight=False)
     console.print(table.about.source, soft_wrap=True)
-    for column in table.about.columns:  # one below the other: side by side they would be cut off
+    for column in table.about.columns:  # stacked, because side by side they would be cut off
         grid = Grid(box=box.SIMPLE_HEAD)
         grid.add_column(column, no_wrap=True)
         for title in ("paper", "ours", "difference"):
@@ -108,7 +108,7 @@ def _show(table: Table) -> None:
 
 
 def _digits(table: Table, column: str) -> tuple[int, int]:
-    """Behind the point: as many as the paper prints, and one more for ours unless both count."""
+    """Decimals of the paper's and of our values: as printed, and one more; none for counts."""
     cells = [row.cells[column] for row in table.rows]
     if all(isinstance(cell.paper, int) and isinstance(cell.ours, int) for cell in cells):
         return 0, 0

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands have."""
+"""Arguments and options that several commands share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pocketune.options import Option, OptionField, option
 NETWORK_PANEL = "Network"
 METHOD_PANEL = "Training method"
 
-# What the library has under these names; to ask it would import numpy, or torch.
+# Copies of the library's names: reading them there would import numpy or torch.
 PADDINGS = ("symmetric", "same")
 TASKS = ("classification", "attributes")
 RANKINGS = ("l2", "weight")
@@ -22,7 +22,7 @@ NETWORK = "See [bold]pocketune networks[/bold]."
 
 
 class Argument(Option):
-    """An option that is given by its place."""
+    """An option that is given by position."""
 
 
 argument = partial(option, kind=Argument)
@@ -32,7 +32,7 @@ of_method = partial(option, panel=METHOD_PANEL)
 
 @dataclass(frozen=True, kw_only=True)
 class ModelArgument:
-    """What is used: a run or a kit."""
+    """The model to use: a run or a kit."""
 
     run: str | Path = option(
         "A run folder; or a kit: a folder, a .zip or the name of a bundled one.",
@@ -50,14 +50,14 @@ class NetworkArgument:
 
 @dataclass(frozen=True, kw_only=True)
 class JsonOption:
-    """Whether a program reads the output."""
+    """Whether the output is JSON."""
 
     json: bool = option("Print JSON.", default=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkOptions:
-    """How a network is created, but for its name: arguments of ``create_network``."""
+    """Options of ``create_network`` other than the name."""
 
     width: float = of_network("Width multiplier.", default=1.0, metavar="FACTOR")
     weights: str | Path | None = option(
@@ -77,7 +77,7 @@ class NetworkOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class MethodOptions:
-    """What is trained; ``parse_method`` makes a method of it."""
+    """Arguments of ``parse_method``."""
 
     method: str = of_method(
         "Fine-tuning method: see [bold]pocketune methods[/bold]. Combine several as a+b.",
@@ -100,7 +100,7 @@ class MethodOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class StepOptions:
-    """What a training step takes."""
+    """The images of a training step and the precision of its frozen layers."""
 
     size: int = of_method("Image height and width.", default=224, metavar="PIXELS")
     batch: int = of_method("Batch size.", default=8, metavar="N")
@@ -115,7 +115,7 @@ class StepOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class KitStepOptions(StepOptions):
-    """What a kit fixes of its step: arguments of ``build_kit``."""
+    """The properties of a step that a kit fixes: arguments of ``build_kit``."""
 
     label_smoothing: float = of_method(
         "Amount of label smoothing.", default=0.0, metavar="FRACTION"
@@ -123,7 +123,7 @@ class KitStepOptions(StepOptions):
 
 
 def shown_name(each: OptionField) -> str:
-    """``--val-fraction``, or ``PHOTOS`` of an argument."""
+    """The name on the command line, such as ``--val-fraction`` or, for an argument, ``PHOTOS``."""
     if isinstance(each.option, Argument):
         return each.option.metavar or each.name.upper()
     return f"--{each.name.replace('_', '-')}"

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileOptions:
-    """What is counted, and how it is shown."""
+    """What is counted and how it is shown."""
 
     classes: int = option("Number of classes.", default=1000, metavar="N")
     optimizer: str = option("Optimizer.", default="adam", choices=OPTIMIZERS)
@@ -69,7 +69,8 @@ def profile(
         raise click.BadParameter("cannot be combined with --published", param_hint="--plot")
     if options.published is not None and step.frozen_bits is not None:
         raise click.BadParameter(
-            "cannot be combined with --published: papers count frozen parameters each in its way",
+            "cannot be combined with --published: each paper counts frozen parameters in its own "
+            "way",
             param_hint="--frozen-bits",
         )
     with author_half("profiling a network"):

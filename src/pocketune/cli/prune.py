@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class PruneOptions:
-    """What is removed, by which ranking, and where the rest goes."""
+    """The target, the ranking of channels, and the output."""
 
     out: Path = option("Output .safetensors file.", metavar="FILE")
     photos: str | Path | None = option(

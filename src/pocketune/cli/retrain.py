@@ -21,7 +21,7 @@ from pocketune.pruning.recipe import Recipe
 
 @dataclass(frozen=True, kw_only=True)
 class StudentArgument:
-    """The network that is retrained."""
+    """The network to retrain."""
 
     network: str | Path = argument(
         "Output of [bold]pocketune prune[/bold]; or one of [bold]pocketune networks[/bold], with "
@@ -32,7 +32,7 @@ class StudentArgument:
 
 @dataclass(frozen=True, kw_only=True)
 class RetrainOptions:
-    """On what it is retrained, and where."""
+    """The photos, the output, the teacher and the hardware."""
 
     photos: str | Path = option(LABELED, metavar="PHOTOS")
     out: Path = option(
@@ -83,7 +83,7 @@ def retrain(
 
     teacher, name = options.teacher, str(student.network)
     if Path(name).is_file():
-        _refuse_beside_file(name)
+        _refuse_network_options(name)
         created = load_network(name)
     else:
         classes = recorded_classes(network.weights) if teacher else len(dataset.classes)
@@ -105,8 +105,8 @@ def retrain(
     print(f"saved in {options.out}")
 
 
-def _refuse_beside_file(file: str) -> None:
-    """Refuse options that describe a network which a file describes already."""
+def _refuse_network_options(file: str) -> None:
+    """Refuse options that describe the network, because the file describes it already."""
     for each in given().values():
         if each.option.panel == NETWORK_PANEL:
             raise PocketuneError(

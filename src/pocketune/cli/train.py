@@ -37,7 +37,7 @@ _ON_RESUME = {"resume", "photos", "budget", "engine", "device"}
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """What is trained, on what, and where it goes."""
+    """The photos, the kit and the run folder."""
 
     photos: str | Path | None = argument(
         "Labeled photos: a folder with one subfolder per class (optionally split into train/ and "
@@ -71,7 +71,7 @@ class RunOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainedNetwork:
-    """The network of a kit that is built first."""
+    """The network to build a kit from first."""
 
     network: str | None = of_network(
         "Build a kit from this network first; see [bold]pocketune networks[/bold].",
@@ -82,7 +82,7 @@ class TrainedNetwork:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineOptions:
-    """What computes gradients, and where."""
+    """The engine that computes gradients, and its device."""
 
     engine: str | None = option(
         "ONNX Runtime, or PyTorch (installed separately).",
@@ -123,14 +123,14 @@ def train(
     if run.resume is not None:
         _print_result(_resume(run.resume, run.photos, settings, engine))
         return
-    assert run.photos is not None  # checked with the usage
+    assert run.photos is not None  # _check_usage has checked it
     from pocketune.device.train.folder import check_new_run_folder, next_run
 
     out = run.out or next_run(run.photos)
     if trained.network is None:
         _print_result(_train(_kit(run), run.photos, out, settings, engine))
         return
-    check_new_run_folder(out)  # before a kit is built, which takes its time
+    check_new_run_folder(out)  # before a kit is built, which takes a while
     options = {"photos": run.photos, **asdict(network), **asdict(method), **asdict(step)}
     with built_kit(trained.network, options, out) as (path, values):
         _print_result(_train(path, run.photos, out, settings, engine, values))
@@ -157,7 +157,7 @@ def _train(
     from pocketune.kit.names import NETWORK
 
     if values is None and (kit / NETWORK).is_file():
-        values = kit / NETWORK  # a run by PyTorch, or kit build --save-network, put it there
+        values = kit / NETWORK  # of a run with PyTorch, or of kit build
     return train_kit(kit, photos, out, settings, engine=_engines(engine, values))
 
 
@@ -175,7 +175,7 @@ def _resume(
 
 
 def _engines(chosen: EngineOptions, network: Path | None = None) -> EngineFactory | None:
-    """What makes the engine; None for ONNX Runtime."""
+    """The factory of the engine; None for ONNX Runtime."""
     if chosen.engine != "torch":
         return None
     with author_half("--engine torch"):
@@ -188,7 +188,7 @@ def _print_result(result: TrainResult) -> None:
 
     best = "" if result.best is None else f", {result.best}"
     early = " (stopped early)" if result.reason == "patience" else ""
-    with suppress(BrokenPipeError):  # the run is a success even if nobody reads this
+    with suppress(BrokenPipeError):  # the run has succeeded even if nobody reads this
         print(f"{result.steps} steps{early}, best at step {result.best_step}{best}")
         print_skipped(result.skipped)
         print(f"peak memory {format_size(result.peak_memory)}")
@@ -196,7 +196,7 @@ def _print_result(result: TrainResult) -> None:
 
 
 def _check_usage(engine: EngineOptions) -> None:
-    """Check that the options on the command line go together.
+    """Check that the options on the command line can be combined.
 
     Raises:
         click.BadParameter: Two options exclude each other, or one needs another; exit code 2.

@@ -1,4 +1,4 @@
-"""``pocketune predict``, ``evaluate``, ``export`` and ``demo``: what a device does with a model."""
+"""``pocketune predict``, ``evaluate``, ``export`` and ``demo``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pocketune.cli.command import command
-from pocketune.cli.errors import print_skipped, tell
+from pocketune.cli.errors import print_error, print_skipped
 from pocketune.cli.options import JsonOption, ModelArgument, argument
 from pocketune.errors import PocketuneError
 from pocketune.options import option
@@ -15,7 +15,7 @@ from pocketune.options import option
 
 @dataclass(frozen=True, kw_only=True)
 class PredictOptions:
-    """What to classify."""
+    """The images, and how many classes to show."""
 
     files: list[str] = argument(
         "Images, folders of images, or .zip files of images.", metavar="FILES..."
@@ -30,7 +30,7 @@ class PredictOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateOptions:
-    """What to evaluate on, and what to write."""
+    """The photos, and tables to write."""
 
     photos: str | Path | None = argument(
         "Labeled photos, as for train. If they have a train/val split, the validation part is "
@@ -53,7 +53,7 @@ class EvaluateOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions:
-    """Where the exported model goes."""
+    """The output."""
 
     out: Path = option("File to write.", default=Path("model.onnx"), metavar="FILE")
 
@@ -66,7 +66,7 @@ def predict(model: ModelArgument, options: PredictOptions, output: JsonOption) -
     """Classify photos.
 
     With --json: one object per line for each image, {"image": name, "classes": [{"class": name,
-    "probability": 0 to 1}, ...]} most likely class first, or {"image": name, "error":
+    "probability": 0 to 1}, ...]} with the most likely class first, or {"image": name, "error":
     reason} for a file that cannot be read. For a model of attributes: {"image": name,
     "attributes": [{"attribute": name, "probability": 0 to 1, "present": above 0.5}, ...]}.
     """
@@ -79,7 +79,7 @@ def predict(model: ModelArgument, options: PredictOptions, output: JsonOption) -
             if output.json:
                 print(json.dumps({"image": result.name, "error": result.reason}))
             else:
-                tell(f"skipped {result.name}: {result.reason}")
+                print_error(f"skipped {result.name}: {result.reason}")
             continue
         read += 1
         if output.json:
@@ -137,7 +137,7 @@ def export(model: ModelArgument, options: ExportOptions) -> None:
 
 @command()
 def demo() -> None:
-    """Fine-tune a bundled network on real images, twice, and compare. Takes about two minutes."""
+    """Fine-tune a bundled network twice on real images and compare. Takes about two minutes."""
     from pocketune.demo import run_demo
 
     run_demo()

@@ -71,7 +71,7 @@ def load_splits(
     loose, _ = _readable(found.source, found.outside)
     parts = " and ".join(sorted({example.part for example in usable if example.part}))
     folders = f"the class folders of {parts}" if parts else "the class folders"
-    skipped += [Skipped(image.name, f"it lies outside {folders}") for image in loose]
+    skipped += [Skipped(image.name, f"it is outside {folders}") for image in loose]
     return Splits(train, val, tuple(sorted(skipped)))
 
 

@@ -193,5 +193,5 @@ def _is_text(name: str) -> bool:
 
 def _refuse(error: OSError) -> None:
     where = f"the folder {shown(str(error.filename))}"
-    with reading(where, remedy="give yourself the right to read it"):
+    with reading(where, remedy="change its permissions"):
         raise error

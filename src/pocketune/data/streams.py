@@ -6,7 +6,7 @@ import numpy as np
 
 
 class Purpose(IntEnum):
-    """What random numbers are for."""
+    """The uses of random numbers in a run."""
 
     SPLIT = 0
     ORDER = 1

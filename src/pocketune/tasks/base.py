@@ -103,10 +103,10 @@ class Task(ABC):
 
     def __post_init__(self) -> None:
         if not all(isinstance(name, str) and name for name in self.classes):
-            raise PocketuneError(f"{self.noun} {list(self.classes)} must be texts")
+            raise PocketuneError(f"{self.noun} {list(self.classes)} must be non-empty strings")
         if not self.classes or len(set(self.classes)) < len(self.classes):
             given = shown(", ".join(self.classes), 200)
-            raise PocketuneError(f"{self.noun} [{given}] must be one name or more, each once")
+            raise PocketuneError(f"{self.noun} [{given}] must be one or more different names")
 
     @classmethod
     def variants(cls) -> Mapping[str, type[Task]]:

@@ -131,7 +131,7 @@ class Evaluation(ABC):
 
 
 class Marked(Protocol):
-    """What a :class:`Mean` asks of a task; see ``pocketune.tasks.Task``."""
+    """The part of a task that :class:`Mean` uses; see ``pocketune.tasks.Task``."""
 
     def losses(self, outputs: FloatArray, labels: Labels) -> Values:
         """The loss of each image."""

@@ -1,4 +1,4 @@
-"""The graph that is opened, processors that cut sums of products off, and cores."""
+"""The graph that is opened, processors that clip sums of products, and cores."""
 
 import os
 import subprocess
@@ -65,7 +65,7 @@ def loss(kit: Kit) -> float:
 
 
 def test_the_step_in_blocks_is_preferred(tmp_path: Path) -> None:
-    """Here it is one whose loss has the other sign, to tell the two apart."""
+    """Its loss has the other sign here, so that the two can be told apart."""
     blocked = onnx.load_from_string(TinyKit().files()["step.onnx"])
     (node,) = (n for n in blocked.graph.node if n.output[0] == "loss")
     assert node.op_type == "Neg"

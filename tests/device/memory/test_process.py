@@ -1,4 +1,4 @@
-"""The process's memory as the system reports it, and what is given back to it."""
+"""The memory of a process: measured, and returned to the system."""
 
 import subprocess
 import sys
@@ -94,8 +94,8 @@ from pocketune.device.use import evaluate, export
 
 def test_only_what_the_file_still_has() -> None:
     found = clean_library_mappings(SMAPS.splitlines())
-    # not what the loader wrote to, even if it was swapped out; not what can be written to; no
-    # files that are not libraries
+    # without mappings that the loader has written to, even if they are swapped out; without
+    # writable mappings and without files that are not libraries
     assert [(m.start, m.size) for m in found] == [(0x1000, 0x1000), (0x2000, 0x3000)]
 
 

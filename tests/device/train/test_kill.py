@@ -28,7 +28,7 @@ def start(*arguments: Path) -> subprocess.Popen[bytes]:
 
 
 def killed(delay: float, *arguments: Path) -> bool:
-    """Kill a run after so many seconds; false where it was faster."""
+    """Kill a run after so many seconds; false if it ended before."""
     process = start(*arguments)
     time.sleep(delay)
     process.kill()

@@ -1,4 +1,4 @@
-"""What a run says while it trains."""
+"""The progress display of a run."""
 
 import doctest
 import io

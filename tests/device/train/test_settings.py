@@ -88,7 +88,7 @@ def test_length_of_a_run() -> None:
 
 
 def test_rates_of_side_branches() -> None:
-    """What counts is the group, whatever a module is called."""
+    """Only the group counts, not the name of the module."""
     groups = {"features.2.side.weight": "branch", "branch.weight": "main", "fc.weight": "head"}
     parameters = [ParameterSpec(name, (1,), group) for name, group in groups.items()]
     assert make_settings().rates(parameters) == {}

@@ -1,4 +1,4 @@
-"""Whole runs on the numpy engine: what they leave behind, when they stop, what they refuse."""
+"""Whole runs on the numpy engine: the files they write, when they stop, what they refuse."""
 
 import errno
 import math
@@ -112,7 +112,7 @@ def test_an_option_that_does_not_exist(run: Run) -> None:
         run(learning_rate=0.1)
 
 
-def test_metrics_tell_everything_once(run: Run) -> None:
+def test_metrics_hold_everything_once(run: Run) -> None:
     folder = run(epochs=2, warmup=3).run
     steps, epochs, ends = (lines(folder, kind) for kind in ("step", "epoch", "end"))
     assert len(lines(folder)) == 2 * PER_EPOCH + 2 + 1
@@ -218,7 +218,7 @@ class Collector(Silent):
         self.closed = True
 
 
-def test_progress_is_told(run: Run) -> None:
+def test_progress_is_shown(run: Run) -> None:
     told = Collector()
     run(epochs=2, progress=told, budget="4GB")
     assert [(r.step, r.steps, r.epoch, r.epochs) for r in told.steps][5:7] == [
@@ -370,7 +370,7 @@ def test_a_kit_is_not_turned_into_a_run(run: Run, tmp_path: Path) -> None:
         run(kit=kit, out=tmp_path / "kit")
 
 
-def test_a_file_is_no_folder(run: Run, tmp_path: Path) -> None:
+def test_a_file_is_not_a_folder(run: Run, tmp_path: Path) -> None:
     (tmp_path / "run").write_text("")
     with pytest.raises(PocketuneError, match="run is a file: choose a folder"):
         run()
@@ -448,7 +448,7 @@ def test_ctrl_c_while_validating(run: Run, tmp_path: Path) -> None:
 
 @pytest.fixture
 def ctrl_c() -> Iterator[None]:
-    """Ctrl-C does what it does by default, also where the tests run in a shell's background."""
+    """Ctrl-C has its default effect, even if the tests run in the background of a shell."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -501,7 +501,7 @@ def test_numbers_that_are_none_stop_the_run(
     assert all(np.isfinite(array).all() for array in (kept.parameters | kept.statistics).values())
 
 
-def test_predictions_that_are_no_numbers_stop_the_run(run: Run, tmp_path: Path) -> None:
+def test_predictions_that_are_not_finite_stop_the_run(run: Run, tmp_path: Path) -> None:
     def spoil(logits: FloatArray) -> FloatArray:
         return logits * np.float32(np.nan)
 
@@ -544,7 +544,9 @@ def test_a_run_over_its_budget_is_saved_and_stops(
     assert Checkpoint.load(result.run / LAST).settings.budget == 4 * 10**9
 
 
-def test_a_finished_run_is_not_told_to_resume(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_finished_run_does_not_advise_to_resume(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     checks = 3 * (PER_EPOCH + 2)  # after each step and each batch of a validation
     peaks = iter([100] * checks)
     monkeypatch.setattr(
@@ -558,7 +560,7 @@ def test_a_finished_run_is_not_told_to_resume(run: Run, monkeypatch: pytest.Monk
 
 
 class StopError(Exception):
-    """Ends a run as a fault of the program would."""
+    """Ends a run as a bug would."""
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
@@ -619,7 +621,7 @@ def test_no_run_to_resume(tmp_path: Path) -> None:
 
 @pytest.fixture
 def stopped(run: Run, photos: Path, tmp_path: Path) -> Path:
-    """A run that stopped at step 4, on photos of its own."""
+    """A run that stopped at step 4, on its own photos."""
 
     def stop(_: Gradients) -> Gradients:
         raise StopError
@@ -637,7 +639,7 @@ def test_a_damaged_checkpoint(stopped: Path) -> None:
         resume(stopped, engine=SoftmaxEngine)
 
 
-def test_a_trained_network_is_no_checkpoint(run: Run, stopped: Path, tmp_path: Path) -> None:
+def test_a_trained_network_is_not_a_checkpoint(run: Run, stopped: Path, tmp_path: Path) -> None:
     other = run(out=tmp_path / "other", epochs=1)
     (stopped / LAST).write_bytes((other.run / BEST).read_bytes())
     with pytest.raises(PocketuneError, match="but not a Pocketune checkpoint"):

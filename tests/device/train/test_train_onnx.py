@@ -1,4 +1,4 @@
-"""Runs on ONNX Runtime: what holds for the numpy engine holds for the real one."""
+"""Runs on ONNX Runtime have the properties of those on the numpy engine."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Counting how well a model knows labeled photos."""
+"""Evaluating models on labeled photos."""
 
 from pathlib import Path
 

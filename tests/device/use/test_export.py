@@ -128,7 +128,7 @@ def test_replaces_a_file_and_leaves_nothing_else(tmp_path: Path) -> None:
 
 
 def refused(model: Model | Path, tmp_path: Path) -> str:
-    """The error of an export, which has to leave the file of before."""
+    """The error of an export, which has to keep the previous file."""
     out = tmp_path / "model.onnx"
     out.write_bytes(b"old")
     with pytest.raises(PocketuneError) as caught:

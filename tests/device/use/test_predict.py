@@ -70,7 +70,7 @@ def test_top_of_nothing(run: Path, photos: Path) -> None:
         predict(run, [photos], top=0)
 
 
-def test_files_that_are_no_images_are_listed(run: Path, photos: Path) -> None:
+def test_files_that_are_not_images_are_listed(run: Path, photos: Path) -> None:
     (photos / "cat" / "notes.txt").write_text("not a photo")
     (photos / "dog" / "0.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     results = list(predict(run, [photos]))

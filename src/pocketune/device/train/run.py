@@ -131,7 +131,7 @@ def resume(
 
     Args:
         run: The run folder.
-        photos: Where the run's photos are now, if they have moved.
+        photos: New location of the photos, if they have moved.
         budget: New limit of the peak resident memory; by default the limit does not change.
         engine: Makes an engine of the same kind as before; ONNX Runtime by default.
         progress: The progress display; standard output by default.
