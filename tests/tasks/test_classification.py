@@ -149,8 +149,10 @@ class TestPrediction:
     @given(logits)
     def test_the_first_guess_is_the_one_that_counts_as_right(self, row: np.ndarray) -> None:
         task = Classification(numbered(len(row)))
+        probabilities = softmax(row)
         best = int(task.predict("x", row, 1).guesses[0].label)
-        assert task.marks(row[None], np.array([best])).all()
+        rounded_to_a_tie = (probabilities == probabilities.max()).sum() > 1
+        assert rounded_to_a_tie or task.marks(row[None], np.array([best])).all()
 
     def test_a_single_class_is_certain(self) -> None:
         result = Classification(("größe",)).predict("a.png", np.array([-3], np.float32), None)
