@@ -8,9 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pocketune.errors import PocketuneError
-from pocketune.files import partial, reading, replacing, sync, writing
+from pocketune.files import partial, printable, reading, replacing, shown, sync, writing
 
 
 class OtherError(PocketuneError):
@@ -192,3 +194,30 @@ def test_sync_takes_files_and_folders(tmp_path):
     sync(tmp_path)
     with pytest.raises(FileNotFoundError):
         sync(tmp_path / "no")
+
+
+@given(st.text(), st.integers(10, 200))
+def test_a_name_in_a_message_is_never_longer_than_its_room(name, limit):
+    text = shown(name, limit)
+    assert len(text) <= limit
+    text.encode()  # it can be printed
+    if len(name) <= limit:
+        assert text == printable(name)
+    else:
+        assert text.count("...") >= 1
+        assert printable(name).startswith(text.partition("...")[0])
+
+
+@pytest.mark.parametrize("name", ["größe.png", "名前", "a b", ""])
+def test_names_that_can_be_written_are_printed_as_they_are(name):
+    assert printable(name) == shown(name) == name
+
+
+def test_bytes_that_are_not_unicode_are_replaced():
+    assert printable(os.fsdecode(b"a\xff.png")) == "a?.png"
+
+
+def test_both_ends_of_a_long_name_are_shown():
+    text = shown("start" + "x" * 500 + "end.png")
+    assert text.startswith("start")
+    assert text.endswith("end.png")

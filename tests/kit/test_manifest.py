@@ -168,3 +168,83 @@ def test_a_mask_is_scaled_and_the_generator_decides_it() -> None:
     assert set(np.unique(mask)) == {np.float32(0), np.float32(1.25)}
     assert abs(float(mask.mean()) - 1) < 0.02
     assert np.array_equal(mask, spec.draw(np.random.default_rng(3)))
+
+
+@pytest.mark.parametrize("keep", [0, -0.5, 1.01, float("nan")])
+def test_a_mask_keeps_some_elements_and_not_more_than_all(keep: float) -> None:
+    with pytest.raises(KitError, match=f"mask has keep={keep}, which must be above 0 and up to 1"):
+        MaskSpec("mask", (2,), keep)
+
+
+def test_a_mask_that_keeps_everything_is_of_ones() -> None:
+    assert MaskSpec("mask", (3, 2), 1.0).draw(np.random.default_rng(0)).tolist() == [[1, 1]] * 3
+
+
+@pytest.mark.parametrize(
+    ("facts", "text"),
+    [
+        ({"activations": 32}, "weights in 8 bits"),
+        ({"activations": 8}, "weights and activations in 8 bits"),
+        (
+            {"activations": 8, "layers": 9, "float_layers": 2},
+            "weights and activations in 8 bits, 2 of 9 layers in 32",
+        ),
+        (
+            {"activations": 8, "error": 0.071, "accuracy": 0.9},
+            "weights and activations in 8 bits, features off by 7.1%",
+        ),
+        (
+            {"activations": 8, "error": 0.0, "accuracy": 0.9, "float_accuracy": 0.925},
+            "weights and activations in 8 bits, features off by 0.0%, "
+            "nearest-centroid accuracy 90.0% (float32 92.5%)",
+        ),
+    ],
+)
+def test_a_quantization_in_words(facts: dict, text: str) -> None:
+    assert str(Quantization(**facts)) == text
+
+
+@pytest.mark.parametrize("name", ["error", "accuracy", "float_accuracy"])
+def test_figures_of_a_quantization_are_not_negative(name: str) -> None:
+    Quantization(activations=8, **{name: 0.0})
+    with pytest.raises(KitError, match=f"{name}=-0.1 must not be below 0"):
+        Quantization(activations=8, **{name: -0.1})
+
+
+class TestImagesAtOnce:
+    """The frozen part takes as many images as keep its tensors within 4 MiB."""
+
+    @staticmethod
+    def at_once(memory: int, batch: int = 8) -> int:
+        manifest = replace(TinyKit().manifest(), batch=batch)
+        features = replace(manifest.graphs["features"], memory=memory)
+        graphs = {**manifest.graphs, "features": features}
+        return replace(manifest, graphs=graphs).images_at_once
+
+    @pytest.mark.parametrize(
+        ("memory", "images"),
+        [(0, 8), (1, 8), (2**19, 8), (2**19 + 1, 7), (2**21, 2), (2**22, 1), (2**30, 1)],
+    )
+    def test_it_is_the_largest_number_that_fits(self, memory: int, images: int) -> None:
+        assert self.at_once(memory) == images
+
+    def test_it_is_never_more_than_the_batch(self) -> None:
+        assert self.at_once(1, batch=3) == 3
+
+    def test_without_a_frozen_part_it_is_one(self) -> None:
+        assert TinyKit(frozen_part=False).manifest().images_at_once == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"std": (0.2, 0.0, 0.2)}, "standard deviation of 0.0, which must be above 0"),
+        ({"files": {"virus.exe": "0"}}, "lists 'virus.exe' under 'files'"),
+        ({"graphs": {}}, "lists the graphs none where the kit has features, predict, step"),
+        ({"features": None}, "lists the graphs features, predict, step where .* predict, step$"),
+        ({"parameters": ()}, "names fc.weight as part of the head, which is not among"),
+    ],
+)
+def test_a_contradiction_is_a_sentence(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(KitError, match=f"the manifest .*{message}"):
+        replace(TinyKit().manifest(), **changes)
