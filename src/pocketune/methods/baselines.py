@@ -62,9 +62,9 @@ class BiasAndLast(Method):
 @register_method("blocks")
 @dataclass(frozen=True)
 class TopBlocks(Method):
-    """Train the last blocks, the head after them and the classifier.
+    """Train the last blocks, the feature fusion layer and the classifier.
 
-    The head is the convolution between the last block and pooling ("feature fusion"), where the
+    The feature fusion layer is the convolution between the last block and pooling, where the
     network has one. Called FT-3BLKs in MobileTL (Chiang et al., AAAI 2023) for three blocks.
 
     Attributes:
@@ -74,7 +74,7 @@ class TopBlocks(Method):
     blocks: int = 3
 
     def plan(self, network: nn.Module) -> Plan:
-        """Blocks, head and classifier.
+        """Blocks, feature fusion layer and classifier.
 
         Raises:
             PocketuneError: if the network has not that many blocks, naming how many it has.

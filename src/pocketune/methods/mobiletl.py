@@ -78,7 +78,7 @@ class MobileTL(Method):
         return 8
 
     def plan(self, network: nn.Module) -> Plan:
-        """Blocks, head and classifier.
+        """Blocks, feature fusion layer and classifier.
 
         Warns where the blocks have no activation to approximate.
 
