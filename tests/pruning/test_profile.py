@@ -114,6 +114,20 @@ def test_the_model_is_exact_between_them_but_for_rounded_masks(
         assert -1e-6 <= error <= layers + 1e-6
 
 
+@given(channels=st.integers(FEWEST, 61), pixels=st.integers(1, 9))
+def test_masks_of_one_bit_are_never_estimated_too_small(channels: int, pixels: int) -> None:
+    """They are rounded up to bytes at every number of channels, and not only at the two."""
+
+    def masks(count: int) -> PublishedMemory:
+        kept = -(-count * pixels // 8)
+        return memory(("a.0", "a", kept, 0), ("a.1", "a", kept, 0), ("a.2", "a", 0, 50))
+
+    made = PeakModel(masks(61), masks(FEWEST), {"a": 61}, {})
+    estimate, measured = made.peak("a", {"a": channels}), peaks(masks(channels))["a"]
+    assert measured <= estimate + 1e-9
+    assert estimate <= measured + 2 * 2  # two masks
+
+
 @given(one=st.integers(FEWEST, 39), two=st.integers(FEWEST, 60))
 def test_a_channel_more_never_takes_less(one: int, two: int) -> None:
     made = model()

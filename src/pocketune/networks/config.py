@@ -46,10 +46,18 @@ class NetworkConfig:
         object.__setattr__(self, "width", width)
         if self.padding not in PADDINGS:
             raise PocketuneError(f"padding={self.padding!r} is unknown; choose from {PADDINGS}")
-        if not isinstance(self.hidden, Mapping) or not all(
-            isinstance(count, int) for count in self.hidden.values()
-        ):
-            raise PocketuneError(f"hidden={self.hidden!r} must give a whole number for each block")
+        object.__setattr__(self, "hidden", self._counts())
+        branches = {block: dict(arguments) for block, arguments in self.branches.items()}
+        object.__setattr__(self, "branches", branches)
+
+    def _counts(self) -> dict[str, int]:
+        """`hidden`, so that no later change of what was given changes the config."""
+        if isinstance(self.hidden, Mapping):
+            counts = {block: whole_number(count) for block, count in self.hidden.items()}
+            known = {block: count for block, count in counts.items() if count is not None}
+            if len(known) == len(counts):
+                return known
+        raise PocketuneError(f"hidden={self.hidden!r} must give a whole number for each block")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON; `hidden` and `branches` only where there are any."""
