@@ -6,6 +6,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+# Tests run side by side, and threads that wait for a processor spin: with more than one, half of
+# the processors' time goes there. PyTorch reads this where it is first imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # The first call of an operator takes seconds on a busy machine; no test is about time.
 settings.register_profile("pocketune", deadline=None)
 settings.load_profile("pocketune")
