@@ -17,7 +17,8 @@ from pocketune.methods import (
     TopBlocks,
     adapt,
 )
-from pocketune.weights import create_network
+
+from ..networks.small import small_mobilenet
 
 METHODS = [
     TopBlocks(2) + SignedBackward(),
@@ -31,7 +32,7 @@ IMAGES, LABELS = torch.randn(3, 3, 32, 32), torch.tensor([0, 2, 1])
 @pytest.fixture(params=METHODS, ids=str)
 def adapted(request: pytest.FixtureRequest) -> nn.Module:
     torch.manual_seed(0)
-    network = create_network("mobilenet_v2", width=0.35, classes=3)
+    network = small_mobilenet()
     for name, parameter in network.named_parameters():  # the images must count
         if name.endswith("bias"):
             nn.init.normal_(parameter)
