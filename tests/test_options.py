@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 
 from pocketune.errors import PocketuneError
-from pocketune.options import check_options, documented, option, option_fields, takes_options
+from pocketune.options import (
+    Option,
+    check_options,
+    documented,
+    option,
+    option_fields,
+    takes_options,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,3 +99,45 @@ def test_a_function_shows_the_options_that_it_takes() -> None:
     assert "    turns: How often. Default: never." in (go.__doc__ or "")
     assert "    side: Where. One of left, right. Default: left." in (go.__doc__ or "")
     assert go("a car", place="home") == drive()
+
+
+@pytest.mark.parametrize(
+    ("limits", "words", "allowed", "refused"),
+    [
+        ({}, "", [-1e9, 0, 1e9], []),
+        ({"at_least": 1}, "at least 1", [1, 2], [0.99]),
+        ({"at_most": 1}, "at most 1", [1, -2], [1.01]),
+        ({"above": 0}, "above 0", [1e-9], [0, -1]),
+        ({"below": 0}, "below 0", [-1e-9], [0, 1]),
+        ({"at_least": 0, "below": 1}, "at least 0 and below 1", [0, 0.999], [-0.001, 1]),
+        ({"above": 0, "at_most": 1}, "at most 1 and above 0", [1, 0.001], [0, 1.001]),
+    ],
+)
+def test_a_range_says_in_words_what_it_allows(limits, words: str, allowed, refused) -> None:
+    given = Option("How far.", **limits)
+    assert given.range == words
+    assert all(given.allows(value) for value in allowed)
+    assert not any(given.allows(value) for value in refused)
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan")])
+def test_no_range_allows_what_is_not_finite(value: float) -> None:
+    assert not Option("How far.").allows(value)
+
+
+def test_a_value_beyond_all_ranges_must_be_finite() -> None:
+    @dataclass(frozen=True)
+    class Free:
+        far: float = option("How far.", default=1.0)
+
+        def __post_init__(self) -> None:
+            check_options(self)
+
+    with pytest.raises(PocketuneError, match="far must be finite, not inf"):
+        Free(float("inf"))
+
+
+def test_limits_are_checked_after_numpys_numbers_became_pythons() -> None:
+    with pytest.raises(PocketuneError, match="turns must be at least 1"):
+        drive(turns=np.int8(0))
+    assert drive(turns=None).turns is None

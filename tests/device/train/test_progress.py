@@ -134,3 +134,21 @@ def test_silent(capsys: pytest.CaptureFixture[str]) -> None:
     silent.epoch(EPOCH)
     silent.close()
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0:00"), (0.4, "0:00"), (59.6, "1:00"), (3599.6, "1:00:00"), (360_000, "100:00:00")],
+)
+def test_time_is_rounded_before_it_is_divided(seconds: float, text: str) -> None:
+    assert progress.format_time(seconds) == text
+
+
+def test_an_epoch_without_validation_photos() -> None:
+    report = replace(EPOCH, validation=None, best=False)
+    assert format_epoch(report) == "epoch 2/10  loss 0.430"
+
+
+def test_a_metric_is_written_as_its_task_writes_it() -> None:
+    report = replace(STEP, training=Score("error", 0.25, loss=0.5, style=".3f"), budget=None)
+    assert "loss 0.500  error 0.250  52 images/s  61 MB  1:15 left" in format_step(report)

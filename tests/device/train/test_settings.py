@@ -93,3 +93,31 @@ def test_rates_of_side_branches() -> None:
     parameters = [ParameterSpec(name, (1,), group) for name, group in groups.items()]
     assert make_settings().rates(parameters) == {}
     assert make_settings(lr=0.002, side_lr=0.01).rates(parameters) == {parameters[0].name: 5.0}
+
+
+def test_a_budget_of_nothing_is_no_budget() -> None:
+    assert TrainSettings().budget_bytes is None
+    assert TrainSettings(budget=5_000_000).budget_bytes == 5_000_000
+    assert TrainSettings(budget="5 MB").budget_bytes == 5_000_000
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw"])
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+def test_a_momentum_that_has_no_effect_is_refused(optimizer: str, momentum: float) -> None:
+    with pytest.raises(PocketuneError, match=f"momentum={momentum} has no effect with {optimizer}"):
+        TrainSettings(optimizer=optimizer, momentum=momentum)
+    assert TrainSettings(optimizer="sgd", momentum=momentum).sgd_momentum == momentum
+
+
+def test_resolved_settings_are_what_a_checkpoint_restores() -> None:
+    for settings in (TrainSettings(), TrainSettings(optimizer="sgd", steps=3, budget="1GB")):
+        resolved = settings.resolved()
+        stored = json.loads(json.dumps(resolved.to_dict()))
+        assert TrainSettings.from_dict(stored) == resolved
+
+
+def test_a_side_branch_at_the_peak_rate_has_the_factor_one() -> None:
+    branch = [ParameterSpec("side", (1,), "branch")]
+    assert TrainSettings(lr=0.01, side_lr=0.01).rates(branch) == {"side": 1.0}
+    assert TrainSettings(optimizer="sgd", side_lr=0.02).rates(branch) == {"side": 2.0}
+    assert TrainSettings(side_lr=0.02).rates([]) == {}
