@@ -192,7 +192,7 @@ class Fourier(nn.Module):
         (lambda: small("full"), {"batch": 1}, "cannot take images of shape (1, 3, 32, 32)"),
         (lambda: nn.Sequential(nn.Flatten(), nn.Linear(13, 2)), {"size": 2}, "cannot take images"),
         (Deciding, {"size": 2}, "decides by the values of a tensor"),
-        (counting_norm, {}, "batch norm 1 has momentum=None and weighs each batch"),
+        (counting_norm, {}, "batch norm 1 has momentum=None, which weighs each batch"),
         (Pair, {"size": 2}, "returns a tuple, not one tensor of class scores"),
         (
             lambda: nn.Conv2d(3, 4, 1),

@@ -184,7 +184,7 @@ def test_networks_of_others_are_refused(place, tmp_path, field, value, said):
     manifest = tmp_path / "run" / "manifest.json"
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), field: value}))
     kit = Kit.open(tmp_path / "run")
-    with pytest.raises(PocketuneError, match="cannot be built again in PyTorch") as caught:
+    with pytest.raises(PocketuneError, match="cannot be rebuilt in PyTorch") as caught:
         TorchEngines(network=place / "values.safetensors")(kit, kit.state())
     assert said in str(caught.value)
 

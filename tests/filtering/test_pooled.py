@@ -129,11 +129,11 @@ def test_sums_add_up_the_gradients() -> None:
 
 def test_refuses_what_would_need_the_gradient_of_every_element() -> None:
     activated = pooled_map().activated(nn.ReLU())
-    with pytest.raises(PocketuneError, match="an activation behind an activation"):
+    with pytest.raises(PocketuneError, match="an activation after an activation"):
         activated.activated(nn.ReLU())
-    with pytest.raises(PocketuneError, match="a norm behind an activation"):
+    with pytest.raises(PocketuneError, match="a norm after an activation"):
         PooledBatchNorm2d(4).requires_grad_(False)(activated)
-    with pytest.raises(PocketuneError, match="a sum behind an activation"):
+    with pytest.raises(PocketuneError, match="a sum after an activation"):
         pooled_map() + activated
     with pytest.raises(PocketuneError, match="cannot be added to a tensor that requires a grad"):
         pooled_map() + torch.zeros(1, 4, 6, 6, requires_grad=True)

@@ -185,7 +185,7 @@ def test_a_calibrated_network_is_not_saved(tmp_path):
 
 def test_what_could_not_be_read_back_is_not_written(network, tmp_path):
     network.features[3].extra = nn.LayerNorm(3)
-    with pytest.raises(PocketuneError, match=r"features\.3\.extra\.weight is not as its config"):
+    with pytest.raises(PocketuneError, match=r"features\.3\.extra\.weight does not fit its config"):
         save_network(network, tmp_path / "changed.safetensors")
     assert not list(tmp_path.iterdir())
 

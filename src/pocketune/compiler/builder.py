@@ -18,7 +18,7 @@ _MOVES = {"Slice", "Pad", "Transpose", "Expand", "Gather", "Concat"}
 
 
 class GraphBuilder:
-    """An ONNX graph under construction; every tensor is known by its name."""
+    """An ONNX graph under construction; tensors are identified by their names."""
 
     def __init__(self) -> None:
         self.nodes: list[onnx.NodeProto] = []
@@ -32,7 +32,7 @@ class GraphBuilder:
         self._renamed: dict[str, str] = {}
 
     def fresh(self, hint: str) -> str:
-        """A tensor name that nothing has yet, starting with `hint`."""
+        """A new tensor name that starts with `hint`."""
         name, count = hint, 1
         while name in self._taken:
             name, count = f"{hint}_{count}", count + 1
@@ -42,8 +42,8 @@ class GraphBuilder:
     def add(self, op: str, *inputs: str, hint: str | None = None, **attributes: Any) -> str:
         """Append a node with one output and return the output's name.
 
-        The same operator on the same inputs is appended once. What only moves elements is not
-        shared: forward and backward pass would keep large copies alive between them.
+        The same operator on the same inputs is appended once. Operators that only move elements
+        are not shared: their large outputs would be alive from the forward to the backward pass.
         """
         key = (op, inputs, repr(sorted(attributes.items())))
         if op in _MOVES or key not in self._done:
@@ -65,10 +65,10 @@ class GraphBuilder:
         return names
 
     def emit(self, tensor: str, name: str, dtype: int, shape: Sequence[int | str]) -> None:
-        """Make a tensor the graph output `name`, when all nodes are there.
+        """Make a tensor the graph output `name`; call it after all nodes are added.
 
-        What a node makes is called `name` in the model. Inputs, initializers and tensors that
-        have become an output before get a copy.
+        The output of a node is renamed to `name` in the model. Inputs, initializers and tensors
+        that are an output already are copied.
         """
         if tensor not in self._made or tensor in self._renamed:
             (tensor,) = self.add_many("Identity", [tensor], 1)
@@ -97,7 +97,7 @@ class GraphBuilder:
         return name
 
     def model(self, name: str) -> onnx.ModelProto:
-        """The checked model, with what nothing reads left out."""
+        """The checked model, without unused nodes and initializers."""
         self._rename()
         nodes = live_nodes(self.nodes, {output.name for output in self.outputs})
         read = {tensor for node in nodes for tensor in node.input}

@@ -1,4 +1,4 @@
-"""Compare a compiled step with PyTorch, before anybody relies on it."""
+"""Compare a compiled step with PyTorch before it is written."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ TOLERANCE = 1e-4
 """Largest error of a tensor, as a share of its largest magnitude."""
 
 FLOOR = 1e-6
-"""Error that is always allowed: some gradients are zero but for rounding."""
+"""Error that is always allowed: some gradients are zero except for rounding."""
 
 ROUNDING = 8
 """Error that is allowed as a multiple of PyTorch's own float32 against float64."""
 
 JITTERS = 3
-"""Further runs of PyTorch in float32 where a tensor is off by more, on images that differ in their
-last bit. They show how much rounding can change it, wherever the implementation rounds."""
+"""Further runs of PyTorch in float32, if a tensor is off by more, on images that differ in their
+last bit. They show how much rounding can change the tensor, wherever an implementation rounds."""
 
 ATTEMPTS = 6
-"""Batches tried for a step: an activation on its kink, where rounding decides which way the
-gradient goes, passes with other images; a wrong graph fails with any."""
+"""Batches tried for a step. If an activation is on its kink, where rounding decides the gradient,
+other images pass; a wrong graph fails with all images."""
 
 LEARNING_RATE = 0.01
-"""For gradients of norm 1 at most; larger ones are scaled, since random weights might diverge."""
+"""For gradients of norm up to 1; larger ones are scaled, since random weights might diverge."""
 
 Images = NDArray[np.uint8]
 Tensors = dict[str, NDArray[np.float64]]
@@ -63,7 +63,7 @@ class Deviation:
 
     @property
     def share(self) -> float:
-        """1 is the bound; a value that is not finite is beyond any."""
+        """The error relative to the bound; infinite for an error that is not finite."""
         return self.error / self.allowed if np.isfinite(self.error) else np.inf
 
 
@@ -86,9 +86,9 @@ class Reference:
         lr: float,
         jitter: float = 0.0,
     ) -> Tensors:
-        """Everything that a step from the values `state` gives.
+        """Everything that a step computes from the values `state`.
 
-        Pixels are changed by normally distributed shares of them, of `jitter` on average.
+        Each pixel is changed by a normally distributed share of it with deviation `jitter`.
         """
         self._load({**state, **masks})
         self._network.train()
@@ -144,28 +144,27 @@ def check_engine(
     *,
     steps: int = 5,
 ) -> Deviation:
-    """Train in `engine` and in PyTorch side by side and compare everything, step by step.
+    """Train in `engine` and in PyTorch side by side, and compare everything after each step.
 
     Loss, every gradient, every updated parameter, every new running statistic and, after the last
     step, the predictions must lie within `TOLERANCE` of PyTorch in float64, or within `ROUNDING`
-    times what PyTorch's own float32 is off (see `JITTERS`): a norm over a nearly constant channel
-    magnifies rounding in any implementation. A network that computes in float32 whatever it is
-    given is compared with that. Both references start every step from the engine's values, and from
-    the same values of buffers that the engine does not know: where a step changes such a buffer and
-    the kit does not, that is an error and not rounding.
+    times the error of PyTorch's own float32 (see `JITTERS`): a norm over a nearly constant channel
+    magnifies rounding in any implementation. A network whose code insists on float32 is compared in
+    float32. Both references start every step from the engine's values. They share the buffers that
+    the engine does not have, so a step that changes such a buffer is an error and not rounding.
 
     Args:
-        engine: what is checked; it starts from its own state.
+        engine: the engine to check; it starts from its own state.
         network: the adapted network, its dropouts replaced by `SuppliedDropout`.
-        settings: those that the engine was made with.
+        settings: the settings of the engine.
         masks: the dropout masks that the engine draws.
-        steps: how many are compared.
+        steps: number of steps to compare.
 
     Returns:
         The tensor that came nearest to its bound.
 
     Raises:
-        CompileError: a tensor is off by more; the message names it.
+        CompileError: a tensor exceeds its bound; the message names it.
     """
     objective = objective_of(settings.task)
     label_shape = (settings.batch, *settings.task.label_shape(settings.size))
@@ -196,9 +195,9 @@ def check_engine(
 
 
 def _precise(network: nn.Module, size: int) -> nn.Module:
-    """A copy in float64; in float32 where the network's own code insists on that, as `x.float()`.
+    """A copy in float64, or in float32 if the network's code insists on it, as `x.float()` does.
 
-    What float32 is off by is then seen from the runs on images that differ in their last bit.
+    In float32, runs on images that differ in their last bit show the effect of rounding.
     """
     double = copy_network(network).double().eval()
     try:
@@ -212,7 +211,7 @@ def _precise(network: nn.Module, size: int) -> nn.Module:
 def _engine_step(
     engine: Engine, images: Images, labels: Labels, rng: np.random.Generator
 ) -> tuple[Tensors, float]:
-    """Everything that a step gives, and its learning rate."""
+    """Everything that a step computes, and its learning rate."""
     result = engine.gradients(images, labels, rng)
     values: dict[str, object] = {f"gradient of {n}": g for n, g in result.values.items()}
     norm = sum(float(np.square(g, dtype=np.float64).sum()) for g in result.values.values()) ** 0.5
@@ -229,7 +228,7 @@ def _deviation(
 ) -> Deviation:
     """The tensor that is nearest to its bound, or furthest beyond.
 
-    What rounding may do is computed only where a tensor is off by more than `TOLERANCE`.
+    The effect of rounding is computed only if a tensor is off by more than `TOLERANCE`.
     """
     truth, rounded = exact(*inputs), list[Tensors]()
     worst = max(_deviations(ours, truth, rounded), key=_share)

@@ -31,14 +31,14 @@ from pocketune.tasks.base import CLASSES, Dims
 
 Sizes = Mapping[str, int]
 Cut = tuple[fx.Node, ...]
-"""The tensors at which the trained part begins; empty where it reads the images."""
+"""The tensors that the trained part starts from; empty where it reads the images."""
 
 _DTYPES = {torch.float32: FLOAT, torch.int64: INT64, torch.uint8: UINT8, torch.bool: BOOL}
 
 
 @dataclass(frozen=True)
 class Graphs:
-    """The models of a kit; `features` is None where a method trains from the first layer on."""
+    """The models of a kit; `features` is None where a method trains from the first layer."""
 
     features: onnx.ModelProto | None
     step: onnx.ModelProto
@@ -46,7 +46,7 @@ class Graphs:
     features_shape: tuple[int, ...] | None
 
     def sized(self, settings: CompileSettings) -> Iterator[tuple[str, onnx.ModelProto, Sizes]]:
-        """Name, model and the sizes of its open dimensions; frozen parts run image by image."""
+        """Name, model and sizes of its open dimensions; the frozen part runs image by image."""
         sizes = {"N": settings.batch, CLASSES: len(settings.task.classes)}
         if self.features is not None:
             yield "features", self.features, {**sizes, "N": 1}
@@ -72,8 +72,8 @@ def build_graphs(
     step_cut, predict_cut = (features_nodes(traced, settings.size) for traced in (step, predict))
     if _convolutions(step_cut) != _convolutions(predict_cut):
         raise PocketuneError(
-            f"the frozen part of {type(network).__name__} computes in training what it does not "
-            "in evaluation, as a dropout in a frozen block does; take it out before adapting"
+            f"the frozen part of {type(network).__name__} computes something else in training than "
+            "in evaluation, as a dropout in a frozen block does; remove it before adapting"
         )
     trained = trained_parameters(network)
     parameters = [*trained, *running_statistics(network)]
@@ -93,7 +93,7 @@ def _convolutions(cut: tuple[fx.Node, ...]) -> int:
 
 
 def _refuse_random_numbers(step: Traced) -> None:
-    """They would be drawn once, while compiling, and stay the same in every step."""
+    """Random numbers would be drawn once, while compiling, and be the same in every step."""
     for node in ancestors(node for _, node in step.outputs):
         if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
             raise PocketuneError(
@@ -110,10 +110,10 @@ def build_features(network: nn.Module, size: int) -> onnx.ModelProto | None:
 
 
 def _rows_max_pixels(graph: fx.Graph, trained: Iterable[Tensor]) -> int:
-    """Rows serve gradients of kernels and sums over a channel, where there are any.
+    """The largest map to keep as rows, which serve gradients of kernels and channel sums.
 
-    A group norm wants maps as they are, and frozen kernels do as well as maps: there the
-    transposes around depthwise convolutions cost more than rows gain, in time and in nodes.
+    A group norm reads maps in PyTorch's layout. Frozen kernels gain nothing from rows: the
+    transposes around depthwise convolutions cost more than rows save, in time and in nodes.
     """
     if any(node.target is torch.ops.aten.native_group_norm.default for node in graph.nodes):
         return 0
@@ -121,7 +121,7 @@ def _rows_max_pixels(graph: fx.Graph, trained: Iterable[Tensor]) -> int:
 
 
 def _features_shape(cut: Cut) -> tuple[int, ...]:
-    """One tensor goes as it is; several go end to end, as one vector."""
+    """A single tensor keeps its shape; several are concatenated into one vector."""
     shapes = [tensor_shape(node) for node in cut]
     return shapes[0] if len(shapes) == 1 else (sum(map(prod, shapes)),)
 
@@ -129,7 +129,7 @@ def _features_shape(cut: Cut) -> tuple[int, ...]:
 def _features(traced: Traced, cut: Cut) -> onnx.ModelProto:
     lowering = _Lowering(traced, "N")
     lowering.declare_images()
-    # the runtime itself computes convolutions with constant kernels in blocked layouts
+    # the runtime computes convolutions with constant kernels in blocked layouts by itself
     context = lowering.lower(cut, rows_max_pixels=0)
     parts = [context.plain(context.value(node)) for node in cut]
     if len(parts) > 1:
@@ -143,7 +143,7 @@ def _features(traced: Traced, cut: Cut) -> onnx.ModelProto:
 def _step(
     traced: Traced, cut: Cut, inputs: list[str], task: Task, rows_max_pixels: int
 ) -> onnx.ModelProto:
-    """With masks kept as bytes, or large ones as bits: the way that needs less memory."""
+    """The step with its masks kept as bytes, or large ones as bits: what needs less memory."""
 
     def model(least_packed: float) -> onnx.ModelProto:
         return _lower_step(traced, cut, inputs, task, rows_max_pixels, least_packed)
@@ -189,12 +189,12 @@ def _predict(
 
 
 class _Lowering:
-    """One graph under construction: its inputs, what is lowered from them, its outputs.
+    """One graph under construction: its inputs, the nodes lowered from them, its outputs.
 
     Args:
-        traced: what the graph is made from.
+        traced: the traced function that the graph computes.
         batch: number of images, or the name of the open dimension.
-        task: whose number of classes stays open; None for a graph that does not know it.
+        task: its number of classes stays open; None for a graph that does not depend on it.
     """
 
     def __init__(self, traced: Traced, batch: int | str, task: Task | None = None) -> None:
@@ -204,7 +204,7 @@ class _Lowering:
         self._given = _constants(traced)
 
     def declare_source(self, cut: Cut) -> None:
-        """The graph starts from the features, or from the images where there are none."""
+        """Start the graph from the features, or from the images where there are none."""
         if not cut:
             self.declare_images()
             return
@@ -220,14 +220,14 @@ class _Lowering:
             self._given[node] = Value(tuple(node.meta["val"].shape), plain=part)
 
     def declare_images(self) -> None:
-        """The graph starts from the pixels."""
+        """Start the graph from the pixels."""
         node = self._traced.placeholders["images"]
         shape = tuple(node.meta["val"].shape)
         name = self.builder.input("images", UINT8, [self._batch, *shape[1:]])
         self._given[node] = Value(shape, plain=name)
 
     def declare(self, names: Iterable[str]) -> None:
-        """Placeholders that are inputs of the graph under their own names."""
+        """Make placeholders inputs of the graph, under their own names."""
         for name in names:
             node = self._traced.placeholders[name]
             tensor = node.meta["val"]
@@ -238,7 +238,7 @@ class _Lowering:
     def lower(
         self, wanted: Iterable[fx.Node], *, rows_max_pixels: int, least_packed: float = inf
     ) -> Context:
-        """Add what computes the wanted nodes."""
+        """Add the nodes that compute the wanted ones."""
         return lower(
             self.builder,
             self._given,
@@ -248,7 +248,7 @@ class _Lowering:
         )
 
     def emit_outputs(self, context: Context) -> None:
-        """Name the results as the kit does and declare them."""
+        """Declare the results as outputs, under the kit's names."""
         outputs = self._traced.outputs
         tensors = [context.plain(context.value(node)) for _, node in outputs]
         for (name, node), tensor in zip(outputs, tensors, strict=True):
@@ -258,7 +258,7 @@ class _Lowering:
             self.builder.emit(tensor, name, _DTYPES[node.meta["val"].dtype], shape)
 
     def _shape(self, name: str, tensor: Tensor) -> list[int | str]:
-        """As it was traced, but for the number of classes."""
+        """The shape as traced, with an open number of classes."""
         dims = self._open.get(name, ())
         shape: list[int | str] = list(tensor.shape)
         for position, dim in enumerate(dims):
@@ -267,7 +267,7 @@ class _Lowering:
         return shape
 
     def emit_statistics(self, context: Context) -> None:
-        """The new running statistics, as `new.` and their names."""
+        """Declare the new running statistics as outputs, named `new.` and the old name."""
         for name, node in self._traced.placeholders.items():
             if node in context.statistics:
                 shape = list(node.meta["val"].shape)
@@ -275,7 +275,7 @@ class _Lowering:
 
 
 def _open_dimensions(task: Task) -> dict[str, Dims]:
-    """The dimensions by name of those tensors some of whose dimensions are the classes."""
+    """Dimensions of the tensors that have one for the classes, by name."""
     head = dict.fromkeys((*task.head, *(f"grad.{name}" for name in task.head)), (CLASSES,))
     return {**head, "labels": ("N", *task.label_dims), "logits": ("N", *task.output_dims)}
 

@@ -34,7 +34,7 @@ def describe(
     masks: tuple[MaskSpec, ...],
     quantization: Quantization | None,
 ) -> Manifest:
-    """The manifest of a kit of these graphs, which are left as they are.
+    """The manifest of a kit of these graphs, which are not changed.
 
     `memory` is what `optimize` returns; everything else is as in `compile` and `Manifest`.
     """
@@ -63,7 +63,7 @@ def describe(
 
 
 def graph_spec(model: onnx.ModelProto, memory: int, flops: int) -> GraphSpec:
-    """What the manifest says about a graph whose peak and arithmetic are known."""
+    """The manifest's entry for a graph with this peak and these FLOPs."""
     weights = [tensor.ByteSize() for tensor in model.graph.initializer]
     return GraphSpec(
         memory=memory,
@@ -75,7 +75,7 @@ def graph_spec(model: onnx.ModelProto, memory: int, flops: int) -> GraphSpec:
 
 
 def _network(network: nn.Module) -> dict[str, Any]:
-    """A network of ours can be built again from it; of a foreign one it is the name alone."""
+    """The config that rebuilds a network of ours; for a foreign network, only its name."""
     config = about(network).config
     return config.to_dict() if config is not None else {"name": type(network).__name__}
 
@@ -86,7 +86,7 @@ def _method(network: nn.Module) -> dict[str, Any]:
 
 
 def parameter_specs(network: nn.Module, head: Sequence[str]) -> Iterator[ParameterSpec]:
-    """What is trained, each with the group that it belongs to."""
+    """The trained parameters, each with its group."""
     main = {
         f"{path}.{name}" if path else name
         for path, module in main_modules(network)

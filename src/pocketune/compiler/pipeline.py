@@ -56,23 +56,23 @@ def compile(
 ) -> Kit:
     """Compile the training step of an adapted network into a kit.
 
-    The step is run against PyTorch for five steps first; a kit that does not agree is not
-    written.
+    First the compiled step and PyTorch train for five steps side by side. A kit that disagrees
+    is not written.
 
     Args:
-        network: as `pocketune.adapt` returns it; it is left as it is. Images are
-            normalized as `about(network)` says, for a foreign network as ImageNet's usually are.
+        network: as `pocketune.adapt` returns it; it is not changed. Images are normalized as
+            `about(network)` says; the default is the usual normalization for ImageNet.
         out: folder of the kit, or a file whose name ends in .zip. A kit there is replaced.
-        batch: images of a training step; at least 2 where a norm uses batch statistics and
-            its maps have one pixel.
+        batch: images of a training step; at least 2 where a norm uses batch statistics on
+            maps of one pixel.
         size: height and width of the images, in pixels.
         task: what is learned, with the names of the network's outputs, such as
             `Classification(("cat", "dog"))`; by default the classification of "0", "1", ... The
             device trains for other classes too, with a new classifier.
-        frozen_bits: 8 or 32 for the kernels of frozen convolutions; as `adapt` left them where
-            it is None.
-        calibration: images of the kind that the kit will see, of `size`. With them a frozen part
-            of 8 bits computes in integers, faster and with smaller temporaries; without them
+        frozen_bits: 8 or 32 for the kernels of frozen convolutions; None leaves them as `adapt`
+            made them.
+        calibration: images of `size`, of the kind that the kit will see. With them, a frozen part
+            in 8 bits computes in integers, faster and with smaller temporaries. Without them,
             only its weights are rounded. The manifest's `quantization` holds the error.
 
     Returns:
@@ -80,9 +80,8 @@ def compile(
 
     Raises:
         CompileError: the compiled step does not compute what PyTorch computes.
-        PocketuneError: nothing in the network is trained or its output layer is not, an
-            argument is out of range, the forward pass cannot be traced, or an operator of the
-            network has no lowering.
+        PocketuneError: no parameter is trained, or the output layer is not; an argument is out
+            of range; the forward pass cannot be traced; or an operator has no lowering rule.
     """
     _check_place(out)
     check_positive(batch=batch, size=size)
@@ -134,7 +133,7 @@ def _check_place(out: str | os.PathLike[str]) -> None:
 
 
 def _copy(network: nn.Module, batch: int) -> nn.Module:
-    """A copy on the CPU of a network that a step can be compiled for."""
+    """Check that a step can be compiled for a network; returns a copy on the CPU."""
     if not trained_parameters(network):
         raise PocketuneError("nothing in this network is trained; adapt it with a method first")
     if any(isinstance(module, IntegerConv2d) for module in network.modules()):
@@ -145,7 +144,7 @@ def _copy(network: nn.Module, batch: int) -> nn.Module:
     check_norms(network)
     if batch == 1 and running_statistics(network):
         warnings.warn(
-            "norms use the statistics of the batch, which holds one image; give a batch of 2 or "
+            "norms use batch statistics, and the batch holds one image; give a batch of 2 or "
             "more, or let norms use running statistics (mobiletl: batch_statistics=False)",
             stacklevel=3,
         )
@@ -155,7 +154,7 @@ def _copy(network: nn.Module, batch: int) -> nn.Module:
 def _frozen_bits(
     network: nn.Module, asked: int | None, calibration: Calibration | None, size: int
 ) -> int:
-    """Bits of the frozen part, with images to calibrate it on that fit it."""
+    """Bits of the frozen part; checks that the calibration images have the right size."""
     bits = about(network).frozen_bits if asked is None else asked
     check_frozen_bits(bits)
     if calibration is not None and calibration.images.shape[1:3] != (size, size):
@@ -167,14 +166,14 @@ def _frozen_bits(
 
 
 def _with_head(task: Task | None, network: nn.Module, size: int) -> Task:
-    """The task with the names of the parameters that start anew for other classes."""
+    """The task with the names of the parameters that are reinitialized for other classes."""
     path = output_layer(network, size)
     layer = network.get_submodule(path)
     head = (f"{path}.weight", f"{path}.bias")
     if not isinstance(layer, nn.Linear) or {*head} - {*trained_parameters(network)}:
         raise PocketuneError(
-            f"the output layer {path} must be linear with a bias, and trained: the device begins "
-            "it anew for other classes"
+            f"the output layer {path} must be linear with a bias, and trained: the device "
+            "reinitializes it for other classes"
         )
     task = task or Classification(numbered(layer.out_features))
     if len(task.classes) != layer.out_features:
@@ -188,7 +187,7 @@ def _with_head(task: Task | None, network: nn.Module, size: int) -> Task:
 def _store_weights(graphs: Graphs, *, calibrated: bool) -> int:
     """Store the graphs' rounded weights in 8 bits; returns how often they are read.
 
-    Those of a frozen part that is calibrated too are stored together with its activations.
+    A frozen part that is calibrated is quantized later, weights and activations together.
     """
     models = [graphs.step, graphs.predict]
     if graphs.features is not None and not calibrated:
@@ -197,7 +196,7 @@ def _store_weights(graphs: Graphs, *, calibrated: bool) -> int:
 
 
 def _write_files(graphs: Graphs, network: nn.Module, folder: Path) -> dict[str, Path]:
-    """Put the kit's files into a folder; returns their places by name."""
+    """Write the kit's files into a folder; returns their paths by name."""
     models = {
         FEATURES: graphs.features,
         STEP: graphs.step,
@@ -221,7 +220,7 @@ def optimize(
     Args:
         graphs: as `build_graphs` makes them.
         settings: those of `build_graphs`.
-        masks: what the device draws for each step.
+        masks: the dropout masks, which the device draws for each step.
 
     Returns:
         Bytes that a run of each graph allocates at once, by the graph's name.

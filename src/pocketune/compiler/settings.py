@@ -25,5 +25,5 @@ class CompileSettings:
 
     def __post_init__(self) -> None:
         check_positive(batch=self.batch, size=self.size)
-        for name in ("batch", "size"):  # a kit's JSON knows no integers of numpy
+        for name in ("batch", "size"):  # JSON cannot hold NumPy's integers
             object.__setattr__(self, name, whole_number(getattr(self, name)))

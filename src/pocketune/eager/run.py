@@ -1,10 +1,9 @@
-"""Training runs on PyTorch: the network is built again from the run's own folder.
+"""Training runs in PyTorch: the network is rebuilt from the run's folder.
 
-A kit holds its frozen part as graphs, which PyTorch cannot train by. The folder of such a run
-therefore holds one file more than others, ``network.safetensors``: every value of the network
-when the run began, and in what formats of 8 bits the maps of its frozen part fit, where that is
-known. With the network and the method of the manifest it gives the network back, on any day and
-machine.
+A kit holds its frozen part as graphs, which PyTorch cannot train. The folder of such a run
+therefore holds one more file, ``network.safetensors``: all values of the network at the start of
+the run and, if known, the 8-bit formats of the feature maps in its frozen part. Together with the
+manifest's network and method, it rebuilds the network on any machine.
 """
 
 from __future__ import annotations
@@ -39,19 +38,19 @@ if TYPE_CHECKING:
 
 
 _FORMATS = "input_formats"
-"""Key of the file's metadata: JSON, [scale, zero] by the convolution."""
+"""Key of the file's metadata: JSON, [scale, zero] by the path of the convolution."""
 
 
 class TorchEngines:
-    """Makes engines of PyTorch from kits: an ``EngineFactory`` for ``train`` and ``resume``.
+    """Makes PyTorch engines from kits: an ``EngineFactory`` for ``train`` and ``resume``.
 
-    On the CPU, a frozen part of known formats computes with integers, as ``calibrate`` has it,
-    where PyTorch can.
+    On the CPU, a frozen part with known formats computes with integers, as after ``calibrate``, if
+    PyTorch supports it.
 
     Args:
-        device: Where to compute, ``"cpu"`` or ``"cuda"``.
-        network: All values of the network, for a new run. Where it is not given, the file in
-            the run's folder is taken; a method that trains everything needs neither.
+        device: where to compute, ``"cpu"`` or ``"cuda"``.
+        network: a file with all values of the network, for a new run; by default the file in the
+            run's folder. A method that trains everything needs neither.
     """
 
     def __init__(self, device: str = "cpu", network: Path | None = None) -> None:
@@ -62,7 +61,7 @@ class TorchEngines:
         """An engine for the run in whose folder the kit lies.
 
         Raises:
-            PocketuneError: The network cannot be built from what the kit and the file tell.
+            PocketuneError: the network cannot be rebuilt from the kit and the file.
         """
         manifest, kept = kit.manifest, kit.path / NETWORK
         source = self._source or kept
@@ -90,10 +89,10 @@ class TorchEngines:
 
 
 def save_values(network: nn.Module, path: Path) -> None:
-    """Write all values of an adapted network, whole or not at all, for ``TorchEngines``.
+    """Write all values of an adapted network for ``TorchEngines``, atomically.
 
     Raises:
-        PocketuneError: The file cannot be written.
+        PocketuneError: the file cannot be written.
     """
     metadata = {_FORMATS: json.dumps(input_formats(network))}
     with replacing(path, SafetensorError) as file:
@@ -101,7 +100,7 @@ def save_values(network: nn.Module, path: Path) -> None:
 
 
 def _build(manifest: Manifest, *, classes: int, frozen_bits: int, kit: Path) -> nn.Module:
-    """The adapted network that a manifest describes, with values of no meaning."""
+    """The adapted network that a manifest describes, with arbitrary values."""
     try:
         config = replace(NetworkConfig.from_dict(manifest.network), classes=classes)
         network = build(config)
@@ -109,7 +108,7 @@ def _build(manifest: Manifest, *, classes: int, frozen_bits: int, kit: Path) -> 
         return adapt(network, method_from_dict(manifest.method), frozen_bits=frozen_bits)
     except PocketuneError as error:
         raise PocketuneError(
-            f"the network of the kit {kit} cannot be built again in PyTorch ({error}): train it "
+            f"the network of the kit {kit} cannot be rebuilt in PyTorch ({error}); train it "
             "with the engine onnx"
         ) from error
 
@@ -121,13 +120,13 @@ def _fill(network: nn.Module, tensors: Mapping[str, Tensor], kit: Path) -> None:
     if strange:
         raise PocketuneError(
             f"the kit {kit} does not hold all values of its network for PyTorch, such as "
-            f"{strange[0]}: train it with the engine onnx, or begin with a network instead of a kit"
+            f"{strange[0]}; train it with the engine onnx, or start from a network instead of a kit"
         )
     network.load_state_dict({name: tensors[name] for name in needed}, strict=False)
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Uint8]]:
-    """The values, and the formats of the maps that come into convolutions."""
+    """The values, and the input formats of convolutions."""
     with reading(path, SafetensorError, ValueError), safe_open(path, framework="pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         formats = json.loads((file.metadata() or {}).get(_FORMATS, "{}"))
@@ -135,4 +134,4 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Uint8]]:
 
 
 def _tensor(value: FloatArray) -> Tensor:
-    return torch.from_numpy(np.array(value))  # a copy: the run's arrays are not the network's
+    return torch.from_numpy(np.array(value))  # a copy: the run keeps its own arrays

@@ -102,7 +102,7 @@ class FilteredConvolution(torch.autograd.Function):
         taps, sums, scale, slopes = ctx.saved_tensors
         needs_x, needs_carrier, _, needs_kernel, needs_bias, _ = ctx.needs_input_grad
         g = gradients[-1]
-        if ctx.channels_last:  # that of a global average pool is not, and all after it would not be
+        if ctx.channels_last:  # that of a global average pool is not
             g = g.contiguous(memory_format=torch.channels_last)
         average, divisor = _average(g, call)
         of_x = of_carrier = of_kernel = of_bias = None

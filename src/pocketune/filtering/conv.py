@@ -46,8 +46,8 @@ class FilteredConv2d(Conv2d):
     `pocketune.filtering.gradients`.
 
     If another such layer with the same patches comes next, the gradient between the two can stay
-    in patches (`passes_pooled`, set by `pocketune.surgery.chain_filters`): the first then returns
-    a `PooledMap`, and the second also keeps the slopes of that.
+    in patches (`passes_pooled`, set by `pocketune.surgery.chain_filters`). The first layer then
+    returns a `PooledMap`, and the second also keeps its slopes.
 
     The state dict is that of `nn.Conv2d`. Second derivatives are refused.
 
@@ -92,8 +92,8 @@ class FilteredConv2d(Conv2d):
         """Take over the parameters of a convolution (the same objects, not copies).
 
         Raises:
-            PocketuneError: if `conv` is not a two-dimensional convolution, or has a forward pass
-                of its own.
+            PocketuneError: if `conv` is not a two-dimensional convolution, or has its own forward
+                pass.
         """
         _refuse_other_layers(cls, conv)
         assert isinstance(conv, nn.Conv2d)
@@ -204,8 +204,7 @@ def _refuse_other_layers(cls: type[FilteredConv2d], conv: nn.Module) -> None:
         )
     if not issubclass(cls, type(conv)):
         raise PocketuneError(
-            f"{kind} cannot have filtered gradients: it is a convolution with a forward pass of "
-            "its own"
+            f"{kind} cannot have filtered gradients: the convolution has its own forward pass"
         )
 
 

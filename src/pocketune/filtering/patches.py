@@ -1,7 +1,7 @@
 """Feature maps cut into rectangular patches: pooled, and spread out again.
 
-Both are operators of PyTorch's dispatcher (`torch.ops.pocketune.patch_pool`, `patch_spread`), so
-that a traced training step names them and the compiler can lower each as a whole. They are not
+Both are operators of PyTorch's dispatcher (`torch.ops.pocketune.patch_pool`, `patch_spread`) and
+single nodes of a traced training step, which the compiler lowers as a whole. They are not
 differentiable: the layers that use them define the backward pass. On CUDA devices they run Triton
 kernels if Triton is installed, as it is with PyTorch for CUDA on Linux.
 """
@@ -55,9 +55,9 @@ def patch_spread(values: Tensor, patches: Patches, shape: Sequence[int]) -> Tens
 
 
 def _on_map(patches: Patches, shape: Sequence[int]) -> Patches:
-    """The same patches; one that is alone in its row or column ends where the feature map does.
+    """The same patches, cropped to the feature map along an axis with a single patch.
 
-    Beyond that it would hold only zeros, which take memory.
+    Beyond the feature map it would hold only zeros, which take memory.
     """
     size, start = list(patches.size), list(patches.start)
     for axis, length in enumerate(shape):
@@ -148,7 +148,7 @@ def _upsample(values: Tensor, size: Pair, shape: Sequence[int]) -> Tensor:
 
 
 def _misread(extent: Sequence[int], count: Sequence[int], shape: Sequence[int]) -> bool:
-    """Whether PyTorch ignores the given scale and takes 1 or 2, because the shapes suggest it."""
+    """Whether PyTorch ignores the given scale and uses 1 or 2, because the shapes suggest it."""
     return any(
         d in (c, 2 * c) and d != whole for d, c, whole in zip(shape, count, extent, strict=True)
     )

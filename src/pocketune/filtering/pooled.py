@@ -53,7 +53,7 @@ class PooledMap:
         """Apply a scale and a shift of each channel; the shift may be trained.
 
         Raises:
-            PocketuneError: behind an activation, where the shift needs another gradient.
+            PocketuneError: after an activation, where the shift needs another gradient.
         """
         self._refuse_activated("a norm")
         with torch.no_grad():
@@ -64,7 +64,7 @@ class PooledMap:
         """Apply one of `SLOPES`; the slopes are counts, stored in a byte where that is enough.
 
         Raises:
-            PocketuneError: behind an activation, where the gradient differs within a patch.
+            PocketuneError: after an activation, where the gradient differs within a patch.
         """
         self._refuse_activated("an activation")
         with torch.no_grad():
@@ -78,7 +78,7 @@ class PooledMap:
 
         Raises:
             PocketuneError: if the patches differ, the tensor requires a gradient, or either pooled
-                map is behind an activation.
+                map follows an activation.
         """
         self._refuse_activated("a sum")
         if isinstance(other, Tensor):
@@ -102,7 +102,7 @@ class PooledMap:
     def _refuse_activated(self, what: str) -> None:
         if self.slopes is not None:
             raise PocketuneError(
-                f"{what} behind an activation needs the gradient of every element, and a pooled "
+                f"{what} after an activation needs the gradient of every element, and a pooled "
                 "map has only that of patches"
             )
 
@@ -145,7 +145,7 @@ class PooledActivation(nn.Module):
     """An activation that takes a `PooledMap` as well as a tensor.
 
     Kept for the backward pass, by the next convolution: 8 bits for each channel and patch of up
-    to 255 elements, 32 for larger patches. For tensors what the activation itself keeps.
+    to 255 elements, 32 for larger patches. For tensors, what the activation itself keeps.
 
     Args:
         activation: one of `SLOPES`.
@@ -163,8 +163,8 @@ class PooledActivation(nn.Module):
         return y
 
 
-# In PyTorch a comparison takes several times as long as the backward pass of an activation, which
-# does the same in float.
+# In PyTorch, a comparison takes several times as long as the backward pass of an activation, which
+# computes the same in float.
 
 
 @register_operator("slope_between(Tensor x, float low, float high) -> Tensor")
@@ -200,4 +200,4 @@ SLOPES: dict[type[nn.Module], Callable[[Tensor], Tensor]] = {
     SignedReLU6: slope_nonnegative,
     SignedHardswish: slope_nonnegative,
 }
-"""The derivative of each activation, as a function of its input: zeros and ones like that."""
+"""The derivative of each activation, zeros and ones, as a function of its input."""

@@ -1,8 +1,8 @@
 """Activations that keep one bit an element for the backward pass.
 
 `Masked...` are exact. `Signed...` have the approximate backward pass of MobileTL (Chiang et al.,
-AAAI 2023): the gradient passes where the input is not negative, so that h-swish needs one bit an
-element instead of its whole input, and ReLU6 one comparison instead of two.
+AAAI 2023): the gradient passes where the input is not negative. H-swish then keeps one bit an
+element instead of its whole input, and ReLU6 needs one comparison instead of two.
 """
 
 from typing import Any
@@ -77,10 +77,10 @@ SIGNED: dict[type[nn.Module], type[nn.Module]] = {
     MaskedReLU6: SignedReLU6,
     nn.Hardswish: SignedHardswish,
 }
-"""Activations with an approximate backward pass, by those that they approximate."""
+"""Classes with an approximate backward pass, by the class of the exact activation."""
 
 MASKED: dict[type[nn.Module], type[nn.Module]] = {nn.ReLU: MaskedReLU, nn.ReLU6: MaskedReLU6}
-"""Exact activations of one bit an element, by PyTorch's own."""
+"""Exact activations that keep one bit an element, by PyTorch's class."""
 
 
 def _signed(x: Tensor, activation: Any) -> Tensor:
@@ -153,7 +153,7 @@ def _mask(gradient: Tensor, packed: Tensor, channels_last: bool) -> Tensor:
 
 
 class _Mask(torch.autograd.Function):
-    """`mask_gradient`, which is not differentiable itself; it is linear: its own derivative."""
+    """A differentiable `mask_gradient`: it is linear, so it is its own derivative."""
 
     generate_vmap_rule = True
 

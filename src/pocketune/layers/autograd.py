@@ -1,8 +1,8 @@
-"""Autograd and the dispatcher, for layers with a backward pass of their own.
+"""Autograd and the dispatcher, for layers that define their own backward pass.
 
-Our operators are in `torch.ops.pocketune`. A traced training step names them, so that the compiler
-can lower each as a whole. A call costs a few microseconds; `torch.library.custom_op`, which can do
-more, takes five times as long, which on small feature maps is longer than the work itself.
+Our operators are in `torch.ops.pocketune`. They are single nodes of a traced training step, which
+the compiler lowers as a whole. A call costs a few microseconds. `torch.library.custom_op` takes
+five times as long, which on small feature maps is longer than the computation itself.
 """
 
 from collections.abc import Callable
@@ -27,8 +27,8 @@ def register_operator(schema: str, fake: Callable[..., Tensor] | None = None) ->
 
     Args:
         schema: name, arguments and results, as `torch.library.Library.define` takes them.
-        fake: computes an empty result from the fake tensors of tracing. A function that only
-            calls PyTorch's own operators needs none.
+        fake: makes an empty result from the fake tensors of tracing; not needed by a function
+            that only calls PyTorch's operators.
     """
 
     def register(function: F) -> F:
@@ -52,12 +52,12 @@ def implement_on_cuda(name: str, function: Callable[..., Tensor]) -> None:
 def is_recorded(*inputs: Tensor | None) -> bool:
     """Whether autograd records what is computed from these tensors.
 
-    If it does not, a layer must call PyTorch's own operators: the export of a network that only
-    predicts cannot take an `autograd.Function`.
+    If it does not, a layer must call PyTorch's own operators: the export of a network for
+    prediction does not support an `autograd.Function`.
     """
     if torch.onnx.is_in_onnx_export():
         return False
-    if in_transform():  # where `requires_grad` does not say
+    if in_transform():  # `requires_grad` is not reliable there
         return torch.is_grad_enabled()
     return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)
 
@@ -69,7 +69,7 @@ def first_order(backward: Backward) -> Backward:
     """Decorate a layer's `backward` so that differentiating its gradients raises an error.
 
     PyTorch's `once_differentiable` raises only if the incoming gradient requires one. Otherwise it
-    treats the kernel and the kept input as constants, and says nothing.
+    silently treats the kernel and the kept input as constants.
     """
 
     @wraps(backward)
@@ -95,7 +95,7 @@ def _refuse_more(gradient: Tensor | None) -> Tensor | None:
 
 
 class _Refused(torch.autograd.Function):
-    """The same gradient, made to depend on a number so that its `backward` is called."""
+    """The same gradient, depending on a number so that its `backward` is called."""
 
     @staticmethod
     def forward(ctx: Any, gradient: Tensor, number: Tensor) -> Tensor:  # noqa: ARG004
@@ -107,12 +107,12 @@ class _Refused(torch.autograd.Function):
 
 
 def _is_nested() -> bool:
-    """Whether a `torch.func.grad` runs inside another, which always asks for a graph."""
+    """Whether a `torch.func.grad` runs inside another, which always needs a graph."""
     return in_transform() and gradient_transforms() > 1
 
 
 def _refuse() -> NoReturn:
     raise PocketuneError(
-        "gradients of FilteredConv2d are averages over patches and have no second derivatives: "
-        "adapt the network by a method without gradient filtering"
+        "gradients of FilteredConv2d are averages over patches and have no second derivatives; "
+        "adapt the network with a method without gradient filtering"
     )

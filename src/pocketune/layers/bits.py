@@ -1,4 +1,4 @@
-"""Masks of one bit an element, eight elements to a byte.
+"""Masks of one bit an element, eight elements in a byte.
 
 The backward pass of a piecewise linear activation needs one bit an element: whether the gradient
 passes. PyTorch keeps 32 (the whole tensor), and a tensor of bools would take 8.
@@ -111,7 +111,7 @@ def mask_gradient(gradient: Tensor, packed: Tensor, channels_last: bool) -> Tens
 def is_channels_last(x: Tensor) -> bool:
     """Whether a feature map is stored as (N, H, W, C), and not also as (N, C, H, W)."""
     return (
-        not in_transform()  # `vmap` cannot tell
+        not in_transform()  # `vmap` hides the memory format
         and x.dim() == 4
         and x.is_contiguous(memory_format=torch.channels_last)
         and not x.is_contiguous()

@@ -1,4 +1,4 @@
-"""The convolution that ours derive from, and the one whose kernel is frozen."""
+"""The base class of our convolutions, and the convolution with a frozen kernel."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeGuard, TypeVar
@@ -14,18 +14,18 @@ Conv = TypeVar("Conv", bound="Conv2d")
 
 
 class Conv2d(nn.Conv2d):
-    """`nn.Conv2d` that can pad as TensorFlow's "SAME" does.
+    """`nn.Conv2d` that can pad like TensorFlow's "SAME".
 
-    Layers that freeze, quantize, standardize or filter derive from it and say so in `kernel` or
-    `convolve`; padding is the same for all of them. The state dict is that of `nn.Conv2d`.
+    Layers that freeze, quantize, standardize or filter derive from it and override `kernel` or
+    `convolve`; all of them pad in the same way. The state dict is that of `nn.Conv2d`.
 
     Kept for the backward pass: 32 bits an element (the padded input), as in `nn.Conv2d`.
 
     Args:
         arguments: those of `nn.Conv2d`.
-        same_padding: pad with as many zeros as make `ceil(size / stride)` rows and columns, half
-            of them on each side, an odd one at the right and at the bottom. Their number depends
-            on the size of the input, and `padding` stays 0.
+        same_padding: pad with as many zeros as give `ceil(size / stride)` rows and columns, half
+            of them on each side, and an odd one on the right and at the bottom. Their number
+            depends on the size of the input; `padding` stays 0.
         options: keyword arguments of `nn.Conv2d`.
     """
 
@@ -37,11 +37,11 @@ class Conv2d(nn.Conv2d):
     def like(cls: type[Conv], conv: nn.Conv2d, **options: Any) -> Conv:
         """A layer of this class with the channels, kernel size, stride and so on of `conv`.
 
-        It is in the same mode and has the same bias, not a copy. Its kernel is on the meta device,
-        for the caller to replace.
+        It has the same mode and the same bias, not a copy. Its kernel is on the meta device, for
+        the caller to replace.
 
         Args:
-            conv: the convolution to take after.
+            conv: the convolution to imitate.
             options: further arguments of this class.
 
         Raises:
@@ -81,7 +81,7 @@ class Conv2d(nn.Conv2d):
         return self.convolve(self.pad(input))
 
     def convolve(self, x: Tensor) -> Tensor:
-        """The output for an input that has its "SAME" padding."""
+        """The output for an input that is padded already."""
         y: Tensor = self._conv_forward(x, self.kernel(), self.bias)
         return y
 
@@ -90,7 +90,7 @@ class Conv2d(nn.Conv2d):
         return self.weight
 
     def pad(self, x: Tensor) -> Tensor:
-        """The input with its "SAME" padding, or as it is where `padding` says the number."""
+        """The input with "SAME" padding; the input itself if `same_padding` is not set."""
         if not self.same_padding:
             return x
         top, bottom = self._same_pads(x.shape[-2], 0)
@@ -98,7 +98,7 @@ class Conv2d(nn.Conv2d):
         return functional.pad(x, (left, right, top, bottom), value=self.padding_value(x))
 
     def padding_value(self, x: Tensor) -> float:  # noqa: ARG002 (for overriding)
-        """The number that stands for zero in `x`."""
+        """The number that represents zero in `x`."""
         return 0.0
 
     def extra_repr(self) -> str:
@@ -113,38 +113,38 @@ class Conv2d(nn.Conv2d):
 
 
 def is_plain(module: nn.Module) -> TypeGuard[nn.Conv2d]:
-    """Whether another of our layers can take the place of a module.
+    """Whether one of our layers can replace a module.
 
-    It can if that is PyTorch's own convolution or ours: a class derived from either has a forward
-    pass of its own.
+    It can replace PyTorch's convolution and our base class. A derived class has its own forward
+    pass.
     """
     return type(module) in (nn.Conv2d, Conv2d)
 
 
 def computes_kernel(conv: nn.Module) -> bool:
-    """Whether a hook computes the kernel, as that of `nn.utils.spectral_norm` does."""
+    """Whether a hook computes the kernel, such as that of `nn.utils.spectral_norm`."""
     return "weight" not in conv._parameters
 
 
 def require_kernel(conv: nn.Module) -> None:
-    """Refuse a convolution whose kernel cannot be taken over.
+    """Check that the kernel of a convolution can be taken over.
 
     Raises:
-        PocketuneError: if it is computed in every step.
+        PocketuneError: the kernel is computed in every step.
     """
     if computes_kernel(conv):
         raise PocketuneError(
-            f"{conv} computes its kernel in every step, and a layer in its place would not: "
-            "remove that first, as torch.nn.utils.remove_spectral_norm and remove_weight_norm do"
+            f"{conv} computes its kernel in every step, and its replacement would not; remove "
+            "that first, with torch.nn.utils.remove_spectral_norm or remove_weight_norm"
         )
 
 
 class FrozenConv2d(Conv2d):
-    """`Conv2d` with a frozen kernel, which is all that the gradient of the input needs.
+    """`Conv2d` with a frozen kernel; the gradient of the input needs nothing else.
 
-    Kept for the backward pass: 0 bits an element. PyTorch's own convolution keeps its input
-    whether or not its kernel is trained. A bias may be trained. If its kernel requires a gradient,
-    it works as PyTorch's own.
+    Kept for the backward pass: 0 bits an element. PyTorch's convolution keeps its input whether or
+    not its kernel is trained. A bias may be trained. If its kernel requires a gradient, the layer
+    works like PyTorch's.
 
     Padding is given in numbers, or by `same_padding`, and filled with zeros.
     """
@@ -163,14 +163,14 @@ def frozen_convolution(
     kernel: Callable[..., Tensor],
     *stored: Tensor,
 ) -> Tensor:
-    """The output of a convolution shaped like `conv` that keeps only what is stored anyway.
+    """The output of a convolution shaped like `conv` that keeps only its stored kernel.
 
     Args:
         conv: gives stride, padding, dilation and groups.
         x: the input.
         bias: may be trained.
         kernel: computes the kernel from `stored`, once in each pass.
-        stored: the tensors that the kernel is stored as.
+        stored: the tensors that represent the kernel.
     """
     numbers = (conv.stride, conv.padding, conv.dilation, conv.groups)
     y: Tensor = _FrozenConvolution.apply(x, bias, numbers, kernel, *stored)  # type: ignore[no-untyped-call]
@@ -227,7 +227,7 @@ def input_gradient(
     `size` is the height and width of the input, which itself is not needed. The kernel takes the
     gradient's type, because autocast computes a convolution in fewer bits than its kernel has.
     """
-    reached = [  # by the windows; a stride may leave rows and columns over at the end
+    reached = [  # size covered by the windows; a stride may leave rows and columns at the end
         (outputs - 1) * s - 2 * p + d * (k - 1) + 1
         for outputs, s, p, d, k in zip(
             gradient.shape[-2:], stride, padding, dilation, weight.shape[2:], strict=True

@@ -1,4 +1,4 @@
-"""Group norm in a batch norm's place."""
+"""Group norm that replaces a batch norm."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def group_size(channels: int) -> int:
     (8, 7)
 
     Raises:
-        PocketuneError: if only 1 does. On feature maps of one pixel a norm over single channels
+        PocketuneError: only 1 does. On feature maps of one pixel, a norm over single channels
             would give every image the same output.
     """
     size = next(size for size in range(min(GROUP, channels), 0, -1) if channels % size == 0)
@@ -32,7 +32,7 @@ def group_size(channels: int) -> int:
 class GroupNorm(nn.GroupNorm):
     """Group norm over groups of at most 8 channels (Wu and He, 2018; TinyTL, section 4.1).
 
-    Every image is normalized by itself, so that a batch may hold one.
+    Every image is normalized by itself, so a batch may hold a single image.
 
     Kept for the backward pass: 32 bits an element (the input), whether or not weight and bias are
     trained, because an image's own mean and variance change with every element. A
@@ -77,7 +77,7 @@ class GroupNorm(nn.GroupNorm):
 
 
 def make_contiguous(network: nn.Module) -> None:
-    """Give group norms of which only the bias is trained a contiguous input, in place.
+    """Give group norms with only a trained bias a contiguous input, in place.
 
     PyTorch 2.13 crashes in the backward pass of such a norm if its input is channels-last and needs
     no gradient.

@@ -1,8 +1,8 @@
 """Convolution that computes with integers: uint8 feature maps, an int8 kernel, int32 sums.
 
 PyTorch has such an operator if it was built with oneDNN. It is exact on processors that multiply
-uint8 by int8 without saturating the sums (VNNI and the like). Elsewhere the layer computes with the
-same numbers in float32, which is slower than a float32 convolution and no more exact.
+uint8 by int8 without saturating the sums, such as those with VNNI. Elsewhere the layer computes
+with the same numbers in float32, which is slower than a float32 convolution and not more exact.
 """
 
 import math
@@ -30,11 +30,10 @@ ACTIVATIONS: dict[str, tuple[str, list[float]]] = {  # oneDNN's names and argume
 
 
 class IntegerConv2d(QuantizedConv2d):
-    """A frozen convolution with the norm and the activation behind it, in 8-bit arithmetic.
+    """A frozen convolution with the norm and the activation after it, in 8-bit arithmetic.
 
-    Its input is float32, which it rounds to uint8, or the uint8 of a convolution before it, in
-    `input_format`. Its output is float32, or uint8 if `output_format` is set. Feature maps are
-    stored channels-last. There is no gradient.
+    Its input is uint8 in `input_format`, or float32, which it rounds. Its output is float32, or
+    uint8 if `output_format` is set. Feature maps are stored channels-last. It has no gradient.
 
     Attributes:
         input_format: format of the input.
@@ -58,7 +57,7 @@ class IntegerConv2d(QuantizedConv2d):
         input_format: Uint8,
         output_format: Uint8 | None,
     ) -> "IntegerConv2d":
-        """Make one layer of three; the norm goes into the scales of the kernel without rounding.
+        """Fuse three layers into one; the kernel's scales absorb the norm without rounding.
 
         Padding is given in numbers, or by `same_padding`, and filled with zeros.
         """
@@ -81,7 +80,7 @@ class IntegerConv2d(QuantizedConv2d):
         return layer
 
     def padding_value(self, x: Tensor) -> float:
-        """The zero of the input's format, where `x` is uint8 already."""
+        """The zero of the input's format if `x` is uint8, else 0."""
         return self.input_format.zero if x.dtype == torch.uint8 else 0.0
 
     def convolve(self, x: Tensor) -> Tensor:
@@ -93,7 +92,7 @@ class IntegerConv2d(QuantizedConv2d):
         return self.in_floats(whole)
 
     def in_floats(self, whole: Tensor) -> Tensor:
-        """The reference: dequantize, convolve, activate and round again."""
+        """The reference: dequantize, convolve, activate and round."""
         x = self.input_format.dequantize(whole)
         y = functional.conv2d(
             x, self.kernel(), self.shift, self.stride, self.padding, self.dilation, self.groups
@@ -123,12 +122,12 @@ class IntegerConv2d(QuantizedConv2d):
         )
 
     def get_extra_state(self) -> Tensor:
-        """Scale and zero of the input's and the output's format; nan for an output in float32."""
+        """Scale and zero of the input and the output format; nan for a float32 output."""
         numbers = [*self.input_format, *(self.output_format or (math.nan, math.nan))]
         return torch.tensor(numbers, dtype=torch.float64)
 
     def set_extra_state(self, state: Tensor) -> None:
-        """The inverse of `get_extra_state`; drops the packed kernel, which has the old values."""
+        """The inverse of `get_extra_state`; drops the packed kernel of the old formats."""
         scale, zero, output_scale, output_zero = state.tolist()
         self.input_format = Uint8(scale, round(zero))
         floats = math.isnan(output_scale)
@@ -136,13 +135,13 @@ class IntegerConv2d(QuantizedConv2d):
         self._packed = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """The state without the packed kernel, which cannot be copied and is packed when needed."""
+        """The state without the packed kernel, which cannot be copied and is packed on demand."""
         return {**self.__dict__, "_packed": None}
 
 
 @cache
 def computes_integers() -> bool:
-    """Whether PyTorch has the operator here, and large sums do not saturate."""
+    """Whether PyTorch has the operator on this machine, and large sums do not saturate."""
     if not has_integer_convolution():
         return False
     conv = nn.Conv2d(64, 8, 1, bias=False).requires_grad_(False)

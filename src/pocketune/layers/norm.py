@@ -1,4 +1,4 @@
-"""Batch norm on fixed running statistics."""
+"""Batch norm with fixed running statistics."""
 
 from typing import Any, TypeVar
 

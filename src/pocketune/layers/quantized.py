@@ -30,7 +30,7 @@ class Uint8(NamedTuple):
         return cls(scale, round(-low / scale))
 
     def quantize(self, x: Tensor) -> Tensor:
-        """Float of any shape -> uint8, ties to even; outside the range, the nearest end of it."""
+        """Float of any shape -> uint8, ties to even; values outside the range are clamped."""
         x = torch.add(x.new_tensor(self.zero), x, alpha=1 / self.scale)  # in one pass
         return x.round_().clamp_(0, HIGHEST).to(torch.uint8)
 
@@ -40,14 +40,14 @@ class Uint8(NamedTuple):
 
 
 LARGEST = 127
-"""Largest of the whole numbers, which are symmetric: zero is exact and needs no offset."""
+"""Largest int8 value in use; the range is symmetric, so zero is exact and needs no offset."""
 
 
 def round_to_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
     """Round a kernel (out, ...) to `whole * scale`, with a scale for each output channel.
 
-    TinyTL cites Deep Compression for its 8-bit weights, a code book of 256 centroids; this linear
-    scheme is another one, which integer arithmetic needs.
+    TinyTL cites Deep Compression for its 8-bit weights, which uses a code book of 256 centroids.
+    This scheme is linear, as integer arithmetic needs it.
 
     Returns:
         int8 of the same shape, within +-127, and the scales (out,). The error of an element is at
@@ -81,7 +81,7 @@ class QuantizedConv2d(Conv2d):
     Padding is given in numbers, or by `same_padding`, and filled with zeros.
 
     Attributes:
-        input_format: how the feature maps that come in fit in 8 bits, if the weights came with it.
+        input_format: 8-bit format of the input, if the weights came with one.
     """
 
     weight_int8: Tensor
@@ -112,7 +112,7 @@ class QuantizedConv2d(Conv2d):
 
 
 def count_int8_weights(network: nn.Module) -> int:
-    """Number of weights stored in 8 bits; they are buffers and not among the parameters."""
+    """Number of weights stored in 8 bits; these are buffers and not parameters."""
     layers = (m for m in network.modules() if isinstance(m, QuantizedConv2d))
     return sum(layer.weight_int8.numel() for layer in layers)
 

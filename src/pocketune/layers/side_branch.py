@@ -1,4 +1,4 @@
-"""Small trained branches beside frozen blocks: those of TinyTL and of Rep-Net."""
+"""Small trained branches parallel to frozen blocks: those of TinyTL and of Rep-Net."""
 
 import math
 from collections.abc import Sequence
@@ -18,25 +18,25 @@ EPS = 1e-3
 class SideBranch(nn.Module):
     """Average pooling, convolution, norm, ReLU, 1x1 convolution, norm, bilinear resizing.
 
-    The filters are standardized. The weight of the last norm starts at 0, so that the branch
-    changes nothing at first.
+    The kernels are standardized. The weight of the last norm starts at 0, so the branch adds
+    nothing at first.
 
     Kept for the backward pass, in elements of the pooled input p, the middle m and the output o
-    before it is resized: 32 bits for each of p (input of `conv1`), m (input of `norm1`), m again
-    (input of `conv2`, from which ReLU takes its mask too; a `MaskedReLU` in its place keeps 1 bit
-    more) and o (input of `norm2`). Pooling and resizing keep nothing.
+    before resizing: 32 bits for each of p (input of `conv1`), m (input of `norm1`), m again (input
+    of `conv2`, which also gives the mask of ReLU; a `MaskedReLU` instead keeps 1 bit more) and o
+    (input of `norm2`). Pooling and resizing keep nothing.
 
     Args:
         conv1: the first convolution.
-        norm1: behind it.
+        norm1: the norm after it.
         conv2: the 1x1 convolution.
-        norm2: behind it.
-        stride: how many times smaller the block's output is than what the branch reads.
+        norm2: the norm after it.
+        stride: how many times smaller the block's output is than the branch's input.
         window: side of the squares of pixels that are averaged.
     """
 
     LAST_BIAS = "norm2.bias"
-    """Added to the same sum as the last bias of the block beside the branch."""
+    """Name of the bias that is added to the same sum as the last bias of the block."""
     resizes = True
 
     def __init__(
@@ -60,7 +60,7 @@ class SideBranch(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Convolutions normal of variance 2 / (k^2 out); norms the identity, the last weight 0."""
+        """Kernels are normal with variance 2 / (k^2 out); norms the identity, the last weight 0."""
         for conv in (self.conv1, self.conv2):
             fan_out = math.prod(conv.kernel_size) * conv.out_channels
             nn.init.normal_(conv.weight, std=math.sqrt(2 / fan_out))
@@ -69,12 +69,14 @@ class SideBranch(nn.Module):
         nn.init.zeros_(self.norm2.weight)
 
     def forward(self, x: Tensor, size: Sequence[int] | None = None) -> Tensor:
-        """(N, inputs, H, W) -> (N, outputs, *size), by default H and W over `stride`, rounded up.
+        """(N, inputs, H, W) -> (N, outputs, *size).
+
+        `size` is by default H and W divided by `stride`, rounded up.
 
         A side smaller than the pooling window is averaged as a whole.
         """
         size = [-(-side // self.stride) for side in x.shape[2:]] if size is None else list(size)
-        # in a trace sides are tensors, and pooling takes numbers
+        # in a trace, sides are tensors and pooling takes numbers
         y: Tensor = F.avg_pool2d(x, [int(min(side, self.window)) for side in x.shape[2:]])
         y = self.activation(self.norm1(self.conv1(y)))
         y = self.norm2(self.conv2(y))
@@ -90,12 +92,12 @@ class LiteResidual(SideBranch):
     Kept for the backward pass: what a `SideBranch` keeps, on a quarter of the block's pixels.
 
     Args:
-        inputs: channels of the block's input; the middle has as many, rounded up to a multiple
-            of 8.
+        inputs: channels of the block's input; the middle has as many, rounded up to a multiple of
+            8.
         outputs: channels of the block's output.
         kernel: side of the first convolution, odd.
-        stride: of the block's convolutions.
-        groups: of the first convolution.
+        stride: stride of the block's convolutions.
+        groups: groups of the first convolution.
 
     Raises:
         PocketuneError: if `groups` does not divide `inputs`, or channels cannot be divided into
@@ -127,7 +129,7 @@ class LiteResidual(SideBranch):
         )
 
     def arguments(self) -> dict[str, int]:
-        """Its arguments: `LiteResidual(**module.arguments())` has the same shapes."""
+        """The arguments of the module: `LiteResidual(**module.arguments())` has the same shapes."""
         return {
             "inputs": self.conv1.in_channels,
             "outputs": self.conv2.out_channels,
@@ -140,8 +142,8 @@ class LiteResidual(SideBranch):
 class ProgramModule(SideBranch):
     """The side module of Rep-Net, on a quarter of its block's pixels or fewer.
 
-    Its first convolution has stride 1 and two groups, or one where two do not divide the channels
-    and where it reads the image (Yang et al., Rep-Net: Efficient On-Device Learning via Feature
+    Its first convolution has stride 1 and two groups, or one if two do not divide the channels or
+    if the module reads the image (Yang et al., Rep-Net: Efficient On-Device Learning via Feature
     Reprogramming, CVPR 2022, section 3.2; the sizes are those of its public code). Its norms are
     batch norms.
 
@@ -153,8 +155,8 @@ class ProgramModule(SideBranch):
         outputs: channels of the block's output.
         kernel: side of the first convolution, odd.
         stride: how many times smaller the block's output is than the module's input.
-        reads_image: its input is the image that the network is given, not the block's input, and
-            is pooled to half the side of the block's output.
+        reads_image: whether its input is the network's image instead of the block's input; the
+            image is pooled to half the side of the block's output.
     """
 
     def __init__(

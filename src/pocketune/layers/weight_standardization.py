@@ -1,4 +1,4 @@
-"""Convolutions whose filters are standardized before use."""
+"""Convolutions with standardized kernels."""
 
 import copy
 from typing import Any
@@ -76,7 +76,7 @@ def standardize(weight: Tensor) -> Tensor:
 
 
 class StandardizedConv2d(Conv2d):
-    """A convolution that standardizes its filters in every step, and trains them as they are.
+    """A convolution that standardizes its filters in every step and trains the original ones.
 
     Kept for the backward pass: 32 bits an element (the input), as in `nn.Conv2d`, and the
     standardized filters. Standardizing keeps nothing else.
@@ -91,12 +91,12 @@ def standardize_convolution(conv: nn.Module) -> StandardizedConv2d:
     """`conv` with standardized filters and the same parameters; see `StandardizedConv2d`.
 
     Raises:
-        PocketuneError: if it has a forward pass of its own.
+        PocketuneError: `conv` has its own forward pass.
     """
     if not is_plain(conv):
         raise PocketuneError(
             f"the filters of a {type(conv).__name__} cannot be standardized while they are "
-            "trained: it is a convolution with a forward pass of its own"
+            "trained: the convolution has its own forward pass"
         )
     return StandardizedConv2d.from_convolution(conv)
 

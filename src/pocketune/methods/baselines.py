@@ -27,8 +27,8 @@ class FullFineTune(Method):
 class LastLayer(Method):
     """Train the classifier only.
 
-    Of a network whose blocks `anatomy` does not know, that is the layer which makes the class
-    scores, here as in every method that needs no blocks.
+    In a network without known blocks, that is the layer that computes the class scores, as in
+    every method that needs no blocks.
     """
 
     def plan(self, network: nn.Module) -> Plan:
@@ -39,20 +39,20 @@ class LastLayer(Method):
 @register_method("norm")
 @dataclass(frozen=True)
 class NormAndLast(Method):
-    """Train scale and shift of every norm, and the classifier.
+    """Train weight and bias of every norm, and the classifier.
 
-    Batch norms use the batch's statistics then; group, layer and instance norms have none.
+    Batch norms then use the batch's statistics; group, layer and instance norms have none.
     """
 
     def plan(self, network: nn.Module) -> Plan:
-        """Scales, shifts and the classifier."""
+        """Weights and biases of norms, and the classifier."""
         return Plan.training(network, norms(network) | classifier(network))
 
 
 @register_method("bias")
 @dataclass(frozen=True)
 class BiasAndLast(Method):
-    """Train every bias, the shifts of batch norms among them, and the classifier."""
+    """Train every bias, including those of batch norms, and the classifier."""
 
     def plan(self, network: nn.Module) -> Plan:
         """Biases and the classifier."""
@@ -64,8 +64,8 @@ class BiasAndLast(Method):
 class TopBlocks(Method):
     """Train the last blocks, the feature fusion layer and the classifier.
 
-    The feature fusion layer is the convolution between the last block and pooling, where the
-    network has one. Called FT-3BLKs in MobileTL (Chiang et al., AAAI 2023) for three blocks.
+    The feature fusion layer is the convolution between the last block and pooling, if the network
+    has one. With three blocks, MobileTL (Chiang et al., AAAI 2023) calls this FT-3BLKs.
 
     Attributes:
         blocks: how many blocks, counted from the classifier.
@@ -77,7 +77,7 @@ class TopBlocks(Method):
         """Blocks, feature fusion layer and classifier.
 
         Raises:
-            PocketuneError: if the network has not that many blocks, naming how many it has.
+            PocketuneError: the network has fewer blocks; the message gives their number.
         """
         body = anatomy(network)
         top = parameters_under(network, (block.name for block in top_blocks(body, self.blocks)))

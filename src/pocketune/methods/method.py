@@ -18,56 +18,56 @@ from pocketune.weights.batch_norm import is_folded
 
 
 class Method(ABC):
-    """Which parts of a network are trained, and how: a frozen dataclass of the method's knobs.
+    """Which parts of a network are trained, and how: a frozen dataclass of options.
 
-    Methods add up: `BiasAndLast() + TopBlocks(blocks=1)` trains what either trains.
+    Methods can be added: `BiasAndLast() + TopBlocks(blocks=1)` trains what either trains.
     """
 
     name: ClassVar[str]
-    """Under which `create_method` knows it; set by `@register_method`."""
+    """The name for `create_method`; set by `@register_method`."""
 
     @property
     def frozen_bits(self) -> int:
-        """Bits of frozen kernels, 8 or 32, where the caller of `adapt` gives none."""
+        """Bits of frozen kernels, 8 or 32, unless the caller of `adapt` gives them."""
         return 32
 
     @abstractmethod
     def plan(self, network: nn.Module) -> Plan:
-        """What this method does to `network`, which stays as it is.
+        """What this method does to `network`, which is not changed.
 
         Raises:
-            PocketuneError: if the method does not fit the network.
+            PocketuneError: the method does not fit the network.
         """
 
     def finalize(self, plan: Plan, network: nn.Module) -> Plan:  # noqa: ARG002 (for overriding)
         """Add to the whole `plan` what depends on the parameters that any method trains.
 
-        It is called after all methods of a sum have planned, in their order.
+        It is called for each method of a sum, in order, after all of them have planned.
 
         Args:
             plan: everything that the methods train, replace and add so far.
-            network: what is adapted; it stays as it is.
+            network: the network to adapt; not changed.
 
         Raises:
-            PocketuneError: if the method has no effect on such a plan.
+            PocketuneError: the method has no effect on this plan.
         """
         return plan
 
     def resolve(self, network: nn.Module, plan: Plan) -> "Method":  # noqa: ARG002
-        """This method with all choices made that depend on what is trained.
+        """This method with all choices made that depend on the trained parameters.
 
-        `adapt` calls it once, before the plan that it carries out, and declares its result as the
-        network's method, so that a network that is built again is the same.
+        `adapt` calls it once, before the plan that it applies, and declares its result as the
+        network's method, so that a rebuilt network is the same.
 
         Args:
-            network: what is adapted; it stays as it is.
-            plan: of this method, or of the whole sum that it is part of.
+            network: the network to adapt; not changed.
+            plan: the plan of this method, or of the whole sum that it is part of.
 
         Returns:
             This method itself, unless a subclass has choices to make.
 
         Raises:
-            PocketuneError: if the method does not fit what is trained.
+            PocketuneError: the method does not fit the trained parameters.
         """
         return self
 
@@ -83,7 +83,7 @@ class Method(ABC):
 
 @dataclass(frozen=True)
 class Sum(Method):
-    """Several methods at once, as `a + b + c` makes them; a sum in a sum is flattened."""
+    """Several methods together, as `a + b + c` makes them; nested sums are flattened."""
 
     name: ClassVar[str] = "sum"
     methods: tuple[Method, ...]
@@ -96,14 +96,14 @@ class Sum(Method):
 
     @property
     def frozen_bits(self) -> int:
-        """The fewest of any of the methods."""
+        """The fewest bits of any of the methods."""
         return min(method.frozen_bits for method in self.methods)
 
     def plan(self, network: nn.Module) -> Plan:
         """Everything that any of the methods trains, replaces or adds.
 
         Raises:
-            MethodConflict: if two of them replace the same layer, or one replaces a layer inside
+            MethodConflict: two of them replace the same layer, one replaces a layer inside
                 another's, or two of them add a branch to the same block.
         """
         return Plan.merge([(method, method.plan(network)) for method in self.methods])
@@ -115,7 +115,7 @@ class Sum(Method):
         return plan
 
     def resolve(self, network: nn.Module, plan: Plan) -> "Sum":
-        """Each method, resolved by what all of them train."""
+        """Each method, resolved for the parameters that all of them train."""
         return Sum(tuple(method.resolve(network, plan) for method in self.methods))
 
     def __str__(self) -> str:
@@ -126,8 +126,8 @@ def final_plan(method: Method, network: nn.Module) -> Plan:
     """Everything that `method` does to `network`: its plan, finalized.
 
     Raises:
-        PocketuneError: if the method does not fit the network, or trains nothing of it.
-        MethodConflict: if two methods of a sum want different things of one layer.
+        PocketuneError: the method does not fit the network, or trains nothing.
+        MethodConflict: two methods of a sum change the same layer.
     """
     plan = method.finalize(method.plan(network), network)
     if not plan.trained:
@@ -140,24 +140,24 @@ def final_plan(method: Method, network: nn.Module) -> Plan:
 
 @gradients_on()
 def adapt(network: nn.Module, method: Method, *, frozen_bits: int | None = None) -> nn.Module:
-    """A copy of `network` ready to be fine-tuned by `method`; `network` stays as it is.
+    """A copy of `network` that is ready to be fine-tuned by `method`.
 
-    `about` of the copy has the resolved `method` beside the facts of `network`. Parameters that are
-    not trained have `requires_grad=False`, batch norms that are not trained are
-    `FrozenBatchNorm2d` or `FrozenBatchNorm1d`, and activations do not work in place. A
-    `SyncBatchNorm` that is trained becomes a `BatchNorm2d`, with the statistics of its own process.
+    `about` of the copy has the facts of `network` and the resolved `method`. Frozen parameters have
+    `requires_grad=False`, batch norms that are not trained are `FrozenBatchNorm2d` or
+    `FrozenBatchNorm1d`, and activations do not work in place. A trained `SyncBatchNorm` becomes a
+    `BatchNorm2d`, with the statistics of its own process.
 
     Args:
-        network: what is adapted.
+        network: the network to adapt; not changed.
         method: what is trained, and how.
-        frozen_bits: 8 or 32, for the kernels of frozen convolutions; where it is None, 8 if the
-            network was loaded in 8 bits, else the method's own `frozen_bits`.
+        frozen_bits: 8 or 32, for the kernels of frozen convolutions; None means 8 if the network
+            was loaded in 8 bits, else the method's `frozen_bits`.
 
     Raises:
-        PocketuneError: if `method` is not a Method or does not fit the network, the network is
-            adapted already or has layers that share their values, or `frozen_bits` is neither 8
+        PocketuneError: `method` is not a Method or does not fit the network; the network is
+            adapted already or has layers that share their values; or `frozen_bits` is neither 8
             nor 32.
-        MethodConflict: if two methods of a sum want different things of one layer.
+        MethodConflict: two methods of a sum change the same layer.
     """
     if not isinstance(method, Method):
         raise PocketuneError(
@@ -179,8 +179,8 @@ def adapt(network: nn.Module, method: Method, *, frozen_bits: int | None = None)
     folded = [n for n, m in network.named_modules() if n in plan.batch_norms and is_folded(m)]
     if folded:
         warnings.warn(
-            f"{method} trains batch norms, {folded[0]} among them, that were folded away in the "
-            "weights: measure their statistics first, with restore_batch_norm(network, batches)",
+            f"{method} trains batch norms that are folded in the weights, such as {folded[0]}; "
+            "measure their statistics first, with restore_batch_norm(network, batches)",
             stacklevel=2,
         )
     plan.apply(adapted, frozen_bits=bits)
@@ -201,7 +201,7 @@ class TrainableCount:
 
 
 def trainable(network: nn.Module) -> TrainableCount:
-    """Count what is trained in an adapted network; print it to see a sentence."""
+    """The number of trained parameters of an adapted network; prints as a sentence."""
     counts = [(p.numel(), p.requires_grad) for p in network.parameters()]
     total = sum(n for n, _ in counts) + count_int8_weights(network)
     return TrainableCount(sum(n for n, trained in counts if trained), total)
@@ -212,8 +212,8 @@ def resolve_frozen_bits(network: nn.Module, asked: int | None, usual: int) -> in
 
     Args:
         network: not adapted yet.
-        asked: what the user wants, if anything.
-        usual: the method's own; a network that was loaded in 8 bits stays in them nevertheless.
+        asked: the user's choice, if any.
+        usual: the method's default; a network that was loaded in 8 bits stays in 8 bits.
 
     Raises:
         PocketuneError: as `check_frozen_bits`.
@@ -224,10 +224,10 @@ def resolve_frozen_bits(network: nn.Module, asked: int | None, usual: int) -> in
 
 
 def check_frozen_bits(bits: object) -> None:
-    """Refuse what frozen kernels cannot be stored in.
+    """Check the bits of frozen kernels.
 
     Raises:
-        PocketuneError: if it is neither 8 nor 32.
+        PocketuneError: they are neither 8 nor 32.
     """
     if bits not in (8, 32):
         raise PocketuneError(

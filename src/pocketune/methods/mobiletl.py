@@ -1,4 +1,4 @@
-"""MobileTL: the top blocks, with norms and activations that keep almost nothing."""
+"""MobileTL: train the top blocks, with norms and activations that keep almost nothing."""
 
 import warnings
 from dataclasses import dataclass, replace
@@ -31,29 +31,29 @@ class MobileTL(Method):
     """Train the top blocks with shift-only inner norms and activations of one bit an element.
 
     MobileTL: On-Device Transfer Learning with Inverted Residual Blocks (Chiang et al., AAAI
-    2023). In each of the last `blocks`, all convolutions are trained. The norms behind the expand
-    and the depthwise convolution stay on their running statistics and train their shift alone,
-    which keeps nothing for the backward pass; the norm behind the projection is trained in full,
-    on the batch's statistics. Activations are exact forward, and let the gradient pass where
-    their input was not negative, which keeps one bit an element. Head and classifier are trained
-    without approximation, everything below the blocks is frozen.
+    2023). In each of the last `blocks`, all convolutions are trained. The norms after the expand
+    and the depthwise convolution use their running statistics and train only their bias (shift),
+    which keeps nothing for the backward pass. The norm after the projection is trained in full,
+    with the batch's statistics. Activations are exact in the forward pass. In the backward pass
+    the gradient passes where their input was not negative, which keeps one bit an element. Head
+    and classifier are trained without approximation, and everything below the blocks is frozen.
 
-    A ResNet's block has the same parts. Its inner norms are those of every convolution on the
-    main path but the last: `expand` is the first one's, `depthwise` the second one's in a
-    bottleneck. The last one's norm is the projection's, and so is that of the shortcut's
-    convolution, which is added to it. The activation behind that sum belongs to the block.
+    A ResNet's block has the same parts. `expand` is the norm of the first convolution on the main
+    path, and in a bottleneck `depthwise` is that of the second one. The norms of the last
+    convolution and of the shortcut's convolution, which are added, count as `project`. The
+    activation after that sum belongs to the block.
 
     Attributes:
         blocks: how many blocks, counted from the classifier.
         norm: which norm of a block is trained in full: `"expand"`, `"depthwise"`, `"project"`,
-            `"all"`, or with `"shift"` none; the others train their shift.
-        signed: approximate the backward pass of activations; False has them exact.
+            `"all"`, or with `"shift"` none; the others train their bias.
+        signed: approximate the backward pass of activations; False keeps them exact.
         squeeze_excite: False removes the squeeze-excite modules of the trained blocks.
-        hard_swish: False makes the h-swish activations of the trained blocks ReLUs.
+        hard_swish: False replaces the h-swish activations of the trained blocks by ReLUs.
         batch_statistics: False lets the norms that are trained in full use their running
             statistics, for batches of one image.
-        patches: TinyTL's lite residual modules beside the trained blocks: `"none"`, `"with"` to
-            train both, or `"instead"` to freeze the blocks and train the modules alone.
+        patches: TinyTL's lite residual modules for the trained blocks: `"none"`, `"with"` to train
+            both, or `"instead"` to freeze the blocks and train only the modules.
     """
 
     blocks: int = 3
@@ -74,17 +74,17 @@ class MobileTL(Method):
 
     @property
     def frozen_bits(self) -> int:
-        """8: what is frozen is read and never written."""
+        """8: frozen kernels are never written."""
         return 8
 
     def plan(self, network: nn.Module) -> Plan:
         """Blocks, feature fusion layer and classifier.
 
-        Warns where the blocks have no activation to approximate.
+        Warns if the blocks have no activation to approximate.
 
         Raises:
-            PocketuneError: if the network has not that many blocks, one of them has no norm of
-                the kind that is to be trained in full, or they cannot have patches.
+            PocketuneError: the network has fewer blocks, one of them has no norm of the kind to
+                train in full, or they cannot have patches.
         """
         body = anatomy(network)
         top = top_blocks(body, self.blocks)
@@ -105,25 +105,25 @@ class MobileTL(Method):
         )
 
     def _patches(self, network: nn.Module, top: tuple[Block, ...]) -> Plan:
-        """The lite residual modules beside the trained blocks."""
+        """The plan of the lite residual modules of the trained blocks."""
         if self.patches == "none":
             return Plan(frozenset(), frozenset())
         if any(block.is_bottleneck for block in top):
             raise PocketuneError(
-                f"patches={self.patches!r} does not fit block {top[-1].name}: beside bottleneck "
-                "blocks the modules would be larger than the blocks; use patches='none'"
+                f"patches={self.patches!r} does not fit block {top[-1].name}: the modules of "
+                "bottleneck blocks would be larger than the blocks; use patches='none'"
             )
         return TinyTL().modules(network, {block.name for block in top})
 
     def _full_norms(self, block: Block) -> set[str]:
-        """Norms of a block that are trained in full, not their shift alone."""
+        """Norms of a block that are trained in full, not only their bias."""
         wanted, parts = self.norm, {n.norm: block.part(n) for n in block.layers if n.norm}
         norms = {norm for norm, part in parts.items() if wanted in ("all", part)}
         if not norms and wanted != "shift":
             there = [*parts.values()]
             fitting = [norm for norm in NORMS if norm in there or (norm == "all" and there)]
             raise PocketuneError(
-                f"norm={wanted!r} does not fit block {block.name}, which has no norm behind such a "
+                f"norm={wanted!r} does not fit block {block.name}, which has no norm after such a "
                 f"layer; choose {' or '.join([*fitting, 'shift'])}"
             )
         return norms
@@ -162,25 +162,25 @@ def _identity(_: nn.Module) -> nn.Module:
 class SignedBackward(Method):
     """Approximate the gradient of activations by one bit an element, for another method.
 
-    ReLU, ReLU6 and h-swish in every block that the gradient passes through let it pass where
-    their input was not negative (MobileTL, Chiang et al., AAAI 2023); so does the stem, where it
-    is trained. Head and classifier stay exact. By itself this trains nothing: add it to a method,
-    as in `TopBlocks(blocks=3) + SignedBackward()`.
+    In every block that the gradient passes through, ReLU, ReLU6 and h-swish let it pass where
+    their input was not negative (MobileTL, Chiang et al., AAAI 2023). The same holds for the stem
+    if it is trained. Head and classifier stay exact. This trains nothing by itself: add it to a
+    method, as in `TopBlocks(blocks=3) + SignedBackward()`.
     """
 
     def plan(self, network: nn.Module) -> Plan:  # noqa: ARG002
-        """Nothing; it all depends on what the other methods train."""
+        """An empty plan: the changes depend on what the other methods train."""
         return Plan(frozenset(), frozenset())
 
     def finalize(self, plan: Plan, network: nn.Module) -> Plan:
-        """Replace the activations from the first part that is trained.
+        """Replace the activations from the first trained part on.
 
-        What another method has put in the place of one becomes signed as well, if it can.
+        An activation that another method has replaced becomes signed as well, if possible.
 
         Raises:
-            PocketuneError: if the gradient passes no activation that can be approximated.
+            PocketuneError: the gradient passes no activation that can be approximated.
         """
-        if not plan.trained:  # refused by whoever completes the plan
+        if not plan.trained:  # final_plan refuses it
             return plan
         parts = anatomy(network)
         stem = [(layer.conv, layer.norm, layer.activation) for layer in parts.stem]
@@ -194,7 +194,7 @@ class SignedBackward(Method):
         if not signed:
             raise PocketuneError(
                 "SignedBackward() finds no ReLU, ReLU6 or h-swish in a block that the gradient "
-                "passes through: leave it out, or train blocks, as in TopBlocks() + "
+                "passes through; leave it out, or train blocks, as in TopBlocks() + "
                 "SignedBackward()"
             )
         others = {n: signed_after(make) for n, make in plan.replaced.items() if n in signed}

@@ -17,7 +17,7 @@ def top_blocks(body: Anatomy, count: int) -> tuple[Block, ...]:
     """The last `count` blocks.
 
     Raises:
-        PocketuneError: if the network has not that many blocks, naming how many it has.
+        PocketuneError: the network has fewer blocks; the message gives their number.
     """
     blocks = body.blocks
     whole = whole_number(count)
@@ -33,7 +33,7 @@ def convolution(network: nn.Module, name: str) -> nn.Conv2d:
     """The convolution of that name.
 
     Raises:
-        PocketuneError: if the network has no such layer, or it is not a convolution.
+        PocketuneError: the network has no such layer, or it is not a convolution.
     """
     layer = dict(network.named_modules()).get(name)
     if layer is None:
@@ -51,7 +51,7 @@ def refuse_adapted(network: nn.Module) -> None:
     """Check that a network is not adapted yet.
 
     Raises:
-        PocketuneError: if it is.
+        PocketuneError: it is.
     """
     if (earlier := about(network).method) is not None:
         raise PocketuneError(
@@ -60,19 +60,19 @@ def refuse_adapted(network: nn.Module) -> None:
 
 
 def head_and_classifier(network: nn.Module, body: Anatomy) -> frozenset[str]:
-    """Names of the parameters behind the last block."""
+    """Names of the parameters after the last block."""
     head = (name for layer in body.head for name in (layer.conv, layer.norm) if name)
     return parameters_under(network, (*head, *body.classifier))
 
 
 def biases(network: nn.Module) -> frozenset[str]:
-    """Names of every bias, the shifts of norms among them."""
+    """Names of every bias, including those of norms."""
     names = (name for name, _ in network.named_parameters())
     return frozenset(name for name in names if name.split(".")[-1] == "bias")
 
 
 def planned_branches(network: nn.Module, branches: Mapping[str, Factory]) -> dict[str, nn.Module]:
-    """The side branches that these factories make, without values, by the paths they will have."""
+    """The side branches that these factories make, on the meta device, by their later paths."""
     with torch.device("meta"):
         return {
             f"{block}.{BRANCH}": make(network.get_submodule(block))
@@ -90,7 +90,7 @@ def parameters_of_branches(branches: Mapping[str, nn.Module]) -> frozenset[str]:
 
 
 def norms(network: nn.Module) -> frozenset[str]:
-    """Names of the scales and shifts of norms, whatever they normalize over."""
+    """Names of the weights and biases of all norms."""
     return parameters_under(network, (n for n, m in network.named_modules() if _normalizes(m)))
 
 
@@ -99,5 +99,5 @@ def _normalizes(module: nn.Module) -> bool:
 
 
 def classifier(network: nn.Module) -> frozenset[str]:
-    """Names of the classifier's parameters, also of a network without blocks known here."""
+    """Names of the classifier's parameters, also in a network without known blocks."""
     return parameters_under(network, classifier_layers(network))

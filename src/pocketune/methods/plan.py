@@ -23,18 +23,19 @@ from pocketune.surgery import (
 
 
 class MethodConflict(PocketuneError):  # noqa: N818 (it is the user's word for it)
-    """Two methods want different things of one layer; the message names the layer."""
+    """Two methods change the same layer; the message names the layer."""
 
 
 @dataclass(frozen=True)
 class Pass:
-    """A change to the whole network, in place, once its layers are replaced and frozen.
+    """A change to the whole network, in place, after its layers are replaced and frozen.
 
-    Passes with the same `run` are one: it runs once, for however many methods.
+    A pass that several methods share runs once.
 
     Attributes:
         run: takes the network.
-        late: run it last, when frozen convolutions are what they stay and nothing works in place.
+        late: whether to run last, after frozen convolutions are replaced and no activation works
+            in place.
     """
 
     run: Callable[[nn.Module], None]
@@ -46,14 +47,13 @@ class Plan:
     """What is trained, replaced and added, by the names of the network's own modules.
 
     Attributes:
-        trained: names of the parameters that are trained, as they are after `replaced` and
-            `branches`.
+        trained: names of the trained parameters, after `replaced` and `branches` are applied.
         batch_norms: names of the batch norms that normalize with the batch's statistics and
             update the running ones; every other batch norm becomes a `FrozenBatchNorm2d`.
-        replaced: for each replaced module the factory of the one that takes its place.
-        branches: for each block that gets a side branch the factory that makes it; its
-            parameters are called `<block>.branch.<name>`.
-        passes: what else is done to the network, in this order.
+        replaced: for each module to replace, the factory of its replacement.
+        branches: for each block that gets a side branch, the factory of the branch; its parameters
+            are called `<block>.branch.<name>`.
+        passes: further changes to the network, in this order.
     """
 
     trained: frozenset[str]
@@ -66,8 +66,8 @@ class Plan:
     def training(cls, network: nn.Module, trained: Iterable[str]) -> "Plan":
         """Train these parameters and replace nothing.
 
-        A batch norm whose scale is trained uses the batch's statistics; all others are frozen,
-        though their shift may be trained.
+        A batch norm with a trained weight uses the batch's statistics. All others are frozen, but
+        their bias may be trained.
         """
         trained = frozenset(trained)
         norms = (name for name in batch_norms(network) if f"{name}.weight" in trained)
@@ -78,7 +78,7 @@ class Plan:
         """Everything that any of these plans does; each comes with its method.
 
         Raises:
-            MethodConflict: if two of them replace the same layer, or one replaces a layer inside
+            MethodConflict: two of them replace the same layer, one replaces a layer inside
                 another's, or two of them add a branch to the same block; it names the methods.
         """
         replaced = [(method, plan.replaced) for method, plan in plans]
@@ -92,15 +92,15 @@ class Plan:
         )
 
     def apply(self, network: nn.Module, *, frozen_bits: int = 32) -> None:
-        """Carry the plan out, in place.
+        """Apply the plan to a network, in place.
 
         Args:
-            network: what is changed.
-            frozen_bits: in which the kernels of frozen convolutions are stored, 32 or 8.
+            network: the network to change.
+            frozen_bits: bits in which the kernels of frozen convolutions are stored, 32 or 8.
 
         Raises:
-            PocketuneError: if a layer to replace is not there.
-            MethodConflict: if a parameter to train is not there once layers are replaced.
+            PocketuneError: a layer to replace does not exist.
+            MethodConflict: a parameter to train does not exist after layers are replaced.
         """
         in_int8 = quantized(network)
         dequantize(network, [n for n in in_int8 if frozen_bits == 32 or self._needs_float(n)])
@@ -113,8 +113,8 @@ class Plan:
         if missing:
             layer, _, parameter = min(missing).rpartition(".")
             raise MethodConflict(
-                f"layer {layer} has no parameter {parameter} to train, after one method replaced "
-                "it for another; use the methods one at a time"
+                f"layer {layer} has no parameter {parameter} to train, after another method "
+                "replaced it; use the methods one at a time"
             )
         train_only(network, self.trained)
         freeze_batch_norms(network, keep=self.batch_norms)
@@ -133,7 +133,7 @@ class Plan:
                 step.run(network)
 
     def _needs_float(self, conv: str) -> bool:
-        """Whether a kernel of int8 cannot stay what it is."""
+        """Whether an int8 kernel must be converted to float."""
         inside = any(f"{conv}.".startswith(f"{layer}.") for layer in self.replaced)
         return inside or f"{conv}.weight" in self.trained
 
@@ -144,7 +144,7 @@ def _merge(
     *,
     clash: Callable[[str, str], bool],
 ) -> dict[str, Factory]:
-    """The factories of several methods together; no two methods may want what clashes."""
+    """The factories of several methods together; clashing ones are refused."""
     merged: dict[str, Factory] = {}
     owners: dict[str, object] = {}
     for method, factories in parts:

@@ -13,7 +13,7 @@ M = TypeVar("M", bound=type[Method])
 
 
 def register_method(name: str) -> Callable[[M], M]:
-    """Class decorator that makes a method known under `name`."""
+    """Class decorator that registers a method under `name`."""
 
     def register(method: M) -> M:
         if name in _methods or name == Sum.name:
@@ -26,28 +26,27 @@ def register_method(name: str) -> Callable[[M], M]:
 
 
 def list_methods() -> list[str]:
-    """Names that `create_method` knows, in the order in which they were registered."""
+    """Names for `create_method`, in the order of registration."""
     return list(_methods)
 
 
 def describe_method(name: str) -> str:
-    """The method's own first line of documentation.
+    """The first line of the method's documentation.
 
     Raises:
-        PocketuneError: if there is no such method.
+        PocketuneError: the method is unknown.
     """
     return (_method_class(name).__doc__ or "").partition("\n")[0]
 
 
 def create_method(name: str, **options: Any) -> Method:
-    """The method called `name`, its knobs set by `options`.
+    """The method called `name`, with these options.
 
     >>> create_method("blocks", blocks=3)
     TopBlocks(blocks=3)
 
     Raises:
-        PocketuneError: if there is no such method, it has no such option, or the value is of
-            another kind.
+        PocketuneError: the method or an option is unknown, or a value has the wrong type.
     """
     method = _method_class(name)
     known = [field.name for field in fields(method)]  # type: ignore[arg-type]
@@ -65,7 +64,7 @@ def create_method(name: str, **options: Any) -> Method:
 
 
 def method_to_dict(method: Method) -> dict[str, Any]:
-    """Plain values, ready for JSON.
+    """Plain values for JSON.
 
     >>> method_to_dict(create_method("blocks", blocks=3))
     {'name': 'blocks', 'blocks': 3}
@@ -80,7 +79,7 @@ def method_to_dict(method: Method) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Numpy's integers as Python's own, which JSON knows; anything else as it is."""
+    """NumPy's integers as Python's, for JSON; other values unchanged."""
     whole = whole_number(value)
     return value if whole is None else whole
 
@@ -89,7 +88,7 @@ def method_from_dict(values: Mapping[str, Any]) -> Method:
     """The inverse of `method_to_dict`.
 
     Raises:
-        PocketuneError: if the values describe no method.
+        PocketuneError: the values do not describe a method.
     """
     options = dict(values) if isinstance(values, Mapping) else {}
     name = options.pop("name", None)

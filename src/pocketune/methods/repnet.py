@@ -20,38 +20,38 @@ from pocketune.networks.registry import large_side_kernels
 from pocketune.surgery import batch_norms, parameters_under
 
 SIZE = 224
-"""Side of the images for which the published layouts are made."""
+"""Side of the images of the published layouts."""
 
 SMALL = 7
-"""Side of maps that are no larger, when pooled, than a kernel of 5: it is 3 there."""
+"""Side of maps that are smaller than a kernel of 5 when pooled; the kernel is 3 there."""
 
 
 @register_method("repnet")
 @dataclass(frozen=True)
 class RepNet(Method):
-    """Train a side network of small modules beside the blocks where stages begin.
+    """Train a side network of small modules at the blocks where stages begin.
 
     Rep-Net: Efficient On-Device Learning via Feature Reprogramming (Yang, Rakin and Fan, CVPR
-    2022). Each listed block computes `block(x) + module(x)` and the sum goes on through the
-    frozen network, so that either side reads what the other has made; the first module reads the
-    pooled image. The classifier is trained with them. Batch norms of the modules use the batch's
-    statistics, those of the frozen network the running ones.
+    2022). Each of these blocks computes `block(x) + module(x)`. The sum continues through the
+    frozen network, so each side reads the other's output; the first module reads the pooled
+    image. The classifier is trained with them. Batch norms of the modules use the batch's
+    statistics, those of the frozen network their running statistics.
 
-    Modules stand beside each block that changes the number of channels or the size of the maps,
-    but for a first one without an expansion, and beside the last block: in MobileNetV2 blocks 2,
-    4, 7, 11, 14 and 17, as published, and so for ProxylessNAS-Mobile and MobileNetV3-Large. In
-    networks of bottleneck blocks they have a quarter of the channels, and the one that reads the
-    image stands beside what comes before the blocks, as published for ResNet-50.
+    A module is attached to each block that changes the number of channels or the size of the maps,
+    except a first block without an expansion, and to the last block. In MobileNetV2 these are
+    blocks 2, 4, 7, 11, 14 and 17, as published; ProxylessNAS-Mobile and MobileNetV3-Large match
+    their published layouts, too. In networks of bottleneck blocks, modules have a quarter of the
+    channels, and the one that reads the image is attached to the stem, as published for ResNet-50.
 
     Attributes:
-        bias: also train every bias of the network, the shifts of norms among them: the paper's
-            choice for ProxylessNAS-Mobile and ResNet-50.
+        bias: also train every bias of the network, including those of norms: the paper's choice
+            for ProxylessNAS-Mobile and ResNet-50.
     """
 
     bias: bool = False
 
     def plan(self, network: nn.Module) -> Plan:
-        """Side modules and the classifier, and biases where they are asked for."""
+        """Side modules, the classifier, and biases if requested."""
         body = anatomy(network)
         branches = _modules(network, body)
         modules = planned_branches(network, branches)
@@ -65,14 +65,14 @@ class RepNet(Method):
 
 @dataclass(frozen=True)
 class _Place:
-    """Something that a module can stand beside.
+    """A place that a side module can be attached to.
 
     Attributes:
-        path: of the block, or of the last module before the blocks.
-        inputs: channels that go in.
-        outputs: channels that come out.
-        stride: how many times smaller than its input its output is.
-        side: of its output, in pixels, for images of `SIZE`.
+        path: path of the block, or of the last module before the blocks.
+        inputs: input channels.
+        outputs: output channels.
+        stride: how many times smaller the output is than the input, along one side.
+        side: side of the output in pixels, for images of `SIZE`.
     """
 
     path: str
@@ -83,16 +83,16 @@ class _Place:
 
 
 def _modules(network: nn.Module, body: Anatomy) -> dict[str, Factory]:
-    """What makes each side module, by the path of what it stands beside."""
+    """Factories of the side modules, by the path that each is attached to."""
     stem, *places = _places(network, body)
     blocks = body.blocks
     bottlenecks = blocks[0].is_bottleneck
     if bottlenecks and is_norm(network.get_submodule(stem.path)):
         raise PocketuneError(
-            f"RepNet adds to what the blocks are given, and finds only the norm {stem.path} before "
-            "them: let the activation behind it be a module of the network, as nn.ReLU is"
+            f"RepNet adds to the input of the blocks, and finds only the norm {stem.path} before "
+            "them; make the activation after it a module of the network, such as nn.ReLU"
         )
-    # to the published layouts, a first block without an expansion is part of the stem
+    # in the published layouts, a first block without an expansion belongs to the stem
     listed = [
         place
         for place, block in zip(places, blocks, strict=True)
@@ -107,7 +107,7 @@ def _modules(network: nn.Module, body: Anatomy) -> dict[str, Factory]:
 
 
 def _places(network: nn.Module, body: Anatomy) -> Iterator[_Place]:
-    """What comes before the blocks, and each block."""
+    """The stem, and each block."""
     before = takewhile(lambda item: item[0] != body.blocks[0].name, main_modules(network))
     leaves = [(path, module) for path, module in before if next(module.children(), None) is None]
     stride, side = _stride(module for _, module in leaves), SIZE
@@ -125,7 +125,7 @@ def _places(network: nn.Module, body: Anatomy) -> Iterator[_Place]:
 
 
 def _stride(modules: Iterable[nn.Module]) -> int:
-    """How many times smaller convolutions and poolings make an image, along one side."""
+    """The product of the strides of convolutions and poolings, along one side."""
     strides = (
         module.stride
         for module in modules
@@ -135,14 +135,14 @@ def _stride(modules: Iterable[nn.Module]) -> int:
 
 
 def _reads_image(channels: int, beside: _Place, *, as_wide: bool) -> partial[ProgramModule]:
-    """The module whose input is the image that the network is given."""
+    """The module that reads the network's image."""
     middle = beside.outputs if as_wide else _next_8(channels)
     stride = SIZE // beside.side
     return partial(ProgramModule, channels, middle, beside.outputs, stride=stride, reads_image=True)
 
 
 def _reads_block(network: nn.Module, beside: _Place, *, widening: int) -> partial[ProgramModule]:
-    """A module whose input is the block's own."""
+    """A module that reads the block's input."""
     config = about(network).config
     large = beside.path in large_side_kernels(config.name if config else "")
     kernel = 5 if beside.side > SMALL or large else 3

@@ -1,4 +1,4 @@
-"""TinyTL: frozen weights, trained biases and small branches beside the blocks."""
+"""TinyTL: frozen weights, trained biases and small side branches of the blocks."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -23,35 +23,35 @@ from pocketune.surgery import BRANCH, add_branches, mask_activations, parameters
 NORMS = ("batch", "group")
 
 MASKS = Pass(mask_activations)
-"""Exact activations that keep less, wherever no method has put another one."""
+"""Exact activations that keep one bit, except where a method has replaced them."""
 
 RESOLUTION = 128
-"""Side of the maps at the first block in the published table, whatever the images' own side."""
+"""Side of the maps at the first block in the published table, for images of any side."""
 
 
 @register_method("tinytl")
 @dataclass(frozen=True)
 class TinyTL(Method):
-    """Train biases and lite residual modules beside the blocks; weights stay frozen.
+    """Train biases and lite residual modules of the blocks; weights stay frozen.
 
     TinyTL: Reduce Activations, Not Trainable Parameters for Efficient On-Device Learning (Cai,
     Gan, Zhu and Han, NeurIPS 2020): TinyTL-B is `TinyTL(lite_residual=False)`, TinyTL-L
     `TinyTL(bias=False)`, TinyTL-L+B `TinyTL()`. The classifier is trained in each.
 
-    A frozen layer needs its input for nothing, so that little but one bit an activation is kept
-    for the backward pass. Every image is normalized by itself, so that a batch may hold one.
+    A frozen layer does not need its input, so little but one bit per activation is kept for the
+    backward pass. Every image is normalized by itself, so a batch may hold a single image.
 
     Attributes:
-        bias: train every bias, the shifts of norms among them.
-        lite_residual: put a `LiteResidual` beside every block but the first, and train it. In
-            L+B the shift of its last norm is frozen: the block's own last shift does the same.
-            Modules that the network has already stay as they are.
-        norm: `"batch"`, on frozen statistics, or `"group"`: the paper's group norm with
-            standardized weights, made for a network that was pretrained that way. Group norm
-            keeps its input for the backward pass, frozen batch norm keeps nothing.
+        bias: train every bias, including those of norms.
+        lite_residual: attach a `LiteResidual` to every block except the first, and train it. In
+            L+B the bias of its last norm is frozen, since the last bias of the block does the
+            same. Modules that the network already has are kept.
+        norm: `"batch"`, with frozen statistics, or `"group"`: the paper's group norm with
+            standardized kernels, for a network that was pretrained that way. Group norm keeps its
+            input for the backward pass, frozen batch norm keeps nothing.
         kernel: largest kernel of the lite residual modules, odd. On the 7 x 7 maps of the last
-            stage 5 becomes 3, as in the public code and its parameter counts; the paper says 5.
-        groups: of their first convolution.
+            stage, 5 becomes 3, as in the public code and its parameter counts; the paper says 5.
+        groups: groups of the first convolution of these modules.
     """
 
     bias: bool = True
@@ -63,7 +63,7 @@ class TinyTL(Method):
     def __post_init__(self) -> None:
         if not (self.bias or self.lite_residual):
             raise PocketuneError(
-                "TinyTL(bias=False, lite_residual=False) trains the classifier alone; use "
+                "TinyTL(bias=False, lite_residual=False) trains only the classifier; use "
                 "LastLayer() for that"
             )
         if self.norm not in NORMS:
@@ -74,15 +74,15 @@ class TinyTL(Method):
 
     @property
     def frozen_bits(self) -> int:
-        """8: what is frozen is read and never written."""
+        """8: frozen kernels are never written."""
         return 8
 
     def plan(self, network: nn.Module) -> Plan:
         """The classifier, and biases, lite residual modules or both.
 
         Raises:
-            PocketuneError: if there are no blocks for lite residual modules, or bottleneck ones,
-                beside whose many channels the modules would be larger than the network.
+            PocketuneError: there are no blocks for lite residual modules, or bottleneck blocks,
+                whose many channels would make the modules larger than the network.
         """
         modules = self.modules(network) if self.lite_residual else Plan(frozenset(), frozenset())
         trained = parameters_under(network, anatomy(network).classifier) | modules.trained
@@ -100,7 +100,7 @@ class TinyTL(Method):
         )
 
     def finalize(self, plan: Plan, network: nn.Module) -> Plan:
-        """Filters that another method trains are standardized in every step, not once."""
+        """Kernels that another method trains are standardized in every step, not once."""
         if self.norm != "group":
             return plan
         trained = [name for name in _standardized(network) if f"{name}.weight" in plan.trained]
@@ -108,12 +108,12 @@ class TinyTL(Method):
         return replace(plan, replaced={**plan.replaced, **in_every_step})
 
     def modules(self, network: nn.Module, blocks: Collection[str] | None = None) -> Plan:
-        """Lite residual modules alone: those beside some blocks, or all, are trained.
+        """A plan that trains only the lite residual modules of some blocks, or of all.
 
-        Modules that the network has already are trained as they are.
+        Modules that the network already has are kept and trained.
 
         Args:
-            network: it stays as it is.
+            network: not changed.
             blocks: names of the blocks; the first block of a network never has a module.
 
         Raises:
@@ -127,18 +127,18 @@ class TinyTL(Method):
         return Plan(trained, frozenset(), branches=new)
 
     def insert_modules(self, network: nn.Module) -> nn.Module:
-        """A copy of `network` with lite residual modules in place, ready to be pretrained with it.
+        """A copy of `network` with lite residual modules, to be pretrained together.
 
         The modules are recorded in `config.branches` of the copy: `save_network` writes them,
-        `create_network` builds them again, and this method trains them from the values that they
-        have, as the paper's "pre-trained" lite residual modules.
+        `create_network` rebuilds them, and this method trains them from their saved values, as the
+        paper's "pre-trained" lite residual modules.
 
         Args:
-            network: one of `create_network`, not adapted; it stays as it is.
+            network: made by `create_network` and not adapted; not changed.
 
         Raises:
-            PocketuneError: if there is no place for modules, the network has some already, or it
-                has no config to record them in.
+            PocketuneError: no block can have a module, or the network has modules already, or no
+                config to record them in.
 
         Example:
             >>> from pocketune import about, create_network
@@ -153,7 +153,7 @@ class TinyTL(Method):
                 "create it with create_network"
             )
         if config.branches:
-            raise PocketuneError("the network has lite residual modules already; use it as it is")
+            raise PocketuneError("the network has lite residual modules already; use it unchanged")
         complete = copy_network(network)
         add_branches(complete, self._branches(network))
         arguments = {
@@ -165,20 +165,20 @@ class TinyTL(Method):
         return complete
 
     def _branches(self, network: nn.Module) -> dict[str, Factory]:
-        """By the block's name, what makes the module beside it.
+        """Factories of the lite residual modules, by the block's name.
 
-        Kernels shrink until they fit the pooled map, as in TinyTL's code. Its table of maps is
-        that of ProxylessNAS-Mobile; here the blocks' own strides give the same one.
+        Kernels shrink until they fit the pooled map, as in TinyTL's code. That code has a table of
+        the map sizes of ProxylessNAS-Mobile; here they follow from the strides of the blocks.
         """
         first, *blocks = anatomy(network).blocks
         if not blocks:
             raise PocketuneError(
-                "lite residual modules go beside every block but the first, and the network has "
-                "one block; use TinyTL(lite_residual=False)"
+                "every block except the first gets a lite residual module, and the network has one "
+                "block; use TinyTL(lite_residual=False)"
             )
         if any(block.is_bottleneck for block in blocks):
             raise PocketuneError(
-                "lite residual modules beside bottleneck blocks would be larger than the network "
+                "lite residual modules of bottleneck blocks would be larger than the network "
                 "itself; use TinyTL(lite_residual=False)"
             )
         branches: dict[str, Factory] = {}
@@ -220,7 +220,7 @@ def _has_branch(network: nn.Module, block: str) -> bool:
 
 
 def _group_norms(network: nn.Module) -> dict[str, Factory]:
-    """What makes group norms of all batch norms; scale and shift stay the batch norm's."""
+    """Factories that replace all batch norms by group norms with the same weight and bias."""
     norms = {n: m for n, m in main_modules(network) if isinstance(m, nn.BatchNorm2d)}
     for name, norm in norms.items():
         _check_groups(name, norm)
@@ -228,7 +228,7 @@ def _group_norms(network: nn.Module) -> dict[str, Factory]:
 
 
 def _standardized(network: nn.Module) -> dict[str, Factory]:
-    """What standardizes the filters of all convolutions that have no bias."""
+    """Factories that standardize the kernels of all convolutions without a bias."""
     modules = main_modules(network)
     names = [name for name, m in modules if is_convolution(m) and m.bias is None]
     return dict.fromkeys(names, _standardize)

@@ -1,4 +1,4 @@
-"""Networks: architectures (one file each), pretrained weights, and their anatomy."""
+"""Networks: architectures (one file each), their declared facts and their anatomy."""
 
 # Importing an architecture registers it.
 from pocketune.networks.about import About, Normalization, about, normalize, set_about

@@ -23,7 +23,7 @@ class Normalization:
 
     def __call__(self, images: Tensor) -> Tensor:
         """uint8 (N, H, W, 3) to normalized float32 (N, 3, H, W), on the device of the images."""
-        # by rows of the picture: a runtime works fast along the last axis, if it has more than 3
+        # by image rows: a runtime is fast along the last axis if that has more than 3 elements
         width, device = images.shape[2], images.device
         scale = torch.tensor([1 / (255 * s) for s in self.std], device=device).repeat(width)
         shift = torch.tensor(
@@ -39,28 +39,28 @@ Normalization.HALF = Normalization((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 
 @dataclass(frozen=True)
 class About:
-    """Facts that no module or tensor of a network tells; copies of the network have them too.
+    """Facts about a network that its modules and tensors do not show; copies keep them.
 
     Attributes:
-        config: how to build the network again; None for a network that is not ours.
-        normalization: of the images that it takes.
-        method: the `pocketune.methods.Method`, resolved, that the network is adapted to, if any.
-        frozen_bits: in which the kernels of frozen convolutions are stored, 32 or 8.
-        filter_chains: filtered convolutions that hand their gradients on in patches, each chain
-            the paths of its layers in the order in which they run.
-        is_side_branch: whether the module runs beside a block, where a method has added it.
+        config: how to rebuild the network; None for a foreign network.
+        normalization: normalization of the images that the network takes.
+        method: the resolved `pocketune.methods.Method` that the network is adapted to, if any.
+        frozen_bits: bits in which the kernels of frozen convolutions are stored, 32 or 8.
+        filter_chains: chains of filtered convolutions that pass their gradients on in patches,
+            each with the paths of its layers in the order in which they run.
+        is_side_branch: whether the module is a branch that a method has added to a block.
     """
 
     config: NetworkConfig | None = None
     normalization: Normalization = Normalization.IMAGENET
-    method: Any = None  # methods are above networks, which know no class of theirs
+    method: Any = None  # a Method; networks cannot import methods
     frozen_bits: int = 32
     filter_chains: tuple[tuple[str, ...], ...] = ()
     is_side_branch: bool = False
 
 
 def about(network: nn.Module) -> About:
-    """The facts of a network; the defaults for a network of which nothing is declared.
+    """The declared facts of a network, or the defaults.
 
     Example:
         >>> from pocketune import create_network
@@ -72,7 +72,7 @@ def about(network: nn.Module) -> About:
 
 
 def set_about(network: nn.Module, **facts: Any) -> None:
-    """Declare some of the facts of a network by their names in `About`; the others stay."""
+    """Declare facts of a network by their names in `About`; others stay as they are."""
     vars(network)["about"] = replace(about(network), **facts)
 
 

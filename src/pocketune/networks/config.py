@@ -1,4 +1,4 @@
-"""What a network is, as data: enough to build it again on another day or machine."""
+"""The description of a network as data, from which it can be rebuilt."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -20,13 +20,12 @@ class NetworkConfig:
         padding: `"symmetric"` (k // 2 zeros on every side, as PyTorch's own networks) or
             `"same"` (TensorFlow's rule: a strided convolution pads right and bottom first).
         head: keep the feature-fusion layer, the 1x1 convolution before pooling.
-        hidden: for each block that was pruned, by its module path, how many hidden channels it
-            has left.
-        branches: for each block with a lite residual module beside it, by its module path, the
-            arguments of its `LiteResidual`: a network that was pretrained together with them.
+        hidden: remaining hidden channels of each pruned block, by the block's module path.
+        branches: arguments of the `LiteResidual` of each block that has one, by the block's module
+            path, for a network that was pretrained with these modules.
 
     Raises:
-        PocketuneError: for a value that no network can have.
+        PocketuneError: a value is out of range.
     """
 
     name: str
@@ -60,7 +59,7 @@ class NetworkConfig:
         raise PocketuneError(f"hidden={self.hidden!r} must give a whole number for each block")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON; `hidden` and `branches` only where there are any."""
+        """Plain values for JSON; `hidden` and `branches` are left out if empty."""
         return {k: v for k, v in asdict(self).items() if v or k not in ("hidden", "branches")}
 
     @classmethod

@@ -14,10 +14,10 @@ Network = TypeVar("Network", bound=nn.Module)
 
 
 def copy_network(network: Network) -> Network:
-    """`copy.deepcopy`, but for tensors with a graph that modules have as attributes.
+    """`copy.deepcopy` that also copies tensors with an autograd graph.
 
-    PyTorch refuses to copy such a tensor, as a forward pass that notes its features leaves it, or
-    `torch.nn.utils.weight_norm` a kernel. The copy has it without its graph.
+    PyTorch refuses to copy such a tensor. Modules have them as attributes if a forward pass stores
+    its features, or after `torch.nn.utils.weight_norm`. The copy is detached from the graph.
     """
     memo = {
         id(tensor): tensor.detach().clone()
@@ -28,14 +28,14 @@ def copy_network(network: Network) -> Network:
 
 
 def kept_tensors(network: nn.Module) -> Iterator[Tensor]:
-    """Every tensor that a module has in an attribute, whether or not it has registered it."""
+    """Every tensor in an attribute of a module, registered or not."""
     for module in network.modules():
         for value in vars(module).values():
             yield from _tensors(value)
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:
-    """Those in an attribute, also in lists and dictionaries."""
+    """Tensors in a value, also inside lists and dictionaries."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, (list, tuple)):
@@ -48,17 +48,17 @@ def _tensors(value: Any) -> Iterator[Tensor]:
 
 @contextmanager
 def gradients_on() -> Iterator[None]:
-    """Let autograd record in here, or in the function that this decorates.
+    """Let autograd record in the context, or in the function that this decorates.
 
-    What is copied under `torch.inference_mode` could never be trained, and what looks for
-    gradients would find none under it or `torch.no_grad`.
+    A network copied under `torch.inference_mode` could never be trained, and no gradients would be
+    found under it or under `torch.no_grad`.
     """
     with torch.inference_mode(False), torch.enable_grad():
         yield
 
 
 Seen = Callable[[str, nn.Module, list[Tensor]], None]
-"""Takes the path of a module that is called, the module, and the tensors given or returned."""
+"""Called with a module's path, the module, and the tensors that it is given or returns."""
 
 
 @contextmanager
@@ -71,16 +71,16 @@ def probing(
     evaluate: bool = True,
     gradients: bool | None = False,
 ) -> Iterator[None]:
-    """Show the calls of modules while the context is active; then the network is as it was.
+    """Watch the calls of modules while the context is active.
 
-    Hooks are removed and every module has its own training mode back, also after an error.
+    Afterwards hooks are removed and every module's training mode is restored, also after an error.
 
     Args:
         network: what runs inside the context.
-        paths: modules whose calls are shown; all of them where it is None.
-        enter: is called before a module, with the tensors that it is given.
-        leave: is called after a module, with the tensors that it returns.
-        evaluate: let the network run in evaluation mode; False leaves the modes alone.
+        paths: modules to watch; None for all.
+        enter: called before a module, with the tensors that it is given.
+        leave: called after a module, with the tensors that it returns.
+        evaluate: run the network in evaluation mode; False leaves the modes as they are.
         gradients: whether autograd records; None leaves that to the caller.
     """
     modules = dict(network.named_modules())
@@ -106,15 +106,15 @@ def watch_inputs(
     batches: Iterable[Tensor],
     watchers: Mapping[str, Callable[[Tensor], None]],
 ) -> int:
-    """Run a network as it predicts, and show each watched module's input to its watcher.
+    """Run a network in evaluation mode, and pass each watched module's input to its watcher.
 
     Args:
-        network: it stays as it is, its training modes included.
+        network: not changed; its training modes are restored.
         batches: normalized images (N, 3, H, W).
-        watchers: by the path of the module, what takes its first input.
+        watchers: called with the first input of a module, by the module's path.
 
     Returns:
-        How many images there were.
+        The number of images.
     """
     images = 0
     with probing(network, paths=watchers, enter=lambda path, _, given: watchers[path](given[0])):
@@ -127,12 +127,12 @@ def watch_inputs(
 def input_shapes(
     network: nn.Module, paths: Iterable[str], images: tuple[int, ...]
 ) -> dict[str, tuple[int, ...]]:
-    """Shape of the input of each of these modules that a forward pass calls; computes nothing.
+    """Input shapes of those of these modules that a forward pass calls, without computing.
 
     Args:
-        network: takes images of shape `images`, (N, 3, H, W); it stays as it is.
-        paths: of modules.
-        images: N, 3, H and W.
+        network: takes images of shape `images`; not changed.
+        paths: paths of modules.
+        images: shape of the images, (N, 3, H, W).
     """
     shapes: dict[str, tuple[int, ...]] = {}
 

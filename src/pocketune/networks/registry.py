@@ -20,12 +20,12 @@ def register_network(
     """Decorator: `builder(config)` makes the network called `name`, randomly initialized.
 
     Args:
-        name: under which `create_network` knows it.
-        large_side_kernels: blocks beside which Rep-Net's published layout for this network has a
-            kernel of 5, although the maps there are small.
+        name: the name for `create_network`.
+        large_side_kernels: blocks whose side module has a kernel of 5 in Rep-Net's published
+            layout for this network, although the maps there are small.
 
     Raises:
-        ValueError: if there is a network of that name already.
+        ValueError: a network of that name is registered already.
     """
 
     def register(builder: Builder) -> Builder:
@@ -39,20 +39,20 @@ def register_network(
 
 
 def list_networks(pattern: str = "*") -> list[str]:
-    """Names that `create_network` knows, sorted; those that fit a pattern such as `resnet*`."""
+    """Sorted names for `create_network` that match a pattern such as `resnet*`."""
     return sorted(fnmatch.filter(_builders, pattern))
 
 
 def large_side_kernels(name: str) -> frozenset[str]:
-    """What `register_network` was given for the network of that name; empty for any other."""
+    """The `large_side_kernels` that a network was registered with; empty for unknown names."""
     return _large_side_kernels.get(name, frozenset())
 
 
 def make_network(config: NetworkConfig) -> nn.Module:
-    """The ordinary network that `config` names, randomly initialized; `hidden`, `branches` ignored.
+    """The unpruned network of `config`, randomly initialized; ignores `hidden` and `branches`.
 
     Raises:
-        PocketuneError: for an unknown name, or an option which this network does not have.
+        PocketuneError: the name is unknown, or this network does not have an option.
     """
     if config.name not in _builders:
         known = ", ".join(list_networks())

@@ -1,4 +1,4 @@
-"""What methods are made of: small changes to a network, in place, by the names of its modules."""
+"""The building blocks of methods: small changes to a network, in place, by module name."""
 
 from pocketune.surgery.branch import BRANCH, add_branches
 from pocketune.surgery.chain import chain_filters

@@ -1,4 +1,4 @@
-"""Let another module run beside a block."""
+"""Attach side branches to blocks."""
 
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -30,33 +30,33 @@ _IMAGE = "image_to_read"
 def add_branches(network: nn.Module, factories: Mapping[str, Factory]) -> None:
     """Add side branches to blocks of `network`, in place.
 
-    A block then computes `block(x) + block.branch(x)`; what was there keeps its names, and
-    `anatomy` does not see the branch. A branch that says `reads_image = True` is given what
-    `network` itself is given, instead of the block's input. One that says `resizes = True` is told
-    height and width of the block's output, as `size`: strides do not tell them where a block pools.
+    A block then computes `block(x) + block.branch(x)`. Its own tensors keep their names, and
+    `anatomy` ignores the branch. A branch with `reads_image = True` reads the network's input
+    instead of the block's. A branch with `resizes = True` takes the height and width of the block's
+    output as `size`: they do not follow from the strides of a block that pools.
 
     Args:
         network: any module.
-        factories: by the name of the block; each makes the branch from its block. The branch is
-            in training or evaluation mode as the block is, on its device and of its type.
+        factories: by the name of the block; each makes the branch from its block. The branch takes
+            over the block's mode, device and type.
 
     Raises:
-        AttributeError: if there is no module of that name.
-        PocketuneError: if a block has a branch already, or is an `nn.Sequential`.
+        AttributeError: the network has no module of that name.
+        PocketuneError: a block has a branch already, or is an `nn.Sequential`.
     """
     for name, factory in factories.items():
         block = network.get_submodule(name)
         if hasattr(block, BRANCH):
             raise PocketuneError(
-                f"block {name} has a side branch already; begin with a network that has none"
+                f"block {name} has a side branch already; start from a network without one"
             )
         if isinstance(block, nn.Sequential):
             raise PocketuneError(
-                f"block {name} is an nn.Sequential, which would run its branch as a layer of its "
-                "own; give the block a forward method"
+                f"block {name} is an nn.Sequential, which would run its branch as another "
+                "layer; give the block a forward method"
             )
         branch = factory(block).train(block.training)
-        # some blocks have no parameters, a pooling or kernels of int8 alone
+        # some blocks have no parameters, such as a pooling or only int8 kernels
         like = next(chain(block.parameters(), network.parameters()), None)
         if like is not None:
             branch.to(like)
@@ -67,7 +67,7 @@ def add_branches(network: nn.Module, factories: Mapping[str, Factory]) -> None:
 
 
 def replace_beside_branch(block: nn.Module, factory: Factory) -> nn.Module:
-    """What `factory` makes of a block, with the block's branch beside it where it has one."""
+    """The replacement that `factory` makes of a block, with the block's branch if it has one."""
     branch: nn.Module | None = getattr(block, BRANCH, None)
     if branch is None:
         return factory(block)
@@ -78,9 +78,9 @@ def replace_beside_branch(block: nn.Module, factory: Factory) -> nn.Module:
 
 
 def move_hooks(block: nn.Module, made: nn.Module) -> None:
-    """Let the hooks of calls of `block`, but for its branch's, run around `made` instead.
+    """Move the call hooks of `block`, except its branch's, to `made`.
 
-    Where `made` calls `block`, they run once.
+    If `made` calls `block`, they still run once.
     """
     if made is block:
         return
@@ -88,7 +88,7 @@ def move_hooks(block: nn.Module, made: nn.Module) -> None:
         moved, own = vars(block)[kind], vars(made)[kind]
         for key in [key for key, hook in moved.items() if hook is _add_branch]:
             del moved[key]
-        moved.update(own)  # those that the branch has just been given come last
+        moved.update(own)  # the branch's hooks come last
         vars(made)[kind], vars(block)[kind] = moved, OrderedDict()
     made._is_full_backward_hook = block._is_full_backward_hook
     block._is_full_backward_hook = None
@@ -101,7 +101,7 @@ def _attach(branch: nn.Module, block: nn.Module) -> None:
 
 def _add_branch(block: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
     branch: nn.Module | None = getattr(block, BRANCH, None)
-    if branch is None:  # it stands beside what took the block's place
+    if branch is None:  # the branch has moved to the block's replacement
         return output
     x = _image(branch) if _reads_image(branch) else inputs[0]
     size = {"size": output.shape[2:]} if getattr(branch, "resizes", False) is True else {}
@@ -119,10 +119,9 @@ def _image(branch: nn.Module) -> Tensor:
 
 
 def _show_image(network: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
-    """Lay the image where the branches that read it will take it.
+    """Store the image for the branches that read it.
 
-    Hooks are found by what they belong to and hold no module, so that a copy of the network has
-    branches that read its own images.
+    The hook holds no module, so the branches of a copied network read the copy's images.
     """
     for module in network.modules():
         if _reads_image(module):

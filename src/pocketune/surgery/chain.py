@@ -1,4 +1,4 @@
-"""Let filtered convolutions pass on their gradients in patches."""
+"""Chain filtered convolutions, which then pass their gradients on in patches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Link = tuple[Layer, Layer]
 """A layer, and the only one that reads its output."""
 
 _PROBE = (2, 3, 64, 64)
-"""Shape of the images for a trial forward pass; if that fails, the network stays as it is."""
+"""Shape of the images for a trial forward pass; if that fails, the network is not changed."""
 
 
 @gradients_on()
@@ -34,7 +34,7 @@ def chain_filters(network: nn.Module) -> tuple[tuple[str, ...], ...]:
     before an activation end a chain.
 
     Args:
-        network: changed in place; one without an anatomy stays as it is.
+        network: changed in place, unless it has no known blocks.
 
     Returns:
         The chains, each the paths of its convolutions in the order in which they run.
@@ -90,7 +90,7 @@ def _keeps_places(conv: FilteredConv2d) -> bool:
 
 
 def _closed(network: nn.Module, body: Anatomy, links: list[Link]) -> list[Link]:
-    """The links, without those between blocks that carry a map added to one that is not pooled."""
+    """The links without those between blocks whose map is added to one that is not pooled."""
     blocks = body.blocks
     while True:
         linked = {first.conv for first, _ in links}
@@ -123,9 +123,9 @@ def _trained_before(network: nn.Module, body: Anatomy, i: int) -> bool:
 
 
 def _runs(network: nn.Module, links: list[Link]) -> bool:
-    """Whether pooled maps pass through the network's own code where its anatomy says so.
+    """Whether the network's own code works with pooled maps at these links.
 
-    Some code, such as stochastic depth, runs only in training.
+    Both modes are tried: some code, such as stochastic depth, runs only in training.
     """
     probe = copy_network(network)
     _apply(probe, links)

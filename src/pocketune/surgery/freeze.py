@@ -12,7 +12,7 @@ from pocketune.surgery.swap import swap
 
 
 def batch_norms(network: nn.Module) -> dict[str, BatchNorm]:
-    """The batch norms of a network by name, without frozen ones."""
+    """The batch norms of a network by name, except frozen ones."""
     return {name: m for name, m in network.named_modules() if isinstance(m, BatchNorm)}
 
 
@@ -20,7 +20,7 @@ def separate_batch_norms(network: nn.Module) -> None:
     """Turn every `SyncBatchNorm` into a `BatchNorm2d` with the same tensors, in place.
 
     Raises:
-        PocketuneError: naming a norm of a class derived from `SyncBatchNorm`, which may do more.
+        PocketuneError: a norm is of a class derived from `SyncBatchNorm`; the message names it.
     """
     norms = {n: m for n, m in network.named_modules() if isinstance(m, nn.SyncBatchNorm)}
     for name, norm in norms.items():
@@ -66,8 +66,8 @@ def freeze_convolutions(network: nn.Module) -> None:
 def disable_inplace(network: nn.Module) -> None:
     """Let every activation return a new tensor; changes the network in place.
 
-    An activation that overwrites its input puts mutations into the traced step, which ONNX cannot
-    express, and the layer before it cannot keep its own output for the backward pass.
+    An activation that overwrites its input would be a mutation in the traced step, which ONNX
+    cannot express, and the layer before it could not keep its output for the backward pass.
     """
     for module in network.modules():
         if getattr(module, "inplace", False) is True:
@@ -75,7 +75,7 @@ def disable_inplace(network: nn.Module) -> None:
 
 
 def can_freeze(conv: nn.Conv2d) -> bool:
-    """Whether a layer with a fixed kernel can take the place of this convolution."""
+    """Whether a layer with a fixed kernel can replace this convolution."""
     zeros = conv.padding_mode == "zeros" and not isinstance(conv.padding, str)
     return zeros and not computes_kernel(conv) and not conv.weight.requires_grad
 

@@ -25,11 +25,11 @@ def prune(
 ) -> nn.Module:
     """A copy of `network` whose blocks have lost the least important of their hidden channels.
 
-    What is left of each channel keeps its values. The numbers of channels are recorded in
-    `config.hidden` of the copy, from which `create_network` builds the same shapes again.
+    The remaining channels keep their values. Their numbers are in `config.hidden` of the copy, from
+    which `create_network` builds the same shapes.
 
     Args:
-        network: a network that is not adapted to a method yet; it stays as it is.
+        network: a network that is not adapted to a method; it is not changed.
         ratios: share of the hidden channels to remove, in [0, 1), by the name of the block, as
             in `anatomy(network).blocks`. Of C channels `round(C * (1 - ratio))` stay, at least 2.
             In bottleneck blocks the ratio is that of both inner convolutions.
@@ -37,9 +37,9 @@ def prune(
         batches: normalized images (N, 3, H, W) to rank by, for `"l2"`.
 
     Raises:
-        PocketuneError: for a ratio out of range; for a block that is not there, that shares its
-            channels, has grouped convolutions or without whose channels the network, tried on an
-            image, does not run; for a network that is pruned or adapted already.
+        PocketuneError: a ratio is out of range; a block does not exist, shares its channels or has
+            grouped convolutions; the network does not run without the channels of a block, tried on
+            an image; the network is pruned or adapted already.
 
     Example:
         >>> from pocketune import about, create_network
@@ -68,7 +68,7 @@ def prune(
 
 
 def channels_left(channels: int, ratio: float) -> int:
-    """How many of so many channels stay."""
+    """The number of channels that stay."""
     return max(FEWEST, round(channels * (1 - ratio)))
 
 
@@ -77,14 +77,14 @@ def _check(network: nn.Module, ratios: Mapping[str, float]) -> None:
         if not 0 <= ratio < 1:
             raise PocketuneError(f"the ratio of block {block} must lie in [0, 1), not {ratio}")
     if (method := about(network).method) is not None:
-        raise PocketuneError(f"the network is adapted to {method}; prune it before it is adapted")
+        raise PocketuneError(f"the network is adapted to {method}; prune it before adapting it")
     require_unpruned(network)
 
 
 def _try(network: nn.Module, pruned: nn.Module, counts: Mapping[str, int], image: Tensor) -> None:
-    """Refuse what no longer runs: a layer may remember its width, or add what has lost channels.
+    """Check that the pruned network still runs: a layer may depend on the old width.
 
-    Nothing is refused if the whole network does not run on such an image either.
+    If the original network does not run on such an image either, nothing is raised.
     """
     failure = _failure(pruned, image) if counts else None
     if failure is None or _failure(network, image) is not None:
@@ -124,16 +124,16 @@ def _peek(batches: Iterable[Tensor]) -> tuple[Tensor | None, Iterable[Tensor]]:
 
 
 def require_unpruned(network: nn.Module) -> None:
-    """Refuse a network that has lost channels before.
+    """Check that a network is not pruned.
 
     Raises:
-        PocketuneError: naming what was pruned.
+        PocketuneError: it is; the message names the pruned blocks.
     """
     config = about(network).config
     if config is not None and config.hidden:
         raise PocketuneError(
             f"the network is pruned already, in {', '.join(config.hidden)}; prune the original "
-            "one, with all ratios at once"
+            "network with all ratios at once"
         )
 
 
@@ -146,7 +146,7 @@ def rank_channels(
     """Importance of every channel of each set, (C,) float64; more is more important.
 
     Args:
-        network: left as it is.
+        network: not changed.
         sets: the hidden channels to rank.
         importance: `"l2"`, the L2 norm of the channel in the input of the convolution that reads
             it, over all images and pixels; or `"weight"`, the L2 norm of the weights with which

@@ -14,8 +14,8 @@ from pocketune.surgery.branch import move_hooks, replace_beside_branch
 def swap(network: nn.Module, factories: Mapping[str, Factory]) -> None:
     """Replace modules of `network`, in place.
 
-    The new module has the mode (training or evaluation), the side branch and the forward and
-    backward hooks of the old one.
+    The new module takes over the mode (training or evaluation), the side branch and the forward
+    and backward hooks of the old one.
 
     Args:
         network: any module.
@@ -36,7 +36,7 @@ def swap(network: nn.Module, factories: Mapping[str, Factory]) -> None:
 
 
 def separate(network: nn.Module) -> None:
-    """Give every path a module of its own where modules without values are shared, in place.
+    """Give each path its own copy of a shared module without values, in place.
 
     A method can then change an activation at one path and leave it at another.
 
@@ -57,18 +57,18 @@ def separate(network: nn.Module) -> None:
 
 
 def signed_activations(network: nn.Module, names: Iterable[str | None]) -> dict[str, Factory]:
-    """Factories of the `Signed...` variants of these modules, if they have one.
+    """Factories of the `Signed...` variants of those of these modules that have one.
 
     Args:
         network: any module.
-        names: names of modules; one may come several times, and None is skipped.
+        names: names of modules; they may repeat, and None is skipped.
     """
     kinds = {name: type(network.get_submodule(name)) for name in names if name}
     return {name: _make(SIGNED[kind]) for name, kind in kinds.items() if kind in SIGNED}
 
 
 def signed_after(factory: Factory) -> Factory:
-    """A factory of the `Signed...` variant of what `factory` makes, if that has one."""
+    """A factory of the `Signed...` variant, if any, of the module that `factory` makes."""
 
     def make(old: nn.Module) -> nn.Module:
         made = factory(old)
@@ -78,19 +78,16 @@ def signed_after(factory: Factory) -> Factory:
 
 
 def masked_activations(network: nn.Module, names: Iterable[str | None]) -> dict[str, Factory]:
-    """Factories of the exact one-bit variant of those of these modules that are ReLU6.
+    """Factories of the exact one-bit variants of those of these modules that are ReLU6.
 
-    An ordinary ReLU keeps its output, which the next convolution keeps in any case.
+    An ordinary ReLU keeps its output, which the next convolution keeps anyway.
     """
     kinds = {name: type(network.get_submodule(name)) for name in names if name}
     return {name: _make(MASKED[kind]) for name, kind in kinds.items() if kind is nn.ReLU6}
 
 
 def mask_activations(network: nn.Module) -> None:
-    """Let every ReLU and ReLU6 keep one bit an element, in place.
-
-    Values and gradients stay exact. Other activations stay as they are.
-    """
+    """Replace every ReLU and ReLU6 by its exact variant of one bit an element, in place."""
     kinds = {name: type(module) for name, module in network.named_modules()}
     swap(network, {name: _make(MASKED[kind]) for name, kind in kinds.items() if kind in MASKED})
 

@@ -1,4 +1,4 @@
-"""Giving batch norms true statistics without changing what the network computes."""
+"""Giving batch norms measured statistics without changing what the network computes."""
 
 from collections.abc import Iterable
 
@@ -31,7 +31,7 @@ class _Moments:
 
 
 def is_folded(norm: nn.Module) -> bool:
-    """Whether this batch norm was folded away: it changes nothing and has no statistics."""
+    """Whether this batch norm was folded: its statistics are those of the identity."""
     if not isinstance(norm, nn.BatchNorm2d):
         return False
     mean, variance = norm.running_mean, norm.running_var
@@ -42,22 +42,22 @@ def is_folded(norm: nn.Module) -> bool:
 
 
 def restore_batch_norm(network: nn.Module, batches: Iterable[Tensor]) -> nn.Module:
-    """Measure the input of every batch norm, make that its running statistics, keep its function.
+    """Set the running statistics of every batch norm to those of its input.
 
-    A norm computes `a * x + b`. With the measured mean m and variance v as its statistics,
-    scale `a * sqrt(v + eps)` and shift `b + a * m` give the same a and b, so that only
-    training differs. Made for weights whose norms were folded away, on which every
+    The network computes the same as before: a norm computes `a * x + b`. With the measured mean m
+    and variance v as its statistics, the weight `a * sqrt(v + eps)` and the bias `b + a * m` give
+    the same a and b, so only training differs. This is for weights with folded norms, where every
     norm is the identity plus a bias.
 
     Args:
-        network: changed in place, but for its training mode.
+        network: changed in place; its training mode is restored.
         batches: normalized images (N, 3, H, W), a few hundred images in all.
 
     Returns:
         The network.
 
     Raises:
-        PocketuneError: without any image.
+        PocketuneError: there are no images.
 
     Example:
         >>> from pocketune import create_network, restore_batch_norm
@@ -80,7 +80,7 @@ def restore_batch_norm(network: nn.Module, batches: Iterable[Tensor]) -> nn.Modu
 
 
 def _restore(norm: nn.BatchNorm2d, measured: _Moments) -> None:
-    """New statistics, and the scale and shift that undo the change."""
+    """Set the statistics, and the weight and bias that undo their change."""
     mean, variance = measured.mean, measured.sum_of_squares / measured.count
     old_mean, old_variance = norm.running_mean, norm.running_var
     assert old_mean is not None

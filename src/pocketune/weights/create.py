@@ -1,4 +1,4 @@
-"""The one way to get a network, with or without pretrained weights."""
+"""Creating networks, with or without pretrained weights."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -33,33 +33,34 @@ def create_network(
 ) -> nn.Module:
     """Build a network that takes images (N, 3, H, W), normalized as `about(network)` says.
 
-    Where `weights` are of another number of classes, the output layer is initialized: uniform in
+    If `weights` have another number of classes, the output layer is initialized: uniform in
     +-1 / sqrt(fan in), bias 0.
 
     Args:
         name: one of `list_networks()`.
         weights: None for random ones; `"imagenet"` to download the published ones; a file,
-            `.safetensors`, `.pth`, or `.npz` with kernels of int8, which stay int8 where a method
-            does not train them; a state dict; or a model of timm or torchvision, of the same shape.
-            A file of `save_network` describes its pruned blocks and lite residual modules.
-            A file whose batch norm was folded away gets norms that are the identity: follow with
+            `.safetensors`, `.pth`, or `.npz` with int8 kernels, which stay int8 unless a method
+            trains them; a state dict; or a model of timm or torchvision of the same shape. A file
+            of `save_network` describes its pruned blocks and lite residual modules. For a file
+            with folded batch norms, each norm becomes the identity plus a bias: call
             `restore_batch_norm` before a norm is trained.
         classes: outputs of the network.
         width: multiplier of every layer's channels.
         padding: `"symmetric"`, or `"same"` for weights that come from TensorFlow.
-        head: False leaves out the feature-fusion layer before pooling; None does where the file
-            of weights has none.
-        hidden: hidden channels of blocks that were pruned, as in `NetworkConfig`; where the
-            weights describe it, it need not be given.
-        normalization: what the weights were trained with, where it is not ImageNet's. Folded
-            files have it in the `.arch.json` beside them, files of `save_network` in their header.
+        head: whether to have the feature-fusion layer before pooling; None follows the file of
+            weights.
+        hidden: hidden channels of pruned blocks, as in `NetworkConfig`; not needed for a file of
+            `save_network`.
+        normalization: the normalization that the weights were trained with, if it is not
+            ImageNet's. Folded files have it in the `.arch.json` in their folder, files of
+            `save_network` in their header.
 
     Returns:
         The network in training mode; `about(network)` has its `config` and `normalization`.
 
     Raises:
-        PocketuneError: for an unknown name or option, and for weights that cannot be loaded or do
-            not fit; it names the first layer that does not.
+        PocketuneError: a name or option is unknown; weights cannot be loaded or do not fit, and
+            the message names the first layer that does not.
 
     Example:
         >>> from pocketune import about
@@ -129,7 +130,7 @@ def load_network(path: str | PathLike[str]) -> nn.Module:
     """The network in a file of `save_network`, as it was saved.
 
     Raises:
-        PocketuneError: if the file is missing or damaged, or has no description.
+        PocketuneError: the file is missing or damaged, or has no description.
     """
     path = Path(path)
     state = read_state(path)

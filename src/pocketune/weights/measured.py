@@ -26,7 +26,7 @@ def create_measured(
     size: int,
     photos: ImageDataset | None,
 ) -> nn.Module:
-    """A network of its weights' classes; batch norms that were folded away are measured on photos.
+    """A network with the classes of its weights; folded batch norms are measured on photos.
 
     Raises:
         PocketuneError: as `create_network` and `measure_norms`.
@@ -44,7 +44,7 @@ def create_measured(
 
 
 def are_folded(weights: str | None) -> bool:
-    """Whether these weights, as of `create_network`, come without the statistics of norms."""
+    """Whether these weights, as `create_network` takes them, have folded batch norms."""
     if weights in (None, "imagenet"):
         return False
     path = Path(str(weights))
@@ -55,7 +55,7 @@ def measure_norms(network: nn.Module, photos: ImageDataset | None, size: int, wh
     """Restore the batch norms in `which` weights by photos, in place.
 
     Raises:
-        PocketuneError: without photos.
+        PocketuneError: `photos` is None.
     """
     if photos is None:
         raise PocketuneError(f"the batch norms in {which}: name photos to measure them on")
@@ -72,23 +72,23 @@ def sample_batches(
 ) -> Iterator[Tensor]:
     """About `count` photos, spread over all of them, as batches that `network` takes.
 
-    `prune`, `prune_for_memory`, `calibrate` and `restore_batch_norm` look at such batches. Each
-    call gives the same ones, once.
+    `prune`, `prune_for_memory`, `calibrate` and `restore_batch_norm` take such batches. Each call
+    gives the same batches; they can be iterated over once.
 
     Args:
-        network: what they are normalized for: as its `normalization` says, or as ImageNet's
-            usually are where it has none.
-        photos: as `train` takes them, of which those that train are taken; or a dataset.
+        network: the network that the images are normalized for, as `about(network)` says.
+        photos: photos as `train` takes them, of which the training split is used; or a dataset.
         size: side of the images, in pixels.
-        count: how many; from there to less than twice as many are taken, or all.
+        count: the least number of photos; fewer than twice as many are taken, or all of a smaller
+            dataset.
         batch: images in each batch.
 
     Returns:
-        Batches (N, 3, `size`, `size`), decoded while they are iterated over. What cannot be
-        decoded is left out.
+        Batches (N, 3, `size`, `size`), decoded during iteration. Photos that cannot be decoded are
+        skipped.
 
     Raises:
-        PocketuneError: for photos that cannot be used, or a number below 1.
+        PocketuneError: the photos cannot be used, or a number is below 1.
 
     Example:
         >>> import pocketune

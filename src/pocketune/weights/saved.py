@@ -34,17 +34,17 @@ HEADER = "pocketune.network"
 
 
 def save_network(network: nn.Module, path: str | PathLike[str]) -> None:
-    """Write all values of a network of ours with its config and normalization.
+    """Write the values of a network of ours with its config and normalization.
 
-    `create_network(..., weights=path)` reads it, blocks that were pruned or have lite residual
-    modules beside them included. The number of classes is that of the output layer. An adapted
-    network is saved as the one that it was adapted from, with what it has learned; kernels of 8
-    bits are written in float32, the same numbers.
+    `create_network(..., weights=path)` reads the file, including pruned blocks and lite residual
+    modules. The number of classes is that of the output layer. An adapted network is saved in the
+    form before it was adapted, with its trained values. 8-bit kernels are written exactly, in
+    float32.
 
     Raises:
-        PocketuneError: if the network has no config, being none of ours, or is no longer what its
-            config says, as where a method has added modules; if the file cannot be written or is
-            called otherwise than `.safetensors`.
+        PocketuneError: the network is foreign and has no config, or no longer fits its config, as
+            after a method has added modules; the file cannot be written, or does not end in
+            `.safetensors`.
     """
     path = Path(path)
     config = check_saveable(network, path)
@@ -57,7 +57,7 @@ def save_network(network: nn.Module, path: str | PathLike[str]) -> None:
 
 
 def check_saveable(network: nn.Module, path: Path) -> NetworkConfig:
-    """The config that `save_network` would write, to be asked before the work; changes nothing.
+    """The config that `save_network` would write, to check before long work; writes nothing.
 
     Raises:
         PocketuneError: as `save_network` does.
@@ -66,8 +66,8 @@ def check_saveable(network: nn.Module, path: Path) -> NetworkConfig:
         raise PocketuneError(f"{path} must end in .safetensors")
     if any(isinstance(module, IntegerConv2d) for module in network.modules()):
         raise PocketuneError(
-            "the network was calibrated to compute with integers, for which its norms were folded; "
-            "save the adapted one that calibrate was given"
+            "the network was calibrated to compute with integers, and its norms are folded; save "
+            "the adapted network that was given to calibrate"
         )
     with writing(path), tempfile.TemporaryFile(dir=path.parent):
         pass
@@ -94,14 +94,14 @@ def _config(network: nn.Module) -> NetworkConfig:
                 "in the same way"
             )
         raise PocketuneError(
-            f"the network's {other} is not as its config says, and could not be read back from a "
+            f"the network's {other} does not fit its config and could not be loaded from a "
             "file; save the network that create_network, prune or insert_modules has returned"
         )
     return config
 
 
 def _swish_lost(network: nn.Module, plain: nn.Module) -> list[str]:
-    """Paths where a method has put a ReLU for an h-swish, which no tensor shows."""
+    """Paths of h-swishes that a method has replaced by a ReLU, which no tensor shows."""
     modules = dict(network.named_modules())
     return [
         path
@@ -111,13 +111,13 @@ def _swish_lost(network: nn.Module, plain: nn.Module) -> list[str]:
 
 
 def _shapes(network: nn.Module) -> dict[str, tuple[int, ...]]:
-    """Shapes of what a file must hold, by name."""
+    """Shapes of the tensors that a file must hold, by name."""
     state = float_state(network.state_dict())
     return {name: tuple(t.shape) for name, t in state.items() if not name.endswith(COUNTER)}
 
 
 def recorded_classes(weights: str | PathLike[str] | None) -> int:
-    """How many classes a file of `save_network` has; ImageNet's for any other weights."""
+    """The number of classes of a file of `save_network`; ImageNet's for other weights."""
     if weights is None or not Path(weights).is_file():
         return IMAGENET_CLASSES
     recorded = read_description(Path(weights))
@@ -125,10 +125,10 @@ def recorded_classes(weights: str | PathLike[str] | None) -> int:
 
 
 def read_description(path: Path) -> tuple[NetworkConfig, Normalization] | None:
-    """What the header of a file says; None where it says nothing, or there is no such file.
+    """The description in the header of a file; None without one, or without such a file.
 
     Raises:
-        PocketuneError: if the file is damaged, or its description is not understood.
+        PocketuneError: the file is damaged, or its description is not understood.
     """
     if path.suffix != ".safetensors" or not path.is_file():
         return None
@@ -150,10 +150,10 @@ def _channels(values: Any) -> tuple[float, float, float]:
 
 
 def require_same(asked: NetworkConfig, recorded: NetworkConfig, path: Path) -> None:
-    """Refuse weights of another network than the one asked for; classes may differ.
+    """Check that weights are of the requested network; classes may differ.
 
     Raises:
-        PocketuneError: naming the first option that differs, and its value in the file.
+        PocketuneError: an option differs; the message gives its value in the file.
     """
     wanted, there = _options(asked), _options(recorded)
     for name, value in there.items():
@@ -173,8 +173,8 @@ def build(config: NetworkConfig) -> nn.Module:
     """The network that `config` describes, randomly initialized.
 
     Raises:
-        PocketuneError: for an unknown name, an option which this network does not have, or
-            `hidden` channels which its blocks cannot have.
+        PocketuneError: the name is unknown, this network does not have an option, or its blocks
+            cannot have the `hidden` channels.
     """
     network = make_network(config)
     if config.hidden:

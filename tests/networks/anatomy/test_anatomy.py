@@ -161,7 +161,7 @@ def test_replaced_layers_keep_their_role():
     ("network", "message"),
     [
         (nn.Sequential(nn.Flatten(), nn.Linear(12, 3)), "Sequential has no inverted residual"),
-        (create_network("resnet18").layer1, "no classifier behind its last block"),
+        (create_network("resnet18").layer1, "no classifier after its last block"),
     ],
 )
 def test_what_has_no_anatomy(network, message):

@@ -77,7 +77,7 @@ def test_a_convolution() -> None:
 
 
 def test_several_or_none_are_refused() -> None:
-    with pytest.raises(PocketuneError, match="Heads are made by output and other together"):
+    with pytest.raises(PocketuneError, match="Heads are computed by output and other together"):
         output_layer(Heads("sum"))
-    with pytest.raises(PocketuneError, match="made by no linear layer"):
+    with pytest.raises(PocketuneError, match="computed by no linear layer"):
         output_layer(nn.Sequential(nn.ReLU(), nn.Flatten()))

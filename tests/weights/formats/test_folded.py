@@ -109,7 +109,9 @@ def test_damaged_description(file):
 
 
 def test_padding_has_to_be_the_weights(file):
-    with pytest.raises(PocketuneError, match="trained with padding='symmetric'; ask for that"):
+    with pytest.raises(
+        PocketuneError, match="trained with padding='symmetric'; create the network with it"
+    ):
         create_network(**OPTIONS, padding="same", weights=file)
 
 
@@ -118,8 +120,8 @@ def test_padding_has_to_be_the_weights(file):
     [
         ({"name": "mobilenet_v2", "width": 0.35}, r"it lacks blocks\.14\.expand"),
         ({"name": "mobilenet_v2", "width": 1.0}, r"it lacks blocks\.14\.expand"),
-        ({"name": "resnet18"}, "which this network has no names for"),
-        ({"name": "mobilenet_v3_small"}, "which this network has no names for"),
+        ({"name": "resnet18"}, "which this network does not support"),
+        ({"name": "mobilenet_v3_small"}, "which this network does not support"),
     ],
 )
 def test_another_network(file, options, message):

@@ -75,7 +75,7 @@ def test_without_a_description_says_which_file_is_missing(file):
 
 def test_what_is_trained_starts_from_float_and_the_rest_stays_int8(file):
     network = create_network(**OPTIONS, weights=file)
-    with pytest.warns(UserWarning, match="folded away in the weights: measure"):
+    with pytest.warns(UserWarning, match="folded in the weights, such as"):
         adapted = adapt(network, MobileTL(blocks=2))
     top = tuple(f"{block.name}." for block in anatomy(network).blocks[-2:])
     for layer in anatomy(network).layers:

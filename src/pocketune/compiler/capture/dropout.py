@@ -8,10 +8,10 @@ from pocketune.networks.probe import input_shapes
 
 
 class SuppliedDropout(nn.Module):
-    """Multiplies by `mask` in training, does nothing in evaluation.
+    """Multiplies by `mask` in training, and does nothing in evaluation.
 
-    `mask` is a buffer that state dicts leave out. It holds ones until it is filled: with 0 where an
-    element is dropped, and 1 / `keep` where it is kept.
+    `mask` is a buffer that state dicts leave out. It holds ones until it is filled: with 0 for an
+    element that is dropped, and 1 / `keep` for one that is kept.
 
     Args:
         keep: probability that an element is kept, in (0, 1).
@@ -39,7 +39,7 @@ def supply_masks(network: nn.Module, batch: int, size: int) -> tuple[MaskSpec, .
 
     Args:
         network: takes (batch, 3, size, size). A `SuppliedDropout` in it gets a new mask of the
-            right shape, so that calling this twice does no harm.
+            right shape, so calling this twice is safe.
         batch: images of a training step.
         size: height and width of the images, in pixels.
 

@@ -55,7 +55,7 @@ functional = nn.functional
 
 
 class PlainOperators(TorchFunctionMode):
-    """Traces as arithmetic what PyTorch would trace as copies, views and strides."""
+    """Traces some functions as arithmetic that PyTorch traces as copies, views and strides."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None

@@ -13,10 +13,10 @@ def features_nodes(traced: Traced, size: int) -> tuple[fx.Node, ...]:
     """The tensors that carry everything from the frozen part into the trained part, in order.
 
     Most methods have one; a side branch that reads the image adds the pooled image. A tensor that
-    follows from the others without a convolution, such as a sum that a layer keeps for its
-    backward pass, is left out: every step computes it. The result is empty where the trained part
-    reads the images themselves, and where the tensors have as many elements as the image or more:
-    then running the frozen part by itself gains nothing.
+    can be computed from the others without a convolution, such as a sum that a layer keeps for
+    its backward pass, is left out: every step computes it. The result is empty if the trained
+    part reads the images themselves, or if the tensors have at least as many elements as the
+    image: a separate frozen part would save nothing.
     """
     images = traced.placeholders["images"]
     frozen = _frozen_nodes(traced, images)
@@ -47,7 +47,7 @@ def _follows_cheaply(node: fx.Node, given: set[fx.Node]) -> bool:
 
 
 def _frozen_nodes(traced: Traced, images: fx.Node) -> set[fx.Node]:
-    """Nodes computed from the images and from constants alone, with the images themselves."""
+    """The images, and the nodes computed from them and from constants only."""
     constant = {traced.placeholders[name] for name in traced.constants}
     frozen = {images}
     for node in traced.graph.nodes:
@@ -62,7 +62,7 @@ def _frozen_nodes(traced: Traced, images: fx.Node) -> set[fx.Node]:
 
 
 def ancestors(outputs: Iterable[fx.Node]) -> set[fx.Node]:
-    """All that these nodes are computed from, with themselves."""
+    """These nodes and all nodes that they are computed from."""
     seen: set[fx.Node] = set()
     stack = list(outputs)
     while stack:

@@ -1,8 +1,8 @@
 """Capture a training step, forward and backward, as one graph of ATen operators.
 
 `make_fx` traces an explicit function - forward, loss, `torch.autograd.grad` - so that whatever a
-layer's backward does is what the graph does. The module exports of `torch.export` and AOTAutograd
-differentiate the forward themselves and silently drop a custom `autograd.Function`'s backward.
+layer's backward does is in the graph. `torch.export` and AOTAutograd differentiate the forward pass
+themselves and silently drop the backward of a custom `autograd.Function`.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -28,8 +28,8 @@ from pocketune.torch_private import data_dependent_errors, make_fx, uncheckpoint
 class Traced:
     """A graph of ATen operators whose placeholders and outputs have names.
 
-    Every tensor of the network is a placeholder named by its state-dict name; `constants` holds
-    the values of those that nothing trains. `outputs` are (name, node) in the kit's order.
+    Every tensor of the network is a placeholder with its name in the state dict. `constants` holds
+    the values of those that a step does not change. `outputs` are (name, node) in the kit's order.
     """
 
     graph: fx.Graph
@@ -54,24 +54,24 @@ def running_statistics(network: nn.Module) -> dict[str, Tensor]:
 
 
 def check_norms(network: nn.Module) -> None:
-    """Refuse batch norms without running statistics, and other norms with them.
+    """Check that exactly the batch norms have running statistics.
 
     Raises:
-        PocketuneError: naming the norm.
+        PocketuneError: another norm has some, or a batch norm has none.
     """
     for name, module in network.named_modules():
         if isinstance(module, BatchNorm) and module.running_mean is None:
             raise PocketuneError(
-                f"the batch norm {name} has no running statistics, without which an image's "
-                "prediction depends on the others of its batch; build it with "
+                f"the batch norm {name} has no running statistics, so the prediction for an "
+                "image depends on the other images of its batch; build it with "
                 "track_running_stats=True"
             )
         known = isinstance(module, (BatchNorm, FrozenBatchNorm2d))
         if getattr(module, "running_mean", None) is not None and not known:
             raise PocketuneError(
                 f"{name} is a {type(module).__name__} with running statistics, which a compiled "
-                "step does not update: build the network with batch norms, or with a norm that "
-                "has none"
+                "step does not update; build the network with batch norms, or with norms without "
+                "running statistics"
             )
 
 
@@ -101,7 +101,7 @@ def trace_step(network: nn.Module, settings: CompileSettings, masks: Iterable[st
 
 
 def _check_outputs(outputs: object, settings: CompileSettings) -> None:
-    """Refuse a network that computes something else than its task is about."""
+    """Check that the network's outputs have the shape that its task needs."""
     wanted = (settings.batch, *settings.task.output_shape(settings.size))
     if not isinstance(outputs, Tensor):
         raise PocketuneError(
@@ -119,14 +119,14 @@ def _used(names: Iterable[str], gradients: Iterable[Tensor | None]) -> Iterator[
     for name, gradient in zip(names, gradients, strict=True):
         if gradient is None:
             raise PocketuneError(
-                f"{name} is trained, but the class scores do not depend on it; freeze it with "
+                f"{name} is trained, but the outputs do not depend on it; freeze it with "
                 f"network.get_parameter({name!r}).requires_grad_(False)"
             )
         yield gradient
 
 
 def trace_predict(network: nn.Module, *, batch: int, size: int) -> Traced:
-    """Trace the logits of a batch, every norm on its running statistics."""
+    """Trace the logits of a batch; norms use their running statistics."""
     dynamic = {*trained_parameters(network), *running_statistics(network)}
 
     def predict(tensors: dict[str, Tensor], images: Tensor) -> list[Tensor]:
@@ -176,7 +176,7 @@ def _trace(
 
 
 def trace(function: Callable[..., Any], *inputs: Any) -> fx.GraphModule:
-    """Run a function on fake inputs; what its operators make of them is the graph."""
+    """Trace a function on fake inputs into a graph of ATen operators."""
     tracer = make_fx(
         function,
         decomposition_table=decompositions(),
@@ -196,9 +196,9 @@ def _network_tensors(network: nn.Module) -> dict[str, Tensor]:
 
 @contextmanager
 def _training_mode(network: nn.Module, training: bool) -> Iterator[None]:
-    """Train or evaluate for a while, then put every module's attributes back as they were.
+    """Set training or evaluation mode, and restore every module's attributes afterwards.
 
-    A forward pass may note tensors on its modules, which here are none that have values.
+    A forward pass may store tensors as attributes of modules; here these are fake tensors.
     """
     before = [(module, {**vars(module)}) for module in network.modules()]
     network.train(training)

@@ -25,7 +25,7 @@ from pocketune.compiler.passes.simplify import fold_constants, reuse_clips, skip
 __all__ = ["Context", "Value", "list_lowerings", "lower", "lowers"]
 
 PASSES = (fold_constants, skip_copies, fold_padding, fold_norms, reuse_clips)
-"""What is done with a traced graph before its operators are translated one by one."""
+"""The passes over a traced graph, before its operators are translated one by one."""
 
 
 def lower(
@@ -36,10 +36,10 @@ def lower(
     rows_max_pixels: int,
     least_packed: float = inf,
 ) -> Context:
-    """Add to `builder` what computes the `wanted` nodes from the `given` ones.
+    """Add to `builder` the nodes that compute the `wanted` ones from the `given` ones.
 
-    Maps of up to `rows_max_pixels` pixels are kept as rows where that helps; see `Value`. Masks
-    of `least_packed` elements or more are kept as bits, others as bytes.
+    Maps of up to `rows_max_pixels` pixels are kept as rows where that is faster; see `Value`.
+    Masks of `least_packed` elements or more are kept as bits, others as bytes.
 
     Raises:
         PocketuneError: an operator has no rule.

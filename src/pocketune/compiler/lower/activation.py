@@ -53,7 +53,7 @@ def _hardtanh_backward(
 
 
 def _masked(context: Context, g: Value, mask: Value) -> Value:
-    """`g` where `mask` is true: a product is twice as fast as Where."""
+    """`g` where `mask` is true, 0 elsewhere: a product is twice as fast as Where."""
     factor = elementwise(context, "Cast", [mask], mask.shape, to=TensorProto.FLOAT)
     return elementwise(context, "Mul", [g, factor], mask.shape)
 
@@ -116,7 +116,7 @@ _UNPACKED = (np.arange(256)[:, None] & _PLACES > 0).astype(np.float32)
 
 
 LEAST_PACKED = 1 << 15
-"""Elements of a mask from which on packing saves more than the five or six nodes that it takes."""
+"""Elements of a mask from which packing saves more memory than its five or six nodes take."""
 
 
 def has_masks(graph: fx.Graph) -> bool:
@@ -164,22 +164,22 @@ def _mask_gradient(
 ) -> Value:
     mask = packed.saved
     assert isinstance(mask, Mask)
-    # a product takes the mask as floats, one more tensor of that size; Where takes two, and twice
-    # as long
+    # a product needs the mask as floats, one more tensor of that size; Where needs two, and takes
+    # twice as long
     factor = _unpack(context, mask) if mask.packed else _as_float(context, mask.value)
     return elementwise(context, "Mul", [g, factor], g.shape)
 
 
 def _keep(context: Context, node: fx.Node, mask: Value) -> Value:
-    """The order of the elements is the graph's own, whatever PyTorch's was."""
+    """Keep a mask for the backward pass, with its elements in the order of the graph's layout."""
     packed = _pack(context, mask) if prod(mask.shape) >= context.least_packed else None
     return Value(shape_of(node), saved=Mask(mask, packed))
 
 
 def _pack(context: Context, mask: Value) -> str:
-    """(bytes, 1): a product with the places' values is several times as fast as shifts.
+    """The packed bits (bytes, 1), by a product with powers of two: much faster than shifts.
 
-    Of two dimensions, since ONNX's shape inference takes a vector of integers for a shape.
+    They have two dimensions, since ONNX's shape inference takes a vector of integers for a shape.
     """
     b, count = context.builder, prod(mask.shape)
     name = mask.rows if context.in_rows(mask) else context.plain(mask)

@@ -21,9 +21,9 @@ from pocketune.objectives.base import Objective, objective_of_operator
 Rule = Callable[..., "Value | tuple[Value | None, ...]"]
 RULES: dict[Any, Rule] = {}
 
-# Maps of at most so many pixels are kept as rows: there 1x1 convolutions as matrix products win
-# over `Conv` by a third and channel sums are nearly free. On larger maps the transposes around
-# depthwise convolutions cost more than that.
+# Maps of at most this many pixels are kept as rows: there, a 1x1 convolution as a matrix product
+# is a third faster than `Conv`, and channel sums are nearly free. On larger maps, the transposes
+# around depthwise convolutions cost more than that.
 ROWS_MAX_PIXELS = 14 * 14
 
 
@@ -50,7 +50,7 @@ def list_lowerings() -> list[str]:
 
 
 class Context:
-    """The state of one lowering: the graph built so far and what each traced node became."""
+    """The state of one lowering: the graph built so far and the value of each traced node."""
 
     def __init__(
         self,
@@ -84,11 +84,11 @@ class Context:
         self.values[node] = rule(self, node, *args, **kwargs)
 
     def value(self, node: fx.Node) -> Any:
-        """What a traced node became."""
+        """The value that a traced node was lowered to."""
         return self.values[node]
 
     def finish(self, program: Program, wanted: Sequence[fx.Node]) -> None:
-        """Let the results be found by the nodes of the traced graph, too."""
+        """Make the results available under the nodes of the traced graph, too."""
         for original, node in zip(wanted, program.wanted, strict=True):
             self.values[original] = self.values[node]
         for original, node in program.copies.items():
@@ -119,7 +119,7 @@ class Context:
         return b.add("Transpose", self.nhwc(value), perm=[0, 3, 1, 2], hint="nchw")
 
     def _growth(self, value: Value) -> str:
-        """Target of `Expand`: 1 where the size stays, as the batch does, which may be open."""
+        """Target shape of `Expand`: 1 where the size stays the same, as the open batch does."""
         assert value.expanded is not None
         small = value.expanded.shape
         before = (1,) * (len(value.shape) - len(small)) + small
@@ -148,11 +148,11 @@ class Context:
         return self.reshape(self.rows(value), -1, height, width, channels)
 
     def prefers_rows(self, value: Value) -> bool:
-        """Whether work on this map should be done on rows."""
+        """Whether operators on this map should work on its rows."""
         return value.is_map and value.pixels <= self.rows_max_pixels
 
     def in_rows(self, value: Value) -> bool:
-        """Whether a map is at hand as rows and not in PyTorch's layout."""
+        """Whether a map is available as rows and not in PyTorch's layout."""
         return value.is_map and value.rows is not None and value.plain is None
 
     # ---- small helpers of the rules
@@ -163,7 +163,7 @@ class Context:
 
 
 def constant_value(constant: Constant) -> Any:
-    """What a constant of a program is for the rules."""
+    """A program's constant, as the rules take it."""
     if isinstance(constant, Tensor):
         return Value(tuple(constant.shape), constant=constant.detach())
     return tuple(map(constant_value, constant))
@@ -183,7 +183,7 @@ def _lower_objective(
     labels: Value,
     *options: Any,
 ) -> tuple[Value, ...]:
-    """Scalars, and as the last the gradient by the outputs."""
+    """The scalars, and last the gradient with respect to the outputs."""
     names = objective.lower(
         context.builder, context.plain(outputs), context.plain(labels), outputs.shape[0], *options
     )

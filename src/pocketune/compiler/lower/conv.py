@@ -1,4 +1,4 @@
-"""Convolution and its gradients, each written as what the runtime does fastest for its shape."""
+"""Convolution and its gradients, each written as the fastest operators for its shape."""
 
 from collections.abc import Iterator
 
@@ -23,8 +23,8 @@ from pocketune.errors import PocketuneError
 
 aten = torch.ops.aten
 
-# Input channels up to which the gradient of a dense kernel is one convolution: it is one of as many
-# images. For more of them products tap by tap are faster.
+# Input channels up to which the gradient of a dense kernel is one convolution, whose images they
+# are. With more channels, products tap by tap are faster.
 CONVOLVED_MAX_CHANNELS = 4
 
 
@@ -95,7 +95,7 @@ def _convolution_backward(
 
 
 def input_gradient(context: Context, geo: Geometry, g: Value, x: Value, w: Value) -> Value:
-    """Gradient of the input from that of the output; only the shape of `x` is read."""
+    """Gradient of the input from that of the output; of `x` only the shape is used."""
     if geo.pointwise and context.prefers_rows(x):
         rows = context.builder.add("Gemm", context.rows(g), kernel_matrix(context, w))
         return Value(x.shape, rows=rows)
@@ -150,7 +150,7 @@ def _transposed_convolution(context: Context, geo: Geometry, g: Value, x: Value,
 
 
 def kernel_gradient(context: Context, geo: Geometry, g: Value, x: Value, w: Value) -> Value:
-    """Gradient of the kernel from input and output's gradient; only the shape of `w` is read."""
+    """Gradient of the kernel from input and output gradient; of `w` only the shape is used."""
     if geo.pointwise:
         rows = _pointwise_kernel_gradient(context, g, x)
         return Value(w.shape, plain=context.reshape(rows, *w.shape))
@@ -170,8 +170,8 @@ def _pointwise_kernel_gradient(context: Context, g: Value, x: Value) -> str:
         flat_g = context.reshape(context.plain(g), g.shape[1], g.pixels)
         flat_x = context.reshape(context.plain(x), x.shape[1], x.pixels)
         return context.builder.add("Gemm", flat_g, flat_x, transB=1)
-    # Image by image G (O, HW) times X^T (HW, I), then the sum over the images. The operand with
-    # fewer channels is the one to transpose.
+    # G (O, HW) times X^T (HW, I) for each image, then the sum over the images. The operand with
+    # fewer channels is transposed.
     flat_g = context.reshape(context.plain(g), -1, g.shape[1], g.pixels)
     flat_x = context.reshape(context.plain(x), -1, x.shape[1], x.pixels)
     if x.shape[1] <= g.shape[1]:
@@ -200,7 +200,7 @@ def _kernel_gradient_by_taps(context: Context, geo: Geometry, g: Value, x: Value
 
 
 def _taps(geo: Geometry, g: Value) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """For each tap, first and last corner of what it sees of the padded input."""
+    """For each tap, the first and last corner of its window in the padded input."""
     (kh, kw), (sh, sw), (dh, dw) = geo.kernel, geo.stride, geo.dilation
     down, across = (g.shape[2] - 1) * sh + 1, (g.shape[3] - 1) * sw + 1
     for top in range(0, kh * dh, dh):
@@ -209,10 +209,10 @@ def _taps(geo: Geometry, g: Value) -> Iterator[tuple[tuple[int, int], tuple[int,
 
 
 def _convolved_kernel_gradient(context: Context, geo: Geometry, g: Value, x: Value) -> str:
-    """One convolution, of the input's channels as its images and the images as its channels.
+    """One convolution, with the input's channels as its images and the images as its channels.
 
-    Its kernel is the output's gradient. In contrast to the product by taps it is a handful of
-    nodes, each of which the runtime would need memory for. Returns (out, in / groups, kh, kw).
+    Its kernel is the output's gradient. It takes fewer nodes than products by taps, and the runtime
+    needs memory for each node. Returns (out, in / groups, kh, kw).
     """
     b, groups = context.builder, geo.groups
     inputs = geo.channels_in // groups
@@ -234,7 +234,7 @@ def _convolved_kernel_gradient(context: Context, geo: Geometry, g: Value, x: Val
 
 
 def _depthwise_kernel_gradient(context: Context, geo: Geometry, g: Value, x: Value) -> str:
-    """One convolution, of all planes of the batch, each with its own of the output's gradient.
+    """One convolution: each plane of the batch with its own plane of the output's gradient.
 
     Returns (channels, 1, taps).
     """
@@ -256,7 +256,7 @@ def _depthwise_kernel_gradient(context: Context, geo: Geometry, g: Value, x: Val
 
 
 def _first_taps(context: Context, geo: Geometry, found: str, g: Value, x: Value) -> str:
-    """Without the rows and columns that a stride leaves over at the end, where it does."""
+    """Cut off the rows and columns that a stride leaves over at the end, if any."""
     top, left, bottom, right = geo.pads
     padded = (x.shape[2] + top + bottom, x.shape[3] + left + right)
     taps = tuple(

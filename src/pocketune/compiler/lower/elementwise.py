@@ -23,7 +23,7 @@ def elementwise(
     shape: tuple[int, ...],
     **attributes: Any,
 ) -> Value:
-    """One ONNX operator over broadcast operands, in the layout that the full-size operand has."""
+    """One ONNX operator over broadcast operands, in the layout of the full-size operand."""
     small = [v.expanded or v for v in operands if isinstance(v, Value)]
     covered = tuple(np.broadcast_shapes(*(v.shape for v in small)))
     if covered != shape:
@@ -36,7 +36,7 @@ def elementwise(
 
 
 def _rows_at_hand(context: Context, operands: list[Value], shape: tuple[int, ...]) -> bool:
-    """Whether a full-size operand is in rows, and all the others can be broadcast there."""
+    """Whether a full-size operand is in rows, and all others broadcast to rows."""
     if not any(context.in_rows(v) and v.shape == shape for v in operands):
         return False
     pixels = shape[2] * shape[3]
@@ -67,9 +67,10 @@ def _on_rows(
     shape: tuple[int, ...],
     **attributes: Any,
 ) -> Value:
-    """Rows (N*H*W, C); an operand of one value an image or a pixel makes it (N, H*W, C) meanwhile.
+    """The operator on rows (N*H*W, C).
 
-    An operand (1, C, 1, 1) fits both.
+    If an operand has one value per image or per pixel, the rows are reshaped to (N, H*W, C) for
+    the operator. An operand (1, C, 1, 1) fits both shapes.
     """
     operands = [_unexpand(v) for v in operands]
     by_image = any(
@@ -141,7 +142,7 @@ def _addcmul(
 
 
 def as_number(context: Context, argument: Any, value: Value) -> Value:
-    """A mask as zeros and ones: PyTorch lets masks take part in arithmetic, ONNX does not."""
+    """A mask as zeros and ones: PyTorch computes with masks, ONNX does not."""
     if argument.meta["val"].dtype == torch.bool:
         return elementwise(context, "Cast", [value], value.shape, to=TensorProto.FLOAT)
     return value
@@ -221,7 +222,7 @@ def _cast(
 
 @lowers(aten.copy_.default)
 def _copy(context: Context, node: fx.Node, x: Value, source: Value, *_: Any) -> Value:
-    """What an activation in place leaves."""
+    """The result of an activation in place."""
     if source.shape == x.shape:
         return source
     return Value(x.shape, expanded=source)

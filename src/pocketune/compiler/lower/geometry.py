@@ -1,4 +1,4 @@
-"""The numbers of a convolution, and its forward pass."""
+"""The geometry of a convolution, and its forward pass."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pocketune.errors import PocketuneError
 
 @dataclass(frozen=True)
 class Geometry:
-    """Numbers of one convolution; pads are (top, left, bottom, right)."""
+    """Geometry of one convolution; pads are (top, left, bottom, right)."""
 
     kernel: tuple[int, int]
     stride: tuple[int, int]
@@ -46,9 +46,9 @@ class Geometry:
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """As the ONNX operators Conv and ConvTranspose take them.
+        """Attributes of the ONNX operators Conv and ConvTranspose.
 
-        Those that go without saying are left out: the runtime needs a kilobyte for each.
+        Defaults are left out: the runtime needs a kilobyte for each attribute.
         """
         given = {
             "strides": list(self.stride),
@@ -72,7 +72,7 @@ def geometry(
     groups: int,
     pads: tuple[int, int, int, int] | None = None,
 ) -> Geometry:
-    """Read the arguments of `aten.convolution`; `pads` are its own with those of a pad before."""
+    """Read the arguments of `aten.convolution`; `pads` includes a padding folded into it."""
     if len(w.shape) != 4:
         raise PocketuneError("only convolutions of two dimensions can be compiled")
     vertical, horizontal = _pair(padding)
@@ -109,9 +109,9 @@ def convolve(
 
 
 def in_preferred_layout(context: Context, depthwise: Value) -> Value:
-    """What a depthwise convolution has made, on rows where work on it should be done there.
+    """The output of a depthwise convolution, as rows where operators should work on rows.
 
-    In blocks a map is as near to rows as to PyTorch's layout, which is then never made.
+    Blocks convert to rows as fast as to PyTorch's layout, which is then never made.
     """
     if not context.prefers_rows(depthwise):
         return depthwise
@@ -119,7 +119,7 @@ def in_preferred_layout(context: Context, depthwise: Value) -> Value:
 
 
 def depthwise_hint(channels: int) -> str | None:
-    """The name of a node that the device may compute in blocks, if they are filled."""
+    """Name for a node that the device may compute in blocks, if the channels fill them."""
     return DEPTHWISE if channels % LARGEST_BLOCK == 0 else None
 
 

@@ -1,10 +1,9 @@
-"""Group norm and its gradients, in few nodes: the runtime needs memory for every one.
+"""Group norm and its gradients, in few nodes, because the runtime needs memory for each.
 
-The norm of batches on known statistics is `(x - mean) / sqrt(variance + eps) * scale + shift` for
-every channel: one node where plain arithmetic takes up to seven. It serves for the scale and shift
-of each channel, and with the groups of all images as the channels of one, (1, N * groups,
-elements), wherever the deviation of a group is divided by. The variance takes two passes, as in
-`norm`.
+A batch norm with given statistics is `(x - mean) / sqrt(variance + eps) * scale + shift` for every
+channel: one node instead of up to seven of plain arithmetic. It applies the scale and shift of each
+channel. It also divides by the deviation of each group, with the groups of all images as the
+channels of one image, (1, N * groups, elements). The variance takes two passes, as in `norm`.
 """
 
 import numpy as np
@@ -45,7 +44,7 @@ def _group_norm(
 
 
 def _has_backward(graph: fx.Graph) -> bool:
-    """Whether statistics are read; a forward pass alone has an open number of images."""
+    """Whether the graph has a backward pass; without one, the number of images is open."""
     backward = aten.native_group_norm_backward.default
     return bool(graph.find_nodes(op="call_function", target=backward))
 
@@ -65,9 +64,10 @@ def _group_norm_backward(
     groups: int,
     needed: list[bool],
 ) -> tuple[Value | None, Value | None, Value | None]:
-    """The gradients; y is the normalized input, r a group's inverse deviation, means are over it.
+    """The gradients of input, weight and bias.
 
-    dx = r (w g - mean(w g) - y mean(w g y))
+    dx = r (w g - mean(w g) - y mean(w g y)), with the normalized input y, the inverse deviation r
+    of a group, and means over the group.
     """
     b, normalized = context.builder, mean.saved
     assert isinstance(normalized, Normalized)
@@ -96,7 +96,7 @@ class _Sizes:
         self.elements = channels // groups * pixels
 
     def normalized(self, x: str, eps: float) -> Normalized:
-        """Every group less its mean and over its deviation."""
+        """Every group minus its mean, divided by its deviation."""
         b, grouped = self.context.builder, self.grouped(x)
         centered = b.add("Sub", grouped, b.add("ReduceMean", grouped, self._within(2), keepdims=1))
         squares = b.add("ReduceSumSquare", centered, self._within(0, 2), keepdims=0)
@@ -104,9 +104,10 @@ class _Sizes:
         return Normalized(self.over_deviation(centered, zeros, squares, eps), squares, eps)
 
     def over_deviation(self, name: str, mean: str, squares: str, eps: float) -> str:
-        """(1, N * groups, elements) less the mean, over the deviation of its groups.
+        """(1, N * groups, elements) minus the mean, divided by the deviation of each group.
 
-        The square root of the number of elements, a constant scale, makes a mean of the squares.
+        A constant scale, the square root of the number of elements, turns the sum of squares into
+        their mean.
         """
         root, zeros = (
             self.vector(self.all_groups, self.elements**0.5),
@@ -120,7 +121,7 @@ class _Sizes:
         return self.context.reshape(name, 1, self.all_groups, self.elements)
 
     def scaled(self, name: str, weight: Value | None, bias: Value | None) -> str:
-        """Times the weight and plus the bias of every channel of (N, C, H, W)."""
+        """(N, C, H, W) times the weight plus the bias of every channel."""
         if weight is None and bias is None:
             return name
         ones, zeros = (self.vector(self.channels, value) for value in (1, 0))
@@ -148,5 +149,5 @@ class _Sizes:
         return self.context.builder.constant(np.array(axes))
 
     def vector(self, count: int, value: float) -> str:
-        """The same number `count` times."""
+        """A vector of `count` equal numbers."""
         return self.context.builder.constant(np.full(count, value, np.float32))

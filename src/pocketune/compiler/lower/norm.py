@@ -1,7 +1,8 @@
 """Batch norm and layer norm, and their gradients.
 
-The runtime's own node for training makes output, mean and variance of a batch norm in one go, in
-two passes over the input: the mean of squares less the square of the mean would cancel in float32.
+The runtime's node for training computes output, mean and variance of a batch norm together. It
+takes two passes over the input: the mean of squares minus the square of the mean would cancel in
+float32.
 """
 
 from math import prod
@@ -38,7 +39,7 @@ def _batch_norm(
         scale = elementwise(context, "Mul", [inverse, weight], inverse.shape)
         y = _affine(context, centered, scale, bias)
         return _of_shape(context, y, vectors.shape), running_mean, inverse
-    # a norm that is called more than once in a step goes on from what the call before left
+    # a norm that is called several times in a step continues from the previous call's statistics
     names = [argument for argument in node.args[3:5] if isinstance(argument, fx.Node)]
     before = [
         context.statistics.get(name, context.plain(value))
@@ -71,7 +72,7 @@ def _batch_norm_backward(
     needed: list[bool],
 ) -> tuple[Value | None, Value | None, Value | None]:
     def times(*factors: Value | float) -> Value:
-        """Product of numbers of every channel."""
+        """Product of vectors with one number per channel."""
         product, *others = factors
         for factor in others:
             product = elementwise(context, "Mul", [product, factor], mean.shape)
@@ -108,7 +109,7 @@ def _as_map(context: Context, x: Value) -> Value:
 
 
 def _of_shape(context: Context, x: Value, shape: tuple[int, ...]) -> Value:
-    """A map as what `_as_map` was given."""
+    """The inverse of `_as_map`."""
     if x.shape == shape:
         return x
     if len(shape) == 2:
@@ -117,7 +118,7 @@ def _of_shape(context: Context, x: Value, shape: tuple[int, ...]) -> Value:
 
 
 def _per_channel(context: Context, value: Value) -> Value:
-    """A vector (C,) seen as (1, C, 1, 1)."""
+    """A vector (C,) viewed as (1, C, 1, 1)."""
     shape = (1, value.shape[0], 1, 1)
     if value.constant is not None:
         return Value(shape, constant=value.constant.view(shape))
@@ -129,8 +130,8 @@ def _normalize(
 ) -> tuple[Value, Value, Value]:
     """The output, and mean and biased variance of every channel.
 
-    With a momentum of 0 the running statistics count for nothing. ONNX Runtime writes the new ones
-    in their place, so each norm has tensors of its own for them.
+    With a momentum of 0 the old running statistics have no effect. ONNX Runtime overwrites them
+    with the new ones, so each norm gets its own tensors for them.
     """
     b, on_rows = context.builder, context.in_rows(x)
     places = [b.add_many("Mul", [name, b.constant(0.0)], 1)[0] for name in running]

@@ -1,4 +1,4 @@
-"""Patches of feature maps, which gradient filtering pools and spreads; see `layers.patches`."""
+"""Patches of feature maps, which gradient filtering pools and spreads; see `filtering.patches`."""
 
 from __future__ import annotations
 
@@ -83,9 +83,10 @@ def _pool_plain(
 
 
 def _fit(context: Context, name: str, shape: Sequence[int], pads: list[int]) -> str:
-    """Put zeros around a map of this height and width, or cut off where `pads` are negative.
+    """Pad a map of this height and width with zeros, or crop it where `pads` are negative.
 
-    `pads` are top, left, bottom, right. Zeros come first: what is cut off may be all of the map.
+    `pads` are top, left, bottom, right. Padding comes first, because the crop may remove the whole
+    map.
     """
     b = context.builder
     top, left, bottom, right = (max(pad, 0) for pad in pads)
@@ -101,7 +102,7 @@ def _fit(context: Context, name: str, shape: Sequence[int], pads: list[int]) -> 
 
 
 def _places(size: list[int], start: list[int], count: list[int], shape: list[int]) -> np.ndarray:
-    """Index of the patch that holds each pixel of a map, -1 where none does."""
+    """For each pixel of a map, the index of its patch, or -1 outside all patches."""
     down, across = ((np.arange(d) - s) // n for d, s, n in zip(shape, start, size, strict=True))
     inside = np.logical_and.outer(
         (down >= 0) & (down < count[0]), (across >= 0) & (across < count[1])
@@ -129,7 +130,7 @@ def _spread(
 def _spread_rows(
     context: Context, values: Value, size: list[int], start: list[int], shape: list[int]
 ) -> str:
-    """Rows picked by their patch; for pixels outside all patches a row of zeros is added."""
+    """Rows selected by patch; pixels outside all patches select an added row of zeros."""
     b = context.builder
     channels = values.shape[1]
     places = _places(size, start, list(values.shape[2:]), shape)
@@ -183,7 +184,7 @@ def _int8_scale(context: Context, node: fx.Node, x: Value) -> Value:
 def _geometry(
     kernel: tuple[int, ...], dilation: list[int], groups: int, channels_in: int
 ) -> Geometry:
-    """Of a convolution of stride 1 that keeps the size."""
+    """Geometry of a convolution with stride 1 that keeps the size."""
     outputs, _, height, width = kernel
     steps = (dilation[0], dilation[1]) if max(height, width) > 1 else (1, 1)
     top, left = height // 2 * steps[0], width // 2 * steps[1]

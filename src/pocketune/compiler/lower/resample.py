@@ -71,7 +71,7 @@ def _interpolation(
     vertical: float | None = None,
     horizontal: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Weights of each side's old pixels in its new ones: PyTorch's own, of the identity."""
+    """Weights of the old pixels in the new ones along each side: PyTorch's, for the identity."""
 
     def weights(old: int, new: int, scale: float | None) -> Tensor:
         image = torch.eye(old).view(old, 1, old, 1)
@@ -105,7 +105,7 @@ def _pad_backward(context: Context, node: fx.Node, g: Value, x: Value, padding: 
 
 
 def _borders(size: int, before: int, after: int, mode: str) -> Tensor:
-    """(`size`, padded size): which pixels each pixel has become."""
+    """(`size`, padded size): the padded pixels that each pixel is copied to."""
     return functional.pad(torch.eye(size), (before, after), mode=mode)
 
 
@@ -145,7 +145,7 @@ def _max_pool(
 
 @lowers(aten.max_pool2d_with_indices_backward.default)
 def _max_pool_backward(context: Context, node: fx.Node, g: Value, x: Value, *args: object) -> Value:
-    """Add every gradient to where its maximum was: windows overlap, so an element may get several.
+    """Add every gradient at the position of its maximum; windows may overlap.
 
     ONNX numbers the positions over the whole tensor.
     """
@@ -182,7 +182,7 @@ def _averages(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The means along each side as a matrix: PyTorch's own of an image of the identity."""
+    """The means along each side as a matrix: PyTorch's pooling of the identity."""
     if divisor_override is not None:
         raise PocketuneError(
             "an average pool with divisor_override cannot be compiled; leave it at None"

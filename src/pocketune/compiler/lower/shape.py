@@ -1,4 +1,4 @@
-"""Operators that move, select or sum elements, matrix products and the loss."""
+"""Operators that move, select or sum elements, and matrix products."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -111,7 +111,7 @@ def _slice_backward(
     end: int,
     step: int,
 ) -> Value:
-    """The gradient in its places, zeros in all others."""
+    """The gradient at the sliced positions, zeros elsewhere."""
     b, shape = context.builder, shape_of(node)
     dim %= len(shape)
     count, name = g.shape[dim], context.plain(g)
@@ -210,7 +210,7 @@ def _reduce(
 
 
 def channel_sum(context: Context, x: Value) -> Value:
-    """Sum of every channel of a map, (C,); of rows it is a product with ones."""
+    """Sum of every channel of a map, (C,); on rows it is a product with ones."""
     channels, count = x.shape[1], x.shape[0] * x.pixels
     if x.expanded is not None and x.expanded.shape == (*x.shape[:2], 1, 1):
         total = context.plain(channel_sum(context, x.expanded))

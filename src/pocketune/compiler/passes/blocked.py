@@ -24,20 +24,20 @@ from onnx import helper
 from pocketune.compiler.passes.schedule import Liveness
 
 DEPTHWISE = "depthwise"
-"""Prefix of the name of a node whose channels are as many as its groups and fill whole blocks."""
+"""Prefix of the names of nodes with one channel per group, whose channels fill whole blocks."""
 
 KERNEL_GRADIENT = f"{DEPTHWISE}_gradient"
-"""Prefix where input and kernel are `Reshape`s of maps (N, C, H, W), and C is whole blocks."""
+"""Prefix if input and kernel are `Reshape`s of maps (N, C, H, W), and C fills whole blocks."""
 
 LARGEST_BLOCK = 16
-"""Channels of a block, at most; the processor decides."""
+"""Most channels of a block; the processor decides how many."""
 
 _DOMAIN = "com.microsoft.nchwc"
 _TO_CHANNELS_FIRST, _TO_CHANNELS_LAST = [0, 3, 1, 2], [0, 2, 3, 1]
 
 
 def block_depthwise(model: onnx.ModelProto) -> onnx.ModelProto | None:
-    """A copy of a graph whose depthwise convolutions are in blocks; None where it has none.
+    """A copy of a graph with its depthwise convolutions in blocks; None if it has none.
 
     It opens only where ONNX Runtime has blocked kernels for the processor.
     """
@@ -55,7 +55,7 @@ def block_depthwise(model: onnx.ModelProto) -> onnx.ModelProto | None:
 def is_depthwise(node: onnx.NodeProto) -> bool:
     """Whether a convolution gets blocks.
 
-    The operator counts too: what brings a kernel of 8 bits to float is named after its reader.
+    The operator counts too: a node that dequantizes a kernel is named after its reader.
     """
     return node.op_type == "Conv" and node.name.startswith(DEPTHWISE)
 
@@ -68,9 +68,9 @@ class _Rewriter:
         self._reads = Counter(name for node in graph.node for name in node.input)
         self._reads.update(output.name for output in graph.output)
         self._first: dict[str, str] = {}
-        """Maps (N, C, H, W) made of (N, H, W, C)."""
+        """Sources (N, H, W, C) of maps (N, C, H, W)."""
         self._last: dict[str, str] = {}
-        """Maps (N, H, W, C) by the (N, C, H, W) that they are made of."""
+        """Maps (N, H, W, C) by their source (N, C, H, W)."""
         self._reshaped: dict[str, tuple[str, str]] = {}
         """Tensor and shape that a `Reshape` reads."""
         for node in graph.node:
@@ -82,7 +82,7 @@ class _Rewriter:
                 self._reshaped[node.output[0]] = (node.input[0], node.input[1])
 
     def nodes(self) -> Iterator[onnx.NodeProto]:
-        """The graph's nodes in their order; moves that nothing reads any more are left out."""
+        """The graph's nodes in order, without moves that are no longer read."""
         convolutions = filter(is_depthwise, self._graph.node)
         blocked = {node.output[0]: list(self._in_blocks(node)) for node in convolutions}
         made = {output for nodes in blocked.values() for node in nodes for output in node.output}
@@ -95,7 +95,7 @@ class _Rewriter:
                 yield node
 
     def _in_blocks(self, conv: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
-        """What takes the place of a convolution."""
+        """The nodes that replace a convolution."""
         x, kernel, *bias = conv.input
         x_blocked, kernel_blocked = f"{conv.name}.x", f"{conv.name}.kernel"
         if conv.name.startswith(KERNEL_GRADIENT):
@@ -111,7 +111,7 @@ class _Rewriter:
         yield self._from_blocks(y, conv)
 
     def _blocks(self, name: str, blocked: str) -> onnx.NodeProto:
-        """A map (N, C, H, W) in blocks, straight from (N, H, W, C) where it was made of that."""
+        """A map (N, C, H, W) in blocks, directly from (N, H, W, C) if that is its source."""
         if name not in self._first:
             return _node("ReorderInput", [name], blocked, domain=_DOMAIN)
         self._reads[name] -= 1
@@ -122,13 +122,13 @@ class _Rewriter:
         """A map in another shape: the blocks of both lie in the same order."""
         source, shape = self._reshaped[name]
         self._reads[name] -= 1
-        if self._reads[name]:  # the plain one stays, and goes on reading the map
+        if self._reads[name]:  # the plain Reshape stays and still reads the map
             self._reads[source] += 1
         yield self._blocks(source, f"{blocked}.map")
         yield _node("Reshape", [f"{blocked}.map", shape], blocked)
 
     def _from_blocks(self, y: str, conv: onnx.NodeProto) -> onnx.NodeProto:
-        """The convolution's output, as (N, H, W, C) where nothing reads it but a `Transpose`."""
+        """The convolution's output, as (N, H, W, C) if only a `Transpose` reads it."""
         (output,) = conv.output
         options = {"channels": _attribute(conv, "group")}
         if self._reads[output] == 1 and output in self._last:
@@ -138,9 +138,9 @@ class _Rewriter:
 
 
 def _kernel_blocks(kernel: str, blocked: str) -> Iterator[onnx.NodeProto]:
-    """A kernel (channels, 1, kh, kw), whose first axis is cut into blocks.
+    """A kernel (channels, 1, kh, kw), with its first axis cut into blocks.
 
-    It is moved to where the runtime looks for channels, and back.
+    The runtime blocks the second axis, so the axes are swapped before and after.
     """
     swap = [1, 0, 2, 3]
     yield _node("Transpose", [kernel], f"{blocked}.1", perm=swap)
@@ -168,7 +168,7 @@ SMALL = 5_000_000
 
 
 def leave_large_plain(model: onnx.ModelProto, sizes: Mapping[str, int]) -> None:
-    """Rename the convolutions whose copies would raise the peak, so that they get no blocks.
+    """Rename the convolutions whose copies would raise the peak, which excludes them from blocks.
 
     Args:
         model: in the order in which it is executed.

@@ -28,14 +28,14 @@ def fold_padding(program: Program) -> None:
 
 
 def _can_pad(convolution: fx.Node) -> bool:
-    """Not transposed, and no plain product over the channels, which may be done without padding."""
+    """Whether it is neither transposed nor 1x1, which is a matrix product without padding."""
     kernel, transposed = convolution.args[1], convolution.args[6]
     assert isinstance(kernel, fx.Node)
     return not transposed and shape_of(kernel)[2:] != (1, 1)
 
 
 def _padded(node: object, program: Program) -> tuple[fx.Node | None, tuple[int, ...]]:
-    """What was padded, and by how much; None where this is not a map with zeros around it."""
+    """The map before its padding and its pads; None if this is not a map padded with zeros."""
     if not isinstance(node, fx.Node) or node in program.given:
         return None, ()
     if node.target is not aten.constant_pad_nd.default:
@@ -107,7 +107,7 @@ def _scaled(program: Program, node: fx.Node, x: Any, factor: Any) -> fx.Node | N
 
 
 def _shifted(program: Program, node: fx.Node, x: Any, term: Any) -> fx.Node | None:
-    """The convolution `x` with a shift as its bias, or in the bias that it has."""
+    """The convolution `x` with a shift added to its bias, or as its bias."""
     if not _is_convolution(program, x):
         return None
     shift, (_, kernel, bias, *_) = _per_channel(program, x, term), x.args
@@ -121,9 +121,9 @@ def _shifted(program: Program, node: fx.Node, x: Any, term: Any) -> fx.Node | No
 
 
 def _gradient(program: Program, node: fx.Node) -> fx.Node | None:
-    """The gradient of a convolution's input from a gradient before its scale.
+    """The gradient of a convolution's input, with the scale of its gradient in the kernel.
 
-    A transposed convolution is one, too.
+    A transposed convolution is such a gradient, too.
     """
     g, x, w = node.args[:3]
     if node.target is aten.convolution.default:
@@ -169,7 +169,7 @@ def _per_channel(program: Program, x: fx.Node, factor: Any) -> Tensor | None:
 
 
 def _vector(x: fx.Node, term: Any) -> fx.Node | None:
-    """The vector (C,) that `term` shows as (1, C, 1, 1)."""
+    """The vector (C,) that `term` views as (1, C, 1, 1)."""
     if not isinstance(term, fx.Node) or term.target not in _VIEWS:
         return None
     (source,) = term.all_input_nodes

@@ -1,4 +1,4 @@
-"""A traced graph on its way to ONNX: what the passes before lowering read and change."""
+"""A traced graph as the passes before lowering read and change it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Constant = Tensor | tuple[Any, ...]
 class Program:
     """A private copy of the part of a traced graph that leads from given nodes to wanted ones.
 
-    A pass replaces nodes by others of the same value. Nothing is erased: what no wanted node
-    depends on any more is not lowered.
+    A pass replaces nodes by others of the same value. Nothing is erased: nodes that no wanted node
+    depends on are not lowered.
 
     Attributes:
         constants: nodes whose values are known when compiling.
-        given: nodes that are inputs; what they were computed from is not looked at.
-        wanted: nodes whose values are asked for, in order.
+        given: nodes that are inputs; the nodes before them are ignored.
+        wanted: nodes whose values are the results, in order.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Program:
         return [node for node in self.graph.nodes if node in needed]
 
     def replace(self, node: fx.Node, other: fx.Node) -> None:
-        """Let all that reads `node` read `other`."""
+        """Let all readers of `node` read `other`."""
         node.replace_all_uses_with(other)
         self.wanted = [other if wanted is node else wanted for wanted in self.wanted]
 
@@ -71,7 +71,7 @@ class Program:
         return made
 
     def tensor(self, node: Any) -> Tensor | None:
-        """The value of a constant; None of any other node or argument."""
+        """The value of a constant; None for any other node or argument."""
         value = self.constants.get(node) if isinstance(node, fx.Node) else None
         return value if isinstance(value, Tensor) else None
 

@@ -1,11 +1,11 @@
-"""Recompute in the backward pass what depends on parameters alone.
+"""Recompute in the backward pass what depends only on parameters.
 
-The forward pass makes standardized filters, and the backward pass needs them once more. Kept in
-between, they take as much memory as the parameters themselves; recomputed from the parameters,
-they cost a pass over a few weights.
+The forward pass computes standardized kernels, and the backward pass needs them again. Keeping them
+takes as much memory as the parameters themselves. Recomputing them costs one pass over a few
+weights.
 
-Requires: nodes are in topological order. Afterwards no large tensor that depends on parameters
-alone is kept for a reader far away.
+Requires: nodes are in topological order. Afterwards no large tensor that depends only on
+parameters is kept for a distant reader.
 """
 
 from collections.abc import Mapping
@@ -15,23 +15,23 @@ import onnx
 from pocketune.compiler.passes.sizes import tensor_bytes
 
 _LEAST = 1 << 12
-"""Bytes of the smallest tensor that is worth a second node."""
+"""Bytes of the smallest tensor that is recomputed."""
 
 _NEAR = 24
-"""Nodes over which a tensor is kept for its next reader: about those of one layer."""
+"""Nodes for which a tensor is kept for its next reader: about those of one layer."""
 
 
 def recompute_from_parameters(
     model: onnx.ModelProto, sizes: Mapping[str, int], varying: frozenset[str]
 ) -> None:
-    """Give readers of such a tensor that are far apart a copy each of the nodes that make it.
+    """Copy the nodes that compute such a tensor for each of its distant readers.
 
     The model is changed in place.
 
     Args:
         model: sorted topologically.
         sizes: of open dimensions.
-        varying: inputs that change from batch to batch; what depends on them stays as it is.
+        varying: inputs that change from batch to batch; nodes that depend on them stay.
     """
     size = tensor_bytes(model, sizes)
     outputs = {output.name for output in model.graph.output}
@@ -42,7 +42,7 @@ def recompute_from_parameters(
     count = 0
 
     def near_copy(name: str) -> str:
-        """Name of a copy that was made a few nodes ago, or is made now."""
+        """Name of a copy made at most a few nodes ago, or of a new one."""
         nonlocal count
         copied, made = copies.get(name, ("", -_NEAR))
         if len(nodes) - made < _NEAR:

@@ -1,8 +1,8 @@
-"""How much memory a graph's tensors need, and the order of nodes that needs least.
+"""How much memory a graph's tensors need, and an order of its nodes that needs little.
 
-The runtime, told to, executes nodes in the file's order and frees each tensor after its last
-reader: the order decides the peak. Graph inputs, initializers and outputs that the device holds
-on to are counted by the device; here it is what a run allocates.
+The device makes the runtime execute nodes in the file's order. Each tensor is freed after its last
+reader, so the order decides the peak. Counted here is what a run allocates; the device counts graph
+inputs, initializers and the outputs that it keeps.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ _VIEWS = {"Reshape", "Identity", "Squeeze", "Unsqueeze", "Flatten"}
 
 @dataclass(frozen=True)
 class Liveness:
-    """Who needs what for how long."""
+    """Sizes and lifetimes of a graph's tensors."""
 
     bytes: Mapping[str, int]
     outputs: frozenset[str]
@@ -26,7 +26,7 @@ class Liveness:
 
     @classmethod
     def of(cls, model: onnx.ModelProto, sizes: Mapping[str, int]) -> "Liveness":
-        """Of a model whose open dimensions have these `sizes`."""
+        """The lifetimes in a model whose open dimensions have these `sizes`."""
         alias: dict[str, str] = {}
         for node in model.graph.node:
             if node.op_type in _VIEWS:
@@ -57,10 +57,10 @@ class Liveness:
 
 
 def fused_peak(model: onnx.ModelProto, sizes: Mapping[str, int]) -> int:
-    """Peak in bytes of a quantized graph, in the order it is in, where the runtime fuses it.
+    """Peak in bytes of a quantized graph in its order, as the runtime fuses it.
 
-    An operator between DequantizeLinear and QuantizeLinear is then one integer operator: what is
-    in float between them is never made.
+    An operator between DequantizeLinear and QuantizeLinear becomes one integer operator: the float
+    tensors between them are never made.
     """
     nodes = list(model.graph.node)
     readers: dict[str, list[onnx.NodeProto]] = {}
@@ -89,7 +89,7 @@ def fused_peak(model: onnx.ModelProto, sizes: Mapping[str, int]) -> int:
 def order_for_memory(model: onnx.ModelProto, sizes: Mapping[str, int]) -> int:
     """Reorder the model's nodes in place for the lowest peak found; returns that peak in bytes.
 
-    Constants that are stored in 8 bits are brought to float right before their reader.
+    Constants that are stored in 8 bits are dequantized right before their reader.
     """
     real = Liveness.of(model, sizes)
     constants = {tensor.name for tensor in model.graph.initializer}
@@ -125,7 +125,7 @@ def _producers(nodes: Sequence[onnx.NodeProto]) -> dict[str, int]:
 
 
 def _as_late_as_possible(nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
-    """Depth-first from each node that ends a chain: everything right before its first reader."""
+    """Depth-first from each last node: every node right before its first reader."""
     producer, done, order = _producers(nodes), set[int](), list[onnx.NodeProto]()
     read = {name for node in nodes for name in node.input}
 
@@ -155,7 +155,7 @@ _MASKS = {"Greater", "Less", "GreaterOrEqual", "LessOrEqual", "Equal", "And", "O
 
 
 def _masks_early(nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
-    """Compare as soon as there is something to compare: a mask is a quarter of its tensor."""
+    """Run comparisons as early as possible: a mask is a quarter of its tensor."""
     producer, placed, order = _producers(nodes), set[str](), list[onnx.NodeProto]()
     pending = {node.output[0]: node for node in nodes if node.op_type in _MASKS}
 
@@ -179,12 +179,12 @@ def _masks_early(nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
 
 
 def _greedy(nodes: Sequence[onnx.NodeProto], liveness: Liveness) -> list[onnx.NodeProto]:
-    """Of the nodes that are ready, the one that leaves least memory; else the first in order."""
+    """Run the ready node that leaves the least memory, and among equals the first."""
     return _list_schedule(nodes, liveness, greedy=True)
 
 
 def _shrink_early(nodes: Sequence[onnx.NodeProto], liveness: Liveness) -> list[onnx.NodeProto]:
-    """Keep the order, but run at once whatever frees more than it allocates."""
+    """Keep the order, but run nodes that free more than they allocate as soon as possible."""
     return _list_schedule(nodes, liveness, greedy=False)
 
 
@@ -213,7 +213,7 @@ def _list_schedule(
         )
         return made - freed
 
-    costs = {i: growth(i) for i, count in enumerate(waiting) if count == 0}  # of the ready nodes
+    costs = {i: growth(i) for i, count in enumerate(waiting) if count == 0}  # by ready node
     order = []
     while costs:
         best = min(costs, key=lambda i: (costs[i], i))
@@ -222,7 +222,7 @@ def _list_schedule(
         order.append(nodes[chosen])
         for name in {root.get(name, name) for name in nodes[chosen].input}:
             readers[name].discard(chosen)
-            if len(readers[name]) == 1:  # this one now frees it
+            if len(readers[name]) == 1:  # the last reader now frees it
                 costs.update((i, growth(i)) for i in readers[name] if i in costs)
         for c in consumers[chosen]:
             waiting[c] -= 1

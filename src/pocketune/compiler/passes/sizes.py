@@ -25,7 +25,7 @@ def tensor_shapes(model: onnx.ModelProto, sizes: Mapping[str, int]) -> dict[str,
         dims = value.type.tensor_type.shape.dim
         shapes[value.name] = tuple(d.dim_value for d in dims)
     for node in graph.node:
-        if node.op_type == "OneHot":  # inference does not follow an open number of classes here
+        if node.op_type == "OneHot":  # inference loses the open number of classes here
             shapes[node.output[0]] = (*shapes[node.input[0]], sizes["classes"])
     return shapes
 
@@ -49,7 +49,7 @@ def tensor_bytes(model: onnx.ModelProto, sizes: Mapping[str, int]) -> dict[str, 
 def graph_flops(model: onnx.ModelProto, sizes: Mapping[str, int]) -> int:
     """Floating point operations of one run: 2 for each multiply-add, 1 for each other element.
 
-    `sizes` gives the numbers for open dimensions.
+    `sizes` gives the sizes of open dimensions.
     """
     shapes = tensor_shapes(model, sizes)
     return sum(_flops(node, shapes) for node in model.graph.node)

@@ -1,4 +1,4 @@
-"""The user's own images, which a quantized frozen part is fitted to and measured on."""
+"""Images that the ranges of a quantized frozen part are measured on, and its error."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ RANGES = 32
 class Calibration:
     """A few dozen to a few hundred images, and their classes where they are known.
 
-    One half gives the ranges of activations and the centroids of classes, the other is held out
-    to measure with.
+    One half gives the ranges of activations and the centroids of classes. The other half is held
+    out to measure errors on.
 
     Attributes:
         images: uint8 (N, S, S, 3), N at least 2, of the size that the kit is made for.

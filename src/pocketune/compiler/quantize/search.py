@@ -26,8 +26,8 @@ class FeatureError:
     """The error of a quantized frozen part against the one in float32, on held-out images.
 
     Attributes:
-        error: norm of the features' difference, as a share of the features' own norm.
-        accuracy: of the nearest class centroid, in [0, 1]; None without labels.
+        error: norm of the features' difference, as a share of the features' norm.
+        accuracy: of classification by the nearest class centroid, in [0, 1]; None without labels.
         float_accuracy: the same in float32.
     """
 
@@ -50,7 +50,7 @@ class Judge:
         self._accuracy = self._centroid_accuracy(self._truth)
 
     def judge(self, model: onnx.ModelProto) -> FeatureError:
-        """How far `model` is off; see `FeatureError`."""
+        """The error of `model`; see `FeatureError`."""
         features = self._run(model)
         held_out = self._calibration.held_out
         error = relative_error(features[held_out], self._truth[held_out])
@@ -99,7 +99,7 @@ _PROBES = 8
 
 @dataclass(frozen=True)
 class _Attempt:
-    """A quantized frozen part and how good it is."""
+    """A quantized frozen part and its error."""
 
     model: onnx.ModelProto
     result: FeatureError
@@ -114,8 +114,8 @@ def quantize_features(
 
     Args:
         model: the frozen part in float32: `images` uint8 -> `features` float32.
-        calibration: images of the user's own.
-        exact: what errors are measured against, where `model` has rounded weights already.
+        calibration: the user's own images.
+        exact: the model to measure errors against, if `model` already has rounded weights.
 
     Returns:
         The model with the same input and output, within the bounds above, and what it costs.
@@ -174,7 +174,7 @@ def _keep_floats(
 def _by_sensitivity(
     model: onnx.ModelProto, quantizer: StaticQuantizer, calibration: Calibration
 ) -> list[str]:
-    """The layers, the one with the largest error of its own first."""
+    """The layers, by the error that each alone causes, the largest first."""
     images = calibration.ranges[:_PROBES]
     truth = run_features(model, images)
     errors = {}

@@ -1,10 +1,10 @@
 """ONNX Runtime's static quantizer: int8 weights per channel, uint8 activations.
 
-This file alone uses what ONNX Runtime does not document: the calibrators' session, the arguments of
-`QDQQuantizer`. It was written for ONNX Runtime 1.31.
+Only this file uses undocumented parts of ONNX Runtime: the calibrators' session and the arguments
+of `QDQQuantizer`. It was written for ONNX Runtime 1.31.
 
-The result is standard ONNX: QuantizeLinear and DequantizeLinear around the float operators, which
-a runtime may compute in float as it stands, or fuse into integer operators, as ONNX Runtime does.
+The result is standard ONNX: QuantizeLinear and DequantizeLinear around float operators. A runtime
+may compute it in float as it is, or fuse it into integer operators, as ONNX Runtime does.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from onnxruntime.quantization.quant_utils import QuantType
 
 from pocketune.device.engine.session import open_session
 
-# What stays within the integer domain. A product with a value per channel (squeeze and
-# excitation, the normalization of images) does not: broadcasting integer operators of the runtime
-# are ten times slower than the float ones.
+# Operators computed in integers. A product with a value per channel (squeeze and excitation, the
+# normalization of images) is not among them: the runtime's integer operators that broadcast are
+# ten times slower than the float ones.
 _OPERATORS = ["Conv", "Clip", "Relu", "Add", "MaxPool"]
 
 
 class _SharedPool:
-    """Opens the session as the device does; a calibrator's own would start another thread pool."""
+    """Opens the session as the device does; a calibrator would start another thread pool."""
 
     def create_inference_session(self) -> None:
         """Open the model that has the watched tensors as outputs."""
@@ -63,7 +63,7 @@ class MinMax(_SharedPool, MinMaxCalibrater):  # type: ignore[misc]
 
 
 class Percentile(_SharedPool, PercentileCalibrater):  # type: ignore[misc]
-    """The range without the 0.001 % of values that lie farthest out."""
+    """The range without the outermost 0.001 % of values."""
 
 
 class StaticQuantizer:
@@ -85,7 +85,7 @@ class StaticQuantizer:
         self._ranges = _ranges(self._model, images, calibrater)
         self._quantizable = list(_quantizable(self._model))
         self.layers = [n.name for n in self._quantizable if n.op_type in ("Conv", "Add")]
-        """Names of the convolutions and residual sums; what is between them follows them."""
+        """Names of the convolutions and residual sums; the operators between follow them."""
 
     def quantize(self, floats: Collection[str] = ()) -> onnx.ModelProto:
         """The model with all layers quantized but those named in `floats`."""
@@ -118,7 +118,7 @@ class StaticQuantizer:
 def _ranges(
     model: onnx.ModelProto, images: NDArray[np.uint8], calibrater: type[MinMax | Percentile]
 ) -> TensorsData:
-    """Ranges of the tensors, image by image: the histograms of all at once would need gigabytes."""
+    """Ranges of the tensors, image by image: histograms of all at once would take gigabytes."""
     options = {"symmetric": False} if calibrater is Percentile else {}
     with tempfile.TemporaryDirectory(prefix="pocketune-") as folder:
         path, watched = Path(folder) / "model.onnx", str(Path(folder) / "watched.onnx")

@@ -1,4 +1,4 @@
-"""Frozen weights as int8 with a scale per channel, and a DequantizeLinear where they are read."""
+"""Frozen weights as int8 with a scale per channel, dequantized where they are read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onnx import helper, numpy_helper
 
 _READERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 _FEWEST = 256
-"""Elements of the smallest weight that is stored so; smaller ones are biases and the like."""
+"""Elements of the smallest weight that is stored as int8; smaller ones are biases and scales."""
 
 _LOSSLESS = 1e-6
 """Error, as a share of the largest weight, up to which a weight counts as rounded already."""
@@ -20,12 +20,12 @@ _LOSSLESS = 1e-6
 def store_as_int8(model: onnx.ModelProto) -> int:
     """Store those constant weights as int8 that `QuantizedConv2d` has rounded, in place.
 
-    They are recognized by their values: whatever scale per channel was folded into them since,
-    they are whole multiples of a scale, and nothing is lost. Each reader gets a DequantizeLinear
-    of its own right before it, so that no float copy lives longer than its reader.
+    They are recognized by their values: they are whole multiples of a scale per channel, also after
+    another scale was folded into them, so int8 represents them exactly. Each reader gets its own
+    DequantizeLinear right before it, so no float copy outlives its reader.
 
     Returns:
-        the number of these readers.
+        The number of these readers.
     """
     graph = model.graph
     weights = {t.name: numpy_helper.to_array(t) for t in graph.initializer}
@@ -53,7 +53,7 @@ Rounded = tuple[NDArray[np.int8], NDArray[np.float32], int]
 
 
 def as_int8(weight: NDArray[np.float32]) -> Rounded | None:
-    """`weight` as int8 in [-127, 127] times a scale per channel, where that is what it is.
+    """`weight` as int8 in [-127, 127] times a scale per channel; None if it is not exactly that.
 
     The channels lie along axis 0, or along axis 1 in a transposed kernel.
     """
@@ -75,14 +75,14 @@ def _round(weight: NDArray[np.float32], axis: int) -> tuple[float, Rounded]:
 
 
 class _Stored:
-    """The new initializers, equal ones once."""
+    """The new initializers, without duplicates."""
 
     def __init__(self) -> None:
         self._names: dict[tuple[bytes, str, tuple[int, ...]], str] = {}
         self._tensors: list[onnx.TensorProto] = []
 
     def add(self, reader: onnx.NodeProto, place: int, rounded: Rounded) -> onnx.NodeProto:
-        """The node that gives `reader` its input number `place` from now on."""
+        """Store a weight; returns the node that dequantizes it as input `place` of `reader`."""
         whole, scale, axis = rounded
         inputs = [self._initializer(whole), self._initializer(scale)]
         output = f"{reader.output[0]}.weight{place}"
@@ -90,7 +90,7 @@ class _Stored:
         return helper.make_node("DequantizeLinear", inputs, [output], name=output, axis=axis)
 
     def initializers(self) -> list[onnx.TensorProto]:
-        """All of them."""
+        """All new initializers."""
         return self._tensors
 
     def _initializer(self, values: NDArray[np.generic]) -> str:
@@ -104,7 +104,7 @@ class _Stored:
 def _weights(
     node: onnx.NodeProto, constants: dict[str, NDArray[np.generic]]
 ) -> Iterator[tuple[int, str]]:
-    """Places and names of the constants that a node computes with as its weights."""
+    """Input places and names of the constants that are a node's weights."""
     if node.op_type not in _READERS:
         return
     for place, name in enumerate(node.input[:2]):

@@ -1,4 +1,4 @@
-"""Measure for which convolutions filtered gradients pay, on this machine."""
+"""Measure for which convolutions filtered gradients pay on this machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pocketune.networks.probe import gradients_on, input_shapes
 from pocketune.surgery import in_float
 
 ROUNDS = 5
-"""Measurements of each variant, of which the fastest counts."""
+"""Measurements of each variant; the fastest counts."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class FilterChoice:
         layer: path of the convolution.
         exact_ms: milliseconds of its forward and backward pass.
         filtered_ms: the same with filtered gradients.
-        exact_bytes: of the input that the backward pass keeps.
-        filtered_bytes: of what it keeps with filtered gradients.
+        exact_bytes: bytes that are kept for the exact backward pass.
+        filtered_bytes: the same with filtered gradients.
     """
 
     layer: str
@@ -42,7 +42,7 @@ class FilterChoice:
 
     @property
     def filtered(self) -> bool:
-        """Whether to filter: where it keeps less and takes no longer."""
+        """Whether to filter: it keeps less and takes no longer."""
         return self.filtered_bytes < self.exact_bytes and self.filtered_ms <= self.exact_ms
 
     def __str__(self) -> str:
@@ -70,7 +70,7 @@ def measure_filters(
     Maps are random, of the type and on the device of the network.
 
     Args:
-        network: what the layers are in, not adapted; it stays as it is.
+        network: the network of the layers, not adapted; not changed.
         layers: paths of convolutions, in a list.
         patch: see `FilteredConv2d`.
         alignment: see `FilteredConv2d`.
@@ -82,8 +82,8 @@ def measure_filters(
         A choice for each layer that runs, in the order of `layers`.
 
     Raises:
-        PocketuneError: if there is no such layer, or it cannot be filtered; if the network is
-            adapted already, or an argument is out of range.
+        PocketuneError: a layer does not exist or cannot be filtered, the network is adapted
+            already, or an argument is out of range.
     """
     refuse_adapted(network)
     check_filter(patch, alignment, bits)
@@ -105,7 +105,7 @@ def measure_filters(
 def _measure(name: str, conv: nn.Module, shape: tuple[int, ...], factory: Factory) -> FilterChoice:
     exact = copy.deepcopy(conv)
     filtered = factory(copy.deepcopy(conv))
-    # maps lie channels last, as images do that come in as (N, H, W, 3)
+    # maps are channels-last, since images come in as (N, H, W, 3)
     like = next(exact.parameters())
     x = torch.randn(shape, dtype=like.dtype, device=like.device)
     x = x.contiguous(memory_format=torch.channels_last).requires_grad_()
@@ -123,7 +123,7 @@ def _measure(name: str, conv: nn.Module, shape: tuple[int, ...], factory: Factor
 
 
 def _kept(layer: nn.Module, x: Tensor) -> int:
-    """Bytes that a forward pass keeps for the backward pass, parameters left out."""
+    """Bytes that a forward pass keeps for the backward pass, without parameters."""
     parameters = {parameter.data_ptr() for parameter in layer.parameters()}
     kept: list[int] = []
 

@@ -1,4 +1,4 @@
-"""Gradient filtering: the last convolutions trained by gradients averaged over patches."""
+"""Gradient filtering: train the last convolutions with gradients averaged over patches."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _chain(network: nn.Module) -> None:
 
 
 CHAIN = Pass(_chain, late=True)
-"""Filtered convolutions hand their gradients on in patches where they can."""
+"""Filtered convolutions pass their gradients on in patches where possible."""
 
 
 _log = logging.getLogger(__name__)
@@ -38,29 +38,29 @@ _log = logging.getLogger(__name__)
 @register_method("gradfilter")
 @dataclass(frozen=True)
 class GradientFilter(Method):
-    """Train the last convolutions by gradients averaged over patches, and the classifier.
+    """Train the last convolutions with gradients averaged over patches, and the classifier.
 
     Efficient On-device Training via Gradient Filtering (Yang, Li and Marculescu, CVPR 2023). The
     forward pass is exact; see `FilteredConv2d` for the backward pass. Batch norms stay frozen.
-    Consecutive layers hand their gradients on in patches where that is exact; the adapted
-    network's `filter_chains` has their names (`pocketune.surgery.chain_filters`).
+    Consecutive layers pass their gradients on in patches where that is exact; `about` of the
+    adapted network has their names in `filter_chains` (`pocketune.surgery.chain_filters`).
 
     In a sum with methods that train convolutions, `layers="trained"` filters those:
-    `TopBlocks(3) + GradientFilter(layers="trained")`. `"auto"` filters those for which this
-    machine's measurements (`measure_filters`) say that it pays. Both leave out squeeze-excite's,
-    whose maps have one pixel. They are resolved when a network is adapted; its `method` has the
-    names of the layers. Why `"auto"` filters a layer or does not is logged.
+    `TopBlocks(3) + GradientFilter(layers="trained")`. `"auto"` filters those for which it
+    pays in measurements on this machine (`measure_filters`). Both leave out squeeze-excite, whose
+    maps have one pixel. They are resolved when a network is adapted; its `method` has the names of
+    the layers. The reasons of `"auto"` are logged.
 
     Attributes:
         patch: rows and columns of a patch of a convolution's output.
-        layers: how many convolutions, counted from the classifier, shortcuts' own left out; or
-            the names of some; or `"trained"` or `"auto"`.
+        layers: how many convolutions, counted from the classifier without those in shortcuts; or
+            names of convolutions; or `"trained"` or `"auto"`.
         alignment: `"natural"`, `"paper"` or `"reference"`: see `FilteredConv2d`.
-        bits: of what is kept of the inputs and of the averaged gradients, 8 or 32.
+        bits: bits of the kept inputs and of the averaged gradients, 8 or 32.
         batch: images of a step, for the measurements of `"auto"`.
         size: height and width of the images, for the measurements of `"auto"`.
-        chain: False has every layer's gradients made whole again, at the same values: for forward
-            hooks and reentrant checkpoints, which see a chain's maps as `PooledMap`s.
+        chain: False lets every layer pass on its whole gradient, with the same values. This is for
+            forward hooks and reentrant checkpoints, which see a chain's maps as `PooledMap`s.
     """
 
     patch: int = 2
@@ -77,7 +77,7 @@ class GradientFilter(Method):
         if not isinstance(self.chain, bool):
             raise PocketuneError(f"chain={self.chain!r} must be True or False")
         layers: Any = self.layers
-        if isinstance(layers, list):  # as JSON has it
+        if isinstance(layers, list):  # from JSON
             layers = tuple(layers)
             object.__setattr__(self, "layers", layers)
         named = isinstance(layers, tuple) and all(isinstance(name, str) for name in layers)
@@ -90,8 +90,8 @@ class GradientFilter(Method):
         """The classifier, and the filtered layers as far as they are known before `resolve`.
 
         Raises:
-            PocketuneError: if the network has not that many convolutions, or no such layer, or
-                the layer cannot be filtered.
+            PocketuneError: the network has fewer convolutions or no such layer, or the layer
+                cannot be filtered.
         """
         names = self._names(network)
         trained = set(classifier(network))
@@ -105,16 +105,16 @@ class GradientFilter(Method):
         return Plan(frozenset(trained), frozenset(), replaced=replaced, passes=passes)
 
     def finalize(self, plan: Plan, network: nn.Module) -> Plan:  # noqa: ARG002
-        """With `chain=False` no filters of the network are chained, whatever method put them."""
+        """With `chain=False`, filters are not chained, also those of other methods."""
         if self.chain:
             return plan
         return replace(plan, passes=tuple(step for step in plan.passes if step != CHAIN))
 
     def resolve(self, network: nn.Module, plan: Plan) -> GradientFilter:
-        """Put names for `"trained"` and `"auto"`.
+        """Replace `"trained"` and `"auto"` by the names of layers.
 
         Raises:
-            PocketuneError: if no convolution is trained.
+            PocketuneError: no convolution is trained.
         """
         if self.layers not in (TRAINED, AUTO):
             return self
@@ -161,15 +161,15 @@ def _parameters(network: nn.Module, name: str) -> list[str]:
     """Names of a convolution's own parameters.
 
     Raises:
-        PocketuneError: if the network has no such layer, or it is not a convolution.
+        PocketuneError: the network has no such layer, or it is not a convolution.
     """
-    if f".{BRANCH}." in name:  # another method is about to add it
+    if f".{BRANCH}." in name:  # another method adds it
         return ["weight"]
     return [parameter for parameter, _ in convolution(network, name).named_parameters()]
 
 
 def _trained_convolutions(network: nn.Module) -> list[str]:
-    """But for squeeze-excite's: on their maps of one pixel there is nothing to save."""
+    """Trained convolutions except squeeze-excite, whose maps of one pixel leave nothing to save."""
     trained = {name for name, p in network.named_parameters() if p.requires_grad}
     trained -= parameters_under(network, _squeeze_excites(network))
     return [

@@ -1,7 +1,7 @@
-"""How good filtered gradients are: their signal-to-noise ratio, and why to expect it.
+"""How good filtered gradients are: their signal-to-noise ratio, and its reason in the kernels.
 
-Yang et al., CVPR 2023, section 4: the less of a kernel's energy is outside its sum over the taps,
-the less noise filtering adds to a gradient that passes it.
+Yang et al., CVPR 2023, section 4: the more of a kernel's energy is in its sum over the taps, the
+less noise filtering adds to a gradient that passes the layer.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class LayerSNR:
 
     Attributes:
         layer: path of the convolution.
-        arriving: of the gradient of its output.
-        passed_on: of the gradient of its input; None where nothing before it is trained.
-        kernel: of the gradient of its kernel.
+        arriving: ratio of the gradient of its output.
+        passed_on: ratio of the gradient of its input; None if no earlier layer is trained.
+        kernel: ratio of the gradient of its kernel.
     """
 
     layer: str
@@ -65,7 +65,7 @@ def gradient_snr(
     Every norm uses its running statistics, and nothing is dropped out.
 
     Args:
-        network: not adapted yet; it stays as it is.
+        network: not adapted yet; not changed.
         method: which layers are filtered, and how; `layers` is a number or names.
         images: (N, 3, H, W), normalized as the network expects.
         labels: (N,), classes of the images.
@@ -74,8 +74,8 @@ def gradient_snr(
         In the order in which the gradient passes the layers, from the classifier down.
 
     Raises:
-        PocketuneError: if the method does not fit the network, or filters nothing that is known;
-            if the network is adapted already, or there are no images.
+        PocketuneError: the method does not fit the network or names no layers; the network is
+            adapted already; or there are no images.
     """
     refuse_adapted(network)
     if len(images) == 0 or len(labels) != len(images):
@@ -83,7 +83,9 @@ def gradient_snr(
             f"there are {len(images)} images and {len(labels)} labels; give a batch of images and "
             "a label for each"
         )
-    images, labels = (tensor.clone() for tensor in (images, labels))  # some record no gradients
+    images, labels = (
+        tensor.clone() for tensor in (images, labels)
+    )  # inference tensors cannot be recorded
     factories = method.plan(network).replaced
     if not factories:
         raise PocketuneError(f"{method} names no layers; give their number, or their names")
@@ -123,7 +125,7 @@ def dc_ratio(network: nn.Module) -> dict[str, float]:
 
     `sum of DC^2 / sum of max AC^2` over all pairs of channels, of the kernels' two-dimensional
     DFT: equation 13 and table 5 of the paper, which expects it to be above 1. It is infinite for a
-    kernel without other components, as that of a 1x1 convolution.
+    kernel without other components, such as that of a 1x1 convolution.
 
     Returns:
         By path of the convolution, in the order of `network.named_modules()`.

@@ -7,7 +7,7 @@ networks of timm and torchvision are understood as well as our own:
 * basic: two k x k convolutions
 * bottleneck: 1x1, k x k, 1x1
 
-What comes before the first block is the stem. Behind the last one, a convolution with a norm is
+The stem is everything before the first block. After the last block, a convolution with a norm is
 the head ("feature fusion"), and every other layer with weights belongs to the classifier.
 """
 
@@ -24,7 +24,7 @@ BLOCKLESS = (
     "LastLayer, NormAndLast, BiasAndLast, FullFineTune and GradientFilter(layers=[names]) need no "
     "blocks"
 )
-"""What is left for other networks."""
+"""The methods for networks without known blocks."""
 
 CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
@@ -33,8 +33,8 @@ CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 class Anatomy:
     """A whole network; every string is a module path as in `named_modules()`.
 
-    `classifier` holds all that is trained as "the classifier", norms between its layers too; its
-    last layer gives the logits.
+    `classifier` holds all layers that are trained as "the classifier", including norms between
+    them. Its last layer gives the logits.
     """
 
     stem: tuple[Layer, ...]
@@ -50,7 +50,7 @@ class Anatomy:
 
     @property
     def main(self) -> tuple[Layer, ...]:
-        """Every convolution but the shortcuts' own, stem to head."""
+        """Every convolution except those in shortcuts, stem to head."""
         return tuple(layer for layer in self.layers if not layer.in_shortcut)
 
 
@@ -67,7 +67,7 @@ def anatomy(network: nn.Module) -> Anatomy:
         (17, 'features.17.conv.1.0', ('classifier.1',))
 
     Raises:
-        PocketuneError: naming the block that is built in no way known here.
+        PocketuneError: a block is of an unknown kind; the message names it.
     """
     blocks = tuple(_blocks(network))
     if not blocks:
@@ -80,7 +80,7 @@ def anatomy(network: nn.Module) -> Anatomy:
     head = [layer for layer in conv_layers(after) if layer.norm is not None]
     classifier = _classifier(after, {path for layer in head for path in (layer.path, layer.norm)})
     if not classifier:
-        raise PocketuneError(f"{type(network).__name__} has no classifier behind its last block")
+        raise PocketuneError(f"{type(network).__name__} has no classifier after its last block")
     return Anatomy(
         stem=tuple(make_layer("stem", layer) for layer in conv_layers(before)),
         blocks=blocks,
@@ -90,7 +90,7 @@ def anatomy(network: nn.Module) -> Anatomy:
 
 
 def _blocks(network: nn.Module) -> Iterator[Block]:
-    """Outermost modules built like a block; containers are not blocks but what holds them."""
+    """Outermost modules built like a block; containers hold blocks and are not blocks."""
     inside: Block | None = None
     for path, module in main_modules(network):
         if module is network or isinstance(module, CONTAINERS) or _within(path, inside):
@@ -103,7 +103,7 @@ def _blocks(network: nn.Module) -> Iterator[Block]:
 def _around(
     network: nn.Module, blocks: tuple[Block, ...]
 ) -> tuple[list[tuple[str, nn.Module]], list[tuple[str, nn.Module]]]:
-    """Modules registered before the first block, and behind the last one."""
+    """Modules registered before the first block, and after the last one."""
     modules = list(main_modules(network))
     paths = [path for path, _ in modules]
     first = paths.index(blocks[0].name)
@@ -112,7 +112,7 @@ def _around(
 
 
 def _refuse_unknown_blocks(network: nn.Module, blocks: tuple[Block, ...]) -> None:
-    """Every convolution is in a block, or alone before the first or behind the last one."""
+    """Check that each convolution is in a block, before the first block or after the last."""
     known = {block.name for block in blocks}
     before, after = _around(network, blocks)
     outside = {path for path, _ in before + after}
@@ -124,7 +124,7 @@ def _refuse_unknown_blocks(network: nn.Module, blocks: tuple[Block, ...]) -> Non
         lost = is_convolution(module) and path not in outside
         if lost or (several and not holds_blocks and not isinstance(module, CONTAINERS)):
             raise PocketuneError(
-                f"the block {path!r} of {type(network).__name__} is not understood: it is no "
+                f"the block {path!r} of {type(network).__name__} is not known: it is not an "
                 f"inverted residual, basic or bottleneck block; {BLOCKLESS}"
             )
 
@@ -134,7 +134,7 @@ def _within(path: str, block: Block | None) -> bool:
 
 
 def _classifier(after: list[tuple[str, nn.Module]], head: set[str | None]) -> tuple[str, ...]:
-    """Paths from the first to the last layer with weights of what has parameters."""
+    """Paths of modules with parameters, from the first to the last layer with weights."""
     rest = [(path, module) for path, module in after if path not in head]
     places = [place for place, (_, module) in enumerate(rest) if weighs(module)]
     between = rest[min(places, default=0) : max(places, default=-1) + 1]

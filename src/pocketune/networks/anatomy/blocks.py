@@ -41,8 +41,8 @@ class Layer:
         conv: path of the convolution.
         norm: path of its norm, if it has one.
         activation: path of its activation, if it has one. In basic and bottleneck blocks the
-            last convolution's comes after the shortcut was added, and several layers may share
-            one module (torchvision's `relu`).
+            activation of the last convolution comes after the shortcut is added, and several
+            layers may share one module (torchvision's `relu`).
     """
 
     role: str
@@ -52,7 +52,7 @@ class Layer:
 
     @property
     def in_shortcut(self) -> bool:
-        """Whether it is the shortcut's own convolution."""
+        """Whether the convolution is in the shortcut."""
         return self.role == "downsample"
 
 
@@ -63,7 +63,7 @@ class Block:
     Attributes:
         name: path of the block's module.
         kind: `inverted_residual`, `basic` or `bottleneck`.
-        layers: in the order in which they run; `downsample`, the shortcut's own, comes last.
+        layers: in the order in which they run; `downsample`, in the shortcut, comes last.
         squeeze_excite: path of the squeeze-excite module, if there is one.
         residual: whether the input, or what `downsample` makes of it, is added to the output.
     """
@@ -75,12 +75,12 @@ class Block:
     residual: bool
 
     def layer(self, role: str) -> Layer | None:
-        """The layer of that role, or None where the block has none."""
+        """The layer of that role, or None."""
         return next((layer for layer in self.layers if layer.role == role), None)
 
     @property
     def main(self) -> tuple[Layer, ...]:
-        """The layers from the block's input to its output, without the shortcut's own."""
+        """The layers from the block's input to its output, without the shortcut."""
         return tuple(layer for layer in self.layers if not layer.in_shortcut)
 
     @property
@@ -99,10 +99,10 @@ class Block:
         return self.kind == "inverted_residual" and self.layer("expand") is None
 
     def part(self, layer: Layer) -> str:
-        """The part that one of the layers plays: `expand`, `depthwise` or `project`.
+        """The part of a layer: `expand`, `depthwise` or `project`.
 
-        The first convolution of a ResNet's block expands and the last one projects; so does the
-        shortcut's, which is added to it. One between them plays the depthwise convolution's part.
+        In blocks of ResNets, the first convolution counts as `expand`, and the last one and the
+        shortcut's as `project`. A convolution between them counts as `depthwise`.
         """
         if self.kind == "inverted_residual" and not layer.in_shortcut:
             return layer.role
@@ -117,9 +117,9 @@ class Block:
 
     @property
     def hidden(self) -> tuple[tuple[Layer | None, Layer | None, Layer], ...]:
-        """Each set of hidden channels: the layer that makes it, the depthwise one, the reader.
+        """For each set of hidden channels: the producer, the depthwise layer, the consumer.
 
-        In a block without an expansion the layer before the block makes them: None.
+        The producer is None in a block without an expansion: it is the layer before the block.
         """
         if self.kind == "inverted_residual":
             return ((self.layer("expand"), self.layer("depthwise"), self.main[-1]),)
@@ -127,12 +127,12 @@ class Block:
 
 
 def make_layer(role: str, found: ConvLayer) -> Layer:
-    """Give a convolution its role."""
+    """The layer of a convolution with this role."""
     return Layer(role, found.path, found.norm, found.activation)
 
 
 def read_block(name: str, module: nn.Module) -> Block | None:
-    """The block that `module`, at path `name`, is; None if it is not built like one."""
+    """`module` at path `name` as a block; None if it is not built like one."""
     squeeze_excite = _squeeze_excite(name, module)
     found = conv_layers(
         (path, part)
@@ -186,9 +186,9 @@ def _residual(kind: str, module: nn.Module, main: list[ConvLayer]) -> bool:
 
 
 def _squeeze_excite(name: str, block: nn.Module) -> str | None:
-    """Path of the outermost module made of two 1x1 layers, C -> squeezed -> C, and no norm.
+    """Path of the outermost module of two 1x1 layers, C -> squeezed -> C, without a norm.
 
-    A third convolution makes it a part of the chain, as in a block without norms.
+    With a third convolution the module is part of the chain, as in a block without norms.
     """
     for path, module in main_modules(block, prefix=name):
         if module is block or any(is_norm(part) for part in module.modules()):

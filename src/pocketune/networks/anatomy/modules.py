@@ -1,7 +1,7 @@
-"""What kind of layer a module is, by its attributes and not by its name alone.
+"""What kind of layer a module is, by its attributes and not only by its class.
 
-Networks of other packages, and our own memory-efficient layers, bring classes of their own for
-convolutions, norms and activations; these rules see through them.
+Other packages, and our memory-efficient layers, have their own classes for convolutions, norms and
+activations; these rules recognize them.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -13,7 +13,7 @@ from torch import nn
 from pocketune.networks.about import about
 
 Factory = Callable[[nn.Module], nn.Module]
-"""Makes a module from the one that it takes the place of, or runs beside."""
+"""Makes a module from the module that it replaces or is attached to."""
 
 BatchNorm = nn.BatchNorm1d | nn.BatchNorm2d
 
@@ -36,10 +36,7 @@ ACTIVATION_WORDS = ("relu", "swish", "silu", "gelu", "mish", "sigmoid", "tanh", 
 
 
 def main_modules(network: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
-    """`network.named_modules()` without what methods have added beside its blocks.
-
-    `about` says of a side branch that it is one.
-    """
+    """`network.named_modules()` without the side branches that methods have added."""
     branches: list[str] = []
     for path, module in network.named_modules(prefix=prefix):
         if about(module).is_side_branch:
@@ -49,7 +46,7 @@ def main_modules(network: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn
 
 
 def is_convolution(module: nn.Module) -> TypeGuard[nn.Conv2d]:
-    """A two-dimensional convolution, or what has the fields of one."""
+    """Whether a module is a two-dimensional convolution, or has the attributes of one."""
     return isinstance(module, nn.Conv2d) or (
         all(hasattr(module, name) for name in ("in_channels", "out_channels", "groups", "stride"))
         and len(getattr(module, "kernel_size", ())) == 2
@@ -62,23 +59,23 @@ def weighs(module: nn.Module) -> bool:
 
 
 def is_norm(module: nn.Module) -> bool:
-    """A norm over channels: with running statistics, or group norm."""
+    """Whether a module is a group norm, or has running statistics."""
     return isinstance(module, nn.GroupNorm) or hasattr(module, "running_mean")
 
 
 def count_of_batches(network: nn.Module) -> str | None:
-    """What is wrong with a batch norm that weighs by how many batches it has seen, if one does."""
+    """An error message for the first batch norm with momentum=None; None if there is none."""
     for path, module in network.named_modules():
         if isinstance(module, BatchNorm) and module.momentum is None:
             return (
-                f"the batch norm {path} has momentum=None and weighs each batch by how many came "
-                "before; give it a number, such as momentum=0.1"
+                f"the batch norm {path} has momentum=None, which weighs each batch by the "
+                "number of batches before it; give it a number, such as momentum=0.1"
             )
     return None
 
 
 def is_activation(module: nn.Module) -> bool:
-    """An elementwise nonlinearity: one of PyTorch's, or a childless module called like one."""
+    """Whether a module is an activation of PyTorch, or a childless module named like one."""
     if isinstance(module, ACTIVATIONS):
         return True
     name = type(module).__name__.lower()
@@ -87,23 +84,23 @@ def is_activation(module: nn.Module) -> bool:
 
 
 def is_pointwise(conv: nn.Conv2d) -> bool:
-    """1x1 and dense."""
+    """Whether a convolution is 1x1 and dense."""
     return tuple(conv.kernel_size) == (1, 1) and conv.groups == 1
 
 
 def is_depthwise(conv: nn.Conv2d) -> bool:
-    """One filter a channel."""
+    """Whether a convolution has one kernel per channel."""
     return conv.groups == conv.in_channels == conv.out_channels > 1
 
 
 def is_spatial(conv: nn.Conv2d) -> bool:
-    """Larger than 1x1, and not depthwise; it may be grouped."""
+    """Whether a convolution is larger than 1x1 and not depthwise; it may be grouped."""
     return max(conv.kernel_size) > 1 and not is_depthwise(conv)
 
 
 @dataclass
 class ConvLayer:
-    """A convolution and the paths of the norm and the activation registered behind it."""
+    """A convolution and the paths of the norm and the activation registered after it."""
 
     path: str
     conv: nn.Conv2d
@@ -112,7 +109,7 @@ class ConvLayer:
 
 
 def conv_layers(modules: Iterable[tuple[str, nn.Module]]) -> list[ConvLayer]:
-    """Group modules, in their order, into convolutions with what follows each of them."""
+    """Convolutions in order, each with the norm and the activation that follow it."""
     layers: list[ConvLayer] = []
     for path, module in modules:
         if is_convolution(module):

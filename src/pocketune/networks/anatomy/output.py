@@ -1,4 +1,4 @@
-"""Which layer makes a network's class scores, as a forward pass shows."""
+"""The layer that computes a network's class scores, found by a forward pass."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,16 +13,16 @@ from pocketune.networks.anatomy.modules import is_convolution, weighs
 from pocketune.networks.probe import copy_network, gradients_on, probing, tensors
 
 SIZES = (64, 224, 32, 28, 96, 128, 160, 192, 256, 299, 384)
-"""Sides of the images that are tried, in pixels; a network may take one alone."""
+"""Sides of the images to try, in pixels; a network may accept only one."""
 
 
 def classifier_layers(network: nn.Module) -> tuple[str, ...]:
-    """Paths of all that is trained as "the classifier"; the last one gives the class scores.
+    """Paths of the layers of the classifier; the last one gives the class scores.
 
-    As `anatomy` has it; of a network whose blocks it does not know, the output layer alone.
+    They are those of `anatomy`, or only the output layer if `anatomy` does not know the blocks.
 
     Raises:
-        PocketuneError: if a network without such blocks has no one output layer either.
+        PocketuneError: neither the blocks nor a single output layer are found.
     """
     try:
         return anatomy(network).classifier
@@ -31,17 +31,17 @@ def classifier_layers(network: nn.Module) -> tuple[str, ...]:
 
 
 def output_layer(network: nn.Module, size: int | None = None) -> str:
-    """Path of the linear layer or convolution that makes the class scores.
+    """Path of the linear layer or convolution that computes the class scores.
 
-    The network runs once, for shapes alone, and its output is followed back to the layer. Where
-    it cannot run so, the layer is the last one that `anatomy` knows.
+    The network runs once on the meta device, and its output is followed back to the layer. If it
+    cannot run there, the layer is the last one that `anatomy` finds.
 
     Args:
-        network: it stays as it is.
-        size: side of its images in pixels; usual ones are tried where it is None.
+        network: not changed.
+        size: side of its images in pixels; None tries usual ones.
 
     Raises:
-        PocketuneError: if there is no such layer, or more than one.
+        PocketuneError: there is no such layer, or more than one.
     """
     found = _last_layers(network, SIZES if size is None else (size,))
     if found is None:
@@ -49,8 +49,8 @@ def output_layer(network: nn.Module, size: int | None = None) -> str:
     if len(found) != 1:
         made = f"by {' and '.join(found)} together" if found else "by no linear layer"
         raise PocketuneError(
-            f"the class scores of {type(network).__name__} are made {made}; let one linear layer "
-            "make them"
+            f"the class scores of {type(network).__name__} are computed {made}; let one linear "
+            "layer compute them"
         )
     return found[0]
 
@@ -66,7 +66,7 @@ def _registered_last(network: nn.Module) -> str:
 
 @gradients_on()
 def _last_layers(network: nn.Module, sizes: tuple[int, ...]) -> list[str] | None:
-    """Layers with nothing else of their kind between them and the output, in order."""
+    """The last layers with weights before the output, in order."""
     if any(is_lazy(tensor) for tensor in (*network.parameters(), *network.buffers())):
         return None
     copied = copy_network(network).to("meta")
@@ -84,8 +84,8 @@ def _last_layers(network: nn.Module, sizes: tuple[int, ...]) -> list[str] | None
 
 
 def _outputs(network: nn.Module, sizes: tuple[int, ...]) -> Iterator[Any]:
-    """What the network makes of images of the sizes that it takes."""
-    # what is frozen may be built for gradients to end there
+    """The network's outputs for images of the sizes that it accepts."""
+    # frozen layers may stop gradients
     frozen = not any(parameter.requires_grad for parameter in network.parameters())
     channels = next((m.in_channels for m in network.modules() if is_convolution(m)), 3)
     for size in sizes:
@@ -97,7 +97,7 @@ def _outputs(network: nn.Module, sizes: tuple[int, ...]) -> Iterator[Any]:
 
 
 def _nearest(output: Any, made: dict[Any, str]) -> Iterator[str]:
-    """Names of the layers that are met first on the ways back from the output."""
+    """Names of the layers that are reached first on the paths back from the output."""
     stack = [tensor.grad_fn for tensor in tensors(output) if tensor.grad_fn]
     seen = set(stack)
     while stack:

@@ -15,14 +15,14 @@ from pocketune.files import reading
 from pocketune.layers.quantized import dequantize
 from pocketune.networks.config import NetworkConfig
 
-WRAPPERS = ("state_dict", "model", "model_state_dict")  # names that training scripts save under
+WRAPPERS = ("state_dict", "model", "model_state_dict")  # keys under which training scripts save it
 
 
 def read_state(path: Path) -> dict[str, Tensor]:
-    """State dict in a `.safetensors` or `.pth` / `.pt` file; no code in it is ever run.
+    """State dict in a `.safetensors` or `.pth` / `.pt` file; code in it never runs.
 
     Raises:
-        PocketuneError: for a missing, unknown or damaged file, or one that holds no tensors.
+        PocketuneError: the file is missing, unknown or damaged, or holds no tensors.
     """
     if not path.is_file():
         raise PocketuneError(
@@ -48,10 +48,10 @@ def _read_pickle(path: Path) -> dict[str, Tensor]:
 
 
 def unwrap(content: Any, source: str) -> dict[str, Tensor]:
-    """The state dict itself, out of what training scripts wrap around it.
+    """The state dict inside the dictionaries that training scripts save.
 
     Raises:
-        PocketuneError: naming `source`, where there is none.
+        PocketuneError: `source` holds none.
     """
     if isinstance(content, Mapping):
         for name in WRAPPERS:
@@ -68,10 +68,7 @@ COUNTER = "num_batches_tracked"  # older files lack it, and nothing here reads i
 
 
 def float_state(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The state dict with kernels of float, `weight`, where it has some of int8 and their scales.
-
-    A network whose frozen part is in 8 bits names them `weight_int8` and `weight_scale`.
-    """
+    """The state dict with int8 kernels, `weight_int8` and `weight_scale`, as float `weight`s."""
     found: dict[str, Tensor] = {}
     for name, tensor in state.items():
         layer, _, kind = name.rpartition(".")
@@ -89,13 +86,13 @@ def load_state(
 
     Args:
         network: changed in place.
-        state: tensors by the names of `network.state_dict()`, or as of one with kernels of int8.
-        output: path of the output layer, which is left as it is where only the number of its
-            classes differs.
-        source: what to call the weights in an error.
+        state: tensors by the names of `network.state_dict()`; kernels may be int8.
+        output: path of the output layer, which is not changed if only its number of classes
+            differs.
+        source: name of the weights for errors.
 
     Raises:
-        PocketuneError: naming the first tensor that is missing, left over or of another shape.
+        PocketuneError: a tensor is missing, unknown or of another shape; the message names it.
     """
     own, state = network.state_dict(), float_state(state)
     _check_names(own, state, source)
@@ -137,10 +134,10 @@ FILES = {
 
 
 def download(config: NetworkConfig) -> dict[str, Tensor]:
-    """State dict of the published weights, from the cache of `torch.hub` if it is there.
+    """State dict of the published weights, from the cache of `torch.hub` if present.
 
     Raises:
-        PocketuneError: where none are published, offline, and for a damaged download.
+        PocketuneError: none are published, or the download fails or is damaged.
     """
     if config.name not in FILES:
         raise PocketuneError(
@@ -149,8 +146,8 @@ def download(config: NetworkConfig) -> dict[str, Tensor]:
         )
     if (config.width, config.padding, config.head) != (1.0, "symmetric", True):
         raise PocketuneError(
-            f"the published ImageNet weights of {config.name} are for width 1, symmetric "
-            "padding and with its head; leave these options out, or give a file of your own"
+            f"the published ImageNet weights of {config.name} have width 1, symmetric "
+            "padding and the head; leave these options out, or give your own file"
         )
     url = ADDRESS + FILES[config.name]
     try:

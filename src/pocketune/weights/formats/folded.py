@@ -1,8 +1,8 @@
-"""Weights whose batch norm was folded away: every convolution has a bias and no norm behind it.
+"""Weights with folded batch norms: every convolution has a bias and no norm follows it.
 
 The files name layers by their place: `stem`, `blocks.3.expand`, `blocks.3.dw`,
-`blocks.3.project`, `head`, `classifier` (as a 1x1 convolution). A `.arch.json` beside the
-file describes how it was trained.
+`blocks.3.project`, `head`, `classifier` (as a 1x1 convolution). A `.arch.json` in the same
+folder describes how they were trained.
 """
 
 import json
@@ -25,14 +25,14 @@ RANGES = {"x = pixel/127.5 - 1": Normalization.HALF}  # as the .arch.json spells
 
 
 def is_folded(state: Mapping[str, Tensor]) -> bool:
-    """Nothing but convolutions with bias, `stem` and `classifier` among them."""
+    """Whether a state dict has only layers with biases, among them `stem` and `classifier`."""
     layers = {name.rpartition(".")[0] for name in state}
     complete = {f"{layer}.{part}" for layer in layers for part in ("weight", "bias")}
     return {"stem", "classifier"} <= layers and set(state) == complete
 
 
 def lacks_head(path: Path) -> bool:
-    """Whether a file has folded weights of a network without a feature-fusion layer."""
+    """Whether a file has folded weights without a feature-fusion layer."""
     state = read_state(path)
     return is_folded(state) and "head.weight" not in state
 
@@ -47,8 +47,8 @@ def load_folded(
     """Copy folded weights into the convolutions; each norm becomes the identity plus the bias.
 
     Raises:
-        PocketuneError: naming the first layer that does not fit; for another padding than the
-            weights'; where the normalization of the images is unknown.
+        PocketuneError: a layer does not fit, the padding differs from the weights', or the
+            normalization of the images is unknown.
     """
     facts = _read_facts(path)
     _check_padding(facts, config, path)
@@ -56,7 +56,7 @@ def load_folded(
     if normalization is None:
         raise PocketuneError(
             f"the normalization of images is unknown for {path.name}: put the "
-            f"{_description(path).name} that it was published with beside it; in Python, "
+            f"{_description(path).name} that it was published with into its folder; in Python, "
             "create_network takes normalization= instead, such as Normalization.HALF"
         )
     body = anatomy(network)
@@ -71,7 +71,9 @@ def _unfold(
     """The state dict that `network` would have with these weights."""
     roles = {layer.role for block in body.blocks for layer in block.layers}
     if roles - {*ROLES} or any(block.squeeze_excite for block in body.blocks):
-        raise PocketuneError(f"{path.name} is a folded file, which this network has no names for")
+        raise PocketuneError(
+            f"{path.name} has folded batch norms, which this network does not support"
+        )
     left = dict(state)
     unfolded: dict[str, Tensor] = {}
     for name, layer in places(body):
@@ -91,7 +93,7 @@ def _unfold(
 
 
 def places(body: Anatomy) -> Iterator[tuple[str, Layer]]:
-    """Every layer with the name that folded files have for it."""
+    """Every layer with its name in folded files."""
     for layer in body.stem:
         yield "stem", layer
     for number, block in enumerate(body.blocks):
@@ -110,7 +112,7 @@ def _take(left: dict[str, Tensor], name: str, path: Path) -> tuple[Tensor, Tenso
 
 
 def _identity(name: str, norm: nn.Module, shift: Tensor) -> dict[str, Tensor]:
-    """State of a batch norm that adds `shift` and does nothing else."""
+    """State of a batch norm that only adds `shift`."""
     ones = shift.new_ones(shift.shape)
     return {
         f"{name}.weight": ones,
@@ -121,13 +123,13 @@ def _identity(name: str, norm: nn.Module, shift: Tensor) -> dict[str, Tensor]:
 
 
 def _description(path: Path) -> Path:
-    """`<net>.arch.json` beside `<net>.float32.safetensors`, which may not be there."""
+    """`<net>.arch.json` in the folder of `<net>.float32.safetensors`; it may not exist."""
     net = path.stem.removesuffix(".float32").removesuffix(".int8")
     return path.with_name(f"{net}.arch.json")
 
 
 def _read_facts(path: Path) -> dict[str, Any]:
-    """What the `.arch.json` beside a file says; empty without it."""
+    """The content of the `.arch.json` of a file; empty without it."""
     beside = _description(path)
     if not beside.is_file():
         return {}
@@ -137,10 +139,12 @@ def _read_facts(path: Path) -> dict[str, Any]:
 
 
 def _check_padding(facts: Mapping[str, Any], config: NetworkConfig, path: Path) -> None:
-    """Another padding would load, and cost ten points of accuracy without a word."""
+    """Check the padding: another one would load, and silently cost ten points of accuracy."""
     layers = [layer for stage in facts.get("stages", []) for layer in stage.get("layers", [])]
     for padding in {layer["padding"] for layer in layers} - {config.padding}:
-        raise PocketuneError(f"{path.name} was trained with padding={padding!r}; ask for that")
+        raise PocketuneError(
+            f"{path.name} was trained with padding={padding!r}; create the network with it"
+        )
 
 
 def _normalization(facts: Mapping[str, Any]) -> Normalization | None:

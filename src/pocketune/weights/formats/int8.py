@@ -1,11 +1,11 @@
-"""Weights that were published in 8 bits: int8 kernels, and in what format each map is written.
+"""Weights that are published in 8 bits: int8 kernels and the formats of feature maps.
 
-Such an `.npz` file holds for each layer, named as folded files name them,
+Such an `.npz` file holds for each layer, named as in folded files,
 
-* `<layer>.weight_q`: int8, the kernel's whole numbers,
-* `<layer>.w_scale`: float32 (out,), by which each channel's are multiplied,
+* `<layer>.weight_q`: int8, the quantized kernel,
+* `<layer>.w_scale`: float32 (out,), the scale of each output channel,
 * `<layer>.bias_q`: int32 (out,), in units of `w_scale * x_scale`,
-* `<layer>.io`: `x_scale, x_zero, y_scale, y_zero` of what comes in and goes out, as int8.
+* `<layer>.io`: `x_scale, x_zero, y_scale, y_zero`, the formats of input and output as int8.
 """
 
 import zipfile
@@ -24,7 +24,7 @@ from pocketune.networks.anatomy.anatomy import anatomy
 from pocketune.networks.config import NetworkConfig
 from pocketune.weights.formats.folded import load_folded, places
 
-INT8 = ".npz"  # how such files are called
+INT8 = ".npz"  # suffix of such files
 SIGNED = 128  # the zero of int8 as uint8
 
 
@@ -41,13 +41,13 @@ def load_int8(
     path: Path,
     normalization: Normalization | None,
 ) -> Normalization:
-    """Make a `QuantizedConv2d` of every convolution, with the file's own whole numbers.
+    """Replace every convolution by a `QuantizedConv2d` with the file's int8 kernel.
 
     Each norm becomes the identity plus the bias. The classifier, which every method trains, is
     float32.
 
     Raises:
-        PocketuneError: for a damaged file, and as `load_folded` does.
+        PocketuneError: the file is damaged, and as `load_folded`.
     """
     layers = _read(path)
     state = {f"{name}.weight": layer.whole for name, layer in layers.items()}

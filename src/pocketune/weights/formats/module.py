@@ -1,4 +1,4 @@
-"""Taking the weights of a model that the user already has, from timm, torchvision or elsewhere."""
+"""Copying the weights of a model that the user already has, from timm, torchvision or elsewhere."""
 
 from collections.abc import Mapping
 from itertools import chain
@@ -20,15 +20,15 @@ def load_module(network: nn.Module, source: nn.Module, *, output: str) -> Normal
 
     Args:
         network: ours, changed in place.
-        source: the model to copy from; it is left alone.
-        output: path of the output layer in `network`, left as it is where the number of
+        source: the model to copy from; not changed.
+        output: path of the output layer in `network`, which is not changed if the number of
             classes differs.
 
     Returns:
-        The normalization of images, where the model has one as timm's do.
+        The normalization of images, if the model has one, as timm's do.
 
     Raises:
-        PocketuneError: naming the first layer that does not fit; nothing was copied then.
+        PocketuneError: a layer does not fit; the message names it, and nothing is copied.
     """
     own, other = _weighted(network), _weighted(source)
     if own.keys() == other.keys():
@@ -84,7 +84,7 @@ def _tensors(module: nn.Module) -> dict[str, Tensor]:
 
 
 def _shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
-    """Shapes by name; a 1x1 convolution behind pooling is a linear layer by another name."""
+    """Shapes by name; a 1x1 convolution after pooling counts as a linear layer."""
     return {
         name: tuple(tensor.shape[:2] if tensor.shape[2:] == (1, 1) else tensor.shape)
         for name, tensor in _tensors(module).items()
@@ -102,9 +102,9 @@ def _copy(target: nn.Module, origin: nn.Module, *, is_output: bool) -> None:
 
 
 def _keep_function(target: nn.Module, origin: nn.Module) -> None:
-    """Norms of another epsilon: only its sum with the variance counts, so the variance gives way.
+    """Adjust the variance to another epsilon: a norm depends only on their sum.
 
-    The variance may become negative by less than epsilon; the sum stays what it was.
+    The variance may become negative by less than epsilon; the sum stays the same.
     """
     variance = target.running_var
     assert isinstance(variance, Tensor)
