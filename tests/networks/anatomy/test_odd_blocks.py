@@ -105,7 +105,7 @@ def test_a_shortcut_with_a_convolution_comes_last_and_is_not_on_the_main_path() 
 def test_a_shortcut_with_two_convolutions_is_not_understood() -> None:
     twice = nn.Sequential(conv(4, 4), conv(4, 4))
     assert read_block("b", inverted(shortcut=twice)) is None
-    with pytest.raises(PocketuneError, match="the block '1' of Sequential is not understood"):
+    with pytest.raises(PocketuneError, match="the block '1' of Sequential is not known"):
         anatomy(whole(inverted(shortcut=twice), inverted()))
 
 
@@ -209,7 +209,7 @@ def test_the_head_is_what_has_a_norm_and_the_classifier_the_rest() -> None:
 
 
 def test_a_network_whose_blocks_are_its_end_has_no_classifier() -> None:
-    with pytest.raises(PocketuneError, match="no classifier behind its last block"):
+    with pytest.raises(PocketuneError, match="no classifier after its last block"):
         anatomy(whole(inverted(), behind=[nn.AdaptiveAvgPool2d(1), nn.Flatten()]))
 
 
@@ -261,7 +261,9 @@ class Two(nn.Module):
     ids=["tuple", "nested", "concatenated"],
 )
 def test_two_heads_are_refused_by_their_names(joined: Callable[..., object]) -> None:
-    with pytest.raises(PocketuneError, match="Two are made by left and right together; let one"):
+    with pytest.raises(
+        PocketuneError, match="Two are computed by left and right together; let one"
+    ):
         output_layer(Two(joined))
 
 
