@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pocketune.arrays import FloatArray
@@ -194,6 +194,7 @@ class TestEvaluation:
 
 
 class TestCsv:
+    @settings(max_examples=25)
     @given(
         st.lists(
             st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))),
