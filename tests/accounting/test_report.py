@@ -183,7 +183,7 @@ class Fourier(nn.Module):
         (lambda: nn.Sequential(nn.Conv2d(3, 4, 5)), {"size": 4}, "cannot take images of shape"),
         (lambda: small("full"), {"batch": 1}, "cannot take images of shape (1, 3, 32, 32)"),
         (lambda: nn.Sequential(nn.Flatten(), nn.Linear(13, 2)), {"size": 2}, "cannot take images"),
-        (Deciding, {"size": 2}, "decides by the values of a tensor"),
+        (Deciding, {"size": 2}, "depends on the values of a tensor"),
         (counting_norm, {}, "batch norm 1 has momentum=None, which weighs each batch"),
         (Pair, {"size": 2}, "returns a tuple, not one tensor of class scores"),
         (

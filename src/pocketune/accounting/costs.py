@@ -15,7 +15,7 @@ from pocketune.networks.anatomy.anatomy import CONTAINERS
 
 @dataclass(frozen=True, kw_only=True)
 class Flops:
-    """Floating-point operations of a step (`accounting.flops` says how they are counted).
+    """Floating-point operations of a step; see `accounting.flops` for how they are counted.
 
     Attributes:
         forward: FLOPs of the forward pass and the loss.
@@ -45,19 +45,19 @@ class Flops:
 class LayerCost:
     """The cost of a layer, or of several together, such as a block.
 
-    `account` counts a whole batch. The papers count memory for one sample, and fill in what their
-    conventions have.
+    `account` counts a whole batch. The papers count memory for one sample, and only some of the
+    attributes.
 
     Attributes:
         name: module path; `loss`, or "" for what the network itself computes.
         kind: class of the module.
-        block: path of its block, or of the layer itself outside of blocks; None where a paper
-            leaves it out of its blocks.
-        parameter_bytes: its parameters and buffers.
-        trained_bytes: those of its parameters that are trained.
-        kept_bytes: what it keeps for the backward pass. A tensor that several layers keep counts
-            for the first of them.
-        cumulative_kept_bytes: the same, together with all that ran before it.
+        block: path of its block, or of the layer itself outside blocks; None if a paper leaves it
+            out of its blocks.
+        parameter_bytes: bytes of its parameters and buffers.
+        trained_bytes: bytes of its trained parameters.
+        kept_bytes: bytes that it keeps for the backward pass. A tensor that several layers keep
+            counts for the first of them.
+        cumulative_kept_bytes: the same, including all layers that ran before it.
         temporary_bytes: most temporaries, residuals and workspace while it runs, in either pass.
         peak_bytes: most memory of the whole step while it runs, in either pass.
         flops: its FLOPs, those of the optimizer for its parameters included.
@@ -78,7 +78,7 @@ class LayerCost:
 def combine(
     costs: Sequence[LayerCost], *, name: str, kind: str, cumulative_kept_bytes: int
 ) -> LayerCost:
-    """Costs of several layers as one: sums, but the largest of temporaries and peaks."""
+    """Costs of several layers as one: sums, except the largest of temporaries and peaks."""
     return LayerCost(
         name=name,
         kind=kind,
@@ -157,9 +157,9 @@ def block_costs(layers: Iterable[LayerCost], network: nn.Module) -> tuple[LayerC
 
 
 def block_paths(network: nn.Module) -> list[str]:
-    """Paths of the outermost modules that are more than containers.
+    """Paths of the outermost modules that are not containers.
 
-    Of a MobileNetV2 these are `features.0`, `features.1`, ...; of a ResNet `conv1`, `bn1`, ...,
+    In a MobileNetV2 these are `features.0`, `features.1`, ...; in a ResNet `conv1`, `bn1`, ...,
     `layer1.0`, `layer1.1`, ..., `fc`.
     """
     found: list[str] = []

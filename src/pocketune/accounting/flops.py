@@ -75,7 +75,7 @@ def operator_flops(func: Any, args: tuple[Any, ...], result: Any) -> OperatorFlo
         result: its return value.
 
     Raises:
-        PocketuneError: there is no rule for the operator.
+        PocketuneError: the operator has no rule.
     """
     name = f"{func.namespace}.{func._schema.name.split('::')[1]}"
     rule = _rules.get(name) or _rules.get(name.removesuffix("_"))  # x.add_() is x.add()

@@ -53,7 +53,7 @@ class Report:
 
     @property
     def peak(self) -> Snapshot:
-        """The first moment at which the step needs most memory."""
+        """The first moment at which the step needs the most memory."""
         return peak(self.timeline)
 
     @property
@@ -68,11 +68,11 @@ class Report:
 
     @property
     def worst_block(self) -> LayerCost:
-        """The block that holds the peak; if none does, the one that comes closest."""
+        """The block with the peak, or the one that comes closest."""
         return max(self.blocks, key=lambda block: block.peak_bytes)
 
     def largest(self) -> dict[str, int]:
-        """Most bytes of each category at any moment: their sum is more than the peak."""
+        """Most bytes of each category at any moment; their sum may exceed the peak."""
         return largest_bytes(self.timeline)
 
     def to_dict(self) -> dict[str, Any]:
@@ -128,12 +128,12 @@ def account(
 ) -> Report:
     """Predict every byte and FLOP of a training step: forward, loss, backward, optimizer.
 
-    The step runs on tensors that have shapes and no values, so that it takes neither memory nor
-    arithmetic, whatever the network and the resolution. The prediction is of PyTorch's own step
-    in training mode on a CPU: allocations are those that PyTorch makes, freed when PyTorch
-    frees them, with the workspace of convolutions modeled (`accounting.workspace`). The
-    optimizer works in place, without temporaries. The memory of the process itself (Python,
-    PyTorch) is not included; `pocketune.device.memory.estimate` predicts that of a kit.
+    The step runs on tensors that have shapes and no values, so it takes neither memory nor
+    arithmetic. The prediction is for PyTorch's own step in training mode on a CPU: allocations are
+    those that PyTorch makes, freed when PyTorch frees them, with the workspace of convolutions
+    modeled (`accounting.workspace`). The optimizer works in place, without temporaries. The
+    memory of the process itself (Python, PyTorch) is not included;
+    `pocketune.device.memory.estimate` predicts that of a kit.
 
     Args:
         network: any module that takes images (N, `channels`, `size`, `size`), as
@@ -141,10 +141,11 @@ def account(
         batch: images of a step.
         size: side of the images in pixels.
         optimizer: one of `OPTIMIZERS`.
-        channels: of the images.
-        task: what the network learns, whose loss the step has; by default classification, for a
-            network that returns class scores (N, classes).
-        loss: another loss instead: a function from what the network returns to a scalar.
+        channels: channels of the images.
+        task: the task whose loss the step computes; by default classification, for a network that
+            returns class scores (N, classes).
+        loss: a loss instead of the task's: a function of the network's output that returns a
+            scalar.
 
     Raises:
         PocketuneError: an argument is out of range; nothing is trained; the network returns no
@@ -193,7 +194,7 @@ def _check(network: nn.Module, batch: int, size: int, channels: int, optimizer: 
 
 
 def _resident(network: nn.Module, slots: int) -> Memory:
-    """What is held before and after a step; tensors that share a storage count once."""
+    """The memory held before and after a step; tensors that share a storage count once."""
     trained: dict[object, Tensor] = {}
     frozen: dict[object, Tensor] = {}
     statistics: dict[object, Tensor] = {}
@@ -220,6 +221,6 @@ def _bytes(tensors: Iterable[Tensor]) -> int:
 
 
 def _after_optimizer(last: Snapshot) -> Snapshot:
-    """Only the gradients and the images are left of the step."""
+    """The memory during the optimizer: of the step, only gradients and images are left."""
     memory = replace(last.memory, kept=0, residual=0, temporaries=0, workspace=0)
     return Snapshot("optimizer", "", "optimizer", memory)

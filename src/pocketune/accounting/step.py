@@ -31,7 +31,7 @@ Loss = Callable[[Any], Tensor]
 
 @dataclass(frozen=True)
 class Step:
-    """What a training step did.
+    """A recorded training step.
 
     Attributes:
         events: operators and freed storages, in order.
@@ -145,22 +145,22 @@ def _mean_loss(
     task: Task | None,
     loss: Loss | None,
 ) -> Tensor:
-    """The loss of a batch. The output has a name here alone, so that it is freed as it would be."""
+    """The loss of a batch. Only this function refers to the output, so it is freed as usual."""
     output = network(images)
     with recorder.inside(LOSS):
         return (loss or _task_loss(network, output, labels, task))(output)
 
 
 def _task_loss(network: nn.Module, output: Any, labels: Tensor, task: Task | None) -> Loss:
-    """The loss of the task; without one, that of a classification where it can be one."""
+    """The loss of the task; without a task that of a classification, if the output fits."""
     shape = tuple(output.shape) if isinstance(output, Tensor) else f"a {type(output).__name__}"
     if task is None and isinstance(output, Tensor) and output.dim() == 2:
         task = Classification(numbered(output.shape[1]))
     if task is None or not isinstance(output, Tensor):
         raise PocketuneError(
             f"{type(network).__name__} returns {shape}, not one tensor of class scores (N, "
-            "classes), so that its loss is not known; give its task, or the loss as a function of "
-            "what it returns"
+            "classes), so its loss is not known; give its task, or the loss as a function of its "
+            "output"
         )
     objective = objective_of(task)
     return lambda scores: objective.loss(scores, labels)
@@ -197,8 +197,8 @@ def _explained(network: nn.Module, shape: tuple[int, ...]) -> Iterator[None]:
             f"{name} cannot be accounted for: "
             + (
                 count_of_batches(network)
-                or "its forward pass decides by the values of a tensor, so that its memory depends "
-                "on the images"
+                or "its forward pass depends on the values of a tensor, so its memory depends on "
+                "the images"
             )
         ) from error
     except UnsupportedOperatorException as error:

@@ -19,7 +19,7 @@ class Role(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
-    """Bytes by what they are for. Every byte is counted once.
+    """Bytes by purpose. Every byte is counted once.
 
     Attributes:
         trained_parameters: parameters that are trained.

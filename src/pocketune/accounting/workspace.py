@@ -1,4 +1,4 @@
-"""Memory that kernels allocate for themselves, beside the inputs and outputs of an operator.
+"""Memory that kernels allocate for themselves, in addition to an operator's inputs and outputs.
 
 On a CPU only convolutions take much. PyTorch hands float32 ones to oneDNN, which works on
 tensors with blocked channels: in PyTorch's plain layout (NCHW) the input, the output and the weight

@@ -1,4 +1,4 @@
-"""Let the frozen part of an adapted network compute with integers, in eager PyTorch."""
+"""Integer arithmetic for the frozen part of an adapted network, in eager PyTorch."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
@@ -29,11 +29,11 @@ FUSED: dict[type[nn.Module], str] = {
     MaskedReLU6: "relu6",
     nn.Hardswish: "hardswish",
 }
-"""Activations that a convolution computes on its way."""
+"""Activations that an integer convolution can compute."""
 
 
 PROBE = 64
-"""Side of the picture by which connections are found, in pixels."""
+"""Side of the image that finds connections, in pixels."""
 
 
 def calibrate(network: nn.Module, batches: Iterable[Tensor] | None = None) -> nn.Module:
@@ -110,15 +110,15 @@ def input_formats(network: nn.Module) -> dict[str, Uint8]:
 
 
 def _follow(network: nn.Module, body: Anatomy) -> tuple[list[Layer], set[tuple[str, str]]]:
-    """Layers whose convolutions no gradient goes through; pairs of which one reads the other's.
+    """Layers that need no gradient, and pairs of layers of which the second reads the first.
 
-    They are seen from a picture that runs through the network, with gradients on.
+    An image that runs through the network with gradients on shows both.
     """
     layers = [layer for layer in body.layers if _is_frozen(_get(network, layer.conv))]
     reached: set[str] = set()
     chained: set[tuple[str, str]] = set()
     given: dict[int, str] = {}
-    alive: list[Tensor] = []  # so that no two maps have the same id
+    alive: list[Tensor] = []  # no two maps may have the same id
     latest = ""
 
     def reads(path: str, _: nn.Module, inputs: list[Tensor]) -> None:
@@ -159,18 +159,18 @@ def _ends(append: Callable[[Tensor], None]) -> Callable[[Tensor], None]:
 
 
 def _is_frozen(module: nn.Module) -> bool:
-    """A convolution that can compute with integers: of int8, its bias not trained."""
+    """Whether a convolution can compute with integers: int8, without a trained bias."""
     return type(module) is QuantizedConv2d and not any(p.requires_grad for p in module.parameters())
 
 
 def _pairs(body: Anatomy) -> Iterator[tuple[str, str]]:
-    """Convolutions in a row inside a block: nothing but the second reads what the first gives."""
+    """Consecutive convolutions inside a block: only the second reads the output of the first."""
     for block in body.blocks:
         yield from pairwise(layer.conv for layer in block.main)
 
 
 def _stem_pair(network: nn.Module, body: Anatomy) -> Iterator[tuple[str, str]]:
-    """The stem and the first convolution, where no shortcut or side branch reads its maps too."""
+    """The stem and the first convolution, unless a shortcut or side branch reads its maps, too."""
     beside = any(about(module).is_side_branch for module in network.modules())
     if body.stem and not body.blocks[0].residual and not beside:
         yield body.stem[-1].conv, body.blocks[0].layers[0].conv
@@ -179,10 +179,10 @@ def _stem_pair(network: nn.Module, body: Anatomy) -> Iterator[tuple[str, str]]:
 def _fuse(
     network: nn.Module, body: Anatomy, layer: Layer, reads: Uint8, gives: Uint8 | None
 ) -> None:
-    """Put one layer in the place of a convolution, its norm and its activation, as far as it fits.
+    """Replace a convolution, its norm and its activation by one layer, as far as possible.
 
-    `gives` is what the next convolution reads, where it reads what this layer gives. It is float32
-    all the same if something that does not fit comes in between.
+    `gives` is the input format of the next convolution, if that reads the output of this layer. The
+    output stays float32 if a norm or an activation that cannot be fused comes in between.
     """
     conv = _get(network, layer.conv)
     assert isinstance(conv, QuantizedConv2d)
@@ -201,19 +201,19 @@ def _fuse(
 
 
 def _norm_fits(norm: nn.Module | None) -> TypeGuard[FrozenBatchNorm2d]:
-    """A frozen norm of which nothing is trained, and nothing runs inside it."""
+    """Whether a norm is frozen, without trained parameters or modules inside."""
     return type(norm) is FrozenBatchNorm2d and not (
         [*norm.children()] or any(p.requires_grad for p in norm.parameters())
     )
 
 
 def _activation(network: nn.Module, body: Anatomy, layer: Layer) -> str | None:
-    """How the convolution is to activate; None where its activation must stay by itself."""
+    """The activation to fuse into the convolution; None if it must stay a module."""
     if layer.activation is None:
         return "none"
     kind = FUSED.get(type(_get(network, layer.activation)))
     if _behind_sum(body, layer) or (_uses(body, layer) > 1 and kind != "relu"):
-        return None  # a ReLU that others need as well stays, and changes nothing here
+        return None  # a ReLU that other layers share stays; applied twice, it changes nothing
     return kind
 
 

@@ -20,23 +20,21 @@ from pocketune.tasks import Labels, Task
 class TorchEngine:
     """Gradients and predictions of an adapted network, by PyTorch on a CPU or a GPU.
 
-    Implements `pocketune.device.engine.base.Engine`. The engine takes the network over: it
-    moves it to `device`, trains it in place and replaces its dropouts by ones
-    whose masks it supplies.
+    Implements `pocketune.device.engine.base.Engine`. The engine owns the network: it moves it to
+    `device`, trains it in place and replaces its dropouts by ones whose masks it supplies.
 
-    On the CPU, `parameters` and `statistics` are the network's own memory. For any other device
-    they are copies on the host, which every call sends before it computes and, for the
-    statistics, fetches after.
+    On the CPU, `parameters` and `statistics` share the network's memory. On other devices they are
+    copies on the host: every call sends them before it computes and fetches the statistics after.
 
     Args:
-        network: an adapted network with its `normalization`; its parameters are float32.
+        network: an adapted network; its parameters are float32.
         batch: images of a training step.
         size: height and width of the images, in pixels.
         task: what is learned.
         device: where to compute, such as `"cuda"`.
 
     Raises:
-        PocketuneError: if PyTorch has no such device here.
+        PocketuneError: PyTorch cannot use this device here.
     """
 
     def __init__(
@@ -55,7 +53,7 @@ class TorchEngine:
         self._images = (batch, size, size, 3)
         self._task, self._objective = task, objective_of(task)
         self._trained = trained_parameters(network)
-        for parameter in self._trained.values():  # an optimizer walks them as flat arrays
+        for parameter in self._trained.values():  # optimizers treat them as flat arrays
             parameter.data = parameter.data.contiguous()
         self._statistics = running_statistics(network)
         self.parameters = {name: _host(p) for name, p in self._trained.items()}
@@ -67,7 +65,7 @@ class TorchEngine:
         """Loss and gradients of a batch (batch, size, size, 3); see `Engine.gradients`.
 
         Raises:
-            ValueError: if the images are not of the shape that the engine was made for.
+            ValueError: the images do not have the shape that the engine was made for.
         """
         if images.shape != self._images:
             raise ValueError(f"images have shape {images.shape}, not {self._images}")
@@ -104,7 +102,7 @@ class TorchEngine:
         """Write all parameters and statistics, in place.
 
         Raises:
-            PocketuneError: if a tensor is missing or has another shape; nothing is written then.
+            PocketuneError: a tensor is missing or has another shape; nothing is written then.
         """
         arrays = self._arrays()
         for name, array in arrays.items():
@@ -150,6 +148,6 @@ def _open_device(device: str) -> torch.device:
 
 
 def _host(tensor: Tensor) -> FloatArray:
-    """C-contiguous array of a tensor; on the CPU the tensor's own memory where that is possible."""
+    """C-contiguous array of a tensor; on the CPU it shares the tensor's memory if possible."""
     array: FloatArray = tensor.detach().cpu().contiguous().numpy()
     return array

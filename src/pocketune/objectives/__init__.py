@@ -1,4 +1,4 @@
-"""What tasks minimize, in PyTorch and in ONNX: one file for each task."""
+"""The losses of tasks, in PyTorch and in ONNX: one file for each task."""
 
 from pocketune.objectives.attributes import BinaryCrossEntropy
 from pocketune.objectives.base import OBJECTIVES, Objective, objective_of, register_objective

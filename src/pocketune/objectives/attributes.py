@@ -33,23 +33,23 @@ def _(logits: Tensor, labels: Tensor, label_smoothing: float) -> Step:
 
 @register_objective(Attributes)
 class BinaryCrossEntropy(Objective):
-    """The mean over images and attributes, and the sum over images of the share predicted."""
+    """The mean loss over images and attributes; its metric is the share predicted correctly."""
 
     task: Attributes
     operator = torch.ops.pocketune.binary_cross_entropy.default
 
     @property
     def options(self) -> tuple[float, ...]:
-        """The label smoothing: targets are half of it away from 0 and 1."""
+        """The label smoothing: targets differ from 0 and 1 by half of it."""
         return (float(self.task.label_smoothing),)
 
     def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        """See `Objective`: of labels (N, A) that are 1 for the attributes of an image, else 0."""
+        """See `Objective`; labels (N, A) are 1 for the attributes of an image, else 0."""
         target = _smoothed(labels.to(outputs.dtype), float(self.task.label_smoothing))
         return functional.binary_cross_entropy_with_logits(outputs, target)
 
     def metrics(self, outputs: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
-        """See `Objective`: the sum over the images of the share of attributes predicted."""
+        """See `Objective`: the sum over images of the share of attributes predicted correctly."""
         return (_correct(outputs, labels),)
 
     @classmethod

@@ -1,7 +1,7 @@
 """The author half of a task: its loss in PyTorch, its shapes for tracing, and its lowering to ONNX.
 
-The loss of a step is one operator of the traced graph, so that one graph serves any number of
-classes: traced through PyTorch's own operators it would carry their number as a constant.
+The loss of a step is one operator of the traced graph, so one graph serves any number of classes.
+Traced through PyTorch's own operators, it would contain their number as a constant.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pocketune.tasks import Labels, Task
 
 
 class Builder(Protocol):
-    """What a lowering needs of `pocketune.compiler.builder.GraphBuilder`."""
+    """The methods of `pocketune.compiler.builder.GraphBuilder` that a lowering needs."""
 
     def add(self, op: str, *inputs: str, hint: str | None = None, **attributes: Any) -> str:
         """Append a node; returns the name of its output."""
@@ -34,15 +34,15 @@ class Builder(Protocol):
 
 
 class Objective(ABC):
-    """What a task minimizes.
+    """The loss that a task minimizes.
 
     Args:
-        task: with its options, such as the label smoothing.
+        task: the task with its options, such as the label smoothing.
     """
 
     operator: ClassVar[Any]
     """`operator(outputs, labels, *options)` gives the loss (), the task's step metrics () and the
-    gradient of the loss by the outputs; a `torch.library.custom_op` with fake shapes."""
+    gradient of the loss by the outputs; it is a `torch.library.custom_op` with fake shapes."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -54,14 +54,14 @@ class Objective(ABC):
 
     @abstractmethod
     def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        """The mean loss () of a batch, by PyTorch's own differentiable operators."""
+        """The mean loss () of a batch, by PyTorch's differentiable operators."""
 
     @abstractmethod
     def metrics(self, outputs: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
         """The task's `step_metrics` of a batch, each ()."""
 
     def step(self, outputs: Tensor, labels: Tensor) -> list[Tensor]:
-        """Loss, step metrics and gradient by the outputs, as one operator of a traced graph."""
+        """Loss, step metrics and gradient of the outputs, as one operator of a traced graph."""
         return list(self.operator(outputs, labels, *self.options))
 
     @classmethod
@@ -69,9 +69,9 @@ class Objective(ABC):
     def lower(
         cls, b: Builder, outputs: str, labels: str, batch: int, *options: float
     ) -> tuple[str, ...]:
-        """Add the operator's nodes to an ONNX graph; returns the names of what it gives.
+        """Add the operator's nodes to an ONNX graph; returns the names of its results.
 
-        The number of classes is read off `outputs` while the graph runs.
+        The graph reads the number of classes from the shape of `outputs` while it runs.
         """
 
     @abstractmethod
@@ -79,7 +79,7 @@ class Objective(ABC):
         """Random labels of a shape, the batch first, to check a compiled step with."""
 
     def empty_labels(self, batch: int, size: int) -> Tensor:
-        """Labels of a batch without a meaning, to trace with."""
+        """Labels of a batch to trace with; their values have no meaning."""
         dtype = torch.as_tensor(np.empty(0, self.task.label_type)).dtype
         return torch.zeros((batch, *self.task.label_shape(size)), dtype=dtype)
 
@@ -91,10 +91,10 @@ T = TypeVar("T", bound=type[Objective])
 
 
 def register_objective(task: type[Task]) -> Callable[[T], T]:
-    """Class decorator: make an objective that of a task.
+    """Class decorator: register the objective of a task.
 
     Raises:
-        ValueError: the task has one.
+        ValueError: the task has an objective already.
     """
 
     def register(objective: T) -> T:
@@ -106,7 +106,7 @@ def register_objective(task: type[Task]) -> Callable[[T], T]:
 
 
 def objective_of(task: Task) -> Objective:
-    """What the task minimizes.
+    """The objective of a task.
 
     Raises:
         PocketuneError: the task has no objective.

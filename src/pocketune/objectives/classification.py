@@ -36,7 +36,7 @@ def _(logits: Tensor, labels: Tensor, label_smoothing: float) -> Step:
 
 @register_objective(Classification)
 class CrossEntropy(Objective):
-    """The cross-entropy of an image's class, and how many images are classified correctly."""
+    """The mean cross-entropy; its metric is the number of images classified correctly."""
 
     task: Classification
     operator = torch.ops.pocketune.cross_entropy.default
@@ -47,13 +47,13 @@ class CrossEntropy(Objective):
         return (float(self.task.label_smoothing),)
 
     def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        """See `Objective`: of int64 labels (N,)."""
+        """See `Objective`; labels are int64 (N,)."""
         return functional.cross_entropy(
             outputs, labels, label_smoothing=float(self.task.label_smoothing)
         )
 
     def metrics(self, outputs: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
-        """See `Objective`: the images whose class is the likeliest."""
+        """See `Objective`: the number of images whose class has the highest score."""
         return ((outputs.argmax(1) == labels).sum(),)
 
     @classmethod

@@ -1,6 +1,6 @@
 """The papers' own ways to count, and their tables."""
 
-# Importing a paper registers its tables: in this order they are listed.
+# Importing a paper registers its tables; they are listed in this order.
 from pocketune.papers import tinytl as tinytl  # isort: skip
 from pocketune.papers import mobiletl_tables as mobiletl_tables  # isort: skip
 from pocketune.papers import repnet as repnet  # isort: skip

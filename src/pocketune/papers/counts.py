@@ -31,16 +31,16 @@ class LayerFlops(NamedTuple):
 
 @dataclass(frozen=True)
 class PublishedMemory:
-    """The memory of fine-tuning by a paper's own convention, in bytes.
+    """The memory of fine-tuning by a paper's convention, in bytes.
 
     Attributes:
         convention: its name.
         batch: samples of a step.
         total_bytes: `parameter_bytes + activation_bytes`; the papers' MB are 10^6 bytes.
-        parameter_bytes: all parameters; 0 where the convention counts none.
-        activation_bytes: of the whole batch.
-        peak_layer: path of the layer at which activations take most; None where the convention
-            is a sum over layers.
+        parameter_bytes: bytes of all parameters; 0 if the convention counts none.
+        activation_bytes: bytes of the activations of the whole batch.
+        peak_layer: path of the layer at which activations take most; None if the convention is a
+            sum over layers.
         layers: each call of a layer, for one sample, in the order in which they end.
     """
 
@@ -54,7 +54,7 @@ class PublishedMemory:
 
     @property
     def kept_bytes(self) -> int:
-        """What one sample keeps for the backward pass."""
+        """Bytes that one sample keeps for the backward pass."""
         return sum(layer.kept_bytes for layer in self.layers)
 
 
@@ -128,14 +128,14 @@ def packed_bytes(count: int, width: int) -> int:
 
 @dataclass(frozen=True)
 class PublishedFlops:
-    """The work of a fine-tuning step by a paper's own convention, an addition being one FLOP.
+    """The FLOPs of a fine-tuning step by a paper's convention; an addition is one FLOP.
 
     Attributes:
         convention: its name.
         batch: samples of a step.
         total: `forward + backward`.
-        forward: of all layers; 0 where the convention counts the backward pass alone.
-        backward: of all layers.
+        forward: FLOPs of all layers; 0 if the convention counts only the backward pass.
+        backward: FLOPs of all layers.
         layers: each call of a layer, for the whole batch, in the order in which they end.
     """
 

@@ -5,15 +5,15 @@ The paper has no public code: the rules are inferred from its figures.
 Memory (tables 3 to 5; all but three figures come out to the printed digit) follows the rules of
 TinyTL with these changes:
 
-* a convolution or linear layer with a trained weight needs 4 bytes a weight beside its input and
-  output, for every sample ("temporary memory for matrix multiplication");
+* a convolution or linear layer with a trained weight needs 4 bytes a weight in addition to its
+  input and output, for every sample ("temporary memory for matrix multiplication");
 * only activations that a gradient reaches keep anything: ReLU6 2 bits (two comparisons), ReLU and
   MobileTL's own 1 bit, h-swish its input, h-sigmoid nothing;
 * squeeze-excite keeps the feature maps that it scales.
 
 Stored activations (table 1, figures 1 and 4) are what every sample keeps for the backward pass by
 the same rules, but here h-sigmoid keeps its input. (Table 1 needs it; tables 3 to 5 come out
-without.)
+without it.)
 
 The coefficients of the FLOPs (tables 1 and 3) are small whole numbers fitted to the paper's
 totals: the sums meet them within 0.005 %, single coefficients may differ from the authors'. With
@@ -165,7 +165,7 @@ class MobileTLFlops:
 
 
 def per_element(call: ModuleCall, batch: int, forward: int, backward: int) -> LayerFlops:
-    """So many FLOPs an element of the input; backward ones if its gradient is needed."""
+    """This many FLOPs per element of the input; backward ones if its gradient is needed."""
     count = batch * prod(call.input)
     return LayerFlops(forward * count, backward * count if call.gradient_in else 0)
 

@@ -29,7 +29,7 @@ MEMORY, STORED = "memory (MB)", "stored activations (MB)"
 FLOPS = "FLOPs (millions)"
 
 CHANNELS, SIDE, BATCH = 96, 7, 8
-"""Of the blocks of table 1."""
+"""Channels, map side and batch of the blocks in table 1."""
 
 
 @register_table(
@@ -155,11 +155,11 @@ def _use_relu(network: nn.Module) -> None:
         "mobiletl-5",
         "MobileTL, table 5: ProxylessNAS-Mobile, 10 classes, batch 8, 224 px",
         (TRAINED, MEMORY),
-        ("A patch is a lite residual module beside each of the three trained blocks.",),
+        ("A patch is a lite residual module of each of the three trained blocks.",),
     )
 )
 def table_5() -> Iterator[Row]:
-    """Three blocks and what stands beside them."""
+    """Three blocks and their lite residual modules."""
     network = shapes("proxylessnas_mobile", classes=10)
     vanilla, ours = adapt(network, TopBlocks(3)), adapt(network, MobileTL(3))
     yield Row("vanilla", _trained_and_memory(vanilla, 1_580_682, 40.1))

@@ -2,10 +2,10 @@
 
 The second is called here "the paper on Rep-Net with a pruned backbone": it names no authors.
 
-The rules are those of TinyTL, masks of frozen activations included; new is the view by block. The
-paper's figures by block have each side module in the block beside which it stands. Its totals
-have the first one, which reads the image, ahead of the network as the public code runs it: what
-that module keeps is then held at the peak.
+The rules are those of TinyTL, including masks of frozen activations. In the paper's figures by
+block, each side module belongs to the block that it is attached to. In its totals, the first
+module, which reads the image, runs before the network, as in the public code: what that module
+keeps is then held at the peak.
 """
 
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ class RepNetMemory:
     """Rep-Net's convention for the memory of a step.
 
     Attributes:
-        image_module_first: count the side module that reads the image ahead of the network.
+        image_module_first: count the side module that reads the image before the network.
     """
 
     name: ClassVar[str] = "repnet"
@@ -62,10 +62,9 @@ def _image_module_first(trace: ModuleTrace) -> tuple[ModuleCall, ...]:
         (MEMORY,),
         (
             "By block for one sample, in total for the batch with parameters.",
-            "Totals have the side module that reads the image ahead of the network, as the "
-            "public code runs it; figures by block have it beside its block.",
-            "What is kept in the end (1.9 in the paper) needs more tensors than the public "
-            "layout has.",
+            "In totals, the side module that reads the image runs before the network, as in the "
+            "public code; in figures by block it belongs to its block.",
+            "The figure kept in the end (1.9) needs more tensors than the public layout has.",
         ),
     )
 )

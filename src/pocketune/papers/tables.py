@@ -1,4 +1,4 @@
-"""Published tables, each figure of a paper beside ours."""
+"""Published tables, each figure of a paper next to ours."""
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
@@ -89,7 +89,7 @@ def published_table(name: str) -> Table:
     """Compute a table, in some seconds and with little memory.
 
     Raises:
-        PocketuneError: if there is no such table.
+        PocketuneError: the table is unknown.
     """
     if name not in _tables:
         raise PocketuneError(f"there is no table {name!r}; choose from {', '.join(_tables)}")
@@ -110,7 +110,7 @@ def training(network: nn.Module, trained: Collection[str]) -> nn.Module:
 
 
 def add_lite_residuals(network: nn.Module) -> nn.Module:
-    """TinyTL's modules beside all blocks but the first, in place."""
+    """Add TinyTL's modules to all blocks except the first, in place."""
     with torch.device("meta"):
         add_branches(network, TinyTL().plan(network).branches)
     return network

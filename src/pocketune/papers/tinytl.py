@@ -8,13 +8,13 @@ runs, what earlier layers keep for the backward pass, and the shortcut of the ru
 
 The quirks of the convention, which are kept here and nowhere else:
 
-* a convolution's output is divided by its groups, so that depthwise outputs are all but free;
+* a convolution's output is divided by its groups, so depthwise outputs are almost free;
 * trained parameters take 4 bytes, frozen ones 1; gradients and optimizer state take none;
 * unless only the classifier is trained, the masks of all activations count, including those that
   no gradient reaches;
-* a module that runs several times (the one ReLU of a torchvision ResNet block) is charged, each
-  time, with the size of the time before, the first time with that of the last;
-* additions, means and whatever else is not a module take nothing.
+* a module that runs several times (the one ReLU of a torchvision ResNet block) is charged each
+  time with the size of its previous call, and the first time with that of the last call;
+* additions, means and other operations outside modules take nothing.
 """
 
 from collections.abc import Iterator
@@ -62,8 +62,8 @@ class TinyTLMemory:
 
     Attributes:
         shortcuts: count the input of blocks with an identity shortcut while they run. The paper's
-            figure for ResNet-50 comes out without.
-        masks: count the masks of activations; by default, unless the classifier alone is trained.
+            figure for ResNet-50 comes out without them.
+        masks: count the masks of activations; by default, unless only the classifier is trained.
     """
 
     name: ClassVar[str] = "tinytl"

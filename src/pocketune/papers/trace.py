@@ -1,7 +1,7 @@
 """A network as the calls that one forward pass makes to its modules.
 
-The network itself runs on one sample of the meta device, which computes shapes and no values. The
-trace therefore shows whatever a method has replaced or added.
+The network itself runs on one sample on the meta device, which computes shapes and no values. The
+trace therefore includes everything that a method has replaced or added.
 """
 
 from contextlib import ExitStack
@@ -32,14 +32,14 @@ class ModuleCall:
     Attributes:
         path: name of the module, as in `network.named_modules()`.
         module: the module itself.
-        kind: the class whose rules apply: its own; but `SqueezeExcite` for the squeeze-excite
-            module of a block, `nn.Identity` for an empty `nn.Sequential`, and the class of the
-            activation inside a `PooledActivation`.
+        kind: the class whose rules apply: its own class, except `SqueezeExcite` for the
+            squeeze-excite module of a block, `nn.Identity` for an empty `nn.Sequential`, and the
+            class of the activation inside a `PooledActivation`.
         inputs: shapes of its input tensors.
         outputs: shapes of its output tensors.
         block: path of the block in which it runs, the block itself included; None outside.
-        shortcut: shape of the block's input if the block adds it, unchanged, to its output; it
-            is held in memory until then.
+        shortcut: shape of the block's input if the block adds it unchanged to its output; the
+            input is held in memory until then.
         in_branch: whether it is the side branch of a block, or inside one.
         trained: names of the module's own parameters that are trained.
         gradient_in: whether an input needs a gradient, so that the module must compute one.
@@ -83,11 +83,11 @@ class ModuleCall:
 
 @dataclass(frozen=True)
 class ModuleTrace:
-    """What one forward pass of one sample does.
+    """One forward pass of one sample.
 
     Attributes:
         network: the network that ran.
-        calls: in the order in which they end, so that a module comes after those it calls.
+        calls: in the order in which they end; a module comes after those it calls.
         anatomy: stem, blocks, head and classifier; None for a network of unknown structure.
     """
 
@@ -155,7 +155,7 @@ class _Frame:
 
     path: str
     inputs: list[Tensor]
-    gradient_in: bool  # seen before an activation in place can change it
+    gradient_in: bool  # read before an activation in place can change it
     calls: int = 0
 
 

@@ -13,27 +13,27 @@ from pocketune.weights.saved import recorded_classes
 
 
 class Predictions:
-    """The loss of the labels, and the divergence from the teacher's predictions.
+    """The loss with the labels, and the divergence from the teacher's predictions.
 
     Hinton et al., Distilling the Knowledge in a Neural Network, 2015; the gradients of both parts
     have the same scale.
 
     Args:
-        network: all of it is trained.
-        photos: labeled images. If they have other classes than the network, only the teacher is
+        network: the network to train, as a whole.
+        photos: labeled images. If their classes differ from the network's, only the teacher is
             followed.
-        teacher: with as many classes as the network, or None.
+        teacher: a network with as many classes, or None.
         share: share of the loss for the teacher; the labels have the rest.
         temperature: divides the logits.
-        label_smoothing: as of the photos' task.
+        label_smoothing: the label smoothing of the photos' task.
 
     Attributes:
         model: the trained module; `loss` takes its output.
         teacher: the module to follow, to be moved to the device of the model.
 
     Raises:
-        PocketuneError: for photos of other classes without a teacher; for a teacher of other
-            classes.
+        PocketuneError: the photos have other classes and there is no teacher, or the teacher has
+            other classes.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Predictions:
         self._objective = objective_of(photos.labeled.configured(label_smoothing=label_smoothing))
 
     def loss(self, output: Tensor, images: Tensor, labels: Tensor) -> Tensor:
-        """Of logits (N, classes)."""
+        """The loss () of logits (N, classes)."""
         share = 0.0 if self.teacher is None else self._share
         loss = output.new_zeros(())
         if share < 1:
@@ -83,12 +83,12 @@ class Predictions:
 class Blocks:
     """The outputs of the pruned blocks, compared with those of the teacher's blocks.
 
-    Layers after the last pruned block are not trained, so that a few photos cannot harm them (the
+    Layers after the last pruned block are not trained, so a few photos cannot harm them (the
     reconstruction of He, Zhang and Sun, Channel Pruning for Accelerating Very Deep
     Neural Networks, ICCV 2017, by gradients and for all blocks at once). Labels are not needed.
 
     Args:
-        network: a pruned one.
+        network: a pruned network.
         teacher: the network that it was pruned from.
 
     Attributes:
@@ -96,7 +96,7 @@ class Blocks:
         teacher: the same part of the teacher.
 
     Raises:
-        PocketuneError: without a teacher, or if no block of the network was pruned.
+        PocketuneError: there is no teacher, or no block of the network was pruned.
     """
 
     def __init__(self, network: nn.Module, teacher: nn.Module | None) -> None:
@@ -114,7 +114,7 @@ class Blocks:
         self.teacher: nn.Module | None = _Start(teacher, pruned)
 
     def loss(self, output: list[Tensor], images: Tensor, labels: Tensor) -> Tensor:  # noqa: ARG002
-        """Sum over blocks of the squared error of a map by the sum of its squares."""
+        """Sum over blocks of the squared error of a map divided by the sum of its squares."""
         assert self.teacher is not None
         with torch.no_grad():
             wanted = self.teacher(images)
@@ -178,11 +178,11 @@ def load_teacher(weights: str, student: nn.Module) -> nn.Module:
     """The network that `student` was before it was pruned or got additional modules.
 
     Args:
-        weights: of that network.
-        student: of `create_network` or `load_network`.
+        weights: weights of that network.
+        student: made by `create_network` or `load_network`.
 
     Raises:
-        PocketuneError: if the weights are not of such a network.
+        PocketuneError: the weights are not of such a network.
     """
     known = about(student)
     if known.config is None:

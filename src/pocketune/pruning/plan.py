@@ -93,22 +93,22 @@ def plan_pruning(
 
     The peak of a block is its temporary memory, what earlier blocks have kept for the backward
     pass, and the input that its own shortcut holds. As many hidden channels stay as fit into the
-    target. With a target in bytes, every block whose peak is above it is sensitive, so that no
-    block exceeds the target in the end. With `"cumulative"`, as in the paper, a block is sensitive
-    if its temporary memory alone is above that. If the method adds group norms, a number of
-    channels that these cannot divide is replaced by the next smaller one.
+    target. With a target in bytes, every block whose peak is above it is sensitive, so no block
+    exceeds the target in the end. With `"cumulative"`, as in the paper, a block is sensitive if its
+    temporary memory by itself is above the target. If the method adds group norms, numbers of
+    channels that these cannot divide are skipped.
 
     Args:
         network: a network that is not adapted yet; it stays unchanged.
-        target: bytes for one image, such as 2_000_000 or `"2MB"`, or `"cumulative"`: what the
-            whole network keeps for the backward pass.
+        target: bytes for one image, such as 2_000_000 or `"2MB"`, or `"cumulative"`: the memory
+            that the whole network keeps for the backward pass.
         size: side of the images, in pixels.
         method: the method of the later fine-tuning; None stands for `RepNet()`, or `TinyTL()`
             for a network with lite residual modules.
 
     Raises:
-        PocketuneError: if the target cannot be reached, naming the block that sets the floor; for
-            a network that is pruned already; for an invalid target.
+        PocketuneError: the target is invalid or cannot be reached, and the message names the block
+            that sets the floor; or the network is pruned already.
     """
     require_unpruned(network)
     method = method or _usual_method(network)
@@ -190,7 +190,7 @@ def _out_of_reach(
 
 
 def _hidden_counts(shapes: nn.Module, blocks: Iterable[str]) -> dict[str, int]:
-    """Hidden channels of those blocks that can be pruned."""
+    """Hidden channels of the blocks that can be pruned."""
     counts = {}
     for block in blocks:
         with suppress(PocketuneError):

@@ -42,7 +42,7 @@ class MemoryProfile:
         return tuple(b.name for b in self.blocks if b.peak_bytes > target_bytes)
 
     def sensitive(self, target_bytes: float) -> tuple[str, ...]:
-        """Paths of the blocks whose temporary memory alone is above the target."""
+        """Paths of the blocks whose temporary memory by itself is above the target."""
         return tuple(b.name for b in self.blocks if b.temporary_bytes > target_bytes)
 
 
@@ -76,7 +76,7 @@ class PeakModel:
 
     The memory that a layer needs or keeps is a sum of the sizes of its tensors, and each tensor
     has the hidden channels of one block, or of none. Two measurements therefore determine all
-    others: no candidate needs a trace of its own.
+    others: no candidate needs its own trace.
 
     Args:
         full: the memory with all channels.
@@ -119,7 +119,7 @@ class PeakModel:
 
 
 def _shortcut(layer: LayerCost) -> int:
-    """Bytes that are held beside the layer's own and those kept before it."""
+    """Bytes that are held in addition to the layer's own and those kept before it."""
     kept_before = layer.cumulative_kept_bytes - layer.kept_bytes
     return layer.peak_bytes - layer.temporary_bytes - kept_before
 

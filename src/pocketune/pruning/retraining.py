@@ -44,33 +44,31 @@ def retrain(
 ) -> list[float]:
     """Retrain a network in place, and write it to `out` after each epoch.
 
-    All of its parameters are trained; to follow the blocks of a teacher, those up to the last
-    pruned block.
+    All of its parameters are trained, or those up to the last pruned block if it follows the blocks
+    of a teacher.
 
-    A run that was stopped resumes from its last whole epoch when it is called again with the
-    same arguments. Until it ends, its progress lies beside `out`, with the suffix
+    A stopped run resumes from its last complete epoch when it is called again with the same
+    arguments. Until it ends, its progress is in the folder of `out`, in a file with the suffix
     `.progress.safetensors`. The caller's random state stays unchanged.
 
     Args:
-        network: one of ours that is not adapted: a pruned one, or one to which
-            `TinyTL.insert_modules` has added lite residual modules, which are then pretrained
-            together with it.
-        photos: a folder or file as `train` takes it, of which the training part is used; or a
-            dataset. Photos of other classes than the network's need a teacher, which the network
-            then follows alone.
+        network: a network of ours that is not adapted: a pruned one, or one with lite residual
+            modules from `TinyTL.insert_modules`, which are then pretrained together with it.
+        photos: a folder or file as `train` takes it, of which the training split is used; or a
+            dataset. Photos of other classes need a teacher, which is then the only objective.
         out: a `.safetensors` file, which `create_network` takes as weights.
         recipe: None stands for the defaults of `Recipe`.
         teacher: the unpruned network, which is followed as the recipe says.
         accelerator: `"cpu"`, `"cuda"` or `"auto"`, as Lightning Fabric takes it.
-        devices: number of devices; each takes batches of its own.
+        devices: number of devices; each has its own batches.
 
     Returns:
         The mean loss of each epoch that this call has trained.
 
     Raises:
-        PocketuneError: for an adapted network or one that cannot be saved in `out`; photos or a
-            teacher that do not match it; progress with another recipe, other photos or another
-            teacher; or if Lightning Fabric is not installed.
+        PocketuneError: the network is adapted or cannot be saved in `out`; the photos or the
+            teacher do not match it; the progress has another recipe, other photos or another
+            teacher; or Lightning Fabric is not installed.
     """
     recipe, out = recipe or Recipe(), Path(out)
     _require_trainable(network)
@@ -92,7 +90,7 @@ def retrain(
     losses = []
     with torch.random.fork_rng(_gpus(fabric)):
         for epoch in range(first, recipe.epochs):
-            # for dropout: an epoch draws the same whether or not the run was stopped before it
+            # for dropout: an epoch draws the same masks in a resumed run
             torch.manual_seed(hash((recipe.seed, epoch, fabric.global_rank)))
             batches = _batches(network, loader, epoch, fabric)
             rates = (schedule(epoch * len(loader) + step) for step in range(len(loader)))
@@ -131,7 +129,7 @@ def _train_epoch(
 
 
 def _require_trainable(network: nn.Module) -> None:
-    """Raise if the network is adapted, or has kernels of 8 bits."""
+    """Raise if the network is adapted, or has 8-bit kernels."""
     if (method := about(network).method) is not None:
         raise PocketuneError(
             f"the network is adapted to {method}, which trains a part of it; retrain the "
@@ -139,7 +137,7 @@ def _require_trainable(network: nn.Module) -> None:
         )
     if any(isinstance(module, QuantizedConv2d) for module in network.modules()):
         raise PocketuneError(
-            "kernels of 8 bits are not trained; retrain a network created from float32 weights"
+            "8-bit kernels cannot be trained; retrain a network created from float32 weights"
         )
 
 

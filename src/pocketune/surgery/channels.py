@@ -1,4 +1,4 @@
-"""Hidden channels: those inside a block, which nothing outside it sees, and so may be removed.
+"""Hidden channels: channels inside a block that nothing outside reads, so they can be removed.
 
 In an inverted residual they run from the expansion through the depthwise convolution and
 squeeze-excite to the projection; in basic and bottleneck blocks from one convolution to the next.
@@ -42,7 +42,7 @@ class Hidden:
     consumer: Layer
 
     def count(self, network: nn.Module) -> int:
-        """How many channels they are."""
+        """The number of hidden channels."""
         conv = network.get_submodule(self.consumer.conv)
         assert is_convolution(conv)
         return conv.in_channels
@@ -52,8 +52,8 @@ def hidden_channels(network: nn.Module, block: str) -> tuple[Hidden, ...]:
     """The sets of hidden channels of the block at path `block`, first to last.
 
     Raises:
-        PocketuneError: if there is no such block, or its channels cannot be removed: they are
-            seen outside it, or a convolution is grouped or used twice.
+        PocketuneError: the block does not exist, or its channels cannot be removed: they are read
+            outside it, or a convolution is grouped or used twice.
     """
     body = anatomy(network)
     found = next((known for known in body.blocks if known.name == block), None)
@@ -72,7 +72,7 @@ def hidden_channels(network: nn.Module, block: str) -> tuple[Hidden, ...]:
 
 
 def keep_channels(network: nn.Module, hidden: Hidden, keep: Tensor) -> None:
-    """Remove all of the hidden channels but those of the indices `keep`, in place."""
+    """Remove all hidden channels except those at the indices `keep`, in place."""
     count = hidden.count(network)
     for layer in (hidden.producer, hidden.depthwise):
         if layer is not None:
@@ -88,10 +88,10 @@ def keep_channels(network: nn.Module, hidden: Hidden, keep: Tensor) -> None:
 
 
 def narrow(network: nn.Module, channels: Mapping[str, int]) -> None:
-    """Leave so many hidden channels in each block named, the first ones, in place.
+    """Keep the given number of hidden channels in each of these blocks, the first ones, in place.
 
     Raises:
-        PocketuneError: if a block is not there, cannot be narrowed or has not that many.
+        PocketuneError: a block does not exist, cannot be narrowed or has fewer channels.
     """
     for block, fewer in channels.items():
         for hidden in hidden_channels(network, block):
@@ -105,7 +105,7 @@ def narrow(network: nn.Module, channels: Mapping[str, int]) -> None:
 
 
 def _producer(block: Block, stem: tuple[Layer, ...]) -> Layer:
-    """The layer before a block without an expansion, where nothing but the block reads it."""
+    """The layer before a block without an expansion, if only the block reads it."""
     if block.residual or not stem:
         where = "its own shortcut" if block.residual else "the block before"
         raise PocketuneError(
@@ -116,7 +116,7 @@ def _producer(block: Block, stem: tuple[Layer, ...]) -> Layer:
 
 
 def _check(network: nn.Module, hidden: Hidden) -> None:
-    """Channels can be removed from dense convolutions with batch norms, each used once."""
+    """Check that channels can be removed: convolutions are dense, norms batch norms, used once."""
     names = Counter(id(module) for _, module in network.named_modules(remove_duplicate=False))
     layers = [hidden.producer, hidden.consumer, *filter(None, (hidden.depthwise,))]
     for path in chain.from_iterable((layer.conv, layer.norm) for layer in layers):
@@ -170,7 +170,7 @@ def _cut(layer: nn.Module, axis: int, keep: Tensor) -> None:
 
 
 def _cut_vectors(module: nn.Module, count: int, keep: Tensor) -> None:
-    """Keep these channels in every vector of a norm, or of an activation that has one."""
+    """Keep these channels in every vector of a norm or an activation."""
     tensors = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
     for name, tensor in tensors:
         if tensor.shape == (count,):

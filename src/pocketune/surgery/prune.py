@@ -150,14 +150,14 @@ def rank_channels(
         sets: the hidden channels to rank.
         importance: `"l2"`, the L2 norm of the channel in the input of the convolution that reads
             it, over all images and pixels; or `"weight"`, the L2 norm of the weights with which
-            that convolution reads it. (The weights that produce a channel say nothing if a batch
-            norm follows, which undoes their scale.) The paper on pruned Rep-Net takes norms
+            that convolution reads it. (The weights that produce a channel do not matter if a
+            batch norm follows, which undoes their scale.) The paper on pruned Rep-Net takes norms
             within each convolution layer; here expansion, depthwise convolution and projection
             share one set of channels, and the last feature map decides.
         batches: normalized images (N, 3, H, W), for `"l2"`.
 
     Raises:
-        PocketuneError: for an unknown importance, or `"l2"` without images.
+        PocketuneError: the importance is unknown, or `"l2"` has no images.
     """
     if importance not in RANKINGS:
         raise PocketuneError(f"importance={importance!r} is unknown; choose from {RANKINGS}")
@@ -175,7 +175,7 @@ def _weight_norms(network: nn.Module, hidden: Hidden) -> Tensor:
 def _activation_norms(
     network: nn.Module, sets: Sequence[Hidden], batches: Iterable[Tensor]
 ) -> list[Tensor]:
-    """Run the network as it predicts, and watch what goes into each consumer."""
+    """Norms of the hidden channels in the input of each consumer, in evaluation mode."""
     sums = [torch.zeros(hidden.count(network), dtype=torch.float64) for hidden in sets]
 
     watchers = {

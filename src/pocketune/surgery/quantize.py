@@ -1,4 +1,4 @@
-"""Store frozen kernels in 8 bits, or in float again."""
+"""Store frozen kernels in 8 bits, and convert them back to float."""
 
 from collections.abc import Iterable
 from typing import TypeGuard
@@ -15,8 +15,8 @@ from pocketune.surgery.swap import swap
 def quantize_frozen(network: nn.Module) -> None:
     """Turn every convolution whose kernel requires no gradient into a `QuantizedConv2d`, in place.
 
-    Biases and trained kernels keep their values. Other layers stay as they are, and convolutions
-    that pad with anything but zeros too.
+    Biases and trained kernels keep their values. Other layers are not changed, nor are convolutions
+    that do not pad with zeros.
     """
     frozen = [n for n, m in network.named_modules() if _has_kernel(m) and can_freeze(m)]
     swap(network, dict.fromkeys(frozen, _quantize))
@@ -52,7 +52,7 @@ def float_shapes(network: nn.Module) -> nn.Module:
 
 
 def _has_kernel(module: nn.Module) -> TypeGuard[nn.Conv2d]:
-    """Whether a module is a convolution that computes with its kernel as it is."""
+    """Whether a module is a convolution that computes with its stored kernel."""
     return is_plain(module) or type(module) is FrozenConv2d
 
 
