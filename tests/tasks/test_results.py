@@ -218,3 +218,50 @@ class TestCsv:
     def test_a_folder_in_its_place(self, tmp_path: Path) -> None:
         with pytest.raises(PocketuneError, match="cannot be written"):
             write_csv(tmp_path, ["name"], [])
+
+
+@settings(max_examples=40)
+@given(seed=seeds, kind=st.sampled_from([Classification, Attributes]), images=st.integers(1, 6))
+def test_confidences_belong_to_the_decisions_that_marks_judges(seed, kind, images):
+    task = kind(numbered(4))
+    outputs, labels = drawn(task, images, np.random.default_rng(seed))
+    sure, marks = task.confidences(outputs), task.marks(outputs, labels)
+    assert sure.shape == marks.shape
+    assert (sure >= 0.25 if kind is Classification else sure >= 0.5).all() and (sure <= 1).all()
+
+
+@settings(max_examples=40)
+@given(seed=seeds, kind=st.sampled_from([Classification, Attributes]), images=st.integers(1, 6))
+def test_counts_are_those_of_the_answers(seed, kind, images):
+    task = kind(numbered(4))
+    _, labels = drawn(task, images, np.random.default_rng(seed))
+    said = [
+        task.answer(question, value)
+        for row in task.answers(labels).tolist()
+        for question, value in enumerate(row)
+    ]
+    assert task.counts(labels).tolist() == [said.count(name) for name in task.classes]
+
+
+def test_a_task_that_says_nothing_more_has_no_decisions_and_no_counts():
+    task = Regression(("a", "b"))
+    outputs = np.ones((3, 2), np.float32)
+    assert task.confidences(outputs) is None and task.counts(outputs) is None
+    assert task.answers(outputs).shape == (3, 0)
+    verdict = task.verdict(np.array([1, 2], np.float32), np.array([0.5, 2], np.float32))
+    assert verdict == ("0.5, 2", "a 1.000, b 2.000")
+
+
+def test_a_verdict_names_the_class_and_the_guess():
+    task = Classification(("cat", "dog"))
+    output = np.log(np.array([0.25, 0.75], np.float32))
+    assert task.verdict(output, np.int64(0)) == ("cat (25%)", "dog (75%)")
+
+
+def test_a_verdict_names_the_attributes_that_are_wrong_the_surest_first():
+    task = Attributes(("hat", "coat", "scarf"))
+    output = np.array([1.0, -3.0, 2.0], np.float32)
+    verdict = task.verdict(output, np.array([0, 1, 1], np.uint8))
+    assert verdict == ("coat, not hat", "not coat (95%), hat (73%)")
+    right = task.verdict(output, np.array([1, 0, 1], np.uint8))
+    assert right == ("not coat, scarf, hat", "not coat (95%), scarf (88%), hat (73%)")

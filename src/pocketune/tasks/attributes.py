@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pocketune.arrays import FloatArray, StrPath
+from pocketune.arrays import FloatArray
 from pocketune.errors import PocketuneError
 from pocketune.files import Skipped, shown
 from pocketune.tasks.base import CLASSES, RowReader, Task, as_label, register_task
@@ -18,11 +18,12 @@ from pocketune.tasks.results import (
     Evaluation,
     Labels,
     Prediction,
+    Table,
     Values,
+    Verdict,
     known,
     reasons,
     share,
-    write_csv,
 )
 
 
@@ -111,6 +112,33 @@ class Attributes(Task):
         best = np.argsort(-probabilities, kind="stable")[:top]
         guesses = (Guess(self.classes[i], float(probabilities[i])) for i in best)
         return AttributePrediction(name, tuple(guesses), chosen=top is not None)
+
+    def counts(self, labels: Labels) -> NDArray[np.int64]:
+        """Images that have each attribute."""
+        present: NDArray[np.int64] = labels.sum(axis=0, dtype=np.int64)
+        return present
+
+    def confidences(self, outputs: FloatArray) -> Values:
+        """The probability (N, A) of each attribute's more likely answer, presence or absence."""
+        return sigmoid(np.abs(outputs))
+
+    def answers(self, labels: Labels) -> NDArray[np.int64]:
+        """A question for each attribute (N, A): 1 where an image has it."""
+        return labels.astype(np.int64)
+
+    def answer(self, question: int, value: int) -> str:
+        """The attribute, or "not" and the attribute."""
+        return self.classes[question] if value else f"not {self.classes[question]}"
+
+    def verdict(self, output: FloatArray, label: Labels) -> Verdict:
+        """The attributes that are predicted wrongly, the surest first; all if none is wrong."""
+        wrong = (output > 0) != (label > 0)
+        order = np.argsort(-np.abs(output), kind="stable")
+        chosen = [int(i) for i in order if wrong[i]] or order.tolist()
+        sure = self.confidences(output)
+        truth = ", ".join(self.answer(i, int(label[i] > 0)) for i in chosen)
+        guess = ", ".join(f"{self.answer(i, output[i] > 0)} ({sure[i]:.0%})" for i in chosen)
+        return Verdict(truth, guess)
 
 
 def sigmoid(logits: FloatArray) -> Values:
@@ -320,17 +348,13 @@ class AttributeEvaluation(Evaluation):
             "skipped": reasons(self.skipped),
         }
 
-    def write_per_class(self, path: StrPath) -> None:
-        """Write a row for each attribute as CSV: images, present, accuracy, recall and precision.
-
-        Raises:
-            PocketuneError: The file cannot be written.
-        """
-        write_csv(
-            path,
-            ["attribute", "images", "present", "accuracy", "recall", "precision"],
-            (
-                [a.name, a.images, a.present, a.accuracy, a.recall, a.precision]
+    @property
+    def per_class_table(self) -> Table:
+        """For each attribute: images, present, accuracy, recall and precision."""
+        return Table(
+            ("attribute", "images", "present", "accuracy", "recall", "precision"),
+            tuple(
+                (a.name, a.images, a.present, a.accuracy, a.recall, a.precision)
                 for a in self.per_attribute
             ),
         )

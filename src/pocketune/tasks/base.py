@@ -20,7 +20,16 @@ from numpy.typing import NDArray
 from pocketune.arrays import FloatArray, State
 from pocketune.errors import PocketuneError
 from pocketune.files import shown
-from pocketune.tasks.results import Evaluation, Labels, Mean, Metric, Prediction, Score, Values
+from pocketune.tasks.results import (
+    Evaluation,
+    Labels,
+    Mean,
+    Metric,
+    Prediction,
+    Score,
+    Values,
+    Verdict,
+)
 
 Dims = tuple[int | str, ...]
 """A shape without the batch; ``"classes"`` and ``"size"`` stand for numbers."""
@@ -277,6 +286,29 @@ class Task(ABC):
             output: The network's output for the image, without the batch.
             top: Number of classes to name; None for the task's default.
         """
+
+    # What a report says about single images; a task without a method's subject keeps the default.
+
+    def counts(self, labels: Labels) -> NDArray[np.int64] | None:
+        """The number of images (classes,) of each class; None if classes are not counted."""
+        return None
+
+    def confidences(self, outputs: FloatArray) -> Values | None:
+        """The probability of each decision that `marks` judges, in its shape; None without any."""
+        return None
+
+    def answers(self, labels: Labels) -> NDArray[np.int64]:
+        """The label as answers (N, questions), each a number from 0; no questions by default."""
+        return np.zeros((len(labels), 0), np.int64)
+
+    def answer(self, question: int, value: int) -> str:
+        """An answer in words."""
+        return str(value)
+
+    def verdict(self, output: FloatArray, label: Labels) -> Verdict:
+        """What the output for one image says, and what its label says, in words."""
+        said = ", ".join(f"{value:g}" for value in np.ravel(label).tolist())
+        return Verdict(truth=said, guess=str(self.predict("", output, None)))
 
 
 TASKS: dict[str, type[Task]] = {}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pocketune.arrays import FloatArray, StrPath
+from pocketune.arrays import FloatArray
 from pocketune.errors import PocketuneError
 from pocketune.files import Skipped, shown
 from pocketune.tasks.base import CLASSES, RowReader, Task, as_label, register_task
@@ -17,11 +17,12 @@ from pocketune.tasks.results import (
     Evaluation,
     Labels,
     Prediction,
+    Table,
     Values,
+    Verdict,
     known,
     reasons,
     share,
-    write_csv,
 )
 
 TOP = 5
@@ -144,6 +145,30 @@ class Classification(Task):
         best = np.argsort(-probabilities, kind="stable")[: top or TOP]
         guesses = (Guess(self.classes[i], float(probabilities[i])) for i in best)
         return ClassPrediction(name, tuple(guesses))
+
+    def counts(self, labels: Labels) -> NDArray[np.int64]:
+        """See :class:`Task`."""
+        return np.bincount(labels, minlength=len(self.classes)).astype(np.int64)
+
+    def confidences(self, outputs: FloatArray) -> Values:
+        """The probability (N,) of each image's most likely class."""
+        highest: Values = softmax(outputs).max(axis=1)
+        return highest
+
+    def answers(self, labels: Labels) -> NDArray[np.int64]:
+        """One question (N, 1): the class."""
+        classes: NDArray[np.int64] = labels[:, None].astype(np.int64)
+        return classes
+
+    def answer(self, question: int, value: int) -> str:
+        """The name of a class."""
+        return self.classes[value]
+
+    def verdict(self, output: FloatArray, label: Labels) -> Verdict:
+        """The class and the most likely one, each with its probability."""
+        probabilities = softmax(output)
+        both = (int(label), int(output.argmax()))
+        return Verdict(*(f"{self.classes[i]} ({probabilities[i]:.0%})" for i in both))
 
 
 def softmax(logits: FloatArray) -> Values:
@@ -296,23 +321,16 @@ class ClassEvaluation(Evaluation):
             "skipped": reasons(self.skipped),
         }
 
-    def write_confusion(self, path: StrPath) -> None:
-        """Write the confusion matrix as CSV: a row per class, a column per predicted class.
-
-        Raises:
-            PocketuneError: The file cannot be written.
-        """
+    @property
+    def confusion_table(self) -> Table:
+        """See :class:`Evaluation`."""
         rows = zip(self.classes, self.confusion.tolist(), strict=True)
-        write_csv(path, ["class", *self.classes], ([name, *row] for name, row in rows))
+        return Table(("class", *self.classes), tuple((name, *row) for name, row in rows))
 
-    def write_per_class(self, path: StrPath) -> None:
-        """Write a row for each class as CSV: images, correct, recall and precision.
-
-        Raises:
-            PocketuneError: The file cannot be written.
-        """
-        write_csv(
-            path,
-            ["class", "images", "correct", "recall", "precision"],
-            ([c.name, c.images, c.correct, c.recall, c.precision] for c in self.per_class),
+    @property
+    def per_class_table(self) -> Table:
+        """For each class: images, correct, recall and precision."""
+        return Table(
+            ("class", "images", "correct", "recall", "precision"),
+            tuple((c.name, c.images, c.correct, c.recall, c.precision) for c in self.per_class),
         )

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,6 +84,20 @@ class Prediction(ABC):
         """A line for the terminal, without the image's name."""
 
 
+class Verdict(NamedTuple):
+    """What a label says about an image and what a model says, in words."""
+
+    truth: str
+    guess: str
+
+
+class Table(NamedTuple):
+    """Results with a row for each class or attribute."""
+
+    titles: tuple[str, ...]
+    rows: tuple[tuple[str | int | float, ...], ...]
+
+
 E = TypeVar("E", bound="Evaluation")
 
 
@@ -113,21 +127,37 @@ class Evaluation(ABC):
     def __str__(self) -> str:
         """The main figures for the terminal."""
 
+    @property
+    def per_class_table(self) -> Table | None:
+        """The results for each class; None for a task without classes."""
+        return None
+
+    @property
+    def confusion_table(self) -> Table | None:
+        """Photos by their class (row) and their predicted class (column); None without one."""
+        return None
+
     def write_confusion(self, path: StrPath) -> None:
-        """Write the confusion matrix as CSV, for tasks that have one.
+        """Write the confusion matrix as CSV: a row per class, a column per predicted class.
 
         Raises:
             PocketuneError: The task has none, or the file cannot be written.
         """
-        raise PocketuneError("this model predicts no single class, so it has no confusion matrix")
+        if self.confusion_table is None:
+            raise PocketuneError(
+                "this model predicts no single class, so it has no confusion matrix"
+            )
+        write_csv(path, self.confusion_table.titles, self.confusion_table.rows)
 
     def write_per_class(self, path: StrPath) -> None:
-        """Write a row of results for each class as CSV.
+        """Write a row of results for each class or attribute as CSV.
 
         Raises:
             PocketuneError: The task has none, or the file cannot be written.
         """
-        raise PocketuneError("this model has no figures by class")
+        if self.per_class_table is None:
+            raise PocketuneError("this model has no figures by class")
+        write_csv(path, self.per_class_table.titles, self.per_class_table.rows)
 
 
 class Marked(Protocol):

@@ -57,7 +57,12 @@ class Liveness:
 
 
 def fused_peak(model: onnx.ModelProto, sizes: Mapping[str, int]) -> int:
-    """Peak in bytes of a quantized graph in its order, as the runtime fuses it.
+    """Peak in bytes of a quantized graph in its order, as the runtime fuses it."""
+    return fused(model, sizes).peak(model.graph.node)
+
+
+def fused(model: onnx.ModelProto, sizes: Mapping[str, int]) -> Liveness:
+    """The lifetimes in a quantized graph, as the runtime fuses it.
 
     An operator between DequantizeLinear and QuantizeLinear becomes one integer operator: the float
     tensors between them are never made.
@@ -83,7 +88,7 @@ def fused_peak(model: onnx.ModelProto, sizes: Mapping[str, int]) -> int:
             alias.update((reader.output[0], output) for reader in read)
         elif read and output in dequantized and all(map(integer, read)):
             alias[output] = alias.get(node.input[0], node.input[0])
-    return Liveness(made, plain.outputs, alias).peak(nodes)
+    return Liveness(made, plain.outputs, alias)
 
 
 def order_for_memory(model: onnx.ModelProto, sizes: Mapping[str, int]) -> int:
