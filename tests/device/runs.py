@@ -16,6 +16,8 @@ from pocketune.tasks import Score
 
 from .tiny_kit import TinyKit
 
+TIMES = ("images_per_second", "seconds", "elapsed", "memory")
+"""Keys of the log whose values no two runs share."""
 State = dict[str, np.ndarray]
 DEFAULTS: dict[str, Any] = {"epochs": 2, "lr": 0.01, "checkpoint_seconds": None}
 """Settings that most tests do not care about."""
@@ -105,4 +107,4 @@ def assert_same_end(first: Path, second: Path) -> None:
 
 
 def _repeatable(line: dict[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in line.items() if k not in ("images_per_second", "memory")}
+    return {k: v for k, v in line.items() if k not in TIMES}

@@ -38,6 +38,8 @@ COLORS = {"blue": (40, 60, 190), "green": (50, 180, 60), "red": (200, 50, 40)}
 class SoftmaxEngine:
     """``logits = (pooled pixels - running mean) @ weight.T + bias``, with dropout."""
 
+    runtime = "numpy"
+
     def __init__(self, kit: Kit, state: Mapping[str, FloatArray]) -> None:
         self.parameters: State = {k: state[k].copy() for k in ("fc.weight", "fc.bias")}
         self.statistics: State = {"mean": state["mean"].copy()}

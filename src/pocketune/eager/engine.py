@@ -47,6 +47,7 @@ class TorchEngine:
         device: str = "cpu",
     ) -> None:
         self._device = _open_device(device)
+        self.runtime = f"torch {torch.__version__} on {self._device.type}"
         self._mirrored = self._device.type != "cpu"
         self._masks = supply_masks(network, batch, size)
         self._network = network.to(self._device)

@@ -13,8 +13,10 @@ KIT_FILES = (FEATURES, STEP, BLOCKED_STEP, PREDICT, PARAMETERS)
 METRICS = "metrics.jsonl"
 LAST = "last.safetensors"
 BEST = "best.safetensors"
+RESULT = "result.json"
+"""The record of a finished run."""
 NETWORK = "network.safetensors"
 """All values of the network, for training with PyTorch."""
 
-RUN_FILES = frozenset((*KIT_FILES, MANIFEST, METRICS, LAST, BEST, NETWORK))
+RUN_FILES = frozenset((*KIT_FILES, MANIFEST, METRICS, LAST, BEST, RESULT, NETWORK))
 """Every file in the folder of a run."""

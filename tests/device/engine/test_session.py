@@ -1,8 +1,5 @@
 """The graph that is opened, processors that clip sums of products, and cores."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -42,16 +39,6 @@ def test_products_saturate(
     monkeypatch.setattr(session.platform, "machine", lambda: machine)
     monkeypatch.setattr(session, "_CPUINFO", cpuinfo)
     assert session.products_saturate.__wrapped__() is saturates
-
-
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system has no affinities")
-def test_cores_are_those_that_this_process_may_use() -> None:
-    code = (
-        "import os; from pocketune.device.engine.session import available_cores; "
-        "os.sched_setaffinity(0, list(os.sched_getaffinity(0))[:1]); print(available_cores())"
-    )
-    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
-    assert printed.stdout.strip() == b"1"
 
 
 def with_blocked_step(tmp_path: Path, blocked: bytes) -> Kit:

@@ -5,11 +5,13 @@ import random
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pocketune.device.train.checkpoint import Checkpoint
+from pocketune.device.train.record import RunRecord
 from pocketune.kit.names import LAST, METRICS
 
 from ..runs import assert_same_end, lines
@@ -49,6 +51,20 @@ def is_finished(folder: Path) -> bool:
     return (folder / LAST).exists() and bool(Checkpoint.load(folder / LAST).counters.finished)
 
 
+def repeatable(folder: Path) -> RunRecord:
+    """The record of a finished run, without what no two runs share."""
+    record = RunRecord.read(folder)
+    assert record.training_seconds <= record.seconds
+    return replace(
+        record,
+        seconds=0.0,
+        training_seconds=0.0,
+        step_seconds=0.0,
+        peak_memory=0,
+        predicted_memory=0,
+    )
+
+
 def told_step(folder: Path) -> int:
     """The last step in the metrics, whose last line may be half written."""
     told = [line for line in (folder / METRICS).read_bytes().split(b"\n")[:-1] if b'"step"' in line]
@@ -80,4 +96,5 @@ def test_kills_at_any_moment_cost_nothing_but_the_steps_since_the_checkpoint(
                 assert start(kit, photos, folder).wait() == 0
                 break
         assert_same_end(folder, whole)
+        assert repeatable(folder) == repeatable(whole)
     assert len(lines(whole, "step")) == len({line["step"] for line in lines(whole, "step")})

@@ -28,7 +28,7 @@ from pocketune.device.train.run import TrainResult, resume, train
 from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError
 from pocketune.kit.kit import Kit
-from pocketune.kit.names import BEST, LAST, METRICS
+from pocketune.kit.names import BEST, LAST, METRICS, RESULT
 
 from ..failing import failing, interrupt
 from ..runs import assert_same_end, lines
@@ -86,6 +86,7 @@ def test_learns_and_leaves_a_run_folder(run: Run, tmp_path: Path) -> None:
         LAST,
         BEST,
         METRICS,
+        RESULT,
     }
     assert [entry.name for entry in tmp_path.iterdir()] == ["run"]
 

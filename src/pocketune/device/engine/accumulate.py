@@ -35,6 +35,11 @@ class AccumulatingEngine:
         self._batch = batch
 
     @property
+    def runtime(self) -> str:
+        """See :class:`Engine`."""
+        return self._engine.runtime
+
+    @property
     def parameters(self) -> State:
         """See :class:`Engine`."""
         return self._engine.parameters

@@ -45,6 +45,11 @@ class Engine(Protocol):
     """
 
     @property
+    def runtime(self) -> str:
+        """The library that computes, with its version, such as ``onnxruntime 1.31.0``."""
+        ...
+
+    @property
     def parameters(self) -> State:
         """The trained parameters by state-dict name."""
         ...

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from pocketune.arrays import FloatArray, State
 from pocketune.device.engine.base import Gradients, draw_masks
-from pocketune.device.engine.session import Graph
+from pocketune.device.engine.session import RUNTIME, Graph
 from pocketune.kit.kit import Kit, checked_state
 from pocketune.kit.names import FEATURES, PREDICT, STEP
 from pocketune.tasks import Labels
@@ -34,6 +34,8 @@ class OnnxEngine:
     Raises:
         KitError: The state does not fit the kit.
     """
+
+    runtime = RUNTIME
 
     def __init__(self, kit: Kit, state: Mapping[str, FloatArray]) -> None:
         manifest = kit.manifest

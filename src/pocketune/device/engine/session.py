@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pocketune.device.machine import available_cores
 from pocketune.device.memory.process import freed_at_once, reclaim
 from pocketune.kit.kit import Kit
 from pocketune.kit.manifest import KitError
@@ -21,15 +22,10 @@ os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # read on import, so that nothing is 
 import onnxruntime as ort
 
 _CPUINFO = Path("/proc/cpuinfo")
+RUNTIME = f"onnxruntime {ort.__version__}"
+"""The runtime and its version."""
 
 Arrays = Mapping[str, NDArray[Any]]
-
-
-def available_cores() -> int:
-    """Number of cores that this process may use; more threads would only wait for each other."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 @cache

@@ -23,7 +23,9 @@ class BudgetExceeded(PocketuneError):  # noqa: N818 - the name says what happene
     """The process needs or took more memory than the budget allows."""
 
 
-def check_budget(kit: Kit, settings: TrainSettings, *, classes: int, before: ProcessMemory) -> None:
+def check_budget(
+    kit: Kit, settings: TrainSettings, *, classes: int, before: ProcessMemory
+) -> MemoryEstimate:
     """Refuse a run that will not fit its budget, and name changes that would fit.
 
     Args:
@@ -32,22 +34,25 @@ def check_budget(kit: Kit, settings: TrainSettings, *, classes: int, before: Pro
         classes: Number of classes of the photos.
         before: Memory of the process after importing the runtime and before loading the kit.
 
+    Returns:
+        The memory that the run will take.
+
     Raises:
         BudgetExceeded: The runtime alone, or the estimate, exceeds the budget.
     """
     budget = settings.budget_bytes
+    run = _Run(kit, budget or 0, before.current, classes, settings.accumulate)
+    slots = state_slots(settings.optimizer, settings.sgd_momentum)
+    estimate = run.estimate(slots)
     if budget is None:
-        return
+        return estimate
     if before.peak >= budget:
         raise BudgetExceeded(
             f"the budget of {format_size(budget)} is smaller than the {format_size(before.peak)} "
             "that this process took before training began (Python, numpy and the runtime)"
         )
-    run = _Run(kit, budget, before.current, classes, settings.accumulate)
-    slots = state_slots(settings.optimizer, settings.sgd_momentum)
-    estimate = run.estimate(slots)
     if estimate.total <= budget:
-        return
+        return estimate
     remedies = list(run.remedies(slots)) or list(run.bundled_kits(slots))
     advice = f"it would fit with {' or with '.join(remedies)}" if remedies else "use a smaller kit"
     raise BudgetExceeded(

@@ -54,12 +54,16 @@ class Run:
         settings: The settings of the run.
         photos: The photos for training and validation.
         identity: The kit, photos and classes that its checkpoints belong to.
+        predicted_memory: Predicted peak resident bytes of the process.
+        began: ``time.monotonic()`` when this process began the run, or resumed it.
     """
 
     folder: Path
     settings: TrainSettings
     photos: Photos
     identity: RunIdentity
+    predicted_memory: int
+    began: float
 
     @property
     def batch(self) -> int:

@@ -6,11 +6,13 @@ import json
 import math
 import os
 import time
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pocketune.device.memory.process import process_memory
 from pocketune.device.train.progress import EpochReport, StepReport
-from pocketune.files import writing
+from pocketune.files import reading, writing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,11 +45,12 @@ class Throughput:
         """Ignore the time since the last step, such as that of a validation."""
         self._last = time.monotonic()
 
-    def tick(self) -> None:
-        """Count a step."""
+    def tick(self) -> float:
+        """Count a step; returns the seconds that it took."""
         now = time.monotonic()
         taken, self._last = now - self._last, now
         self.seconds = 0.9 * self.seconds + 0.1 * taken if self.seconds else taken
+        return taken
 
 
 class MetricsFile:
@@ -93,6 +96,39 @@ class MetricsFile:
         self._file.close()
 
 
+@dataclass(frozen=True)
+class LogSummary:
+    """What a run log says about the whole run.
+
+    Attributes:
+        seconds: Wall-clock seconds up to the last line, without pauses between processes.
+        step_seconds: Seconds of each step.
+        peak_memory: Peak resident bytes, over all processes of the run.
+    """
+
+    seconds: float = 0.0
+    step_seconds: list[float] = field(default_factory=list)
+    peak_memory: int = 0
+
+
+def read_log(path: Path) -> LogSummary:
+    """Summarize a run log. Lines that are not of a log, as an edited file may have, are left out.
+
+    Raises:
+        PocketuneError: The file cannot be read.
+    """
+    seconds, peak, steps = 0.0, 0, []
+    with reading(path), path.open("rb") as file:
+        for line in file:
+            with suppress(ValueError, KeyError, TypeError):
+                values = json.loads(line)
+                seconds = max(seconds, float(values["elapsed"]))
+                peak = max(peak, int(values.get("memory", 0)))
+                if values["kind"] == "step":
+                    steps.append(float(values["seconds"]))
+    return LogSummary(seconds, steps, peak)
+
+
 class RunLog:
     """Writes each step and epoch of a run to its metrics file, and shows it.
 
@@ -100,14 +136,18 @@ class RunLog:
         run: The run.
         metrics: The metrics file.
         progress: The progress display.
+        before: Seconds that earlier processes of the run took.
     """
 
-    def __init__(self, run: Run, metrics: MetricsFile, progress: Progress) -> None:
+    def __init__(
+        self, run: Run, metrics: MetricsFile, progress: Progress, before: float = 0.0
+    ) -> None:
         self.throughput = Throughput(run.batch)
         self._run = run
         self._task = run.photos.task
         self._metrics = metrics
         self._progress = progress
+        self._began = run.began - before
 
     def sync(self) -> int:
         """Flush the metrics file to the disk; returns its length in bytes."""
@@ -115,9 +155,9 @@ class RunLog:
 
     def step(self, counters: Counters, result: Gradients, *, lr: float, norm: float) -> None:
         """Write the step that was just counted."""
-        self.throughput.tick()
+        seconds = self.throughput.tick()
         memory = process_memory().peak
-        self._metrics.write(
+        self._write(
             "step",
             step=counters.step,
             epoch=counters.epoch + 1,
@@ -125,6 +165,7 @@ class RunLog:
             lr=lr,
             gradient_norm=norm,
             images_per_second=round(self.throughput.rate, 1),
+            seconds=round(seconds, 6),
             memory=memory,
         )
         self._progress.step(
@@ -150,7 +191,7 @@ class RunLog:
             validation=validation,
             best=best,
         )
-        self._metrics.write(
+        self._write(
             "epoch",
             step=counters.step,
             epoch=report.epoch,
@@ -162,7 +203,7 @@ class RunLog:
 
     def end(self, counters: Counters) -> None:
         """Write the end of the run."""
-        self._metrics.write(
+        self._write(
             "end",
             step=counters.step,
             reason=counters.finished,
@@ -170,6 +211,11 @@ class RunLog:
             **self._known(counters.best).to_dict("best_"),
             memory=process_memory().peak,
         )
+
+    def _write(self, kind: str, **values: Any) -> None:
+        """Write a line with the seconds since the run began, without pauses between processes."""
+        elapsed = round(time.monotonic() - self._began, 3)
+        self._metrics.write(kind, **values, elapsed=elapsed)
 
     def _training(self, counters: Counters) -> Score:
         """The score of the epoch's steps so far."""

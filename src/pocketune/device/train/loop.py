@@ -14,6 +14,7 @@ from pocketune.device.memory.sizes import format_size
 from pocketune.device.train.checkpoint import Saver
 from pocketune.device.train.interrupt import Interrupted
 from pocketune.device.train.optimizer import CosineSchedule, clip_scale, gradient_norm
+from pocketune.device.train.record import record_run
 from pocketune.errors import PocketuneError
 
 if TYPE_CHECKING:
@@ -125,6 +126,8 @@ class Loop:
         counters.finished = self._reason_to_finish()
         if counters.finished:
             self._log.end(counters)
+            # Before the checkpoint: after a kill between the two, the resumed run writes it again.
+            record_run(self._run, self._state, score).write(self._run.folder)
         self.save()
 
     def _reason_to_finish(self) -> str | None:

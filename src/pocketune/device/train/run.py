@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from pocketune.device.train.folder import (
     open_run_folder,
 )
 from pocketune.device.train.interrupt import Interrupted, StopRequest
-from pocketune.device.train.log import MetricsFile, RunLog
+from pocketune.device.train.log import MetricsFile, RunLog, read_log
 from pocketune.device.train.loop import Loop
 from pocketune.device.train.optimizer import Optimizer, create_optimizer
 from pocketune.device.train.photos import Photos
@@ -103,6 +104,7 @@ def train(
         PocketuneError: Another problem with the kit, the photos, the settings or the disk.
         TypeError: An option is unknown.
     """
+    began = time.monotonic()
     settings = replace(settings or TrainSettings(), **options).resolved()
     opened = kit if isinstance(kit, Kit) else Kit.open(kit)
     factory, folder = engine or _onnx_engine(), Path(out or next_run(photos))
@@ -111,11 +113,11 @@ def train(
     found = Photos.open(photos, settings, opened)
     _check_patience(found, settings)
     reclaim()
-    check_budget(opened, settings, classes=len(found.classes), before=process_memory())
+    memory = check_budget(opened, settings, classes=len(found.classes), before=process_memory())
     with new_run_folder(folder):
         copy = opened.copy_to(folder)
         identity = RunIdentity(copy.identity, found.fingerprint(), found.classes)
-        run = Run(folder, settings, found, identity)
+        run = Run(folder, settings, found, identity, memory.total, began)
         return _finish(run, _start(run, opened, copy, factory), progress)
 
 
@@ -141,7 +143,7 @@ def resume(
             it, or the kit or the photos have changed since it started.
         Interrupted, BudgetExceeded, Diverged: See :func:`train`.
     """
-    folder, factory = Path(run), engine or _onnx_engine()
+    began, folder, factory = time.monotonic(), Path(run), engine or _onnx_engine()
     with open_run_folder(folder) as kit:
         reclaim()
         before = process_memory()
@@ -150,18 +152,19 @@ def resume(
         if budget is not None:
             settings = replace(settings, budget=parse_size(budget))
         found = _find_photos(checkpoint, photos, settings, kit)
-        check_budget(kit, settings, classes=len(found.classes), before=before)
-        resumed = Run(folder, settings, found, checkpoint.identity)
+        memory = check_budget(kit, settings, classes=len(found.classes), before=before)
+        resumed = Run(folder, settings, found, checkpoint.identity, memory.total, began)
         return _finish(resumed, _restore(checkpoint, kit, factory), progress)
 
 
 def _finish(run: Run, state: TrainState, progress: Progress | None) -> TrainResult:
     """Train to the end of the run."""
     metrics = MetricsFile(run.folder / METRICS, keep=state.counters.metrics_bytes)
+    before = read_log(metrics.path).seconds
     shown = progress or console()
     with closing(metrics), closing(shown), StopRequest() as stop:
         try:
-            Loop(run, state, RunLog(run, metrics, shown), stop).run()
+            Loop(run, state, RunLog(run, metrics, shown, before), stop).run()
         except KeyboardInterrupt:  # the second Ctrl-C: an update may be incomplete, so do not save
             what = "stopped immediately; the last checkpoint is kept"
             raise Interrupted(what, str(run.folder)) from None

@@ -1,0 +1,50 @@
+"""The name of this machine."""
+
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pocketune.device import machine
+from pocketune.device.machine import Machine
+
+
+def test_this_machine_has_a_name_and_cores() -> None:
+    here = Machine.current()
+    assert here.processor
+    assert 1 <= here.cores <= (os.cpu_count() or 1)
+    assert here.python == platform.python_version()
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("processor\t: 0\nmodel name\t: AMD EPYC 7R13\n", "AMD EPYC 7R13"),
+        (
+            "processor : 0\nCPU part : 0xd08\n\nModel : Raspberry Pi 4 Model B\n",
+            "Raspberry Pi 4 Model B",
+        ),
+        ("model name :\nflags\n", platform.machine()),
+    ],
+)
+def test_the_processor_is_that_of_the_system(
+    text: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cpuinfo").write_text(text)
+    monkeypatch.setattr(machine, "_CPUINFO", tmp_path / "cpuinfo")
+    assert Machine.current().processor == name
+    monkeypatch.setattr(machine, "_CPUINFO", tmp_path / "nowhere")
+    assert Machine.current().processor == platform.machine()
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system has no affinities")
+def test_cores_are_those_that_this_process_may_use() -> None:
+    code = (
+        "import os; from pocketune.device.machine import available_cores; "
+        "os.sched_setaffinity(0, list(os.sched_getaffinity(0))[:1]); print(available_cores())"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert printed.stdout.strip() == b"1"
