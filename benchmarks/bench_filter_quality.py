@@ -30,8 +30,8 @@ from pretrained import weights_file
 from report import table, write
 
 NETWORKS = {
-    "mbv2-w0.35": {"name": "mobilenet_v2", "width": 0.35, "head": False},
-    "proxyless-w0.3": {"name": "proxylessnas_mobile", "width": 0.3, "head": False},
+    "mbv2-w0.35": {"name": "mobilenet_v2", "width": 0.35, "feature_fusion": False},
+    "proxyless-w0.3": {"name": "proxylessnas_mobile", "width": 0.3, "feature_fusion": False},
     "mcunet-5fps": {"name": "mcunet_5fps"},
 }
 SIZES = (128, 160, 224)  # last maps of 4 x 4, 5 x 5 and 7 x 7 pixels

@@ -14,7 +14,12 @@ from pocketune.methods import BiasAndLast, GradientFilter, MobileTL, SignedBackw
         ("blocks", 2, [], TopBlocks(blocks=2)),
         ("blocks", None, ["blocks=2"], TopBlocks(blocks=2)),
         ("mobiletl", 1, ["norm=shift", "signed=False"], MobileTL(1, norm="shift", signed=False)),
-        ("gradfilter", None, ["layers=stem.0,head.0"], GradientFilter(layers=("stem.0", "head.0"))),
+        (
+            "gradfilter",
+            None,
+            ["layers=stem.0,fusion.0"],
+            GradientFilter(layers=("stem.0", "fusion.0")),
+        ),
         ("gradfilter", None, ["layers=stem.0,"], GradientFilter(layers=("stem.0",))),
         ("blocks+signed", 2, None, TopBlocks(blocks=2) + SignedBackward()),
         ("bias+mobiletl", 1, ["norm=all"], BiasAndLast() + MobileTL(1, norm="all")),

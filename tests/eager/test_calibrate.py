@@ -58,8 +58,8 @@ def test_outputs_stay_close_and_what_is_trained_stays(name: str) -> None:
     top = tuple(f"{block.name}." for block in anatomy(adapted).blocks[-2:])
     found = integers(calibrated)
     below = [x.conv for x in anatomy(adapted).layers if not x.conv.startswith(top)]
-    head = [layer.conv for layer in anatomy(adapted).head]
-    assert set(found) == set(below) - set(head)
+    fusion = [layer.conv for layer in anatomy(adapted).feature_fusion]
+    assert set(found) == set(below) - set(fusion)
     trained = {n: p for n, p in adapted.named_parameters() if p.requires_grad}
     same = {n: p for n, p in calibrated.named_parameters() if p.requires_grad}
     assert same.keys() == trained.keys()

@@ -96,7 +96,7 @@ def test_bias_and_last_trains_the_biases_of_squeeze_excite() -> None:
     assert "features.1.block.1.fc1.weight" not in names
 
 
-def test_top_blocks_trains_blocks_head_and_classifier() -> None:
+def test_top_blocks_trains_blocks_fusion_and_classifier() -> None:
     adapted = adapt(network(), TopBlocks(blocks=2))
     parts = {".".join(name.split(".")[:2]) for name in trained(adapted)}
     assert parts == {"features.16", "features.17", "features.18", "classifier.1"}
@@ -104,7 +104,7 @@ def test_top_blocks_trains_blocks_head_and_classifier() -> None:
     assert set(batch_norms(adapted)) == norms
 
 
-def test_top_blocks_without_a_head() -> None:
+def test_top_blocks_without_feature_fusion() -> None:
     adapted = adapt(network("resnet18"), TopBlocks(blocks=1))
     parts = {".".join(name.split(".")[:2]) for name in trained(adapted)}
     assert parts == {"layer4.1", "fc.weight", "fc.bias"}

@@ -106,7 +106,7 @@ def test_activations_of_a_mobilenet_v2(mobilenet_v2):
     parts = anatomy(adapted)
     kinds = [
         {type(adapted.get_submodule(layer.activation)) for layer in layers if layer.activation}
-        for layers in (parts.blocks[-3].layers, parts.blocks[-1].layers, parts.head)
+        for layers in (parts.blocks[-3].layers, parts.blocks[-1].layers, parts.feature_fusion)
     ]
     assert kinds == [{nn.ReLU6}, {SignedReLU6}, {MaskedReLU6}]
     exact = adapt(mobilenet_v2, MobileTL(blocks=2, signed=False))

@@ -63,10 +63,10 @@ def excite_bytes(maps: tuple[int, ...], squeezed: tuple[int, ...]) -> int:
     return floats(maps) + 3 * floats(maps[:2]) + floats(squeezed)
 
 
-def head_bytes(network: nn.Module, shapes: Shapes, block_output: tuple[int, ...]) -> int:
-    """The head is exact: ReLU6 takes a bit and h-swish its input; linear layers take theirs."""
+def fusion_bytes(network: nn.Module, shapes: Shapes, block_output: tuple[int, ...]) -> int:
+    """All exact: ReLU6 takes a bit and h-swish its input; linear layers take theirs."""
     parts = anatomy(network)
-    (layer,) = parts.head
+    (layer,) = parts.feature_fusion
     maps = shapes[layer.conv]
     total = floats(block_output) + floats(maps) + 2 * 4 * maps[1]
     swish = isinstance(network.get_submodule(layer.activation), nn.Hardswish)
@@ -78,10 +78,10 @@ def head_bytes(network: nn.Module, shapes: Shapes, block_output: tuple[int, ...]
 
 
 def expected_bytes(network: nn.Module, images: Tensor, blocks: int) -> int:
-    """What a step of MobileTL must keep of the head and the last `blocks` blocks."""
+    """What a step of MobileTL must keep of all from the last `blocks` blocks on."""
     shapes = output_shapes(network, images)
     own = anatomy(network).blocks
-    total = head_bytes(network, shapes, shapes[own[-1].name])
+    total = fusion_bytes(network, shapes, shapes[own[-1].name])
     for before, block in zip(own[-blocks - 1 :], own[-blocks:], strict=False):
         total += block_bytes(block, shapes, shapes[before.name])
     return total

@@ -18,6 +18,6 @@ def small_mobilenet(classes: int = 3, padding: str = "symmetric") -> nn.Module:
         InvertedResidual(16, 96, 24, stride=2, padding=padding),
     ]
     stem = ConvNormActivation(3, 8, 3, stride=2, padding=padding)
-    head = ConvNormActivation(24, 64)
+    fusion = ConvNormActivation(24, 64)
     classifier = nn.Sequential(nn.Dropout(0.2), nn.Linear(64, classes))
-    return PlainNetwork([stem, *blocks, head], classifier)
+    return PlainNetwork([stem, *blocks, fusion], classifier)

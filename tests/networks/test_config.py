@@ -19,7 +19,7 @@ from pocketune.networks import About, NetworkConfig, Normalization, about, set_a
     "options",
     [
         {},
-        {"classes": 3, "width": 0.35, "padding": "same", "head": False},
+        {"classes": 3, "width": 0.35, "padding": "same", "feature_fusion": False},
         {"hidden": {"features.1": 22}},
         {"branches": {"features.2": {"inputs": 16, "outputs": 24}}},
     ],
@@ -31,7 +31,13 @@ def test_json_and_back(options: dict[str, Any]) -> None:
 
 
 def test_what_is_empty_is_not_written() -> None:
-    assert set(NetworkConfig("mine").to_dict()) == {"name", "classes", "width", "padding", "head"}
+    assert set(NetworkConfig("mine").to_dict()) == {
+        "name",
+        "classes",
+        "width",
+        "padding",
+        "feature_fusion",
+    }
     pruned = NetworkConfig("mine", hidden={"a": 3}).to_dict()
     assert "hidden" in pruned and "branches" not in pruned
 

@@ -195,7 +195,7 @@ def test_public_widths():
         ("mcunet_5fps", 1.0, True): 630_224,
         ("mobilenet_v2", 1.0, True): 3_487_816,
     }
-    for (name, width, head), expected in folded.items():
-        network = on_meta(name, width=width, head=head)
+    for (name, width, fusion), expected in folded.items():
+        network = on_meta(name, width=width, feature_fusion=fusion)
         norms = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
         assert parameters(network) - sum(norm.num_features for norm in norms) == expected

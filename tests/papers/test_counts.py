@@ -134,11 +134,11 @@ def test_trained_parameters_take_four_bytes_and_frozen_ones_one() -> None:
 
 
 def test_training_the_last_linear_layer_is_training_the_classifier_alone() -> None:
-    head = [nn.Conv2d(3, 4, 1).requires_grad_(False), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
-    assert not trains_more_than_classifier(trace(*head, nn.Linear(4, 2)))
-    assert trains_more_than_classifier(trace(*head, nn.Linear(4, 4), nn.Linear(4, 2)))
-    head[0].requires_grad_(True)
-    assert trains_more_than_classifier(trace(*head, nn.Linear(4, 2)))
+    before = [nn.Conv2d(3, 4, 1).requires_grad_(False), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+    assert not trains_more_than_classifier(trace(*before, nn.Linear(4, 2)))
+    assert trains_more_than_classifier(trace(*before, nn.Linear(4, 4), nn.Linear(4, 2)))
+    before[0].requires_grad_(True)
+    assert trains_more_than_classifier(trace(*before, nn.Linear(4, 2)))
 
 
 N = 2 * 3 * 4 * 4

@@ -52,8 +52,8 @@ def test_peak(memory):
 def test_what_is_kept_in_the_end(memory):
     """1.533 MB; the paper's 1.9 cannot be had from its public layout."""
     assert memory.kept_bytes == 1_532_912
-    head = 1280 * 49 // 8 + 4 * 1280  # its activation's mask, the classifier's input
-    assert by_block(memory)[-1].cumulative_kept_bytes == memory.kept_bytes - head
+    fusion = 1280 * 49 // 8 + 4 * 1280  # its activation's mask, the classifier's input
+    assert by_block(memory)[-1].cumulative_kept_bytes == memory.kept_bytes - fusion
     side = sum(layer.kept_bytes for layer in memory.layers if ".branch." in layer.name)
     assert round(side / 1e6, 3) == 0.765
     masks = sum(

@@ -55,7 +55,7 @@ def test_every_network(name: str) -> None:
 
 
 def test_runs_through_linear_bottlenecks_and_their_shortcuts() -> None:
-    """From the middle of a residual block, whose input is frozen, to the head."""
+    """From the middle of a residual block, whose input is frozen, to the feature fusion."""
     adapted = adapt(network("mobilenet_v2"), GradientFilter(layers=9))
     assert about(adapted).filter_chains == (
         (

@@ -13,7 +13,9 @@ def norms(network):
 @pytest.fixture
 def network():
     """Norms with nothing to them but a shift, as folded weights leave them."""
-    network = create_network("mobilenet_v2", width=0.1, classes=5, head=False).double().eval()
+    network = (
+        create_network("mobilenet_v2", width=0.1, classes=5, feature_fusion=False).double().eval()
+    )
     for norm in norms(network):
         nn.init.normal_(norm.bias, 0.5, 0.5)
         norm.running_var.fill_(1 - norm.eps)

@@ -14,7 +14,7 @@ from pocketune.weights import create_network
 NAMES = list_networks()
 ANY_WIDTH = [name for name in NAMES if name != "mcunet_5fps"]
 ANY_PADDING = [name for name in NAMES if not name.startswith("resnet")]
-WITH_HEAD = [name for name in ANY_PADDING if name != "mcunet_5fps"]
+WITH_FUSION = [name for name in ANY_PADDING if name != "mcunet_5fps"]
 
 STATE_SIZES = {  # tensors in the state dict, and some of their names, of torchvision's networks
     "mobilenet_v2": (314, ["features.1.conv.0.0.weight", "features.17.conv.3.bias"]),
@@ -92,9 +92,9 @@ def test_width(name):
     assert half(torch.randn(2, 3, 32, 32)).shape == (2, 4)
 
 
-@pytest.mark.parametrize("name", WITH_HEAD)
-def test_without_head(name):
-    full, less = create_network(name), create_network(name, head=False)
+@pytest.mark.parametrize("name", WITH_FUSION)
+def test_without_feature_fusion(name):
+    full, less = create_network(name), create_network(name, feature_fusion=False)
     assert len(less.features) == len(full.features) - 1
     assert less.eval()(torch.randn(1, 3, 32, 32)).shape == (1, 1000)
 

@@ -29,10 +29,16 @@ class Public:
 
 
 PUBLIC = (
-    Public("mbv2-w0.35", {"name": "mobilenet_v2", "width": 0.35, "head": False}, 128, 147, 0.494),
+    Public(
+        "mbv2-w0.35",
+        {"name": "mobilenet_v2", "width": 0.35, "feature_fusion": False},
+        128,
+        147,
+        0.494,
+    ),
     Public(
         "proxyless-w0.3",
-        {"name": "proxylessnas_mobile", "width": 0.3, "head": False},
+        {"name": "proxylessnas_mobile", "width": 0.3, "feature_fusion": False},
         128,
         147,
         0.468,

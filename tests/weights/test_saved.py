@@ -72,11 +72,11 @@ def test_another_network_is_refused(network, tmp_path, options, message):
         create_network(**options, classes=4, weights=path)
 
 
-def test_file_tells_of_the_head(tmp_path):
+def test_the_file_says_whether_there_is_feature_fusion(tmp_path):
     file = tmp_path / "less.safetensors"
     options = {"name": "mobilenet_v2", "width": 0.1, "classes": 3}
-    save_network(create_network(**options, head=False), file)
-    assert not about(create_network(**options, weights=file)).config.head
+    save_network(create_network(**options, feature_fusion=False), file)
+    assert not about(create_network(**options, weights=file)).config.feature_fusion
 
 
 def test_fresh_values_suit_the_narrow_layers():

@@ -124,8 +124,8 @@ def parse_method(
 def _parse_option(text: str) -> tuple[str, Any]:
     """The name and value of an option: a number, a boolean, a word or a list of words.
 
-    Examples are ``blocks=3``, ``signed=false``, ``norm=shift`` and ``layers=stem.0,head.0``. A list
-    of one word ends with a comma.
+    Examples are ``blocks=3``, ``signed=false``, ``norm=shift`` and ``layers=stem.0,fusion.0``. A
+    list of one word ends with a comma.
     """
     name, equals, value = text.partition("=")
     if not (name and equals and value.strip(",")):

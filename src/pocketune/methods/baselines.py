@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from pocketune.methods.method import Method
-from pocketune.methods.parts import biases, classifier, head_and_classifier, norms, top_blocks
+from pocketune.methods.parts import biases, classifier, fusion_and_classifier, norms, top_blocks
 from pocketune.methods.plan import Plan
 from pocketune.methods.registry import register_method
 from pocketune.networks import anatomy
@@ -81,4 +81,4 @@ class TopBlocks(Method):
         """
         body = anatomy(network)
         top = parameters_under(network, (block.name for block in top_blocks(body, self.blocks)))
-        return Plan.training(network, top | head_and_classifier(network, body))
+        return Plan.training(network, top | fusion_and_classifier(network, body))

@@ -8,7 +8,7 @@ from torch import nn
 from pocketune.errors import PocketuneError
 from pocketune.layers import SignedReLU
 from pocketune.methods.method import Method
-from pocketune.methods.parts import head_and_classifier, top_blocks
+from pocketune.methods.parts import fusion_and_classifier, top_blocks
 from pocketune.methods.plan import Plan
 from pocketune.methods.registry import register_method
 from pocketune.methods.tinytl import TinyTL
@@ -35,8 +35,9 @@ class MobileTL(Method):
     and the depthwise convolution use their running statistics and train only their bias (shift),
     which keeps nothing for the backward pass. The norm after the projection is trained in full,
     with the batch's statistics. Activations are exact in the forward pass. In the backward pass
-    the gradient passes where their input was not negative, which keeps one bit an element. Head
-    and classifier are trained without approximation, and everything below the blocks is frozen.
+    the gradient passes where their input was not negative, which keeps one bit an element.
+    Feature fusion and classifier are trained without approximation, and everything below the
+    blocks is frozen.
 
     A ResNet's block has the same parts. `expand` is the norm of the first convolution on the main
     path, and in a bottleneck `depthwise` is that of the second one. The norms of the last
@@ -96,11 +97,11 @@ class MobileTL(Method):
         if self.patches == "instead":
             trained = full = frozenset()
         patches = self._patches(network, top)
-        head_norms = {layer.norm for layer in body.head if layer.norm}
+        fusion_norms = {layer.norm for layer in body.feature_fusion if layer.norm}
         return Plan(
-            trained | patches.trained | head_and_classifier(network, body),
-            full | head_norms if self.batch_statistics else frozenset(),
-            replaced={**removed, **self._activations(network, top, body.head)},
+            trained | patches.trained | fusion_and_classifier(network, body),
+            full | fusion_norms if self.batch_statistics else frozenset(),
+            replaced={**removed, **self._activations(network, top, body.feature_fusion)},
             branches=patches.branches,
         )
 
@@ -129,7 +130,7 @@ class MobileTL(Method):
         return norms
 
     def _activations(
-        self, network: nn.Module, top: tuple[Block, ...], head: tuple[Layer, ...]
+        self, network: nn.Module, top: tuple[Block, ...], fusion: tuple[Layer, ...]
     ) -> dict[str, Factory]:
         inside = {layer.activation for block in top for layer in block.layers if layer.activation}
         if not self.signed:
@@ -143,7 +144,7 @@ class MobileTL(Method):
         if not self.hard_swish:
             swish = [n for n in inside if isinstance(network.get_submodule(n), nn.Hardswish)]
             replaced |= dict.fromkeys(swish, self._relu)
-        return {**replaced, **masked_activations(network, (layer.activation for layer in head))}
+        return {**replaced, **masked_activations(network, (layer.activation for layer in fusion))}
 
     def _relu(self, _: nn.Module) -> nn.Module:
         return SignedReLU() if self.signed else nn.ReLU()
@@ -164,8 +165,8 @@ class SignedBackward(Method):
 
     In every block that the gradient passes through, ReLU, ReLU6 and h-swish let it pass where
     their input was not negative (MobileTL, Chiang et al., AAAI 2023). The same holds for the stem
-    if it is trained. Head and classifier stay exact. This trains nothing by itself: add it to a
-    method, as in `TopBlocks(blocks=3) + SignedBackward()`.
+    if it is trained. Feature fusion and classifier stay exact. This trains nothing by itself: add
+    it to a method, as in `TopBlocks(blocks=3) + SignedBackward()`.
     """
 
     def plan(self, network: nn.Module) -> Plan:  # noqa: ARG002

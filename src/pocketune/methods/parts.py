@@ -59,10 +59,10 @@ def refuse_adapted(network: nn.Module) -> None:
         )
 
 
-def head_and_classifier(network: nn.Module, body: Anatomy) -> frozenset[str]:
+def fusion_and_classifier(network: nn.Module, body: Anatomy) -> frozenset[str]:
     """Names of the parameters after the last block."""
-    head = (name for layer in body.head for name in (layer.conv, layer.norm) if name)
-    return parameters_under(network, (*head, *body.classifier))
+    fusion = (name for layer in body.feature_fusion for name in (layer.conv, layer.norm) if name)
+    return parameters_under(network, (*fusion, *body.classifier))
 
 
 def biases(network: nn.Module) -> frozenset[str]:

@@ -19,7 +19,7 @@ class NetworkConfig:
         width: multiplier of every layer's channels.
         padding: `"symmetric"` (k // 2 zeros on every side, as PyTorch's own networks) or
             `"same"` (TensorFlow's rule: a strided convolution pads right and bottom first).
-        head: keep the feature-fusion layer, the 1x1 convolution before pooling.
+        feature_fusion: keep the feature-fusion layer, the 1x1 convolution before pooling.
         hidden: remaining hidden channels of each pruned block, by the block's module path.
         branches: arguments of the `LiteResidual` of each block that has one, by the block's module
             path, for a network that was pretrained with these modules.
@@ -32,7 +32,7 @@ class NetworkConfig:
     classes: int = 1000
     width: float = 1.0
     padding: str = "symmetric"
-    head: bool = True
+    feature_fusion: bool = True
     hidden: Mapping[str, int] = field(default_factory=dict)
     branches: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 

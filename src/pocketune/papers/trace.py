@@ -88,7 +88,7 @@ class ModuleTrace:
     Attributes:
         network: the network that ran.
         calls: in the order in which they end; a module comes after those it calls.
-        anatomy: stem, blocks, head and classifier; None for a network of unknown structure.
+        anatomy: stem, blocks, feature fusion and classifier; None if the structure is unknown.
     """
 
     network: nn.Module

@@ -57,7 +57,7 @@ def _links(body: Anatomy) -> Iterator[Link]:
         for link in pairwise(block.main):
             if block.squeeze_excite is None or link[0].role != "depthwise":
                 yield link
-    for before, after in pairwise([*(block.main for block in body.blocks), body.head]):
+    for before, after in pairwise([*(block.main for block in body.blocks), body.feature_fusion]):
         if before[-1].activation is None and after:
             yield before[-1], after[0]
 

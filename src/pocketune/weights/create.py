@@ -12,8 +12,8 @@ from pocketune.networks.about import Normalization, set_about
 from pocketune.networks.anatomy.anatomy import anatomy
 from pocketune.networks.config import NetworkConfig
 from pocketune.weights.formats.files import download, load_state, read_state, unwrap
-from pocketune.weights.formats.folded import is_folded, lacks_head, load_folded
-from pocketune.weights.formats.int8 import INT8, has_head, load_int8
+from pocketune.weights.formats.folded import is_folded, lacks_fusion, load_folded
+from pocketune.weights.formats.int8 import INT8, has_fusion, load_int8
 from pocketune.weights.formats.module import load_module
 from pocketune.weights.saved import build, read_description, require_same
 
@@ -27,7 +27,7 @@ def create_network(
     classes: int = 1000,
     width: float = 1.0,
     padding: str = "symmetric",
-    head: bool | None = None,
+    feature_fusion: bool | None = None,
     hidden: Mapping[str, int] | None = None,
     normalization: Normalization | None = None,
 ) -> nn.Module:
@@ -47,8 +47,8 @@ def create_network(
         classes: outputs of the network.
         width: multiplier of every layer's channels.
         padding: `"symmetric"`, or `"same"` for weights that come from TensorFlow.
-        head: whether to have the feature-fusion layer before pooling; None follows the file of
-            weights.
+        feature_fusion: whether to have the feature-fusion layer, the 1x1 convolution before
+            pooling; None follows the file of weights.
         hidden: hidden channels of pruned blocks, as in `NetworkConfig`; not needed for a file of
             `save_network`.
         normalization: the normalization that the weights were trained with, if it is not
@@ -72,9 +72,10 @@ def create_network(
         raise PocketuneError(f"normalization={normalization!r} must be a Normalization(mean, std)")
     file = _file(weights)
     recorded = None if file is None else read_description(file)
-    if head is None:
-        head = recorded[0].head if recorded else file is None or _has_head(file)
-    config = NetworkConfig(name, classes, width, padding, head, hidden or {})
+    fusion = feature_fusion
+    if fusion is None:
+        fusion = recorded[0].feature_fusion if recorded else file is None or _has_fusion(file)
+    config = NetworkConfig(name, classes, width, padding, fusion, hidden or {})
     if file is not None and recorded is not None:
         require_same(config, recorded[0], file)
         config = replace(config, hidden=hidden or recorded[0].hidden, branches=recorded[0].branches)
@@ -85,8 +86,8 @@ def create_network(
     return network
 
 
-def _has_head(file: Path) -> bool:
-    return has_head(file) if file.suffix == INT8 else not lacks_head(file)
+def _has_fusion(file: Path) -> bool:
+    return has_fusion(file) if file.suffix == INT8 else not lacks_fusion(file)
 
 
 def _file(weights: Weights | None) -> Path | None:

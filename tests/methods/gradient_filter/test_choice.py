@@ -33,12 +33,12 @@ def test_measures_layers_as_they_run(padding: str) -> None:
     network = create_network("mobilenet_v2", width=0.35, padding=padding)
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     layers = ("features.14.conv.1.0", "features.18.0")
-    depthwise, head = measure_filters(network, layers, patch=2, batch=2, size=64)
-    assert (depthwise.layer, head.layer) == layers
-    assert min(depthwise.exact_ms, depthwise.filtered_ms, head.exact_ms, head.filtered_ms) > 0
+    depthwise, fusion = measure_filters(network, layers, patch=2, batch=2, size=64)
+    assert (depthwise.layer, fusion.layer) == layers
+    assert min(depthwise.exact_ms, depthwise.filtered_ms, fusion.exact_ms, fusion.filtered_ms) > 0
     channels = network.get_submodule(layers[1]).in_channels
-    assert head.exact_bytes == 4 * 2 * channels * 2 * 2  # maps of 2 x 2 pixels
-    assert head.filtered_bytes == 4 * 2 * channels
+    assert fusion.exact_bytes == 4 * 2 * channels * 2 * 2  # maps of 2 x 2 pixels
+    assert fusion.filtered_bytes == 4 * 2 * channels
     assert all(torch.equal(t, before[name]) for name, t in network.state_dict().items())
 
 
@@ -47,9 +47,9 @@ def test_measures_kernels_of_any_kind(bits: int) -> None:
     network = create_network("mobilenet_v2", width=0.35).double()
     if bits == 8:
         quantize_frozen(network.requires_grad_(False))
-    (head,) = measure_filters(network, ["features.18.0"], batch=1, size=64)
+    (fusion,) = measure_filters(network, ["features.18.0"], batch=1, size=64)
     channels = network.get_submodule("features.18.0").in_channels
-    assert head.exact_bytes == 8 * channels * 2 * 2  # elements of 8 bytes
+    assert fusion.exact_bytes == 8 * channels * 2 * 2  # elements of 8 bytes
 
 
 def test_auto_measures_a_network_with_kernels_of_int8() -> None:
@@ -88,10 +88,10 @@ def test_bad_arguments_are_named(arguments: dict[str, Any], message: str) -> Non
 def test_measures_where_gradients_are_off(off: Callable[[], AbstractContextManager[None]]) -> None:
     network = create_network("mobilenet_v2", width=0.35)
     with off():
-        (head,) = measure_filters(network, ["features.18.0"], batch=1, size=32)
+        (fusion,) = measure_filters(network, ["features.18.0"], batch=1, size=32)
         method = TopBlocks(1) + GradientFilter(layers="auto", batch=1, size=64)
         adapted = adapt(network, method)
-    assert head.exact_bytes > 0
+    assert fusion.exact_bytes > 0
     assert isinstance(about(adapted).method.methods[1].layers, tuple)
 
 

@@ -60,7 +60,7 @@ def test_filters_the_last_convolutions_of_the_paper(name: str) -> None:
         assert len(classifier) == 2
 
 
-def test_mcunet_has_no_head_before_its_classifier() -> None:
+def test_mcunet_has_no_feature_fusion_before_its_classifier() -> None:
     adapted = adapt(network("mcunet_5fps", width=1.0), GradientFilter(layers=2))
     roles = [adapted.get_submodule(path).groups > 1 for path in filtered(adapted)]
     assert roles == [True, False]  # depthwise and projection of the last block

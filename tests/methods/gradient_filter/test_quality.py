@@ -149,7 +149,7 @@ def test_kernels_of_int8_are_seen_in_float() -> None:
 
 
 PUBLIC = [  # with the share of their depthwise kernels' energy that is in the sums
-    ("mbv2-w0.35", {"name": "mobilenet_v2", "width": 0.35, "head": False}, 0.198),
+    ("mbv2-w0.35", {"name": "mobilenet_v2", "width": 0.35, "feature_fusion": False}, 0.198),
     ("mcunet-5fps", {"name": "mcunet_5fps"}, 0.165),
 ]
 

@@ -35,7 +35,7 @@ CLASSIFIERS = {
     "resnet34": ("fc",),
     "resnet50": ("fc",),
 }
-HEADLESS = ("mcunet_5fps", "resnet18", "resnet34", "resnet50")
+WITHOUT_FUSION = ("mcunet_5fps", "resnet18", "resnet34", "resnet50")
 
 
 @pytest.fixture(scope="module", params=list_networks())
@@ -60,11 +60,11 @@ def test_roles_come_in_order(network):
         assert all(block.layer(role).role == role for role in roles)
 
 
-def test_stem_head_classifier(network):
+def test_stem_feature_fusion_classifier(network):
     body = anatomy(network)
     assert [layer.role for layer in body.stem] == ["stem"]
-    expected = [] if about(network).config.name in HEADLESS else ["head"]
-    assert [layer.role for layer in body.head] == expected
+    expected = [] if about(network).config.name in WITHOUT_FUSION else ["feature_fusion"]
+    assert [layer.role for layer in body.feature_fusion] == expected
     assert body.classifier == CLASSIFIERS[about(network).config.name]
 
 
@@ -112,9 +112,9 @@ def test_torchvisions_shared_relu():
     assert activations == ["layer1.0.relu"] * 3 + [None]
 
 
-def test_without_head():
-    body = anatomy(create_network("mobilenet_v2", head=False))
-    assert (len(body.blocks), body.head, body.classifier) == (17, (), ("classifier.1",))
+def test_without_feature_fusion():
+    body = anatomy(create_network("mobilenet_v2", feature_fusion=False))
+    assert (len(body.blocks), body.feature_fusion, body.classifier) == (17, (), ("classifier.1",))
 
 
 def test_inside_a_wrapper():

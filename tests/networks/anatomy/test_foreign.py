@@ -12,7 +12,7 @@ from ..timm_like import EdgeResidual, InvertedResidual, MobileNetV2, MobileNetV3
 def test_mobilenet_v2():
     body = anatomy(MobileNetV2())
     assert body.stem == (Layer("stem", "conv_stem", "bn1", "bn1.act"),)
-    assert body.head == (Layer("head", "conv_head", "bn2", "bn2.act"),)
+    assert body.feature_fusion == (Layer("feature_fusion", "conv_head", "bn2", "bn2.act"),)
     assert body.classifier == ("classifier",)
     assert len(body.blocks) == 17
     assert sum(block.residual for block in body.blocks) == 10
@@ -35,8 +35,8 @@ def test_fused_norm_and_activation():
 def test_mobilenet_v3():
     """Its classifier is a convolution behind the pooling, and a linear layer."""
     body = anatomy(MobileNetV3())
-    head = Layer("head", "blocks.11.0.conv", "blocks.11.0.bn1", "blocks.11.0.bn1.act")
-    assert body.head == (head,)
+    fusion = Layer("feature_fusion", "blocks.11.0.conv", "blocks.11.0.bn1", "blocks.11.0.bn1.act")
+    assert body.feature_fusion == (fusion,)
     assert body.classifier == ("conv_head", "classifier")
     assert [block.squeeze_excite is not None for block in body.blocks] == [True] + [False] * 2 + [
         True
@@ -102,7 +102,7 @@ def test_blocks_in_a_container_of_ones_own():
 
 @pytest.mark.parametrize("place", [0, 3, 6])
 def test_an_unknown_block_is_named(place):
-    """Wherever it is: it must not pass for a stem or a head."""
+    """Wherever it is: it must not pass for a stem or a feature fusion layer."""
     network = MobileNetV2()
     network.blocks[place][0] = EdgeResidual(8, 16, 8)
     with pytest.raises(PocketuneError, match=rf"the block 'blocks.{place}.0' of MobileNetV2"):

@@ -196,13 +196,15 @@ def test_a_side_branch_is_not_looked_into() -> None:
     assert not any(path.startswith("1.branch") for path, _ in main_modules(network))
 
 
-def test_the_head_is_what_has_a_norm_and_the_classifier_the_rest() -> None:
+def test_feature_fusion_is_what_has_a_norm_and_the_classifier_the_rest() -> None:
     behind = [
         conv(4, 6), nn.BatchNorm2d(6), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
         nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Dropout(), nn.Linear(5, 3), nn.Softmax(1),
     ]  # fmt: skip
     body = anatomy(whole(inverted(), inverted(), behind=behind))
-    assert [(layer.conv, layer.norm, layer.activation) for layer in body.head] == [("3", "4", "5")]
+    assert [(layer.conv, layer.norm, layer.activation) for layer in body.feature_fusion] == [
+        ("3", "4", "5")
+    ]
     assert body.classifier == ("8", "9", "11")  # the norm between its layers too
     assert body.layers[0].conv == "0"
     assert len(body.main) == 1 + 2 * 3 + 1

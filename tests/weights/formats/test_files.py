@@ -13,7 +13,7 @@ from pocketune.networks import list_networks
 from pocketune.weights import create_network
 from pocketune.weights.formats.files import FILES, read_state
 
-OPTIONS = {"name": "mobilenet_v2", "width": 0.1, "head": False}
+OPTIONS = {"name": "mobilenet_v2", "width": 0.1, "feature_fusion": False}
 
 
 @pytest.fixture(scope="module")
@@ -122,8 +122,8 @@ def test_missing_and_unknown_files(tmp_path):
     ("options", "message"),
     [
         ({"width": 0.35}, r"features\.0\.0\.weight has shape \(8, 3, 3, 3\) there and \(16, "),
-        ({"head": True}, r"it lacks features\.18\.0\.weight \(5 names missing"),
-        ({"name": "mobilenet_v3_small", "head": False}, "it lacks features"),
+        ({"feature_fusion": True}, r"it lacks features\.18\.0\.weight \(5 names missing"),
+        ({"name": "mobilenet_v3_small", "feature_fusion": False}, "it lacks features"),
     ],
 )
 def test_the_first_mismatch_is_named(file, options, message):
@@ -194,7 +194,7 @@ def test_not_published(hub, name):
     assert hub.asked is None
 
 
-@pytest.mark.parametrize("option", [{"width": 0.5}, {"padding": "same"}, {"head": False}])
+@pytest.mark.parametrize("option", [{"width": 0.5}, {"padding": "same"}, {"feature_fusion": False}])
 def test_published_for_one_shape_only(hub, option):
     with pytest.raises(PocketuneError, match="width 1, symmetric padding"):
         create_network("mobilenet_v2", weights="imagenet", **option)

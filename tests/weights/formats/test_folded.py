@@ -138,13 +138,13 @@ def test_another_shape(state, tmp_path):
         )
 
 
-def test_file_tells_of_the_head(tmp_path):
+def test_the_file_says_whether_there_is_feature_fusion(tmp_path):
     options = {"name": "mobilenet_v2", "width": 0.1, "classes": 3}
-    save_file(fold(create_network(**options, head=False)), tmp_path / "less.safetensors")
+    save_file(fold(create_network(**options, feature_fusion=False)), tmp_path / "less.safetensors")
     options |= {"weights": tmp_path / "less.safetensors", "normalization": Normalization.HALF}
-    assert anatomy(create_network(**options)).head == ()
+    assert anatomy(create_network(**options)).feature_fusion == ()
     with pytest.raises(PocketuneError, match="it lacks head"):
-        create_network(**options, head=True)
+        create_network(**options, feature_fusion=True)
 
 
 def test_what_is_left_over(state, tmp_path):

@@ -101,7 +101,10 @@ def test_normalization_of_timm():
             {"name": "mobilenet_v2", "width": 0.5},
             "conv_stem has .*32, 3, 3, 3.* where features.0.0",
         ),
-        ({"name": "mobilenet_v2", "head": False}, "conv_head has .* where classifier.1 has"),
+        (
+            {"name": "mobilenet_v2", "feature_fusion": False},
+            "conv_head has .* where classifier.1 has",
+        ),
         ({"name": "proxylessnas_mobile"}, r"blocks\.1\.0\.conv_pw has .* where features\.2\.conv"),
     ],
 )

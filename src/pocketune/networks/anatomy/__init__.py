@@ -1,1 +1,1 @@
-"""Any network seen as stem, blocks, head and classifier."""
+"""Any network seen as stem, blocks, feature fusion and classifier."""

@@ -1,4 +1,4 @@
-"""Any network seen as stem, blocks, head and classifier, with every layer's role.
+"""Any network seen as stem, blocks, feature fusion and classifier, with every layer's role.
 
 Nothing here knows a network by name. Blocks are recognized by the convolutions in them, so the
 networks of timm and torchvision are understood as well as our own:
@@ -8,7 +8,7 @@ networks of timm and torchvision are understood as well as our own:
 * bottleneck: 1x1, k x k, 1x1
 
 The stem is everything before the first block. After the last block, a convolution with a norm is
-the head ("feature fusion"), and every other layer with weights belongs to the classifier.
+the feature fusion, and every other layer with weights belongs to the classifier.
 """
 
 from collections.abc import Iterator
@@ -39,23 +39,23 @@ class Anatomy:
 
     stem: tuple[Layer, ...]
     blocks: tuple[Block, ...]
-    head: tuple[Layer, ...]
+    feature_fusion: tuple[Layer, ...]
     classifier: tuple[str, ...]
 
     @property
     def layers(self) -> tuple[Layer, ...]:
-        """Every convolution with its role, stem to head."""
+        """Every convolution with its role, stem to feature fusion."""
         inside = tuple(layer for block in self.blocks for layer in block.layers)
-        return self.stem + inside + self.head
+        return self.stem + inside + self.feature_fusion
 
     @property
     def main(self) -> tuple[Layer, ...]:
-        """Every convolution except those in shortcuts, stem to head."""
+        """Every convolution except those in shortcuts, stem to feature fusion."""
         return tuple(layer for layer in self.layers if not layer.in_shortcut)
 
 
 def anatomy(network: nn.Module) -> Anatomy:
-    """Find stem, blocks, head and classifier of a convolutional classifier.
+    """Find stem, blocks, feature fusion and classifier of a convolutional classifier.
 
     Modules must be registered in the order in which they run, as they are in all our networks
     and in timm's and torchvision's.
@@ -77,14 +77,14 @@ def anatomy(network: nn.Module) -> Anatomy:
         )
     _refuse_unknown_blocks(network, blocks)
     before, after = _around(network, blocks)
-    head = [layer for layer in conv_layers(after) if layer.norm is not None]
-    classifier = _classifier(after, {path for layer in head for path in (layer.path, layer.norm)})
+    fusion = [layer for layer in conv_layers(after) if layer.norm is not None]
+    classifier = _classifier(after, {path for layer in fusion for path in (layer.path, layer.norm)})
     if not classifier:
         raise PocketuneError(f"{type(network).__name__} has no classifier after its last block")
     return Anatomy(
         stem=tuple(make_layer("stem", layer) for layer in conv_layers(before)),
         blocks=blocks,
-        head=tuple(make_layer("head", layer) for layer in head),
+        feature_fusion=tuple(make_layer("feature_fusion", layer) for layer in fusion),
         classifier=classifier,
     )
 
@@ -133,9 +133,9 @@ def _within(path: str, block: Block | None) -> bool:
     return block is not None and f"{path}.".startswith(f"{block.name}.")
 
 
-def _classifier(after: list[tuple[str, nn.Module]], head: set[str | None]) -> tuple[str, ...]:
+def _classifier(after: list[tuple[str, nn.Module]], fused: set[str | None]) -> tuple[str, ...]:
     """Paths of modules with parameters, from the first to the last layer with weights."""
-    rest = [(path, module) for path, module in after if path not in head]
+    rest = [(path, module) for path, module in after if path not in fused]
     places = [place for place, (_, module) in enumerate(rest) if weighs(module)]
     between = rest[min(places, default=0) : max(places, default=-1) + 1]
     return tuple(path for path, module in between if weighs(module) or _has_own(module))

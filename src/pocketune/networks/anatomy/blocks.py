@@ -37,7 +37,7 @@ class Layer:
 
     Attributes:
         role: `stem`, `expand`, `depthwise`, `project`, `conv1`, `conv2`, `conv3`,
-            `downsample` or `head`.
+            `downsample` or `feature_fusion`.
         conv: path of the convolution.
         norm: path of its norm, if it has one.
         activation: path of its activation, if it has one. In basic and bottleneck blocks the

@@ -32,7 +32,7 @@ BLOCKS = (  # channels expanded, channels out, kernel, stride
 
 @register_network("mcunet_5fps")
 def mcunet_5fps(config: NetworkConfig) -> nn.Module:
-    """MCUNet-5fps; it has no feature-fusion layer, so `config.head` changes nothing.
+    """MCUNet-5fps; it has no feature-fusion layer, so `config.feature_fusion` changes nothing.
 
     Raises:
         PocketuneError: for a width other than 1, since each channel count was searched.

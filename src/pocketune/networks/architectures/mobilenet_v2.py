@@ -24,7 +24,7 @@ STAGES = (  # expansion, channels, blocks, stride of the first block
 
 @register_network("mobilenet_v2", large_side_kernels=["features.14"])
 def mobilenet_v2(config: NetworkConfig) -> nn.Module:
-    """MobileNetV2 at any width; its head never has fewer than 1280 channels."""
+    """MobileNetV2 at any width; its feature fusion never has fewer than 1280 channels."""
     inputs = make_divisible(32 * config.width)
     features: list[nn.Module] = [ConvNormActivation(3, inputs, 3, stride=2, padding=config.padding)]
     for expansion, channels, blocks, first_stride in STAGES:
@@ -36,7 +36,7 @@ def mobilenet_v2(config: NetworkConfig) -> nn.Module:
             )
             features.append(block)
             inputs = outputs
-    if config.head:
+    if config.feature_fusion:
         outputs = make_divisible(1280 * max(1.0, config.width))
         features.append(ConvNormActivation(inputs, outputs))
         inputs = outputs

@@ -109,7 +109,7 @@ def _mobilenet_v3(config: NetworkConfig, table: tuple[Row, ...], hidden: int) ->
         )
         features.append(InvertedResidualV3(inputs, row, padding=config.padding))
         inputs = row.outputs
-    if config.head:
+    if config.feature_fusion:
         features.append(layer(inputs, 6 * inputs))
         inputs *= 6
     hidden = make_divisible(hidden * config.width)

@@ -123,7 +123,7 @@ class SqueezeExcite(nn.Module):
 
 
 class PlainNetwork(nn.Module):
-    """`features` (stem, blocks, head) in a row, global average pooling, `classifier`."""
+    """`features` (stem, blocks, feature fusion) in a row, global average pooling, `classifier`."""
 
     def __init__(self, features: list[nn.Module], classifier: nn.Sequential) -> None:
         super().__init__()

@@ -57,7 +57,7 @@ def proxylessnas_mobile(config: NetworkConfig) -> nn.Module:
         )
         features.append(block)
         inputs = outputs
-    if config.head:
+    if config.feature_fusion:
         outputs = _scale(1280, max(1.0, config.width))
         features.append(layer(inputs, outputs))
         inputs = outputs

@@ -109,7 +109,7 @@ def _resnet(
     block: type[BasicBlock | Bottleneck],
     depths: tuple[int, int, int, int],
 ) -> nn.Module:
-    """ResNets have no feature-fusion layer, so `config.head` changes nothing."""
+    """ResNets have no feature-fusion layer, so `config.feature_fusion` changes nothing."""
     if config.padding != "symmetric":
         raise PocketuneError(f"{config.name} exists with padding='symmetric' only")
     return ResNet(block, depths, classes=config.classes, width=config.width)

@@ -104,7 +104,7 @@ def load_state(
         elif name.rpartition(".")[0] != output or tensor.shape[1:] != target.shape[1:]:
             raise PocketuneError(
                 f"{source} does not fit the network: {name} has shape {tuple(tensor.shape)} "
-                f"there and {tuple(target.shape)} here; check name, width and head"
+                f"there and {tuple(target.shape)} here; check name, width and feature_fusion"
             )
     network.load_state_dict(fitting, strict=False)
 
@@ -116,7 +116,7 @@ def _check_names(own: Mapping[str, Tensor], state: Mapping[str, Tensor], source:
         first = f"it lacks {missing[0]}" if missing else f"{unknown[0]} is not in the network"
         raise PocketuneError(
             f"{source} does not fit the network: {first} "
-            f"({len(missing)} names missing, {len(unknown)} unknown); check name and head"
+            f"({len(missing)} names missing, {len(unknown)} unknown); check name and feature_fusion"
         )
 
 
@@ -144,10 +144,10 @@ def download(config: NetworkConfig) -> dict[str, Tensor]:
             f"neither torchvision nor timm publishes ImageNet weights of {config.name}; "
             "give a file, or weights=None for random ones"
         )
-    if (config.width, config.padding, config.head) != (1.0, "symmetric", True):
+    if (config.width, config.padding, config.feature_fusion) != (1.0, "symmetric", True):
         raise PocketuneError(
             f"the published ImageNet weights of {config.name} have width 1, symmetric "
-            "padding and the head; leave these options out, or give your own file"
+            "padding and the feature fusion layer; leave these options out, or give your own file"
         )
     url = ADDRESS + FILES[config.name]
     try:

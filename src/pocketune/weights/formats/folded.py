@@ -31,7 +31,7 @@ def is_folded(state: Mapping[str, Tensor]) -> bool:
     return {"stem", "classifier"} <= layers and set(state) == complete
 
 
-def lacks_head(path: Path) -> bool:
+def lacks_fusion(path: Path) -> bool:
     """Whether a file has folded weights without a feature-fusion layer."""
     state = read_state(path)
     return is_folded(state) and "head.weight" not in state
@@ -87,7 +87,7 @@ def _unfold(
     if left:
         raise PocketuneError(
             f"{path.name} does not fit the network, which has no layer {next(iter(left))}; "
-            "check name and head"
+            "check name and feature_fusion"
         )
     return unfolded
 
@@ -99,14 +99,14 @@ def places(body: Anatomy) -> Iterator[tuple[str, Layer]]:
     for number, block in enumerate(body.blocks):
         for layer in block.layers:
             yield f"blocks.{number}.{ROLES[layer.role]}", layer
-    for layer in body.head:
+    for layer in body.feature_fusion:
         yield "head", layer
 
 
 def _take(left: dict[str, Tensor], name: str, path: Path) -> tuple[Tensor, Tensor]:
     if f"{name}.weight" not in left:
         raise PocketuneError(
-            f"{path.name} does not fit the network: it lacks {name}; check name and head"
+            f"{path.name} does not fit the network: it lacks {name}; check name and feature_fusion"
         )
     return left.pop(f"{name}.weight"), left.pop(f"{name}.bias")
 

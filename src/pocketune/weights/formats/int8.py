@@ -65,7 +65,7 @@ def load_int8(
     return known
 
 
-def has_head(path: Path) -> bool:
+def has_fusion(path: Path) -> bool:
     """Whether a file has weights of a feature-fusion layer."""
     return "head" in _read(path)
 

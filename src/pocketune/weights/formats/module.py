@@ -39,7 +39,7 @@ def load_module(network: nn.Module, source: nn.Module, *, output: str) -> Normal
     if len(own) != len(other):
         raise PocketuneError(
             f"the given {type(source).__name__} has {len(other)} layers with weights and the "
-            f"network has {len(own)}; check name and head"
+            f"network has {len(own)}; check name and feature_fusion"
         )
     for (name, target), (_, origin) in pairs:
         _copy(target, origin, is_output=name == output)
@@ -64,7 +64,7 @@ def _check(mine: tuple[str, nn.Module], theirs: tuple[str, nn.Module], output: s
     if own != other:
         raise PocketuneError(
             f"the given weights do not fit the network: {origin_name} has {other} where "
-            f"{name} has {own}; check name, width and head"
+            f"{name} has {own}; check name, width and feature_fusion"
         )
     if not (is_convolution(target) and is_convolution(origin)):
         return
