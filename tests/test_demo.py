@@ -8,7 +8,7 @@ from PIL import Image
 
 from pocketune.data import load_splits
 from pocketune.demo import compare, unpack_digits
-from pocketune.demo.compare import NAMES
+from pocketune.demo.digits import NAMES
 from pocketune.errors import PocketuneError
 from pocketune.kit.bundled import bundled_kit, list_kits
 from pocketune.kit.kit import Kit

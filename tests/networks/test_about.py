@@ -8,7 +8,7 @@ from torch import nn
 
 from pocketune import LastLayer, adapt, create_network
 from pocketune.networks import About, Normalization, about, normalize, set_about
-from pocketune.networks.probe import copy_network
+from pocketune.networks.copies import copy_network
 
 
 def test_nothing_is_declared_of_a_foreign_network() -> None:

@@ -1,18 +1,13 @@
-"""Networks are copied and watched while they run, and stay as they are."""
+"""Networks are watched while they run, and stay as they are."""
 
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from pocketune import account, compile
-from pocketune.methods import GradientFilter, LastLayer, Method, TopBlocks, adapt
-from pocketune.networks.probe import copy_network, input_shapes, probing
+from pocketune.networks.probe import input_shapes, probing
 from pocketune.weights import create_network
-
-from .small import small_mobilenet
 
 
 def test_shapes_of_inputs() -> None:
@@ -96,41 +91,3 @@ def test_only_the_modules_asked_for_are_shown() -> None:
     with probing(network, paths=["second"], enter=lambda path, *_: seen.append(path)):
         network(torch.zeros(2, 3))
     assert seen == ["second"]
-
-
-class Notes(nn.Module):
-    """Notes what it is given, in several places."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.features = 2 * x
-        self.more = [{"features": 2 * x}, x.detach()]
-        return x
-
-
-@pytest.fixture
-def network() -> nn.Module:
-    network = small_mobilenet()
-    network.classifier[0] = Notes()
-    network(torch.randn(2, 3, 32, 32))
-    return network
-
-
-def test_the_copy_has_values_without_a_graph(network: nn.Module) -> None:
-    notes = network.classifier[0]
-    copied = copy_network(network).classifier[0]
-    for made, own in (
-        (copied.features, notes.features),
-        (copied.more[0]["features"], notes.more[0]["features"]),
-    ):
-        assert torch.equal(made, own)
-        assert made is not own
-        assert not made.requires_grad
-    assert notes.features.grad_fn is not None
-
-
-@pytest.mark.parametrize("method", [LastLayer(), TopBlocks(1) + GradientFilter(layers="trained")])
-def test_it_is_adapted_and_compiled(network: nn.Module, method: Method, tmp_path: Path) -> None:
-    adapted = adapt(network, method)
-    adapted(torch.randn(2, 3, 32, 32))
-    assert account(adapted, batch=2, size=32).peak.memory.total > 0
-    compile(adapted, tmp_path / "kit", batch=2, size=32)

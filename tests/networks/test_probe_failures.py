@@ -7,15 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pocketune.networks.probe import (
-    copy_network,
-    gradients_on,
-    input_shapes,
-    kept_tensors,
-    probing,
-    tensors,
-    watch_inputs,
-)
+from pocketune.networks.probe import input_shapes, probing, tensors, watch_inputs
 
 
 class Fails(nn.Module):
@@ -197,40 +189,3 @@ def test_tensors_are_found_in_nested_values_in_their_order() -> None:
     found = tensors(([one, "text"], {"a": two, "b": (None, three)}, 5))
     assert [t.item() for t in found] == [0, 1, 2]
     assert tensors(None) == tensors("text") == []
-
-
-def test_a_copy_shares_no_tensor_and_keeps_what_was_tied() -> None:
-    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
-    model[1].weight = model[0].weight
-    copied = copy_network(model)
-    assert copied[0].weight is copied[1].weight
-    assert copied[0].weight is not model[0].weight
-    with torch.no_grad():
-        copied[0].weight.zero_()
-    assert model[0].weight.any()
-
-
-def test_an_attribute_that_two_modules_keep_stays_one_tensor_in_the_copy() -> None:
-    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
-    features = model[0](torch.ones(1, 2))
-    model[0].features, model[1].seen = features, [features]
-    copied = copy_network(model)
-    assert copied[0].features is copied[1].seen[0]
-    assert copied[0].features.is_leaf
-    assert torch.equal(copied[0].features, features)
-
-
-def test_a_copy_made_under_inference_mode_can_be_trained() -> None:
-    model = nn.Linear(2, 1)
-    with torch.inference_mode(), gradients_on():
-        copied = copy_network(model)
-        copied(torch.ones(1, 2)).sum().backward()
-    assert torch.equal(copied.weight.grad, torch.ones(1, 2))
-    assert model.weight.grad is None
-
-
-def test_tensors_of_a_network_are_found_also_where_they_are_not_registered() -> None:
-    model = nn.BatchNorm1d(2)
-    model.notes = {"deep": [torch.zeros(7)]}
-    shapes = {tuple(t.shape) for t in kept_tensors(model)}
-    assert shapes == {(2,), (), (7,)}

@@ -16,7 +16,7 @@ from pocketune.accounting.record import LOSS, Event, Operation, Recorder
 from pocketune.accounting.timeline import Role
 from pocketune.errors import PocketuneError
 from pocketune.networks.anatomy.modules import count_of_batches
-from pocketune.networks.probe import kept_tensors
+from pocketune.networks.copies import kept_tensors
 from pocketune.objectives import objective_of
 from pocketune.tasks import Classification, Task, numbered
 from pocketune.torch_private import (

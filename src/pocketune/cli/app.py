@@ -37,7 +37,7 @@ PANELS = {
         "profile": "profile:profile",
         "networks": "lists:networks",
         "methods": "lists:methods",
-        "tables": "lists:tables",
+        "tables": "tables:tables",
         "kit": "kit:kit",
     },
 }

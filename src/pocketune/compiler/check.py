@@ -20,7 +20,7 @@ from pocketune.device.train.optimizer import SGD
 from pocketune.errors import PocketuneError
 from pocketune.kit.manifest import MaskSpec
 from pocketune.networks import normalize
-from pocketune.networks.probe import copy_network
+from pocketune.networks.copies import copy_network
 from pocketune.objectives import Objective, objective_of
 from pocketune.tasks import Labels
 from pocketune.torch_private import uncheckpointed

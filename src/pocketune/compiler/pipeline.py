@@ -37,7 +37,7 @@ from pocketune.layers import IntegerConv2d
 from pocketune.methods.method import check_frozen_bits
 from pocketune.networks import about
 from pocketune.networks.anatomy.output import output_layer
-from pocketune.networks.probe import copy_network
+from pocketune.networks.copies import copy_network
 from pocketune.surgery import quantize_frozen
 from pocketune.tasks import Classification, Task, numbered
 

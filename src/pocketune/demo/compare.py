@@ -1,9 +1,4 @@
-"""Train one pretrained network twice on the same images: its last layer, then its top blocks.
-
-The images are handwritten digits: Optical Recognition of Handwritten Digits, E. Alpaydin and
-C. Kaynak, UCI Machine Learning Repository, 1998, https://doi.org/10.24432/C50P49, licensed under
-CC BY 4.0. They are the 1,797 images that scikit-learn distributes; only the file format differs.
-"""
+"""Train one pretrained network twice on the same images: its last layer, then its top blocks."""
 
 from __future__ import annotations
 
@@ -14,21 +9,17 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from PIL import Image
 from rich.console import Console
 from rich.table import Table
 
 from pocketune.command import run_command
+from pocketune.demo.digits import NAMES, unpack_digits
 from pocketune.errors import PocketuneError
 from pocketune.kit.bundled import bundled_kit
 from pocketune.kit.kit import Kit
 from pocketune.kit.names import METRICS
 
 EPOCHS = 8
-
-SHEET = Path(__file__).with_name("digits.png")
-SIDE = 8  # pixels of an image
-NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
 @dataclass(frozen=True)
@@ -126,23 +117,3 @@ def table(outcomes: list[Outcome]) -> Table:
             f"{outcome.memory / 1e6:.0f} MB",
         )
     return result
-
-
-def unpack_digits(folder: Path) -> int:
-    """Write every image of the sheet to ``folder/<name of the digit>/<number>.png``.
-
-    Returns:
-        The number of images written, 1,797: grayscale, 8 x 8 pixels, white ink on black.
-
-    Raises:
-        OSError: The folder cannot be written.
-    """
-    with Image.open(SHEET) as sheet:
-        counts = [int(count) for count in str(sheet.info["counts"]).split()]
-        for row, (name, count) in enumerate(zip(NAMES, counts, strict=True)):
-            (folder / name).mkdir(parents=True, exist_ok=True)
-            for column in range(count):
-                left, top = column * SIDE, row * SIDE
-                image = sheet.crop((left, top, left + SIDE, top + SIDE))
-                image.save(folder / name / f"{column:03}.png")
-    return sum(counts)

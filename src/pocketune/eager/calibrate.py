@@ -19,7 +19,8 @@ from pocketune.layers import (
 from pocketune.networks import about, anatomy
 from pocketune.networks.anatomy.anatomy import Anatomy
 from pocketune.networks.anatomy.blocks import Layer
-from pocketune.networks.probe import copy_network, probing, watch_inputs
+from pocketune.networks.copies import copy_network
+from pocketune.networks.probe import probing, watch_inputs
 from pocketune.surgery.quantize import quantize_frozen
 
 FUSED: dict[type[nn.Module], str] = {

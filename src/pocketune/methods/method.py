@@ -12,7 +12,7 @@ from pocketune.errors import PocketuneError, Remedy
 from pocketune.layers.quantized import count_int8_weights
 from pocketune.methods.plan import Plan
 from pocketune.networks import about, set_about
-from pocketune.networks.probe import copy_network, gradients_on
+from pocketune.networks.copies import copy_network, gradients_on
 from pocketune.surgery import float_shapes, quantized, separate, separate_batch_norms
 from pocketune.weights.batch_norm import is_folded
 

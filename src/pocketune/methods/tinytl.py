@@ -17,7 +17,7 @@ from pocketune.methods.registry import register_method
 from pocketune.networks import Factory, about, anatomy, set_about
 from pocketune.networks.anatomy.blocks import Block
 from pocketune.networks.anatomy.modules import is_convolution, main_modules
-from pocketune.networks.probe import copy_network
+from pocketune.networks.copies import copy_network
 from pocketune.surgery import BRANCH, add_branches, mask_activations, parameters_under
 
 NORMS = ("batch", "group")

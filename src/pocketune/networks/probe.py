@@ -1,61 +1,14 @@
-"""Copying a network, and watching one run: which modules are called, and with what tensors."""
+"""Watching a network run: which modules are called, and with what tensors."""
 
-import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from pocketune.networks.copies import copy_network, gradients_on
 from pocketune.torch_private import tree_leaves
-
-Network = TypeVar("Network", bound=nn.Module)
-
-
-def copy_network(network: Network) -> Network:
-    """`copy.deepcopy` that also copies tensors with an autograd graph.
-
-    PyTorch refuses to copy such a tensor. Modules have them as attributes if a forward pass stores
-    its features, or after `torch.nn.utils.weight_norm`. The copy is detached from the graph.
-    """
-    memo = {
-        id(tensor): tensor.detach().clone()
-        for tensor in kept_tensors(network)
-        if not tensor.is_leaf
-    }
-    return copy.deepcopy(network, memo)
-
-
-def kept_tensors(network: nn.Module) -> Iterator[Tensor]:
-    """Every tensor in an attribute of a module, registered or not."""
-    for module in network.modules():
-        for value in vars(module).values():
-            yield from _tensors(value)
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    """Tensors in a value, also inside lists and dictionaries."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _tensors(item)
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _tensors(item)
-
-
-@contextmanager
-def gradients_on() -> Iterator[None]:
-    """Let autograd record in the context, or in the function that this decorates.
-
-    A network copied under `torch.inference_mode` could never be trained, and no gradients would be
-    found under it or under `torch.no_grad`.
-    """
-    with torch.inference_mode(False), torch.enable_grad():
-        yield
-
 
 Seen = Callable[[str, nn.Module, list[Tensor]], None]
 """Called with a module's path, the module, and the tensors that it is given or returns."""

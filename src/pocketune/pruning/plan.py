@@ -13,7 +13,7 @@ from pocketune.errors import PocketuneError
 from pocketune.layers.group_norm import GroupNorm, group_size
 from pocketune.methods import Method, RepNet, TinyTL, adapt
 from pocketune.networks import about
-from pocketune.networks.probe import copy_network
+from pocketune.networks.copies import copy_network
 from pocketune.papers import published_memory
 from pocketune.papers.counts import PublishedMemory
 from pocketune.pruning.profile import MemoryProfile, PeakModel

@@ -13,7 +13,7 @@ from pocketune.layers import FrozenBatchNorm2d
 from pocketune.networks import anatomy
 from pocketune.networks.anatomy.anatomy import Anatomy
 from pocketune.networks.anatomy.blocks import Layer
-from pocketune.networks.probe import copy_network, gradients_on
+from pocketune.networks.copies import copy_network, gradients_on
 from pocketune.surgery.swap import swap
 
 Link = tuple[Layer, Layer]

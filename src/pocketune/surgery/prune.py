@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
 from pocketune.networks import about, set_about
-from pocketune.networks.probe import copy_network, watch_inputs
+from pocketune.networks.copies import copy_network
+from pocketune.networks.probe import watch_inputs
 from pocketune.surgery.channels import FEWEST, Hidden, hidden_channels, keep_channels, narrow
 
 RANKINGS = ("l2", "weight")

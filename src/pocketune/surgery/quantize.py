@@ -7,7 +7,7 @@ from torch import nn
 
 from pocketune.layers import FrozenConv2d, QuantizedConv2d
 from pocketune.layers.conv import Conv2d, is_plain
-from pocketune.networks.probe import copy_network
+from pocketune.networks.copies import copy_network
 from pocketune.surgery.freeze import can_freeze
 from pocketune.surgery.swap import swap
 

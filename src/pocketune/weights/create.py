@@ -11,7 +11,8 @@ from pocketune.errors import PocketuneError, Remedy
 from pocketune.networks.about import Normalization, set_about
 from pocketune.networks.anatomy.anatomy import anatomy
 from pocketune.networks.config import NetworkConfig
-from pocketune.weights.formats.files import download, load_state, read_state, unwrap
+from pocketune.weights.download import download
+from pocketune.weights.formats.files import load_state, read_state, unwrap
 from pocketune.weights.formats.folded import is_folded, lacks_fusion, load_folded
 from pocketune.weights.formats.int8 import INT8, has_fusion, load_int8
 from pocketune.weights.formats.module import load_module

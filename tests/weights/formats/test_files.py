@@ -1,17 +1,14 @@
-"""Weights files: published ones are downloaded, others read, and tensors loaded by name."""
+"""Weights files: they are read, and tensors loaded by name."""
 
 import pickle
-import re
-from urllib.error import URLError
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
 from pocketune.errors import PocketuneError
-from pocketune.networks import list_networks
 from pocketune.weights import create_network
-from pocketune.weights.formats.files import FILES, read_state
+from pocketune.weights.formats.files import read_state
 
 OPTIONS = {"name": "mobilenet_v2", "width": 0.1, "feature_fusion": False}
 
@@ -135,67 +132,3 @@ def test_what_is_left_over_is_named(trained, tmp_path):
     save_file({**trained.state_dict(), "ema.decay": torch.ones(1)}, tmp_path / "more.safetensors")
     with pytest.raises(PocketuneError, match=r"more\.safetensors .* ema\.decay is not in the"):
         create_network(**OPTIONS, classes=4, weights=tmp_path / "more.safetensors")
-
-
-@pytest.fixture
-def hub(monkeypatch):
-    """Stands for the internet: answers with what is put into `hub.answer`."""
-
-    class Hub:
-        answer = None
-        asked = None
-
-        def load(self, url, **options):
-            self.asked = (url, options)
-            if isinstance(self.answer, Exception):
-                raise self.answer
-            return self.answer
-
-    hub = Hub()
-    monkeypatch.setattr(torch.hub, "load_state_dict_from_url", hub.load)
-    return hub
-
-
-def test_imagenet(hub):
-    hub.answer = create_network("mobilenet_v3_small").state_dict()
-    network = create_network("mobilenet_v3_small", weights="imagenet", classes=5)
-    url, options = hub.asked
-    assert url == "https://download.pytorch.org/models/mobilenet_v3_small-047dcff4.pth"
-    assert options == {"map_location": "cpu", "check_hash": True, "weights_only": True}
-    assert torch.equal(network.features[0][0].weight, hub.answer["features.0.0.weight"])
-    assert torch.equal(network.classifier[0].weight, hub.answer["classifier.0.weight"])
-    assert network.classifier[3].weight.shape == (5, 1024)
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_every_file_name_carries_its_hash(name):
-    assert name in list_networks()
-    assert re.fullmatch(rf"{name}-[0-9a-f]{{8}}\.pth", FILES[name])
-
-
-@pytest.mark.parametrize(
-    ("error", "message"),
-    [
-        (URLError("no route"), r"resnet18-.*could not be downloaded .*connect to the internet"),
-        (TimeoutError("slow"), "could not be downloaded"),
-        (RuntimeError('invalid hash value (expected "f3")'), "was damaged; try again"),
-    ],
-)
-def test_when_it_fails(hub, error, message):
-    hub.answer = error
-    with pytest.raises(PocketuneError, match=message):
-        create_network("resnet18", weights="imagenet")
-
-
-@pytest.mark.parametrize("name", sorted(set(list_networks()) - set(FILES)))
-def test_not_published(hub, name):
-    with pytest.raises(PocketuneError, match=f"publishes ImageNet weights of {name}"):
-        create_network(name, weights="imagenet")
-    assert hub.asked is None
-
-
-@pytest.mark.parametrize("option", [{"width": 0.5}, {"padding": "same"}, {"feature_fusion": False}])
-def test_published_for_one_shape_only(hub, option):
-    with pytest.raises(PocketuneError, match="width 1, symmetric padding"):
-        create_network("mobilenet_v2", weights="imagenet", **option)
-    assert hub.asked is None

@@ -15,7 +15,8 @@ from pocketune.errors import PocketuneError, check_positive
 from pocketune.filtering import check_filter, filter_convolution
 from pocketune.methods.parts import convolution, refuse_adapted
 from pocketune.networks import Factory
-from pocketune.networks.probe import gradients_on, input_shapes
+from pocketune.networks.copies import gradients_on
+from pocketune.networks.probe import input_shapes
 from pocketune.surgery import in_float
 
 ROUNDS = 5

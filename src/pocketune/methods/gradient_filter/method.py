@@ -18,7 +18,7 @@ from pocketune.methods.plan import Pass, Plan
 from pocketune.methods.registry import register_method
 from pocketune.networks import anatomy, set_about
 from pocketune.networks.anatomy.modules import is_convolution
-from pocketune.networks.probe import copy_network
+from pocketune.networks.copies import copy_network
 from pocketune.surgery import BRANCH, chain_filters, parameters_under
 
 TRAINED, AUTO = "trained", "auto"

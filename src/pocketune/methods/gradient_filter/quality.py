@@ -20,7 +20,8 @@ from pocketune.methods.gradient_filter.method import GradientFilter
 from pocketune.methods.parts import refuse_adapted
 from pocketune.networks import Factory
 from pocketune.networks.anatomy.modules import is_convolution
-from pocketune.networks.probe import gradients_on, probing
+from pocketune.networks.copies import gradients_on
+from pocketune.networks.probe import probing
 from pocketune.surgery import disable_inplace, in_float, swap, train_only
 
 

@@ -10,7 +10,8 @@ from torch.nn.parameter import is_lazy
 from pocketune.errors import PocketuneError
 from pocketune.networks.anatomy.anatomy import anatomy
 from pocketune.networks.anatomy.modules import is_convolution, weighs
-from pocketune.networks.probe import copy_network, gradients_on, probing, tensors
+from pocketune.networks.copies import copy_network, gradients_on
+from pocketune.networks.probe import probing, tensors
 
 SIZES = (64, 224, 32, 28, 96, 128, 160, 192, 256, 299, 384)
 """Sides of the images to try, in pixels; a network may accept only one."""

@@ -1,0 +1,55 @@
+"""Copying a network whatever autograd has left in it."""
+
+import copy
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+Network = TypeVar("Network", bound=nn.Module)
+
+
+def copy_network(network: Network) -> Network:
+    """`copy.deepcopy` that also copies tensors with an autograd graph.
+
+    PyTorch refuses to copy such a tensor. Modules have them as attributes if a forward pass stores
+    its features, or after `torch.nn.utils.weight_norm`. The copy is detached from the graph.
+    """
+    memo = {
+        id(tensor): tensor.detach().clone()
+        for tensor in kept_tensors(network)
+        if not tensor.is_leaf
+    }
+    return copy.deepcopy(network, memo)
+
+
+def kept_tensors(network: nn.Module) -> Iterator[Tensor]:
+    """Every tensor in an attribute of a module, registered or not."""
+    for module in network.modules():
+        for value in vars(module).values():
+            yield from _tensors(value)
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    """Tensors in a value, also inside lists and dictionaries."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors(item)
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _tensors(item)
+
+
+@contextmanager
+def gradients_on() -> Iterator[None]:
+    """Let autograd record in the context, or in the function that this decorates.
+
+    A network copied under `torch.inference_mode` could never be trained, and no gradients would be
+    found under it or under `torch.no_grad`.
+    """
+    with torch.inference_mode(False), torch.enable_grad():
+        yield
