@@ -142,3 +142,15 @@ def test_any_value_is_read_as_its_kind_or_refused(name: str, value: object) -> N
         found = read(**{name: value})
     if found is not None:
         assert json.loads(json.dumps(asdict(found)))[name] == value
+
+
+@dataclass(frozen=True)
+class Optional:
+    count: Positive | None
+
+
+def test_a_positive_number_or_null() -> None:
+    assert read_object(Optional, {"count": None}, "x").count is None
+    assert read_object(Optional, {"count": 3}, "x").count == 3
+    with pytest.raises(FieldError, match="'count' must be a whole number of at least 1, not 0"):
+        read_object(Optional, {"count": 0}, "x")

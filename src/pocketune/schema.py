@@ -20,7 +20,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from types import UnionType
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from pocketune.errors import PocketuneError
 
@@ -126,7 +126,7 @@ def _read(hint: Any, value: object, place: _Place) -> Any:
         if not any(type(value) is type(known) and value == known for known in arguments):
             raise place.expected(f"one of {', '.join(map(str, arguments))}", value)
         return value
-    if origin is UnionType:
+    if origin in (UnionType, Union):  # the latter for a union with an Annotated type
         return None if value is None else _read(arguments[0], value, place)
     if origin is tuple:
         return tuple(_read_list(arguments, value, place))

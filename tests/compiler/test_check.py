@@ -57,6 +57,10 @@ class Wrong(TorchEngine):
         logits = super().predict(images)
         return logits * (1 + self._factor) if self._wrong == "predictions" else logits
 
+    def embed(self, images: Any) -> Any:
+        inputs = super().embed(images)
+        return inputs * (1 + self._factor) if self._wrong == "embeddings" else inputs
+
 
 def check(network: nn.Module, tensor: str, factor: float) -> None:
     masks = supply_masks(network, BATCH, SIZE)
@@ -79,6 +83,7 @@ def test_pytorch_agrees_with_itself(network: nn.Module) -> None:
         ("blocks.0.depthwise.0.weight", "in step 1: gradient of blocks.0.depthwise.0.weight"),
         ("stem.1.running_var", "in step 1: new stem.1.running_var"),
         ("predictions", "after step 2: predictions"),
+        ("embeddings", "after step 2: embeddings"),
     ],
 )
 def test_a_hundredth_too_much_is_found_and_named(
@@ -119,7 +124,7 @@ class Drifts(nn.Module):
 def test_a_buffer_that_only_pytorch_changes_is_no_rounding(tmp_path: Path) -> None:
     network = tiny()
     network.pool = nn.Sequential(Drifts(), network.pool)
-    with pytest.raises(CompileError, match="after step 5: predictions is off by"):
+    with pytest.raises(CompileError, match="after step 5: embeddings is off by"):
         compile(adapt(network, LastLayer()), tmp_path / "kit", **SETTINGS)
 
 

@@ -67,7 +67,10 @@ class SoftmaxEngine:
         return Gradients(loss, {"correct": correct}, values)
 
     def predict(self, images: NDArray[np.uint8]) -> FloatArray:
-        return self._logits(self._pool(images) - self.statistics["mean"])
+        return self._logits(self.embed(images))
+
+    def embed(self, images: NDArray[np.uint8]) -> FloatArray:
+        return self._pool(images) - self.statistics["mean"]
 
     def state(self) -> State:
         return {k: v.copy() for k, v in {**self.parameters, **self.statistics}.items()}
@@ -104,6 +107,7 @@ def write_softmax_kit(path: Path, *, classes: tuple[str, ...] = CLASSES, batch: 
         std=(1.0, 1.0, 1.0),
         batch=batch,
         features=None,
+        embeddings=FEATURES,
         parameters=tuple(ParameterSpec(k, state[k].shape) for k in ("fc.weight", "fc.bias")),
         statistics=(TensorSpec("mean", (FEATURES,)),),
         masks=(),

@@ -80,6 +80,7 @@ class TinyKit:
             std=(0.229, 0.224, 0.225),
             batch=self.batch,
             features=(WIDTH,) if self.frozen_part else None,
+            embeddings=WIDTH,
             parameters=tuple(ParameterSpec(name, shape) for name, shape in shapes.items()),
             statistics=(TensorSpec("norm.running_mean", (WIDTH,)),) if self.statistic else (),
             masks=(MaskSpec("drop.mask", (self.batch, WIDTH), 0.75),) if self.masks else (),
@@ -120,8 +121,9 @@ class TinyKit:
 
     def _predict(self) -> onnx.ModelProto:
         nodes = [] if self.frozen_part else self._front("features")
-        nodes += self._forward([])
-        return _model(nodes, [self._start("N"), *self._state()], ["logits"], self._constants())
+        nodes += [*self._forward([]), _node("Identity", ["x0"], "embeddings")]
+        outputs = ["logits", "embeddings"]
+        return _model(nodes, [self._start("N"), *self._state()], outputs, self._constants())
 
     def _front(self, output: str) -> list[onnx.NodeProto]:
         return [

@@ -233,3 +233,9 @@ def test_cuda_follows_the_cpu(original: nn.Module, method: Method) -> None:
         assert step(cuda, seed) == pytest.approx(step(cpu, seed), rel=1e-2)
     np.testing.assert_allclose(cuda.predict(images()), cpu.predict(images()), rtol=0.05, atol=0.05)
     assert all(array is arrays[n] for n, array in {**cuda.parameters, **cuda.statistics}.items())
+
+
+def test_without_the_name_of_the_output_layer_there_are_no_embeddings(original: nn.Module) -> None:
+    engine = engine_of(adapt(original, FullFineTune()))
+    with pytest.raises(PocketuneError, match="no embeddings"):
+        engine.embed(images())

@@ -33,7 +33,7 @@ def test_the_same_results_after_fifty_steps(method, optimizer, lr, tmp_path):
     assert kit.manifest.masks  # dropout takes part
     engines = [
         OnnxEngine(kit, kit.state()),
-        TorchEngine(adapted, batch=BATCH, size=SIZE, task=TASK),
+        TorchEngine(adapted, batch=BATCH, size=SIZE, task=kit.manifest.task),
     ]
     losses = [train(engine, optimizer, lr) for engine in engines]
     np.testing.assert_allclose(losses[0], losses[1], rtol=TOLERANCE)
@@ -44,6 +44,10 @@ def test_the_same_results_after_fifty_steps(method, optimizer, lr, tmp_path):
     logits = [engine.predict(images) for engine in engines]
     largest = float(np.abs(logits[1]).max())
     np.testing.assert_allclose(logits[0], logits[1], rtol=0, atol=TOLERANCE * max(1.0, largest))
+    embeddings = [engine.embed(images) for engine in engines]
+    assert embeddings[0].shape == (BATCH, kit.manifest.embeddings)
+    largest = float(np.abs(embeddings[1]).max())
+    np.testing.assert_allclose(*embeddings, rtol=0, atol=TOLERANCE * max(1.0, largest))
     weights = [engine.parameters["classifier.1.weight"] for engine in engines]
     moved = np.abs(weights[1] - kit.state()["classifier.1.weight"]).max()
     np.testing.assert_allclose(weights[0], weights[1], rtol=0, atol=0.02 * moved)

@@ -20,6 +20,7 @@ from pocketune.device.train.optimizer import SGD
 from pocketune.errors import PocketuneError
 from pocketune.kit.manifest import MaskSpec
 from pocketune.networks import normalize
+from pocketune.networks.anatomy.output import embeddings, inputs_of
 from pocketune.networks.copies import copy_network
 from pocketune.objectives import Objective, objective_of
 from pocketune.tasks import Labels
@@ -73,6 +74,7 @@ class Reference:
     def __init__(self, network: nn.Module, objective: Objective) -> None:
         self._network = network
         self._objective = objective
+        self._layer = objective.task.output_layer
         self._trained = trained_parameters(network)
         self._generator = torch.Generator().manual_seed(0)
         self._optimizer = torch.optim.SGD(self._trained.values(), LEARNING_RATE)
@@ -110,10 +112,13 @@ class Reference:
 
     @torch.no_grad()
     def predict(self, state: State, images: Images, jitter: float = 0.0) -> Tensors:
-        """The predictions of a network with the values `state`."""
+        """Predictions, and embeddings if there are any, of a network with the values `state`."""
         self._load(state)
         self._network.eval()
-        return {"predictions": _to_numpy(self._logits(images, jitter))}
+        with inputs_of(self._network, self._layer) as inputs:
+            values = {"predictions": _to_numpy(self._logits(images, jitter))}
+        found = embeddings(inputs)
+        return values if found is None else {**values, "embeddings": _to_numpy(found)}
 
     def _logits(self, images: Images, jitter: float) -> torch.Tensor:
         pixels = normalize(self._network, images)
@@ -147,11 +152,12 @@ def check_engine(
     """Train in `engine` and in PyTorch side by side, and compare everything after each step.
 
     Loss, every gradient, every updated parameter, every new running statistic and, after the last
-    step, the predictions must lie within `TOLERANCE` of PyTorch in float64, or within `ROUNDING`
-    times the error of PyTorch's own float32 (see `JITTERS`): a norm over a nearly constant channel
-    magnifies rounding in any implementation. A network whose code insists on float32 is compared in
-    float32. Both references start every step from the engine's values. They share the buffers that
-    the engine does not have, so a step that changes such a buffer is an error and not rounding.
+    step, predictions and embeddings must lie within `TOLERANCE` of PyTorch in float64, or within
+    `ROUNDING` times the error of PyTorch's own float32 (see `JITTERS`): a norm over a nearly
+    constant channel magnifies rounding in any implementation. A network whose code insists on
+    float32 is compared in float32. Both references start every step from the engine's values. They
+    share the buffers that the engine does not have, so a step that changes such a buffer is an
+    error and not rounding.
 
     Args:
         engine: the engine to check; it starts from its own state.
@@ -189,6 +195,8 @@ def check_engine(
         _require(worst, f"in step {step + 1}")
     ours = {"predictions": np.array(engine.predict(images), np.float64)}
     end = {**exact.buffers(), **engine.state()}
+    if "embeddings" in exact.predict(end, images):
+        ours["embeddings"] = np.array(engine.embed(images), np.float64)
     predicted = _deviation(ours, exact.predict, rounding.predict, end, images)
     _require(predicted, f"after step {steps}")
     return max(worst, predicted, key=_share)

@@ -44,6 +44,7 @@ class Graphs:
     step: onnx.ModelProto
     predict: onnx.ModelProto
     features_shape: tuple[int, ...] | None
+    embeddings: int | None
 
     def sized(self, settings: CompileSettings) -> Iterator[tuple[str, onnx.ModelProto, Sizes]]:
         """Name, model and sizes of its open dimensions; the frozen part runs image by image."""
@@ -68,7 +69,8 @@ def build_graphs(
     drawn = [spec.name for spec in masks]
     step = trace_step(network, settings, drawn)
     _refuse_random_numbers(step)
-    predict = trace_predict(network, batch=2, size=settings.size)
+    layer = settings.task.output_layer
+    predict = trace_predict(network, batch=2, size=settings.size, layer=layer)
     step_cut, predict_cut = (features_nodes(traced, settings.size) for traced in (step, predict))
     if _convolutions(step_cut) != _convolutions(predict_cut):
         raise PocketuneError(
@@ -83,7 +85,14 @@ def build_graphs(
         step=_step(step, step_cut, [*parameters, *drawn], settings.task, rows),
         predict=_predict(predict, predict_cut, parameters, settings.task, rows),
         features_shape=_features_shape(step_cut) if step_cut else None,
+        embeddings=_embeddings(predict),
     )
+
+
+def _embeddings(predict: Traced) -> int | None:
+    """Size of the embeddings, if the prediction gives them."""
+    node = dict(predict.outputs).get("embeddings")
+    return None if node is None else tensor_shape(node)[0]
 
 
 def _convolutions(cut: tuple[fx.Node, ...]) -> int:
@@ -253,7 +262,7 @@ class _Lowering:
         tensors = [context.plain(context.value(node)) for _, node in outputs]
         for (name, node), tensor in zip(outputs, tensors, strict=True):
             shape = self._shape(name, node.meta["val"])
-            if name == "logits":
+            if name in ("logits", "embeddings"):
                 shape[0] = self._batch
             self.builder.emit(tensor, name, _DTYPES[node.meta["val"].dtype], shape)
 

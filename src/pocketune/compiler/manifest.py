@@ -48,6 +48,7 @@ def describe(
         std=about(network).normalization.std,
         batch=settings.batch,
         features=graphs.features_shape,
+        embeddings=graphs.embeddings,
         parameters=tuple(parameter_specs(network, settings.task.head)),
         statistics=tuple(
             TensorSpec(name, tuple(tensor.shape))

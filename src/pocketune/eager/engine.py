@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from pocketune.arrays import FloatArray, State
 from pocketune.compiler.capture.dropout import supply_masks
 from pocketune.compiler.capture.trace import running_statistics, trained_parameters
-from pocketune.device.engine.base import Gradients, draw_masks
+from pocketune.device.engine.base import Gradients, draw_masks, no_embeddings
 from pocketune.errors import PocketuneError
 from pocketune.networks import normalize
+from pocketune.networks.anatomy.output import embeddings, inputs_of
 from pocketune.objectives import objective_of
 from pocketune.tasks import Labels, Task
 
@@ -94,6 +95,23 @@ class TorchEngine:
         batch = self._images[0]
         starts = range(0, max(len(images), 1), batch)
         return _host(torch.cat([self._logits(images[i : i + batch]) for i in starts]))
+
+    @torch.no_grad()
+    def embed(self, images: NDArray[np.uint8]) -> FloatArray:
+        """Inputs (N, D) of the output layer for pixels (N, S, S, 3); see `Engine.embed`."""
+        self._send()
+        self._network.eval()
+        batch = self._images[0]
+        starts = range(0, max(len(images), 1), batch)
+        return _host(torch.cat([self._embeddings(images[i : i + batch]) for i in starts]))
+
+    def _embeddings(self, images: NDArray[np.uint8]) -> Tensor:
+        with inputs_of(self._network, self._task.output_layer) as inputs:
+            self._logits(images)
+        found = embeddings(inputs)
+        if found is None:
+            raise no_embeddings()
+        return found
 
     def state(self) -> State:
         """Copies of all parameters and statistics."""

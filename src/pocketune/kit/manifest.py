@@ -13,7 +13,7 @@ from pocketune.kit.names import KIT_FILES
 from pocketune.schema import FieldError, Positive, Shape, parse_object, read_object
 from pocketune.tasks import Task
 
-SCHEMA = 4
+SCHEMA = 5
 """Version of the manifest's fields; a reader refuses all others."""
 
 Group = Literal["main", "branch", "head"]
@@ -151,6 +151,8 @@ class Manifest:
         std: Standard deviation of the same. The graphs already apply it.
         batch: Images in a training step.
         features: Shape of one image's features; None for a kit without ``features.onnx``.
+        embeddings: Size of the output layer's input, the second output of ``predict.onnx``; None
+            if that layer does not read one vector for each image.
         parameters: The trained parameters.
         statistics: The running statistics that training updates.
         masks: The dropout masks that the step takes.
@@ -171,6 +173,7 @@ class Manifest:
     std: tuple[float, float, float]
     batch: Positive
     features: Shape | None
+    embeddings: Positive | None
     parameters: tuple[ParameterSpec, ...]
     statistics: tuple[TensorSpec, ...]
     masks: tuple[MaskSpec, ...]

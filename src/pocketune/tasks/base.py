@@ -141,6 +141,11 @@ class Task(ABC):
 
     # The head, which is reinitialized for other classes.
 
+    @property
+    def output_layer(self) -> str | None:
+        """Path of the output layer in the network; None before there is a network."""
+        return self.head[0].rpartition(".")[0] if self.head else None
+
     def count(self, state: Mapping[str, FloatArray]) -> int:
         """The number of classes of a network with these values."""
         sizes = (len(state[name]) for name in self.head if name in state)

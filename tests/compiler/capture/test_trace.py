@@ -151,6 +151,31 @@ def test_prediction_uses_the_running_statistics() -> None:
     torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-5)
 
 
+def test_embeddings_are_what_the_output_layer_reads() -> None:
+    network = adapt(tiny(dropout=0.5), FullFineTune())
+    traced = trace_predict(network, batch=BATCH, size=SIZE, layer="classifier")
+    values = run(traced, network, images=IMAGES)
+    logits = network.classifier(values["embeddings"])
+    torch.testing.assert_close(values["logits"], logits, rtol=1e-4, atol=1e-5)
+
+
+class _Rows(nn.Module):
+    """Scores rows of pixels, and takes their mean."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = nn.Linear(3 * SIZE, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows: Tensor = self.rows(x.flatten(2).reshape(len(x), SIZE, 3 * SIZE))
+        return rows.mean(1)
+
+
+def test_rows_are_not_embeddings() -> None:
+    traced = trace_predict(_Rows(), batch=BATCH, size=SIZE, layer="rows")
+    assert [name for name, _ in traced.outputs] == ["logits"]
+
+
 def test_a_dropout_mask_is_an_input() -> None:
     network = adapt(tiny(dropout=0.5), FullFineTune())
     (spec,) = supply_masks(network, BATCH, SIZE)

@@ -30,6 +30,9 @@ class Linear:
     def predict(self, images: np.ndarray) -> np.ndarray:
         return images[:, 0, 0].astype(np.float32)
 
+    def embed(self, images: np.ndarray) -> np.ndarray:
+        return 2 * self.predict(images)
+
     def state(self) -> dict[str, np.ndarray]:
         return self.parameters
 
@@ -70,6 +73,7 @@ def test_all_else_is_the_engines() -> None:
     assert parts.parameters is engine.parameters
     assert parts.statistics == {}
     assert parts.predict(images(1, 2, 3)).tolist() == [[1], [2], [3]]
+    assert parts.embed(images(1, 2, 3)).tolist() == [[2], [4], [6]]
     parts.load({"weight": np.array([7], np.float32)})
     assert parts.state()["weight"].tolist() == [7]
 

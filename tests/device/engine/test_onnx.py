@@ -3,6 +3,7 @@
 import weakref
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,8 +11,10 @@ import pytest
 from pocketune.device.engine import base as interface
 from pocketune.device.engine import onnx as onnx_engine
 from pocketune.device.engine.onnx import OnnxEngine
+from pocketune.errors import PocketuneError
 from pocketune.kit.kit import Kit
 from pocketune.kit.manifest import KitError
+from pocketune.kit.writer import write_kit
 
 from ..tiny_kit import MOMENTUM, WIDTH, TinyKit
 
@@ -100,6 +103,27 @@ def test_predict_takes_any_number_of_images(tiny: TinyKit, tmp_path: Path, n: in
     assert result.shape == (n, 3)
     assert result.dtype == np.float32
     np.testing.assert_allclose(result, logits(tiny, tiny.state(), images), atol=1e-4)
+
+
+@pytest.mark.parametrize("tiny", KITS)
+@pytest.mark.parametrize("n", [0, 1, 4, 11])
+def test_embeddings_are_what_the_output_layer_reads(tiny: TinyKit, tmp_path: Path, n: int) -> None:
+    engine = make(tiny, tmp_path)
+    images, _ = batch(tiny, n=n)
+    result = engine.embed(images)
+    assert result.dtype == np.float32
+    weight, bias, scale = (engine.parameters[name] for name in ("fc.weight", "fc.bias", "scale"))
+    expected = scale * (result @ weight.T + bias)
+    np.testing.assert_allclose(engine.predict(images), expected, atol=1e-4)
+
+
+def test_a_kit_without_embeddings_predicts_and_says_so(tmp_path: Path) -> None:
+    tiny = TinyKit()
+    kit = write_kit(tmp_path / "kit", replace(tiny.manifest(), embeddings=None), tiny.files())
+    engine, (images, _) = OnnxEngine(kit, kit.state()), batch(tiny)
+    assert engine.predict(images).shape == (4, 3)
+    with pytest.raises(PocketuneError, match="no embeddings"):
+        engine.embed(images)
 
 
 def test_statistics_are_updated_in_place_by_training_only(tmp_path: Path) -> None:
@@ -270,10 +294,12 @@ def test_the_frozen_part_takes_large_images_one_at_a_time(
     seen: list[int] = []
     original = onnx_engine.Graph.run
 
-    def record(self: onnx_engine.Graph, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def record(
+        self: onnx_engine.Graph, feeds: dict[str, np.ndarray], **rest: Any
+    ) -> dict[str, np.ndarray]:
         if set(feeds) == {"images"}:
             seen.append(len(feeds["images"]))
-        return original(self, feeds)
+        return original(self, feeds, **rest)
 
     monkeypatch.setattr(onnx_engine.Graph, "run", record)
     kit = tiny.write(tmp_path / "kit")

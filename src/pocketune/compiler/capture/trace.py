@@ -20,6 +20,7 @@ from pocketune.errors import PocketuneError
 from pocketune.layers import FrozenBatchNorm2d
 from pocketune.networks import normalize
 from pocketune.networks.anatomy.modules import BatchNorm, count_of_batches
+from pocketune.networks.anatomy.output import embeddings, inputs_of
 from pocketune.objectives import objective_of
 from pocketune.torch_private import data_dependent_errors, make_fx, uncheckpointed
 
@@ -125,15 +126,24 @@ def _used(names: Iterable[str], gradients: Iterable[Tensor | None]) -> Iterator[
         yield gradient
 
 
-def trace_predict(network: nn.Module, *, batch: int, size: int) -> Traced:
-    """Trace the logits of a batch; norms use their running statistics."""
+def trace_predict(network: nn.Module, *, batch: int, size: int, layer: str | None = None) -> Traced:
+    """Trace the logits of a batch; norms use their running statistics.
+
+    With the path of the output layer, its input is an output too, the embeddings, if that layer
+    reads one vector for each image.
+    """
     dynamic = {*trained_parameters(network), *running_statistics(network)}
+    names = ["logits"]
 
     def predict(tensors: dict[str, Tensor], images: Tensor) -> list[Tensor]:
-        return [functional_call(network, tensors, (normalize(network, images),))]
+        with inputs_of(network, layer) as inputs:
+            logits = functional_call(network, tensors, (normalize(network, images),))
+        found = embeddings(inputs)
+        names[1:] = [] if found is None else ["embeddings"]
+        return [logits] if found is None else [logits, found]
 
     images = torch.zeros(batch, size, size, 3, dtype=torch.uint8)
-    return _trace(network, predict, {"images": images}, ["logits"], dynamic, training=False)
+    return _trace(network, predict, {"images": images}, names, dynamic, training=False)
 
 
 def _trace(

@@ -69,6 +69,10 @@ class AccumulatingEngine:
         """See :class:`Engine`."""
         return self._engine.predict(images)
 
+    def embed(self, images: NDArray[np.uint8]) -> FloatArray:
+        """See :class:`Engine`."""
+        return self._engine.embed(images)
+
     def state(self) -> State:
         """See :class:`Engine`."""
         return self._engine.state()

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pocketune.arrays import FloatArray, State
+from pocketune.errors import PocketuneError
 
 if TYPE_CHECKING:
     from pocketune.kit.kit import Kit
@@ -75,6 +76,14 @@ class Engine(Protocol):
         """The network's outputs (N, ...) in evaluation mode, for pixels (N, S, S, 3) and any N."""
         ...
 
+    def embed(self, images: NDArray[np.uint8]) -> FloatArray:
+        """The input (N, D) of the output layer in evaluation mode, for pixels (N, S, S, 3).
+
+        Raises:
+            PocketuneError: The output layer does not read one vector for each image.
+        """
+        ...
+
     def state(self) -> State:
         """Copies of all parameters and statistics."""
         ...
@@ -96,3 +105,10 @@ def draw_masks(specs: Iterable[MaskSpec], rng: np.random.Generator) -> State:
     `specs`; the same generator state gives the same bits on every machine.
     """
     return {spec.name: spec.draw(rng) for spec in specs}
+
+
+def no_embeddings() -> PocketuneError:
+    """The error of :meth:`Engine.embed` for a network without embeddings."""
+    return PocketuneError(
+        "the network has no embeddings: its output layer does not read one vector for each image"
+    )

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pocketune.arrays import FloatArray, State
-from pocketune.device.engine.base import Gradients, draw_masks
+from pocketune.device.engine.base import Gradients, draw_masks, no_embeddings
 from pocketune.device.engine.session import RUNTIME, Graph
 from pocketune.kit.kit import Kit, checked_state
 from pocketune.kit.names import FEATURES, PREDICT, STEP
@@ -78,14 +78,28 @@ class OnnxEngine:
 
     def predict(self, images: NDArray[np.uint8]) -> FloatArray:
         """Outputs (N, ...) for pixels (N, S, S, 3), computed a training batch at a time."""
-        manifest, batch = self._kit.manifest, self._kit.manifest.batch
+        manifest = self._kit.manifest
         shape = manifest.task.output_shape(manifest.size, self._classes)
-        logits = np.empty((len(images), *shape), np.float32)
+        return self._evaluate("logits", images, shape)
+
+    def embed(self, images: NDArray[np.uint8]) -> FloatArray:
+        """Inputs (N, D) of the output layer for pixels (N, S, S, 3); see :meth:`Engine.embed`."""
+        size = self._kit.manifest.embeddings
+        if size is None:
+            raise no_embeddings()
+        return self._evaluate("embeddings", images, (size,))
+
+    def _evaluate(
+        self, output: str, images: NDArray[np.uint8], shape: tuple[int, ...]
+    ) -> FloatArray:
+        """An output of the prediction, of this shape for each image."""
+        batch = self._kit.manifest.batch
+        values = np.empty((len(images), *shape), np.float32)
         for start in range(0, len(images), batch):
             part = slice(start, start + batch)
-            start_values = self._start_values(images[part])
-            logits[part] = self._graph(PREDICT).run({self._start: start_values})["logits"]
-        return logits
+            feeds = {self._start: self._start_values(images[part])}
+            values[part] = self._graph(PREDICT).run(feeds, only=output)[output]
+        return values
 
     def state(self) -> State:
         """Copies of all parameters and statistics."""
@@ -125,8 +139,10 @@ class OnnxEngine:
         )
 
     def _predict(self) -> Graph:
-        bound = self._arrays()
-        return Graph(self._kit, PREDICT, bound=bound, inputs=[self._start], outputs=["logits"])
+        outputs = ["logits", *(["embeddings"] if self._kit.manifest.embeddings else [])]
+        return Graph(
+            self._kit, PREDICT, bound=self._arrays(), inputs=[self._start], outputs=outputs
+        )
 
     @property
     def _start(self) -> str:

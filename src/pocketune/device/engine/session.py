@@ -134,11 +134,12 @@ class Graph:
         self._inputs = [key for key in inputs if key in taken]
         self._outputs = list(outputs)
 
-    def run(self, feeds: Arrays) -> dict[str, NDArray[Any]]:
-        """Compute the outputs by name; they are views of the runtime's memory."""
+    def run(self, feeds: Arrays, *, only: str | None = None) -> dict[str, NDArray[Any]]:
+        """Compute all outputs by name, or one; they are views of the runtime's memory."""
         feeds = {**self._bound, **{name: feeds[name] for name in self._inputs}}
-        values = self._session.run(self._outputs, feeds)
-        return {name: np.asarray(v) for name, v in zip(self._outputs, values, strict=True)}
+        outputs = self._outputs if only is None else [only]
+        values = self._session.run(outputs, feeds)
+        return {name: np.asarray(v) for name, v in zip(outputs, values, strict=True)}
 
 
 def _open(kit: Kit, name: str) -> ort.InferenceSession:

@@ -47,6 +47,9 @@ _SCHEMA: dict[str, tuple[tuple[str, int, Any], ...]] = {
     "Dimension": (("dim_value", 1, int), ("dim_param", 2, str)),
 }
 _FLOAT32, _UINT8 = 1, 2
+_EMBEDDINGS = "embeddings"
+"""An output of the prediction that the merged model does not have. Where the trained part reads the
+embeddings, a node copies them to it, which would compute nothing here."""
 
 
 def merge(
@@ -99,6 +102,7 @@ def merge(
         graph.initializer.add(name=name, data_type=_FLOAT32, dims=dims, raw_data=raw)
     graph.input.add(name="images", type=_tensor_type(_UINT8, ["N", size, size, 3]))
     graph.output.add(name="logits", type=_tensor_type(_FLOAT32, ["N", *shape]))
+    _drop_unread(graph, _EMBEDDINGS)
     serialized: bytes = merged.SerializeToString()
     return serialized
 
@@ -113,6 +117,14 @@ def _read(model: bytes) -> Any:
     if read.functions:
         raise ValueError("models with functions of their own cannot be joined")
     return read
+
+
+def _drop_unread(graph: Any, name: str) -> None:
+    """Remove the node that computes a value, if no other node reads it."""
+    if any(name in node.input for node in graph.node):
+        return
+    for node in [node for node in graph.node if list(node.output) == [name]]:
+        graph.node.remove(node)
 
 
 def _rename_apart(first: Any, second: Any) -> None:

@@ -1,6 +1,7 @@
 """The layer that computes a network's class scores, found by a forward pass."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -109,3 +110,26 @@ def _nearest(output: Any, made: dict[Any, str]) -> Iterator[str]:
         new = {source for source, _ in node.next_functions if source} - seen
         seen |= new
         stack.extend(new)
+
+
+@contextmanager
+def inputs_of(network: nn.Module, layer: str | None) -> Iterator[list[Tensor]]:
+    """Collect what a layer reads while the network runs; nothing without a layer's path."""
+    found: list[Tensor] = []
+    if layer is None:
+        yield found
+        return
+
+    def note(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        found.append(next(iter((*args, *kwargs.values()))))
+
+    hook = network.get_submodule(layer).register_forward_pre_hook(note, with_kwargs=True)
+    try:
+        yield found
+    finally:
+        hook.remove()
+
+
+def embeddings(inputs: list[Tensor]) -> Tensor | None:
+    """The one input (N, D) of the output layer; None if it ran twice or reads something else."""
+    return inputs[0] if len(inputs) == 1 and inputs[0].dim() == 2 else None
