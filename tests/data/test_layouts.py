@@ -87,6 +87,10 @@ def test_the_first_name_of_validation_that_occurs_is_meant() -> None:
     assert [e.part for e in one_validation([every[0], every[-1]])] == ["train", "test"]
     undivided = [Example("1", "a")]
     assert one_validation(iter(undivided)) == undivided
+    assert [e.part for e in one_validation(every, "only")] == ["test"]
+    assert [e.part for e in one_validation([every[0], every[-1]], "hold out")] == ["train"]
+    assert one_validation(undivided, "hold out") == undivided
+    assert one_validation(undivided, "only") == []
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,10 @@ class RegressionEvaluation(Evaluation):
     def images(self) -> int:
         return self.count
 
+    @property
+    def value(self) -> float:
+        return self.error
+
     def to_dict(self) -> dict[str, Any]:
         return {"images": self.images, "error": self.error, "skipped": reasons(self.skipped)}
 

@@ -39,6 +39,7 @@ class EvaluateOptions:
         metavar="PHOTOS",
         unset="the run's own validation photos",
     )
+    test: bool = option("Use only the photos of test/.", default=False)
     confusion: Path | None = option(
         "Write the confusion matrix: one row per class, one column per predicted class.",
         default=None,
@@ -93,6 +94,7 @@ def predict(model: ModelArgument, options: PredictOptions, output: JsonOption) -
 @command(
     "pocketune evaluate runs/flowers",
     "pocketune evaluate runs/flowers test.zip --confusion confusion.csv",
+    "pocketune evaluate runs/flowers --test",
     "pocketune evaluate runs/flowers --json | jq .top1",
 )
 def evaluate(model: ModelArgument, options: EvaluateOptions, output: JsonOption) -> None:
@@ -105,7 +107,7 @@ def evaluate(model: ModelArgument, options: EvaluateOptions, output: JsonOption)
     """
     from pocketune.device import evaluate as evaluate_photos
 
-    result = evaluate_photos(model.run, options.photos)
+    result = evaluate_photos(model.run, options.photos, test=options.test)
     if options.confusion:
         result.write_confusion(options.confusion)
     if options.per_class:

@@ -2,7 +2,7 @@
 
 from pocketune.data.dataset import ImageDataset, Splits, stratify, unlabeled
 from pocketune.data.images import UnreadableImage, load_image, open_image
-from pocketune.data.load import load_splits, open_images, training_images
+from pocketune.data.load import has_test, load_splits, open_images, training_images
 from pocketune.data.loader import Batch, Loader, sample
 from pocketune.data.streams import Purpose, random_stream
 from pocketune.data.transforms import apply, center_crop, center_view, crop, random_view
@@ -20,6 +20,7 @@ __all__ = [
     "center_crop",
     "center_view",
     "crop",
+    "has_test",
     "load_image",
     "load_splits",
     "open_image",

@@ -10,7 +10,7 @@ import csv
 import io
 import posixpath
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pocketune.errors import PocketuneError, Remedy
 from pocketune.files import shown
@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 TRAIN = "train"
 VALIDATION = ("val", "valid", "validation", "test")  # the first that exists is for validation
 PARTS = (TRAIN, *VALIDATION)
+TEST = "test"
+
+TestUse = Literal["validate", "hold out", "only"]
+"""What the photos of ``test`` are for: validation if there are no others; nothing; or they are the
+only ones to load."""
 
 FILE_COLUMNS = ("file", "filename", "file_name", "path", "image", "image_id")
 UNTITLED = ("file", "label")  # the columns of a table without titles
@@ -47,15 +52,21 @@ class Example(NamedTuple):
     part: str | None = None
 
 
-def one_validation(examples: Iterable[Example]) -> list[Example]:
+def one_validation(examples: Iterable[Example], test: TestUse = "validate") -> list[Example]:
     """The examples without ``test`` if there is a ``val``: the test images are not to be seen."""
     examples = list(examples)
+    if test == "only":
+        return [example for example in examples if example.part == TEST]
+    if test == "hold out":
+        examples = [example for example in examples if example.part != TEST]
     present = {example.part for example in examples}
     unused = [part for part in VALIDATION if part in present][1:]
     return [example for example in examples if example.part not in unused]
 
 
-def read_folders(names: Sequence[str]) -> tuple[list[Example], list[Example]]:
+def read_folders(
+    names: Sequence[str], test: TestUse = "validate"
+) -> tuple[list[Example], list[Example]]:
     """The examples among ``names``: every file in a class folder, at any depth.
 
     Since "train" or "valid" may also be the name of a class, ``train`` is a part only if it holds
@@ -63,6 +74,7 @@ def read_folders(names: Sequence[str]) -> tuple[list[Example], list[Example]]:
 
     Args:
         names: File names with forward slashes, relative to the root.
+        test: What the photos of ``test`` are for.
 
     Returns:
         The examples, and the files outside the class folders or outside the parts.
@@ -79,7 +91,7 @@ def read_folders(names: Sequence[str]) -> tuple[list[Example], list[Example]]:
             examples.append(Example(name, as_label(path[0]), part))
         else:
             outside.append(Example(name, ""))
-    return one_validation(examples), outside
+    return one_validation(examples, test), outside
 
 
 def wrapper(names: Sequence[str]) -> str:
@@ -116,7 +128,9 @@ def is_table(name: str) -> bool:
     return name.lower().endswith(".csv") or posixpath.basename(name) == CELEBA
 
 
-def read_table(data: bytes, name: str, tasks: Sequence[type[Task]]) -> Table:
+def read_table(
+    data: bytes, name: str, tasks: Sequence[type[Task]], test: TestUse = "validate"
+) -> Table:
     """The examples that a CSV lists, in its order.
 
     The first line names the columns: ``file``; ``split`` (train, val or test) if the data is
@@ -132,6 +146,7 @@ def read_table(data: bytes, name: str, tasks: Sequence[type[Task]]) -> Table:
         data: The file's bytes, UTF-8.
         name: The file's name, for messages.
         tasks: Tasks to try; the first one that recognizes the columns reads them.
+        test: What the photos of ``test`` are for.
 
     Raises:
         PocketuneError: A column or value is missing, the task refuses a label, a file is listed
@@ -151,7 +166,7 @@ def read_table(data: bytes, name: str, tasks: Sequence[type[Task]]) -> Table:
             remedy=Remedy("other task", "use a kit for these labels") if len(tasks) == 1 else None,
         )
     examples = [_example(row, line, columns, name) for line, row in rows]
-    return Table(_unique(one_validation(examples), name), columns.task, columns.label.titles)
+    return Table(_unique(one_validation(examples, test), name), columns.task, columns.label.titles)
 
 
 def _rows(data: bytes, name: str) -> Iterator[_Row]:

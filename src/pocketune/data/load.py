@@ -13,9 +13,11 @@ import numpy as np
 from pocketune.data.dataset import ImageDataset, Splits, stratify
 from pocketune.data.images import UnreadableImage, open_image, reading_image
 from pocketune.data.layouts import (
+    TEST,
     VALIDATION,
     Example,
     Table,
+    TestUse,
     is_table,
     read_folders,
     read_table,
@@ -37,6 +39,7 @@ def load_splits(
     seed: int = 0,
     classes: Sequence[str] | None = None,
     task: Task | str | None = None,
+    test: TestUse = "validate",
 ) -> Splits:
     """Find labeled images and divide them into training and validation.
 
@@ -54,12 +57,16 @@ def load_splits(
             classes that are found, in the task's order.
         task: The task whose labels are read, or its name; by default the first task that recognizes
             the labels.
+        test: What the photos of ``test`` are for: to validate if there are no others, held out, or
+            the only ones to load, as validation photos.
 
     Raises:
         PocketuneError: The path or its content cannot be used; the message says why.
     """
     tasks = tuple(TASKS.values()) if task is None else (_kind(task),)
-    found, where = _find(Path(path), tasks), shown(str(Path(path)))
+    found, where = _find(Path(path), tasks, test), shown(str(Path(path)))
+    if test == "only" and not found.examples:
+        raise PocketuneError(f"{where} has no test photos: they belong into a folder named {TEST}")
     usable, skipped = _readable(found.source, found.examples)
     _check_any(usable, skipped, where)
     dataset = _dataset(found, usable, classes, where)
@@ -82,6 +89,15 @@ def training_images(photos: ImageDataset | str | os.PathLike[str]) -> ImageDatas
         PocketuneError: See ``load_splits``.
     """
     return photos if isinstance(photos, ImageDataset) else load_splits(Path(photos)).train
+
+
+def has_test(path: str | os.PathLike[str]) -> bool:
+    """Whether labeled images have a part ``test``; no image is opened.
+
+    Raises:
+        PocketuneError: The path or its content cannot be used; the message says why.
+    """
+    return bool(_find(Path(path), tuple(TASKS.values()), "only").examples)
 
 
 def open_images(paths: Iterable[str | Path]) -> list[str]:
@@ -114,12 +130,12 @@ class _Found(NamedTuple):
     outside: Sequence[Example] = ()
 
 
-def _find(path: Path, tasks: Sequence[type[Task]]) -> _Found:
+def _find(path: Path, tasks: Sequence[type[Task]], test: TestUse) -> _Found:
     """The labeled files at the user's path; none is opened but a CSV."""
     _check_exists(path)
     if path.is_file() and is_table(path.name):
         source: Source = FolderSource(path.parent)
-        return _Found(source, *_from_table(source, path.name, tasks))
+        return _Found(source, *_from_table(source, path.name, tasks, test))
     if not path.is_dir() and not is_archive(path):
         raise PocketuneError(f"{shown(str(path))} is neither a folder nor a .csv or .zip file")
     source = _source(path)
@@ -130,12 +146,13 @@ def _find(path: Path, tasks: Sequence[type[Task]]) -> _Found:
     prefix = wrapper(names)
     tables = [name for name in names if "/" not in name[len(prefix) :] and is_table(name)]
     if len({example.label for example in examples}) < 2 and len(tables) == 1:
-        return _Found(source, *_from_table(source, tables[0], tasks))
+        return _Found(source, *_from_table(source, tables[0], tasks, test))
     if not examples:
         raise PocketuneError(
             f"{where} has no class folders; put each class's images into a folder of its name"
         )
-    return _Found(source, examples, _of_folders(tasks, where), outside=outside)
+    used, _ = read_folders(names, test)
+    return _Found(source, used, _of_folders(tasks, where), outside=outside)
 
 
 def _kind(task: Task | str) -> type[Task]:
@@ -158,9 +175,9 @@ def _source(path: Path) -> Source:
     return ZipSource(path) if is_archive(path) else FolderSource(path)
 
 
-def _from_table(source: Source, name: str, tasks: Sequence[type[Task]]) -> Table:
+def _from_table(source: Source, name: str, tasks: Sequence[type[Task]], test: TestUse) -> Table:
     with reading(shown(name)), source.open(name) as file:
-        table = read_table(file.read(), name, tasks)
+        table = read_table(file.read(), name, tasks, test)
     folder = posixpath.dirname(name)
     examples = [
         example._replace(name=posixpath.normpath(posixpath.join(folder, example.name)))

@@ -301,6 +301,11 @@ class AttributeEvaluation(Evaluation):
         return int(self.counts[0].sum())
 
     @property
+    def value(self) -> float:
+        """See :class:`Evaluation`: the mean accuracy of the attributes."""
+        return self.accuracy
+
+    @property
     def accuracy(self) -> float:
         """Mean accuracy of the attributes."""
         return share(int(self.counts.trace(axis1=1, axis2=2).sum()), int(self.counts.sum()))

@@ -281,6 +281,11 @@ class ClassEvaluation(Evaluation):
         return int(self.confusion.sum())
 
     @property
+    def value(self) -> float:
+        """See :class:`Evaluation`: the accuracy, ``top1``."""
+        return self.top1
+
+    @property
     def top1(self) -> float:
         """Fraction of the photos that were predicted correctly."""
         return share(int(self.confusion.trace()), self.images)

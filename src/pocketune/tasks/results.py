@@ -119,6 +119,11 @@ class Evaluation(ABC):
     def images(self) -> int:
         """Number of evaluated photos."""
 
+    @property
+    @abstractmethod
+    def value(self) -> float:
+        """The task's metric; nan without photos."""
+
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """Values for JSON; a fraction of nothing is None."""

@@ -24,6 +24,7 @@ from pocketune.device.train.interrupt import Interrupted
 from pocketune.device.train.loop import Diverged
 from pocketune.device.train.photos import require_batch
 from pocketune.device.train.progress import EpochReport, Silent, StepReport
+from pocketune.device.train.record import RunRecord
 from pocketune.device.train.run import TrainResult, resume, train
 from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError
@@ -306,6 +307,15 @@ def test_a_batch_larger_than_the_data(run: Run, tmp_path: Path) -> None:
     with pytest.raises(PocketuneError, match=r"28 is larger .* accumulate fewer than 7 batches"):
         require_batch(24, batch=4, accumulate=7)
     assert not (tmp_path / "run").exists()
+
+
+def test_test_photos_are_held_out(run: Run, tmp_path: Path) -> None:
+    write_photos(tmp_path / "photos" / "train")
+    write_photos(tmp_path / "photos" / "test", each=3)
+    seen = run(photos=tmp_path / "photos", epochs=1, out=tmp_path / "seen")
+    held_out = run(photos=tmp_path / "photos", epochs=1, hold_out_test=True)
+    sizes = [RunRecord.read(result.run).photos for result in (seen, held_out)]
+    assert [(each.training, each.validation) for each in sizes] == [(30, 9), (24, 6)]
 
 
 def test_unreadable_files_are_listed(run: Run, tmp_path: Path) -> None:

@@ -76,6 +76,16 @@ def test_divided_photos_are_evaluated_on_their_validation_part(run: Path, tmp_pa
     assert evaluate(run, tmp_path / "divided").images == 8
 
 
+def test_test_photos_are_evaluated_alone(run: Path, tmp_path: Path) -> None:
+    for part, each in (("train", 3), ("val", 1), ("test", 2)):
+        write_photos(tmp_path / "divided" / part, MANY, each=each)
+    assert evaluate(run, tmp_path / "divided").images == 8
+    assert evaluate(run, tmp_path / "divided", test=True).images == 16
+    kit = TinyKit().write(run.parent / "kit")
+    write_last(run, kit, trained_state(TinyKit(classes=MANY)), MANY, tmp_path / "divided")
+    assert evaluate(run, test=True).images == 16
+
+
 def test_a_run_is_evaluated_on_what_it_held_back(run: Path, photos: Path) -> None:
     kit = TinyKit().write(run.parent / "kit")
     splits = load_splits(photos, val_fraction=0.25, seed=3)

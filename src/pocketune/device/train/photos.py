@@ -112,4 +112,5 @@ def _load(path: Path, settings: TrainSettings, kit: Kit, classes: tuple[str, ...
         seed=settings.seed,
         classes=classes,
         task=kit.manifest.task,
+        test="hold out" if settings.hold_out_test else "validate",
     )

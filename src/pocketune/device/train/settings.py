@@ -120,6 +120,10 @@ class TrainSettings:
         at_least=0,
         below=1,
     )
+    hold_out_test: bool = _option(
+        "Leave the photos of test/ out of validation, for an evaluation after the run.",
+        default=False,
+    )
     seed: int = _option("Random seed.", default=0, metavar="N", at_least=0)
 
     def __post_init__(self) -> None:

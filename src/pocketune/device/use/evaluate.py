@@ -13,7 +13,9 @@ from pocketune.kit.names import LAST
 from pocketune.tasks import Evaluation, Labels
 
 
-def evaluate(model: Model | StrPath, photos: StrPath | None = None) -> Evaluation:
+def evaluate(
+    model: Model | StrPath, photos: StrPath | None = None, *, test: bool = False
+) -> Evaluation:
     """Compare a model's predictions for labeled photos with their labels.
 
     Args:
@@ -21,6 +23,8 @@ def evaluate(model: Model | StrPath, photos: StrPath | None = None) -> Evaluatio
         photos: A folder of class folders, a CSV of file and label or of file and attributes, or a
             .zip of either. If the photos are divided, only the validation part is used. None stands
             for the run's own validation photos.
+        test: Use only the photos of the part ``test``, which a run with ``hold_out_test`` has not
+            seen.
 
     Returns:
         The evaluation of the model's task: a ``ClassEvaluation`` or an ``AttributeEvaluation``.
@@ -31,7 +35,9 @@ def evaluate(model: Model | StrPath, photos: StrPath | None = None) -> Evaluatio
             is not a run or its photos have changed.
     """
     model = as_model(model)
-    dataset, skipped = _held_back(model) if photos is None else _all(photos, model)
+    if photos is None and test:
+        photos = _checkpoint(model).photos
+    dataset, skipped = _held_back(model) if photos is None else _all(photos, model, test)
     manifest = model.kit.manifest
     loader = Loader(dataset, size=manifest.size, batch=manifest.batch, train=False)
     result = model.task.evaluate(_predicted(model, loader))
@@ -49,21 +55,26 @@ def _predicted(model: Model, loader: Loader) -> Iterator[tuple[FloatArray, Label
 _Found = tuple[ImageDataset, tuple[Skipped, ...]]
 
 
-def _all(photos: StrPath, model: Model) -> _Found:
+def _all(photos: StrPath, model: Model, test: bool) -> _Found:
     splits = load_splits(
         Path(photos),
         val_fraction=1.0,
         classes=model.classes,
         task=model.task,
+        test="only" if test else "validate",
     )
     return splits.val, splits.skipped
 
 
-def _held_back(model: Model) -> _Found:
+def _checkpoint(model: Model) -> Checkpoint:
     last = model.kit.path / LAST
     if not last.is_file():
         raise PocketuneError(f"{model.kit.path} is not a run: give photos to evaluate it on")
-    checkpoint = Checkpoint.load(last)
+    return Checkpoint.load(last)
+
+
+def _held_back(model: Model) -> _Found:
+    checkpoint = _checkpoint(model)
     settings = checkpoint.settings
     splits = load_splits(
         checkpoint.photos,
@@ -71,6 +82,7 @@ def _held_back(model: Model) -> _Found:
         seed=settings.seed,
         classes=model.classes,
         task=model.task,
+        test="hold out" if settings.hold_out_test else "validate",
     )
     if splits.fingerprint() != checkpoint.identity.photos:
         raise PocketuneError(
