@@ -19,7 +19,7 @@ from pocketune.kit.kit import Kit
 from pocketune.methods import Method, adapt, final_plan
 from pocketune.methods.method import resolve_frozen_bits
 from pocketune.surgery import dequantize, float_shapes, quantize_frozen, quantized
-from pocketune.tasks import Classification, numbered, task_named
+from pocketune.tasks import default_task, task_named
 from pocketune.weights import create_network, sample_batches
 from pocketune.weights.measured import are_folded, measure_norms
 from pocketune.weights.saved import IMAGENET_CLASSES
@@ -67,7 +67,7 @@ def build_kit(
         padding: ``"symmetric"`` or ``"same"``.
         size: Image height and width, in pixels.
         batch: Images in a training step.
-        label_smoothing: Option of the task; see ``Classification``.
+        label_smoothing: Option of the task.
         photos: Labeled photos. They define the classes or attributes, calibrate an 8-bit frozen
             part, and restore batch norms that were folded into the weights. Without photos, the
             network has 1,000 numbered classes.
@@ -82,8 +82,8 @@ def build_kit(
         PocketuneError: An argument is invalid, the weights cannot be loaded, or the method trains
             norms that were folded away and there are no photos to restore them from.
     """
-    names = numbered(IMAGENET_CLASSES) if photos is None else photos.classes
-    kind = task_named(task) if task else Classification if photos is None else type(photos.labeled)
+    labeled = default_task(IMAGENET_CLASSES) if photos is None else photos.labeled
+    kind, names = task_named(task) if task else type(labeled), labeled.classes
     created = create_network(
         network, weights=weights, classes=len(names), width=width, padding=padding
     )

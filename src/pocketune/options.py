@@ -7,7 +7,7 @@ options and their help from the same fields.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from types import NoneType
@@ -30,6 +30,7 @@ class Option:
         unset: What None means, in words.
         panel: Title of the group of options that it is listed in.
         choices: All allowed values; empty if any value is allowed.
+        known: Lists the values that a shell completes, if importing them would slow the help down.
         at_least: Smallest allowed value.
         at_most: Largest allowed value.
         above: The value must be larger.
@@ -41,6 +42,7 @@ class Option:
     unset: str | None = None
     panel: str | None = None
     choices: tuple[str, ...] = ()
+    known: Callable[[], Iterable[str]] | None = None
     at_least: float | None = None
     at_most: float | None = None
     above: float | None = None

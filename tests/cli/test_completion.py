@@ -56,6 +56,7 @@ def test_a_shell_without_completion() -> None:
         ("pocketune kit ", {"build", "show"}),
         ("pocketune train --opti", {"--optimizer"}),
         ("pocketune train --optimizer ad", {"adam", "adamw"}),
+        ("pocketune kit build --task a", {"attributes"}),
     ],
 )
 def test_words_are_completed(line: str, found: set[str]) -> None:

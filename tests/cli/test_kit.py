@@ -98,3 +98,11 @@ def test_lists_without_the_author_half(run, monkeypatch, name):
     result = run(name)
     assert result.exit_code == 1
     assert f"error: listing {name} needs torch, which is not installed;" in result.stderr
+
+
+def test_an_unknown_task_is_answered_with_the_known_ones(run, tmp_path):
+    options = ("--task", "poetry", "--out", str(tmp_path / "kit"))
+    result = run("kit", "build", "mcunet_5fps", *options)
+    assert result.exit_code == 1
+    assert "unknown task 'poetry': choose one of classification, attributes" in result.stderr
+    assert not (tmp_path / "kit").exists()

@@ -10,7 +10,6 @@ from pocketune.device.train.settings import OPTIMIZERS
 from pocketune.networks.config import PADDINGS
 from pocketune.papers.published import MEMORY
 from pocketune.surgery.prune import RANKINGS
-from pocketune.tasks import Attributes, Classification
 
 
 @pytest.mark.parametrize(
@@ -18,7 +17,6 @@ from pocketune.tasks import Attributes, Classification
     [
         (options.PADDINGS, PADDINGS),
         (OPTIMIZERS, ACCOUNTED),
-        (options.TASKS, (Classification.name, Attributes.name)),
         (options.RANKINGS, RANKINGS),
         (options.CONVENTIONS, MEMORY),
     ],

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pocketune.errors import PocketuneError
 from pocketune.files import Skipped
-from pocketune.tasks import Classification, numbered
+from pocketune.tasks import Classification, default_task, numbered
 from pocketune.tasks.classification import ClassEvaluation, ClassPrediction, Guess, softmax
 
 TWO = Classification(("a", "b"))
@@ -289,3 +289,7 @@ class TestLabels:
             three.check_training(np.array([0, 1]), np.array([0, 2]), "photos")
         with pytest.raises(PocketuneError, match="training images of one class only, 'b'"):
             TWO.check_training(np.array([1, 1]), np.array([0]), "photos")
+
+
+def test_a_network_without_a_task_tells_numbered_classes_apart() -> None:
+    assert default_task(3) == Classification(("0", "1", "2"))

@@ -18,7 +18,7 @@ from pocketune.errors import PocketuneError
 from pocketune.networks.anatomy.modules import count_of_batches
 from pocketune.networks.copies import kept_tensors
 from pocketune.objectives import objective_of
-from pocketune.tasks import Classification, Task, numbered
+from pocketune.tasks import Task, default_task
 from pocketune.torch_private import (
     FakeTensorMode,
     UnsupportedOperatorException,
@@ -66,7 +66,7 @@ def record_step(
     copied = fake_copy(network, mode).train()
     with mode, _explained(network, (batch, channels, size, size)):
         images = torch.empty(batch, channels, size, size, dtype=_dtype(copied))
-        objective = objective_of(task or Classification(numbered(1)))
+        objective = objective_of(task or default_task(1))
         return run_step(copied, images, objective.empty_labels(batch, size), task, loss)
 
 
@@ -152,10 +152,10 @@ def _mean_loss(
 
 
 def _task_loss(network: nn.Module, output: Any, labels: Tensor, task: Task | None) -> Loss:
-    """The loss of the task; without a task that of a classification, if the output fits."""
+    """The loss of the task; without a task that of the default one, if the output fits."""
     shape = tuple(output.shape) if isinstance(output, Tensor) else f"a {type(output).__name__}"
     if task is None and isinstance(output, Tensor) and output.dim() == 2:
-        task = Classification(numbered(output.shape[1]))
+        task = default_task(output.shape[1])
     if task is None or not isinstance(output, Tensor):
         raise PocketuneError(
             f"{type(network).__name__} returns {shape}, not one tensor of class scores (N, "

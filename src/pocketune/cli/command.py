@@ -7,8 +7,9 @@ command line. Options that several commands share, or that the library declares,
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import NoneType
@@ -162,10 +163,22 @@ def _parameter(each: OptionField) -> click.Parameter:
     }
     if not required and not many:
         facts["default"] = each.default
+    if each.option.known is not None:
+        facts["shell_complete"] = partial(_completed, each.option.known)
     if isinstance(each.option, Argument):
         return click.Argument([each.name], nargs=-1 if many else 1, **facts)
     facts |= {"is_flag": True} if kinds == [bool] else {"multiple": many}
     return click.Option([shown_name(each)], help=each.option.help, **facts)
+
+
+def _completed(
+    known: Callable[[], Iterable[str]],
+    _context: click.Context,
+    _parameter: click.Parameter,
+    start: str,
+) -> list[str]:
+    """The values that begin with what is typed already."""
+    return [value for value in known() if value.startswith(start)]
 
 
 def _type(option: Option, kinds: list[Any]) -> click.ParamType[Any] | None:

@@ -12,7 +12,6 @@ from pocketune.cli.author import author_half, parse_method
 from pocketune.cli.command import Group, command
 from pocketune.cli.errors import print_error
 from pocketune.cli.options import (
-    TASKS,
     JsonOption,
     KitStepOptions,
     MethodOptions,
@@ -53,14 +52,21 @@ class BuildOptions:
     )
 
 
+def _tasks() -> list[str]:
+    from pocketune.tasks import TASKS
+
+    return [*TASKS]
+
+
 @dataclass(frozen=True, kw_only=True)
 class TaskOption:
     """The task that a kit learns."""
 
     task: str | None = of_method(
-        "What is learned: one of the classes for each photo, or any of the attributes.",
+        "What is learned, such as [bold]classification[/bold] or [bold]attributes[/bold].",
         default=None,
-        choices=TASKS,
+        metavar="NAME",
+        known=_tasks,
         unset="chosen by the photos; classification without",
     )
 

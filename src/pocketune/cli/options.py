@@ -13,7 +13,6 @@ METHOD_PANEL = "Training method"
 
 # Copies of the library's names: reading them there would import numpy or torch.
 PADDINGS = ("symmetric", "same")
-TASKS = ("classification", "attributes")
 RANKINGS = ("l2", "weight")
 CONVENTIONS = ("tinytl", "mobiletl", "mobiletl-stored", "repnet", "gradfilter")
 

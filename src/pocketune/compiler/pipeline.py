@@ -39,7 +39,7 @@ from pocketune.networks import about
 from pocketune.networks.anatomy.output import output_layer
 from pocketune.networks.copies import copy_network
 from pocketune.surgery import quantize_frozen
-from pocketune.tasks import Classification, Task, numbered
+from pocketune.tasks import Task, default_task
 
 _NO_ROOM = "make room there, or name another place with the environment variable TMPDIR"
 
@@ -175,7 +175,7 @@ def _with_head(task: Task | None, network: nn.Module, size: int) -> Task:
             f"the output layer {path} must be linear with a bias, and trained: the device "
             "reinitializes it for other classes"
         )
-    task = task or Classification(numbered(layer.out_features))
+    task = task or default_task(layer.out_features)
     if len(task.classes) != layer.out_features:
         raise PocketuneError(
             f"the task has {len(task.classes)} {task.noun} and the network {layer.out_features} "

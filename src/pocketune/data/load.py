@@ -167,7 +167,7 @@ def _of_folders(tasks: Sequence[type[Task]], where: str) -> type[Task]:
     raise PocketuneError(
         f"{where} gives each image a class by its folder, but {tasks[0].noun} are needed: give a "
         f"CSV of {tasks[0].table}",
-        remedy=Remedy("other task", "use a kit for classes"),
+        remedy=Remedy("other task", "use a kit for these labels"),
     )
 
 

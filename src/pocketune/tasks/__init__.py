@@ -2,7 +2,7 @@
 
 from pocketune.tasks.attributes import Attributes
 from pocketune.tasks.base import TASKS, Box, Task, View, numbered, register_task, task_named
-from pocketune.tasks.classification import Classification
+from pocketune.tasks.classification import Classification, default_task
 from pocketune.tasks.results import Evaluation, Labels, Metric, Prediction, Score
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Score",
     "Task",
     "View",
+    "default_task",
     "numbered",
     "register_task",
     "task_named",

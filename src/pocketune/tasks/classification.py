@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pocketune.arrays import FloatArray
 from pocketune.errors import PocketuneError
 from pocketune.files import Skipped, shown
-from pocketune.tasks.base import CLASSES, RowReader, Task, as_label, register_task
+from pocketune.tasks.base import CLASSES, RowReader, Task, as_label, numbered, register_task
 from pocketune.tasks.results import (
     Evaluation,
     Labels,
@@ -177,6 +177,11 @@ def softmax(logits: FloatArray) -> Values:
     powers = np.exp(shifted - shifted.max(axis=-1, keepdims=True))
     result: Values = powers / powers.sum(axis=-1, keepdims=True)
     return result
+
+
+def default_task(outputs: int) -> Task:
+    """The task of a network without one: to tell apart that many numbered classes."""
+    return Classification(numbered(outputs))
 
 
 def check_smoothing(value: float) -> None:

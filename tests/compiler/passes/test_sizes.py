@@ -1,13 +1,16 @@
 """Arithmetic of a graph, against counts made by hand."""
 
+import numpy as np
 import onnx
 import pytest
 from onnx import helper
 
-from pocketune.compiler.builder import FLOAT, OPSET
+from pocketune.compiler.builder import FLOAT, INT64, OPSET, GraphBuilder
 from pocketune.compiler.graphs import build_graphs
-from pocketune.compiler.passes.sizes import graph_flops
+from pocketune.compiler.passes.sizes import graph_flops, tensor_shapes
 from pocketune.compiler.settings import CompileSettings
+from pocketune.device.engine.session import open_session
+from pocketune.errors import PocketuneError
 from pocketune.methods import FullFineTune, adapt
 
 from ..networks import CLASSES, SIZE, TASK, tiny
@@ -43,6 +46,39 @@ def flops(op: str, inputs: list[list[int | str]], output: list[int | str], **att
 )
 def test_one_node(op: str, inputs, output, attributes, expected: int) -> None:
     assert flops(op, inputs, output, **attributes) == expected
+
+
+def one_hot(depth: str, axis: int) -> onnx.ModelProto:
+    """One-hot vectors of labels (N, 3), whose depth is a constant or counts rows of `scores`."""
+    made = GraphBuilder()
+    labels = made.input("labels", INT64, ["N", 3])
+    scores = made.input("scores", FLOAT, [7, "classes"])
+    depths = {
+        "constant": lambda: made.constant(np.array([4])),
+        "fixed": lambda: made.add("Shape", scores, end=1),
+        "open": lambda: made.add("Shape", scores, start=-1),
+        "computed": lambda: made.add("Mul", made.add("Shape", scores, end=1), made.constant([2])),
+    }
+    values = made.constant([0.0, 1.0])
+    made.emit(
+        made.add("OneHot", labels, depths[depth](), values, axis=axis), "y", FLOAT, [None] * 3
+    )
+    return made.model("test")
+
+
+@pytest.mark.parametrize("depth", ["constant", "fixed", "open"])
+@pytest.mark.parametrize("axis", [0, 1, 2, -1, -3])
+def test_one_hot_vectors_have_the_shape_that_the_runtime_gives_them(depth: str, axis: int) -> None:
+    model = one_hot(depth, axis)
+    session = open_session(model.SerializeToString(), as_written=True)
+    feeds = {"labels": np.zeros((2, 3), np.int64), "scores": np.zeros((7, CLASSES), np.float32)}
+    (made,) = session.run(None, {each.name: feeds[each.name] for each in session.get_inputs()})
+    assert tensor_shapes(model, {"N": 2, "classes": CLASSES})["y"] == made.shape
+
+
+def test_a_depth_that_is_computed_is_refused() -> None:
+    with pytest.raises(PocketuneError, match="the depth mul of a OneHot must be a constant"):
+        tensor_shapes(one_hot("computed", 1), {"N": 2, "classes": CLASSES})
 
 
 def test_a_step_is_about_three_predictions() -> None:

@@ -5,7 +5,9 @@ from math import prod
 
 import numpy as np
 import onnx
-from onnx import helper, shape_inference
+from onnx import helper, numpy_helper, shape_inference
+
+from pocketune.errors import PocketuneError
 
 
 def tensor_shapes(model: onnx.ModelProto, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
@@ -25,9 +27,29 @@ def tensor_shapes(model: onnx.ModelProto, sizes: Mapping[str, int]) -> dict[str,
         dims = value.type.tensor_type.shape.dim
         shapes[value.name] = tuple(d.dim_value for d in dims)
     for node in graph.node:
-        if node.op_type == "OneHot":  # inference loses the open number of classes here
-            shapes[node.output[0]] = (*shapes[node.input[0]], sizes["classes"])
+        if node.op_type == "OneHot":  # inference gives up if a node computes the depth
+            shapes[node.output[0]] = _one_hot_shape(node, graph, shapes)
     return shapes
+
+
+def _one_hot_shape(
+    node: onnx.NodeProto, graph: onnx.GraphProto, shapes: Mapping[str, tuple[int, ...]]
+) -> tuple[int, ...]:
+    """The indices' shape with a new axis, whose size is a constant or from a `Shape` node."""
+    indices, axis = list(shapes[node.input[0]]), _attribute(node, "axis", default=-1)
+    place = axis if axis >= 0 else axis + len(indices) + 1
+    indices.insert(place, _depth(node.input[1], graph, shapes))
+    return tuple(indices)
+
+
+def _depth(name: str, graph: onnx.GraphProto, shapes: Mapping[str, tuple[int, ...]]) -> int:
+    for constant in graph.initializer:
+        if constant.name == name:
+            return int(numpy_helper.to_array(constant).item())
+    node = next(node for node in graph.node if name in node.output)
+    if node.op_type != "Shape":
+        raise PocketuneError(f"the depth {name} of a OneHot must be a constant or a Shape")
+    return shapes[node.input[0]][_attribute(node, "start")]
 
 
 def tensor_bytes(model: onnx.ModelProto, sizes: Mapping[str, int]) -> dict[str, int]:
@@ -75,5 +97,5 @@ def _flops(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> int:
             return output
 
 
-def _attribute(node: onnx.NodeProto, name: str) -> int:
-    return next((a.i for a in node.attribute if a.name == name), 0)
+def _attribute(node: onnx.NodeProto, name: str, default: int = 0) -> int:
+    return next((a.i for a in node.attribute if a.name == name), default)
