@@ -76,7 +76,7 @@ def work(kit: str, photos: str, out: str) -> None:
 
     reclaim()
     predicted = estimate_memory(
-        pocketune.Kit.open(kit),
+        pocketune.Kit.open(kit).manifest,
         process=process_memory().current,
         classes=CLASSES,
         slots=state_slots(OPTIMIZER, 0.9),

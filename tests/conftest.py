@@ -1,6 +1,7 @@
 """Fixtures that several folders of tests share."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,15 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # The first call of an operator takes seconds on a busy machine; no test is about time.
 settings.register_profile("pocketune", deadline=None)
 settings.load_profile("pocketune")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache_of_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """An empty cache folder, so that no test reads or changes the user's own."""
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("POCKETUNE_CACHE", str(folder))
+        yield folder
 
 
 @pytest.fixture(scope="session")

@@ -27,7 +27,7 @@ FLOORS = (
     {"weights"},
     {"methods"},
     {"compiler", "papers"},
-    {"eager", "pruning", "demo"},
+    {"eager", "forecast", "pruning", "demo"},
     {"authoring"},
     {"cli"},
     {"__main__"},

@@ -12,7 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketune.errors import PocketuneError
-from pocketune.files import partial, printable, reading, replacing, shown, sync, writing
+from pocketune.files import (
+    cache_folder,
+    partial,
+    printable,
+    reading,
+    replacing,
+    shown,
+    sync,
+    writing,
+)
 
 
 class OtherError(PocketuneError):
@@ -221,3 +230,25 @@ def test_both_ends_of_a_long_name_are_shown():
     text = shown("start" + "x" * 500 + "end.png")
     assert text.startswith("start")
     assert text.endswith("end.png")
+
+
+@pytest.mark.parametrize(
+    ("platform", "variables", "folder"),
+    [
+        ("linux", {}, "/home/ann/.cache/pocketune"),
+        ("linux", {"XDG_CACHE_HOME": "/tmp/x"}, "/tmp/x/pocketune"),
+        ("darwin", {}, "/home/ann/Library/Caches/pocketune"),
+        ("win32", {"LOCALAPPDATA": "/local"}, "/local/pocketune"),
+        ("linux", {"POCKETUNE_CACHE": "/tmp/own"}, "/tmp/own"),
+        ("linux", {"POCKETUNE_CACHE": "~/own"}, "/home/ann/own"),
+    ],
+)
+def test_the_cache_is_the_users_own_or_the_one_that_is_named(
+    platform: str, variables: dict[str, str], folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("POCKETUNE_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"HOME": "/home/ann", **variables}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "platform", platform)
+    assert cache_folder() == Path(folder)

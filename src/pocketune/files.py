@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -141,3 +142,22 @@ def sync(path: Path) -> None:
 def _why(error: BaseException, remedy: str) -> str:
     reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return f"{reason}; {remedy}" if remedy else reason
+
+
+def cache_folder() -> Path:
+    """The folder for what can be computed again: ``POCKETUNE_CACHE``, or the user's own cache.
+
+    It need not exist. Readers of files in it must expect damaged ones, and writers that it cannot
+    be written.
+    """
+    named = os.environ.get("POCKETUNE_CACHE")
+    if named:
+        return Path(named).expanduser()
+    home = Path.home()
+    if sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        base = home / "Library" / "Caches"
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
+    return base / "pocketune"

@@ -120,8 +120,8 @@ def test_norms_on_batch_statistics_are_refused(photos: Path, tmp_path: Path) -> 
 
 def test_prediction_counts_the_sum_of_the_gradients(kits: dict[int, Kit]) -> None:
     options = {"process": 0, "classes": CLASSES, "slots": 2}
-    one = estimate_memory(kits[1], **options)
-    four = estimate_memory(kits[1], **options, accumulate=4)
+    one = estimate_memory(kits[1].manifest, **options)
+    four = estimate_memory(kits[1].manifest, **options, accumulate=4)
     trained = sum(values.nbytes for values in kits[1].state().values())
     assert four.parameters - one.parameters == trained
     assert four.photos > one.photos

@@ -12,7 +12,7 @@ from onnx import numpy_helper
 from torch import Tensor, nn
 
 from pocketune.compiler import CompileError, compile
-from pocketune.compiler import pipeline as kit_module
+from pocketune.compiler import prepare as prepare_module
 from pocketune.compiler.capture.dropout import supply_masks
 from pocketune.compiler.capture.trace import check_norms
 from pocketune.compiler.check import check_engine
@@ -152,7 +152,7 @@ def test_a_corrupted_graph_is_not_written(
         corrupt(getattr(graphs, graph))
         return graphs
 
-    monkeypatch.setattr(kit_module, "build_graphs", build)
+    monkeypatch.setattr(prepare_module, "build_graphs", build)
     method = TopBlocks(blocks=1) if graph == "features" else BiasAndLast()
     with pytest.raises(CompileError, match="is off by"):
         compile(adapt(tiny(), method), tmp_path / "kit", **SETTINGS)

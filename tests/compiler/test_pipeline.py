@@ -221,7 +221,7 @@ def test_bad_arguments_are_found_before_the_work(
     message: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pocketune.compiler.pipeline.build_graphs", pytest.fail)
+    monkeypatch.setattr("pocketune.compiler.prepare.build_graphs", pytest.fail)
     with pytest.raises(PocketuneError, match=message):
         compile(network, **{"out": tmp_path / "kit", **SETTINGS, **change})
     assert not list(tmp_path.iterdir())

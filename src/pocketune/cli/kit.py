@@ -128,11 +128,13 @@ def show(shown: KitArgument, output: JsonOption) -> None:
     With --json: one object, the kit's manifest (for a run, with the run's classes) plus "path",
     "trained_parameters" and "training_memory" (bytes of the whole process by optimizer).
     """
+    from pocketune.device.memory.baseline import training_baseline
+
     opened, manifest = _open(shown.kit)
     facts = {
         "path": str(opened.path),
         "trained_parameters": sum(math.prod(p.shape) for p in manifest.parameters),
-        "training_memory": _training_memory(opened, len(manifest.classes)),
+        "training_memory": _training_memory(manifest, training_baseline()),
         **manifest.to_dict(),
     }
     print(json.dumps(facts) if output.json else "\n".join(_lines(facts, manifest)))
@@ -146,21 +148,16 @@ def _open(path: str | Path) -> tuple[Kit, Manifest]:
     return model.kit, model.manifest
 
 
-def _training_memory(kit: Kit, classes: int) -> dict[str, int]:
-    """Bytes of the whole process by optimizer."""
-    # A run has imported all of this, including the runtime, when it measures its own memory.
-    from pocketune.device.engine import onnx  # noqa: F401
+def _training_memory(manifest: Manifest, process: int) -> dict[str, int]:
+    """Bytes of the whole process by optimizer, with so many taken before training."""
     from pocketune.device.memory.estimate import estimate_memory
-    from pocketune.device.memory.process import process_memory, reclaim
-    from pocketune.device.train import run  # noqa: F401
     from pocketune.device.train.optimizer import state_slots
     from pocketune.device.train.settings import MOMENTUM, OPTIMIZERS
 
-    reclaim()
-    process = process_memory().current
+    classes = len(manifest.classes)
     return {
         name: estimate_memory(
-            kit, process=process, classes=classes, slots=state_slots(name, MOMENTUM)
+            manifest, process=process, classes=classes, slots=state_slots(name, MOMENTUM)
         ).total
         for name in OPTIMIZERS
     }

@@ -2,6 +2,7 @@
 
 from pocketune.compiler.builder import GraphBuilder
 from pocketune.compiler.check import CompileError
+from pocketune.compiler.draft import draft
 from pocketune.compiler.pipeline import compile
 from pocketune.compiler.quantize.calibration import Calibration
 
@@ -10,4 +11,5 @@ __all__ = [
     "CompileError",
     "GraphBuilder",
     "compile",
+    "draft",
 ]

@@ -1,6 +1,7 @@
 """The manifest of a kit, from the network, its method and its graphs."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import onnx
@@ -9,6 +10,7 @@ from torch import nn
 import pocketune
 from pocketune.compiler.capture.trace import running_statistics, trained_parameters
 from pocketune.compiler.graphs import Graphs
+from pocketune.compiler.passes.schedule import fused_peak
 from pocketune.compiler.passes.sizes import graph_flops
 from pocketune.compiler.settings import CompileSettings
 from pocketune.kit.manifest import (
@@ -61,6 +63,15 @@ def describe(
         },
         quantization=quantization,
     )
+
+
+def with_quantized_features(
+    manifest: Manifest, features: onnx.ModelProto, quantization: Quantization
+) -> Manifest:
+    """The manifest with a frozen part that computes with integers; its FLOPs stay the same."""
+    peak, flops = fused_peak(features, {"N": 1}), manifest.graphs["features"].flops
+    graphs = {**manifest.graphs, "features": graph_spec(features, peak, flops)}
+    return replace(manifest, graphs=graphs, quantization=quantization)
 
 
 def graph_spec(model: onnx.ModelProto, memory: int, flops: int) -> GraphSpec:

@@ -71,20 +71,44 @@ def create_network(
     """
     if normalization is not None and not isinstance(normalization, Normalization):
         raise PocketuneError(f"normalization={normalization!r} must be a Normalization(mean, std)")
-    file = _file(weights)
-    recorded = None if file is None else read_description(file)
-    fusion = feature_fusion
-    if fusion is None:
-        fusion = recorded[0].feature_fusion if recorded else file is None or _has_fusion(file)
-    config = NetworkConfig(name, classes, width, padding, fusion, hidden or {})
-    if file is not None and recorded is not None:
-        require_same(config, recorded[0], file)
-        config = replace(config, hidden=hidden or recorded[0].hidden, branches=recorded[0].branches)
-        normalization = normalization or recorded[1]
+    config = NetworkConfig(name, classes, width, padding, hidden=hidden or {})
+    config, recorded = _completed(config, _file(weights), feature_fusion)
+    normalization = normalization or recorded
     network = build(config)
     known = None if weights is None else _load(network, config, weights, normalization)
     set_about(network, config=config, normalization=normalization or known or Normalization())
     return network
+
+
+def describe_network(
+    name: str,
+    *,
+    weights: Weights | None = None,
+    classes: int = 1000,
+    width: float = 1.0,
+    padding: str = "symmetric",
+) -> NetworkConfig:
+    """The config of the network that `create_network` would build, without building it.
+
+    Args and errors are those of `create_network`; of a file, only its description is read.
+    """
+    return _completed(NetworkConfig(name, classes, width, padding), _file(weights), None)[0]
+
+
+def _completed(
+    config: NetworkConfig, file: Path | None, fusion: bool | None
+) -> tuple[NetworkConfig, Normalization | None]:
+    """The config with what a file of weights says of its network; and its normalization."""
+    recorded = None if file is None else read_description(file)
+    if fusion is None:
+        fusion = recorded[0].feature_fusion if recorded else file is None or _has_fusion(file)
+    config = replace(config, feature_fusion=fusion)
+    if file is None or recorded is None:
+        return config, None
+    there, normalization = recorded
+    require_same(config, there, file)
+    hidden = config.hidden or there.hidden
+    return replace(config, hidden=hidden, branches=there.branches), normalization
 
 
 def _has_fusion(file: Path) -> bool:

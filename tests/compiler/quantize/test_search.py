@@ -19,7 +19,12 @@ from pocketune.compiler.quantize.search import (
     relative_error,
     run_features,
 )
-from pocketune.compiler.quantize.static import MinMax, Percentile, StaticQuantizer
+from pocketune.compiler.quantize.static import (
+    MinMax,
+    Percentile,
+    StaticQuantizer,
+    measure_ranges,
+)
 from pocketune.data import Loader, load_splits
 from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.device.engine.session import Graph, open_session
@@ -140,7 +145,7 @@ def test_temporaries_shrink(kits: dict[str, Kit]) -> None:
 @pytest.mark.parametrize("calibrater", [MinMax, Percentile])
 def test_any_layer_can_stay_in_float32(kits: dict[str, Kit], calibrater: Any) -> None:
     model, images = features(kits["float"]), pictures().images[:4]
-    quantizer = StaticQuantizer(model, images, calibrater)
+    quantizer = StaticQuantizer(model, measure_ranges(model, images, calibrater))
     everything = quantizer.quantize(quantizer.layers)
     np.testing.assert_array_equal(run_features(everything, images), run_features(model, images))
     first = quantizer.layers[0]

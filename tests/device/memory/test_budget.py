@@ -99,7 +99,7 @@ def test_format_size() -> None:
 
 
 def test_estimate_adds_up(kit: Kit) -> None:
-    estimate = estimate_memory(kit, process=1000, classes=5, slots=2)
+    estimate = estimate_memory(kit.manifest, process=1000, classes=5, slots=2)
     trained = 4 * (5 * FEATURES + 5)
     assert estimate == MemoryEstimate(
         process=1000,
@@ -121,7 +121,7 @@ def test_graphs_are_counted_by_nodes_and_weights(tmp_path: Path) -> None:
         weights = [tensor.ByteSize() for tensor in graph.initializer]
         held[name] = sum(weights) + len(graph.node) * NODE_BYTES
     step_or_predict = max(held["step.onnx"], held["predict.onnx"])
-    graphs = estimate_memory(kit, process=0, classes=3, slots=0).graphs
+    graphs = estimate_memory(kit.manifest, process=0, classes=3, slots=0).graphs
     assert graphs == held["features.onnx"] + step_or_predict
 
 
@@ -131,19 +131,19 @@ def test_opening_a_large_frozen_part_is_the_peak(tmp_path: Path) -> None:
     part = replace(kit.manifest.graphs["features"], weights=50_000_000, largest=40_000_000)
     kit.manifest.graphs["features"] = part
     opening = OPENING_COPIES * 50_000_000 + OPENING_LARGEST * 40_000_000
-    total = estimate_memory(kit, process=0, classes=3, slots=0).total
+    total = estimate_memory(kit.manifest, process=0, classes=3, slots=0).total
     assert total == pytest.approx(RUNTIME + opening, rel=0.01)
 
 
 def test_estimate_of_a_zip_is_the_same(tmp_path: Path) -> None:
     folder, archive = (write_softmax_kit(tmp_path / name) for name in ("kit", "kit.zip"))
-    assert estimate_memory(folder, process=0, classes=3, slots=1) == estimate_memory(
-        archive, process=0, classes=3, slots=1
+    assert estimate_memory(folder.manifest, process=0, classes=3, slots=1) == estimate_memory(
+        archive.manifest, process=0, classes=3, slots=1
     )
 
 
 def test_estimate_scales_with_the_batch(kit: Kit) -> None:
-    half = estimate_memory(kit, process=0, classes=3, slots=0, batch=4)
+    half = estimate_memory(kit.manifest, process=0, classes=3, slots=0, batch=4)
     assert half.activations == round(ARENA_OVERHEAD * 4_000_000)
     assert half.photos < photo_bytes(SIZE, 8)
 
@@ -153,7 +153,7 @@ def test_without_a_budget_all_is_well(kit: Kit) -> None:
 
 
 def test_enough(kit: Kit) -> None:
-    total = estimate_memory(kit, process=BEFORE.current, classes=3, slots=2).total
+    total = estimate_memory(kit.manifest, process=BEFORE.current, classes=3, slots=2).total
     check(kit, total)
     refusal(kit, total - 1)
 
@@ -176,7 +176,7 @@ def test_refusal_names_shortfall_parts_and_what_would_fit(kit: Kit) -> None:
 
 def test_remedy_of_another_optimizer(kit: Kit) -> None:
     one, none = (
-        estimate_memory(kit, process=BEFORE.current, classes=3, slots=slots).total
+        estimate_memory(kit.manifest, process=BEFORE.current, classes=3, slots=slots).total
         for slots in (1, 0)
     )
     assert refusal(kit, one).endswith("a kit of batch 7 or with the optimizer sgd")
@@ -194,7 +194,9 @@ def test_remedy_of_both(tmp_path: Path) -> None:
 
 
 def test_remedy_of_a_bundled_kit() -> None:
-    last = estimate_memory(Kit.open("last"), process=BEFORE.current, classes=3, slots=2).total
+    last = estimate_memory(
+        Kit.open("last").manifest, process=BEFORE.current, classes=3, slots=2
+    ).total
     message = refusal(Kit.open("blocks"), last)
     assert message.endswith("; it would fit with the bundled kit last")
 

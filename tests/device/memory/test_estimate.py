@@ -21,7 +21,7 @@ def kit(tmp_path_factory: pytest.TempPathFactory) -> Kit:
 
 
 def estimate(kit: Kit, **options: int) -> MemoryEstimate:
-    return estimate_memory(kit, **{"process": 1000, "classes": 3, "slots": 2, **options})
+    return estimate_memory(kit.manifest, **{"process": 1000, "classes": 3, "slots": 2, **options})
 
 
 @pytest.mark.parametrize("name", ["process", "classes", "slots", "batch", "accumulate"])

@@ -14,7 +14,12 @@ import onnx
 from numpy.typing import NDArray
 
 from pocketune.compiler.quantize.calibration import Calibration
-from pocketune.compiler.quantize.static import MinMax, Percentile, StaticQuantizer
+from pocketune.compiler.quantize.static import (
+    MinMax,
+    Percentile,
+    StaticQuantizer,
+    measure_ranges,
+)
 from pocketune.device.engine.session import open_session
 from pocketune.kit.manifest import Quantization
 
@@ -121,10 +126,10 @@ def quantize_features(
         The model with the same input and output, within the bounds above, and what it costs.
     """
     judge, images = Judge(exact or model, calibration), calibration.ranges
-    quantizer = StaticQuantizer(model, images, MinMax)
+    quantizer = StaticQuantizer(model, measure_ranges(model, images, MinMax))
     best = _attempt(quantizer, judge, [])
     if not _within_bounds(best.result, calibration):
-        cut = StaticQuantizer(model, images, Percentile)
+        cut = StaticQuantizer(model, measure_ranges(model, images, Percentile))
         other = _attempt(cut, judge, [])
         if other.result.error < best.result.error:
             quantizer, best = cut, other

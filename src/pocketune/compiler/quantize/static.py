@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from onnx import shape_inference
 from onnxruntime.quantization.calibrate import (
     CalibrationDataReader,
+    CalibrationMethod,
     MinMaxCalibrater,
     PercentileCalibrater,
     TensorsData,
@@ -71,18 +72,12 @@ class StaticQuantizer:
 
     Args:
         model: takes `images` uint8 (N, S, S, 3).
-        images: give the ranges of activations.
-        calibrater: how the ranges follow from the values seen.
+        ranges: of its activations, from `measure_ranges` or `nominal_ranges`.
     """
 
-    def __init__(
-        self,
-        model: onnx.ModelProto,
-        images: NDArray[np.uint8],
-        calibrater: type[MinMax | Percentile],
-    ) -> None:
+    def __init__(self, model: onnx.ModelProto, ranges: TensorsData) -> None:
         self._model = shape_inference.infer_shapes(model)
-        self._ranges = _ranges(self._model, images, calibrater)
+        self._ranges = ranges
         self._quantizable = list(_quantizable(self._model))
         self.layers = [n.name for n in self._quantizable if n.op_type in ("Conv", "Add")]
         """Names of the convolutions and residual sums; the operators between follow them."""
@@ -115,10 +110,14 @@ class StaticQuantizer:
         return model
 
 
-def _ranges(
+def measure_ranges(
     model: onnx.ModelProto, images: NDArray[np.uint8], calibrater: type[MinMax | Percentile]
 ) -> TensorsData:
-    """Ranges of the tensors, image by image: histograms of all at once would take gigabytes."""
+    """Ranges of the activations on `images`; `calibrater` makes them from the values seen.
+
+    Images are run one by one: histograms of all at once would take gigabytes.
+    """
+    model = shape_inference.infer_shapes(model)
     options = {"symmetric": False} if calibrater is Percentile else {}
     with tempfile.TemporaryDirectory(prefix="pocketune-") as folder:
         path, watched = Path(folder) / "model.onnx", str(Path(folder) / "watched.onnx")
@@ -130,6 +129,13 @@ def _ranges(
             for image in images:
                 watcher.collect_data(_Once(image[None]))
             return watcher.compute_data()
+
+
+def nominal_ranges(model: onnx.ModelProto) -> TensorsData:
+    """The range [0, 1] for every activation, for a quantized graph of the right size only."""
+    names = {name for node in model.graph.node for name in (*node.input, *node.output)}
+    span = np.float32(0), np.float32(1)
+    return TensorsData(CalibrationMethod.MinMax, dict.fromkeys(names, span))
 
 
 def _quantizable(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:

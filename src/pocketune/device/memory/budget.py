@@ -75,7 +75,7 @@ class _Run:
         self, slots: int, *, batch: int | None = None, kit: Kit | None = None
     ) -> MemoryEstimate:
         return estimate_memory(
-            kit or self.kit,
+            (kit or self.kit).manifest,
             process=self.process,
             classes=self.classes,
             slots=slots,

@@ -10,8 +10,7 @@ from pocketune.data.loader import AHEAD
 from pocketune.device.memory.sizes import format_size
 
 if TYPE_CHECKING:
-    from pocketune.kit.kit import Kit
-    from pocketune.kit.manifest import GraphSpec, Quantization
+    from pocketune.kit.manifest import GraphSpec, Manifest, Quantization
 
 
 # Measured with ONNX Runtime 1.31 on Linux, graph by graph. RUNTIME and ARENA_OVERHEAD are fitted to
@@ -62,7 +61,7 @@ class MemoryEstimate:
 
 
 def estimate_memory(
-    kit: Kit,
+    manifest: Manifest,
     *,
     process: int,
     classes: int,
@@ -73,14 +72,13 @@ def estimate_memory(
     """Peak resident memory of a training run.
 
     Args:
-        kit: The kit to train.
+        manifest: Of the kit to train, or of one that is only drafted.
         process: Resident bytes before the graphs are loaded.
         classes: Number of classes of the photos.
         slots: Number of tensors that the optimizer keeps for each parameter.
         batch: Images that the graphs process at once; by default the kit's batch.
         accumulate: Batches in a step; more than one need memory for the sum of their gradients.
     """
-    manifest = kit.manifest
     batch = batch or manifest.batch
     shapes = manifest.shapes(classes)
     trained = sum(_bytes(shapes[spec.name]) for spec in manifest.parameters)

@@ -1,0 +1,178 @@
+"""What comes before a kit's files are written: the checked network, its graphs, its manifest."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import onnx
+from torch import nn
+
+from pocketune.compiler.capture.dropout import supply_masks
+from pocketune.compiler.capture.trace import check_norms, running_statistics, trained_parameters
+from pocketune.compiler.collector import paused_collector
+from pocketune.compiler.graphs import Graphs, build_features, build_graphs
+from pocketune.compiler.manifest import describe
+from pocketune.compiler.passes.blocked import leave_large_plain
+from pocketune.compiler.passes.recompute import recompute_from_parameters
+from pocketune.compiler.passes.schedule import order_for_memory
+from pocketune.compiler.quantize.weights import store_as_int8
+from pocketune.compiler.settings import CompileSettings
+from pocketune.errors import PocketuneError, check_positive
+from pocketune.kit.manifest import Manifest, MaskSpec, Quantization
+from pocketune.layers import IntegerConv2d
+from pocketune.methods.method import check_frozen_bits
+from pocketune.networks import about
+from pocketune.networks.anatomy.output import output_layer
+from pocketune.networks.copies import copy_network
+from pocketune.surgery import quantize_frozen
+from pocketune.tasks import Task, default_task
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A step that is ready to be written as a kit.
+
+    Attributes:
+        network: a copy of the adapted network, on the CPU, with its frozen kernels rounded if they
+            are stored in 8 bits.
+        settings: what the step is compiled for, the head included.
+        masks: the dropout masks that the device draws.
+        graphs: the optimized graphs; a frozen part that is to be calibrated is still in float32.
+        manifest: of these graphs, without files.
+        calibrated: whether the frozen part is to be quantized from images.
+        exact: the frozen part before its kernels were rounded, where it is to be calibrated.
+    """
+
+    network: nn.Module
+    settings: CompileSettings
+    masks: tuple[MaskSpec, ...]
+    graphs: Graphs
+    manifest: Manifest
+    calibrated: bool
+    exact: onnx.ModelProto | None
+
+
+@paused_collector()
+def prepare(
+    network: nn.Module,
+    *,
+    batch: int,
+    size: int,
+    task: Task | None = None,
+    frozen_bits: int | None = None,
+    calibrated: bool = False,
+    compared: bool = True,
+) -> Prepared:
+    """Trace, lower and optimize the step of an adapted network.
+
+    Args:
+        network: as in `compile`; it is not changed.
+        batch: images of a training step.
+        size: height and width of the images, in pixels.
+        task: what is learned.
+        frozen_bits: 8 or 32 for the kernels of frozen convolutions.
+        calibrated: whether images will calibrate a frozen part in 8 bits.
+        compared: whether to keep the frozen part from before its kernels are rounded, which
+            measures the error of one that is calibrated.
+
+    Raises:
+        PocketuneError: as `compile`.
+    """
+    check_positive(batch=batch, size=size)
+    network = _copy(network, batch)
+    settings = CompileSettings(batch, size, _with_head(task, network, size))
+    bits = about(network).frozen_bits if frozen_bits is None else frozen_bits
+    check_frozen_bits(bits)
+    calibrated = calibrated and bits == 8
+    exact = build_features(network, size) if calibrated and compared else None
+    if bits == 8:
+        quantize_frozen(network)
+    masks = supply_masks(network, batch, size)
+    graphs = build_graphs(network, settings, masks)
+    rounded = _store_weights(graphs, calibrated=calibrated) if bits == 8 else 0
+    memory = optimize(graphs, settings, masks)
+    manifest = describe(
+        network,
+        graphs,
+        settings,
+        memory=memory,
+        masks=masks,
+        quantization=Quantization(activations=32) if rounded else None,
+    )
+    calibrated = calibrated and graphs.features is not None
+    return Prepared(network, settings, masks, graphs, manifest, calibrated, exact)
+
+
+def _copy(network: nn.Module, batch: int) -> nn.Module:
+    """Check that a step can be compiled for a network; returns a copy on the CPU."""
+    if not trained_parameters(network):
+        raise PocketuneError("nothing in this network is trained; adapt it with a method first")
+    if any(isinstance(module, IntegerConv2d) for module in network.modules()):
+        raise PocketuneError(
+            "the network was calibrated to compute in PyTorch; compile the adapted one, and give "
+            "calibration= for a kit that computes in 8 bits"
+        )
+    check_norms(network)
+    if batch == 1 and running_statistics(network):
+        warnings.warn(
+            "norms use batch statistics, and the batch holds one image; give a batch of 2 or "
+            "more, or let norms use running statistics (mobiletl: batch_statistics=False)",
+            stacklevel=4,
+        )
+    return copy_network(network).cpu()
+
+
+def _with_head(task: Task | None, network: nn.Module, size: int) -> Task:
+    """The task with the names of the parameters that are reinitialized for other classes."""
+    path = output_layer(network, size)
+    layer = network.get_submodule(path)
+    head = (f"{path}.weight", f"{path}.bias")
+    if not isinstance(layer, nn.Linear) or {*head} - {*trained_parameters(network)}:
+        raise PocketuneError(
+            f"the output layer {path} must be linear with a bias, and trained: the device "
+            "reinitializes it for other classes"
+        )
+    task = task or default_task(layer.out_features)
+    if len(task.classes) != layer.out_features:
+        raise PocketuneError(
+            f"the task has {len(task.classes)} {task.noun} and the network {layer.out_features} "
+            f"outputs; create the network with classes={len(task.classes)}"
+        )
+    return replace(task, head=head)
+
+
+def _store_weights(graphs: Graphs, *, calibrated: bool) -> int:
+    """Store the graphs' rounded weights in 8 bits; returns how often they are read.
+
+    A frozen part that is calibrated is quantized later, weights and activations together.
+    """
+    models = [graphs.step, graphs.predict]
+    if graphs.features is not None and not calibrated:
+        models.append(graphs.features)
+    return sum(store_as_int8(model) for model in models)
+
+
+def optimize(
+    graphs: Graphs, settings: CompileSettings, masks: Iterable[MaskSpec]
+) -> dict[str, int]:
+    """Recompute, reorder and rename nodes, in place; what the graphs compute stays the same.
+
+    Args:
+        graphs: as `build_graphs` makes them.
+        settings: those of `build_graphs`.
+        masks: the dropout masks, which the device draws for each step.
+
+    Returns:
+        Bytes that a run of each graph allocates at once, by the graph's name.
+    """
+    varying = frozenset({"images", "features", "labels", *(spec.name for spec in masks)})
+    memory = {}
+    for name, model, sizes in graphs.sized(settings):
+        if name == "step":
+            recompute_from_parameters(model, sizes, varying)
+        memory[name] = order_for_memory(model, sizes)
+        if name == "step":
+            leave_large_plain(model, sizes)
+    return memory
