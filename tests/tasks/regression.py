@@ -51,6 +51,10 @@ class Regression(Task):
             raise PocketuneError(f"{where} has no column for the quantity {missing[0]!r}")
         return np.array(labels, np.float32)[:, [titles.index(name) for name in self.classes]]
 
+    def targets(self, labels: Labels) -> FloatArray:
+        """The numbers themselves."""
+        return labels
+
     def losses(self, outputs: FloatArray, labels: Labels) -> Values:
         """The mean (N,) over the quantities of the squared errors."""
         squares: Values = np.square(outputs.astype(np.float64) - labels).mean(axis=1)

@@ -79,6 +79,10 @@ class Attributes(Task):
         columns = [titles.index(name) for name in self.classes]
         return rows.reshape(len(labels), -1)[:, columns]
 
+    def targets(self, labels: Labels) -> FloatArray:
+        """See :class:`Task`; 1 for an attribute that is present and -1 otherwise."""
+        return 2 * labels.astype(np.float32) - 1
+
     def check_training(self, training: Labels, validation: Labels, where: str) -> None:
         """See :class:`Task`; the training images must differ in an attribute."""
         if (training == training[0]).all():

@@ -214,6 +214,13 @@ class Task(ABC):
             PocketuneError: They are not labels of these classes.
         """
 
+    def targets(self, labels: Labels) -> FloatArray | None:
+        """The outputs (N, outputs) that a least-squares fit of the output layer should give.
+
+        None if the task's output layer cannot be fitted so; then it is drawn at random.
+        """
+        return None
+
     def strata(self, labels: Labels) -> NDArray[np.int64] | None:
         """The group (N,) of each image if groups are to be divided alike; else None."""
         return None

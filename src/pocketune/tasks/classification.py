@@ -87,6 +87,10 @@ class Classification(Task):
         index = {name: position for position, name in enumerate(self.classes)}
         return np.array([index[str(label)] for label in labels], dtype=np.int64)
 
+    def targets(self, labels: Labels) -> FloatArray:
+        """See :class:`Task`; 1 for the class and 0 for all others."""
+        return np.eye(len(self.classes), dtype=np.float32)[labels]
+
     def strata(self, labels: Labels) -> NDArray[np.int64]:
         """See :class:`Task`; the groups are the classes."""
         return labels

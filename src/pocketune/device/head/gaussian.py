@@ -1,0 +1,148 @@
+"""Classes as normal distributions of one covariance: nearest means, and shrinkage LDA."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pocketune.arrays import FloatArray
+from pocketune.device.head.basis import Basis, decompose
+from pocketune.device.head.sums import Blocks, Exact, Sums
+from pocketune.tasks import Labels
+
+
+class Means:
+    """The nearest class mean: the score of class c for x is m_c (x - m_c / 2) / variance.
+
+    Without a photo, its class's mean moves away from it by (x - m) / (n - 1).
+
+    Args:
+        blocks: The embeddings; read once, for the variance.
+        sums: Their sums.
+    """
+
+    name = "class means"
+    strengths = np.array([np.inf])
+
+    def __init__(self, blocks: Blocks, sums: Sums) -> None:
+        self._sums = sums
+        self._means = sums.means - sums.mean
+        squares = sum(float(np.square(rows).sum()) for rows in within(blocks, sums))
+        free = max(sums.images - np.count_nonzero(sums.counts), 1)
+        self._precision = free * self._means.shape[1] / squares if squares else 1.0
+        self._products: Exact = self._precision * (self._means @ self._means.T)
+
+    def left_out(self, rows: FloatArray, labels: Labels) -> Iterator[Exact]:
+        """The outputs (N, C) for photos by the means without each of them."""
+        groups = self._sums.groups(labels)
+        from_mean = rows - self._sums.means[groups]
+        shifts = self._precision * (from_mean @ self._means.T)
+        lengths = self._precision * np.square(from_mean).sum(axis=1)
+        nothing = np.zeros_like(lengths)
+        yield scores(self._products, shifts, lengths, groups, self._sums.counts, nothing)
+
+    def layer(self, index: int = 0) -> tuple[Exact, Exact]:
+        """Weight (C, D) and bias (C,)."""
+        assert index == 0
+        return _layer(self._precision * self._means, self._products, self._sums)
+
+
+class LDA:
+    """Linear discriminant analysis with a ridge on the covariance (Friedman, 1989), equal priors.
+
+    The covariance within classes has ``strength`` times its mean variance added to its diagonal.
+    Without a photo, the mean of its class moves, and the scatter loses the product of one vector
+    with itself, which the formula of Sherman and Morrison (1950) carries to the inverse.
+
+    Args:
+        blocks: The embeddings.
+        sums: Their sums.
+        strengths: The ridges to try.
+    """
+
+    name = "LDA"
+
+    def __init__(self, blocks: Blocks, sums: Sums, strengths: Exact) -> None:
+        self.strengths = strengths
+        self._sums = sums
+        self._means = sums.means - sums.mean
+        size = self._means.shape[1]
+        self._basis: Basis = decompose(lambda: within(blocks, sums), sums.images, size)
+        self._rotated = self._basis.along(self._means)
+        self._free = max(sums.images - np.count_nonzero(sums.counts), 1)
+        self._unit = float(self._basis.squares.sum()) / size or 1.0  # where all photos are equal
+
+    def left_out(self, rows: FloatArray, labels: Labels) -> Iterator[Exact]:
+        """For each strength, the outputs (N, C) for photos by the fits without each of them."""
+        groups, counts = self._sums.groups(labels), self._sums.counts
+        from_mean = self._basis.along(rows - self._sums.means[groups])
+        lost = counts[groups] / np.maximum(counts[groups] - 1, 1)
+        for strength in self.strengths:
+            inverse = self._free / (self._basis.squares + strength * self._unit)
+            shifts = (from_mean * inverse) @ self._rotated.T
+            lengths = (np.square(from_mean) * inverse).sum(axis=1)
+            change = lost / np.maximum(self._free - lost * lengths, 1e-9 * self._free)
+            yield scores(self._products(strength), shifts, lengths, groups, counts, change)
+
+    def layer(self, index: int) -> tuple[Exact, Exact]:
+        """Weight (C, D) and bias (C,) for a strength."""
+        ridge = self.strengths[index] * self._unit
+        taken = self._rotated * (self._basis.squares / (self._basis.squares + ridge))
+        weight = (self._free / ridge) * (self._means - self._basis.back(taken))
+        return _layer(weight, self._products(self.strengths[index]), self._sums)
+
+    def _products(self, strength: float) -> Exact:
+        """Products (C, C) of the means with each other, by the inverse covariance.
+
+        Off the axes, where photos of a class do not differ, the covariance is the ridge alone.
+        """
+        ridge = strength * self._unit
+        share = self._basis.squares / (self._basis.squares + ridge)
+        inner: Exact = self._means @ self._means.T - (self._rotated * share) @ self._rotated.T
+        inner *= self._free / ridge
+        return inner
+
+
+def within(blocks: Blocks, sums: Sums) -> Iterator[Exact]:
+    """Embeddings (N, D) less the mean of their classes."""
+    for rows, labels in blocks():
+        yield rows - sums.means[sums.groups(labels)]
+
+
+def scores(
+    products: Exact,
+    shifts: Exact,
+    lengths: Exact,
+    groups: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    change: Exact,
+) -> Exact:
+    """Scores (N, C) for photos, each by the means and the covariance of all others.
+
+    With P the inverse covariance, m the means, and d a photo less the mean of its class k:
+
+    Args:
+        products: m P m (C, C).
+        shifts: m P d (N, C).
+        lengths: d P d (N,).
+        groups: k (N,).
+        counts: Photos of each class (C,).
+        change: g (N,), where the inverse without the photo is P + g P d d P.
+    """
+    every = np.arange(len(groups))
+    own = shifts[every, groups]
+    half = 0.5 * np.diag(products)
+    result = products[:, groups].T + shifts - half
+    result += change[:, None] * shifts * ((own + lengths)[:, None] - 0.5 * shifts)
+    moved = 1 / np.maximum(counts[groups] - 1, 1)  # of d, by which the mean of k moves away
+    longer = (1 + 0.5 * moved) * lengths
+    result[every, groups] = half[groups] + own - moved * longer
+    result[every, groups] += change * (own - moved * lengths) * (0.5 * own + longer)
+    found: Exact = result
+    return found
+
+
+def _layer(weight: Exact, products: Exact, sums: Sums) -> tuple[Exact, Exact]:
+    return weight, -0.5 * np.diag(products) - weight @ sums.mean

@@ -1,0 +1,93 @@
+"""What the closed forms need to know of the embeddings first: counts, means and weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pocketune.arrays import FloatArray
+from pocketune.tasks import Labels, Task
+
+Blocks = Callable[[], Iterator[tuple[FloatArray, Labels]]]
+"""Gives embeddings (N, D) and labels (N, ...) block by block, the same ones at every call."""
+
+Exact = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """Sums over all photos; the memory is that of C x D values.
+
+    Attributes:
+        task: What is learned.
+        counts: Photos (G,) of each group: of each class, or all in one group.
+        means: Mean embedding (G, D) of each group; 0 for a group without photos.
+        targets: Mean target (K,) of the groups that have photos, each group counted alike.
+    """
+
+    task: Task
+    counts: NDArray[np.int64]
+    means: Exact
+    targets: Exact
+
+    @property
+    def images(self) -> int:
+        """Number of photos."""
+        return int(self.counts.sum())
+
+    @property
+    def size(self) -> int:
+        """Values of an embedding."""
+        return len(self.means[0])
+
+    @property
+    def classes(self) -> bool:
+        """Whether groups are classes, one for each output."""
+        return len(self.counts) == len(self.targets) > 1
+
+    @property
+    def mean(self) -> Exact:
+        """The mean (D,) of the groups' means; each group counts alike."""
+        mean: Exact = self.means[self.counts > 0].mean(axis=0)
+        return mean
+
+    @property
+    def weights(self) -> Exact:
+        """The weight (G,) of a photo of each group: groups weigh alike, and photos 1 on average."""
+        groups = np.count_nonzero(self.counts)
+        weights: Exact = self.images / (groups * np.maximum(self.counts, 1.0))
+        return weights
+
+    def groups(self, labels: Labels) -> NDArray[np.int64]:
+        """The group (N,) of each photo."""
+        found = self.task.strata(labels)
+        return np.zeros(len(labels), np.int64) if found is None else found
+
+
+def add_up(blocks: Blocks, task: Task) -> Sums:
+    """One pass over the embeddings."""
+    outputs = len(task.classes)
+    counts = np.zeros(1, np.int64)
+    embeddings = targets = np.zeros((1, 1))
+    for rows, labels in blocks():
+        groups = task.strata(labels)
+        if not counts.any():
+            size = 1 if groups is None else outputs
+            counts = np.zeros(size, np.int64)
+            embeddings, targets = np.zeros((size, rows.shape[1])), np.zeros((size, outputs))
+        if groups is None:
+            groups = np.zeros(len(labels), np.int64)
+        wanted = task.targets(labels)
+        assert wanted is not None
+        counts += np.bincount(groups, minlength=len(counts))
+        for group in np.unique(groups):
+            members = groups == group
+            embeddings[group] += rows[members].sum(axis=0, dtype=np.float64)
+            targets[group] += wanted[members].sum(axis=0, dtype=np.float64)
+    each = np.maximum(counts, 1)[:, None]
+    embeddings /= each
+    targets /= each
+    return Sums(task, counts, embeddings, targets[counts > 0].mean(axis=0))

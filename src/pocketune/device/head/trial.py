@@ -1,0 +1,89 @@
+"""Closed forms on trial: leave-one-out scores of each strength and temperature."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from pocketune.arrays import FloatArray
+from pocketune.device.head.sums import Blocks, Exact, Sums
+from pocketune.tasks import Labels, Score
+
+TEMPERATURES: Exact = np.logspace(-10, 10, 21, base=2)
+"""Factors on the outputs; between two of them, the loss is close to a parabola of the logarithm."""
+
+
+class Form(Protocol):
+    """A closed form of the output layer.
+
+    Attributes:
+        name: Its name for the user.
+        strengths: Its regularizations, (S,).
+    """
+
+    name: str
+    strengths: Exact
+
+    def left_out(self, rows: FloatArray, labels: Labels) -> Iterator[Exact]:
+        """For each strength, the outputs (N, K) for photos by the fits without each of them."""
+        ...
+
+    def layer(self, index: int) -> tuple[Exact, Exact]:
+        """Weight (K, D) and bias (K,) for a strength."""
+        ...
+
+
+class Verdict(NamedTuple):
+    """The best strength of a form, by leave-one-out.
+
+    Attributes:
+        chosen: Index of the strength.
+        factor: The factor on its outputs that gives the lowest loss.
+        loss: That loss, with the weights of the photos.
+        score: Metric and loss; each photo counts alike.
+    """
+
+    chosen: int
+    factor: float
+    loss: float
+    score: Score
+
+
+def try_out(form: Form, blocks: Blocks, sums: Sums) -> Verdict | None:
+    """The best strength of a form; None if no photo can be left out.
+
+    The only photo of a class cannot: without it, the class is unknown.
+    """
+    task = sums.task
+    factors = TEMPERATURES if task.activation else np.ones(1)
+    losses = np.zeros((2, len(form.strengths), len(factors)))  # weighted, and each photo alike
+    marks, weight, images = np.zeros(len(form.strengths)), 0.0, 0
+    for rows, labels in blocks():
+        known = (sums.counts[sums.groups(labels)] > 1) | (len(sums.counts) == 1)
+        weights = sums.weights[sums.groups(labels)] * known
+        weight, images = weight + float(weights.sum()), images + int(known.sum())
+        for strength, exact in enumerate(form.left_out(rows, labels)):
+            outputs: FloatArray = exact.astype(np.float32)
+            for number, factor in enumerate(factors):
+                each = task.losses(factor * outputs, labels)
+                losses[:, strength, number] += weights @ each, known @ each
+            right = task.marks(outputs, labels).reshape(len(labels), -1)
+            marks[strength] += right[known].mean(axis=1).sum()
+    if not images:
+        return None
+    index, number = np.unravel_index(losses[0].argmin(), losses[0].shape)
+    factor, loss = _lowest(factors, losses[0, index] / weight, int(number))
+    plain = float(losses[1, index, number]) / images
+    return Verdict(int(index), factor, loss, task.score(float(marks[index]) / images, plain))
+
+
+def _lowest(factors: Exact, losses: Exact, near: int) -> tuple[float, float]:
+    """The lowest point of the parabola through the loss at a factor and its two neighbors."""
+    if not 0 < near < len(factors) - 1:
+        return float(factors[near]), float(losses[near])
+    below, middle, above = losses[near - 1 : near + 2]
+    bend = below - 2 * middle + above
+    step = 0.5 * (below - above) / bend if bend > 0 else 0.0
+    return float(factors[near] * 2.0**step), float(middle - 0.25 * (below - above) * step)

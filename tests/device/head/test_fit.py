@@ -1,0 +1,134 @@
+"""The choice among the closed forms."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from pocketune.device.head import Head, fit_head
+from pocketune.device.head.fit import fit_bytes
+from pocketune.tasks import Attributes, Classification, Labels, Task, numbered
+
+from ...tasks.regression import Regression
+from .brute import blocks
+
+SIZE = 20
+
+
+def photos(
+    counts: Sequence[int], seed: int = 0, spread: float = 1.5
+) -> tuple[np.ndarray, np.ndarray]:
+    """Embeddings of classes around different means, and their labels."""
+    rng = np.random.default_rng(seed)
+    means = spread * np.random.default_rng(7).normal(size=(len(counts), SIZE)) / np.sqrt(SIZE)
+    labels = rng.permutation(np.repeat(np.arange(len(counts)), counts))
+    scales = np.geomspace(0.1, 1, SIZE)
+    rows = means[labels] + scales * rng.normal(size=(len(labels), SIZE))
+    return (5 + rows).astype(np.float32), labels
+
+
+def fit(rows: np.ndarray, labels: Labels, task: Task, room: int | None = None) -> Head:
+    head = fit_head(blocks(rows, labels), task, room=room)
+    assert head is not None
+    return head
+
+
+def classification(count: int) -> Classification:
+    return Classification(numbered(count))
+
+
+def outputs(head: Head, rows: np.ndarray) -> np.ndarray:
+    result: np.ndarray = rows @ head.weight.T + head.bias
+    return result
+
+
+def test_the_layer_classifies_new_photos_as_well_as_its_estimate_says() -> None:
+    task = classification(4)
+    head = fit(*photos([60] * 4), task)
+    rows, labels = photos([400] * 4, seed=1)
+    accuracy = task.marks(outputs(head, rows), labels).mean()
+    assert head.score is not None
+    assert accuracy == pytest.approx(head.score.value, abs=0.05)
+    assert accuracy > 0.8
+    assert head.weight.dtype == head.bias.dtype == np.float32
+    assert head.weight.shape == (4, SIZE)
+
+
+def test_the_temperature_is_calibrated_on_new_photos() -> None:
+    task = classification(4)
+    head = fit(*photos([60] * 4, spread=0.8), task)
+    rows, labels = photos([400] * 4, seed=1, spread=0.8)
+    factors = np.linspace(0.3, 3, 28)
+    losses = [task.losses(f * outputs(head, rows), labels).mean() for f in factors]
+    assert factors[np.argmin(losses)] == pytest.approx(1, abs=0.35)
+
+
+def test_classes_weigh_alike_however_many_photos_they_have() -> None:
+    task = classification(3)
+    head = fit(*photos([200, 200, 4], spread=1.0), task)
+    rows, labels = photos([200] * 3, seed=1, spread=1.0)
+    recall = [task.marks(outputs(head, rows), labels)[labels == c].mean() for c in range(3)]
+    assert min(recall) > 0.5
+
+
+def test_without_room_for_a_decomposition_it_is_class_means() -> None:
+    rows, labels = photos([30] * 4)
+    needed = fit_bytes(len(rows), SIZE, 4)
+    assert fit(rows, labels, classification(4), room=needed - 1).name == "class means"
+    assert fit(rows, labels, classification(4), room=needed).name != "class means"
+
+
+@pytest.mark.parametrize("counts", [(1, 1, 1), (2, 1, 1)])
+def test_classes_of_one_photo_have_means_too(counts: tuple[int, ...]) -> None:
+    rows, labels = photos(counts)
+    head = fit(rows, labels, classification(3))
+    assert (outputs(head, rows).argmax(1) == labels).all()
+    assert np.isfinite(head.weight).all()
+    assert (head.score is None) == (max(counts) == 1)
+
+
+def test_equal_photos_give_finite_values() -> None:
+    rows, labels = np.ones((8, SIZE), np.float32), np.arange(8) % 2
+    head = fit(rows, labels, classification(2))
+    assert np.isfinite(head.weight).all()
+    assert np.isfinite(head.bias).all()
+
+
+def test_attributes_are_fitted_one_by_one() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(200, SIZE)).astype(np.float32)
+    labels = (rows[:, :3] + rng.normal(size=(200, 3)) * 0.1 > 0).astype(np.uint8)
+    task = Attributes(("a", "b", "c"))
+    head = fit(rows, labels, task)
+    assert head.name == "ridge"
+    assert head.score is not None
+    assert head.score.value > 0.9
+    alone = fit(rows, labels[:, :1], Attributes(("a",)))
+    same = np.corrcoef(head.weight[0], alone.weight[0])[0, 1]
+    assert same > 0.999
+
+
+def test_numbers_are_fitted_without_a_temperature() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(100, SIZE)).astype(np.float32)
+    true = rng.normal(size=(2, SIZE))
+    numbers = (rows @ true.T + 3).astype(np.float32)
+    head = fit(rows, numbers, Regression(("length", "width")))
+    assert head.name == "ridge"
+    np.testing.assert_allclose(outputs(head, rows), numbers, atol=0.05)
+
+
+def test_a_task_without_targets_has_no_closed_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, labels = photos([5, 5])
+    monkeypatch.setattr(Classification, "targets", Task.targets)
+    assert fit_head(blocks(rows, labels), classification(2)) is None
+
+
+def test_without_photos_there_is_none() -> None:
+    assert fit_head(lambda: iter([]), classification(2)) is None
+
+
+def test_the_same_photos_give_the_same_bits() -> None:
+    one, two = (fit(*photos([9, 5, 7]), classification(3)) for _ in range(2))
+    assert np.array_equal(one.weight, two.weight)
+    assert np.array_equal(one.bias, two.bias)
