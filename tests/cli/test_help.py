@@ -3,7 +3,7 @@
 import pytest
 
 import pocketune
-from pocketune.device.train.settings import EPOCHS, LEARNING_RATES
+from pocketune.device.train.defaults import RATES
 
 COMMANDS = ["train", "predict", "evaluate", "export", "demo", "networks", "methods", "tables"]
 
@@ -38,9 +38,10 @@ def test_train_groups_its_options(run):
 
 
 def test_help_shows_the_defaults_of_the_library(run):
-    text = run("train", "--help").output
-    assert f"[default: {EPOCHS}]" in text
-    assert f"[default: {LEARNING_RATES['adam']}; {LEARNING_RATES['sgd']} for sgd]" in text
+    text = " ".join(run("train", "--help").output.replace("│", " ").split())
+    adam, sgd = RATES["adam"], RATES["sgd"]
+    assert f"[default: {adam.main:g}, or {sgd.main:g} for sgd" in text
+    assert f"[default: lr if that is given, else {adam.head:g}, or {sgd.head:g} for sgd]" in text
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from pocketune.accounting.report import OPTIMIZERS as ACCOUNTED
 from pocketune.cli import options
-from pocketune.device.train.settings import OPTIMIZERS
+from pocketune.device.train.defaults import OPTIMIZERS
 from pocketune.networks.config import PADDINGS
 from pocketune.papers.published import MEMORY
 from pocketune.surgery.prune import RANKINGS

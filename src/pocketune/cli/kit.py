@@ -151,8 +151,9 @@ def _open(path: str | Path) -> tuple[Kit, Manifest]:
 def _training_memory(manifest: Manifest, process: int) -> dict[str, int]:
     """Bytes of the whole process by optimizer, with so many taken before training."""
     from pocketune.device.memory.estimate import estimate_memory
+    from pocketune.device.train.defaults import OPTIMIZERS
     from pocketune.device.train.optimizer import state_slots
-    from pocketune.device.train.settings import MOMENTUM, OPTIMIZERS
+    from pocketune.device.train.settings import MOMENTUM
 
     classes = len(manifest.classes)
     return {

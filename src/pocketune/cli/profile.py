@@ -19,7 +19,7 @@ from pocketune.cli.options import (
     NetworkOptions,
     StepOptions,
 )
-from pocketune.device.train.settings import OPTIMIZERS
+from pocketune.device.train.defaults import OPTIMIZERS
 from pocketune.options import option
 
 if TYPE_CHECKING:

@@ -187,7 +187,7 @@ def _print_result(result: TrainResult) -> None:
     from pocketune.device.memory.sizes import format_size
 
     best = "" if result.best is None else f", {result.best}"
-    early = " (stopped early)" if result.reason == "patience" else ""
+    early = " (stopped early: no better epoch)" if result.reason == "patience" else ""
     with suppress(BrokenPipeError):  # the run has succeeded even if nobody reads this
         print(f"{result.steps} steps{early}, best at step {result.best_step}{best}")
         print_skipped(result.skipped)

@@ -55,6 +55,8 @@ def test_an_epoch_in_a_line() -> None:
     text = "epoch 2/10  loss 0.430  validation loss 0.510  accuracy 90.0%"
     assert format_epoch(EPOCH) == text + "  (best)"
     assert format_epoch(replace(EPOCH, best=False)) == text
+    stale = replace(EPOCH, best=False, stale=2, patience=5)
+    assert format_epoch(stale) == text + "  (none better for 2 of 5 epochs)"
     without = EpochReport(2, 10, TRAINING, None, best=False)
     assert format_epoch(without) == "epoch 2/10  loss 0.430"
 

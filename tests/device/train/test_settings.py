@@ -2,16 +2,28 @@
 
 import doctest
 import json
+from typing import Any
 
 import numpy as np
 import pytest
 
 from pocketune.device.train import settings as module
+from pocketune.device.train.defaults import RATES
 from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError
 from pocketune.kit.manifest import ParameterSpec
 
 from ..runs import make_settings
+
+
+def resolved(**options: Any) -> TrainSettings:
+    """Settings for steps of 8 images, 100 in an epoch."""
+    return TrainSettings(**options).resolved(images=8, steps_per_epoch=100)
+
+
+def rates_of(optimizer: str) -> tuple[float, float, float]:
+    rates = RATES[optimizer]
+    return rates.main, rates.branch, rates.head
 
 
 def test_docstring() -> None:
@@ -47,7 +59,8 @@ def test_fields_of_another_version(change: dict[str, object]) -> None:
         ({"weight_decay": -0.1}, "weight_decay must be at least 0"),
         ({"warmup": -1}, "warmup must be at least 0"),
         ({"seed": -1}, "seed must be at least 0"),
-        ({"patience": 0}, "patience must be at least 1"),
+        ({"patience": -1}, "patience must be at least 0"),
+        ({"head_lr": 0.0}, "head_lr must be above 0"),
         ({"val_fraction": 1.0}, "val_fraction must be at least 0 and below 1"),
         ({"checkpoint_every": 0}, "checkpoint_every must be at least 1"),
         ({"checkpoint_seconds": 0}, "checkpoint_seconds must be above 0"),
@@ -74,25 +87,58 @@ def test_numbers_of_numpy_are_stored_as_pythons_own() -> None:
 
 
 def test_what_is_left_out_is_filled_in() -> None:
-    adam, sgd = TrainSettings().resolved(), TrainSettings(optimizer="sgd", steps=5).resolved()
-    assert (adam.epochs, adam.steps, adam.lr, adam.momentum) == (20, None, 3e-4, None)
-    assert (sgd.epochs, sgd.steps, sgd.lr, sgd.momentum) == (None, 5, 1e-2, 0.9)
-    assert TrainSettings(budget="96MB").resolved().budget == 96_000_000
-    assert adam.resolved() == adam
-    assert sgd.resolved() == sgd
+    adam, sgd = resolved(), resolved(optimizer="sgd", steps=5)
+    assert (adam.epochs, adam.steps, adam.patience, adam.momentum) == (10, None, 5, None)
+    assert (adam.lr, adam.side_lr, adam.head_lr) == rates_of("adam")
+    assert (sgd.epochs, sgd.steps, sgd.patience, sgd.momentum) == (None, 5, 0, 0.9)
+    assert (sgd.lr, sgd.side_lr, sgd.head_lr) == rates_of("sgd")
+    assert resolved(budget="96MB").budget == 96_000_000
+    for settings in (adam, sgd):
+        assert settings.resolved(images=64, steps_per_epoch=9) == settings
+
+
+def test_a_given_rate_is_that_of_every_group_without_one_of_its_own() -> None:
+    only, all_three = resolved(lr=0.02), resolved(lr=0.02, side_lr=0.03, head_lr=0.04)
+    assert (only.lr, only.side_lr, only.head_lr) == (0.02, 0.02, 0.02)
+    assert (all_three.lr, all_three.side_lr, all_three.head_lr) == (0.02, 0.03, 0.04)
+    head = resolved(head_lr=0.04)
+    assert (head.lr, head.side_lr, head.head_lr) == (*rates_of("adam")[:2], 0.04)
+
+
+def test_rates_that_are_given_do_not_depend_on_the_batch() -> None:
+    given = TrainSettings(lr=0.02, head_lr=0.04).resolved(images=64, steps_per_epoch=9)
+    assert (given.lr, given.head_lr) == (0.02, 0.04)
+    larger = TrainSettings().resolved(images=32, steps_per_epoch=9)
+    assert larger.lr == pytest.approx(2 * rates_of("adam")[0])
+
+
+@pytest.mark.parametrize(
+    ("options", "patience"),
+    [({}, 5), ({"epochs": 10}, 0), ({"steps": 70}, 0), ({"patience": 3}, 3), ({"patience": 0}, 0)],
+)
+def test_a_run_stops_early_unless_its_length_is_given(
+    options: dict[str, int], patience: int
+) -> None:
+    assert resolved(**options).patience == patience
 
 
 def test_length_of_a_run() -> None:
     assert make_settings(epochs=3).total_steps(7) == 21
     assert make_settings(epochs=None, steps=10).total_steps(7) == 10
+    assert TrainSettings().total_steps(100) == 1000
 
 
-def test_rates_of_side_branches() -> None:
+def test_rates_by_group() -> None:
     """Only the group counts, not the name of the module."""
     groups = {"features.2.side.weight": "branch", "branch.weight": "main", "fc.weight": "head"}
     parameters = [ParameterSpec(name, (1,), group) for name, group in groups.items()]
-    assert make_settings().rates(parameters) == {}
-    assert make_settings(lr=0.002, side_lr=0.01).rates(parameters) == {parameters[0].name: 5.0}
+    side, main, head = groups
+    assert make_settings().rates(parameters) == {side: 1.0, main: 1.0, head: 1.0}
+    three = make_settings(lr=0.002, side_lr=0.01, head_lr=0.001)
+    assert three.rates(parameters) == {side: 5.0, main: 1.0, head: 0.5}
+    factors, peak = TrainSettings().rates(parameters), RATES["adam"]
+    assert factors[head] * peak.main == pytest.approx(peak.head)
+    assert factors[side] * peak.main == pytest.approx(peak.branch)
 
 
 def test_a_budget_of_nothing_is_no_budget() -> None:
@@ -110,14 +156,6 @@ def test_a_momentum_that_has_no_effect_is_refused(optimizer: str, momentum: floa
 
 
 def test_resolved_settings_are_what_a_checkpoint_restores() -> None:
-    for settings in (TrainSettings(), TrainSettings(optimizer="sgd", steps=3, budget="1GB")):
-        resolved = settings.resolved()
-        stored = json.loads(json.dumps(resolved.to_dict()))
-        assert TrainSettings.from_dict(stored) == resolved
-
-
-def test_a_side_branch_at_the_peak_rate_has_the_factor_one() -> None:
-    branch = [ParameterSpec("side", (1,), "branch")]
-    assert TrainSettings(lr=0.01, side_lr=0.01).rates(branch) == {"side": 1.0}
-    assert TrainSettings(optimizer="sgd", side_lr=0.02).rates(branch) == {"side": 2.0}
-    assert TrainSettings(side_lr=0.02).rates([]) == {}
+    for settings in (resolved(), resolved(optimizer="sgd", steps=3, budget="1GB")):
+        stored = json.loads(json.dumps(settings.to_dict()))
+        assert TrainSettings.from_dict(stored) == settings

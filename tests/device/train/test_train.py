@@ -197,11 +197,12 @@ def test_clipping_and_decay_change_the_run(optimizer: str, run: Run, tmp_path: P
     assert not np.array_equal(states[0], states[2])
 
 
-def test_default_learning_rate_and_length(run: Run) -> None:
+def test_rates_length_and_patience_that_are_left_out(run: Run) -> None:
     result = run(lr=None, epochs=None, optimizer="sgd")
     settings = Checkpoint.load(result.run / LAST).settings
-    assert settings.lr == 0.01
-    assert settings.epochs == 20
+    assert settings == TrainSettings(optimizer="sgd").resolved(
+        images=BATCH, steps_per_epoch=PER_EPOCH
+    )
 
 
 class Collector(Silent):

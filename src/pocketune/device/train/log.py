@@ -190,6 +190,8 @@ class RunLog:
             training=self._training(counters),
             validation=validation,
             best=best,
+            stale=counters.stale,
+            patience=self._run.settings.patience or 0,
         )
         self._write(
             "epoch",

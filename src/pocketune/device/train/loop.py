@@ -52,7 +52,7 @@ class Loop:
         self._saver = Saver(run)
         self._task = run.photos.task
         settings = run.settings
-        self._schedule = CosineSchedule(settings.peak_lr, run.steps, settings.warmup)
+        self._schedule = CosineSchedule(settings.peak_rates().main, run.steps, settings.warmup)
 
     def run(self) -> None:
         """Train until the last step, or until validation has not improved for the set patience.
@@ -155,7 +155,7 @@ class Loop:
     def _require_finite(self, value: float, what: str) -> None:
         if math.isfinite(value):
             return
-        lr = self._run.settings.peak_lr
+        lr = self._run.settings.peak_rates().main
         clip = "" if self._run.settings.clip else ", or set clip to 1"
         raise Diverged(
             f"{what} is not finite at step {self._counters.step + 1}: start again with a "

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pocketune.device.train.settings import OPTIMIZERS
+from pocketune.device.train.defaults import OPTIMIZERS
 from pocketune.errors import PocketuneError
 
 if TYPE_CHECKING:

@@ -57,6 +57,8 @@ class EpochReport:
         training: Mean loss and metric of the epoch's steps.
         validation: Mean loss and metric of the validation photos; None without validation photos.
         best: Whether it is the best epoch so far.
+        stale: Epochs since the best one.
+        patience: Number of such epochs at which the run stops early; 0 if it never does.
     """
 
     epoch: int
@@ -64,6 +66,8 @@ class EpochReport:
     training: Score
     validation: Score | None
     best: bool
+    stale: int = 0
+    patience: int = 0
 
 
 class Progress(Protocol):
@@ -178,7 +182,11 @@ def format_epoch(report: EpochReport) -> str:
     text = f"epoch {report.epoch}/{report.epochs}  loss {report.training.loss:.3f}"
     if report.validation is not None:
         text += f"  validation loss {report.validation.loss:.3f}  {report.validation}"
-    return text + ("  (best)" if report.best else "")
+    if report.best:
+        return text + "  (best)"
+    if report.patience:
+        text += f"  (none better for {report.stale} of {report.patience} epochs)"
+    return text
 
 
 def format_time(seconds: float) -> str:

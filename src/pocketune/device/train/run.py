@@ -105,13 +105,14 @@ def train(
         TypeError: An option is unknown.
     """
     began = time.monotonic()
-    settings = replace(settings or TrainSettings(), **options).resolved()
+    settings = replace(settings or TrainSettings(), **options)
     opened = kit if isinstance(kit, Kit) else Kit.open(kit)
     factory, folder = engine or _onnx_engine(), Path(out or next_run(photos))
     check_accumulation(opened, settings.accumulate)
     _check_side_lr(opened, settings)
     found = Photos.open(photos, settings, opened)
     _check_patience(found, settings)
+    settings = settings.resolved(images=found.training.batch, steps_per_epoch=len(found.training))
     reclaim()
     memory = check_budget(opened, settings, classes=len(found.classes), before=process_memory())
     with new_run_folder(folder):
@@ -243,7 +244,8 @@ def _check_patience(photos: Photos, settings: TrainSettings) -> None:
 
 
 def _check_side_lr(kit: Kit, settings: TrainSettings) -> None:
-    if settings.side_lr is not None and not settings.rates(kit.manifest.parameters):
+    groups = {spec.group for spec in kit.manifest.parameters}
+    if settings.side_lr is not None and "branch" not in groups:
         method = kit.manifest.method.get("name")
         raise PocketuneError(
             f"side_lr={settings.side_lr:g} has no effect: the kit's method, {method}, trains no "

@@ -7,6 +7,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pocketune.device.memory.sizes import parse_size
+from pocketune.device.train.defaults import (
+    EPOCHS,
+    MEASURED_IMAGES,
+    OPTIMIZERS,
+    RATES,
+    STEPS,
+    Rates,
+    default_epochs,
+    default_patience,
+    default_rates,
+)
 from pocketune.errors import PocketuneError
 from pocketune.options import check_options, documented, option
 
@@ -15,14 +26,10 @@ if TYPE_CHECKING:
 
     from pocketune.kit.manifest import ParameterSpec
 
-EPOCHS = 20
 MOMENTUM = 0.9
-LEARNING_RATES = {"adam": 3e-4, "adamw": 3e-4, "sgd": 1e-2}
-"""Defaults by optimizer, close to those of published transfer recipes at batch 8."""
-
-OPTIMIZERS = tuple(LEARNING_RATES)
-
 RUN_PANEL = "The run"
+
+_ADAM, _SGD = RATES["adam"], RATES["sgd"]
 
 _run_option = partial(option, panel=RUN_PANEL)
 _option = partial(option, panel="Training")
@@ -33,12 +40,12 @@ _option = partial(option, panel="Training")
 class TrainSettings:
     """The settings of a run, which each checkpoint stores.
 
-    Every option has a default. Some defaults depend on other options; :meth:`resolved` fills them
-    in.
+    Every option has a default. Some defaults depend on other options and on the photos;
+    :meth:`resolved` fills them in.
 
     Example:
-        >>> TrainSettings(epochs=5, budget="96MB").resolved().lr
-        0.0003
+        >>> TrainSettings(budget="96MB").resolved(images=8, steps_per_epoch=100).epochs
+        10
 
     Raises:
         PocketuneError: A value is invalid; the message names it.
@@ -61,7 +68,11 @@ class TrainSettings:
         "Save a checkpoint every SECONDS seconds.", default=120.0, metavar="SECONDS", above=0
     )
     epochs: int | None = _option(
-        "Number of epochs.", default=None, metavar="N", unset=str(EPOCHS), at_least=1
+        "Number of epochs.",
+        default=None,
+        metavar="N",
+        unset=f"{EPOCHS[0]} for many photos, up to {EPOCHS[1]} for few, to make {STEPS:,} steps",
+        at_least=1,
     )
     steps: int | None = _option(
         "Number of training steps, instead of epochs.", default=None, metavar="N", at_least=1
@@ -71,14 +82,21 @@ class TrainSettings:
         "Peak learning rate, followed by cosine decay.",
         default=None,
         metavar="RATE",
-        unset=f"{LEARNING_RATES['adam']}; {LEARNING_RATES['sgd']} for sgd",
+        unset=f"{_ADAM.main:g}, or {_SGD.main:g} for sgd, for steps of {MEASURED_IMAGES} images",
+        above=0,
+    )
+    head_lr: float | None = _option(
+        "Peak learning rate of the classifier.",
+        default=None,
+        metavar="RATE",
+        unset=f"lr if that is given, else {_ADAM.head:g}, or {_SGD.head:g} for sgd",
         above=0,
     )
     side_lr: float | None = _option(
         "Peak learning rate of side branches, for methods that add them: repnet, tinytl.",
         default=None,
         metavar="RATE",
-        unset="same as lr",
+        unset=f"lr if that is given, else {_ADAM.branch:g}, or {_SGD.branch:g} for sgd",
         above=0,
     )
     momentum: float | None = _option(
@@ -107,11 +125,11 @@ class TrainSettings:
         at_least=1,
     )
     patience: int | None = _option(
-        "Stop after this many epochs without a better validation result.",
+        "Stop after this many epochs without a better validation result; 0 never stops early.",
         default=None,
         metavar="EPOCHS",
-        unset="no early stopping",
-        at_least=1,
+        unset="half of the epochs if their number is left out too, else 0",
+        at_least=0,
     )
     val_fraction: float = _option(
         "Fraction of the photos for validation, if there is no train/val split.",
@@ -138,10 +156,16 @@ class TrainSettings:
         if self.budget is not None:
             parse_size(self.budget)
 
-    @property
-    def peak_lr(self) -> float:
-        """The peak learning rate."""
-        return LEARNING_RATES[self.optimizer] if self.lr is None else self.lr
+    def peak_rates(self, images: int = MEASURED_IMAGES) -> Rates:
+        """The peak learning rates for steps of ``images`` images."""
+        default = default_rates(self.optimizer, images)
+        if self.lr is not None:
+            default = Rates(main=self.lr, branch=self.lr, head=self.lr)
+        return Rates(
+            main=default.main,
+            branch=self.side_lr or default.branch,
+            head=self.head_lr or default.head,
+        )
 
     @property
     def sgd_momentum(self) -> float:
@@ -154,22 +178,33 @@ class TrainSettings:
         return None if self.budget is None else parse_size(self.budget)
 
     def total_steps(self, steps_per_epoch: int) -> int:
-        """Optimizer steps of the whole run."""
-        return self.steps or (self.epochs or EPOCHS) * steps_per_epoch
+        """Optimizer steps of the whole run, if it does not stop early."""
+        return self.steps or (self.epochs or default_epochs(steps_per_epoch)) * steps_per_epoch
 
     def rates(self, parameters: Iterable[ParameterSpec]) -> dict[str, float]:
-        """Factors on the learning rate of the side branches' parameters, by name."""
-        if self.side_lr is None:
-            return {}
-        factor = self.side_lr / self.peak_lr
-        return {spec.name: factor for spec in parameters if spec.group == "branch"}
+        """Factors on the peak learning rate of the network's own layers, by name."""
+        peak = self.peak_rates()
+        by_group = {"branch": peak.branch / peak.main, "head": peak.head / peak.main}
+        return {spec.name: by_group.get(spec.group, 1.0) for spec in parameters}
 
-    def resolved(self) -> TrainSettings:
-        """The same settings with all defaults filled in, as a checkpoint stores them."""
+    def resolved(self, *, images: int, steps_per_epoch: int) -> TrainSettings:
+        """The same settings with all defaults filled in, as a checkpoint stores them.
+
+        Args:
+            images: Images in a step, accumulated batches included.
+            steps_per_epoch: Steps in an epoch of the training photos.
+        """
+        length_is_given = bool(self.epochs or self.steps)
+        epochs = self.epochs or (None if self.steps else default_epochs(steps_per_epoch))
+        early = 0 if length_is_given or epochs is None else default_patience(epochs)
+        rates = self.peak_rates(images)
         return replace(
             self,
-            epochs=self.epochs or (None if self.steps else EPOCHS),
-            lr=self.peak_lr,
+            epochs=epochs,
+            patience=early if self.patience is None else self.patience,
+            lr=rates.main,
+            side_lr=rates.branch,
+            head_lr=rates.head,
             momentum=self.sgd_momentum if self.optimizer == "sgd" else None,
             budget=self.budget_bytes,
         )

@@ -1,0 +1,53 @@
+"""The defaults of a run: how they follow the batch and the number of photos."""
+
+import doctest
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pocketune.device.train import defaults
+from pocketune.device.train.defaults import (
+    EPOCHS,
+    MEASURED_IMAGES,
+    OPTIMIZERS,
+    RATES,
+    STEPS,
+    default_epochs,
+    default_patience,
+    default_rates,
+)
+
+
+def test_docstrings() -> None:
+    assert doctest.testmod(defaults).failed == 0
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_rates_of_the_measured_batch_are_those_of_the_table(optimizer: str) -> None:
+    assert default_rates(optimizer, MEASURED_IMAGES) == RATES[optimizer]
+
+
+@given(images=st.integers(1, 4096))
+def test_larger_steps_have_larger_rates(images: int) -> None:
+    for optimizer, power in {"adam": 0.5, "adamw": 0.5, "sgd": 1.0}.items():
+        rates, factor = default_rates(optimizer, images), (images / MEASURED_IMAGES) ** power
+        measured = RATES[optimizer]
+        assert rates.main == pytest.approx(measured.main * factor)
+        assert rates.branch == pytest.approx(measured.branch * factor)
+        assert rates.head == pytest.approx(measured.head * factor)
+
+
+@given(steps=st.integers(1, 100_000))
+def test_small_sets_get_enough_steps_and_large_ones_few_epochs(steps: int) -> None:
+    fewest, most = EPOCHS
+    epochs = default_epochs(steps)
+    assert fewest <= epochs <= most
+    assert epochs == most or epochs * steps >= STEPS
+    assert epochs == fewest or (epochs - 1) * steps < STEPS
+    assert default_epochs(steps + 1) <= epochs
+
+
+@given(epochs=st.integers(1, 1000))
+def test_patience_reaches_into_the_second_half(epochs: int) -> None:
+    assert epochs / 2 <= default_patience(epochs) <= max(1, epochs)
