@@ -45,5 +45,5 @@ $(BASE): pyproject.toml constraints.txt | $(BIN)/python
 # configured with, and nothing that follows can replace it.
 $(DEV): pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) install --quiet "$$(grep '^torch==' constraints.txt)"
-	$(PIP) install --quiet --constraint constraints.txt --editable ".[author,plot,retrain,dev]"
+	$(PIP) install --quiet --constraint constraints.txt --editable ".[author,plot,report,retrain,dev]"
 	@touch $@ $(BASE)

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from pocketune.pruning import profile_memory as profile_memory
     from pocketune.pruning import prune_for_memory as prune_for_memory
     from pocketune.pruning import retrain as retrain
+    from pocketune.reporting import report as report
     from pocketune.surgery import prune as prune
     from pocketune.tasks import Attributes as Attributes
     from pocketune.tasks import Classification as Classification
@@ -124,6 +125,9 @@ _HOMES = {
         "profile_memory",
         "prune_for_memory",
         "retrain",
+    ],
+    "reporting": [
+        "report",
     ],
     "surgery": [
         "prune",

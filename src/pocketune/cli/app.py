@@ -29,6 +29,7 @@ PANELS = {
         "predict": "use:predict",
         "evaluate": "use:evaluate",
         "export": "use:export",
+        "report": "report:report",
         "demo": "use:demo",
     },
     "Networks, methods and kits (need PyTorch)": {

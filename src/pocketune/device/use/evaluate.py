@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pocketune.arrays import FloatArray, StrPath
-from pocketune.data import ImageDataset, Loader, Skipped, load_splits
+from pocketune.data import ImageDataset, Loader, Skipped, Splits, load_splits
 from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.device.train.checkpoint import Checkpoint
 from pocketune.device.use.model import Model, as_model
@@ -74,10 +74,28 @@ def _checkpoint(model: Model) -> Checkpoint:
 
 
 def _held_back(model: Model) -> _Found:
+    splits = run_photos(model)
+    if not len(splits.val):
+        raise PocketuneError(
+            f"the run {model.kit.path} has no validation photos: give photos to evaluate"
+        )
+    return splits.val, splits.skipped
+
+
+def run_photos(model: Model, moved: StrPath | None = None) -> Splits:
+    """The photos of a run, divided as in the run.
+
+    Args:
+        model: The model of a run.
+        moved: New location of the photos, if they have moved.
+
+    Raises:
+        PocketuneError: The model is not a run, or its photos are gone or have changed.
+    """
     checkpoint = _checkpoint(model)
-    settings = checkpoint.settings
+    settings, place = checkpoint.settings, Path(moved or checkpoint.photos)
     splits = load_splits(
-        checkpoint.photos,
+        place,
         val_fraction=settings.val_fraction,
         seed=settings.seed,
         classes=model.classes,
@@ -86,12 +104,8 @@ def _held_back(model: Model) -> _Found:
     )
     if splits.fingerprint() != checkpoint.identity.photos:
         raise PocketuneError(
-            f"the photos in {checkpoint.photos} have changed since the run in {model.kit.path} "
-            "started, so its validation photos may be among those it was trained on: restore them, "
-            "or give other photos to evaluate"
+            f"the photos in {place} have changed since the run in {model.kit.path} started, so its "
+            "validation photos may be among those it was trained on: restore them, or give other "
+            "photos to evaluate"
         )
-    if not len(splits.val):
-        raise PocketuneError(
-            f"the run {model.kit.path} has no validation photos: give photos to evaluate"
-        )
-    return splits.val, splits.skipped
+    return splits

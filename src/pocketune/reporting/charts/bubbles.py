@@ -1,0 +1,133 @@
+"""What a megabyte buys: accuracy over peak memory, with FLOPs as area."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pocketune.device.memory.sizes import format_size
+from pocketune.files import shown
+from pocketune.reporting.charts.style import (
+    FIRST,
+    INK,
+    LIMIT,
+    MUTED,
+    SERIES,
+    WIDE,
+    Chart,
+    drawing,
+)
+from pocketune.tasks.results import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_LARGEST = 900.0
+"""Square points of the largest bubble."""
+
+
+@dataclass(frozen=True)
+class Bubble:
+    """A candidate.
+
+    Attributes:
+        name: What it is, in a few words.
+        peak: Peak bytes of the process.
+        value: Its metric.
+        flops: FLOPs of a training step.
+        group: Bubbles of a group share a color.
+        chosen: Whether it is the answer.
+        spread: Standard deviation of the value; 0 if it is not known.
+    """
+
+    name: str
+    peak: float
+    value: float
+    flops: float
+    group: str = ""
+    chosen: bool = False
+    spread: float = 0.0
+
+
+def pareto(bubbles: Sequence[Bubble], *, larger_is_better: bool = True) -> list[Bubble]:
+    """Those that no other is better than at the same or a smaller peak, by peak."""
+    sign = 1 if larger_is_better else -1
+    front: list[Bubble] = []
+    for bubble in sorted(bubbles, key=lambda b: (b.peak, -sign * b.value)):
+        if not front or sign * bubble.value > sign * front[-1].value:
+            front.append(bubble)
+    return front
+
+
+def bubble_chart(
+    bubbles: Sequence[Bubble],
+    *,
+    metric: str,
+    style: str = ".1%",
+    budget: int | None = None,
+    larger_is_better: bool = True,
+) -> Chart:
+    """Each candidate as a bubble; those on the Pareto front are connected and named."""
+    front = pareto(bubbles, larger_is_better=larger_is_better)
+    largest = max((bubble.flops for bubble in bubbles), default=0) or 1
+    groups = list(dict.fromkeys(bubble.group for bubble in bubbles))
+    with drawing(width=WIDE, height=4.4) as made:
+        axes = made.axes
+        peaks, values = [b.peak / 1e6 for b in front], [b.value for b in front]
+        axes.plot(peaks, values, color=MUTED, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+        for number, group in enumerate(groups):
+            own = [bubble for bubble in bubbles if bubble.group == group]
+            color = SERIES[number % len(SERIES)] if group else FIRST
+            axes.scatter(
+                [b.peak / 1e6 for b in own],
+                [b.value for b in own],
+                s=[max(24.0, _LARGEST * b.flops / largest) for b in own],
+                color=color, alpha=0.55, edgecolors=color, linewidths=1.2, zorder=2,
+            )  # fmt: skip
+            if group:
+                axes.plot([], [], "o", color=color, label=shown(group, 30))
+            for b in own:
+                if b.spread:
+                    axes.errorbar(b.peak / 1e6, b.value, b.spread, color=INK, linewidth=1, zorder=3)
+        for number, bubble in enumerate(front):
+            axes.annotate(
+                shown(bubble.name, 34), (bubble.peak / 1e6, bubble.value),
+                (0, 14 if number % 2 == 0 else -20), textcoords="offset points", ha="center",
+                color=INK, fontweight="bold" if bubble.chosen else "normal", zorder=4,
+            )  # fmt: skip
+        for bubble in bubbles:
+            if bubble.chosen:
+                axes.plot(
+                    bubble.peak / 1e6, bubble.value, "o", markersize=9, mfc="none", mec=INK,
+                    mew=1.8, zorder=5,
+                )  # fmt: skip
+        axes.margins(0.12, 0.18)
+        if budget is not None:
+            axes.axvline(budget / 1e6, color=LIMIT, linewidth=1.6)
+            axes.annotate(
+                f"budget {format_size(budget)}", (budget / 1e6, 0), (-5, 6),
+                xycoords=("data", "axes fraction"), textcoords="offset points", ha="right",
+                color=LIMIT, fontweight="bold",
+            )  # fmt: skip
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:{_coarse(style)}}")
+        axes.set_xlabel("peak memory of the process, MB")
+        axes.set_ylabel(metric)
+        if any(groups):
+            axes.figure.legend(loc="outside upper left", ncols=6, borderaxespad=0.2)
+    table = Table(
+        ("candidate", metric, "peak", "GFLOPs a step"),
+        tuple(
+            (b.name, f"{b.value:{style}}", format_size(round(b.peak)), f"{b.flops / 1e9:,.2f}")
+            for b in sorted(bubbles, key=lambda b: b.peak)
+        ),
+    )
+    text = (
+        f"Each bubble is a candidate; its area is the arithmetic of a training step, up to "
+        f"{largest / 1e9:,.2f} GFLOPs. The dashed line connects those that no other beats at the "
+        "same memory."
+    )
+    return Chart(f"What memory buys: {metric} over peak memory", text, made.svg, table, wide=True)
+
+
+def _coarse(style: str) -> str:
+    return ".0%" if style.endswith("%") else "g"

@@ -1,0 +1,72 @@
+"""The confusion matrix as a picture."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pocketune.files import shown
+from pocketune.reporting.charts.style import FIRST, GRID, INK, LIMIT, PAPER, Chart, drawing
+from pocketune.tasks.results import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pocketune.reporting.confusion import Matrix, Pair
+
+_LETTERS = 18
+
+
+def confusion_chart(matrix: Matrix, pairs: Sequence[Pair], classes: int) -> Chart:
+    """The matrix with a cell for each pair of classes, darker where more of a class's photos are.
+
+    Right predictions, on the diagonal, have another color than mistakes.
+    """
+    from matplotlib.patches import Rectangle
+
+    counts, names = matrix.counts, [shown(name, _LETTERS) for name in matrix.names]
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    size = len(names)
+    side = min(5.4, 2.4 + 0.26 * size)
+    with drawing(height=side) as made:
+        axes = made.axes
+        for row, column in np.argwhere(counts > 0).tolist():
+            share, right = float(shares[row, column]), row == column
+            color = FIRST if right else LIMIT
+            strength = 0.08 + 0.92 * share if right else 0.12 + 0.88 * min(1.0, 2 * share)
+            axes.add_patch(
+                Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=color, alpha=strength)
+            )
+            axes.text(
+                column, row, f"{counts[row, column]:,}", ha="center", va="center",
+                color=PAPER if strength > 0.6 else INK, fontsize=9 if size <= 10 else 7,
+            )  # fmt: skip
+        axes.set_xlim(-0.5, size - 0.5)
+        axes.set_ylim(size - 0.5, -0.5)
+        axes.grid(visible=False)
+        for edge in range(size + 1):
+            axes.axhline(edge - 0.5, color=GRID, linewidth=0.6)
+            axes.axvline(edge - 0.5, color=GRID, linewidth=0.6)
+        turned = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if size > 4 else {}
+        axes.set_xticks(range(size), names, fontsize=9 if size <= 10 else 8, **turned)
+        axes.set_yticks(range(size), names, fontsize=9 if size <= 10 else 8)
+        axes.set_xlabel("predicted")
+        axes.set_ylabel("labeled")
+    text = "No photo is taken for another class."
+    if pairs:
+        first = pairs[0]
+        text = (
+            f"The most frequent mistake: {_photos(first.photos)} labeled {shown(first.truth)} "
+            f"{'is' if first.photos == 1 else 'are'} taken for {shown(first.guess)}."
+        )
+    if classes > len(names):
+        text += f" The {len(names) - 1} most confused of {classes} classes are shown."
+    rows = tuple((p.truth, p.guess, f"{p.photos:,}") for p in pairs)
+    return Chart(
+        "Confusion matrix", text, made.svg, Table(("labeled", "predicted", "photos"), rows)
+    )
+
+
+def _photos(count: int) -> str:
+    return f"{count:,} photo{'s' * (count != 1)}"

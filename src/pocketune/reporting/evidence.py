@@ -1,0 +1,202 @@
+"""What the photos of a run show about its model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pocketune.files import printable
+from pocketune.reporting.calibration import calibrate
+from pocketune.reporting.charts.balance import balance_chart
+from pocketune.reporting.charts.matrix import confusion_chart
+from pocketune.reporting.charts.reliability import reliability_chart
+from pocketune.reporting.charts.style import Chart
+from pocketune.reporting.confusion import confused_pairs, most_confused
+from pocketune.reporting.page import Photo, Section
+from pocketune.reporting.photos import Predicted, predict_all, spread
+from pocketune.reporting.progress import counted
+from pocketune.reporting.prototypes import find_strays
+from pocketune.reporting.thumbnails import thumbnail
+from pocketune.tasks.results import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from pocketune.data import Splits
+    from pocketune.device.use.model import Model
+    from pocketune.tasks import Evaluation, Task
+
+PHOTOS = 5_000
+"""Photos of each part that are predicted; of more, as many are taken evenly."""
+SHOWN = 18
+"""Photos in a gallery."""
+MATRIX = 20
+PAIRS = 40
+SKIPPED = 100
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """Predictions for the photos of a run.
+
+    Attributes:
+        task: The model's task.
+        splits: All photos.
+        training: Predictions for training photos; None if none can be decoded.
+        held: Predictions for validation photos; None if there are none.
+    """
+
+    task: Task
+    splits: Splits
+    training: Predicted | None
+    held: Predicted | None
+
+    @classmethod
+    def gather(cls, model: Model, splits: Splits) -> Evidence:
+        """Predict the photos of both parts."""
+        chosen = [spread(part, PHOTOS) for part in (splits.train, splits.val)]
+        with counted("looking at the photos", sum(map(len, chosen))) as advance:
+            training = predict_all(model, chosen[0], embed=True, after_batch=advance)
+            held = predict_all(model, chosen[1], after_batch=advance)
+        return cls(model.task, splits, training, held)
+
+    @property
+    def judged(self) -> Predicted | None:
+        """The predictions that mistakes are looked for in: of validation photos, if there are."""
+        return self.held or self.training
+
+    @property
+    def which(self) -> str:
+        """What these photos are."""
+        return "validation photos" if self.held else "training photos"
+
+
+def photo_sections(evidence: Evidence) -> Iterator[Section]:
+    """The sections about photos, each if there is something to say."""
+    if evidence.judged is not None:
+        result = evidence.task.evaluate([(evidence.judged.outputs, evidence.judged.labels)])
+        yield _mistakes(evidence, evidence.judged, result)
+    if evidence.training is not None:
+        yield _hurting(evidence.task, evidence.training)
+    yield from _data(evidence)
+
+
+def _mistakes(evidence: Evidence, judged: Predicted, result: Evaluation) -> Section:
+    task, marks = evidence.task, evidence.task.marks(judged.outputs, judged.labels)
+    decided = marks.dtype == np.bool_
+    right = [bool(row.all()) for row in marks]
+    worst = np.argsort(-judged.losses, kind="stable").tolist()
+    order = [i for i in worst if not (decided and right[i])]
+    if not decided:
+        text = "The photos with the highest loss come first."
+    elif not order:
+        text = f"All {len(marks):,} {evidence.which} are predicted correctly."
+    else:
+        text = (
+            f"{len(order):,} of {len(marks):,} {evidence.which} are predicted wrongly. Those with "
+            "the highest loss come first."
+        )
+    tables = []
+    if result.per_class_table is not None:
+        tables = [(f"Results for each of the {task.noun}", _readable(result.per_class_table))]
+    return Section(
+        title="Mistakes",
+        text=(text,),
+        charts=(*_confusion(result, len(task.classes)), *_confidence(task, judged)),
+        photos=tuple(_gallery(task, judged, order[:SHOWN])),
+        tables=tuple(tables),
+    )
+
+
+def _confusion(result: Evaluation, classes: int) -> Iterator[Chart]:
+    table = result.confusion_table
+    if table is not None:
+        names = [str(row[0]) for row in table.rows]
+        counts = np.array([row[1:] for row in table.rows], np.int64)
+        pairs = confused_pairs(names, counts, PAIRS)
+        yield confusion_chart(most_confused(names, counts, MATRIX), pairs, classes)
+
+
+def _readable(table: Table) -> Table:
+    """Fractions as percentages; a fraction of nothing as a dash."""
+    return Table(
+        table.titles,
+        tuple(tuple(_cell(value) for value in row) for row in table.rows),
+    )
+
+
+def _cell(value: str | float) -> str | int:
+    if isinstance(value, float):
+        return "-" if np.isnan(value) else f"{value:.1%}"
+    return value
+
+
+def _gallery(
+    task: Task, predicted: Predicted, chosen: Sequence[int], notes: Sequence[str] = ()
+) -> Iterator[Photo]:
+    for number, index in enumerate(chosen):
+        verdict = task.verdict(predicted.outputs[index], predicted.labels[index])
+        yield Photo(
+            picture=thumbnail(predicted.photos, index),
+            name=printable(predicted.photos.names[index]),
+            truth=verdict.truth,
+            guess=verdict.guess,
+            note=notes[number] if notes else f"loss {predicted.losses[index]:.2f}",
+        )
+
+
+def _confidence(task: Task, judged: Predicted) -> Iterator[Chart]:
+    sure = task.confidences(judged.outputs)
+    if sure is not None:
+        found = calibrate(sure, task.marks(judged.outputs, judged.labels))
+        yield reliability_chart(found)
+
+
+def _hurting(task: Task, training: Predicted) -> Section:
+    """Training photos with a high loss that look like photos with another label."""
+    doubt, words = _doubts(task, training)
+    order = [int(i) for i in np.argsort(-training.losses, kind="stable") if doubt[i] > 1]
+    text = (
+        f"{len(order):,} of {len(training.losses):,} training photos look more like those with "
+        "another label: the mean of their features is nearer than that of their own. A wrong "
+        "label, a crop without its subject or a photo of two things may be the reason. Those with "
+        "the highest loss come first."
+        if order
+        else "Each training photo looks most like those with the same label."
+    )
+    chosen = order[:SHOWN]
+    notes = [f"looks like {words[i]}; loss {training.losses[i]:.2f}" for i in chosen]
+    photos = tuple(_gallery(task, training, chosen, notes))
+    return Section(title="Photos that may hurt", text=(text,), photos=photos)
+
+
+def _doubts(task: Task, training: Predicted) -> tuple[NDArray[np.float64], list[str]]:
+    """For each photo, the doubt in the answer that is doubted most, and what it looks like."""
+    answers = task.answers(training.labels)
+    most, words = np.zeros(len(answers)), [""] * len(answers)
+    assert training.embeddings is not None  # asked for in `gather`
+    for question in range(answers.shape[1]):
+        found = find_strays(training.embeddings, answers[:, question])
+        for i in np.flatnonzero(found.doubt > np.maximum(most, 1)).tolist():
+            words[i] = task.answer(question, int(found.nearest[i]))
+        most = np.maximum(most, found.doubt)
+    return most, words
+
+
+def _data(evidence: Evidence) -> Iterator[Section]:
+    task, splits = evidence.task, evidence.splits
+    training, held = task.counts(splits.train.labels), task.counts(splits.val.labels)
+    later = [each.skipped for each in (evidence.training, evidence.held) if each]
+    skipped = [*splits.skipped, *(file for files in later for file in files)]
+    charts: tuple[Chart, ...] = ()
+    if training is not None and held is not None:
+        charts = (balance_chart(task.classes, training, held, task.noun),)
+    if charts or skipped:
+        rows = tuple((printable(file.name), file.reason) for file in skipped[:SKIPPED])
+        title = f"{len(skipped):,} file{'s' * (len(skipped) != 1)} skipped"
+        tables = ((title, Table(("file", "reason"), rows)),) if skipped else ()
+        yield Section(title="Photos", charts=charts, tables=tables)

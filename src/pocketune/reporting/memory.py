@@ -1,0 +1,129 @@
+"""The memory of a run: the parts of its prediction, and the tensors over a training step."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, NamedTuple
+
+from pocketune.device.memory.estimate import ARENA_OVERHEAD, MemoryEstimate
+from pocketune.kit.names import STEP
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pocketune.kit.kit import Kit
+
+PARTS = {
+    "process": "Python and libraries",
+    "runtime": "ONNX Runtime",
+    "graphs": "frozen weights and graphs",
+    "activations": "activations and gradients",
+    "parameters": "trained parameters",
+    "optimizer": "optimizer state",
+    "photos": "photos being decoded",
+}
+"""The parts of a ``MemoryEstimate`` in words."""
+
+_BLOCK = re.compile(r"[^.]+(\.\d+)*(?=\.)")
+
+
+class Part(NamedTuple):
+    """Bytes for one purpose."""
+
+    name: str
+    bytes: int
+
+
+class Node(NamedTuple):
+    """The tensors in memory while an operator runs.
+
+    Attributes:
+        block: The block of the parameters that were read last.
+        bytes: Bytes of the runtime's arena.
+    """
+
+    block: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class StepMemory:
+    """The memory of a process over one training step.
+
+    Attributes:
+        base: Bytes that are held all the time.
+        nodes: The operators, in order: of the frozen part, then of the training step.
+        frozen: How many of them belong to the frozen part.
+    """
+
+    base: int
+    nodes: tuple[Node, ...]
+    frozen: int
+
+    @property
+    def totals(self) -> tuple[int, ...]:
+        """Bytes of the process at each operator."""
+        return tuple(self.base + node.bytes for node in self.nodes)
+
+    @property
+    def peak(self) -> Node:
+        """The first operator with most memory."""
+        return max(self.nodes, key=lambda node: node.bytes)
+
+    @property
+    def blocks(self) -> tuple[Part, ...]:
+        """The most bytes at any operator of each block, in the order of the forward pass."""
+        most: dict[str, int] = {}
+        for node in self.nodes:
+            most[node.block] = max(most.get(node.block, 0), node.bytes)
+        return tuple(Part(name, size) for name, size in most.items())
+
+
+def parts(estimate: MemoryEstimate) -> tuple[Part, ...]:
+    """The parts of an estimate with their names in words."""
+    return tuple(Part(PARTS[f.name], getattr(estimate, f.name)) for f in fields(estimate))
+
+
+def step_memory(kit: Kit, estimate: MemoryEstimate, classes: int) -> StepMemory | None:
+    """The memory over a step, from the lifetimes of the tensors in the kit's graphs.
+
+    Returns:
+        None where the author half is not installed, which knows the shapes of all tensors.
+    """
+    try:
+        import onnx
+
+        from pocketune.compiler.passes.schedule import fused
+    except ModuleNotFoundError:
+        return None
+    manifest = kit.manifest
+    sizes = {"N": 1, "classes": classes, "batch": manifest.batch}
+    nodes: list[Node] = []
+    if manifest.features is not None:
+        model = onnx.load_from_string(kit.read("features.onnx"))
+        line = fused(model, sizes).timeline(model.graph.node)
+        at_once = manifest.images_at_once
+        nodes += [Node("frozen part", _arena(size * at_once)) for size in line]
+    frozen = len(nodes)
+    model = onnx.load_from_string(kit.read(STEP))
+    trained = {spec.name for spec in manifest.parameters}
+    line = fused(model, sizes).timeline(model.graph.node)
+    blocks = _blocks([list(node.input) for node in model.graph.node], trained)
+    nodes += [Node(block, _arena(size)) for block, size in zip(blocks, line, strict=True)]
+    return StepMemory(estimate.total - estimate.activations, tuple(nodes), frozen)
+
+
+def _arena(live: int) -> int:
+    return round(ARENA_OVERHEAD * live)
+
+
+def _blocks(inputs: Sequence[Sequence[str]], trained: set[str]) -> list[str]:
+    """For the nodes of a step, by what they read, the block whose parameters were read last."""
+    found, block = list[str](), "start of the step"
+    for names in inputs:
+        read = [name for name in names if name in trained]
+        if read and (match := _BLOCK.match(read[0])):
+            block = match[0]
+        found.append(block)
+    return found

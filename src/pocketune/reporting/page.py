@@ -1,0 +1,136 @@
+"""A page: what it says as data, and the one HTML file that shows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pocketune.errors import PocketuneError
+from pocketune.files import printable, replacing
+
+if TYPE_CHECKING:
+    from pocketune.reporting.charts.style import Chart
+    from pocketune.tasks.results import Table
+
+_TEMPLATES = Path(__file__).with_name("templates")
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A figure that should be seen first."""
+
+    label: str
+    value: str
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Photo:
+    """A photo with what its label and the model say.
+
+    Attributes:
+        picture: Its address, with the picture inside; None if it cannot be read.
+        name: Its file.
+        truth: What its label says.
+        guess: What the model says.
+        note: Another fact.
+    """
+
+    picture: str | None
+    name: str
+    truth: str
+    guess: str
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A part of a page with a title of its own.
+
+    Attributes:
+        title: Its title, which also makes its address on the page.
+        text: Its paragraphs.
+        charts: Its charts.
+        photos: Its photos.
+        facts: Names and values.
+        tables: Tables with their titles; each can be unfolded.
+        code: Commands to copy.
+    """
+
+    title: str
+    text: tuple[str, ...] = ()
+    charts: tuple[Chart, ...] = ()
+    photos: tuple[Photo, ...] = ()
+    facts: tuple[tuple[str, str], ...] = ()
+    tables: tuple[tuple[str, Table], ...] = ()
+    code: str = ""
+
+    @property
+    def key(self) -> str:
+        """The title as an address."""
+        return "-".join(self.title.lower().split())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """A whole report.
+
+    Attributes:
+        title: Its title.
+        subtitle: A line below the title.
+        summary: The answers to the first questions, in plain words.
+        tiles: The main figures.
+        sections: Everything else.
+        version: The pocketune that wrote it.
+    """
+
+    title: str
+    subtitle: str
+    summary: tuple[str, ...]
+    tiles: tuple[Tile, ...]
+    sections: tuple[Section, ...]
+    version: str
+
+
+def require_packages() -> None:
+    """Check that the packages of the extra ``report`` are installed, before work begins.
+
+    Raises:
+        PocketuneError: One of them is not installed.
+    """
+    for package in ("jinja2", "matplotlib"):
+        if find_spec(package) is None:
+            raise PocketuneError(
+                f'a report needs {package}; install it with: pip install "pocketune[report]"'
+            )
+
+
+def render(page: Page) -> str:
+    """The HTML of a page, which refers to nothing outside of itself.
+
+    Names of files and classes are text, never markup.
+    """
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    style = (_TEMPLATES / "style.css").read_text(encoding="utf-8")
+    return environment.get_template("page.html").render(page=page, style=style)
+
+
+def write(page: Page, path: Path) -> None:
+    """Write a page, atomically.
+
+    Raises:
+        PocketuneError: The file cannot be written.
+    """
+    text = printable(render(page))
+    with replacing(path) as file:
+        file.write_text(text, encoding="utf-8")

@@ -1,0 +1,196 @@
+"""The report of a finished run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pocketune
+from pocketune.device.memory.estimate import MemoryEstimate, estimate_memory
+from pocketune.device.memory.sizes import format_size
+from pocketune.device.train.optimizer import state_slots
+from pocketune.device.train.record import RunRecord
+from pocketune.device.train.settings import TrainSettings
+from pocketune.device.use.evaluate import run_photos
+from pocketune.device.use.model import Model
+from pocketune.errors import PocketuneError
+from pocketune.kit.names import METRICS
+from pocketune.reporting.charts.curves import loss_chart, metric_chart, rate_chart
+from pocketune.reporting.charts.memory import parts_chart, step_chart
+from pocketune.reporting.evidence import Evidence, photo_sections
+from pocketune.reporting.memory import parts, step_memory
+from pocketune.reporting.metrics import Metrics
+from pocketune.reporting.page import Page, Section, Tile
+from pocketune.reporting.words import (
+    below_budget,
+    chance,
+    command,
+    configured,
+    duration,
+    gain,
+    listing,
+    titled,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pocketune.arrays import StrPath
+    from pocketune.kit.kit import Kit
+
+
+def run_page(folder: Path, photos: StrPath | None) -> Page:
+    """Everything that a report says about a run.
+
+    Args:
+        folder: The folder of a finished run.
+        photos: New location of the photos, if they have moved.
+
+    Raises:
+        PocketuneError: The run is not finished or damaged, or the photos at the new location are
+            not the run's.
+    """
+    record, model = RunRecord.read(folder), Model.open(folder)
+    missing, evidence = "", None
+    try:
+        evidence = Evidence.gather(model, run_photos(model, photos))
+    except PocketuneError as error:
+        if photos is not None:
+            raise
+        missing = f"The parts of this report that show photos are left out: {error}."
+    metrics = Metrics.read(folder / METRICS)
+    return Page(
+        title=f"{record.photos.name}: {len(record.classes)} {model.task.noun}",
+        subtitle=f"{titled(record.network)}, method {configured(record.method)}",
+        summary=(*_summary(record, model), *filter(None, [missing])),
+        tiles=tuple(_tiles(record)),
+        sections=(
+            _training(record, metrics),
+            *(photo_sections(evidence) if evidence else ()),
+            _memory(record, model.kit),
+            _configuration(record, folder),
+        ),
+        version=pocketune.__version__,
+    )
+
+
+def _summary(record: RunRecord, model: Model) -> Iterator[str]:
+    photos = f"{record.photos.training:,} photos of {record.photos.name}"
+    yield (
+        f"{titled(record.network)} was trained on {photos} to predict "
+        f"{len(record.classes)} {model.task.noun}: {listing(record.classes)}."
+    )
+    yield _quality(record)
+    machine, peak = record.machine, record.peak_memory
+    yield (
+        f"The run took {duration(record.seconds)} on {machine.cores} "
+        f"core{'s' * (machine.cores != 1)} of {machine.processor}. It took at most "
+        f"{format_size(peak)} of memory; {below_budget(peak, _budget(record))}."
+    )
+
+
+def _quality(record: RunRecord) -> str:
+    best, held = record.best, record.photos.validation
+    if best is None:
+        return "No photos were held back, so it is not known how good the result is."
+    value = f"{best.name} is {best.value:{best.style}}"
+    text = f"On {held:,} photos that it was not trained on, its {value}"
+    if best.style.endswith("%") and record.task == "classification":
+        points = 100 * chance(best.value, held)
+        text += f" (another {held:,} photos could give {points:.1f} points more or less)"
+    if record.start is None:
+        return f"{text}. The start was not measured."
+    return f"{text}. {gain(record.start, best)}"
+
+
+def _tiles(record: RunRecord) -> Iterator[Tile]:
+    if record.best is not None:
+        start = f"{record.start.value:{record.start.style}} before training" if record.start else ""
+        yield Tile(record.best.name, f"{record.best.value:{record.best.style}}", start)
+    budget = _budget(record)
+    limit = f"of {format_size(budget)} allowed" if budget else "no budget"
+    yield Tile("peak memory", format_size(record.peak_memory), limit)
+    step = f"{duration(record.step_seconds)} a step" if record.step_seconds else "no steps"
+    yield Tile("time", duration(record.seconds), step)
+    early = "stopped early" if record.reason == "patience" else f"best at {record.best_step:,}"
+    yield Tile("steps", f"{record.steps:,}", f"{early}, batch {record.batch}")
+    size = f"{format_size(record.result_bytes)} to keep"
+    yield Tile("trained parameters", f"{record.parameters:,}", size)
+    photos = record.photos
+    held = f"and {photos.validation:,} for validation"
+    yield Tile("training photos", f"{photos.training:,}", held)
+
+
+def _training(record: RunRecord, metrics: Metrics) -> Section:
+    score = record.best
+    name, style = (score.name, score.style) if score else ("accuracy", ".1%")
+    charts = (
+        metric_chart(metrics, name, style, record.best_step if score else None, record.start),
+        loss_chart(metrics),
+        rate_chart(metrics),
+    )
+    return Section(title="Training", charts=tuple(chart for chart in charts if chart))
+
+
+def _budget(record: RunRecord) -> int | None:
+    budget = record.settings["budget"]
+    return None if budget is None else int(budget)
+
+
+def _memory(record: RunRecord, kit: Kit) -> Section:
+    estimate = _estimate(record, kit)
+    budget, measured = _budget(record), record.peak_memory
+    charts = [parts_chart(parts(estimate), measured, budget)]
+    text: tuple[str, ...] = ()
+    over = step_memory(kit, estimate, len(record.classes))
+    if over is None:
+        text = (
+            "The memory over a training step is left out: its tensors are known only where the "
+            'author half is installed (pip install "pocketune[author]").',
+        )
+    else:
+        charts.append(step_chart(over, measured, budget))
+    return Section(title="Memory", text=text, charts=tuple(charts))
+
+
+def _estimate(record: RunRecord, kit: Kit) -> MemoryEstimate:
+    """The prediction of the run; what the process took before it is the rest of the total."""
+    settings = TrainSettings.from_dict(record.settings)
+
+    def of(process: int) -> MemoryEstimate:
+        return estimate_memory(
+            kit.manifest,
+            process=process,
+            classes=len(record.classes),
+            slots=state_slots(settings.optimizer, settings.sgd_momentum),
+            accumulate=settings.accumulate,
+        )
+
+    return of(max(0, record.predicted_memory - of(0).total))
+
+
+def _configuration(record: RunRecord, folder: Path) -> Section:
+    options = {k: v for k, v in record.settings.items() if v is not None and k != "budget"}
+    facts = [
+        ("network", configured(record.network, "classes")),
+        ("method", configured(record.method)),
+        ("images", f"{record.size} x {record.size} pixels, batch {record.batch}"),
+        ("frozen part", f"{record.frozen_bits} bits"),
+        *((name.replace("_", " "), str(value)) for name, value in options.items()),
+        ("arithmetic of a step", f"{record.step_flops / 1e9:.2f} GFLOPs"),
+        ("pocketune", record.version),
+        ("engine", record.engine),
+        ("Python", record.machine.python),
+        ("machine", f"{record.machine.processor}, {record.machine.system}"),
+        ("photos", f"{record.photos.name} ({record.photos.fingerprint[:12]})"),
+        ("kit", record.kit[:12]),
+        ("run folder", folder.name),
+    ]
+    line = command(record)
+    text = ["The same photos, kit and seed on the same machine give the same result:"]
+    if " KIT" in line:
+        text = [
+            "KIT is the kit of the run; the run folder has a copy of its files. The same photos, "
+            "kit and seed on the same machine give the same result:"
+        ]
+    return Section(title="Repeat it", text=tuple(text), code=line, facts=tuple(facts))

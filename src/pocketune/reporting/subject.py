@@ -1,0 +1,48 @@
+"""Make a report of what Pocketune has written: a run, a plan or a comparison."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pocketune.errors import PocketuneError
+from pocketune.kit.names import LAST, METRICS, RESULT
+from pocketune.reporting.page import Page, require_packages, write
+from pocketune.reporting.run import run_page
+
+if TYPE_CHECKING:
+    from pocketune.arrays import StrPath
+
+
+def report(path: StrPath, out: StrPath | None = None, *, photos: StrPath | None = None) -> Path:
+    """Write a report as one HTML file, which loads nothing and sends nothing.
+
+    Example:
+        >>> report("runs/flowers")  # doctest: +SKIP
+        PosixPath('runs/flowers/report.html')
+
+    Args:
+        path: A run folder; or ``plan.json`` or ``compare.json``, or a folder that holds it.
+        out: The file to write; by default ``report.html`` beside what it is about.
+        photos: New location of a run's photos, if they have moved.
+
+    Returns:
+        The file.
+
+    Raises:
+        PocketuneError: There is nothing to report at the path, it is damaged, a package of the
+            extra ``report`` is missing, or the file cannot be written.
+    """
+    require_packages()
+    path = Path(path)
+    page, folder = _page(path, photos)
+    file = Path(out) if out is not None else folder / "report.html"
+    write(page, file)
+    return file
+
+
+def _page(path: Path, photos: StrPath | None) -> tuple[Page, Path]:
+    """The page, and the folder to write it to."""
+    if path.is_dir() and any((path / name).exists() for name in (RESULT, LAST, METRICS)):
+        return run_page(path, photos), path
+    raise PocketuneError(f"{path} is not a finished run: give the folder of one")

@@ -1,0 +1,138 @@
+"""Configurations and figures in words."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from contextlib import suppress
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
+
+from pocketune.device.memory.sizes import format_size
+from pocketune.device.train.settings import TrainSettings
+from pocketune.errors import PocketuneError
+from pocketune.files import shown
+from pocketune.kit.bundled import list_kits
+from pocketune.kit.kit import Kit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pocketune.device.train.record import RunRecord
+    from pocketune.tasks import Score
+
+_LISTED = 6
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the units that people use.
+
+    >>> duration(0.0421), duration(75), duration(7260)
+    ('42 ms', '1 min 15 s', '2 h 1 min')
+    """
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def configured(values: dict[str, Any], *leave_out: str) -> str:
+    """A network or method with its options.
+
+    >>> configured({"name": "blocks", "blocks": 3})
+    'blocks (blocks 3)'
+    """
+    options = {k: v for k, v in values.items() if k not in ("name", *leave_out) and v is not None}
+    listed = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in options.items())
+    name = str(values.get("name", "a network"))
+    return f"{name} ({listed})" if listed else name
+
+
+def titled(network: dict[str, Any]) -> str:
+    """The name of a network, with its width if that is not 1.
+
+    >>> titled({"name": "mobilenet_v2", "width": 0.35, "classes": 10, "padding": "symmetric"})
+    'mobilenet_v2 0.35'
+    """
+    name, width = str(network.get("name", "a network")), network.get("width", 1.0)
+    return name if width == 1 else f"{name} {width}"
+
+
+def listing(names: Sequence[str]) -> str:
+    """The first names, and how many others there are.
+
+    >>> listing(["cat", "dog"])
+    'cat and dog'
+    """
+    some = [shown(name, 40) for name in names[:_LISTED]]
+    if len(names) > _LISTED:
+        return f"{', '.join(some)} and {len(names) - _LISTED:,} others"
+    return " and ".join(filter(None, (", ".join(some[:-1]), *some[-1:])))
+
+
+def gain(start: Score, best: Score) -> str:
+    """What training has changed.
+
+    >>> gain(Score("accuracy", 0.5, 1.0), Score("accuracy", 0.75, 0.5))
+    'Before training it was 50.0%, so training changed it by +25.0 points.'
+    """
+    before = f"Before training it was {start.value:{start.style}}"
+    if (start.value, start.loss) == (best.value, best.loss):
+        return f"{before}, and no step was better: the result is the start itself."
+    change = best.value - start.value
+    if start.style.endswith("%"):
+        return f"{before}, so training changed it by {100 * change:+.1f} points."
+    return f"{before}, so training changed it by {change:+.3g}."
+
+
+def chance(share: float, photos: int) -> float:
+    """Half the width of the 95 % interval of a share of independent photos (Wilson, 1927)."""
+    z = 1.96
+    spread = share * (1 - share) / photos + z * z / (4 * photos * photos)
+    return z / (1 + z * z / photos) * math.sqrt(spread)
+
+
+def command(record: RunRecord) -> str:
+    """The command that repeats a run, with the options that its settings need."""
+    kit = next((name for name in list_kits() if Kit.open(name).identity == record.kit), None)
+    words = ["pocketune", "train", record.photos.name, "--kit", kit or "KIT"]
+    for name, value in _needed(record).items():
+        flag = f"--{name.replace('_', '-')}"
+        words += [flag, *([] if value is True else [_value(name, value)])]
+    return shlex.join(words)
+
+
+def _needed(record: RunRecord) -> dict[str, Any]:
+    """The settings without those that follow from the others or are defaults."""
+
+    def filled_in(settings: TrainSettings) -> TrainSettings:
+        per_epoch = max(1, record.photos.training // record.batch)
+        return settings.resolved(images=record.batch, steps_per_epoch=per_epoch)
+
+    settings = TrainSettings.from_dict(record.settings)
+    for field in fields(settings):
+        with suppress(PocketuneError):  # some settings need others
+            default: dict[str, Any] = {field.name: field.default}
+            simpler = replace(settings, **default)
+            settings = simpler if filled_in(simpler) == filled_in(settings) else settings
+    pairs = ((field, getattr(settings, field.name)) for field in fields(settings))
+    return {field.name: value for field, value in pairs if value != field.default}
+
+
+def _value(name: str, value: Any) -> str:
+    if name == "budget" and value % 1_000_000 == 0:
+        return f"{value // 1_000_000}MB"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def below_budget(peak: int, budget: int | None) -> str:
+    """How a peak compares to the budget."""
+    if budget is None:
+        return "there was no budget"
+    apart = format_size(abs(budget - peak))
+    return f"{apart} {'below' if peak <= budget else 'above'} the budget of {format_size(budget)}"

@@ -1,0 +1,59 @@
+"""The memory over a training step, from the kit's own graphs."""
+
+import builtins
+
+import pytest
+
+from pocketune.device.memory.estimate import ARENA_OVERHEAD, estimate_memory
+from pocketune.kit.kit import Kit
+from pocketune.reporting.memory import parts, step_memory
+
+
+@pytest.fixture(scope="module", params=["blocks", "last"])
+def kit(request) -> Kit:
+    return Kit.open(request.param)
+
+
+def estimate(kit):
+    return estimate_memory(kit.manifest, process=30_000_000, classes=10, slots=2)
+
+
+def test_parts_add_up_to_the_prediction(kit):
+    found = parts(estimate(kit))
+    assert sum(part.bytes for part in found) == estimate(kit).total
+    assert len({part.name for part in found}) == 7
+
+
+def test_the_peak_over_the_step_is_the_manifest_s(kit):
+    found = step_memory(kit, estimate(kit), 10)
+    graphs, at_once = kit.manifest.graphs, kit.manifest.images_at_once
+    frozen = max(node.bytes for node in found.nodes[: found.frozen])
+    trained = max(node.bytes for node in found.nodes[found.frozen :])
+    assert frozen == round(ARENA_OVERHEAD * graphs["features"].memory * at_once)
+    assert trained == round(ARENA_OVERHEAD * graphs["step"].memory)
+    assert found.frozen == graphs["features"].nodes
+    assert len(found.nodes) - found.frozen == graphs["step"].nodes
+    assert max(found.totals) == estimate(kit).total
+
+
+def test_operators_belong_to_the_blocks_of_their_parameters():
+    kit = Kit.open("blocks")
+    names = [part.name for part in step_memory(kit, estimate(kit), 10).blocks]
+    assert names[0] == "frozen part"
+    assert [name for name in names if name.startswith("features.1")][:3] == [
+        "features.15", "features.16", "features.17",
+    ]  # fmt: skip
+    assert "classifier.1" in names
+
+
+def test_without_the_author_half_there_is_none(monkeypatch):
+    real = builtins.__import__
+
+    def without(name, *args, **kwargs):
+        if name.partition(".")[0] in ("onnx", "torch"):
+            raise ModuleNotFoundError(name)
+        return real(name, *args, **kwargs)
+
+    kit = Kit.open("last")
+    monkeypatch.setattr(builtins, "__import__", without)
+    assert step_memory(kit, estimate(kit), 10) is None

@@ -1,0 +1,155 @@
+"""The report of a run."""
+
+import builtins
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pocketune
+from pocketune.device.train.record import RunRecord
+from pocketune.device.use.evaluate import evaluate
+from pocketune.errors import PocketuneError
+from pocketune.reporting.run import run_page
+
+from .conftest import CLASSES, EACH
+from .html import check_alone
+
+
+@pytest.fixture(scope="module")
+def page(run: Path):
+    return run_page(run, None)
+
+
+def section(page, title):
+    return next(each for each in page.sections if each.title == title)
+
+
+def chart(page, title):
+    return next(c for each in page.sections for c in each.charts if c.title == title)
+
+
+def test_the_summary_says_what_was_trained_on_what_and_how_good_it_is(page, run):
+    record, found = RunRecord.read(run), evaluate(run)
+    said = " ".join(page.summary)
+    assert "mobilenet_v2 0.35" in said and "18 photos of photos" in said and "3 classes" in said
+    assert f"accuracy is {found.top1:.1%}" in said and "6 photos" in said
+    assert "below the budget of 300 MB" in said
+    tiles = {tile.label: tile for tile in page.tiles}
+    assert tiles["accuracy"].value == f"{record.best.value:.1%}"
+    assert tiles["trained parameters"].value == f"{record.parameters:,}"
+    assert tiles["training photos"].value == str(3 * (EACH - 2))
+
+
+def test_the_mistakes_are_those_of_the_evaluation(page, run):
+    found = evaluate(run)
+    mistakes = section(page, "Mistakes")
+    wrong = found.images - int(found.confusion.trace())
+    assert len(mistakes.photos) == wrong
+    losses = [float(photo.note.removeprefix("loss ")) for photo in mistakes.photos]
+    assert losses == sorted(losses, reverse=True)
+    assert all(photo.picture for photo in mistakes.photos)
+    ((_, table),) = mistakes.tables
+    assert [row[0] for row in table.rows] == list(found.classes)
+    assert [row[2] for row in table.rows] == found.confusion.diagonal().tolist()
+
+
+def test_photos_and_skipped_files_are_counted(page):
+    photos = section(page, "Photos")
+    table = photos.charts[0].table
+    assert sorted(table.rows) == sorted((name, "6", "2") for name in CLASSES)
+    ((title, skipped),) = photos.tables
+    assert title == "1 file skipped" and skipped.rows[0][0].endswith("<details>.txt")
+
+
+def test_each_chart_says_in_words_what_it_shows_and_has_its_numbers(page):
+    charts = [each for section in page.sections for each in section.charts]
+    assert len(charts) == 8
+    for each in charts:
+        assert each.text.endswith(".") and each.table.rows
+        assert all(len(row) == len(each.table.titles) for row in each.table.rows)
+
+
+def test_the_curves_are_the_log_s(page, run):
+    rows = chart(page, "Accuracy over the steps").table.rows
+    last = RunRecord.read(run).last
+    assert rows[-1][2] == f"{last.value:.1%}"
+    assert len([row for row in rows if row[0] != "0"]) == 3
+
+
+def test_the_page_needs_nothing_else_and_takes_no_name_for_markup(run, tmp_path):
+    file = pocketune.report(run, tmp_path / "page.html")
+    text = file.read_text(encoding="utf-8")
+    read = check_alone(text)
+    assert len(text) < 2_000_000
+    said = " ".join(read.text)
+    assert all(name in said for name in CLASSES)
+    assert "<img src=x onerror=alert(" in said
+    pictures = [each for each in read.all("div") if each.get("role") == "img"]
+    assert len(pictures) == 8 and all(each["aria-label"] for each in pictures)
+    assert all(each["alt"] for each in read.all("img"))
+
+
+def test_the_command_repeats_the_run(page):
+    code = section(page, "Repeat it").code
+    assert code == (
+        "pocketune train photos --kit last --budget 300MB --epochs 3 --lr 0.003 --val-fraction 0.25"
+    )
+
+
+def test_without_its_photos_the_report_says_what_it_leaves_out(run, tmp_path):
+    alone = tmp_path / "run"
+    shutil.copytree(run, alone)
+    photos = run.parent / "photos"
+    moved = tmp_path / "moved"
+    photos.rename(moved)
+    try:
+        page = run_page(alone, None)
+        found = run_page(alone, moved)
+    finally:
+        moved.rename(photos)
+    assert "does not exist" in page.summary[-1]
+    titles = [each.title for each in page.sections]
+    assert titles == ["Training", "Memory", "Repeat it"]
+    assert "Mistakes" in [each.title for each in found.sections]
+
+
+def test_other_photos_than_the_run_s_are_refused(run, tmp_path):
+    other = tmp_path / "photos"
+    shutil.copytree(run.parent / "photos", other)
+    next((other / CLASSES[0]).glob("*.png")).rename(other / CLASSES[0] / "new.png")
+    with pytest.raises(PocketuneError, match="have changed"):
+        run_page(run, other)
+
+
+def test_without_the_author_half_the_step_is_left_out_with_a_sentence(run, monkeypatch):
+    real = builtins.__import__
+
+    def without(name, *args, **kwargs):
+        if name.partition(".")[0] in ("onnx", "torch"):
+            raise ModuleNotFoundError(name)
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    memory = section(run_page(run, None), "Memory")
+    assert "left out" in memory.text[0] and len(memory.charts) == 1
+
+
+def test_what_is_not_a_run_is_refused(tmp_path):
+    with pytest.raises(PocketuneError, match="not a finished run"):
+        pocketune.report(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_missing_package_is_named_with_its_extra(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("pocketune.reporting.page.find_spec", lambda name: None)
+    with pytest.raises(PocketuneError, match=r"needs jinja2.*pocketune\[report\]"):
+        pocketune.report(run, tmp_path / "page.html")
+
+
+def test_the_default_place_is_the_run_folder(run, tmp_path):
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    assert pocketune.report(copy) == copy / "report.html"
+    assert np.isclose((copy / "report.html").stat().st_size, 300_000, rtol=0.9)
