@@ -6,7 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pocketune.errors import PocketuneError, Remedy, check_positive, real_number, whole_number
+from pocketune.errors import (
+    PocketuneError,
+    Remedy,
+    check_positive,
+    counted,
+    real_number,
+    whole_number,
+)
 
 
 @pytest.mark.parametrize("number", [1, 224, np.int64(1), np.uint8(8)])
@@ -34,3 +41,9 @@ def test_a_remedy_ends_the_message() -> None:
     assert str(error) == "it is full; give 3 MB more"
     assert error.message == "it is full"
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+def test_things_are_counted_in_words() -> None:
+    assert [counted(n, "step") for n in (0, 1, 2, 1500)] == [
+        *("0 steps", "1 step", "2 steps", "1,500 steps"),
+    ]

@@ -17,6 +17,7 @@ from pocketune.options import (
     option,
     option_fields,
     takes_options,
+    with_options,
 )
 
 
@@ -83,6 +84,16 @@ def test_a_dataclass_describes_its_options() -> None:
     text = documented(Drive).__doc__ or ""
     assert "    speed: How fast. Default: 1.\n" in text
     assert "note" not in text.partition("Options:")[2]
+
+
+def test_some_options_are_changed() -> None:
+    changed = with_options(drive(turns=3), {"turns": None, "side": "right"})
+    assert changed == drive(side="right")
+    with pytest.raises(PocketuneError, match="speed must be above 0"):
+        with_options(drive(), {"speed": 0})
+    known = "speed, turns, side, lights, size, place"
+    with pytest.raises(TypeError, match=f"unknown option 'note': the options are {known}$"):
+        with_options(drive(), {"note": "other"})
 
 
 def test_a_function_shows_the_options_that_it_takes() -> None:

@@ -1,4 +1,4 @@
-"""Errors that a user can cause and correct."""
+"""Errors that a user can cause and correct, and words for messages."""
 
 import operator
 from numbers import Real
@@ -42,6 +42,15 @@ class PocketuneError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message}; {self.remedy}" if self.remedy else self.message
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things in words.
+
+    >>> counted(1, "step"), counted(1200, "photo")
+    ('1 step', '1,200 photos')
+    """
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def check_positive(**numbers: object) -> None:

@@ -7,8 +7,8 @@ options and their help from the same fields.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import MISSING, dataclass, field, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cache
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -148,6 +148,19 @@ def check_options(options: Any) -> None:
         value = getattr(options, each.name)
         if value is not None or NoneType not in each.kinds:
             object.__setattr__(options, each.name, each.clean(value))
+
+
+def with_options(options: _Options, values: Mapping[str, Any]) -> _Options:
+    """A dataclass of options with other values for some of its fields.
+
+    Raises:
+        TypeError: There is no such option; the message lists all.
+        PocketuneError: A value is of the wrong type or out of range.
+    """
+    known = [each.name for each in option_fields(type(options))]  # type: ignore[arg-type]
+    if unknown := [name for name in values if name not in known]:
+        raise TypeError(f"unknown option {unknown[0]!r}: the options are {', '.join(known)}")
+    return replace(options, **values)  # type: ignore[type-var]
 
 
 def takes_options(options: type) -> Callable[[_Function], _Function]:

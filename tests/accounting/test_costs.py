@@ -104,8 +104,8 @@ class TestByHand:
         assert twice.flops.optimizer == report.flops.optimizer
         assert twice.total_bytes > report.total_bytes
         before, after = report.timeline[-1].memory, twice.timeline[-1].memory
-        assert after.images == 2 * before.images
-        assert after.total - after.images == before.total - before.images
+        assert (after.images, after.kept) == (2 * before.images, 2 * before.kept)
+        assert after.total - before.total == before.images + before.kept
 
 
 def test_a_module_that_only_holds_parameters_comes_last() -> None:

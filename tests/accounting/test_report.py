@@ -48,7 +48,9 @@ def test_what_is_there_all_the_time(full: Report) -> None:
     assert memory.trained_parameters == memory.gradients == parameters
     assert memory.optimizer == 2 * parameters
     assert memory.statistics == sum(b.nbytes for b in network.buffers())
-    assert memory.kept == memory.temporaries == memory.workspace == memory.residual == 0
+    assert memory.temporaries == memory.workspace == memory.residual == 0
+    # The stem has kept the images and the loss the labels, and the caller still holds both.
+    assert memory.kept == full.batch * (3 * full.size**2 * 4 + 8)
 
 
 def test_layers_and_blocks_add_up(full: Report) -> None:
@@ -174,6 +176,7 @@ class Fourier(nn.Module):
 @pytest.mark.parametrize(
     ("network", "options", "said"),
     [
+        (lambda: "mobilenet_v2", {}, "network='mobilenet_v2' must be a PyTorch module"),
         (small, {"batch": 0}, "batch=0 must be a whole number of at least 1"),
         (small, {"channels": 0}, "channels=0 must be a whole number of at least 1"),
         (small, {"size": 1.5}, "size=1.5 must be a whole number"),

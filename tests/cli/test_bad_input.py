@@ -149,7 +149,7 @@ def test_names_of_all_kinds(run: Run, tmp_path: Path) -> None:
     (photos / "blue" / os.fsdecode(b"\xff.txt")).touch()
     result = run("train", photos, "--kit", kit, "--epochs", 1, "--out", "run ñ")
     assert result.exit_code == 0, result.output
-    assert "predict 'run ñ' PHOTO" in result.stdout
+    assert "predict 'run ñ' PHOTO" in result.stderr
     result = run("predict", "run ñ", photos / "ばら 🌹", "--json")
     assert len(result.stdout.splitlines()) == 10
     assert {c["class"] for c in json.loads(result.stdout.splitlines()[0])["classes"]} == {

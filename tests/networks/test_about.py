@@ -24,8 +24,8 @@ def test_setting_one_fact_leaves_the_others() -> None:
 
 
 def test_a_fact_that_there_is_not_is_an_error() -> None:
-    with pytest.raises(TypeError, match="colour"):
-        set_about(nn.Linear(2, 3), colour="red")
+    with pytest.raises(TypeError, match="color"):
+        set_about(nn.Linear(2, 3), color="red")
 
 
 def test_an_attribute_of_that_name_on_a_foreign_network_is_no_declaration() -> None:

@@ -274,6 +274,13 @@ def test_the_command_follows_blocks(photos, tmp_path):
     assert not torch.equal(end["features.1.conv.1.weight"], teacher.features[1].conv[1].weight)
 
 
+def test_the_command_names_a_file_that_is_missing(photos, tmp_path):
+    arguments = ["retrain", "nothing.safetensors", "--photos", str(photos.root)]
+    done = CliRunner().invoke(app, [*arguments, "--out", str(tmp_path / "out.safetensors")])
+    assert done.exit_code == 1
+    assert "there is no file nothing.safetensors; give a file that pocketune prune" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -117,6 +117,11 @@ class TestPrediction:
         assert [guess.label for guess in guesses] == ["b", "a", "c"]
         assert guesses[1].probability == guesses[2].probability
 
+    def test_logits_whose_probabilities_round_to_a_tie_keep_their_order(self) -> None:
+        guesses = TWO.predict("x", np.array([50, 51], np.float32), None).guesses
+        assert guesses[0].probability == guesses[1].probability == 1
+        assert [guess.label for guess in guesses] == [*reversed(TWO.classes)]
+
     def test_as_many_as_are_asked_for_are_named_though_absent(self) -> None:
         task = Attributes(("a", "b", "c"))
         output = np.array([-1, -9, -2], np.float32)

@@ -157,6 +157,11 @@ def test_what_pytorch_has_trained_is_read_back(method, frozen_bits, tmp_path):
     assert about(load_network(tmp_path / "trained.safetensors")).normalization == Normalization.HALF
 
 
+def test_a_file_that_is_missing_is_named(tmp_path):
+    with pytest.raises(PocketuneError, match=r"no file .*nothing.safetensors; give a file that"):
+        load_network(tmp_path / "nothing.safetensors")
+
+
 def test_what_a_method_has_added_is_not_saved(tmp_path):
     adapted = trained(RepNet())
     with pytest.raises(PocketuneError, match=r"RepNet.* has changed or added .*state_dict\(\)"):

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from pocketune.accounting.costs import Flops, LayerCost, block_costs, layer_costs
 from pocketune.accounting.render import as_text, draw_step
-from pocketune.accounting.step import Loss, record_step
-from pocketune.accounting.timeline import Memory, Snapshot, largest_bytes, peak, timeline
+from pocketune.accounting.step import Loss, Step, record_step
+from pocketune.accounting.timeline import Memory, Role, Snapshot, largest_bytes, peak, timeline
 from pocketune.errors import PocketuneError, check_positive
 from pocketune.networks import about
 from pocketune.tasks import Task
@@ -165,7 +165,7 @@ def account(
     slots, flops_an_element = OPTIMIZERS[optimizer]
     step = record_step(network, batch=batch, size=size, channels=channels, task=task, loss=loss)
     snapshots = timeline(step.events, step.roles, _resident(network, slots), step.given)
-    snapshots.append(_after_optimizer(snapshots[-1]))
+    snapshots.append(_in_optimizer(snapshots[-1], step))
     layers = layer_costs(step, snapshots, network, flops_an_element)
     return Report(
         network=_name(network),
@@ -184,6 +184,10 @@ def _name(network: nn.Module) -> str:
 
 
 def _check(network: nn.Module, batch: int, size: int, channels: int, optimizer: str) -> None:
+    if not isinstance(network, nn.Module):
+        raise PocketuneError(
+            f"network={network!r} must be a PyTorch module, such as one of create_network"
+        )
     check_positive(batch=batch, size=size, channels=channels)
     if optimizer not in OPTIMIZERS:
         raise PocketuneError(
@@ -220,7 +224,8 @@ def _bytes(tensors: Iterable[Tensor]) -> int:
     return sum(tensor.nbytes for tensor in tensors)
 
 
-def _after_optimizer(last: Snapshot) -> Snapshot:
-    """The memory during the optimizer: of the step, only gradients and images are left."""
-    memory = replace(last.memory, kept=0, residual=0, temporaries=0, workspace=0)
+def _in_optimizer(last: Snapshot, step: Step) -> Snapshot:
+    """The memory during the optimizer: of the step, only gradients, images and labels are left."""
+    kept = sum(size for number, size in step.given.items() if step.roles[number] is Role.KEPT)
+    memory = replace(last.memory, kept=kept, residual=0, temporaries=0, workspace=0)
     return Snapshot("optimizer", "", "optimizer", memory)

@@ -7,6 +7,8 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from pocketune.errors import counted
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -48,7 +50,7 @@ def print_skipped(skipped: Sequence[Skipped]) -> None:
     """Print the number of skipped files, and the first of them with the reasons."""
     if not skipped:
         return
-    print(f"{len(skipped)} file{'s' * (len(skipped) > 1)} skipped:")
+    print(f"{counted(len(skipped), 'file')} skipped:")
     for file in skipped[:_LISTED]:
         print(f"  {file.name}: {file.reason}")
     if len(skipped) > _LISTED:

@@ -82,7 +82,7 @@ def retrain(
         from pocketune.weights.saved import recorded_classes
 
     teacher, name = options.teacher, str(student.network)
-    if Path(name).is_file():
+    if Path(name).is_file() or Path(name).suffix:
         _refuse_network_options(name)
         created = load_network(name)
     else:

@@ -12,7 +12,7 @@ import click
 
 from pocketune.cli.author import author_half, built_kit
 from pocketune.cli.command import command, given
-from pocketune.cli.errors import print_skipped
+from pocketune.cli.errors import print_error, print_skipped
 from pocketune.cli.options import (
     METHOD_PANEL,
     NETWORK_PANEL,
@@ -24,6 +24,7 @@ from pocketune.cli.options import (
     shown_name,
 )
 from pocketune.device.train.settings import RUN_PANEL, TrainSettings
+from pocketune.errors import counted
 from pocketune.options import option
 
 if TYPE_CHECKING:
@@ -189,10 +190,11 @@ def _print_result(result: TrainResult) -> None:
     best = "" if result.best is None else f", {result.best}"
     early = " (stopped early: no better epoch)" if result.reason == "patience" else ""
     with suppress(BrokenPipeError):  # the run has succeeded even if nobody reads this
-        print(f"{result.steps} steps{early}, best at step {result.best_step}{best}")
+        print(f"{counted(result.steps, 'step')}{early}, best at step {result.best_step}{best}")
         print_skipped(result.skipped)
         print(f"peak memory {format_size(result.peak_memory)}")
-        print(f"saved in {result.run}; try: pocketune predict {shlex.quote(str(result.run))} PHOTO")
+        print(f"saved in {result.run}", flush=True)
+    print_error(f"try: pocketune predict {shlex.quote(str(result.run))} PHOTO")
 
 
 def _check_usage(engine: EngineOptions) -> None:

@@ -24,7 +24,7 @@ from pocketune.data.layouts import (
     wrapper,
 )
 from pocketune.data.sources import FolderSource, Source, ZipSource, is_archive
-from pocketune.errors import PocketuneError, Remedy
+from pocketune.errors import PocketuneError, Remedy, counted
 from pocketune.files import Skipped, printable, reading, shown
 from pocketune.tasks import TASKS, Task, task_named
 
@@ -243,4 +243,6 @@ def _check_any(known: Sequence[Example], skipped: Sequence[Skipped], where: str)
     if known:
         return
     first = f"; the first, {shown(skipped[0].name)}: {skipped[0].reason}" if skipped else ""
-    raise PocketuneError(f"{where} has no readable image among its {len(skipped)} files{first}")
+    raise PocketuneError(
+        f"{where} has no readable image among its {counted(len(skipped), 'file')}{first}"
+    )

@@ -74,7 +74,8 @@ def run_demo() -> None:
         count = unpack_digits(folder / "digits")
         console.print(
             f"{count} real images of handwritten digits in {len(NAMES)} classes, a network that "
-            "was pretrained on photographs (CIFAR-10), and no PyTorch in any process."
+            "was pretrained on photographs (CIFAR-10), and no PyTorch in any process. Everything "
+            "is written to a temporary folder, which is removed at the end."
         )
         outcomes = []
         for contender in CONTENDERS:
@@ -92,7 +93,7 @@ def train(contender: Contender, photos: Path, out: Path) -> Outcome:
     kit = bundled_kit(contender.kit)
     options = ("--kit", kit, "--out", out, "--epochs", EPOCHS, "--lr", contender.lr)
     start = time.perf_counter()
-    # Its errors are not shown: if it is stopped, they advise to resume a run that is removed here.
+    # Its standard error is not shown: it advises to use or resume a run that is removed here.
     code, errors = run_command("train", photos, *options, keep_errors=True)
     seconds = time.perf_counter() - start
     if code:

@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pocketune.arrays import FloatArray
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, counted
 from pocketune.files import Skipped, shown
 from pocketune.tasks.base import CLASSES, RowReader, Task, as_label, register_task
 from pocketune.tasks.classification import Classification, Guess, check_smoothing
 from pocketune.tasks.results import (
+    ClassResult,
     Evaluation,
     Labels,
     Prediction,
@@ -113,7 +114,7 @@ class Attributes(Task):
     def predict(self, name: str, output: FloatArray, top: int | None) -> AttributePrediction:
         """See :class:`Task`; by default all attributes."""
         probabilities = sigmoid(output)
-        best = np.argsort(-probabilities, kind="stable")[:top]
+        best = np.argsort(-output, kind="stable")[:top]
         guesses = (Guess(self.classes[i], float(probabilities[i])) for i in best)
         return AttributePrediction(name, tuple(guesses), chosen=top is not None)
 
@@ -250,38 +251,20 @@ class AttributePrediction(Prediction):
 
 
 @dataclass(frozen=True)
-class AttributeResult:
+class AttributeResult(ClassResult):
     """The results for one attribute over all photos.
 
     Attributes:
-        name: The attribute.
         images: Number of photos.
-        present: Photos that have the attribute.
-        predicted: Photos that were predicted to have it.
-        found: Photos that have it and were predicted to have it.
     """
 
-    name: str
     images: int
-    present: int
-    predicted: int
-    found: int
 
     @property
     def accuracy(self) -> float:
         """Fraction of the photos for which the attribute was predicted correctly."""
         wrong = self.present + self.predicted - 2 * self.found
         return share(self.images - wrong, self.images)
-
-    @property
-    def recall(self) -> float:
-        """Fraction of the photos with the attribute that were predicted so; nan without any."""
-        return share(self.found, self.present)
-
-    @property
-    def precision(self) -> float:
-        """Fraction of the photos predicted to have the attribute that do; nan without any."""
-        return share(self.found, self.predicted)
 
 
 @dataclass(frozen=True, eq=False)
@@ -331,8 +314,8 @@ class AttributeEvaluation(Evaluation):
     def __str__(self) -> str:
         width = max(map(len, self.attributes))
         first = (
-            f"mean accuracy {self.accuracy:.1%} of {len(self.attributes)} attributes of "
-            f"{self.images} photos"
+            f"mean accuracy {self.accuracy:.1%} of {counted(len(self.attributes), 'attribute')} of "
+            f"{counted(self.images, 'photo')}"
         )
         return "\n".join(
             [first, *(f"  {a.name:<{width}}  {a.accuracy:6.1%}" for a in self.per_attribute)]

@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pocketune.arrays import FloatArray
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, counted
 from pocketune.files import Skipped, shown
 from pocketune.tasks.base import CLASSES, RowReader, Task, as_label, numbered, register_task
 from pocketune.tasks.results import (
+    ClassResult,
     Evaluation,
     Labels,
     Prediction,
@@ -146,7 +147,7 @@ class Classification(Task):
     def predict(self, name: str, output: FloatArray, top: int | None) -> ClassPrediction:
         """See :class:`Task`; by default the five most likely classes."""
         probabilities = softmax(output)
-        best = np.argsort(-probabilities, kind="stable")[: top or TOP]
+        best = np.argsort(-output, kind="stable")[: top or TOP]
         guesses = (Guess(self.classes[i], float(probabilities[i])) for i in best)
         return ClassPrediction(name, tuple(guesses))
 
@@ -240,33 +241,6 @@ class ClassPrediction(Prediction):
         return ", ".join(map(str, self.guesses))
 
 
-@dataclass(frozen=True)
-class ClassResult:
-    """The results for one class.
-
-    Attributes:
-        name: The class.
-        images: Number of its photos.
-        predicted: Photos of any class that were predicted as this one.
-        correct: Photos of this class that were predicted correctly.
-    """
-
-    name: str
-    images: int
-    predicted: int
-    correct: int
-
-    @property
-    def recall(self) -> float:
-        """Fraction of its photos that were predicted correctly; nan without photos."""
-        return share(self.correct, self.images)
-
-    @property
-    def precision(self) -> float:
-        """Fraction of the photos predicted as this class that are of it; nan if there are none."""
-        return share(self.correct, self.predicted)
-
-
 @dataclass(frozen=True, eq=False)
 class ClassEvaluation(Evaluation):
     """How well a model classifies photos.
@@ -307,20 +281,20 @@ class ClassEvaluation(Evaluation):
     @property
     def per_class(self) -> tuple[ClassResult, ...]:
         """The results for each class, in order."""
-        images, predicted = self.confusion.sum(1).tolist(), self.confusion.sum(0).tolist()
-        correct = self.confusion.diagonal().tolist()
-        return tuple(map(ClassResult, self.classes, images, predicted, correct))
+        present, predicted = self.confusion.sum(1).tolist(), self.confusion.sum(0).tolist()
+        found = self.confusion.diagonal().tolist()
+        return tuple(map(ClassResult, self.classes, present, predicted, found))
 
     def __str__(self) -> str:
-        return f"top-1 {self.top1:.1%}, top-5 {self.top5:.1%} of {self.images} photos"
+        return f"top-1 {self.top1:.1%}, top-5 {self.top5:.1%} of {counted(self.images, 'photo')}"
 
     def to_dict(self) -> dict[str, Any]:
         """See :class:`Evaluation`."""
         classes = [
             {
                 "class": c.name,
-                "images": c.images,
-                "correct": c.correct,
+                "images": c.present,
+                "correct": c.found,
                 "recall": known(c.recall),
                 "precision": known(c.precision),
             }
@@ -346,5 +320,5 @@ class ClassEvaluation(Evaluation):
         """For each class: images, correct, recall and precision."""
         return Table(
             ("class", "images", "correct", "recall", "precision"),
-            tuple((c.name, c.images, c.correct, c.recall, c.precision) for c in self.per_class),
+            tuple((c.name, c.present, c.found, c.recall, c.precision) for c in self.per_class),
         )

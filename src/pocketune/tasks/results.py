@@ -91,6 +91,33 @@ class Verdict(NamedTuple):
     guess: str
 
 
+@dataclass(frozen=True)
+class ClassResult:
+    """The results for one class or attribute over all photos.
+
+    Attributes:
+        name: The class.
+        present: Photos that show it, by their labels.
+        predicted: Photos that were predicted to show it.
+        found: Photos that show it and were predicted to.
+    """
+
+    name: str
+    present: int
+    predicted: int
+    found: int
+
+    @property
+    def recall(self) -> float:
+        """Fraction of the photos that show it that were predicted to; nan without any."""
+        return share(self.found, self.present)
+
+    @property
+    def precision(self) -> float:
+        """Fraction of the photos predicted to show it that do; nan without any."""
+        return share(self.found, self.predicted)
+
+
 class Table(NamedTuple):
     """Results with a row for each class or attribute."""
 

@@ -159,13 +159,13 @@ def load_network(path: str | PathLike[str]) -> nn.Module:
         PocketuneError: the file is missing or damaged, or has no description.
     """
     path = Path(path)
+    remedy = Remedy("saved network", "give a file that save_network has written")
+    if not path.is_file():
+        raise PocketuneError(f"there is no file {path}", remedy=remedy)
     state = read_state(path)
     recorded = read_description(path)
     if recorded is None:
-        raise PocketuneError(
-            f"{path} has no description of its network",
-            remedy=Remedy("saved network", "give a file that save_network has written"),
-        )
+        raise PocketuneError(f"{path} has no description of its network", remedy=remedy)
     config, normalization = recorded
     network = build(config)
     load_state(network, state, output="", source=path.name)

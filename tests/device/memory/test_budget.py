@@ -89,8 +89,12 @@ def test_a_budget_is_above_0(text: str | int) -> None:
 
 
 def test_format_size() -> None:
-    assert [format_size(n) for n in (0, 950_000, 9_960_000, 10_400_000, 1_234_000_000)] == [
+    assert [
+        format_size(n) for n in (0, 5, 49_999, 950_000, 9_960_000, 10_400_000, 1_234_000_000)
+    ] == [
         "0.0 MB",
+        "5 bytes",
+        "49,999 bytes",
         "0.9 MB",
         "10.0 MB",
         "10 MB",

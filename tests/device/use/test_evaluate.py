@@ -47,7 +47,7 @@ def test_counts_agree_with_predict(run: Path, photos: Path) -> None:
     assert 0 < evaluation.top5 < 1
     for index, result in enumerate(evaluation.per_class):
         assert result.name == MANY[index]
-        assert result.images == 4
+        assert result.present == 4
         assert result.recall == confusion[index, index] / 4
         assert result.predicted == confusion[:, index].sum()
 
@@ -62,7 +62,7 @@ def test_top5_of_few_classes_is_one(tmp_path: Path) -> None:
 def test_a_class_without_photos(run: Path, tmp_path: Path) -> None:
     evaluation = evaluate(run, write_photos(tmp_path / "some", MANY[2:4], each=1))
     first, third = evaluation.per_class[0], evaluation.per_class[2]
-    assert (first.images, third.images) == (0, 1)
+    assert (first.present, third.present) == (0, 1)
     assert np.isnan(first.recall)
 
 

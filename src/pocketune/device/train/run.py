@@ -30,10 +30,10 @@ from pocketune.device.train.photos import Photos
 from pocketune.device.train.progress import Progress, console
 from pocketune.device.train.settings import TrainSettings
 from pocketune.device.use.model import Model
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, counted
 from pocketune.kit.kit import Kit
 from pocketune.kit.names import LAST, METRICS
-from pocketune.options import takes_options
+from pocketune.options import takes_options, with_options
 
 if TYPE_CHECKING:
     from pocketune.arrays import State
@@ -105,7 +105,7 @@ def train(
         TypeError: An option is unknown.
     """
     began = time.monotonic()
-    settings = replace(settings or TrainSettings(), **options)
+    settings = with_options(settings or TrainSettings(), options)
     opened = kit if isinstance(kit, Kit) else Kit.open(kit)
     factory, folder = engine or _onnx_engine(), Path(out or next_run(photos))
     check_accumulation(opened, settings.accumulate)
@@ -210,9 +210,9 @@ def _open_checkpoint(kit: Kit, folder: Path) -> Checkpoint:
     checkpoint = Checkpoint.load(folder / LAST)
     checkpoint.require_fits(kit, folder / LAST)
     if checkpoint.counters.finished:
+        steps = counted(checkpoint.counters.step, "step")
         raise PocketuneError(
-            f"the run in {folder} is complete after {checkpoint.counters.step} steps: there is "
-            "nothing to resume"
+            f"the run in {folder} is complete after {steps}: there is nothing to resume"
         )
     return checkpoint
 
