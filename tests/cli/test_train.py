@@ -65,7 +65,6 @@ def test_every_option_reaches_the_run(run, photos, kit):
         "checkpoint_every": 5,
         "checkpoint_seconds": 120.0,
         "accumulate": 1,
-        "side_lr": None,
     }
     assert expected.items() <= settings.to_dict().items()
 
@@ -75,7 +74,7 @@ def test_stopping_early_is_shown(run, photos, kit):
         *("train", photos, "--kit", kit, "--out", "run", "--epochs", 30, "--patience", 1),
         *("--lr", 1e-9),
     )
-    assert "steps (stopped early), best at step " in result.stdout
+    assert "steps (stopped early: no better epoch), best at step " in result.stdout
 
 
 def test_files_left_out_are_counted_and_listed(run, tmp_path, kit):
