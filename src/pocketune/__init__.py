@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pocketune.accounting import register_flops as register_flops
     from pocketune.compiler import Calibration as Calibration
     from pocketune.compiler import compile as compile
+    from pocketune.device import Delta as Delta
     from pocketune.device import evaluate as evaluate
     from pocketune.device import export as export
     from pocketune.device import predict as predict
@@ -72,6 +73,7 @@ _HOMES = {
         "compile",
     ],
     "device": [
+        "Delta",
         "evaluate",
         "export",
         "predict",

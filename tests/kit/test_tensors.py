@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import json
 import os
 import resource
 import subprocess
@@ -219,3 +220,14 @@ def test_writing_copies_nothing(tmp_path: Path) -> None:
     finally:
         tracemalloc.stop()
     assert peak < 200_000
+
+
+@pytest.mark.parametrize(("kind", "size"), [("BF16", 2), ("F16", 2), ("F8_E4M3", 1), ("I64", 8)])
+def test_other_kinds_of_numbers_are_refused(tmp_path: Path, kind: str, size: int) -> None:
+    entry = {"dtype": kind, "shape": [3], "data_offsets": [0, 3 * size]}
+    metadata = {"pocketune": json.dumps({"kind": "checkpoint", "schema": 1})}
+    header = json.dumps({"__metadata__": metadata, "w": entry}).encode()
+    file = tmp_path / "f"
+    file.write_bytes(len(header).to_bytes(8, "little") + header + bytes(3 * size))
+    with pytest.raises(PocketuneError, match=f"f is damaged: its tensor w is {kind} where F32 is"):
+        read_tensors(file, kind="checkpoint")

@@ -30,6 +30,7 @@ PANELS = {
         "evaluate": "use:evaluate",
         "export": "use:export",
         "report": "report:report",
+        "delta": "delta:delta",
         "demo": "use:demo",
     },
     "Networks, methods and kits (need PyTorch)": {

@@ -23,6 +23,8 @@ from pocketune.cli.options import (
 from pocketune.options import option
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pocketune.kit import Kit
     from pocketune.kit.manifest import Manifest
 
@@ -167,17 +169,15 @@ def _training_memory(manifest: Manifest, process: int) -> dict[str, int]:
 def _lines(facts: dict[str, Any], manifest: Manifest) -> list[str]:
     from pocketune.device.memory.sizes import format_size
 
-    classes, memory = manifest.classes, facts["training_memory"]
+    memory = facts["training_memory"]
     rows = {
         "kit": facts["path"],
-        "network": _described(facts["network"]),
-        "method": _described(facts["method"]),
+        "network": described(facts["network"]),
+        "method": described(facts["method"]),
         "trains": f"{facts['trained_parameters']:,} parameters",
         "frozen part": _frozen_part(manifest),
         "images": f"{facts['size']} x {facts['size']} pixels, batch {facts['batch']}",
-        manifest.task.noun: (
-            f"{len(classes)}: {', '.join(classes[:10])}" + ", ..." * (len(classes) > 10)
-        ),
+        manifest.task.noun: listed(manifest.classes),
         "memory": ", ".join(f"{format_size(size)} with {name}" for name, size in memory.items())
         + " (predicted, whole process)",
         "made by": f"pocketune {facts['version']}",
@@ -194,7 +194,12 @@ def _frozen_part(manifest: Manifest) -> str:
 _NOT_SHOWN = ("name", "classes", "hidden", "branches")
 
 
-def _described(values: dict[str, Any]) -> str:
+def listed(classes: Sequence[str]) -> str:
+    """The number of classes and the first ten."""
+    return f"{len(classes)}: {', '.join(classes[:10])}" + ", ..." * (len(classes) > 10)
+
+
+def described(values: dict[str, Any]) -> str:
     """``{"name": "blocks", "blocks": 3}`` as ``blocks, blocks 3``."""
     rest = [f"{key} {value}" for key, value in values.items() if key not in _NOT_SHOWN]
     if values.get("hidden"):

@@ -6,6 +6,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+import click
+
 from pocketune.cli.command import command
 from pocketune.cli.errors import print_error, print_skipped
 from pocketune.cli.options import JsonOption, ModelArgument, argument
@@ -17,8 +19,16 @@ from pocketune.options import option
 class PredictOptions:
     """The images, and how many classes to show."""
 
-    files: list[str] = argument(
-        "Images, folders of images, or .zip files of images.", metavar="FILES..."
+    files: list[str] | None = argument(
+        "Images, folders of images, or .zip files of images.", default=None, metavar="FILES..."
+    )
+    kit: str | None = option(
+        "A kit, in place of RUN: then every argument is a file.", default=None, metavar="KIT"
+    )
+    delta: list[str] | None = option(
+        "Predict with the values of a delta of the kit; can be repeated.",
+        default=None,
+        metavar="FILE",
     )
     top: int | None = option(
         "Number of classes or attributes to show per image.",
@@ -62,6 +72,7 @@ class ExportOptions:
 @command(
     "pocketune predict runs/flowers new.jpg holiday/",
     "pocketune predict runs/flowers holiday/ --json | jq -r 'select(.error | not) | .image'",
+    "pocketune predict --kit blocks --delta flowers.safetensors --delta birds.safetensors new.jpg",
 )
 def predict(model: ModelArgument, options: PredictOptions, output: JsonOption) -> None:
     """Classify photos.
@@ -69,13 +80,14 @@ def predict(model: ModelArgument, options: PredictOptions, output: JsonOption) -
     With --json: one object per line for each image, {"image": name, "classes": [{"class": name,
     "probability": 0 to 1}, ...]} with the most likely class first, or {"image": name, "error":
     reason} for a file that cannot be read. For a model of attributes: {"image": name,
-    "attributes": [{"attribute": name, "probability": 0 to 1, "present": above 0.5}, ...]}.
+    "attributes": [{"attribute": name, "probability": 0 to 1, "present": above 0.5}, ...]}. With
+    --delta, there is an object for each image and delta, which also has "delta": name.
     """
     from pocketune.data import Skipped
     from pocketune.device import predict as predict_images
 
-    read = 0
-    for result in predict_images(model.run, options.files, top=options.top):
+    read, (path, files) = 0, _model_and_files(model.run, options)
+    for result in predict_images(path, files, top=options.top, deltas=options.delta or ()):
         if isinstance(result, Skipped):
             if output.json:
                 print(json.dumps({"image": result.name, "error": result.reason}))
@@ -89,6 +101,16 @@ def predict(model: ModelArgument, options: PredictOptions, output: JsonOption) -
             print(f"{result.name}: {result}")
     if not read:
         raise PocketuneError("none of the files is an image that can be read")
+
+
+def _model_and_files(run: str | Path, options: PredictOptions) -> tuple[str | Path, list[str]]:
+    """The model and the images; with a kit as an option, every argument is an image."""
+    files = options.files or []
+    if options.kit is not None:
+        return options.kit, [str(run), *files]
+    if not files:
+        raise click.UsageError("Missing argument 'FILES...'.", click.get_current_context())
+    return run, files
 
 
 @command(

@@ -15,9 +15,12 @@ if TYPE_CHECKING:
     from pocketune.device.train.progress import Progress as Progress
     from pocketune.device.train.progress import Silent as Silent
     from pocketune.device.train.progress import StepReport as StepReport
+    from pocketune.device.use.adapter import export_adapter as export_adapter
+    from pocketune.device.use.delta import Delta as Delta
     from pocketune.device.use.evaluate import evaluate as evaluate
     from pocketune.device.use.export import export as export
     from pocketune.device.use.model import Model as Model
+    from pocketune.device.use.predict import DeltaPrediction as DeltaPrediction
     from pocketune.device.use.predict import predict as predict
 
 _HOMES = {
@@ -36,6 +39,12 @@ _HOMES = {
         "Silent",
         "StepReport",
     ],
+    "use.adapter": [
+        "export_adapter",
+    ],
+    "use.delta": [
+        "Delta",
+    ],
     "use.evaluate": [
         "evaluate",
     ],
@@ -46,6 +55,7 @@ _HOMES = {
         "Model",
     ],
     "use.predict": [
+        "DeltaPrediction",
         "predict",
     ],
 }

@@ -72,6 +72,9 @@ def _read_one(path: Path, name: str) -> NDArray[np.float32]:
     # The file is mapped again for each tensor: all pages of one mapping would stay resident, so
     # that reading would take twice the file's size.
     with safe_open(path, framework="numpy") as file:
+        kind = file.get_slice(name).get_dtype()
+        if kind != "F32":
+            raise ValueError(f"its tensor {name} is {kind} where F32 is expected")
         tensor: NDArray[np.float32] = file.get_tensor(name)
     return tensor
 

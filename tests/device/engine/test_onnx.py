@@ -330,3 +330,39 @@ def test_one_of_step_and_predict_is_open_at_a_time(
         engine.predict(images)
     assert [name for name, _ in opened] == ["step.onnx", "predict.onnx"] * 2
     assert [alive() is not None for _, alive in opened] == [False, False, False, True]
+
+
+@pytest.mark.parametrize("classes", [("cat", "dog", "owl"), ("a", "b")])
+def test_swapped_values_compute_as_an_engine_of_their_own(
+    tmp_path: Path, classes: tuple[str, ...]
+) -> None:
+    engine, other = make(TinyKit(), tmp_path), TinyKit(classes=classes)
+    images, _ = batch(TinyKit())
+    before = engine.predict(images)
+    engine.swap(other.state())
+    expected = OnnxEngine(TinyKit().write(tmp_path / "again"), other.state())
+    np.testing.assert_array_equal(engine.predict(images), expected.predict(images))
+    np.testing.assert_array_equal(engine.complete(engine.prepare(images)), engine.predict(images))
+    assert engine.parameters["fc.weight"].shape == (len(classes), WIDTH)
+    engine.swap(TinyKit().state())
+    np.testing.assert_array_equal(engine.predict(images), before)
+
+
+def test_swapping_opens_no_graph_again(tmp_path: Path) -> None:
+    engine = make(TinyKit(), tmp_path)
+    images, _ = batch(TinyKit())
+    engine.predict(images)
+    assert engine._open is not None
+    opened = engine._open[1]
+    engine.swap(TinyKit(classes=("a", "b")).state())
+    assert engine.predict(images).shape == (4, 2)
+    assert engine._open[1] is opened
+
+
+def test_values_that_do_not_fit_are_not_swapped_in(tmp_path: Path) -> None:
+    engine = make(TinyKit(), tmp_path)
+    images, _ = batch(TinyKit())
+    before = engine.predict(images)
+    with pytest.raises(KitError, match="the state lacks the tensor scale"):
+        engine.swap({name: v for name, v in TinyKit().state().items() if name != "scale"})
+    np.testing.assert_array_equal(engine.predict(images), before)

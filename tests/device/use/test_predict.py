@@ -2,15 +2,19 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from pocketune.data import Skipped, center_crop, open_image
+from pocketune.device.engine import session
 from pocketune.device.engine.onnx import OnnxEngine
+from pocketune.device.use.delta import Delta
 from pocketune.device.use.model import Model
-from pocketune.device.use.predict import predict
+from pocketune.device.use.predict import DeltaPrediction, predict
 from pocketune.errors import PocketuneError
+from pocketune.kit.kit import Kit
 from pocketune.tasks.classification import ClassPrediction, softmax
 
 from ..runs import trained_state, write_best, write_photo, write_photos
@@ -109,3 +113,59 @@ def test_results_come_batch_by_batch(run: Path, photos: Path) -> None:
 def test_probabilities_survive_large_logits() -> None:
     logits = np.array([[1e4, 0, -1e4], [-3e38, -3e38, -3e38]], np.float32)
     np.testing.assert_allclose(softmax(logits), [[1, 0, 0], [1 / 3] * 3])
+
+
+def two_deltas(tmp_path: Path) -> list[Delta]:
+    """Of runs of one kit, the second on two classes instead of three."""
+    deltas = []
+    for seed, tiny in enumerate([TinyKit(), TinyKit(classes=("a", "b"))]):
+        kit = TinyKit().write(tmp_path / f"run{seed}")
+        write_best(kit.path, kit, trained_state(tiny, seed), tiny.classes)
+        deltas.append(Delta.of(kit.path))
+    return deltas
+
+
+def test_each_photo_by_each_delta_as_each_run_predicts_it(tmp_path: Path, photos: Path) -> None:
+    kit = TinyKit().write(tmp_path / "kit.zip")
+    deltas = two_deltas(tmp_path)
+    deltas[1].save(tmp_path / "second.safetensors")
+    results = list(predict(kit.path, photos, deltas=[deltas[0], tmp_path / "second.safetensors"]))
+    assert all(isinstance(each, DeltaPrediction) for each in results)
+    names = [str(tmp_path / "run0"), str(tmp_path / "second.safetensors")]
+    assert [each.delta for each in results] == names * 9
+    for number in range(2):
+        alone = list(predict(tmp_path / f"run{number}", photos))
+        assert [each.prediction for each in results[number::2]] == alone
+    assert str(results[0]) == f"{names[0]}: {results[0].prediction}"
+    assert list(results[0].to_dict()) == ["image", "delta", "classes"]
+
+
+def test_the_frozen_part_runs_once_for_each_photo_and_no_graph_is_opened_again(
+    tmp_path: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kit = TinyKit().write(tmp_path / "kit")
+    opened: list[str] = []
+    images: list[int] = []
+    make, run = session.Graph.__init__, session.Graph.run
+
+    def counted_make(self: session.Graph, kit: Kit, name: str, **options: Any) -> None:
+        opened.append(name)
+        make(self, kit, name, **options)
+
+    def counted_run(self: session.Graph, feeds: Any, **options: Any) -> Any:
+        images.append(len(feeds["images"]) if "images" in feeds else 0)
+        return run(self, feeds, **options)
+
+    monkeypatch.setattr(session.Graph, "__init__", counted_make)
+    monkeypatch.setattr(session.Graph, "run", counted_run)
+    assert len(list(predict(kit.path, photos, deltas=two_deltas(tmp_path)))) == 18
+    assert sorted(opened) == ["features.onnx", "predict.onnx"]
+    assert sum(images) == 9
+
+
+def test_a_delta_of_another_kit_is_refused_before_any_photo_is_read(
+    run: Path, tmp_path: Path, photos: Path
+) -> None:
+    other = TinyKit(size=16).write(tmp_path / "other")
+    with pytest.raises(PocketuneError, match="is a delta of the kit"):
+        predict(other.path, photos, deltas=[Delta.of(run)])

@@ -38,12 +38,8 @@ class OnnxEngine:
     runtime = RUNTIME
 
     def __init__(self, kit: Kit, state: Mapping[str, FloatArray]) -> None:
-        manifest = kit.manifest
-        self._classes = manifest.task.count(state)
         self._kit = kit
-        values = self._checked(state, "the state")
-        self.parameters: State = {spec.name: values[spec.name] for spec in manifest.parameters}
-        self.statistics: State = {spec.name: values[spec.name] for spec in manifest.statistics}
+        self._take(state)
         self._open: tuple[str, Graph] | None = None
 
     def gradients(
@@ -100,6 +96,40 @@ class OnnxEngine:
             feeds = {self._start: self._start_values(images[part])}
             values[part] = self._graph(PREDICT).run(feeds, only=output)[output]
         return values
+
+    def prepare(self, images: NDArray[np.uint8]) -> NDArray[Any]:
+        """The part of a prediction that does not depend on any trained value.
+
+        Args:
+            images: (N, S, S, 3) pixels, at most a training batch.
+
+        Returns:
+            The features of the frozen part (N, ...); the images if there is no frozen part.
+        """
+        return self._start_values(images)
+
+    def complete(self, prepared: NDArray[Any]) -> FloatArray:
+        """Outputs (N, ...) from the result of :meth:`prepare`."""
+        return self._graph(PREDICT).run({self._start: prepared}, only="logits")["logits"]
+
+    def swap(self, state: Mapping[str, FloatArray]) -> None:
+        """Replace all parameters and statistics, also by those for other classes.
+
+        The arrays of ``parameters`` and ``statistics`` are new ones. No graph is opened again.
+
+        Raises:
+            KitError: The state does not fit the kit; then nothing is replaced.
+        """
+        self._take(state)
+        if self._open is not None:
+            self._open[1].bind(self._arrays())
+
+    def _take(self, state: Mapping[str, FloatArray]) -> None:
+        manifest, classes = self._kit.manifest, self._kit.manifest.task.count(state)
+        values = checked_state(state, manifest.shapes(classes), "the state")
+        self._classes = classes
+        self.parameters: State = {spec.name: values[spec.name] for spec in manifest.parameters}
+        self.statistics: State = {spec.name: values[spec.name] for spec in manifest.statistics}
 
     def state(self) -> State:
         """Copies of all parameters and statistics."""

@@ -95,6 +95,27 @@ def open_session(
     return session
 
 
+def write_adapter(path: Path, values: Arrays) -> None:
+    """Write C-contiguous arrays as an adapter, by the names of the inputs that they replace."""
+    adapter = ort.AdapterFormat()
+    adapter.set_adapter_version(1)
+    adapter.set_model_version(1)
+    adapter.set_parameters(
+        {name: ort.OrtValue.ortvalue_from_numpy(array) for name, array in values.items()}
+    )
+    adapter.export_adapter(str(path))
+
+
+def run_adapted(session: ort.InferenceSession, adapter: Path, feeds: Arrays) -> NDArray[Any]:
+    """The logits of a session, with an adapter for the inputs that ``feeds`` lack."""
+    loaded, options = ort.LoraAdapter(), ort.RunOptions()
+    loaded.Load(str(adapter))
+    options.add_active_adapter(loaded)
+    # `run` of the Python class would ask for the inputs that the adapter holds.
+    (output,) = session._sess.run(["logits"], dict(feeds), options)
+    return np.asarray(output)
+
+
 class Graph:
     """A graph in which some inputs are bound to arrays.
 
@@ -130,9 +151,14 @@ class Graph:
         strange = sorted((taken - {*bound, *inputs}) | (set(outputs) - given))
         if strange:
             raise KitError(f"{where} does not match its manifest: check its tensor {strange[0]}")
-        self._bound = {key: array for key, array in bound.items() if key in taken}
+        self._taken = taken
+        self.bind(bound)
         self._inputs = [key for key in inputs if key in taken]
         self._outputs = list(outputs)
+
+    def bind(self, bound: Arrays) -> None:
+        """Bind other arrays, under the same names and from the next run on."""
+        self._bound = {key: array for key, array in bound.items() if key in self._taken}
 
     def run(self, feeds: Arrays, *, only: str | None = None) -> dict[str, NDArray[Any]]:
         """Compute all outputs by name, or one; they are views of the runtime's memory."""

@@ -41,7 +41,7 @@ def export(model: Model | StrPath, out: StrPath = "model.onnx") -> Path:
             model; or the exported graph does not compute what the model computes.
     """
     model, out = as_model(model), Path(out)
-    _refuse_to_overwrite(model.kit.path, out)
+    refuse_to_overwrite(model.kit.path, out)
     content = _merged(model)
     with writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -51,7 +51,12 @@ def export(model: Model | StrPath, out: StrPath = "model.onnx") -> Path:
     return out
 
 
-def _refuse_to_overwrite(model: Path, out: Path) -> None:
+def refuse_to_overwrite(model: Path, out: Path) -> None:
+    """Check that a file to write is not a kit or a file of it.
+
+    Raises:
+        PocketuneError: It is.
+    """
     if out.resolve() in {model.resolve(), *(model.resolve() / name for name in RUN_FILES)}:
         raise PocketuneError(
             f"{out} is the exported run or kit, or a file in it: choose another file"

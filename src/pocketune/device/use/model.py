@@ -8,7 +8,7 @@ from pocketune.device.train.checkpoint import Checkpoint, TrainedNetwork
 from pocketune.kit.kit import Kit, checked_state
 from pocketune.kit.manifest import KitError, Manifest
 from pocketune.kit.names import BEST, LAST
-from pocketune.tasks import Task
+from pocketune.tasks import Score, Task
 
 
 @dataclass(frozen=True)
@@ -19,11 +19,15 @@ class Model:
         kit: The kit.
         classes: Names of the classes, in the order of the logits.
         state: Parameters and statistics by name.
+        step: Optimizer steps that the values took; 0 for the values of a kit.
+        score: Score on the validation photos; None if there is none.
     """
 
     kit: Kit
     classes: tuple[str, ...]
     state: State
+    step: int = 0
+    score: Score | None = None
 
     @property
     def task(self) -> Task:
@@ -65,7 +69,7 @@ class Model:
             checkpoint = Checkpoint.load(last)
             checkpoint.require_fits(kit, last)
             state = {**checkpoint.parameters, **checkpoint.statistics}
-            return cls(kit, checkpoint.identity.classes, state)
+            return cls(kit, checkpoint.identity.classes, state, checkpoint.counters.step)
         return cls(kit, kit.manifest.classes, kit.state())
 
     @classmethod
@@ -74,7 +78,8 @@ class Model:
         if trained.kit != kit.identity:
             raise KitError(f"{file} does not belong to the kit next to it")
         shapes = kit.manifest.shapes(len(trained.classes))
-        return cls(kit, trained.classes, checked_state(trained.state, shapes, str(file)))
+        state = checked_state(trained.state, shapes, str(file))
+        return cls(kit, trained.classes, state, trained.step, trained.score)
 
 
 def as_model(model: Model | StrPath) -> Model:

@@ -1,0 +1,104 @@
+"""``pocketune delta`` and ``predict --delta``."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pocketune.kit.kit import Kit
+
+from ..device.runs import trained_state, write_best
+from ..device.softmax_engine import CLASSES, write_photos
+from ..device.tiny_kit import TinyKit
+
+
+@pytest.fixture
+def trained(tmp_path: Path, kit: Path) -> str:
+    folder = Kit.open(kit).copy_to(tmp_path / "trained")
+    write_best(folder.path, folder, trained_state(TinyKit(classes=CLASSES)), CLASSES)
+    return "trained"
+
+
+@pytest.fixture
+def saved(run, trained) -> str:
+    result = run("delta", "save", trained, "--out", "d.safetensors")
+    assert result.exit_code == 0, result.output
+    assert "4 tensors; classes 3: blue, green, red" in result.stdout
+    return "d.safetensors"
+
+
+def test_train_save_apply_and_predict_as_a_user_does(process, photos, kit, tmp_path):
+    more = write_photos(tmp_path / "two", classes=("cyan", "pink"))
+    for name, folder in (("first", photos), ("second", more)):
+        options = ("--kit", kit, "--epochs", 1, "--out", name)
+        assert process("train", folder, *options).returncode == 0
+        told = process("delta", "save", name, "--out", f"{name}.safetensors")
+        assert told.returncode == 0, told.stderr
+        assert told.stdout.startswith(f"wrote {name}.safetensors (0.0 MB): ")
+    image = photos / "red" / "0.png"
+    told = process(
+        "predict", "--kit", kit, "--delta", "first.safetensors", "--delta", "second.safetensors",
+        image, "--json",
+    )  # fmt: skip
+    lines = [json.loads(line) for line in told.stdout.splitlines()]
+    assert [line.pop("delta") for line in lines] == ["first.safetensors", "second.safetensors"]
+    for line, name in zip(lines, ("first", "second"), strict=True):
+        assert line == json.loads(process("predict", name, image, "--json").stdout)
+    told = process("delta", "apply", kit, "second.safetensors", "--out", "second.zip")
+    assert told.stdout == "wrote second.zip: a kit with classes 2: cyan, pink\n"
+    told = process("predict", "second.zip", image, "--json")
+    assert json.loads(told.stdout) == lines[1]
+    assert process("train", more, "--kit", "second.zip", "--epochs", 1).returncode == 0
+
+
+def test_show(run, saved, kit):
+    result = run("delta", "show", saved)
+    assert result.exit_code == 0
+    told = dict(line.split(maxsplit=1) for line in result.stdout.splitlines())
+    assert told["kit"] == Kit.open(kit).identity
+    assert told["classes"] == "3: blue, green, red"
+    assert told["trained"] == "5 steps, accuracy 50.0%"
+    assert told["holds"] == "4 tensors, 28 values"
+
+
+def test_show_json(run, saved):
+    told = json.loads(run("delta", "show", saved, "--json").stdout)
+    described = " ".join(run("delta", "show", "--help").output.split())
+    assert all(f'"{name}"' in described for name in told)
+    assert told["tensors"]["fc.weight"] == [3, 6]
+    assert told["task"]["classes"] == list(CLASSES)
+
+
+def test_save_as_an_adapter(run):
+    result = run("delta", "save", "last", "--out", "a.onnx_adapter", "--format", "onnx-adapter")
+    assert result.exit_code == 0, result.output
+    assert Path("a.onnx_adapter").read_bytes()[4:8] == b"TORT"  # the format's own mark
+
+
+def test_predict_with_a_run_and_a_delta(run, saved, trained, photos):
+    image = photos / "red" / "0.png"
+    by_delta = run("predict", trained, image, "--delta", saved).stdout
+    assert by_delta.replace(f" {saved}:", "") == run("predict", trained, image).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["delta", "show", "nowhere"], "error: nowhere cannot be read: "),
+        (["delta", "show", "trained/best.safetensors"], "but not a Pocketune delta"),
+        (["delta", "save", "nowhere", "--out", "x"], "there is no kit at nowhere"),
+        (["delta", "apply", "blocks", "d.safetensors", "--out", "x"], "is a delta of the kit"),
+        (["predict", "--kit", "last", "--delta", "d.safetensors", "."], "is a delta of the kit"),
+        (["predict", "--kit", "trained", "nowhere.jpg"], "nowhere.jpg does not exist"),
+    ],
+)
+def test_refused(run, saved, arguments, said):
+    result = run(*arguments)
+    assert result.exit_code == 1
+    assert said in result.stderr
+
+
+def test_predict_asks_for_photos(run, trained):
+    result = run("predict", trained)
+    assert result.exit_code == 2
+    assert "Missing argument 'FILES...'" in result.stderr
