@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from pocketune.device.head import Head, fit_head
-from pocketune.device.head.fit import fit_bytes
+from pocketune.device.head.fit import fit_bytes, means_bytes
+from pocketune.device.head.sums import add_up, thinned
 from pocketune.tasks import Attributes, Classification, Labels, Task, numbered
 
 from ...tasks.regression import Regression
@@ -71,11 +72,24 @@ def test_classes_weigh_alike_however_many_photos_they_have() -> None:
     assert min(recall) > 0.5
 
 
-def test_without_room_for_a_decomposition_it_is_class_means() -> None:
-    rows, labels = photos([30] * 4)
-    needed = fit_bytes(len(rows), SIZE, 4)
-    assert fit(rows, labels, classification(4), room=needed - 1).name == "class means"
-    assert fit(rows, labels, classification(4), room=needed).name != "class means"
+def test_with_less_memory_it_is_fitted_to_fewer_photos_and_at_last_to_class_means() -> None:
+    rows, labels = photos([90] * 4)
+    task, needed = classification(4), fit_bytes(len(rows), SIZE, 4)
+    whole = fit(rows, labels, task, room=needed)
+    assert np.array_equal(whole.weight, fit(rows, labels, task).weight)
+    assert whole.name != "class means"
+    few = fit(rows, labels, task, room=fit_bytes(16, SIZE, 4))
+    assert not np.array_equal(few.weight, whole.weight)
+    least = means_bytes(SIZE, 4)
+    assert fit(rows, labels, task, room=least).name == "class means"
+    assert fit_head(blocks(rows, labels), task, room=least - 1) is None
+
+
+def test_fewer_photos_are_as_many_of_each_class() -> None:
+    rows, labels = photos([50, 9, 2])
+    sums = add_up(blocks(rows, labels), classification(3))
+    fewer = thinned(blocks(rows, labels), sums, 14)
+    assert add_up(fewer, classification(3)).counts.tolist() == [6, 6, 2]
 
 
 @pytest.mark.parametrize("counts", [(1, 1, 1), (2, 1, 1)])

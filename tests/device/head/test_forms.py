@@ -1,7 +1,6 @@
 """The closed forms, and their leave-one-out outputs, against refits in float64."""
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -114,19 +113,3 @@ def test_ridge(drawn: tuple[np.ndarray, np.ndarray, int], exclusive: bool) -> No
             for i in range(len(rows))
         ]
         np.testing.assert_allclose(left_out[index], np.concatenate(expected), rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize("count", [40, 700])
-def test_single_precision_is_close(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(0)
-    labels = np.arange(count) % 5
-    rows = (rng.normal(size=(5, 60))[labels] + rng.normal(size=(count, 60))).astype(np.float32)
-    sums = add_up(brute.blocks(rows, labels), Classification(numbered(5)))
-    for make in (LDA, Ridge):
-        exact = list(make(brute.blocks(rows, labels), sums, STRENGTHS).left_out(rows, labels))
-        with monkeypatch.context() as patch:
-            patch.setattr("pocketune.device.head.basis._EXACT", 0)
-            single = make(brute.blocks(rows, labels), sums, STRENGTHS)
-            for found, expected in zip(single.left_out(rows, labels), exact, strict=True):
-                largest = np.abs(expected).max()
-                np.testing.assert_allclose(found, expected, rtol=0, atol=1e-3 * largest)

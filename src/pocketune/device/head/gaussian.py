@@ -31,22 +31,23 @@ class Means:
         self._means = sums.means - sums.mean
         squares = sum(float(np.square(rows).sum()) for rows in within(blocks, sums))
         free = max(sums.images - np.count_nonzero(sums.counts), 1)
-        self._precision = free * self._means.shape[1] / squares if squares else 1.0
-        self._products: Exact = self._precision * (self._means @ self._means.T)
+        self._precision = free * sums.size / squares if squares else 1.0
+        self._lengths: Exact = self._precision * np.square(self._means).sum(axis=1)
 
     def left_out(self, rows: FloatArray, labels: Labels) -> Iterator[Exact]:
         """The outputs (N, C) for photos by the means without each of them."""
         groups = self._sums.groups(labels)
         from_mean = rows - self._sums.means[groups]
+        own = self._precision * (self._means[groups] @ self._means.T)
         shifts = self._precision * (from_mean @ self._means.T)
         lengths = self._precision * np.square(from_mean).sum(axis=1)
-        nothing = np.zeros_like(lengths)
-        yield scores(self._products, shifts, lengths, groups, self._sums.counts, nothing)
+        change = np.zeros(len(groups))
+        yield scores(own, self._lengths, shifts, lengths, groups, self._sums.counts, change)
 
     def layer(self, index: int = 0) -> tuple[Exact, Exact]:
         """Weight (C, D) and bias (C,)."""
         assert index == 0
-        return _layer(self._precision * self._means, self._products, self._sums)
+        return _layer(self._precision * self._means, self._lengths, self._sums)
 
 
 class LDA:
@@ -70,39 +71,48 @@ class LDA:
         self._means = sums.means - sums.mean
         size = self._means.shape[1]
         self._basis: Basis = decompose(lambda: within(blocks, sums), sums.images, size)
-        self._rotated = self._basis.along(self._means)
+        self._rotated: Exact = self._means @ self._basis.axes
+        self._squares: Exact = np.square(self._means).sum(axis=1)
         self._free = max(sums.images - np.count_nonzero(sums.counts), 1)
         self._unit = float(self._basis.squares.sum()) / size or 1.0  # where all photos are equal
 
     def left_out(self, rows: FloatArray, labels: Labels) -> Iterator[Exact]:
         """For each strength, the outputs (N, C) for photos by the fits without each of them."""
         groups, counts = self._sums.groups(labels), self._sums.counts
-        from_mean = self._basis.along(rows - self._sums.means[groups])
+        from_mean = (rows - self._sums.means[groups]) @ self._basis.axes
+        between = self._means[groups] @ self._means.T
         lost = counts[groups] / np.maximum(counts[groups] - 1, 1)
         for strength in self.strengths:
-            inverse = self._free / (self._basis.squares + strength * self._unit)
+            ridge = strength * self._unit
+            inverse = self._free / (self._basis.squares + ridge)
+            own = between - (self._rotated[groups] * self._share(ridge)) @ self._rotated.T
+            own *= self._free / ridge
             shifts = (from_mean * inverse) @ self._rotated.T
             lengths = (np.square(from_mean) * inverse).sum(axis=1)
             change = lost / np.maximum(self._free - lost * lengths, 1e-9 * self._free)
-            yield scores(self._products(strength), shifts, lengths, groups, counts, change)
+            yield scores(own, self._lengths(ridge), shifts, lengths, groups, counts, change)
 
     def layer(self, index: int) -> tuple[Exact, Exact]:
         """Weight (C, D) and bias (C,) for a strength."""
         ridge = self.strengths[index] * self._unit
-        taken = self._rotated * (self._basis.squares / (self._basis.squares + ridge))
-        weight = (self._free / ridge) * (self._means - self._basis.back(taken))
-        return _layer(weight, self._products(self.strengths[index]), self._sums)
+        weight = (self._rotated * self._share(ridge)) @ self._basis.axes.T
+        np.subtract(self._means, weight, out=weight)
+        weight *= self._free / ridge
+        return _layer(weight, self._lengths(ridge), self._sums)
 
-    def _products(self, strength: float) -> Exact:
-        """Products (C, C) of the means with each other, by the inverse covariance.
+    def _share(self, ridge: float) -> Exact:
+        """The share (M,) of the covariance along each axis; the ridge is the rest.
 
         Off the axes, where photos of a class do not differ, the covariance is the ridge alone.
         """
-        ridge = strength * self._unit
-        share = self._basis.squares / (self._basis.squares + ridge)
-        inner: Exact = self._means @ self._means.T - (self._rotated * share) @ self._rotated.T
-        inner *= self._free / ridge
-        return inner
+        share: Exact = self._basis.squares / (self._basis.squares + ridge)
+        return share
+
+    def _lengths(self, ridge: float) -> Exact:
+        """M P m (C,) of the means m, with P the inverse covariance."""
+        inside = np.square(self._rotated) @ self._share(ridge)
+        lengths: Exact = (self._free / ridge) * (self._squares - inside)
+        return lengths
 
 
 def within(blocks: Blocks, sums: Sums) -> Iterator[Exact]:
@@ -112,7 +122,8 @@ def within(blocks: Blocks, sums: Sums) -> Iterator[Exact]:
 
 
 def scores(
-    products: Exact,
+    means: Exact,
+    squares: Exact,
     shifts: Exact,
     lengths: Exact,
     groups: NDArray[np.int64],
@@ -124,7 +135,8 @@ def scores(
     With P the inverse covariance, m the means, and d a photo less the mean of its class k:
 
     Args:
-        products: m P m (C, C).
+        means: m P m (N, C), of the mean of k with that of each class.
+        squares: m P m (C,), of the mean of each class with itself.
         shifts: m P d (N, C).
         lengths: d P d (N,).
         groups: k (N,).
@@ -133,8 +145,8 @@ def scores(
     """
     every = np.arange(len(groups))
     own = shifts[every, groups]
-    half = 0.5 * np.diag(products)
-    result = products[:, groups].T + shifts - half
+    half = 0.5 * squares
+    result = means + shifts - half
     result += change[:, None] * shifts * ((own + lengths)[:, None] - 0.5 * shifts)
     moved = 1 / np.maximum(counts[groups] - 1, 1)  # of d, by which the mean of k moves away
     longer = (1 + 0.5 * moved) * lengths
@@ -144,5 +156,5 @@ def scores(
     return found
 
 
-def _layer(weight: Exact, products: Exact, sums: Sums) -> tuple[Exact, Exact]:
-    return weight, -0.5 * np.diag(products) - weight @ sums.mean
+def _layer(weight: Exact, squares: Exact, sums: Sums) -> tuple[Exact, Exact]:
+    return weight, -0.5 * squares - weight @ sums.mean

@@ -38,14 +38,14 @@ class Ridge:
         )
         moments = np.zeros((len(sums.targets), len(self._basis.squares)))
         for rows, wanted, root in self._rows(blocks):
-            moments += (root * root * wanted).T @ self._basis.along(rows)
+            moments += (root * root * wanted).T @ (rows @ self._basis.axes)
         self._moments: Exact = moments
         self._unit = float(self._basis.squares.sum()) / size or 1.0  # where all photos are equal
 
     def left_out(self, rows: FloatArray, labels: Labels) -> Iterator[Exact]:
         """For each strength, the outputs (N, K) for photos by the fits without each of them."""
         ((centered, wanted, root),) = self._rows(lambda: iter([(rows, labels)]))
-        rotated, weight = self._basis.along(centered), root * root
+        rotated, weight = centered @ self._basis.axes, root * root
         for strength in self.strengths:
             shrunk = self._basis.squares + strength * self._unit
             fitted = (rotated / shrunk) @ self._moments.T
@@ -56,7 +56,7 @@ class Ridge:
     def layer(self, index: int) -> tuple[Exact, Exact]:
         """Weight (K, D) and bias (K,) for a strength."""
         shrunk = self._basis.squares + self.strengths[index] * self._unit
-        weight = self._basis.back(self._moments / shrunk)
+        weight = (self._moments / shrunk) @ self._basis.axes.T
         return weight, self._sums.targets - weight @ self._mean
 
     def _rows(self, blocks: Blocks) -> Iterator[tuple[Exact, Exact, Exact]]:

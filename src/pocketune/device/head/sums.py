@@ -16,6 +16,9 @@ Blocks = Callable[[], Iterator[tuple[FloatArray, Labels]]]
 
 Exact = NDArray[np.float64]
 
+BLOCK = 64
+"""Photos in a block; a few blocks of exact values are in memory at once."""
+
 
 @dataclass(frozen=True, eq=False)
 class Sums:
@@ -67,11 +70,30 @@ class Sums:
         return np.zeros(len(labels), np.int64) if found is None else found
 
 
+def thinned(blocks: Blocks, sums: Sums, images: int) -> Blocks:
+    """The first photos of each group, at most so many of all; groups share the loss evenly."""
+    each = 0
+    while np.minimum(sums.counts, each + 1).sum() <= min(images, sums.images - 1):
+        each += 1
+
+    def give() -> Iterator[tuple[FloatArray, Labels]]:
+        seen = np.zeros(len(sums.counts), np.int64)
+        for rows, labels in blocks():
+            kept = np.zeros(len(labels), np.bool_)
+            for position, group in enumerate(sums.groups(labels)):
+                kept[position] = seen[group] < each
+                seen[group] += 1
+            if kept.any():
+                yield rows[kept], labels[kept]
+
+    return give
+
+
 def add_up(blocks: Blocks, task: Task) -> Sums:
-    """One pass over the embeddings."""
+    """One pass over the embeddings; without photos, the sums of one group are 0."""
     outputs = len(task.classes)
     counts = np.zeros(1, np.int64)
-    embeddings = targets = np.zeros((1, 1))
+    embeddings, targets = np.zeros((1, 1)), np.zeros((1, outputs))
     for rows, labels in blocks():
         groups = task.strata(labels)
         if not counts.any():
@@ -90,4 +112,7 @@ def add_up(blocks: Blocks, task: Task) -> Sums:
     each = np.maximum(counts, 1)[:, None]
     embeddings /= each
     targets /= each
-    return Sums(task, counts, embeddings, targets[counts > 0].mean(axis=0))
+    known = counts > 0
+    return Sums(
+        task, counts, embeddings, targets[known].mean(axis=0) if known.any() else targets[0]
+    )
