@@ -2,6 +2,7 @@
 
 import doctest
 import json
+from dataclasses import astuple
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,12 @@ def resolved(**options: Any) -> TrainSettings:
     return TrainSettings(**options).resolved(images=8, steps_per_epoch=100)
 
 
-def rates_of(optimizer: str) -> tuple[float, float, float]:
-    rates = RATES[optimizer]
-    return rates.main, rates.branch, rates.head
+def rates_of(optimizer: str) -> tuple[float, ...]:
+    return astuple(RATES[optimizer])
+
+
+def rates_in(settings: TrainSettings) -> tuple[float | None, ...]:
+    return settings.lr, settings.bias_lr, settings.side_lr, settings.head_lr
 
 
 def test_docstring() -> None:
@@ -61,6 +65,7 @@ def test_fields_of_another_version(change: dict[str, object]) -> None:
         ({"seed": -1}, "seed must be at least 0"),
         ({"patience": -1}, "patience must be at least 0"),
         ({"head_lr": 0.0}, "head_lr must be above 0"),
+        ({"bias_lr": 0.0}, "bias_lr must be above 0"),
         ({"val_fraction": 1.0}, "val_fraction must be at least 0 and below 1"),
         ({"checkpoint_every": 0}, "checkpoint_every must be at least 1"),
         ({"checkpoint_seconds": 0}, "checkpoint_seconds must be above 0"),
@@ -89,20 +94,19 @@ def test_numbers_of_numpy_are_stored_as_pythons_own() -> None:
 def test_what_is_left_out_is_filled_in() -> None:
     adam, sgd = resolved(), resolved(optimizer="sgd", steps=5)
     assert (adam.epochs, adam.steps, adam.patience, adam.momentum) == (10, None, 5, None)
-    assert (adam.lr, adam.side_lr, adam.head_lr) == rates_of("adam")
+    assert rates_in(adam) == rates_of("adam")
     assert (sgd.epochs, sgd.steps, sgd.patience, sgd.momentum) == (None, 5, 0, 0.9)
-    assert (sgd.lr, sgd.side_lr, sgd.head_lr) == rates_of("sgd")
+    assert rates_in(sgd) == rates_of("sgd")
     assert resolved(budget="96MB").budget == 96_000_000
     for settings in (adam, sgd):
         assert settings.resolved(images=64, steps_per_epoch=9) == settings
 
 
 def test_a_given_rate_is_that_of_every_group_without_one_of_its_own() -> None:
-    only, all_three = resolved(lr=0.02), resolved(lr=0.02, side_lr=0.03, head_lr=0.04)
-    assert (only.lr, only.side_lr, only.head_lr) == (0.02, 0.02, 0.02)
-    assert (all_three.lr, all_three.side_lr, all_three.head_lr) == (0.02, 0.03, 0.04)
-    head = resolved(head_lr=0.04)
-    assert (head.lr, head.side_lr, head.head_lr) == (*rates_of("adam")[:2], 0.04)
+    assert rates_in(resolved(lr=0.02)) == (0.02, 0.02, 0.02, 0.02)
+    every = resolved(lr=0.02, bias_lr=0.01, side_lr=0.03, head_lr=0.04)
+    assert rates_in(every) == (0.02, 0.01, 0.03, 0.04)
+    assert rates_in(resolved(head_lr=0.04)) == (*rates_of("adam")[:3], 0.04)
 
 
 def test_rates_that_are_given_do_not_depend_on_the_batch() -> None:
@@ -128,17 +132,21 @@ def test_length_of_a_run() -> None:
     assert TrainSettings().total_steps(100) == 1000
 
 
-def test_rates_by_group() -> None:
-    """Only the group counts, not the name of the module."""
-    groups = {"features.2.side.weight": "branch", "branch.weight": "main", "fc.weight": "head"}
-    parameters = [ParameterSpec(name, (1,), group) for name, group in groups.items()]
-    side, main, head = groups
-    assert make_settings().rates(parameters) == {side: 1.0, main: 1.0, head: 1.0}
-    three = make_settings(lr=0.002, side_lr=0.01, head_lr=0.001)
-    assert three.rates(parameters) == {side: 5.0, main: 1.0, head: 0.5}
-    factors, peak = TrainSettings().rates(parameters), RATES["adam"]
-    assert factors[head] * peak.main == pytest.approx(peak.head)
-    assert factors[side] * peak.main == pytest.approx(peak.branch)
+def test_rates_by_group_and_dimensions() -> None:
+    """The name of the module does not count."""
+    weight, bias, side, head = parameters = [
+        ParameterSpec("branch.weight", (2, 3), "main"),
+        ParameterSpec("norm.weight", (2,), "main"),
+        ParameterSpec("features.2.side.bias", (2,), "branch"),
+        ParameterSpec("fc.bias", (2,), "head"),
+    ]
+    assert set(make_settings().rates(parameters).values()) == {1.0}
+    given = make_settings(lr=0.002, bias_lr=0.004, side_lr=0.01, head_lr=0.001)
+    factors = {weight.name: 1.0, bias.name: 2.0, side.name: 5.0, head.name: 0.5}
+    assert given.rates(parameters) == factors
+    default = TrainSettings().rates(parameters)
+    rates = [RATES["adam"].main * default[spec.name] for spec in parameters]
+    assert rates == pytest.approx(rates_of("adam"))
 
 
 def test_a_budget_of_nothing_is_no_budget() -> None:

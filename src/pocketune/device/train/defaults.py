@@ -7,7 +7,11 @@ The values were chosen by experiment, so that a run without any settings comes c
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pocketune.kit.manifest import ParameterSpec
 
 MEASURED_IMAGES = 8
 """Images in each step of the experiments."""
@@ -24,23 +28,33 @@ class Rates:
     """Peak learning rates by group of parameters.
 
     Attributes:
-        main: Of the network's own layers, which start from pretrained values.
-        branch: Of side branches, which start from random values.
+        main: Of the network's own weights, which start from pretrained values.
+        bias: Of its biases and of the scales and shifts of its norms.
+        side: Of side branches, which start from random values.
         head: Of the classifier, which starts from a solution in closed form.
     """
 
     main: float
-    branch: float
+    bias: float
+    side: float
     head: float
 
-    def scaled(self, factor: float) -> Rates:
-        """All three times ``factor``."""
-        return Rates(self.main * factor, self.branch * factor, self.head * factor)
+    @classmethod
+    def equal(cls, rate: float) -> Rates:
+        """The same rate for every group."""
+        return cls(rate, rate, rate, rate)
+
+    def of(self, parameter: ParameterSpec) -> float:
+        """The rate of a parameter, by its group and number of dimensions."""
+        if parameter.group == "main":
+            return self.bias if len(parameter.shape) == 1 else self.main
+        return self.side if parameter.group == "branch" else self.head
 
 
-_ADAM = Rates(main=5e-4, branch=3e-3, head=1e-3)
+_ADAM = Rates(main=5e-4, bias=2e-3, side=5e-3, head=1e-3)
+_SGD = Rates(main=2e-3, bias=2e-3, side=1e-2, head=1e-3)
 
-RATES = {"adam": _ADAM, "adamw": _ADAM, "sgd": Rates(main=1e-2, branch=3e-2, head=1e-2)}
+RATES = {"adam": _ADAM, "adamw": _ADAM, "sgd": _SGD}
 """By optimizer, for steps of 8 images."""
 
 OPTIMIZERS = tuple(RATES)
@@ -56,7 +70,8 @@ def default_rates(optimizer: str, images: int) -> Rates:
     True
     """
     factor = images / MEASURED_IMAGES
-    return RATES[optimizer].scaled(factor if optimizer == "sgd" else math.sqrt(factor))
+    factor = factor if optimizer == "sgd" else math.sqrt(factor)
+    return Rates(*(rate * factor for rate in astuple(RATES[optimizer])))
 
 
 def default_epochs(steps_per_epoch: int) -> int:

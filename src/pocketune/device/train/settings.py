@@ -92,11 +92,18 @@ class TrainSettings:
         unset=f"lr if that is given, else {_ADAM.head:g}, or {_SGD.head:g} for sgd",
         above=0,
     )
+    bias_lr: float | None = _option(
+        "Peak learning rate of biases, and of scales and shifts of norms.",
+        default=None,
+        metavar="RATE",
+        unset=f"lr if that is given, else {_ADAM.bias:g}, or {_SGD.bias:g} for sgd",
+        above=0,
+    )
     side_lr: float | None = _option(
         "Peak learning rate of side branches, for methods that add them: repnet, tinytl.",
         default=None,
         metavar="RATE",
-        unset=f"lr if that is given, else {_ADAM.branch:g}, or {_SGD.branch:g} for sgd",
+        unset=f"lr if that is given, else {_ADAM.side:g}, or {_SGD.side:g} for sgd",
         above=0,
     )
     momentum: float | None = _option(
@@ -160,10 +167,11 @@ class TrainSettings:
         """The peak learning rates for steps of ``images`` images."""
         default = default_rates(self.optimizer, images)
         if self.lr is not None:
-            default = Rates(main=self.lr, branch=self.lr, head=self.lr)
+            default = Rates.equal(self.lr)
         return Rates(
             main=default.main,
-            branch=self.side_lr or default.branch,
+            bias=self.bias_lr or default.bias,
+            side=self.side_lr or default.side,
             head=self.head_lr or default.head,
         )
 
@@ -182,10 +190,9 @@ class TrainSettings:
         return self.steps or (self.epochs or default_epochs(steps_per_epoch)) * steps_per_epoch
 
     def rates(self, parameters: Iterable[ParameterSpec]) -> dict[str, float]:
-        """Factors on the peak learning rate of the network's own layers, by name."""
+        """Factors on the peak learning rate of weights, by the parameter's name."""
         peak = self.peak_rates()
-        by_group = {"branch": peak.branch / peak.main, "head": peak.head / peak.main}
-        return {spec.name: by_group.get(spec.group, 1.0) for spec in parameters}
+        return {spec.name: peak.of(spec) / peak.main for spec in parameters}
 
     def resolved(self, *, images: int, steps_per_epoch: int) -> TrainSettings:
         """The same settings with all defaults filled in, as a checkpoint stores them.
@@ -203,7 +210,8 @@ class TrainSettings:
             epochs=epochs,
             patience=early if self.patience is None else self.patience,
             lr=rates.main,
-            side_lr=rates.branch,
+            bias_lr=rates.bias,
+            side_lr=rates.side,
             head_lr=rates.head,
             momentum=self.sgd_momentum if self.optimizer == "sgd" else None,
             budget=self.budget_bytes,
