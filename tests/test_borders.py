@@ -22,14 +22,14 @@ FLOORS = (
     {"data", "filtering"},
     {"kit"},
     {"device"},
-    {"networks", "objectives"},
+    {"networks", "objectives", "planner"},
     {"surgery", "accounting"},
     {"weights"},
     {"methods"},
     {"compiler", "papers"},
     {"eager", "forecast", "pruning", "demo"},
     {"authoring"},
-    {"reporting"},
+    {"planning", "reporting"},
     {"cli"},
     {"__main__"},
 )
@@ -47,9 +47,10 @@ DEVICE_HALF = {
     "kit",
     "device",
     "demo",
+    "planner",
 }
 # These use what is installed: the author half is imported inside of functions.
-EITHER_HALF = {"cli", "reporting", "__main__"}
+EITHER_HALF = {"cli", "planning", "reporting", "__main__"}
 AUTHOR_HALF = set(FLOOR) - DEVICE_HALF - EITHER_HALF
 AUTHOR_PACKAGES = {"torch", "onnx", "torchvision", "timm", "functorch", "huggingface_hub"}
 
@@ -218,7 +219,10 @@ def run_python(code: str, *arguments: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("module", ["data", "tasks", "kit", "device", "demo", "reporting", "cli"])
+IMPORTED = ["data", "tasks", "kit", "device", "demo", "planner", "planning", "reporting", "cli"]
+
+
+@pytest.mark.parametrize("module", IMPORTED)
 def test_the_device_half_is_imported_where_the_author_half_is_not_installed(module):
     run_python(BLOCKED, f"pocketune.{module}")
 

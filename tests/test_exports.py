@@ -10,9 +10,17 @@ import pocketune
 import pocketune.device
 import pocketune.device.train
 import pocketune.kit
+import pocketune.planner
 import pocketune.pruning
 
-PACKAGES = [pocketune, pocketune.device, pocketune.device.train, pocketune.kit, pocketune.pruning]
+PACKAGES = [
+    pocketune,
+    pocketune.device,
+    pocketune.device.train,
+    pocketune.kit,
+    pocketune.planner,
+    pocketune.pruning,
+]
 
 packages = pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.__name__)
 

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from pocketune.networks import list_networks as list_networks
     from pocketune.papers import published_flops as published_flops
     from pocketune.papers import published_memory as published_memory
+    from pocketune.planner import Plan as Plan
+    from pocketune.planning import plan as plan
     from pocketune.pruning import Recipe as Recipe
     from pocketune.pruning import plan_pruning as plan_pruning
     from pocketune.pruning import profile_memory as profile_memory
@@ -120,6 +122,12 @@ _HOMES = {
     "papers": [
         "published_flops",
         "published_memory",
+    ],
+    "planner": [
+        "Plan",
+    ],
+    "planning": [
+        "plan",
     ],
     "pruning": [
         "Recipe",

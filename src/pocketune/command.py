@@ -6,7 +6,12 @@ import subprocess
 import sys
 
 
-def run_command(*arguments: object, keep_errors: bool = False) -> tuple[int, str]:
+def run_command(
+    *arguments: object,
+    keep_errors: bool = False,
+    quiet: bool = False,
+    seconds: float | None = None,
+) -> tuple[int, str]:
     """Run ``pocketune`` with these arguments and wait for it.
 
     The subprocess is terminated if this process is interrupted.
@@ -14,15 +19,21 @@ def run_command(*arguments: object, keep_errors: bool = False) -> tuple[int, str
     Args:
         arguments: Command-line arguments.
         keep_errors: Return its standard error instead of showing it.
+        quiet: Do not show its standard output.
+        seconds: Terminate it after this time; by default never.
 
     Returns:
         The exit code, negative if a signal killed the subprocess; and its standard error, if kept.
+
+    Raises:
+        subprocess.TimeoutExpired: It took longer than ``seconds``.
     """
     command = [sys.executable, "-m", "pocketune", *map(str, arguments)]
     stderr = subprocess.PIPE if keep_errors else None
-    with subprocess.Popen(command, stderr=stderr, text=True) as process:
+    stdout = subprocess.DEVNULL if quiet else None
+    with subprocess.Popen(command, stdout=stdout, stderr=stderr, text=True) as process:
         try:
-            errors = process.communicate()[1]
+            errors = process.communicate(timeout=seconds)[1]
         except BaseException:
             process.terminate()
             process.communicate()

@@ -5,7 +5,17 @@ import pytest
 import pocketune
 from pocketune.device.train.defaults import RATES
 
-COMMANDS = ["train", "predict", "evaluate", "export", "demo", "networks", "methods", "tables"]
+COMMANDS = [
+    "train",
+    "plan",
+    "predict",
+    "evaluate",
+    "export",
+    "demo",
+    "networks",
+    "methods",
+    "tables",
+]
 
 
 def test_version(run):

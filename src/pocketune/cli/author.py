@@ -58,7 +58,7 @@ def built_kit(
         PocketuneError: The kit cannot be written.
         click.exceptions.Exit: The command failed and has printed why; with its exit code.
     """
-    with _scratch_beside(run) as folder:
+    with scratch_beside(run) as folder:
         kit, values = folder / "kit", folder / "network.safetensors"
         arguments: list[object] = []
         for name, value in {**options, "out": kit, "save_network": values}.items():
@@ -72,7 +72,7 @@ def built_kit(
 
 
 @contextmanager
-def _scratch_beside(run: Path) -> Iterator[Path]:
+def scratch_beside(run: Path) -> Iterator[Path]:
     """A temporary folder next to a run; a parent created for it is removed if it stays empty."""
     above = run.parent
     found = above.exists()

@@ -12,6 +12,7 @@ import click
 
 from pocketune.cli.author import author_half, built_kit
 from pocketune.cli.command import command, given
+from pocketune.cli.deadline import LAST_STEP, Deadline, planned
 from pocketune.cli.errors import print_error, print_skipped
 from pocketune.cli.options import (
     METHOD_PANEL,
@@ -23,6 +24,7 @@ from pocketune.cli.options import (
     of_network,
     shown_name,
 )
+from pocketune.cli.plan import ChoiceOptions
 from pocketune.device.train.settings import RUN_PANEL, TrainSettings
 from pocketune.errors import counted
 from pocketune.options import option
@@ -33,6 +35,10 @@ if TYPE_CHECKING:
 
 DEFAULT_KIT = "blocks"
 ENGINE_PANEL = "Engine"
+_EARLY = {"patience": " (stopped early: no better epoch)", "time": " (stopped by the time limit)"}
+"""What is said of a run that ended before its last step, by the reason."""
+_PLANNED = {"budget", "time", "kits"}
+"""Options with which a plan is made, unless a kit or a network is given."""
 _ON_RESUME = {"resume", "photos", "budget", "engine", "device"}
 
 
@@ -52,7 +58,7 @@ class RunOptions:
         "folder, to fine-tune its model further.",
         default=None,
         metavar="KIT",
-        unset=f"bundled kit {DEFAULT_KIT}",
+        unset=f"planned with --budget or --time, else the bundled kit {DEFAULT_KIT}",
         panel=RUN_PANEL,
     )
     out: Path | None = option(
@@ -99,6 +105,7 @@ class EngineOptions:
 
 @command(
     "pocketune train photos/",
+    "pocketune train photos/ --budget 96MB --time 10m",
     "pocketune train photos.zip --kit flowers.zip --budget 96MB --out runs/flowers",
     "pocketune train photos/ --network mobilenet_v2 --weights imagenet --method blocks",
     "pocketune train attributes.csv --network mobilenet_v2 --weights imagenet",
@@ -107,6 +114,7 @@ class EngineOptions:
 def train(
     run: RunOptions,
     settings: TrainSettings,
+    choice: ChoiceOptions,
     trained: TrainedNetwork,
     network: NetworkOptions,
     method: MethodOptions,
@@ -115,8 +123,10 @@ def train(
 ) -> None:
     """Fine-tune a network on labeled photos.
 
-    Without --kit or --network, a bundled network is trained. With --network, a kit is built first,
-    using the options under Network and Training method; this needs PyTorch.
+    With --budget or --time, and without --kit or --network, what fits and learns best is chosen
+    first, as [bold]pocketune plan[/bold] does. Without any of these, a bundled network is trained.
+    With --network, a kit is built first, using the options under Network and Training method; this
+    needs PyTorch.
 
     Ctrl-C saves the run and prints the command that resumes it.
     """
@@ -126,24 +136,31 @@ def train(
         return
     assert run.photos is not None  # _check_usage has checked it
     from pocketune.device.train.folder import check_new_run_folder, next_run
+    from pocketune.kit.bundled import kit_path
 
-    out = run.out or next_run(run.photos)
-    if trained.network is None:
-        _print_result(_train(_kit(run), run.photos, out, settings, engine))
+    out, deadline = run.out or next_run(run.photos), Deadline.of(choice.time)
+    check_new_run_folder(out)  # before a plan is made or a kit is built, which takes a while
+    if trained.network is not None:
+        options = {"photos": run.photos, **asdict(network), **asdict(method), **asdict(step)}
+        with built_kit(trained.network, options, out) as (path, values):
+            settings = deadline.shorten(settings, path, run.photos, out)
+            _print_result(_train(path, run.photos, out, settings, engine, deadline, values))
         return
-    check_new_run_folder(out)  # before a kit is built, which takes a while
-    options = {"photos": run.photos, **asdict(network), **asdict(method), **asdict(step)}
-    with built_kit(trained.network, options, out) as (path, values):
-        _print_result(_train(path, run.photos, out, settings, engine, values))
+    if run.kit is None and _PLANNED & given().keys():
+        kit, settings = planned(run.photos, out, settings, choice, deadline)
+    else:
+        kit = kit_path(run.kit or _default_kit())
+        settings = deadline.shorten(settings, kit, run.photos, out)
+    _print_result(_train(kit, run.photos, out, settings, engine, deadline))
 
 
-def _kit(run: RunOptions) -> Path:
-    if run.kit is not None:
-        return Path(run.kit)
-    from pocketune.kit.bundled import bundled_kit
-
-    print(f"training the bundled kit {DEFAULT_KIT!r}; choose another with --kit")
-    return bundled_kit(DEFAULT_KIT)
+def _default_kit() -> str:
+    print(
+        f"training the bundled kit {DEFAULT_KIT!r}; choose another with --kit, or let Pocketune "
+        "choose with --budget or --time",
+        flush=True,
+    )
+    return DEFAULT_KIT
 
 
 def _train(
@@ -152,6 +169,7 @@ def _train(
     out: Path,
     settings: TrainSettings,
     engine: EngineOptions,
+    deadline: Deadline,
     values: Path | None = None,
 ) -> TrainResult:
     from pocketune.device.train import train as train_kit
@@ -159,7 +177,8 @@ def _train(
 
     if values is None and (kit / NETWORK).is_file():
         values = kit / NETWORK  # of a run with PyTorch, or of kit build
-    return train_kit(kit, photos, out, settings, engine=_engines(engine, values))
+    seconds = LAST_STEP * deadline.left
+    return train_kit(kit, photos, out, settings, engine=_engines(engine, values), seconds=seconds)
 
 
 def _resume(
@@ -188,7 +207,7 @@ def _print_result(result: TrainResult) -> None:
     from pocketune.device.memory.sizes import format_size
 
     best = "" if result.best is None else f", {result.best}"
-    early = " (stopped early: no better epoch)" if result.reason == "patience" else ""
+    early = _EARLY.get(result.reason, "")
     with suppress(BrokenPipeError):  # the run has succeeded even if nobody reads this
         print(f"{counted(result.steps, 'step')}{early}, best at step {result.best_step}{best}")
         print_skipped(result.skipped)
@@ -222,6 +241,11 @@ def _check_usage(engine: EngineOptions) -> None:
         )
     elif of_kit and "network" not in options:
         raise click.BadParameter("needs --network", param_hint=shown_name(of_kit[0]))
+    if "kits" in options and ("kit" in options or "network" in options):
+        raise click.BadParameter(
+            "cannot be combined with --kit or --network: there is nothing to choose",
+            param_hint="--kits",
+        )
     if "device" in options and engine.engine != "torch" and "resume" not in options:
         raise click.BadParameter("needs --engine torch", param_hint="--device")
 

@@ -177,6 +177,14 @@ def test_patience(run: Run) -> None:
     assert result.best_step == epochs[-3]["step"]
 
 
+def test_no_step_begins_after_the_limit_of_time(run: Run) -> None:
+    result = run(epochs=50, seconds=1e-9)
+    assert (result.reason, result.steps) == ("time", 1)
+    assert RunRecord.read(result.run).reason == lines(result.run, "end")[0]["reason"] == "time"
+    with pytest.raises(PocketuneError, match="is complete after 1 step:"):
+        resume(result.run)
+
+
 def test_without_validation_the_last_is_the_best(run: Run) -> None:
     result = run(val_fraction=0.0)
     assert result.best is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING, cast
@@ -41,21 +42,30 @@ class Loop:
         state: The state of the run; updated by every step.
         log: The log of the run.
         stop: The user's request to stop.
+        deadline: Seconds of ``time.monotonic`` after which no step begins.
     """
 
-    def __init__(self, run: Run, state: TrainState, log: RunLog, stop: StopRequest) -> None:
+    def __init__(
+        self,
+        run: Run,
+        state: TrainState,
+        log: RunLog,
+        stop: StopRequest,
+        deadline: float = math.inf,
+    ) -> None:
         self._run = run
         self._state = state
         self._counters = state.counters
         self._log = log
         self._stop = stop
+        self._deadline = deadline
         self._saver = Saver(run)
         self._task = run.photos.task
         settings = run.settings
         self._schedule = CosineSchedule(settings.peak_rates().main, run.steps, settings.warmup)
 
     def run(self) -> None:
-        """Train until the last step, or until validation has not improved for the set patience.
+        """Train until the last step, the deadline, or validation has not improved for the patience.
 
         Raises:
             Interrupted: The user asked to stop; the run is saved.
@@ -87,6 +97,8 @@ class Loop:
             for batch in islice(photos, batches - counters.batch):
                 self._step(batch)
                 self._stop_if_needed()
+                if self._is_late():
+                    break
                 if self._saver.is_due(counters):
                     self.save()
 
@@ -133,8 +145,13 @@ class Loop:
     def _reason_to_finish(self) -> str | None:
         if self._counters.step >= self._run.steps:
             return "steps"
+        if self._is_late():
+            return "time"
         patience = self._run.settings.patience
         return "patience" if patience and self._counters.stale >= patience else None
+
+    def _is_late(self) -> bool:
+        return time.monotonic() >= self._deadline
 
     def _stop_if_needed(self) -> None:
         """Save and stop if the user asks for it, or if the process exceeds the budget."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -50,7 +51,8 @@ class TrainResult:
         run: The run folder, which ``predict``, ``evaluate`` and ``export`` take.
         classes: Class names in the order of the logits.
         steps: Completed optimizer steps.
-        reason: ``steps`` if all steps were made, ``patience`` if the run stopped early.
+        reason: ``steps`` if all steps were made, ``patience`` if the run stopped early, ``time`` at
+            the limit of time.
         best_step: The step of the values in ``best.safetensors``.
         best: Score of these values on the validation photos; None without validation photos.
         peak_memory: Peak resident bytes of this process.
@@ -76,6 +78,7 @@ def train(
     *,
     engine: EngineFactory | None = None,
     progress: Progress | None = None,
+    seconds: float = math.inf,
     **options: Any,
 ) -> TrainResult:
     """Fine-tune a kit on labeled photos.
@@ -95,6 +98,7 @@ def train(
         settings: The settings of the run.
         engine: Makes the engine that computes gradients; ONNX Runtime by default.
         progress: The progress display; standard output by default.
+        seconds: No step begins after this time; the run then ends as after its last step.
         options: Fields of :class:`TrainSettings`, which take precedence over ``settings``.
 
     Raises:
@@ -119,7 +123,7 @@ def train(
         copy = opened.copy_to(folder)
         identity = RunIdentity(copy.identity, found.fingerprint(), found.classes)
         run = Run(folder, settings, found, identity, memory.total, began)
-        return _finish(run, _start(run, opened, copy, factory), progress)
+        return _finish(run, _start(run, opened, copy, factory), progress, began + seconds)
 
 
 def resume(
@@ -158,14 +162,16 @@ def resume(
         return _finish(resumed, _restore(checkpoint, kit, factory), progress)
 
 
-def _finish(run: Run, state: TrainState, progress: Progress | None) -> TrainResult:
+def _finish(
+    run: Run, state: TrainState, progress: Progress | None, deadline: float = math.inf
+) -> TrainResult:
     """Train to the end of the run."""
     metrics = MetricsFile(run.folder / METRICS, keep=state.counters.metrics_bytes)
     before = read_log(metrics.path).seconds
     shown = progress or console()
     with closing(metrics), closing(shown), StopRequest() as stop:
         try:
-            Loop(run, state, RunLog(run, metrics, shown, before), stop).run()
+            Loop(run, state, RunLog(run, metrics, shown, before), stop, deadline).run()
         except KeyboardInterrupt:  # the second Ctrl-C: an update may be incomplete, so do not save
             what = "stopped immediately; the last checkpoint is kept"
             raise Interrupted(what, str(run.folder)) from None

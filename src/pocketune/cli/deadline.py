@@ -1,0 +1,122 @@
+"""The time limit of ``pocketune train``, and the plan that it makes first."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pocketune.cli.author import scratch_beside
+from pocketune.command import run_command
+
+if TYPE_CHECKING:
+    from pocketune.cli.plan import ChoiceOptions
+    from pocketune.device.train.settings import TrainSettings
+
+LAST_STEP = 0.95
+"""Share of the time that is left in which steps may begin; the rest is for validation."""
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """When a command has to end.
+
+    Attributes:
+        end: In seconds of ``time.monotonic``; None for never.
+    """
+
+    end: float | None
+
+    @classmethod
+    def of(cls, limit: str | None) -> Deadline:
+        """The deadline of a limit that begins now.
+
+        Raises:
+            PocketuneError: The limit is not a time.
+        """
+        from pocketune.planner.limits import parse_time
+
+        return cls(None if limit is None else time.monotonic() + parse_time(limit))
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left."""
+        return float("inf") if self.end is None else max(0.0, self.end - time.monotonic())
+
+    def shorten(
+        self, settings: TrainSettings, kit: Path, photos: str | Path, out: Path
+    ) -> TrainSettings:
+        """The settings of a run that ends before the deadline, from a short run of the kit.
+
+        Raises:
+            PocketuneError: The kit cannot be trained, or there is no time for one step.
+        """
+        if self.end is None:
+            return settings
+        from pocketune.kit.kit import Kit
+        from pocketune.planner.duration import limited, time_steps
+
+        with scratch_beside(out) as folder:
+            probe, training, validation = time_steps(kit, photos, settings, folder)
+        step_images = Kit.open(kit, verify=False).manifest.batch * settings.accumulate
+        return limited(
+            settings,
+            self.left,
+            probe,
+            step_images=step_images,
+            training=training,
+            validation=validation,
+        )
+
+
+def planned(
+    photos: str | Path,
+    out: Path,
+    settings: TrainSettings,
+    choice: ChoiceOptions,
+    deadline: Deadline,
+) -> tuple[Path, TrainSettings]:
+    """Make a plan with ``pocketune plan``: the kit to train, and the settings of the run.
+
+    It is made in another process, because what it imports would stay in the memory of this one,
+    which the budget limits. The plan is kept beside the run.
+
+    Raises:
+        click.exceptions.Exit: There is no plan, and the command has printed why.
+        PocketuneError: There is no time left for training.
+    """
+    from pocketune.planner.duration import limited
+    from pocketune.planner.plan import Plan
+    from pocketune.planner.probe import command_options
+
+    folder = out.with_name(f"{out.name}.plan")
+    code, _ = run_command(
+        *("plan", photos, "--out", folder, *command_options(settings)),
+        *_given(time=choice.time, kits=choice.kits),
+    )
+    if code:
+        raise click.exceptions.Exit(code if code > 0 else 1)
+    plan = Plan.read(folder)
+    chosen = plan.chosen
+    kit = Path(str(plan.kit))
+    settings = replace(settings, accumulate=chosen.candidate.accumulate)
+    probe = chosen.probes[-1] if chosen.probes else plan.timing
+    if deadline.end is None or probe is None:
+        return kit, settings
+    return kit, limited(
+        settings,
+        deadline.left,
+        probe,
+        step_images=chosen.candidate.step_images,
+        training=plan.asked.training,
+        validation=plan.asked.validation,
+    )
+
+
+def _given(**options: object) -> list[object]:
+    """The options that have a value, as they stand on the command line."""
+    pairs = ((f"--{name.replace('_', '-')}", value) for name, value in options.items())
+    return [word for name, value in pairs if value is not None for word in (name, value)]

@@ -1,0 +1,145 @@
+"""``pocketune plan``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pocketune.cli.command import command
+from pocketune.cli.errors import print_error
+from pocketune.cli.options import LABELED, JsonOption, argument
+from pocketune.device.train.settings import RUN_PANEL, TrainSettings
+from pocketune.options import option
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from pocketune.planner.plan import Plan
+    from pocketune.planner.trial import Trial
+
+PLAN_PANEL = "What to choose from"
+_SHOWN = 12
+"""Number of dropped candidates that the table shows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChoiceOptions:
+    """The limit of time, and what a plan chooses from."""
+
+    time: str | None = option(
+        "Time limit for planning and training together, such as 10m. It shortens a run that would "
+        "take longer.",
+        default=None,
+        metavar="TIME",
+        unset="no limit",
+        panel=RUN_PANEL,
+    )
+    kits: Path | None = option(
+        "Folder of kits to choose from, besides the bundled ones.",
+        default=None,
+        metavar="DIR",
+        unset="the environment variable POCKETUNE_KITS",
+        panel=PLAN_PANEL,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions:
+    """The photos and the folder of the plan."""
+
+    photos: str | Path = argument(LABELED, metavar="PHOTOS")
+    out: Path | None = option(
+        "Folder of the plan. A plan that was stopped goes on there.",
+        default=None,
+        metavar="DIR",
+        unset="runs/, the name of PHOTOS and .plan",
+        panel=RUN_PANEL,
+    )
+
+
+@command(
+    "pocketune plan photos/ --budget 96MB",
+    "pocketune plan photos/ --budget 96MB --time 10m --kits kits/ --json | jq .choice",
+)
+def plan(
+    asked: PlanOptions, choice: ChoiceOptions, settings: TrainSettings, output: JsonOption
+) -> None:
+    """Choose what to train on the photos, within limits of memory and time.
+
+    Candidates that cannot fit the budget are dropped by prediction. The others are tried in short
+    runs, each in a process that is held to the budget.
+
+    With --json: one object, the content of plan.json plus "runners_up", "pareto_front",
+    "smallest_budget" and "seconds".
+    """
+    from pocketune.planning import plan as make_plan
+
+    made = make_plan(
+        asked.photos,
+        asked.out,
+        settings,
+        time=choice.time,
+        kits=choice.kits,
+        say=print_error,
+    )
+    print(json.dumps(_values(made))) if output.json else _show(made)
+
+
+def _values(plan: Plan) -> dict[str, object]:
+    from pocketune.planner.outlook import pareto_front, runners_up, smallest_budget
+
+    return {
+        **plan.to_dict(),
+        "runners_up": [trial.name for trial in runners_up(plan)],
+        "pareto_front": [trial.name for trial in pareto_front(plan)],
+        "smallest_budget": smallest_budget(plan),
+        "seconds": plan.seconds,
+    }
+
+
+def _show(plan: Plan) -> None:
+    from rich.console import Console
+
+    from pocketune.planner.outlook import sentences
+
+    console = Console()
+    console.print(_table(plan))
+    for each in plan.left_out:
+        console.print(f"{each.name} is no candidate: {each.reason}", highlight=False, markup=False)
+    for sentence in sentences(plan):
+        console.print(sentence, highlight=False, markup=False)
+
+
+def _table(plan: Plan) -> Table:
+    from rich.table import Table
+
+    from pocketune.planner.outlook import runners_up
+
+    others = runners_up(plan)
+    rest = [t for t in plan.trials if t.name != plan.choice and t not in others]
+    table = Table(title=f"planned in {plan.seconds:.0f} s", title_justify="left")
+    for name in ("candidate", "memory", "step", "score", "verdict"):
+        right = name in ("memory", "step", "score")
+        table.add_column(name, justify="right" if right else "left", no_wrap=right)
+    for trial in (plan.chosen, *others, *rest[:_SHOWN]):
+        table.add_row(*_cells(trial, trial.dropped or "chosen"))
+    if len(rest) > _SHOWN:
+        table.add_row(f"and {len(rest) - _SHOWN} more")
+    return table
+
+
+def _cells(trial: Trial, verdict: str) -> tuple[str, ...]:
+    from rich.markup import escape
+
+    from pocketune.device.memory.sizes import format_size
+
+    score = trial.score
+    return (
+        escape(trial.name),
+        format_size(trial.memory) if trial.memory else "",
+        f"{1000 * trial.step_seconds:.0f} ms" if trial.step_seconds else "",
+        "" if score is None else f"{score.value:{score.style}}",
+        escape(verdict),
+    )

@@ -1,0 +1,125 @@
+"""Successive halving: short runs of many candidates, longer runs of the better half.
+
+Karnin, Koren and Somekh, "Almost Optimal Exploration in Multi-Armed Bandits" (ICML 2013), as
+Jamieson and Talwalkar (AISTATS 2016) use it for training runs. Each probe is a whole run with its
+own schedule, and not a piece of a longer one: a learning rate that has decayed to zero shows what a
+candidate reaches, while the same step in the middle of a longer schedule does not.
+
+Everything here follows from recorded seconds and scores, never from the clock, so that a resumed
+plan goes on as it would have.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pocketune.planner.candidate import Cost
+    from pocketune.planner.trial import Probe, Trial
+
+FEWEST = 64
+"""Images below which a probe says nothing."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long probes take here, from one that was measured.
+
+    Attributes:
+        slowness: Measured seconds of a step, relative to the predicted ones.
+        fixed: Seconds of a probe that are not steps: start, features, validation.
+    """
+
+    slowness: float
+    fixed: float
+
+    @classmethod
+    def of(cls, probe: Probe, cost: Cost) -> Pace:
+        """The pace that a probe shows."""
+        return cls(probe.step_seconds / max(cost.step_seconds, 1e-9), probe.fixed_seconds)
+
+    def seconds(self, trial: Trial, images: int) -> float:
+        """Expected seconds of a probe on so many images."""
+        return self.fixed_of(trial) + images * self.image_seconds(trial)
+
+    def fixed_of(self, trial: Trial) -> float:
+        """Expected seconds of a probe that are not steps."""
+        return trial.probes[-1].fixed_seconds if trial.probes else self.fixed
+
+    def image_seconds(self, trial: Trial) -> float:
+        """Expected seconds of a step, for each of its images."""
+        slowness = 1.0 if trial.probes else self.slowness
+        return slowness * trial.step_seconds / trial.candidate.step_images
+
+
+@dataclass(frozen=True)
+class Round:
+    """A round of probes.
+
+    Attributes:
+        trials: Trials to probe, the most promising first.
+        images: Images that each probe trains on; candidates may differ in their batches.
+        out: Trials that there is no time for.
+    """
+
+    trials: tuple[Trial, ...]
+    images: int
+    out: tuple[Trial, ...]
+
+
+def promising(trials: Sequence[Trial]) -> list[Trial]:
+    """Trials in the order of their scores; without scores, the one with more work in a step first.
+
+    A larger network, a higher resolution and more trained layers all mean more work, and the budget
+    has already bounded it.
+    """
+
+    def key(trial: Trial) -> tuple[float, float, int, str]:
+        value, negative_loss = trial.rank
+        return -value, -negative_loss, -(trial.cost.step_flops if trial.cost else 0), trial.name
+
+    return sorted(trials, key=key)
+
+
+def next_round(trials: Sequence[Trial], pace: Pace, seconds: float, most: int) -> Round:
+    """The next round over these trials.
+
+    The seconds are divided evenly over the rounds that are left, and all probes of a round train on
+    as many images. If the time does not suffice, the least promising trials are left out; a round
+    without trials means that there is no time for any probe.
+
+    Args:
+        trials: The trials that are still in the search.
+        pace: How long probes take.
+        seconds: Seconds of planning that are left.
+        most: Images of a whole run; a probe is never longer.
+    """
+    ordered = promising(trials)
+    for count in range(len(ordered), 0, -1):
+        images = _images(ordered[:count], pace, seconds / rounds(count))
+        if images >= min(FEWEST, most):
+            return Round(tuple(ordered[:count]), min(images, most), tuple(ordered[count:]))
+    return Round((), 0, tuple(ordered))
+
+
+def better_half(trials: Sequence[Trial]) -> tuple[list[Trial], list[Trial]]:
+    """The trials that stay after a round, and those that are dropped."""
+    ordered = promising(trials)
+    keep = math.ceil(len(ordered) / 2)
+    return ordered[:keep], ordered[keep:]
+
+
+def rounds(count: int) -> int:
+    """Number of rounds until one of so many trials is left."""
+    return max(1, math.ceil(math.log2(max(1, count))))
+
+
+def _images(trials: Sequence[Trial], pace: Pace, seconds: float) -> int:
+    """Images for each of the trials, so that all probes together take these seconds."""
+    left = seconds - sum(map(pace.fixed_of, trials))
+    each = sum(map(pace.image_seconds, trials))
+    return max(0, int(left / max(each, 1e-9)))

@@ -1,0 +1,148 @@
+"""Kits that exist as candidates: the bundled ones, and those in the user's folder."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pocketune.errors import PocketuneError
+from pocketune.files import reading
+from pocketune.kit.bundled import bundled_kit, list_kits
+from pocketune.kit.kit import Kit
+from pocketune.kit.names import LAST, MANIFEST
+from pocketune.planner.candidate import Candidate, Cost
+from pocketune.planner.plan import LeftOut
+from pocketune.planner.predict import predict_cost
+from pocketune.planner.probe import run_probe
+from pocketune.planner.trial import HeadScore, Probe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pocketune.device.train.settings import TrainSettings
+    from pocketune.planner.plan import Asked
+
+KITS = "POCKETUNE_KITS"
+"""Environment variable that names a folder of kits."""
+
+
+class KitSource:
+    """Candidates that are kits.
+
+    Args:
+        photos: The path of the photos.
+        asked: What the plan is asked for.
+        settings: The settings of every run.
+        process: Resident bytes of a training process before it opens a kit.
+        folder: Folder for probes.
+        kits: The user's folder of kits; None for the bundled kits alone.
+    """
+
+    def __init__(
+        self,
+        photos: Path,
+        asked: Asked,
+        settings: TrainSettings,
+        *,
+        process: int,
+        folder: Path,
+        kits: Path | None = None,
+    ) -> None:
+        self._photos = photos
+        self._asked = asked
+        self._settings = settings
+        self._process = process
+        self._folder = folder
+        self._kits = kits
+        self._opened: dict[str, Kit] = {}
+
+    def find(self) -> tuple[list[Candidate], list[LeftOut]]:
+        """The kits that can be opened and have the photos' task; the others with the reason."""
+        found: list[Candidate] = []
+        left_out: list[LeftOut] = []
+        for name, path in kit_paths(self._kits):
+            try:
+                kit = Kit.open(path)
+                self._check(kit)
+            except PocketuneError as error:
+                left_out.append(LeftOut(name=name, reason=str(error)))
+                continue
+            self._opened[name] = kit
+            found.append(_candidate(name, kit, self._settings.accumulate))
+        return found, left_out
+
+    def _check(self, kit: Kit) -> None:
+        task, manifest = kit.manifest.task.name, kit.manifest
+        if task != self._asked.task:
+            raise PocketuneError(f"it is for {task}, and the photos are for {self._asked.task}")
+        step = manifest.batch * self._settings.accumulate
+        if step > self._asked.training:
+            raise PocketuneError(
+                f"a step of {step} images is larger than the {self._asked.training} training photos"
+            )
+
+    def cost(self, candidate: Candidate) -> Cost:
+        """The cost from the kit's manifest."""
+        return predict_cost(
+            self._opened[candidate.name].manifest,
+            self._settings,
+            process=self._process,
+            classes=self._asked.classes,
+            accumulate=candidate.accumulate,
+        )
+
+    def head(self, candidate: Candidate) -> HeadScore:
+        """The score of the kit before its first step."""
+        probe = self.probe(candidate, self.kit(candidate), 1, None)
+        if probe.score is None:
+            raise PocketuneError("its features could not be scored: there are no validation photos")
+        return HeadScore(score=probe.score, seconds=probe.seconds)
+
+    def kit(self, candidate: Candidate) -> Path:
+        """The path of the kit."""
+        return Path(str(candidate.kit))
+
+    def probe(self, candidate: Candidate, kit: Path, steps: int, seconds: float | None) -> Probe:
+        """A run of so many steps."""
+        settings = replace(self._settings, accumulate=candidate.accumulate)
+        return run_probe(kit, self._photos, settings, self._folder, steps=steps, seconds=seconds)
+
+
+def kit_paths(folder: Path | None) -> Iterator[tuple[str, Path]]:
+    """Name and path of the bundled kits and of those in a folder, in order.
+
+    Args:
+        folder: A folder of kits; None for that in the environment variable ``POCKETUNE_KITS``, if
+            there is one.
+
+    Raises:
+        PocketuneError: The folder cannot be read.
+    """
+    yield from ((name, bundled_kit(name)) for name in list_kits())
+    if folder is None and os.environ.get(KITS):
+        folder = Path(os.environ[KITS])
+    if folder is None:
+        return
+    with reading(f"the folder of kits {folder}", remedy="give a folder that holds kits"):
+        paths = sorted(folder.iterdir())
+    for path in paths:
+        if path.suffix == ".zip" or ((path / MANIFEST).is_file() and not (path / LAST).exists()):
+            yield path.name, path
+
+
+def _candidate(name: str, kit: Kit, accumulate: int) -> Candidate:
+    manifest = kit.manifest
+    return Candidate(
+        name=name,
+        group=kit.identity,  # other kits of the same network may have other weights
+        kit=str(kit.path),
+        network=manifest.network,
+        weights=None,
+        method=manifest.method,
+        size=manifest.size,
+        batch=manifest.batch,
+        accumulate=accumulate,
+        frozen_bits=32 if manifest.quantization is None else 8,
+    )

@@ -1,0 +1,116 @@
+"""A candidate in a plan: its cost, what was measured of it, and why it was dropped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from pocketune.planner.candidate import Candidate, Cost
+from pocketune.tasks import Score
+
+NO_SCORE = (float("-inf"), float("-inf"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe:
+    """A short run of a candidate, in a process of its own.
+
+    Attributes:
+        steps: Completed steps; 0 for the classifier that is computed from the features alone.
+        score: Best score on the validation photos; None without any.
+        peak: Peak resident bytes of the process.
+        step_seconds: Median seconds of a step, with the wait for its photos; 0 without steps.
+        seconds: Wall-clock seconds of the process, from its start to its end.
+    """
+
+    steps: int
+    score: Score | None
+    peak: int
+    step_seconds: float
+    seconds: float
+
+    @property
+    def fixed_seconds(self) -> float:
+        """The part of the seconds that is not steps: start, features, validation."""
+        return max(0.0, self.seconds - self.steps * self.step_seconds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadScore:
+    """The score of the classifier that is computed from frozen features, before any training.
+
+    Attributes:
+        score: Score on photos that the classifier was not computed from.
+        seconds: Seconds that the features and the classifier took.
+    """
+
+    score: Score
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """A candidate, and everything that the plan knows about it.
+
+    Attributes:
+        candidate: The candidate.
+        cost: Its predicted cost; None if it was not predicted.
+        head: Score of its group's frozen features; None if it was not measured.
+        built_seconds: Seconds that building its kit took; None if there was no need yet.
+        probes: Its short runs, in order; each longer than the one before.
+        failed_seconds: Seconds of work that ended in an error; None if nothing failed.
+        dropped: Why it is not the choice; None while it may be, and for the choice.
+    """
+
+    candidate: Candidate
+    cost: Cost | None = None
+    head: HeadScore | None = None
+    built_seconds: float | None = None
+    probes: tuple[Probe, ...] = ()
+    failed_seconds: float | None = None
+    dropped: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The candidate's name."""
+        return self.candidate.name
+
+    @property
+    def memory(self) -> int:
+        """Peak bytes: the largest that was measured, else the predicted one; 0 if unknown."""
+        measured = max((probe.peak for probe in self.probes), default=0)
+        return measured or (self.cost.memory if self.cost else 0)
+
+    @property
+    def step_seconds(self) -> float:
+        """Seconds of a step: the last that was measured, else the predicted one."""
+        measured = [probe.step_seconds for probe in self.probes if probe.steps]
+        return measured[-1] if measured else self.cost.step_seconds if self.cost else 0.0
+
+    @property
+    def score(self) -> Score | None:
+        """Score of the longest probe; else that of the frozen features; else None."""
+        known = [probe.score for probe in self.probes if probe.score is not None]
+        return known[-1] if known else self.head.score if self.head else None
+
+    @property
+    def rank(self) -> tuple[float, float]:
+        """Key to sort by: larger is better, and the lower loss wins a tie."""
+        score = self.score
+        return NO_SCORE if score is None else (score.value, -score.loss)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of planning that the trial took."""
+        predicted = self.cost.seconds if self.cost else 0.0
+        features = self.head.seconds if self.head else 0.0
+        probed = sum(probe.seconds for probe in self.probes)
+        other = (self.built_seconds or 0.0) + (self.failed_seconds or 0.0)
+        return predicted + features + probed + other
+
+    def drop(self, reason: str) -> Trial:
+        """The trial, dropped for a reason; an earlier reason is kept."""
+        return replace(self, dropped=self.dropped or reason)
+
+    def probed(self, probe: Probe) -> Trial:
+        """The trial with one more probe."""
+        return replace(self, probes=(*self.probes, probe))

@@ -1,0 +1,111 @@
+"""``pocketune plan``, and the plan that ``train`` makes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pocketune.device.train import RunRecord
+from pocketune.planner import Plan
+
+from ..device.softmax_engine import CLASSES, write_photos
+from ..device.tiny_kit import TinyKit
+
+QUICK = ("--steps", 12)
+
+
+@pytest.fixture(scope="module")
+def kits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a good kit and a broken one."""
+    folder = tmp_path_factory.mktemp("kits")
+    TinyKit(classes=CLASSES, size=16).write(folder / "tiny.zip")
+    (folder / "broken.zip").write_bytes(b"PK nothing")
+    return folder
+
+
+def test_the_table_names_the_choice_and_what_was_left_out(process, photos, kits):
+    done = process("plan", photos, "--kits", kits, "--time", "5m", *QUICK)
+    assert done.returncode == 0, done.stderr
+    assert "chosen" in done.stdout
+    assert "broken.zip is no candidate: " in done.stdout
+    assert "timing blocks" in done.stderr
+    assert "trying 1 of " in done.stderr
+
+
+def test_the_plan_as_json_is_that_of_the_file(process, photos, tmp_path):
+    done = process("plan", photos, "--out", "plan", "--budget", "1GB", *QUICK, "--json")
+    assert done.returncode == 0, done.stderr
+    printed = json.loads(done.stdout)
+    plan = Plan.read(tmp_path / "plan")
+    assert printed["choice"] == plan.choice
+    assert {name: printed[name] for name in plan.to_dict()} == json.loads(
+        json.dumps(plan.to_dict())
+    )
+    assert set(printed["runners_up"]) | {plan.choice} == {"blocks", "last"}
+    assert printed["smallest_budget"] > 0
+    assert all(trial.memory <= 1_000_000_000 for trial in plan.trials)
+
+
+def test_train_plans_within_its_limits_and_keeps_the_plan(process, photos, tmp_path):
+    done = process("train", photos, "--budget", "200MB", "--time", "60s", *QUICK)
+    assert done.returncode == 0, done.stderr
+    record = RunRecord.read(tmp_path / "runs" / "photos")
+    plan = Plan.read(tmp_path / "runs" / "photos.plan")
+    assert plan.chosen.candidate.method == record.method
+    assert record.peak_memory <= 200_000_000
+    assert record.steps <= 12
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == {"photos", "photos.plan"}
+
+
+def test_a_limit_of_time_shortens_a_run_of_a_kit(process, photos, kit, tmp_path):
+    done = process("train", photos, "--kit", kit, "--time", "8s", "--epochs", 10_000, "--out", "a")
+    assert done.returncode == 0, done.stderr
+    record = RunRecord.read(tmp_path / "a")
+    assert record.reason in ("steps", "time")
+    assert 0 < record.steps < 10_000 * 6
+    assert "peak memory" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--budget", "1MB"), "the budget of 1.0 MB is smaller than the"),
+        (("--budget", "55MB"), "nothing fits the budget of 55 MB; the smallest that something"),
+        (("--time", "soon"), "'soon' is not a time above 0"),
+        (("--time", "1s"), "of a time of 1 s, 0.1 s are for planning"),
+        (("--val-fraction", 0), "a plan compares candidates on validation photos"),
+        (("--kits", "none"), "the folder of kits none cannot be read"),
+    ],
+)
+def test_limits_that_leave_nothing_to_choose(process, photos, options, message):
+    for command in ("plan", "train"):
+        words = options if command == "plan" else (*options, "--budget", "1GB")
+        if "--budget" in options:
+            words = options
+        done = process(command, photos, *words)
+        assert done.returncode == 1, done.stdout
+        assert message in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_two_photos_a_class_are_enough(process, tmp_path):
+    classes = tuple(f"class {number}" for number in range(20))
+    photos = write_photos(tmp_path / "few", each=2, classes=classes)
+    done = process("plan", photos, *QUICK)
+    assert done.returncode == 0, done.stderr
+    assert Plan.read(tmp_path / "runs" / "few.plan").asked.validation == 20
+
+
+def test_nothing_set_trains_the_default_kit_without_a_plan(process, photos, tmp_path):
+    done = process("train", photos, *QUICK)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("training the bundled kit 'blocks'; choose another with --kit")
+    assert not (tmp_path / "runs" / "photos.plan").exists()
+
+
+def test_kits_need_something_to_choose(run, photos):
+    result = run("train", photos, "--kits", "a", "--kit", "blocks")
+    assert result.exit_code == 2
+    assert "cannot be combined with --kit or --network" in result.output

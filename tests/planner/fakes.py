@@ -1,0 +1,136 @@
+"""Candidates whose cost and accuracy are known, and a machine that can die at any moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pocketune.device.machine import Machine
+from pocketune.errors import PocketuneError
+from pocketune.planner.candidate import Candidate, Cost
+from pocketune.planner.journal import Journal
+from pocketune.planner.limits import Limits
+from pocketune.planner.plan import Asked, LeftOut, Plan
+from pocketune.planner.search import Search
+from pocketune.planner.trial import HeadScore, Probe
+from pocketune.tasks import Score
+
+MB = 1_000_000
+IMAGES = 4000
+
+
+class Killed(BaseException):
+    """The process dies."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The truth about a candidate.
+
+    Attributes:
+        memory: Megabytes.
+        value: Accuracy after endless training.
+        step: Seconds of a step.
+        features: Accuracy of its frozen features.
+        broken: Whether its runs fail.
+    """
+
+    memory: int = 50
+    value: float = 0.9
+    step: float = 0.01
+    features: float = 0.5
+    broken: bool = False
+
+
+@dataclass
+class FakeSource:
+    """Candidates with known facts; dies before the call number ``dies``."""
+
+    facts: dict[str, Facts]
+    dies: int | None = None
+    calls: list[str] = field(default_factory=list)
+    left_out: tuple[LeftOut, ...] = ()
+
+    def find(self) -> tuple[list[Candidate], list[LeftOut]]:
+        return [candidate(name) for name in self.facts], list(self.left_out)
+
+    def cost(self, candidate: Candidate) -> Cost:
+        facts = self._called("cost", candidate)
+        return Cost(
+            memory=facts.memory * MB,
+            step_seconds=facts.step,
+            step_flops=round(1e9 * facts.step),
+            parameters=1000,
+            seconds=0.1,
+        )
+
+    def head(self, candidate: Candidate) -> HeadScore:
+        facts = self._called("head", candidate)
+        return HeadScore(score=Score("accuracy", facts.features, 1.0), seconds=1.0)
+
+    def kit(self, candidate: Candidate) -> Path:
+        self._called("kit", candidate)
+        return Path(f"{candidate.name}.zip")
+
+    def probe(self, candidate: Candidate, kit: Path, steps: int, seconds: float) -> Probe:
+        facts = self._called("probe", candidate)
+        if facts.broken:
+            raise PocketuneError("the loss is not finite")
+        value = facts.value * (1 - 1 / (1 + steps / 20))
+        return Probe(
+            steps=steps,
+            score=Score("accuracy", value, 2 - value),
+            peak=facts.memory * MB - 1,
+            step_seconds=facts.step,
+            seconds=1.0 + steps * facts.step,
+        )
+
+    def _called(self, what: str, candidate: Candidate) -> Facts:
+        if len(self.calls) == self.dies:
+            raise Killed
+        self.calls.append(f"{what} {candidate.name}")
+        return self.facts[candidate.name]
+
+
+def candidate(name: str, group: str | None = None) -> Candidate:
+    return Candidate(
+        name=name,
+        group=group or name,
+        kit=f"{name}.zip",
+        network={"name": "tiny"},
+        weights=None,
+        method={"name": "last"},
+        size=96,
+        batch=8,
+        accumulate=1,
+        frozen_bits=32,
+    )
+
+
+def asked(budget: int | None = None, time: float | None = None, **changes: object) -> Asked:
+    """What a plan is asked for; the budget is in megabytes."""
+    values: dict[str, object] = {
+        "version": "0.1.0",
+        "machine": Machine("Linux", "a processor", 2, "3.11.0"),
+        "photos": "photos",
+        "fingerprint": "0" * 64,
+        "training": 800,
+        "validation": 200,
+        "classes": 3,
+        "task": "classification",
+        "limits": Limits(budget=None if budget is None else budget * MB, time=time),
+        "settings": {"seed": 0},
+    }
+    return Asked(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def search(
+    folder: Path,
+    source: FakeSource,
+    budget: int | None = None,
+    time: float | None = None,
+    images: int = IMAGES,
+) -> Plan:
+    """The plan of a source; its folder is that of an earlier one that was stopped, or new."""
+    journal = Journal(folder, asked(budget, time), say=lambda _: None)
+    return Search(source, journal, images, clock=lambda: 0.0).run()

@@ -1,0 +1,81 @@
+"""Kits as candidates, tried in real processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pocketune.device.train import TrainSettings
+from pocketune.errors import PocketuneError
+from pocketune.kit import Kit
+from pocketune.kit.bundled import list_kits
+from pocketune.planner.kits import KITS, KitSource, kit_paths
+from pocketune.planner.process import process_bytes
+from pocketune.tasks import Attributes
+
+from ..device.tiny_kit import TinyKit
+from .fakes import MB, asked
+
+
+def source(tmp_path: Path, **changes: object) -> KitSource:
+    kits = tmp_path / "kits"
+    return KitSource(
+        tmp_path / "photos",
+        asked(**changes),  # type: ignore[arg-type]
+        TrainSettings(),
+        process=40 * MB,
+        folder=tmp_path,
+        kits=kits if kits.is_dir() else None,
+    )
+
+
+def test_the_bundled_kits_are_candidates(tmp_path: Path) -> None:
+    found, left_out = source(tmp_path).find()
+    assert tuple(each.name for each in found) == list_kits()
+    assert left_out == []
+    blocks = Kit.open("blocks").manifest
+    assert (found[0].size, found[0].batch, found[0].method) == (
+        blocks.size,
+        blocks.batch,
+        blocks.method,
+    )
+
+
+def test_a_folder_of_kits_where_some_are_broken(tmp_path: Path) -> None:
+    TinyKit().write(tmp_path / "kits" / "good.zip")
+    TinyKit().write(tmp_path / "kits" / "folder")
+    TinyKit(task=Attributes).write(tmp_path / "kits" / "other.zip")
+    (tmp_path / "kits" / "broken.zip").write_bytes(b"PK nothing")
+    (tmp_path / "kits" / "notes.txt").write_text("hello")
+    found, left_out = source(tmp_path).find()
+    assert [each.name for each in found] == [*list_kits(), "folder", "good.zip"]
+    reasons = {each.name: each.reason for each in left_out}
+    assert list(reasons) == ["broken.zip", "other.zip"]
+    assert reasons["other.zip"] == "it is for attributes, and the photos are for classification"
+
+
+def test_the_folder_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    TinyKit().write(tmp_path / "mine" / "tiny.zip")
+    monkeypatch.setenv(KITS, str(tmp_path / "mine"))
+    assert [name for name, _ in kit_paths(None)] == [*list_kits(), "tiny.zip"]
+    with pytest.raises(PocketuneError, match=r"folder of kits .* cannot be read: .*; give"):
+        list(kit_paths(tmp_path / "none"))
+
+
+def test_a_batch_that_is_larger_than_the_data(tmp_path: Path) -> None:
+    found, left_out = source(tmp_path, training=6).find()
+    assert found == []
+    assert left_out[0].reason == "a step of 16 images is larger than the 6 training photos"
+
+
+def test_the_cost_is_that_of_the_photos_classes(tmp_path: Path) -> None:
+    few, many = source(tmp_path, classes=3), source(tmp_path, classes=1000)
+    blocks = few.find()[0][0]
+    many.find()
+    assert 40 * MB < few.cost(blocks).memory < many.cost(blocks).memory
+    assert few.cost(blocks).parameters < many.cost(blocks).parameters
+
+
+def test_a_process_that_trains_takes_tens_of_megabytes() -> None:
+    assert 15 * MB < process_bytes() < 150 * MB

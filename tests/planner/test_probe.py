@@ -1,0 +1,59 @@
+"""Short runs in processes of their own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pocketune.cli.app import app
+from pocketune.device.train import TrainSettings
+from pocketune.errors import PocketuneError
+from pocketune.planner.probe import command_options, run_probe
+
+from ..device.softmax_engine import CLASSES, write_photos
+from ..device.tiny_kit import TinyKit
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_photos(tmp_path_factory.mktemp("data") / "photos")
+
+
+@pytest.fixture(scope="module")
+def kit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return TinyKit(classes=CLASSES, size=16).write(tmp_path_factory.mktemp("k") / "tiny.zip").path
+
+
+def test_a_run_is_measured_and_removed(tmp_path: Path, photos: Path, kit: Path) -> None:
+    probe = run_probe(kit, photos, TrainSettings(budget="4GB"), tmp_path, steps=3)
+    assert probe.steps == 3
+    assert probe.score is not None
+    assert 10_000_000 < probe.peak < 4_000_000_000
+    assert 0 < probe.step_seconds < probe.seconds
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_fails_says_why(tmp_path: Path, photos: Path, kit: Path) -> None:
+    with pytest.raises(PocketuneError, match=r"^the budget of 1.0 MB is smaller than"):
+        run_probe(kit, photos, TrainSettings(budget="1MB"), tmp_path, steps=3)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_takes_too_long_is_stopped(tmp_path: Path, photos: Path, kit: Path) -> None:
+    with pytest.raises(PocketuneError, match="3 steps took longer than 0 s"):
+        run_probe(kit, photos, TrainSettings(), tmp_path, steps=3, seconds=0.01)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_settings_become_options_and_back(tmp_path: Path) -> None:
+    settings = TrainSettings(budget=96_000_000, steps=5, lr=0.01, optimizer="sgd", seed=3)
+    words = command_options(settings)
+    assert command_options(TrainSettings()) == []
+    context = app.get_command(None, "train").make_context(  # type: ignore[union-attr, arg-type]
+        "train", ["photos", *words]
+    )
+    given = {name: context.params[name] for name in settings.to_dict()}
+    assert replace(TrainSettings(**given), budget=settings.budget) == settings
+    assert int(given["budget"]) == settings.budget

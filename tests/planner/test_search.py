@@ -1,0 +1,172 @@
+"""The search over candidates whose cost and accuracy are known."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pocketune.errors import PocketuneError
+from pocketune.planner.plan import LeftOut, Plan
+from pocketune.planner.search import FEW
+
+from .fakes import MB, Facts, FakeSource, Killed, search
+
+THREE = {
+    "small": Facts(memory=50, value=0.7, step=0.005),
+    "middle": Facts(memory=70, value=0.8, step=0.01),
+    "large": Facts(memory=120, value=0.9, step=0.02),
+}
+MANY = {
+    f"{name}{number}": Facts(40 + 10 * number, 0.5 + 0.05 * number, 0.01, 0.3 + 0.02 * number)
+    for name in "ab"
+    for number in range(5)
+}
+
+facts = st.builds(
+    Facts,
+    memory=st.integers(20, 200),
+    value=st.floats(0.1, 1),
+    step=st.floats(0.001, 0.1),
+    features=st.floats(0.1, 1),
+    broken=st.booleans(),
+)
+
+
+@pytest.mark.parametrize(
+    ("budget", "choice"), [(None, "large"), (120, "large"), (119, "middle"), (60, "small")]
+)
+def test_chooses_the_best_that_fits(tmp_path: Path, budget: int | None, choice: str) -> None:
+    assert search(tmp_path, FakeSource(THREE), budget).choice == choice
+
+
+def test_says_why_each_candidate_was_dropped(tmp_path: Path) -> None:
+    plan = search(tmp_path, FakeSource(THREE), budget=80)
+    reasons = {trial.name: trial.dropped for trial in plan.trials}
+    assert reasons["middle"] is None
+    assert reasons["large"] == "needs 120 MB, 40 MB over the budget"
+    assert str(reasons["small"]).startswith("middle reached accuracy ")
+
+
+def test_what_cannot_fit_is_never_built_or_run(tmp_path: Path) -> None:
+    source = FakeSource(THREE)
+    search(tmp_path, source, budget=80)
+    assert [call for call in source.calls if call.endswith("large")] == ["cost large"]
+
+
+def test_nothing_fits(tmp_path: Path) -> None:
+    with pytest.raises(PocketuneError) as caught:
+        search(tmp_path, FakeSource(THREE), budget=20)
+    assert str(caught.value) == (
+        "nothing fits the budget of 20 MB; the smallest that something fits is 50 MB, for small"
+    )
+    assert Plan.read(tmp_path).trials[0].dropped == "needs 50 MB, 30 MB over the budget"
+
+
+def test_the_only_candidate_needs_no_run(tmp_path: Path) -> None:
+    source = FakeSource(THREE)
+    assert search(tmp_path, source, budget=60).choice == "small"
+    assert not [call for call in source.calls if call.startswith("probe")]
+
+
+def test_a_broken_candidate_is_named_and_the_others_go_on(tmp_path: Path) -> None:
+    source = FakeSource({**THREE, "large": Facts(value=0.99, broken=True)})
+    plan = search(tmp_path, source)
+    assert plan.choice == "middle"
+    broken = next(trial for trial in plan.trials if trial.name == "large")
+    assert broken.dropped == "the loss is not finite"
+
+
+def test_only_broken_candidates(tmp_path: Path) -> None:
+    source = FakeSource(
+        {"a": Facts(broken=True), "b": Facts(broken=True)},
+        left_out=(LeftOut(name="c.zip", reason="it is damaged"),),
+    )
+    with pytest.raises(PocketuneError, match=r"no candidate could be trained: a: the loss.*c\.zip"):
+        search(tmp_path, source)
+
+
+def test_no_candidates(tmp_path: Path) -> None:
+    with pytest.raises(PocketuneError, match="nothing to choose from: there are no kits"):
+        search(tmp_path, FakeSource({}))
+
+
+def test_too_little_time_for_one_probe(tmp_path: Path) -> None:
+    with pytest.raises(PocketuneError) as caught:
+        search(tmp_path, FakeSource(THREE), time=2.0)
+    assert str(caught.value) == (
+        "of a time of 2 s, 0.3 s are for planning, and the shortest run of large takes 1.2 s; "
+        "give at least 10 s, or name a kit"
+    )
+
+
+def test_time_for_a_few_candidates_alone(tmp_path: Path) -> None:
+    plan = search(tmp_path, FakeSource(MANY), time=80.0)
+    assert [t for t in plan.trials if t.dropped == "there was no time to try it"]
+    assert plan.seconds <= 1.2 * plan.asked.limits.planning
+
+
+def test_many_candidates_are_ranked_by_their_features_first(tmp_path: Path) -> None:
+    source = FakeSource(MANY)
+    assert len(MANY) > FEW
+    plan = search(tmp_path, source)
+    assert plan.choice in ("a4", "b4")
+    assert sum(call.startswith("head") for call in source.calls) == len(MANY)
+
+
+def test_probes_grow_and_fewer_candidates_have_them(tmp_path: Path) -> None:
+    plan = search(tmp_path, FakeSource(MANY))
+    for trial in plan.trials:
+        steps = [probe.steps for probe in trial.probes]
+        assert steps == sorted(set(steps))
+    counts = sorted(len(trial.probes) for trial in plan.trials)
+    assert counts[-1] == len(plan.chosen.probes)
+    assert counts[0] < counts[-1]
+
+
+@settings(max_examples=40)
+@given(st.dictionaries(st.text("abc", min_size=1), facts, max_size=9), st.integers(10, 210))
+def test_the_choice_is_never_above_the_budget(known: dict[str, Facts], budget: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            plan = search(Path(folder), FakeSource(known), budget)
+        except PocketuneError:
+            sound = [f for f in known.values() if f.memory <= budget and not f.broken]
+            assert len(sound) == 0
+            return
+        assert plan.chosen.memory <= budget * MB
+        assert plan.chosen.dropped is None
+        assert all(trial.dropped for trial in plan.trials if trial.name != plan.choice)
+        assert Plan.read(folder) == plan
+
+
+@pytest.mark.parametrize("known", [THREE, {**MANY, "a3": Facts(broken=True)}], ids=["few", "many"])
+def test_a_kill_at_any_moment_leaves_the_same_plan(tmp_path: Path, known: dict[str, Facts]) -> None:
+    whole = FakeSource(known)
+    plan = search(tmp_path / "whole", whole, budget=100, time=300.0)
+    for moment in range(len(whole.calls)):
+        folder = tmp_path / str(moment)
+        with pytest.raises(Killed):
+            search(folder, FakeSource(known, dies=moment), budget=100, time=300.0)
+        rest = FakeSource(known)
+        assert search(folder, rest, budget=100, time=300.0) == plan
+        measured = [call for call in whole.calls[:moment] if not call.startswith("kit")]
+        again = [call for call in rest.calls if not call.startswith("kit")]
+        assert len(again) == len([c for c in whole.calls if not c.startswith("kit")]) - len(
+            measured
+        )
+
+
+def test_a_finished_plan_measures_nothing_again(tmp_path: Path) -> None:
+    plan = search(tmp_path, FakeSource(THREE), budget=100)
+    again = FakeSource(THREE)
+    assert search(tmp_path, again, budget=100) == plan
+    assert not [call for call in again.calls if not call.startswith("kit")]
+
+
+def test_another_budget_is_planned_anew(tmp_path: Path) -> None:
+    search(tmp_path, FakeSource(THREE), budget=100)
+    assert search(tmp_path, FakeSource(THREE), budget=60).choice == "small"
