@@ -11,6 +11,8 @@ KIT_FILES = (FEATURES, STEP, BLOCKED_STEP, PREDICT, PARAMETERS)
 """Every file that a kit may hold in addition to its manifest."""
 
 METRICS = "metrics.jsonl"
+EVENTS = "events.out.tfevents."
+"""Beginning of the names of TensorBoard's files."""
 LAST = "last.safetensors"
 BEST = "best.safetensors"
 RESULT = "result.json"

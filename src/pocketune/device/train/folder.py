@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from pocketune.errors import PocketuneError
 from pocketune.files import partial, reading, writing
 from pocketune.kit.kit import Kit
-from pocketune.kit.names import LAST, METRICS, RUN_FILES
+from pocketune.kit.names import EVENTS, LAST, METRICS, RUN_FILES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -147,7 +147,9 @@ def check_new_run_folder(folder: Path) -> None:
 
 def _is_ours(name: str) -> bool:
     """Whether a run writes a file of this name, even temporarily."""
-    return any(name in (file, partial(Path(file)).name) for file in RUN_FILES)
+    return name.startswith(EVENTS) or any(
+        name in (file, partial(Path(file)).name) for file in RUN_FILES
+    )
 
 
 @contextmanager

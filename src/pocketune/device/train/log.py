@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from pocketune.device.engine.base import Gradients
     from pocketune.device.train.checkpoint import Counters
+    from pocketune.device.train.events import EventFile
     from pocketune.device.train.folder import Run
     from pocketune.device.train.progress import Progress
     from pocketune.tasks import Score
@@ -137,15 +138,22 @@ class RunLog:
         metrics: The metrics file.
         progress: The progress display.
         before: Seconds that earlier processes of the run took.
+        events: A file for TensorBoard; None for none.
     """
 
     def __init__(
-        self, run: Run, metrics: MetricsFile, progress: Progress, before: float = 0.0
+        self,
+        run: Run,
+        metrics: MetricsFile,
+        progress: Progress,
+        before: float = 0.0,
+        events: EventFile | None = None,
     ) -> None:
         self.throughput = Throughput(run.batch)
         self._run = run
         self._task = run.photos.task
         self._metrics = metrics
+        self._events = events
         self._progress = progress
         self._began = run.began - before
 
@@ -218,6 +226,8 @@ class RunLog:
         """Write a line with the seconds since the run began, without pauses between processes."""
         elapsed = round(time.monotonic() - self._began, 3)
         self._metrics.write(kind, **values, elapsed=elapsed)
+        if self._events is not None:
+            self._events.write(kind, **values)
 
     def _training(self, counters: Counters) -> Score:
         """The score of the epoch's steps so far."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pocketune.arrays import State
     from pocketune.data import Skipped
     from pocketune.device.engine.base import Engine, EngineFactory
+    from pocketune.device.train.events import EventFile
     from pocketune.tasks import Score
 
 
@@ -169,9 +170,10 @@ def _finish(
     metrics = MetricsFile(run.folder / METRICS, keep=state.counters.metrics_bytes)
     before = read_log(metrics.path).seconds
     shown = progress or console()
-    with closing(metrics), closing(shown), StopRequest() as stop:
+    with closing(metrics), closing(shown), _events(run, state) as events, StopRequest() as stop:
         try:
-            Loop(run, state, RunLog(run, metrics, shown, before), stop, deadline).run()
+            log = RunLog(run, metrics, shown, before, events)
+            Loop(run, state, log, stop, deadline).run()
         except KeyboardInterrupt:  # the second Ctrl-C: an update may be incomplete, so do not save
             what = "stopped immediately; the last checkpoint is kept"
             raise Interrupted(what, str(run.folder)) from None
@@ -186,6 +188,16 @@ def _finish(
         peak_memory=process_memory().peak,
         skipped=run.photos.skipped,
     )
+
+
+def _events(run: Run, state: TrainState) -> AbstractContextManager[EventFile | None]:
+    """The event file of this process, if the user asked for one."""
+    if run.settings.logger != "tensorboard":
+        return nullcontext()
+    from pocketune.device.train.events import EventFile
+
+    step = state.counters.step
+    return closing(EventFile(run.folder, step + 1 if step else 0))
 
 
 def _onnx_engine() -> EngineFactory:

@@ -67,6 +67,11 @@ class TrainSettings:
     checkpoint_seconds: float | None = _run_option(
         "Save a checkpoint every SECONDS seconds.", default=120.0, metavar="SECONDS", above=0
     )
+    logger: str = _run_option(
+        "Also write what is logged to event files for TensorBoard, in the run folder.",
+        default="none",
+        choices=("none", "tensorboard"),
+    )
     epochs: int | None = _option(
         "Number of epochs.",
         default=None,
