@@ -29,6 +29,7 @@ FLOORS = (
     {"compiler", "papers"},
     {"eager", "forecast", "pruning", "demo"},
     {"authoring"},
+    {"comparison"},
     {"planning", "reporting"},
     {"cli"},
     {"__main__"},
@@ -219,7 +220,8 @@ def run_python(code: str, *arguments: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-IMPORTED = ["data", "tasks", "kit", "device", "demo", "planner", "planning", "reporting", "cli"]
+IMPORTED = ["data", "tasks", "kit", "device", "demo", "planner", "planning", "comparison"]
+IMPORTED += ["reporting", "cli"]
 
 
 @pytest.mark.parametrize("module", IMPORTED)

@@ -11,6 +11,8 @@ from pocketune.lazy import lazy_names
 if TYPE_CHECKING:
     from pocketune.accounting import account as account
     from pocketune.accounting import register_flops as register_flops
+    from pocketune.comparison import Comparison as Comparison
+    from pocketune.comparison import compare as compare
     from pocketune.compiler import Calibration as Calibration
     from pocketune.compiler import compile as compile
     from pocketune.device import Delta as Delta
@@ -69,6 +71,10 @@ _HOMES = {
     "accounting": [
         "account",
         "register_flops",
+    ],
+    "comparison": [
+        "Comparison",
+        "compare",
     ],
     "compiler": [
         "Calibration",

@@ -29,6 +29,7 @@ PANELS = {
         "plan": "plan:plan",
         "predict": "use:predict",
         "evaluate": "use:evaluate",
+        "compare": "compare:compare",
         "export": "use:export",
         "report": "report:report",
         "delta": "delta:delta",

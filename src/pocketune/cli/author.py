@@ -104,21 +104,21 @@ def parse_method(
         PocketuneError: There is no such method, or no method has such an option.
     """
     with author_half("a method"):
-        from pocketune.methods import Sum, create_method, method_to_dict
+        from pocketune.methods import compose_method
 
-    knobs = dict(_parse_option(option) for option in method_option or ())
+    options = parse_options(method_option)
     if blocks is not None:
-        knobs["blocks"] = blocks
-    terms, unknown = [], set(knobs)
-    several = "+" in method
-    for name in method.split("+"):
-        known = method_to_dict(create_method(name)).keys()
-        given = {k: v for k, v in knobs.items() if k in known or not several}
-        terms.append(create_method(name, **{k: v for k, v in step.items() if k in known} | given))
-        unknown -= known
-    if several and unknown:
-        raise PocketuneError(f"none of the methods {method} has the option {min(unknown)}")
-    return Sum(tuple(terms)) if several else terms[0]
+        options["blocks"] = blocks
+    return compose_method(method, options, **step)
+
+
+def parse_options(texts: Iterable[str] | None) -> dict[str, Any]:
+    """Options of methods from ``NAME=VALUE``.
+
+    Raises:
+        PocketuneError: A text is not of this form.
+    """
+    return dict(_parse_option(text) for text in texts or ())
 
 
 def _parse_option(text: str) -> tuple[str, Any]:

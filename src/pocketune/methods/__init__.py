@@ -8,6 +8,7 @@ from pocketune.methods.method import Method, Sum, TrainableCount, adapt, final_p
 from pocketune.methods.mobiletl import MobileTL, SignedBackward
 from pocketune.methods.plan import MethodConflict, Pass, Plan
 from pocketune.methods.registry import (
+    compose_method,
     create_method,
     describe_method,
     list_methods,
@@ -38,6 +39,7 @@ __all__ = [
     "TopBlocks",
     "TrainableCount",
     "adapt",
+    "compose_method",
     "create_method",
     "dc_energy",
     "dc_ratio",

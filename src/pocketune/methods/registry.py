@@ -63,6 +63,32 @@ def create_method(name: str, **options: Any) -> Method:
     return method(**options)
 
 
+def compose_method(names: str, options: Mapping[str, Any], **step: int) -> Method:
+    """One method, or the sum of several whose names have a ``+`` between them.
+
+    >>> compose_method("blocks+signed", {"blocks": 2})
+    TopBlocks(blocks=2) + SignedBackward()
+
+    Args:
+        names: The names.
+        options: Options by name. In a sum, an option applies to all methods that have it.
+        step: ``batch`` and ``size`` of the images, for methods that measure with them.
+
+    Raises:
+        PocketuneError: There is no such method, or no method has such an option.
+    """
+    terms, unknown = [], set(options)
+    several = "+" in names
+    for name in names.split("+"):
+        known = method_to_dict(create_method(name)).keys()
+        given = {k: v for k, v in options.items() if k in known or not several}
+        terms.append(create_method(name, **{k: v for k, v in step.items() if k in known} | given))
+        unknown -= known
+    if several and unknown:
+        raise PocketuneError(f"none of the methods {names} has the option {min(unknown)}")
+    return Sum(tuple(terms)) if several else terms[0]
+
+
 def method_to_dict(method: Method) -> dict[str, Any]:
     """Plain values for JSON.
 

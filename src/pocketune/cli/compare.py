@@ -1,0 +1,188 @@
+"""``pocketune compare``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pocketune.cli.author import parse_options
+from pocketune.cli.command import command, given
+from pocketune.cli.options import (
+    KitStepOptions,
+    NetworkOptions,
+    argument,
+    of_method,
+    of_network,
+    shown_name,
+)
+from pocketune.device.train.settings import TrainSettings
+from pocketune.errors import PocketuneError
+from pocketune.options import option
+
+if TYPE_CHECKING:
+    from pocketune.comparison import Grid
+
+PANEL = "The comparison"
+_WITH_TOML = {"photos", "out", "ray", "keep_runs"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions:
+    """What is compared, and where the results go."""
+
+    photos: list[str] = argument(
+        "Sets of labeled photos, as for train; or one .toml file that describes the comparison.",
+        metavar="PHOTOS...",
+    )
+    kit: list[str] | None = option(
+        "A finished kit to compare; can be repeated.", default=None, metavar="KIT", panel=PANEL
+    )
+    seeds: int = option(
+        "Number of runs of each row, with seeds from --seed on.",
+        default=1,
+        metavar="N",
+        at_least=1,
+        panel=PANEL,
+    )
+    out: Path = option(
+        "Folder for tables and runs. A second call continues there.",
+        default=Path("compare"),
+        metavar="FOLDER",
+        panel=PANEL,
+    )
+    rate: list[str] | None = option(
+        "Learning rate to choose from, on a fifth of the training photos; can be repeated.",
+        default=None,
+        metavar="RATE",
+        panel=PANEL,
+    )
+    keep_runs: bool = option(
+        "Keep the trained networks, not only records and logs.", default=False, panel=PANEL
+    )
+    ray: bool = option(
+        "Distribute the runs over Ray (installed separately).", default=False, panel=PANEL
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Networks:
+    """The networks."""
+
+    network: list[str] | None = of_network(
+        "A network to compare; can be repeated. See [bold]pocketune networks[/bold].",
+        default=None,
+        metavar="NAME",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Methods:
+    """The methods, and their options."""
+
+    method: list[str] | None = of_method(
+        "A method to compare; can be repeated. See [bold]pocketune methods[/bold].",
+        default=None,
+        metavar="NAME",
+    )
+    method_option: list[str] | None = of_method(
+        "Option of the methods that have it; can be repeated.",
+        default=None,
+        metavar="NAME=VALUE",
+    )
+
+
+@command(
+    "pocketune compare photos/ --kit last --kit blocks --seeds 3",
+    "pocketune compare photos/ --network mobilenet_v2 --weights w.safetensors \\",
+    "    --method last --method mobiletl --epochs 5 --out compare/",
+    "pocketune compare compare.toml --out compare/",
+)
+def compare(
+    options: CompareOptions,
+    networks: Networks,
+    network: NetworkOptions,
+    methods: Methods,
+    step: KitStepOptions,
+    settings: TrainSettings,
+) -> None:
+    """Compare networks, methods and kits on photos, over several seeds.
+
+    Each run is a process of its own. What is finished is not repeated, and Ctrl-C loses nothing.
+    The tables are compare.md, compare.csv and compare.tex; compare.json holds every run.
+    """
+    from pocketune.comparison import Grid
+    from pocketune.comparison import compare as compare_grid
+    from pocketune.comparison.tables import to_markdown
+
+    if any(path.endswith(".toml") for path in options.photos):
+        _check_alone(options.photos)
+        grid = Grid.read(options.photos[0])
+    else:
+        grid = _grid(options, networks, asdict(network), methods, asdict(step), settings)
+    result = compare_grid(
+        grid, options.out, ray=options.ray, keep_runs=options.keep_runs, show=_show
+    )
+    print(f"\n{to_markdown(result.rows)}\nwritten to {options.out}")
+    if result.failed:
+        raise PocketuneError(
+            f"{len(result.failed)} of {len(result.cells)} runs failed, such as "
+            f"{result.failed[0]}; the same command repeats them"
+        )
+
+
+def _show(line: str) -> None:
+    print(line, flush=True)
+
+
+def _check_alone(photos: list[str]) -> None:
+    """A file describes the whole comparison."""
+    for name, each in given().items():
+        if name not in _WITH_TOML:
+            raise click.BadParameter(
+                "cannot be combined with a .toml file: write it there", param_hint=shown_name(each)
+            )
+    if len(photos) > 1:
+        raise click.BadParameter("give one .toml file, or photos", param_hint="PHOTOS")
+
+
+def _grid(
+    options: CompareOptions,
+    networks: Networks,
+    network: dict[str, Any],
+    methods: Methods,
+    step: dict[str, Any],
+    settings: TrainSettings,
+) -> Grid:
+    from pocketune.comparison import Grid
+
+    of_network = {**network, "size": step["size"], "batch": step["batch"]}
+    of_method = {name: step[name] for name in ("frozen_bits", "label_smoothing")}
+    chosen = parse_options(methods.method_option)
+    names = methods.method or (["blocks"] if networks.network else [])
+    plain = {
+        each.name: getattr(settings, each.name)
+        for each in fields(settings)
+        if getattr(settings, each.name) != each.default and each.name != "seed"
+    }
+    return Grid.from_dict(
+        {
+            "photos": options.photos,
+            "networks": [{"network": name, **of_network} for name in networks.network or []],
+            "methods": [{"method": name, "options": chosen, **of_method} for name in names],
+            "kits": options.kit or [],
+            "seeds": list(range(settings.seed, settings.seed + options.seeds)),
+            "settings": plain,
+            "rates": [_rate(text) for text in options.rate or []],
+        },
+        "the command line",
+    )
+
+
+def _rate(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is not a number", param_hint="--rate") from None

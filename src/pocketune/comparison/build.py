@@ -1,0 +1,58 @@
+"""Build the kit of a row of a comparison: the main function of its process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pocketune.comparison.process import do_job
+from pocketune.data import load_splits
+from pocketune.errors import PocketuneError
+
+
+@dataclass(frozen=True)
+class BuildJob:
+    """A kit to build.
+
+    Attributes:
+        out: The kit's folder.
+        photos: The photos; those for training define the classes and calibrate frozen layers.
+        val_fraction: Fraction of these for validation, as in the runs.
+        method: Name of the method, or of several with ``+``.
+        method_options: Its options.
+        build: Other arguments of ``build_kit``.
+    """
+
+    out: str
+    photos: str
+    val_fraction: float
+    method: str
+    method_options: dict[str, Any]
+    build: dict[str, Any]
+
+
+def build(job: BuildJob) -> None:
+    """Build the kit.
+
+    Raises:
+        PocketuneError: The author half is not installed, or the kit cannot be built.
+    """
+    try:
+        from pocketune.authoring import build_kit
+        from pocketune.methods import compose_method
+    except ModuleNotFoundError as error:
+        raise PocketuneError(
+            f"building a kit needs {error.name}, which is not installed; install it with: "
+            'pip install "pocketune[author]", or compare finished kits'
+        ) from error
+    step = {"batch": job.build["batch"], "size": job.build["size"]}
+    build_kit(
+        job.out,
+        method=compose_method(job.method, job.method_options, **step),
+        photos=load_splits(job.photos, val_fraction=job.val_fraction, test="hold out").train,
+        **job.build,
+    )
+
+
+if __name__ == "__main__":
+    do_job(BuildJob, build)

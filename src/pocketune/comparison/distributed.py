@@ -1,0 +1,44 @@
+"""Runs on the machines of a Ray cluster, a series at a time on each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pocketune.comparison.cell import Cell
+from pocketune.comparison.series import Series
+from pocketune.comparison.workshop import make
+from pocketune.errors import PocketuneError
+
+
+def run_on_ray(series: Sequence[Series], out: Path, *, keep_runs: bool) -> Iterator[Cell]:
+    """Make all series; yields the cells of each when it has ended.
+
+    A task takes all cores of a machine, so that runs do not disturb each other's time and memory.
+
+    Raises:
+        PocketuneError: Ray is not installed.
+    """
+    try:
+        import ray
+    except ModuleNotFoundError as error:
+        raise PocketuneError(
+            "distributing runs needs ray, which is not installed; install it with: pip install ray"
+        ) from error
+    if not ray.is_initialized():
+        os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # nothing is ever sent
+        ray.init(log_to_driver=False, include_dashboard=False)
+    alive = [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]]
+    cores = min((count for count in alive if count), default=1)
+    run = ray.remote(num_cpus=cores)(run_series)
+    waiting = [run.remote(each, str(out), keep_runs) for each in series]
+    while waiting:
+        ended, waiting = ray.wait(waiting)
+        for each in ended:
+            yield from ray.get(each)
+
+
+def run_series(series: Series, out: str, keep_runs: bool) -> list[Cell]:
+    """The cells of a series."""
+    return list(make(series, Path(out), keep_runs=keep_runs))

@@ -1,0 +1,124 @@
+"""Make all runs of a comparison, one process at a time, or distributed over Ray."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pocketune.comparison.cell import Cell
+from pocketune.comparison.grid import Grid
+from pocketune.comparison.result import Comparison
+from pocketune.comparison.series import Series, all_series
+from pocketune.comparison.workshop import cell_file, make
+from pocketune.device.memory.sizes import format_size
+from pocketune.device.train.progress import format_time
+from pocketune.files import writing
+
+if TYPE_CHECKING:
+    from pocketune.arrays import StrPath
+
+Show = Callable[[str], None]
+
+
+def compare(
+    grid: Grid | StrPath,
+    out: StrPath = "compare",
+    *,
+    ray: bool = False,
+    keep_runs: bool = False,
+    show: Show = print,
+) -> Comparison:
+    """Train and evaluate all runs of a grid, and write their tables.
+
+    Each run is a process of its own, whose peak memory is measured; a kit is built in another one
+    and shared by the runs that differ in their seed only. A finished run is not repeated, and a
+    stopped one is resumed: call this again with the same folder. A run that fails is kept with its
+    error, and the others go on.
+
+    Example:
+        >>> grid = Grid.from_dict({"photos": ["flowers/"], "kits": ["last", "blocks"]})
+        >>> print(compare(grid, "compare/").rows[0].mean)  # doctest: +SKIP
+        0.912
+
+    Args:
+        grid: What is compared, or the path of its TOML file.
+        out: The folder for ``compare.json``, the tables and the runs.
+        ray: Whether to distribute the runs over the machines of Ray, which have to see the same
+            files; otherwise they are made here, one after the other.
+        keep_runs: Whether to keep the trained networks; otherwise records and logs are kept.
+        show: Receives a line of progress for each run.
+
+    Raises:
+        PocketuneError: The grid, the photos or a kit cannot be used, the folder cannot be written,
+            or Ray is not installed.
+    """
+    if not isinstance(grid, Grid):
+        grid = Grid.read(grid)
+    out, series = Path(out).resolve(), all_series(grid)
+    with writing(f"the folder {out}"):
+        for folder in ("cells", "runs"):
+            (out / folder).mkdir(parents=True, exist_ok=True)
+    board = _Board(out, series, show)
+    if ray:
+        from pocketune.comparison.distributed import run_on_ray
+
+        made = run_on_ray(series, out, keep_runs=keep_runs)
+    else:
+        made = _one_by_one(series, out, keep_runs=keep_runs)
+    for cell in made:
+        board.add(cell)
+    board.write()
+    return board.comparison
+
+
+def _one_by_one(series: Iterable[Series], out: Path, *, keep_runs: bool) -> Iterator[Cell]:
+    for each in series:
+        yield from make(each, out, keep_runs=keep_runs)
+
+
+class _Board:
+    """The cells so far, in the order of the grid; shows each new one with the time left."""
+
+    def __init__(self, out: Path, series: Sequence[Series], show: Show) -> None:
+        self._out, self._show = out, show
+        self._order = [planned.cell.key for each in series for planned in each.runs]
+        self._todo = {key for each in series for key in _missing(each, out)}
+        self._total, self._started = len(self._todo), time.monotonic()
+        self._cells: dict[str, Cell] = {}
+        rates = self._total - len(self._todo.intersection(self._order))
+        choosing = f", {rates} of them to choose rates" if rates else ""
+        show(f"{len(self._order)} runs, {self._total} to make{choosing}")
+
+    @property
+    def comparison(self) -> Comparison:
+        """The cells that are there."""
+        return Comparison(tuple(self._cells[key] for key in self._order if key in self._cells))
+
+    def add(self, cell: Cell) -> None:
+        """Add a cell, and show it if it is new."""
+        self._cells[cell.key] = cell
+        if cell.key not in self._todo:
+            return
+        self._todo.remove(cell.key)
+        left = len(self._todo)
+        done = self._total - left
+        spent = time.monotonic() - self._started
+        memory = f", {format_size(cell.record.peak_memory)}" if cell.record else ""
+        time_left = format_time(spent / done * left)
+        self._show(f"{done}/{self._total}  {cell}{memory}; {time_left} left")
+        self.write()
+
+    def write(self) -> None:
+        """Write the tables."""
+        self.comparison.write(self._out)
+
+
+def _missing(series: Series, out: Path) -> Iterator[str]:
+    """Keys of the cells to make; rates are chosen only for a run that is missing."""
+    cells = [planned.cell for planned in series.runs]
+    if all(Cell.find(cell_file(out, cell)) for cell in cells):
+        return
+    cells += [planned.cell for _, planned in series.tuning()]
+    yield from (cell.key for cell in cells if not Cell.find(cell_file(out, cell)))

@@ -1,0 +1,175 @@
+"""The runs of one model and method on one set of photos: they share a kit and its rates."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from typing import Any, NamedTuple
+
+from pocketune.comparison.cell import Cell, Part
+from pocketune.comparison.grid import Grid, KitChoice, MethodChoice, Network, PhotoSet
+from pocketune.comparison.sources import content, photos_content
+from pocketune.data import has_test
+from pocketune.errors import PocketuneError
+from pocketune.kit.kit import Kit
+
+TUNING_SEED = 100
+TUNING_FRACTION = 0.2
+"""Rates are chosen with another seed, on a fifth of the training photos."""
+_CHECKPOINT_SECONDS = 30.0
+
+
+class Planned(NamedTuple):
+    """A run to make.
+
+    Attributes:
+        cell: Its unfinished cell.
+        settings: Its settings of ``pocketune.train``.
+    """
+
+    cell: Cell
+    settings: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """The runs of a model and a method on a set of photos.
+
+    Attributes:
+        photos: The set of photos.
+        model: The network or the kit.
+        method: The method; None with a kit.
+        method_name: Name of the method in the tables.
+        seeds: The seeds.
+        settings: Settings of ``pocketune.train`` for all of the runs.
+        rates: Learning rates to choose from.
+        head_rates: Learning rates of the classifier to choose from.
+        has_test: Whether the set has test photos.
+        identity: Hash of photos, weights or kit, network and method.
+    """
+
+    photos: PhotoSet
+    model: Network | KitChoice
+    method: MethodChoice | None
+    method_name: str
+    seeds: tuple[int, ...]
+    settings: dict[str, Any]
+    rates: tuple[float, ...]
+    head_rates: tuple[float, ...]
+    has_test: bool
+    identity: str
+
+    @property
+    def runs(self) -> list[Planned]:
+        """The runs, by seed; chosen rates are not yet among their settings."""
+        part: Part = "test" if self.has_test else "validation"
+        return [self._planned(self.settings, seed, part) for seed in self.seeds]
+
+    @property
+    def chooses_rates(self) -> bool:
+        """Whether rates are chosen before the runs."""
+        return bool(self.rates or self.head_rates)
+
+    def tuning(self) -> Iterator[tuple[dict[str, Any], Planned]]:
+        """Each choice of rates, and the run that tries it."""
+        if not self.chooses_rates:
+            return
+        for rates in product(self.rates or (None,), self.head_rates or (None,)):
+            names = zip(("lr", "head_lr"), rates, strict=True)
+            choice = {name: rate for name, rate in names if rate is not None}
+            settings = {**self.settings, **choice, "val_fraction": TUNING_FRACTION}
+            planned = self._planned(settings, TUNING_SEED, "validation")
+            shown = ", ".join(f"{name} {rate:g}" for name, rate in choice.items())
+            name = f"{self.method_name} with {shown}"
+            yield choice, planned._replace(cell=replace(planned.cell, method=name))
+
+    def _planned(self, settings: dict[str, Any], seed: int, part: Part) -> Planned:
+        own = {"seed": seed, "hold_out_test": self.has_test}
+        settings = {"checkpoint_seconds": _CHECKPOINT_SECONDS, **settings, **own}
+        cell = Cell(
+            photos=self.photos.label,
+            model=self.model.label,
+            method=self.method_name,
+            seed=seed,
+            key=_hash([self.identity, settings, part, self.rates, self.head_rates]),
+            part=part,
+        )
+        return Planned(cell, settings)
+
+
+def all_series(grid: Grid) -> list[Series]:
+    """The series of a grid, in the order of its tables.
+
+    Raises:
+        PocketuneError: Photos, weights or a kit cannot be found, or rates are to be chosen on a set
+            without test photos.
+    """
+    models: list[tuple[Network | KitChoice, MethodChoice | None]] = [
+        *product(grid.networks, grid.methods),
+        *((kit, None) for kit in grid.kits),
+    ]
+    found = []
+    for photos in grid.photos:
+        test, names = has_test(photos.photos), photos_content(photos.photos)
+        if not test and (grid.rates or grid.head_rates):
+            raise PocketuneError(
+                f"{photos.photos} has no test photos, so rates would be chosen on the photos that "
+                "measure them: put some photos of each class below test, or leave the rates out"
+            )
+        found += [_series(grid, photos, *model, has_test=test, names=names) for model in models]
+    return found
+
+
+def _series(
+    grid: Grid,
+    photos: PhotoSet,
+    model: Network | KitChoice,
+    method: MethodChoice | None,
+    *,
+    has_test: bool,
+    names: str,
+) -> Series:
+    of_method = method.settings if method else {}
+    settings = {**grid.settings, **photos.settings, **model.settings, **of_method}
+    name, made_of = _origin(model, method, settings)
+    return Series(
+        photos=photos,
+        model=model,
+        method=method,
+        method_name=name,
+        seeds=grid.seeds,
+        settings=settings,
+        rates=grid.rates,
+        head_rates=grid.head_rates,
+        has_test=has_test,
+        identity=_hash([names, *made_of]),
+    )
+
+
+def _origin(
+    model: Network | KitChoice, method: MethodChoice | None, settings: dict[str, Any]
+) -> tuple[str, list[object]]:
+    """The name of the method, and what the kit is made of."""
+    from pocketune import __version__
+
+    if isinstance(model, KitChoice):
+        kit = Kit.open(model.kit)
+        description = kit.manifest.method
+        terms = description.get("methods", [description])
+        return "+".join(str(term.get("name")) for term in terms), [kit.identity]
+    assert method is not None
+    split = settings.get("val_fraction")
+    return method.label, [__version__, _plain(model), content(model.weights), _plain(method), split]
+
+
+def _plain(choice: Network | MethodChoice) -> dict[str, Any]:
+    """What a kit depends on, without names, settings and the place of the weights."""
+    left_out = ("name", "settings", "weights")
+    return {name: value for name, value in asdict(choice).items() if name not in left_out}
+
+
+def _hash(values: object) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]

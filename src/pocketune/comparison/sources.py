@@ -1,0 +1,52 @@
+"""Hashes of what a comparison reads, so that a change of it makes a new run."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+from pocketune.errors import PocketuneError
+from pocketune.files import reading
+
+_BLOCK = 1 << 20
+
+
+def content(path: str | None) -> str | None:
+    """Hash of a file of weights; ``imagenet`` and None as they are.
+
+    Raises:
+        PocketuneError: The file is missing or cannot be read.
+    """
+    if path is None or path == "imagenet":
+        return path
+    if not Path(path).is_file():
+        raise PocketuneError(f"there are no weights at {path}: check the path")
+    return _digest(Path(path))
+
+
+def photos_content(path: str) -> str:
+    """Hash of a .zip or a CSV; for a folder, of the names and sizes of its files.
+
+    Raises:
+        PocketuneError: It cannot be read.
+    """
+    if Path(path).is_file():
+        return _digest(Path(path))
+    digest = hashlib.sha256()
+    with reading(path):
+        for folder, folders, files in os.walk(path):
+            folders.sort()
+            for name in sorted(files):
+                file = Path(folder, name)
+                line = f"{file.relative_to(path).as_posix()}\0{file.stat().st_size}\0"
+                digest.update(line.encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    with reading(path), path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()

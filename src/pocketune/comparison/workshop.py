@@ -1,0 +1,160 @@
+"""Where a series is made: its kit is built and its rates are chosen once a run needs them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pocketune.comparison.build import BuildJob
+from pocketune.comparison.cell import Cell
+from pocketune.comparison.grid import Network
+from pocketune.comparison.process import run_job
+from pocketune.comparison.series import TUNING_FRACTION, Planned, Series
+from pocketune.comparison.worker import RunJob
+from pocketune.errors import PocketuneError
+from pocketune.kit.kit import Kit
+from pocketune.kit.names import MANIFEST, METRICS, RESULT
+
+if TYPE_CHECKING:
+    from pocketune.tasks import Score
+
+
+def make(series: Series, out: Path, *, keep_runs: bool) -> Iterator[Cell]:
+    """Make the missing runs of a series; yields each cell, finished or failed.
+
+    Cells that try learning rates come first, if there is a run to make.
+
+    Args:
+        series: The series.
+        out: The folder of the comparison.
+        keep_runs: Whether to keep all files of a run; otherwise its record and its log.
+    """
+    workshop = _Workshop(series, out, keep_runs)
+    found = [Cell.find(cell_file(out, planned.cell)) for planned in series.runs]
+    if not all(found):
+        yield from workshop.choose_rates()
+    for planned, cell in zip(series.runs, found, strict=True):
+        yield cell or workshop.make(planned)
+    workshop.close()
+
+
+class _Workshop:
+    """Makes the runs of one series."""
+
+    def __init__(self, series: Series, out: Path, keep_runs: bool) -> None:
+        self._series, self._out, self._keep_runs = series, out, keep_runs
+        self._rates: dict[str, Any] = {}
+        self._problem: str | None = None
+
+    def choose_rates(self) -> Iterator[Cell]:
+        """Find the rates with the best score on a fifth of the training photos."""
+        tried: list[tuple[Score, dict[str, Any]]] = []
+        problem = None
+        for choice, planned in self._series.tuning():
+            done = Cell.find(cell_file(self._out, planned.cell)) or self.make(planned)
+            yield done
+            if done.record and done.record.best:
+                tried.append((done.record.best, choice))
+            problem = self._problem or f"no learning rate could be tried: {done.error}"
+        if tried:
+            self._rates = self._best(tried)
+        else:
+            self._problem = problem
+
+    def make(self, planned: Planned) -> Cell:
+        """Make a run with the chosen rates, unless it is known to fail."""
+        if self._problem is None:
+            try:
+                return self._run(planned.cell, {**planned.settings, **self._rates})
+            except PocketuneError as error:  # the kit cannot be built
+                self._problem = str(error)
+        return self._fail(planned.cell, self._problem)
+
+    def close(self) -> None:
+        """Remove a kit that was built here; a run that is kept holds a copy of it."""
+        shutil.rmtree(self._built, ignore_errors=True)
+
+    @cached_property
+    def _kit(self) -> str:
+        """The kit of the series, built if it is a network's.
+
+        Raises:
+            PocketuneError: It cannot be built.
+        """
+        if not isinstance(self._series.model, Network):
+            return self._series.model.kit
+        if not (self._built / MANIFEST).exists():
+            self._built.parent.mkdir(parents=True, exist_ok=True)
+            failure = run_job("pocketune.comparison.build", self._build_job(self._series.model))
+            if failure:
+                raise PocketuneError(failure)
+        return str(self._built)
+
+    @property
+    def _built(self) -> Path:
+        return self._out / "kits" / self._series.identity
+
+    def _build_job(self, network: Network) -> BuildJob:
+        method = self._series.method
+        assert method is not None
+        facts = {n: v for n, v in asdict(network).items() if n not in ("name", "settings")}
+        return BuildJob(
+            out=str(self._built),
+            photos=self._series.photos.photos,
+            val_fraction=float(self._series.settings.get("val_fraction", TUNING_FRACTION)),
+            method=method.method,
+            method_options=method.options,
+            build={
+                **facts,
+                "frozen_bits": method.frozen_bits,
+                "label_smoothing": method.label_smoothing,
+            },
+        )
+
+    def _best(self, tried: list[tuple[Score, dict[str, Any]]]) -> dict[str, Any]:
+        """The choice with the best score."""
+        task = Kit.open(self._kit, verify=False).manifest.task
+        best, chosen = tried[0]
+        for score, choice in tried[1:]:
+            if task.is_better(score, best):
+                best, chosen = score, choice
+        return chosen
+
+    def _run(self, cell: Cell, settings: dict[str, Any]) -> Cell:
+        run = self._out / "runs" / cell.key
+        job = RunJob(
+            cell=cell.to_dict(),
+            kit=self._kit,
+            photos=self._series.photos.photos,
+            run=str(run),
+            settings=settings,
+            out=str(cell_file(self._out, cell)),
+        )
+        failure = run_job("pocketune.comparison.worker", job)
+        done = Cell.find(cell_file(self._out, cell))
+        if failure or done is None:
+            return self._fail(cell, failure or "its result is missing")
+        if not self._keep_runs:
+            _trim(run)
+        return done
+
+    def _fail(self, cell: Cell, error: str) -> Cell:
+        failed = cell.failed(error)
+        failed.write(cell_file(self._out, cell))
+        return failed
+
+
+def cell_file(out: Path, cell: Cell) -> Path:
+    """The file of a cell in the folder of a comparison."""
+    return out / "cells" / f"{cell.key}.json"
+
+
+def _trim(run: Path) -> None:
+    """Keep the record and the log of a run."""
+    for path in run.iterdir():
+        if path.name not in (RESULT, METRICS):
+            path.unlink()

@@ -1,0 +1,290 @@
+"""Whole comparisons on tiny photos and bundled kits: one process a run, nothing made twice."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pocketune.comparison import Comparison, compare
+from pocketune.comparison.process import run_job
+from pocketune.comparison.series import all_series
+from pocketune.device.train import RunRecord
+from pocketune.errors import PocketuneError
+
+from ..device.softmax_engine import write_photos
+from .grids import divided, grid
+
+
+def quiet(_: str) -> None:
+    pass
+
+
+def pocketune(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pocketune", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return divided(tmp_path_factory.mktemp("photos") / "colors")
+
+
+def test_the_command_compares_kits_over_seeds(photos: Path, tmp_path: Path) -> None:
+    options = ("--kit", "last", "--kit", "blocks", "--seeds", 2, "--steps", 1, "--seed", 3)
+    done = pocketune("compare", photos, *options, "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == "4 runs, 4 to make"
+    assert [line.split()[0] for line in lines[1:5]] == ["1/4", "2/4", "3/4", "4/4"]
+    assert all(line.endswith(" left") and "(test)" in line for line in lines[1:5])
+    result = Comparison.read(tmp_path / "out")
+    assert [(cell.model, cell.seed) for cell in result.cells] == [
+        ("last", 3),
+        ("last", 4),
+        ("blocks", 3),
+        ("blocks", 4),
+    ]
+    for cell in result.cells:
+        assert cell.record is not None and cell.images == 6
+        assert (cell.record.steps, cell.record.photos.training) == (1, 18)
+        assert 30e6 < cell.record.peak_memory < 200e6  # a process of its own, without PyTorch
+        kept = {path.name for path in (tmp_path / "out" / "runs" / cell.key).iterdir()}
+        assert kept == {"result.json", "metrics.jsonl"}
+    assert [row.method for row in result.rows] == ["last", "blocks"]
+    for kind in ("md", "csv", "tex"):
+        assert "blocks" in (tmp_path / "out" / f"compare.{kind}").read_text()
+
+
+def test_only_what_is_missing_is_made(photos: Path, tmp_path: Path) -> None:
+    def made(**changes: Any) -> list[str]:
+        lines: list[str] = []
+        compare(grid(photos, **changes), tmp_path, show=lines.append)
+        return lines[1:]
+
+    assert len(made(seeds=1)) == 1
+    assert made(seeds=1) == []
+    assert [line.split()[0] for line in made(seeds=3)] == ["1/2", "2/2"]
+    assert len(made(seeds=1, settings={"steps": 2})) == 1
+    assert made(seeds=[2]) == []
+    assert [cell.seed for cell in Comparison.read(tmp_path).cells] == [2]
+
+
+def test_photos_that_have_changed_are_trained_on_again(tmp_path: Path) -> None:
+    photos = divided(tmp_path / "photos")
+    before = all_series(grid(photos))[0].runs[0].cell.key
+    (photos / "train" / "red" / "0.png").rename(photos / "train" / "red" / "00.png")
+    assert all_series(grid(photos))[0].runs[0].cell.key != before
+
+
+def test_a_run_that_fails_is_kept_and_the_others_go_on(photos: Path, tmp_path: Path) -> None:
+    kits = [{"kit": "last", "settings": {"budget": "50MB"}}, "blocks"]
+    result = compare(grid(photos, kits=kits), tmp_path, show=quiet)
+    failed, finished = result.cells
+    assert failed.error is not None and failed.record is None
+    assert failed.error.startswith("the budget of 50 MB is ")
+    assert finished.error is None and finished.score is not None
+    again = compare(grid(photos, kits=kits[1:]), tmp_path, show=quiet)
+    assert not again.failed
+    command = ("compare", photos, "--kit", "last", "--budget", "50MB", "--out", tmp_path / "other")
+    done = pocketune(*command)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: 1 of 1 runs failed, such as colors, last, last, seed 0:")
+
+
+def test_without_test_photos_the_validation_photos_count(tmp_path: Path) -> None:
+    photos = write_photos(tmp_path / "photos", each=10)
+    result = compare(grid(photos), tmp_path / "out", keep_runs=True, show=quiet)
+    (cell,) = result.cells
+    assert cell.part == "validation" and cell.images == 6
+    record = RunRecord.read(tmp_path / "out" / "runs" / cell.key)
+    assert record == cell.record
+    assert record.best is not None and cell.score == record.best.value
+    assert "which chose the step" in (tmp_path / "out" / "compare.md").read_text()
+
+
+def test_rates_are_chosen_on_a_fifth_of_the_training_photos(photos: Path, tmp_path: Path) -> None:
+    lines: list[str] = []
+    chosen = grid(photos, rates=[1e-9, 1e-2], seeds=2, settings={"steps": 6})
+    result = compare(chosen, tmp_path, show=lines.append)
+    assert lines[0] == "2 runs, 4 to make, 2 of them to choose rates"
+    assert "last with lr 1e-09, seed 100" in lines[1] and "(validation)" in lines[1]
+    tried = [each.cell for _, each in all_series(chosen)[0].tuning()]
+    records = [RunRecord.read(tmp_path / "runs" / cell.key) for cell in tried]
+    assert [record.settings["lr"] for record in records] == [1e-9, 1e-2]
+    assert all((r.photos.training, r.photos.validation) == (18, 6) for r in records)
+    best = max(records, key=lambda r: (r.best.value, -r.best.loss))
+    assert [cell.record.settings["lr"] for cell in result.cells] == [best.settings["lr"]] * 2
+    assert compare(chosen, tmp_path, show=quiet) == result
+
+
+def test_rates_need_test_photos(tmp_path: Path) -> None:
+    photos = write_photos(tmp_path / "photos", each=10)
+    with pytest.raises(PocketuneError, match="photos has no test photos, so rates would be"):
+        compare(grid(photos, rates=[1e-3]), tmp_path / "out", show=quiet)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"photos": ["nowhere"]}, "nowhere does not exist"),
+        ({"kits": ["nothing"]}, "nothing"),
+        ({"kits": [], "networks": [{"network": "resnet18", "weights": "no.safetensors"}],
+          "methods": ["last"]}, "there are no weights at no.safetensors"),
+    ],
+)  # fmt: skip
+def test_what_is_not_there(
+    photos: Path, changes: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(PocketuneError, match=message):
+        compare(grid(photos, **changes), tmp_path / "out", show=quiet)
+
+
+NETWORK = {"network": "mobilenet_v2", "width": 0.1, "size": 32, "batch": 4}
+
+
+@pytest.mark.parametrize(
+    ("method", "error"),
+    [("last", None), ("nothing", "there is no method 'nothing'; choose from full")],
+)
+def test_a_network_is_built_once(
+    method: str, error: str | None, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs: list[str] = []
+
+    def counted(module: str, job: Any) -> str | None:
+        jobs.append(module.rpartition(".")[2])
+        return run_job(module, job)
+
+    monkeypatch.setattr("pocketune.comparison.workshop.run_job", counted)
+    values = {"kits": [], "networks": [NETWORK], "methods": [method], "seeds": 2}
+    result = compare(grid(photos, **values), tmp_path, show=quiet)
+    if error is None:
+        assert jobs == ["build", "worker", "worker"]
+        assert [row.model for row in result.rows] == ["mobilenet_v2 0.1"]
+        assert not result.failed
+    else:
+        assert jobs == ["build"]
+        assert all(cell.error and cell.error.startswith(error) for cell in result.cells)
+    assert not list((tmp_path / "kits").iterdir())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="kills as POSIX does")
+def test_a_kill_loses_no_finished_run(photos: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    options = ("--kit", "last", "--seeds", "3", "--steps", "12", "--out", str(out))
+    command = [sys.executable, "-m", "pocketune", "compare", str(photos), *options]
+    for stop in (signal.SIGKILL, signal.SIGTERM):
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        while "1/" not in process.stdout.readline():
+            assert process.poll() is None, "it ended before its first run"
+        time.sleep(0.8)  # into the next run
+        process.send_signal(stop)
+        process.communicate()
+        assert process.returncode == (-signal.SIGKILL if stop == signal.SIGKILL else 130)
+        time.sleep(1.0)  # a run whose parent was killed saves and ends
+    found = [cell for cell in Comparison.read(out).cells if not cell.error]
+    assert len(found) >= 2
+    done = pocketune(*command[3:])
+    assert done.returncode == 0, done.stderr
+    result = Comparison.read(out)
+    assert [cell.record.steps for cell in result.cells] == [12] * 3
+    whole = compare(grid(photos, seeds=[1], settings={"steps": 12}), tmp_path / "w", show=quiet)
+    assert whole.cells[0].score == result.cells[1].score
+
+
+def test_a_run_ends_with_its_parent(photos: Path, tmp_path: Path) -> None:
+    planned = all_series(grid(photos, settings={"steps": 10_000}))[0].runs[0]
+    code = (
+        "import sys, json; from pocketune.comparison.process import run_job; "
+        "from pocketune.comparison.worker import RunJob; "
+        "run_job('pocketune.comparison.worker', RunJob(**json.loads(sys.argv[1])))"
+    )
+    job = {
+        "cell": planned.cell.to_dict(),
+        "kit": "last",
+        "photos": str(photos),
+        "run": str(tmp_path / "run"),
+        "settings": planned.settings,
+        "out": str(tmp_path / "cell.json"),
+    }
+    parent = subprocess.Popen([sys.executable, "-c", code, json.dumps(job)])
+    last = tmp_path / "run" / "last.safetensors"
+    wait_until(last.exists)
+    parent.kill()
+    parent.wait()
+    size = (tmp_path / "run" / "metrics.jsonl").stat
+
+    def stands() -> bool:
+        before = size().st_size
+        time.sleep(0.5)
+        return size().st_size == before
+
+    wait_until(stands)
+    assert not (tmp_path / "run" / "result.json").exists()
+
+
+def wait_until(holds: Any) -> None:
+    end = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+class FakeRay:
+    """What `run_on_ray` uses of Ray, in one process."""
+
+    def __init__(self) -> None:
+        self.cores: list[float] = []
+        self.started: dict[str, Any] = {}
+
+    def is_initialized(self) -> bool:
+        return False
+
+    def init(self, **options: Any) -> None:
+        assert os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
+        self.started = options
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return [
+            {"Alive": True, "Resources": {"CPU": 4.0}},
+            {"Alive": True, "Resources": {"CPU": 2.0}},
+            {"Alive": False, "Resources": {"CPU": 1.0}},
+        ]
+
+    def remote(self, *, num_cpus: float) -> Any:
+        self.cores.append(num_cpus)
+        return lambda function: SimpleNamespace(remote=lambda *arguments: (function, arguments))
+
+    def wait(self, tasks: list[Any]) -> tuple[list[Any], list[Any]]:
+        return tasks[-1:], tasks[:-1]  # the last one ends first
+
+    def get(self, task: Any) -> Any:
+        function, arguments = task
+        return function(*arguments)
+
+
+def test_ray_takes_a_series_a_machine(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = FakeRay()
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "1")
+    monkeypatch.setitem(sys.modules, "ray", fake)  # type: ignore[arg-type]
+    result = compare(grid(photos, kits=["last", "blocks"]), tmp_path, ray=True, show=quiet)
+    assert [cell.model for cell in result.cells] == ["last", "blocks"]  # in the grid's order
+    assert not result.failed
+    assert fake.cores == [2.0]
+    assert fake.started == {"log_to_driver": False, "include_dashboard": False}
+
+
+def test_without_ray(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(PocketuneError, match="needs ray, which is not installed"):
+        compare(grid(photos), tmp_path, ray=True, show=quiet)
