@@ -20,6 +20,7 @@ from pocketune.kit.manifest import (
     MaskSpec,
     ParameterSpec,
     TensorSpec,
+    Work,
 )
 from pocketune.kit.writer import write_kit
 from pocketune.tasks import Classification, Task
@@ -64,6 +65,7 @@ class TinyKit:
             nodes=len(model.graph.node),
             weights=sum(weights),
             largest=max(weights, default=0),
+            work={"matrix": Work(1, 2000, 4096)},
         )
 
     def manifest(self) -> Manifest:

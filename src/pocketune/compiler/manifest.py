@@ -1,6 +1,6 @@
 """The manifest of a kit, from the network, its method and its graphs."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from pocketune.compiler.capture.trace import running_statistics, trained_paramet
 from pocketune.compiler.graphs import Graphs
 from pocketune.compiler.passes.schedule import fused_peak
 from pocketune.compiler.passes.sizes import graph_flops
+from pocketune.compiler.passes.work import graph_work
 from pocketune.compiler.settings import CompileSettings
 from pocketune.kit.manifest import (
     GraphSpec,
@@ -58,7 +59,7 @@ def describe(
         ),
         masks=masks,
         graphs={
-            name: graph_spec(model, memory[name], graph_flops(model, sizes))
+            name: graph_spec(model, sizes, memory[name], optimized=name != "step")
             for name, model, sizes in graphs.sized(settings)
         },
         quantization=quantization,
@@ -69,20 +70,26 @@ def with_quantized_features(
     manifest: Manifest, features: onnx.ModelProto, quantization: Quantization
 ) -> Manifest:
     """The manifest with a frozen part that computes with integers; its FLOPs stay the same."""
-    peak, flops = fused_peak(features, {"N": 1}), manifest.graphs["features"].flops
-    graphs = {**manifest.graphs, "features": graph_spec(features, peak, flops)}
-    return replace(manifest, graphs=graphs, quantization=quantization)
+    sizes = {"N": 1}
+    spec = graph_spec(features, sizes, fused_peak(features, sizes), optimized=True)
+    spec = replace(spec, flops=manifest.graphs["features"].flops)
+    return replace(
+        manifest, graphs={**manifest.graphs, "features": spec}, quantization=quantization
+    )
 
 
-def graph_spec(model: onnx.ModelProto, memory: int, flops: int) -> GraphSpec:
-    """The manifest's entry for a graph with this peak and these FLOPs."""
+def graph_spec(
+    model: onnx.ModelProto, sizes: Mapping[str, int], memory: int, *, optimized: bool
+) -> GraphSpec:
+    """The manifest's entry for a graph with this peak; the rest is as in `graph_work`."""
     weights = [tensor.ByteSize() for tensor in model.graph.initializer]
     return GraphSpec(
         memory=memory,
-        flops=flops,
+        flops=graph_flops(model, sizes),
         nodes=len(model.graph.node),
         weights=sum(weights),
         largest=max(weights, default=0),
+        work=graph_work(model, sizes, optimized=optimized),
     )
 
 

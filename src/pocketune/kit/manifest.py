@@ -45,6 +45,37 @@ class ParameterSpec(TensorSpec):
     group: Group = "main"
 
 
+WorkKind = Literal[
+    "blocked",
+    "blocked_depthwise",
+    "dense",
+    "depthwise",
+    "elementwise",
+    "integer",
+    "integer_depthwise",
+    "matrix",
+    "move",
+]
+"""Operators that a processor executes at one speed: convolutions in the runtime's blocked layout,
+plain ones and those with integers, matrix products, operators that compute element by element, and
+operators that only move elements."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the operators of one kind do in one run of a graph.
+
+    Attributes:
+        calls: Number of operators that are executed.
+        flops: Floating point or integer operations.
+        bytes: Bytes of the tensors that they read and write.
+    """
+
+    calls: int
+    flops: int
+    bytes: int
+
+
 @dataclass(frozen=True)
 class GraphSpec:
     """The cost of a graph.
@@ -55,6 +86,8 @@ class GraphSpec:
         nodes: Number of nodes.
         weights: Bytes of the constants in the file.
         largest: Bytes of the largest constant.
+        work: What a run does, by the kinds of `WorkKind`, for one image (``features``) or one
+            batch.
     """
 
     memory: int
@@ -62,6 +95,7 @@ class GraphSpec:
     nodes: int
     weights: int
     largest: int
+    work: dict[str, Work]
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ def _one_hot_shape(
     node: onnx.NodeProto, graph: onnx.GraphProto, shapes: Mapping[str, tuple[int, ...]]
 ) -> tuple[int, ...]:
     """The indices' shape with a new axis, whose size is a constant or from a `Shape` node."""
-    indices, axis = list(shapes[node.input[0]]), _attribute(node, "axis", default=-1)
+    indices, axis = list(shapes[node.input[0]]), attribute(node, "axis", default=-1)
     place = axis if axis >= 0 else axis + len(indices) + 1
     indices.insert(place, _depth(node.input[1], graph, shapes))
     return tuple(indices)
@@ -49,7 +49,7 @@ def _depth(name: str, graph: onnx.GraphProto, shapes: Mapping[str, tuple[int, ..
     node = next(node for node in graph.node if name in node.output)
     if node.op_type != "Shape":
         raise PocketuneError(f"the depth {name} of a OneHot must be a constant or a Shape")
-    return shapes[node.input[0]][_attribute(node, "start")]
+    return shapes[node.input[0]][attribute(node, "start")]
 
 
 def tensor_bytes(model: onnx.ModelProto, sizes: Mapping[str, int]) -> dict[str, int]:
@@ -74,10 +74,11 @@ def graph_flops(model: onnx.ModelProto, sizes: Mapping[str, int]) -> int:
     `sizes` gives the sizes of open dimensions.
     """
     shapes = tensor_shapes(model, sizes)
-    return sum(_flops(node, shapes) for node in model.graph.node)
+    return sum(node_flops(node, shapes) for node in model.graph.node)
 
 
-def _flops(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> int:
+def node_flops(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> int:
+    """Floating point operations of one node."""
     output = prod(shapes[node.output[0]])
     match node.op_type:
         case "Conv":
@@ -85,7 +86,7 @@ def _flops(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> int:
         case "ConvTranspose":
             return 2 * prod(shapes[node.input[0]]) * prod(shapes[node.input[1]][1:])
         case "Gemm":
-            rows = _attribute(node, "transA")
+            rows = attribute(node, "transA")
             return 2 * output * shapes[node.input[0]][0 if rows else 1]
         case "MatMul":
             return 2 * output * shapes[node.input[0]][-1]
@@ -97,5 +98,6 @@ def _flops(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> int:
             return output
 
 
-def _attribute(node: onnx.NodeProto, name: str, default: int = 0) -> int:
+def attribute(node: onnx.NodeProto, name: str, default: int = 0) -> int:
+    """A whole number among the attributes of a node."""
     return next((a.i for a in node.attribute if a.name == name), default)
