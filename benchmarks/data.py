@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import zipfile
 from argparse import ArgumentParser, Namespace
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +31,7 @@ def parse(parser: ArgumentParser) -> Namespace:
 def unpack(data: Path, name: str, folder: Path) -> Path:
     """A set of real photos as `train` and `test` folders of class folders."""
     if name == "cifar10":
-        _unpack_cifar10(data / "cifar10", folder)
+        unpack_cifar10(data / "cifar10", folder)
     else:
         files = {"flowers": "oxford_flowers_12cls_224", "flower_photos": "flower_photos_5cls_160"}
         with zipfile.ZipFile(data / "classification" / f"{files[name]}.zip") as archive:
@@ -38,15 +39,23 @@ def unpack(data: Path, name: str, folder: Path) -> Path:
     return folder
 
 
-def _unpack_cifar10(data: Path, folder: Path) -> None:
+def unpack_cifar10(data: Path, folder: Path, per_class: int | None = None) -> None:
+    """CIFAR-10: 1,000 images to test, and the first 2,000 to train, or so many of each class."""
     from pyarrow import parquet
 
     for part, count in (("train", 2000), ("test", 1000)):
         rows = parquet.read_table(data / f"cifar10_{part}.parquet")
-        for number, row in enumerate(rows.slice(0, count).to_pylist()):
-            path = folder / part / row["label_name"] / f"{number}.jpg"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(row["image"])
+        if part == "test" or per_class is None:
+            rows, limit = rows.slice(0, count), count
+        else:
+            limit = per_class
+        seen: Counter[str] = Counter()
+        for number, row in enumerate(rows.to_pylist()):
+            seen[row["label_name"]] += 1
+            if seen[row["label_name"]] <= limit:
+                path = folder / part / row["label_name"] / f"{number:05d}.jpg"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(row["image"])
 
 
 def class_names(count: int) -> list[str]:

@@ -26,6 +26,7 @@ RUNS = {
     "repnet_memory": "bench_repnet_memory.py",
     "step": "bench_step.py",
     "tinytl": "bench_tinytl.py",
+    "defaults_adam": "bench_defaults.py --optimizer adam",
     "filter_accuracy": "bench_filter_accuracy.py",
     "repnet_accuracy_mbv2-w0.35": "bench_repnet_accuracy.py --network mbv2-w0.35 --fresh",
     "repnet_accuracy_mbv2-w1.0": "bench_repnet_accuracy.py --network mbv2-w1.0 --fresh",

@@ -112,7 +112,11 @@ def _needed(record: RunRecord) -> dict[str, Any]:
 
     def filled_in(settings: TrainSettings) -> TrainSettings:
         per_epoch = max(1, record.photos.training // record.batch)
-        return settings.resolved(images=record.batch, steps_per_epoch=per_epoch)
+        return settings.resolved(
+            images=record.batch,
+            steps_per_epoch=per_epoch,
+            validation=record.photos.validation,
+        )
 
     settings = TrainSettings.from_dict(record.settings)
     for field in fields(settings):

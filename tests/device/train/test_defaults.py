@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from pocketune.device.train import defaults
 from pocketune.device.train.defaults import (
+    ENOUGH_TO_STOP,
     EPOCHS,
     MEASURED_IMAGES,
     OPTIMIZERS,
@@ -47,6 +48,10 @@ def test_small_sets_get_enough_steps_and_large_ones_few_epochs(steps: int) -> No
     assert default_epochs(steps + 1) <= epochs
 
 
-@given(epochs=st.integers(1, 1000))
-def test_patience_reaches_into_the_second_half(epochs: int) -> None:
-    assert epochs / 2 <= default_patience(epochs) <= max(1, epochs)
+@given(epochs=st.integers(1, 1000), validation=st.integers(0, 1000))
+def test_patience_reaches_into_the_second_half(epochs: int, validation: int) -> None:
+    patience = default_patience(epochs, validation)
+    if validation < ENOUGH_TO_STOP:
+        assert patience == 0
+    else:
+        assert epochs / 2 <= patience <= max(1, epochs)

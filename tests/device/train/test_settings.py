@@ -18,8 +18,8 @@ from ..runs import make_settings
 
 
 def resolved(**options: Any) -> TrainSettings:
-    """Settings for steps of 8 images, 100 in an epoch."""
-    return TrainSettings(**options).resolved(images=8, steps_per_epoch=100)
+    """Settings for steps of 8 images, 100 in an epoch, and 200 validation photos."""
+    return TrainSettings(**options).resolved(images=8, steps_per_epoch=100, validation=200)
 
 
 def rates_of(optimizer: str) -> tuple[float, ...]:
@@ -99,7 +99,7 @@ def test_what_is_left_out_is_filled_in() -> None:
     assert rates_in(sgd) == rates_of("sgd")
     assert resolved(budget="96MB").budget == 96_000_000
     for settings in (adam, sgd):
-        assert settings.resolved(images=64, steps_per_epoch=9) == settings
+        assert settings.resolved(images=64, steps_per_epoch=9, validation=0) == settings
 
 
 def test_a_given_rate_is_that_of_every_group_without_one_of_its_own() -> None:
@@ -110,9 +110,11 @@ def test_a_given_rate_is_that_of_every_group_without_one_of_its_own() -> None:
 
 
 def test_rates_that_are_given_do_not_depend_on_the_batch() -> None:
-    given = TrainSettings(lr=0.02, head_lr=0.04).resolved(images=64, steps_per_epoch=9)
+    given = TrainSettings(lr=0.02, head_lr=0.04).resolved(
+        images=64, steps_per_epoch=9, validation=0
+    )
     assert (given.lr, given.head_lr) == (0.02, 0.04)
-    larger = TrainSettings().resolved(images=32, steps_per_epoch=9)
+    larger = TrainSettings().resolved(images=32, steps_per_epoch=9, validation=0)
     assert larger.lr == pytest.approx(2 * rates_of("adam")[0])
 
 
@@ -124,6 +126,11 @@ def test_a_run_stops_early_unless_its_length_is_given(
     options: dict[str, int], patience: int
 ) -> None:
     assert resolved(**options).patience == patience
+
+
+def test_few_validation_photos_stop_no_run_early() -> None:
+    few = TrainSettings().resolved(images=8, steps_per_epoch=100, validation=199)
+    assert few.patience == 0
 
 
 def test_length_of_a_run() -> None:

@@ -209,7 +209,7 @@ def test_rates_length_and_patience_that_are_left_out(run: Run) -> None:
     result = run(lr=None, epochs=None, optimizer="sgd")
     settings = Checkpoint.load(result.run / LAST).settings
     assert settings == TrainSettings(optimizer="sgd").resolved(
-        images=BATCH, steps_per_epoch=PER_EPOCH
+        images=BATCH, steps_per_epoch=PER_EPOCH, validation=6
     )
 
 

@@ -22,6 +22,9 @@ STEPS = 1000
 EPOCHS = (5, 100)
 """The fewest epochs, for large sets, and the most, for very small ones."""
 
+ENOUGH_TO_STOP = 200
+"""Validation photos from which on a run may stop early."""
+
 
 @dataclass(frozen=True)
 class Rates:
@@ -84,12 +87,13 @@ def default_epochs(steps_per_epoch: int) -> int:
     return min(most, max(fewest, math.ceil(STEPS / steps_per_epoch)))
 
 
-def default_patience(epochs: int) -> int:
-    """Epochs without a better validation result before a run stops early: half of them.
+def default_patience(epochs: int, validation: int) -> int:
+    """Epochs without a better validation result before a run stops early; 0 for never.
 
-    A cosine decay gains most in its second half, so that a shorter patience would lose accuracy.
+    It is half of the epochs: a cosine decay gains most in its second half. On few validation photos
+    a better network often looks no better, so that such a run, which is short, is not stopped.
 
-    >>> default_patience(20), default_patience(5)
-    (10, 3)
+    >>> default_patience(20, validation=400), default_patience(20, validation=100)
+    (10, 0)
     """
-    return math.ceil(epochs / 2)
+    return math.ceil(epochs / 2) if validation >= ENOUGH_TO_STOP else 0

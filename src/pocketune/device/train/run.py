@@ -117,7 +117,11 @@ def train(
     _check_side_lr(opened, settings)
     found = Photos.open(photos, settings, opened)
     _check_patience(found, settings)
-    settings = settings.resolved(images=found.training.batch, steps_per_epoch=len(found.training))
+    settings = settings.resolved(
+        images=found.training.batch,
+        steps_per_epoch=len(found.training),
+        validation=len(found.splits.val),
+    )
     reclaim()
     memory = check_budget(opened, settings, classes=len(found.classes), before=process_memory())
     with new_run_folder(folder):

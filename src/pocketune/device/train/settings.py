@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pocketune.device.memory.sizes import parse_size
 from pocketune.device.train.defaults import (
+    ENOUGH_TO_STOP,
     EPOCHS,
     MEASURED_IMAGES,
     OPTIMIZERS,
@@ -44,7 +45,8 @@ class TrainSettings:
     :meth:`resolved` fills them in.
 
     Example:
-        >>> TrainSettings(budget="96MB").resolved(images=8, steps_per_epoch=100).epochs
+        >>> settings = TrainSettings(budget="96MB")
+        >>> settings.resolved(images=8, steps_per_epoch=100, validation=0).epochs
         10
 
     Raises:
@@ -140,7 +142,8 @@ class TrainSettings:
         "Stop after this many epochs without a better validation result; 0 never stops early.",
         default=None,
         metavar="EPOCHS",
-        unset="half of the epochs if their number is left out too, else 0",
+        unset=f"half of the epochs if their number is left out too and {ENOUGH_TO_STOP} photos "
+        "or more validate, else 0",
         at_least=0,
     )
     val_fraction: float = _option(
@@ -199,16 +202,17 @@ class TrainSettings:
         peak = self.peak_rates()
         return {spec.name: peak.of(spec) / peak.main for spec in parameters}
 
-    def resolved(self, *, images: int, steps_per_epoch: int) -> TrainSettings:
+    def resolved(self, *, images: int, steps_per_epoch: int, validation: int) -> TrainSettings:
         """The same settings with all defaults filled in, as a checkpoint stores them.
 
         Args:
             images: Images in a step, accumulated batches included.
             steps_per_epoch: Steps in an epoch of the training photos.
+            validation: Number of validation photos.
         """
         length_is_given = bool(self.epochs or self.steps)
         epochs = self.epochs or (None if self.steps else default_epochs(steps_per_epoch))
-        early = 0 if length_is_given or epochs is None else default_patience(epochs)
+        early = 0 if length_is_given or epochs is None else default_patience(epochs, validation)
         rates = self.peak_rates(images)
         return replace(
             self,
