@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from pocketune.reporting.charts.style import Chart
     from pocketune.tasks.results import Table
 
+_NUMBER = 16
+"""Letters of the longest number in a table; anything longer is text."""
 _TEMPLATES = Path(__file__).with_name("templates")
 
 
@@ -121,8 +123,15 @@ def render(page: Page) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["columns_of_words"] = _columns_of_words
     style = (_TEMPLATES / "style.css").read_text(encoding="utf-8")
     return environment.get_template("page.html").render(page=page, style=style)
+
+
+def _columns_of_words(table: Table) -> list[bool]:
+    """Whether each column holds text, which starts at the left."""
+    columns = zip(*table.rows, strict=True) if table.rows else ([] for _ in table.titles)
+    return [any(len(str(cell)) > _NUMBER for cell in column) for column in columns]
 
 
 def write(page: Page, path: Path) -> None:

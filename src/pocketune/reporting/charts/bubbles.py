@@ -90,9 +90,12 @@ def bubble_chart(
                 if b.spread:
                     axes.errorbar(b.peak / 1e6, b.value, b.spread, color=INK, linewidth=1, zorder=3)
         for number, bubble in enumerate(front):
+            # beside a front that rises, above at the left and below at the right are free
+            above = number % 2 == 1 or (number and number == len(front) - 1)
             axes.annotate(
                 shown(bubble.name, 34), (bubble.peak / 1e6, bubble.value),
-                (0, 14 if number % 2 == 0 else -20), textcoords="offset points", ha="center",
+                (-9, 9) if above else (9, -15), textcoords="offset points",
+                ha="right" if above else "left",
                 color=INK, fontweight="bold" if bubble.chosen else "normal", zorder=4,
             )  # fmt: skip
         for bubble in bubbles:
@@ -101,7 +104,7 @@ def bubble_chart(
                     bubble.peak / 1e6, bubble.value, "o", markersize=9, mfc="none", mec=INK,
                     mew=1.8, zorder=5,
                 )  # fmt: skip
-        axes.margins(0.12, 0.18)
+        axes.margins(0.2, 0.18)
         if budget is not None:
             axes.axvline(budget / 1e6, color=LIMIT, linewidth=1.6)
             axes.annotate(
