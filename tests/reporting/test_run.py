@@ -137,7 +137,7 @@ def test_without_the_author_half_the_step_is_left_out_with_a_sentence(run, monke
 
 
 def test_what_is_not_a_run_is_refused(tmp_path):
-    with pytest.raises(PocketuneError, match="not a finished run"):
+    with pytest.raises(PocketuneError, match="neither a run nor a plan"):
         pocketune.report(tmp_path)
     assert not list(tmp_path.iterdir())
 

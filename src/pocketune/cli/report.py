@@ -14,7 +14,9 @@ from pocketune.options import option
 class ReportOptions:
     """What to report, and where to write it."""
 
-    path: Path = argument("The folder of a finished run.", metavar="RUN")
+    path: Path = argument(
+        "The folder of a finished run, a plan or a comparison.", metavar="RUN|PLAN|COMPARISON"
+    )
     out: Path | None = option(
         "File to write.", default=None, metavar="FILE", unset="report.html in the folder"
     )
@@ -26,9 +28,10 @@ class ReportOptions:
 @command(
     "pocketune report runs/flowers",
     "pocketune report runs/flowers --out flowers.html --photos /mnt/photos",
+    "pocketune report runs/flowers.plan",
 )
 def report(options: ReportOptions) -> None:
-    """Write a report as one HTML file: results, mistakes, memory and how to repeat it.
+    """Write a run, a plan or a comparison as one HTML page.
 
     The file loads nothing from the network. It shows small pictures of some of the photos; keep
     that in mind when you share it.

@@ -52,7 +52,7 @@ class Section:
     """A part of a page with a title of its own.
 
     Attributes:
-        title: Its title, which also makes its address on the page.
+        title: Its title.
         text: Its paragraphs.
         charts: Its charts.
         photos: Its photos.
@@ -68,11 +68,6 @@ class Section:
     facts: tuple[tuple[str, str], ...] = ()
     tables: tuple[tuple[str, Table], ...] = ()
     code: str = ""
-
-    @property
-    def key(self) -> str:
-        """The title as an address."""
-        return "-".join(self.title.lower().split())
 
 
 @dataclass(frozen=True, kw_only=True)

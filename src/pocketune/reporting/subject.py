@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pocketune.comparison.result import NAME as COMPARISON
 from pocketune.errors import PocketuneError
 from pocketune.kit.names import LAST, METRICS, RESULT
 from pocketune.planner.plan import PLAN
+from pocketune.reporting.comparison import comparison_page
 from pocketune.reporting.page import Page, require_packages, write
 from pocketune.reporting.plan import plan_page
 from pocketune.reporting.run import run_page
@@ -47,6 +49,10 @@ def _page(path: Path, photos: StrPath | None) -> tuple[Page, Path]:
     """The page, and the folder to write it to."""
     if path.is_dir() and any((path / name).exists() for name in (RESULT, LAST, METRICS)):
         return run_page(path, photos), path
-    if (file := path / PLAN if path.is_dir() else path).is_file() and file.name == PLAN:
-        return plan_page(file), file.parent
-    raise PocketuneError(f"{path} is not a finished run: give the folder of one")
+    for name, page in ((PLAN, plan_page), (COMPARISON, comparison_page)):
+        file = path / name if path.is_dir() else path
+        if file.name == name and file.is_file():
+            return page(file), file.parent
+    raise PocketuneError(
+        f"{path} is neither a run nor a plan nor a comparison: give the folder of one"
+    )

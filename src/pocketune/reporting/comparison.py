@@ -1,0 +1,188 @@
+"""The report of a comparison: a row for each model and method, and what memory buys."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pocketune
+from pocketune.comparison.result import Comparison
+from pocketune.device.memory.sizes import format_size
+from pocketune.errors import counted
+from pocketune.reporting.charts.bubbles import Bubble, bubble_chart
+from pocketune.reporting.charts.style import Chart
+from pocketune.reporting.page import Page, Section, Tile
+from pocketune.reporting.words import configured, duration, listing
+from pocketune.tasks import task_named
+from pocketune.tasks.results import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from pocketune.comparison.row import Row
+    from pocketune.device.train.record import RunRecord
+
+
+def comparison_page(path: Path) -> Page:
+    """Everything that a report says about a comparison.
+
+    Args:
+        path: The file of the comparison, or its folder.
+
+    Raises:
+        PocketuneError: The file cannot be read, is damaged or of another version.
+    """
+    found = Comparison.read(path)
+    rows = found.rows
+    sets, models, methods = (
+        tuple(dict.fromkeys(getattr(row, name) for row in rows))
+        for name in ("photos", "model", "method")
+    )
+    records = [record for row in rows for record in row.records]
+    return Page(
+        title=f"{counted(len(rows), 'way')} to train, compared",
+        subtitle=f"on {listing(sets)}",
+        summary=(
+            f"{counted(len(models), 'network')} ({listing(models)}) with "
+            f"{counted(len(methods), 'method')} ({listing(methods)}) on {listing(sets)}: "
+            f"{counted(len(records), 'run')}, each in a process of its own.",
+            *(_best(name, _of(rows, name)) for name in sets),
+            *([f"{counted(len(found.failed), 'run')} failed."] if found.failed else []),
+        ),
+        tiles=tuple(_tiles(found, records)),
+        sections=(
+            *(_set(name, _of(rows, name)) for name in sets),
+            *_failures(found),
+            *_machines(records),
+        ),
+        version=pocketune.__version__,
+    )
+
+
+def _of(rows: Iterable[Row], photos: str) -> list[Row]:
+    """The rows of a set of photos, the best first; those without a finished run last."""
+    own = [row for row in rows if row.photos == photos]
+    sign = 1 if _larger_is_better(own) else -1
+    return sorted(own, key=lambda row: (row.mean is None, -sign * (row.mean or 0)))
+
+
+def _larger_is_better(rows: Iterable[Row]) -> bool:
+    record = next((record for row in rows for record in row.records), None)
+    if record is None:
+        return True
+    task = task_named(record.task)(record.classes)
+    return task.is_better(task.score(1, 0), task.score(0, 0))
+
+
+def _name(row: Row) -> str:
+    return f"{row.model}, {row.method}"
+
+
+def _score(row: Row) -> str:
+    if row.mean is None:
+        return "failed"
+    spread = f" ± {row.spread:{row.style}}".removesuffix("%") if row.spread is not None else ""
+    return f"{row.mean:{row.style}}{spread}"
+
+
+def _best(photos: str, rows: list[Row]) -> str:
+    first = rows[0]
+    if first.mean is None or first.peak_memory is None:
+        return f"On {photos}, no run was finished."
+    text = (
+        f"On {photos}, {_name(first)} is best: {first.metric} {_score(first)} on the {first.part} "
+        f"photos, with {format_size(first.peak_memory)} of memory"
+    )
+    least = min((row for row in rows if row.peak_memory), key=lambda row: row.peak_memory or 0)
+    if least is first or least.peak_memory is None:
+        return f"{text}, the least of all."
+    return (
+        f"{text}. {_name(least)} takes least, {format_size(least.peak_memory)}, and reaches "
+        f"{_score(least)}."
+    )
+
+
+def _tiles(found: Comparison, records: list[RunRecord]) -> Iterator[Tile]:
+    failed = f"{len(found.failed)} failed" if found.failed else "none failed"
+    yield Tile("runs", f"{len(records):,}", failed)
+    if records:
+        yield Tile("time of all runs", duration(sum(record.seconds for record in records)))
+        peaks = [record.peak_memory for record in records]
+        yield Tile("peak memory", format_size(max(peaks)), f"at least {format_size(min(peaks))}")
+
+
+def _set(photos: str, rows: list[Row]) -> Section:
+    return Section(
+        title=photos,
+        charts=tuple(_bubbles(rows)),
+        tables=(("All figures", _table(rows)),),
+    )
+
+
+def _bubbles(rows: list[Row]) -> Iterator[Chart]:
+    bubbles = [
+        Bubble(
+            name=_name(row),
+            peak=row.peak_memory,
+            value=row.mean,
+            flops=row.records[0].step_flops,
+            group=row.model,
+            chosen=row is rows[0],
+            spread=row.spread or 0.0,
+        )
+        for row in rows
+        if row.mean is not None and row.peak_memory is not None
+    ]
+    if bubbles:
+        better = _larger_is_better(rows)
+        yield bubble_chart(
+            bubbles, metric=rows[0].metric, style=rows[0].style, larger_is_better=better
+        )
+
+
+def _table(rows: list[Row]) -> Table:
+    titles = (
+        "model", "method", rows[0].metric, "runs", "peak", "a step", "GFLOPs a step", "trained",
+        "to keep",
+    )  # fmt: skip
+    return Table(titles, tuple(map(_cells, rows)))
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    record = row.records[0] if row.records else None
+    runs = len(row.scores)
+    return (
+        row.model,
+        row.method,
+        _score(row),
+        f"{runs} of {runs + row.failed}" if row.failed else str(runs),
+        format_size(row.peak_memory) if row.peak_memory else "-",
+        duration(row.step_seconds) if row.step_seconds else "-",
+        f"{record.step_flops / 1e9:,.2f}" if record else "-",
+        f"{record.parameters:,}" if record else "-",
+        format_size(record.result_bytes) if record else "-",
+    )
+
+
+def _failures(found: Comparison) -> Iterator[Section]:
+    if found.failed:
+        rows = tuple((cell.name, cell.error or "") for cell in found.failed)
+        yield Section(title="Failed runs", tables=(("Reasons", Table(("run", "reason"), rows)),))
+
+
+def _machines(records: list[RunRecord]) -> Iterator[Section]:
+    """What the runs have in common; what differs between them is counted."""
+    if not records:
+        return
+    values = {
+        "machine": {f"{r.machine.cores} cores of {r.machine.processor}" for r in records},
+        "engine": {r.engine for r in records},
+        "pocketune": {r.version for r in records},
+        "Python": {r.machine.python for r in records},
+        "image size": {f"{r.size} px" for r in records},
+        "images in a step": {str(r.batch) for r in records},
+        "seeds": {str(r.seed) for r in records},
+        "networks": {configured(r.network, "classes") for r in records},
+    }
+    facts = tuple((name, "; ".join(sorted(each))) for name, each in values.items())
+    yield Section(title="How it was measured", facts=facts)

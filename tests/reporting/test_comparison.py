@@ -1,0 +1,87 @@
+"""The report of a comparison."""
+
+from dataclasses import replace
+
+import pytest
+
+import pocketune
+from pocketune.comparison import Cell, Comparison
+from pocketune.reporting.comparison import comparison_page
+
+from ..device.train.test_record import RECORD
+from .html import check_alone
+
+NASTY = '<b>"a"</b> & $x$'
+
+
+def cell(model: str, method: str, seed: int, score: float | None, peak: int, photos=NASTY) -> Cell:
+    record = replace(RECORD, peak_memory=peak, step_flops=peak * 4, task="classification")
+    return Cell(
+        photos=photos,
+        model=model,
+        method=method,
+        seed=seed,
+        key="k",
+        part="test",
+        images=100,
+        score=score,
+        metric="accuracy",
+        style=".1%",
+        record=None if score is None else record,
+        error="no memory" if score is None else None,
+    )
+
+
+@pytest.fixture
+def folder(tmp_path):
+    cells = [
+        cell("small", "last", 0, 0.70, 60_000_000),
+        cell("small", "last", 1, 0.72, 62_000_000),
+        cell("small", "blocks", 0, 0.80, 75_000_000),
+        cell("small", "blocks", 1, 0.84, 74_000_000),
+        cell("large", "blocks", 0, 0.78, 99_000_000),
+        cell("large", "blocks", 1, None, 0),
+        cell("large", "full", 0, None, 0),
+        cell("small", "last", 0, 0.5, 61_000_000, photos="other"),
+    ]
+    Comparison(tuple(cells)).write(tmp_path)
+    return tmp_path
+
+
+def test_each_set_names_its_best_and_its_smallest(folder):
+    page = comparison_page(folder)
+    said = " ".join(page.summary)
+    assert f"On {NASTY}, small, blocks is best: accuracy 82.0% ± 2.8 on the test photos" in said
+    assert "small, last takes least, 62 MB, and reaches 71.0% ± 1.4" in said
+    assert "On other, small, last is best: accuracy 50.0%" in said and "the least of all" in said
+    assert "2 runs failed" in said
+
+
+def test_rows_come_best_first_and_failures_have_their_reasons(folder):
+    page = comparison_page(folder)
+    first, other, failed, _ = page.sections
+    ((_, table),) = first.tables
+    assert [row[:4] for row in table.rows] == [
+        ("small", "blocks", "82.0% ± 2.8", "2"),
+        ("large", "blocks", "78.0%", "1 of 2"),
+        ("small", "last", "71.0% ± 1.4", "2"),
+        ("large", "full", "failed", "0 of 1"),
+    ]
+    assert len(first.charts[0].table.rows) == 3
+    assert other.title == "other"
+    assert {row[1] for row in failed.tables[0][1].rows} == {"no memory"}
+
+
+def test_a_comparison_without_a_finished_run_has_no_bubbles(tmp_path):
+    Comparison((cell("a", "b", 0, None, 0),)).write(tmp_path)
+    page = comparison_page(tmp_path)
+    assert "no run was finished" in " ".join(page.summary)
+    assert not page.sections[0].charts
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["folder", "file"])
+def test_the_page_needs_nothing_else(folder, whole):
+    written = pocketune.report(folder if whole else folder / "compare.json")
+    assert written == folder / "report.html"
+    read = check_alone(written.read_text(encoding="utf-8"))
+    assert NASTY in " ".join(read.text)
