@@ -12,7 +12,7 @@ from pocketune.device.memory.sizes import parse_size
 from pocketune.errors import PocketuneError
 from pocketune.layers.group_norm import GroupNorm, group_size
 from pocketune.methods import Method, RepNet, TinyTL, adapt
-from pocketune.networks import about
+from pocketune.networks import about, anatomy
 from pocketune.networks.copies import copy_network
 from pocketune.papers import published_memory
 from pocketune.papers.counts import PublishedMemory
@@ -191,10 +191,10 @@ def _out_of_reach(
 
 def _hidden_counts(shapes: nn.Module, blocks: Iterable[str]) -> dict[str, int]:
     """Hidden channels of the blocks that can be pruned."""
-    counts = {}
+    counts, body = {}, anatomy(shapes)
     for block in blocks:
         with suppress(PocketuneError):
-            counts[block] = hidden_channels(shapes, block)[0].count(shapes)
+            counts[block] = hidden_channels(shapes, block, body)[0].count(shapes)
     return {block: count for block, count in counts.items() if count > FEWEST}
 
 
@@ -215,11 +215,13 @@ def _choices(
 
     If `method` adds group norms, these must be able to divide them.
     """
-    adapted = adapt(shapes, method)
+    adapted, body = adapt(shapes, method), anatomy(shapes)
     choices: dict[str, Sequence[int]] = {}
     for block, count in counts.items():
         layers = [
-            layer for h in hidden_channels(shapes, block) for layer in (h.producer, h.depthwise)
+            layer
+            for hidden in hidden_channels(shapes, block, body)
+            for layer in (hidden.producer, hidden.depthwise)
         ]
         norms = [layer.norm for layer in layers if layer is not None and layer.norm is not None]
         grouped = any(isinstance(adapted.get_submodule(norm), GroupNorm) for norm in norms)
@@ -247,7 +249,8 @@ def _measure(
 
 def _owners(shapes: nn.Module, blocks: Iterable[str]) -> dict[str, str]:
     """The block whose hidden channels a layer outside of it produces, by the layer's path."""
-    producers = [(hidden_channels(shapes, block)[0].producer, block) for block in blocks]
+    body = anatomy(shapes)
+    producers = [(hidden_channels(shapes, block, body)[0].producer, block) for block in blocks]
     return {
         path: block
         for producer, block in producers

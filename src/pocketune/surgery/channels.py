@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
 from pocketune.layers import QuantizedConv2d
-from pocketune.networks.anatomy.anatomy import anatomy
+from pocketune.networks.anatomy.anatomy import Anatomy, anatomy
 from pocketune.networks.anatomy.blocks import Block, Layer
 from pocketune.networks.anatomy.modules import is_convolution
 
@@ -48,14 +48,21 @@ class Hidden:
         return conv.in_channels
 
 
-def hidden_channels(network: nn.Module, block: str) -> tuple[Hidden, ...]:
+def hidden_channels(
+    network: nn.Module, block: str, body: Anatomy | None = None
+) -> tuple[Hidden, ...]:
     """The sets of hidden channels of the block at path `block`, first to last.
+
+    Args:
+        network: not changed.
+        block: path of the block.
+        body: the anatomy of the network, which takes a while to find; None finds it.
 
     Raises:
         PocketuneError: the block does not exist, or its channels cannot be removed: they are read
             outside it, or a convolution is grouped or used twice.
     """
-    body = anatomy(network)
+    body = body or anatomy(network)
     found = next((known for known in body.blocks if known.name == block), None)
     if found is None:
         names = ", ".join(known.name for known in body.blocks)
@@ -93,8 +100,9 @@ def narrow(network: nn.Module, channels: Mapping[str, int]) -> None:
     Raises:
         PocketuneError: a block does not exist, cannot be narrowed or has fewer channels.
     """
+    body = anatomy(network) if channels else None
     for block, fewer in channels.items():
-        for hidden in hidden_channels(network, block):
+        for hidden in hidden_channels(network, block, body):
             count = hidden.count(network)
             if not FEWEST <= fewer <= count:
                 raise PocketuneError(

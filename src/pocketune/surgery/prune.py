@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
-from pocketune.networks import about, set_about
+from pocketune.networks import about, anatomy, set_about
 from pocketune.networks.copies import copy_network
 from pocketune.networks.probe import watch_inputs
 from pocketune.surgery.channels import FEWEST, Hidden, hidden_channels, keep_channels, narrow
@@ -50,7 +50,8 @@ def prune(
     """
     _check(network, ratios)
     pruned = copy_network(network)
-    sets = [hidden for block in ratios for hidden in hidden_channels(pruned, block)]
+    body = anatomy(pruned) if ratios else None
+    sets = [hidden for block in ratios for hidden in hidden_channels(pruned, block, body)]
     losing = {}
     for hidden in sets:
         channels = hidden.count(pruned)
