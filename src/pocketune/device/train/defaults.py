@@ -19,7 +19,7 @@ MEASURED_IMAGES = 8
 STEPS = 1000
 """Steps after which training on a small set of photos gains nothing more."""
 
-EPOCHS = (5, 100)
+EPOCHS = (10, 100)
 """The fewest epochs, for large sets, and the most, for very small ones."""
 
 ENOUGH_TO_STOP = 200
@@ -81,7 +81,7 @@ def default_epochs(steps_per_epoch: int) -> int:
     """Epochs for a set of photos: few for a large one, many for a small one.
 
     >>> default_epochs(10), default_epochs(90), default_epochs(5000)
-    (100, 12, 5)
+    (100, 12, 10)
     """
     fewest, most = EPOCHS
     return min(most, max(fewest, math.ceil(STEPS / steps_per_epoch)))
