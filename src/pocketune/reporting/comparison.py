@@ -116,6 +116,7 @@ def _set(photos: str, rows: list[Row]) -> Section:
         title=photos,
         charts=tuple(_bubbles(rows)),
         tables=(("All figures", _table(rows)),),
+        unfolded=True,
     )
 
 
@@ -167,7 +168,8 @@ def _cells(row: Row) -> tuple[str, ...]:
 def _failures(found: Comparison) -> Iterator[Section]:
     if found.failed:
         rows = tuple((cell.name, cell.error or "") for cell in found.failed)
-        yield Section(title="Failed runs", tables=(("Reasons", Table(("run", "reason"), rows)),))
+        table = Table(("run", "reason"), rows)
+        yield Section(title="Failed runs", tables=(("Reasons", table),), unfolded=True)
 
 
 def _machines(records: list[RunRecord]) -> Iterator[Section]:

@@ -80,7 +80,7 @@ def photo_sections(evidence: Evidence) -> Iterator[Section]:
     if evidence.judged is not None:
         result = evidence.task.evaluate([(evidence.judged.outputs, evidence.judged.labels)])
         yield _mistakes(evidence, evidence.judged, result)
-    if evidence.training is not None:
+    if evidence.training is not None and evidence.task.answers(evidence.training.labels).size:
         yield _hurting(evidence.task, evidence.training)
     yield from _data(evidence)
 

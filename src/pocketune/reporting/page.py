@@ -57,7 +57,8 @@ class Section:
         charts: Its charts.
         photos: Its photos.
         facts: Names and values.
-        tables: Tables with their titles; each can be unfolded.
+        tables: Tables with their titles.
+        unfolded: Whether the tables are shown before somebody unfolds them.
         code: Commands to copy.
     """
 
@@ -67,6 +68,7 @@ class Section:
     photos: tuple[Photo, ...] = ()
     facts: tuple[tuple[str, str], ...] = ()
     tables: tuple[tuple[str, Table], ...] = ()
+    unfolded: bool = False
     code: str = ""
 
 

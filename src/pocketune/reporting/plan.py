@@ -38,7 +38,11 @@ def plan_page(path: Path) -> Page:
         tiles=tuple(_tiles(plan)),
         sections=(
             *_front(plan),
-            Section(title="Candidates", tables=(("All candidates", _candidates(plan)),)),
+            Section(
+                title="Candidates",
+                tables=(("All candidates", _candidates(plan)),),
+                unfolded=True,
+            ),
             _asked(plan),
         ),
         version=pocketune.__version__,
