@@ -64,16 +64,8 @@ def sections(made: Evidence):
 
 
 def page(made: Evidence) -> str:
-    return render(
-        Page(
-            title="t",
-            subtitle="s",
-            summary=(),
-            tiles=(),
-            version="1",
-            sections=tuple(photo_sections(made)),
-        )  # fmt: skip
-    )
+    told = tuple(photo_sections(made))
+    return render(Page(title="t", subtitle="s", summary=(), tiles=(), sections=told, version="1"))
 
 
 @pytest.fixture(scope="module")
