@@ -23,6 +23,7 @@ from typing import Any
 from bench_accuracy import METHODS
 from data import parse, unpack, unpack_cifar10
 from pocketune.device.train import TrainSettings
+from pocketune.methods import compose_method
 from pretrained import NETWORKS, weights_file
 from report import keep, kept, table, write
 from trials import Trials, Views
@@ -102,7 +103,9 @@ class Bench:
         kit = self._scratch / "kits" / f"{folder} {method}"
         if not kit.exists():
             weights = weights_file(self._data, NETWORK)
-            NETWORKS[NETWORK].kit(kit, METHODS[method], weights, self._folder(folder))
+            NETWORKS[NETWORK].kit(
+                kit, compose_method(*METHODS[method]), weights, self._folder(folder)
+            )
         return kit
 
 

@@ -32,8 +32,8 @@ from torch import nn
 
 import pocketune
 from data import parse, unpack
+from pocketune.comparison import Grid, compare
 from pocketune.data import ImageDataset, Loader, load_splits
-from pocketune.device.train.progress import Silent
 from pocketune.networks import normalize
 from pocketune.papers.repnet import PRUNED
 from pocketune.pruning import Recipe, plan_pruning
@@ -81,26 +81,22 @@ def peak(network: nn.Module, size: int) -> float:
     return pocketune.profile_memory(adapted, size=size).peak.peak_bytes / 1e6
 
 
-def transfer(weights: Path, made_for: Pretrained, photos: Path, seeds: int) -> list[float]:
-    """Top-1 on the test photos after Rep-Net, once for each seed."""
-    scores = []
+def transfer(
+    weights: Path, made_for: Pretrained, sets: dict[str, Path], seeds: int
+) -> dict[str, list[float]]:
+    """Top-1 on the test photos of each set after Rep-Net, once for each seed."""
+    grid = Grid.from_dict(
+        {
+            "photos": [{"photos": str(path), "name": name} for name, path in sets.items()],
+            "networks": [{**made_for.to_dict(weights), "batch": BATCH}],
+            "methods": ["repnet"],
+            "settings": {"epochs": EPOCHS, "val_fraction": 0.0, "lr": RATE},
+            "seeds": seeds,
+        }
+    )
     with tempfile.TemporaryDirectory() as scratch:
-        kit = Path(scratch) / "kit"
-        made_for.kit(kit, pocketune.RepNet(), weights, photos)
-        for seed in range(seeds):
-            result = pocketune.train(
-                kit,
-                photos / "train",
-                out=Path(scratch) / f"run{seed}",
-                epochs=EPOCHS,
-                seed=seed,
-                val_fraction=0.0,
-                checkpoint_seconds=None,
-                progress=Silent(),
-                lr=RATE,
-            )
-            scores.append(100 * pocketune.evaluate(result.run, photos / "test").top1)
-    return scores
+        rows = compare(grid, scratch).rows
+    return {row.photos: [100 * score for score in row.scores] for row in rows}
 
 
 class Bench:
@@ -140,8 +136,8 @@ class Bench:
         result["peak"] = peak(network, size)
         file = self.scratch / "judged.safetensors"
         pocketune.save_network(network, file)
-        for name in SETS if transferred else ():
-            result[name] = transfer(file, self.made_for, self.sets[name], self.options.seeds)
+        if transferred:
+            result |= transfer(file, self.made_for, self.sets, self.options.seeds)
         self.results[label] = result
         keep(f"repnet_accuracy_{self.options.network}", self.results)
         print(label, result, flush=True)

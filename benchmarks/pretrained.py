@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from pocketune.authoring import build_kit
 from pocketune.data import load_splits
@@ -20,6 +21,10 @@ class Pretrained:
     width: float
     size: int
     padding: str = "symmetric"
+
+    def to_dict(self, weights: Path) -> dict[str, Any]:
+        """The network with these weights, for a comparison."""
+        return {**asdict(self), "weights": str(weights)}
 
     def kit(self, out: Path, method: Method, weights: Path, photos: Path) -> None:
         """Build the kit that `pocketune train` would build for these photos."""

@@ -11,7 +11,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from PIL import Image
 
@@ -99,21 +98,6 @@ def test_generated_photos_are_those_of_the_classes(tmp_path: Path) -> None:
 )
 def test_mean_and_deviation(scores: list[float] | None, text: str) -> None:
     assert runpy.run_path(str(BENCHMARKS / "report.py"))["spread"](scores) == text
-
-
-@pytest.mark.parametrize("best", [1e-4, 3e-4, 1e-3, 3e-3, 1e-2])
-def test_a_rate_is_found_in_the_direction_that_improves(
-    best: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    tried: list[float] = []
-
-    def score(rate: float) -> float:
-        tried.append(rate)
-        return -abs(np.log(rate / best))
-
-    assert import_module("bench_accuracy").climb(score) == best
-    assert len(tried) == len(set(tried)) <= 5
 
 
 def test_the_tuned_run_is_the_best_of_the_first_seed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,17 +6,22 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pocketune.comparison import Comparison, compare
 from pocketune.comparison.process import run_job
 from pocketune.comparison.series import all_series
+from pocketune.comparison.workshop import _Workshop
 from pocketune.device.train import RunRecord
 from pocketune.errors import PocketuneError
+from pocketune.tasks import Classification, Score
 
 from ..device.softmax_engine import write_photos
 from .grids import divided, grid
@@ -111,17 +116,67 @@ def test_without_test_photos_the_validation_photos_count(tmp_path: Path) -> None
 
 def test_rates_are_chosen_on_a_fifth_of_the_training_photos(photos: Path, tmp_path: Path) -> None:
     lines: list[str] = []
-    chosen = grid(photos, rates=[1e-9, 1e-2], seeds=2, settings={"steps": 6})
+    chosen = grid(photos, rates=[1e-2, 1e-9], seeds=2, settings={"steps": 6})
     result = compare(chosen, tmp_path, show=lines.append)
-    assert lines[0] == "2 runs, 4 to make, 2 of them to choose rates"
-    assert "last with lr 1e-09, seed 100" in lines[1] and "(validation)" in lines[1]
-    tried = [each.cell for _, each in all_series(chosen)[0].tuning()]
+    assert lines[0] == "2 runs, 2 to make, with rates to choose"
+    assert lines[1].startswith("rates  colors, last, last with lr 0.01, seed 100: accuracy ")
+    assert "(validation)" in lines[1] and lines[2].startswith("rates  ")
+    (series,) = all_series(chosen)
+    tried = [series.trial({"lr": lr}).cell for lr in (1e-9, 1e-2)]
     records = [RunRecord.read(tmp_path / "runs" / cell.key) for cell in tried]
     assert [record.settings["lr"] for record in records] == [1e-9, 1e-2]
     assert all((r.photos.training, r.photos.validation) == (18, 6) for r in records)
     best = max(records, key=lambda r: (r.best.value, -r.best.loss))
     assert [cell.record.settings["lr"] for cell in result.cells] == [best.settings["lr"]] * 2
     assert compare(chosen, tmp_path, show=quiet) == result
+
+
+@given(scores=st.lists(st.integers(0, 9) | st.none(), min_size=5, max_size=5))
+def test_rates_are_climbed_from_the_middle(scores: list[int | None]) -> None:
+    (workshop, rates, tried) = (_Workshop.__new__(_Workshop), [1.0, 2.0, 3.0, 4.0, 5.0], [])
+    workshop._problem, workshop._manifest = None, SimpleNamespace(task=Classification(("a",)))
+
+    def attempt(choice: dict[str, float]) -> Iterator[str]:
+        tried.append(choice["lr"])
+        yield "cell"
+        value = scores[rates.index(choice["lr"])]
+        if value is None:
+            return SimpleNamespace(record=None, error="diverged")
+        return SimpleNamespace(record=SimpleNamespace(best=Score("a", value, 0.0)), error=None)
+
+    workshop._try = attempt  # type: ignore[method-assign]
+    climb = workshop._climb("lr", rates, {})
+    while (ended := step(climb)) is None:
+        pass
+    known = [-1 if score is None else score for score in scores]
+    place = rates.index(ended)
+    assert known[place] >= known[2]
+    assert known[place] >= max(known[max(place - 1, 0) : place + 2])  # nothing beside it is better
+    assert (workshop._problem is None) == (known[place] >= 0)
+    assert tried[0] == 3.0 and len(tried) == len(set(tried))
+
+
+def step(climb: Any) -> float | None:
+    """The rate once the climb has ended."""
+    try:
+        next(climb)
+    except StopIteration as ended:
+        return ended.value
+    return None
+
+
+def test_the_classifiers_rate_is_chosen_after_the_others(photos: Path, tmp_path: Path) -> None:
+    lines: list[str] = []
+    values = {"kits": ["last", "blocks"], "rates": [1e-3], "head_rates": [1e-4]}
+    result = compare(grid(photos, **values), tmp_path, show=lines.append)
+    tried = [line.split("seed")[0] for line in lines if line.startswith("rates")]
+    assert tried == [
+        "rates  colors, last, last with lr 0.001, ",  # its classifier is all that it trains
+        "rates  colors, blocks, blocks with lr 0.001, ",
+        "rates  colors, blocks, blocks with lr 0.001, head_lr 0.0001, ",
+    ]
+    last, blocks = (cell.record.settings for cell in result.cells)
+    assert (last["lr"], blocks["lr"], blocks["head_lr"]) == (1e-3, 1e-3, 1e-4)
 
 
 def test_rates_need_test_photos(tmp_path: Path) -> None:

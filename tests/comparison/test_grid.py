@@ -46,6 +46,11 @@ def test_a_toml_file_is_a_grid(tmp_path: Path) -> None:
     assert grid.kits == (KitChoice(kit="last"),)
 
 
+def test_one_set_needs_no_list() -> None:
+    grid = Grid.from_dict({"photos": "flowers/", "kits": "last"})
+    assert (grid.photos, grid.kits) == ((PhotoSet(photos="flowers/"),), (KitChoice(kit="last"),))
+
+
 def test_names_in_the_tables() -> None:
     assert PhotoSet(photos="a/flowers.zip").label == "flowers"
     assert Network(network="mobilenet_v2", width=0.35).label == "mobilenet_v2 0.35"

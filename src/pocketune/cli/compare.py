@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pocketune.cli.author import parse_options
+from pocketune.cli.author import author_half, parse_options
 from pocketune.cli.command import command, given
+from pocketune.cli.errors import print_error
 from pocketune.cli.options import (
     KitStepOptions,
     NetworkOptions,
@@ -38,7 +39,11 @@ class CompareOptions:
         metavar="PHOTOS...",
     )
     kit: list[str] | None = option(
-        "A finished kit to compare; can be repeated.", default=None, metavar="KIT", panel=PANEL
+        "A finished kit to compare; can be repeated.",
+        default=None,
+        metavar="KIT",
+        unset="the bundled kits, without --network",
+        panel=PANEL,
     )
     seeds: int = option(
         "Number of runs of each row, with seeds from --seed on.",
@@ -95,6 +100,7 @@ class Methods:
 
 
 @command(
+    "pocketune compare photos/",
     "pocketune compare photos/ --kit last --kit blocks --seeds 3",
     "pocketune compare photos/ --network mobilenet_v2 --weights w.safetensors \\",
     "    --method last --method mobiletl --epochs 5 --out compare/",
@@ -122,9 +128,13 @@ def compare(
         grid = Grid.read(options.photos[0])
     else:
         grid = _grid(options, networks, asdict(network), methods, asdict(step), settings)
-    result = compare_grid(
-        grid, options.out, ray=options.ray, keep_runs=options.keep_runs, show=_show
-    )
+    try:
+        result = compare_grid(
+            grid, options.out, ray=options.ray, keep_runs=options.keep_runs, show=_show
+        )
+    except KeyboardInterrupt:
+        print_error("the same command continues the comparison")
+        raise
     print(f"\n{to_markdown(result.rows)}\nwritten to {options.out}")
     if result.failed:
         raise PocketuneError(
@@ -157,11 +167,12 @@ def _grid(
     settings: TrainSettings,
 ) -> Grid:
     from pocketune.comparison import Grid
+    from pocketune.kit.bundled import list_kits
 
     of_network = {**network, "size": step["size"], "batch": step["batch"]}
     of_method = {name: step[name] for name in ("frozen_bits", "label_smoothing")}
-    chosen = parse_options(methods.method_option)
     names = methods.method or (["blocks"] if networks.network else [])
+    chosen = _divided(parse_options(methods.method_option), names)
     plain = {
         each.name: getattr(settings, each.name)
         for each in fields(settings)
@@ -171,14 +182,35 @@ def _grid(
         {
             "photos": options.photos,
             "networks": [{"network": name, **of_network} for name in networks.network or []],
-            "methods": [{"method": name, "options": chosen, **of_method} for name in names],
-            "kits": options.kit or [],
+            "methods": [{"method": n, "options": chosen[n], **of_method} for n in names],
+            "kits": options.kit or ([] if networks.network else list_kits()),
             "seeds": list(range(settings.seed, settings.seed + options.seeds)),
             "settings": plain,
             "rates": [_rate(text) for text in options.rate or []],
         },
         "the command line",
     )
+
+
+def _divided(options: dict[str, Any], names: list[str]) -> dict[str, dict[str, Any]]:
+    """The options that each of the methods has.
+
+    Raises:
+        PocketuneError: No method has one of the options.
+    """
+    if not options:
+        return {name: {} for name in names}
+    with author_half("an option of a method"):
+        from pocketune.methods import create_method, method_to_dict
+
+    known = {
+        name: {own for term in name.split("+") for own in method_to_dict(create_method(term))}
+        for name in names
+    }
+    for each in options:
+        if not any(each in names_of for names_of in known.values()):
+            raise PocketuneError(f"none of the methods {', '.join(names)} has the option {each}")
+    return {name: {k: v for k, v in options.items() if k in known[name]} for name in names}
 
 
 def _rate(text: str) -> float:

@@ -183,6 +183,8 @@ class Grid:
         """
         values = {**_defaults(cls), **data}
         for name, (kind, first) in _LISTS.items():
+            if isinstance(values.get(name), str):
+                values[name] = [values[name]]
             if isinstance(values.get(name), list | tuple):
                 values[name] = [_filled(kind, first, each) for each in values[name]]
         if type(values["seeds"]) is int:

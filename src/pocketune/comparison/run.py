@@ -83,13 +83,13 @@ class _Board:
 
     def __init__(self, out: Path, series: Sequence[Series], show: Show) -> None:
         self._out, self._show = out, show
-        self._order = [planned.cell.key for each in series for planned in each.runs]
-        self._todo = {key for each in series for key in _missing(each, out)}
+        cells = [planned.cell for each in series for planned in each.runs]
+        self._order = [cell.key for cell in cells]
+        self._todo = {cell.key for cell in cells if not Cell.find(cell_file(out, cell))}
         self._total, self._started = len(self._todo), time.monotonic()
         self._cells: dict[str, Cell] = {}
-        rates = self._total - len(self._todo.intersection(self._order))
-        choosing = f", {rates} of them to choose rates" if rates else ""
-        show(f"{len(self._order)} runs, {self._total} to make{choosing}")
+        chooses = any(each.chooses_rates for each in series) and self._todo
+        show(f"{len(cells)} runs, {self._total} to make" + ", with rates to choose" * bool(chooses))
 
     @property
     def comparison(self) -> Comparison:
@@ -97,28 +97,19 @@ class _Board:
         return Comparison(tuple(self._cells[key] for key in self._order if key in self._cells))
 
     def add(self, cell: Cell) -> None:
-        """Add a cell, and show it if it is new."""
-        self._cells[cell.key] = cell
-        if cell.key not in self._todo:
-            return
-        self._todo.remove(cell.key)
-        left = len(self._todo)
-        done = self._total - left
-        spent = time.monotonic() - self._started
+        """Add a cell, and show it if it is new; one that tries a rate is only shown."""
         memory = f", {format_size(cell.record.peak_memory)}" if cell.record else ""
-        time_left = format_time(spent / done * left)
-        self._show(f"{done}/{self._total}  {cell}{memory}; {time_left} left")
-        self.write()
+        if cell.key not in self._order:
+            self._show(f"rates  {cell}{memory}")
+            return
+        self._cells[cell.key] = cell
+        if cell.key in self._todo:
+            self._todo.remove(cell.key)
+            done, left = self._total - len(self._todo), len(self._todo)
+            time_left = format_time((time.monotonic() - self._started) / done * left)
+            self._show(f"{done}/{self._total}  {cell}{memory}; {time_left} left")
+            self.write()
 
     def write(self) -> None:
         """Write the tables."""
         self.comparison.write(self._out)
-
-
-def _missing(series: Series, out: Path) -> Iterator[str]:
-    """Keys of the cells to make; rates are chosen only for a run that is missing."""
-    cells = [planned.cell for planned in series.runs]
-    if all(Cell.find(cell_file(out, cell)) for cell in cells):
-        return
-    cells += [planned.cell for _, planned in series.tuning()]
-    yield from (cell.key for cell in cells if not Cell.find(cell_file(out, cell)))

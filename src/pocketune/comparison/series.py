@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import Any, NamedTuple
@@ -45,8 +45,8 @@ class Series:
         method_name: Name of the method in the tables.
         seeds: The seeds.
         settings: Settings of ``pocketune.train`` for all of the runs.
-        rates: Learning rates to choose from.
-        head_rates: Learning rates of the classifier to choose from.
+        rates: Learning rates to choose from, ascending.
+        head_rates: Learning rates of the classifier to choose from, ascending.
         has_test: Whether the set has test photos.
         identity: Hash of photos, weights or kit, network and method.
     """
@@ -73,18 +73,12 @@ class Series:
         """Whether rates are chosen before the runs."""
         return bool(self.rates or self.head_rates)
 
-    def tuning(self) -> Iterator[tuple[dict[str, Any], Planned]]:
-        """Each choice of rates, and the run that tries it."""
-        if not self.chooses_rates:
-            return
-        for rates in product(self.rates or (None,), self.head_rates or (None,)):
-            names = zip(("lr", "head_lr"), rates, strict=True)
-            choice = {name: rate for name, rate in names if rate is not None}
-            settings = {**self.settings, **choice, "val_fraction": TUNING_FRACTION}
-            planned = self._planned(settings, TUNING_SEED, "validation")
-            shown = ", ".join(f"{name} {rate:g}" for name, rate in choice.items())
-            name = f"{self.method_name} with {shown}"
-            yield choice, planned._replace(cell=replace(planned.cell, method=name))
+    def trial(self, choice: Mapping[str, float]) -> Planned:
+        """The run that tries rates on a fifth of the training photos."""
+        settings = {**self.settings, **choice, "val_fraction": TUNING_FRACTION}
+        cell, settings = self._planned(settings, TUNING_SEED, "validation")
+        shown = ", ".join(f"{name} {rate:g}" for name, rate in choice.items())
+        return Planned(replace(cell, method=f"{self.method_name} with {shown}"), settings)
 
     def _planned(self, settings: dict[str, Any], seed: int, part: Part) -> Planned:
         own = {"seed": seed, "hold_out_test": self.has_test}
@@ -142,8 +136,8 @@ def _series(
         method_name=name,
         seeds=grid.seeds,
         settings=settings,
-        rates=grid.rates,
-        head_rates=grid.head_rates,
+        rates=tuple(sorted(grid.rates)),
+        head_rates=tuple(sorted(grid.head_rates)),
         has_test=has_test,
         identity=_hash([names, *made_of]),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +20,7 @@ from pocketune.kit.kit import Kit
 from pocketune.kit.names import MANIFEST, METRICS, RESULT
 
 if TYPE_CHECKING:
-    from pocketune.tasks import Score
+    from pocketune.kit.manifest import Manifest
 
 
 def make(series: Series, out: Path, *, keep_runs: bool) -> Iterator[Cell]:
@@ -35,7 +35,7 @@ def make(series: Series, out: Path, *, keep_runs: bool) -> Iterator[Cell]:
     """
     workshop = _Workshop(series, out, keep_runs)
     found = [Cell.find(cell_file(out, planned.cell)) for planned in series.runs]
-    if not all(found):
+    if not all(found) and series.chooses_rates:
         yield from workshop.choose_rates()
     for planned, cell in zip(series.runs, found, strict=True):
         yield cell or workshop.make(planned)
@@ -51,19 +51,55 @@ class _Workshop:
         self._problem: str | None = None
 
     def choose_rates(self) -> Iterator[Cell]:
-        """Find the rates with the best score on a fifth of the training photos."""
-        tried: list[tuple[Score, dict[str, Any]]] = []
-        problem = None
-        for choice, planned in self._series.tuning():
-            done = Cell.find(cell_file(self._out, planned.cell)) or self.make(planned)
-            yield done
-            if done.record and done.record.best:
-                tried.append((done.record.best, choice))
-            problem = self._problem or f"no learning rate could be tried: {done.error}"
-        if tried:
-            self._rates = self._best(tried)
-        else:
-            self._problem = problem
+        """Find the rates with the best score on a fifth of the training photos.
+
+        The rate of all layers comes first, then that of the classifier at this rate. Yields the
+        cells that try them.
+        """
+        chosen: dict[str, float] = {}
+        for name, rates in (("lr", self._series.rates), ("head_lr", self._series.head_rates)):
+            if rates and self._problem is None and not (chosen and self._trains_head_alone):
+                chosen[name] = yield from self._climb(name, rates, chosen)
+        self._rates = chosen
+
+    def _climb(
+        self, name: str, rates: Sequence[float], chosen: Mapping[str, float]
+    ) -> Generator[Cell, None, float]:
+        """The best rate, from the middle one up and down as long as the score improves."""
+        tried: dict[int, Cell] = {}
+        place = len(rates) // 2
+        tried[place] = yield from self._try({**chosen, name: rates[place]})
+        for step in (1, -1):
+            while 0 <= (near := place + step) < len(rates):
+                if near not in tried:
+                    tried[near] = yield from self._try({**chosen, name: rates[near]})
+                if not self._is_better(tried[near], tried[place]):
+                    break
+                place = near
+        if tried[place].error:
+            self._problem = f"no learning rate could be tried: {tried[place].error}"
+        return rates[place]
+
+    def _try(self, choice: Mapping[str, float]) -> Generator[Cell, None, Cell]:
+        planned = self._series.trial(choice)
+        cell = Cell.find(cell_file(self._out, planned.cell)) or self.make(planned)
+        yield cell
+        return cell
+
+    def _is_better(self, cell: Cell, than: Cell) -> bool:
+        """Whether a run has the better score; a run that failed, as one that diverged, has none."""
+        score, other = (each.record.best if each.record else None for each in (cell, than))
+        if score is None or other is None:
+            return score is not None
+        return self._manifest.task.is_better(score, other)
+
+    @cached_property
+    def _manifest(self) -> Manifest:
+        return Kit.open(self._kit, verify=False).manifest
+
+    @property
+    def _trains_head_alone(self) -> bool:
+        return all(parameter.group == "head" for parameter in self._manifest.parameters)
 
     def make(self, planned: Planned) -> Cell:
         """Make a run with the chosen rates, unless it is known to fail."""
@@ -114,15 +150,6 @@ class _Workshop:
                 "label_smoothing": method.label_smoothing,
             },
         )
-
-    def _best(self, tried: list[tuple[Score, dict[str, Any]]]) -> dict[str, Any]:
-        """The choice with the best score."""
-        task = Kit.open(self._kit, verify=False).manifest.task
-        best, chosen = tried[0]
-        for score, choice in tried[1:]:
-            if task.is_better(score, best):
-                best, chosen = score, choice
-        return chosen
 
     def _run(self, cell: Cell, settings: dict[str, Any]) -> Cell:
         run = self._out / "runs" / cell.key
