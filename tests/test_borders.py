@@ -29,7 +29,7 @@ FLOORS = (
     {"compiler", "papers"},
     {"eager", "forecast", "pruning", "demo"},
     {"authoring"},
-    {"comparison"},
+    {"comparison", "proposals"},
     {"planning", "reporting"},
     {"cli"},
     {"__main__"},

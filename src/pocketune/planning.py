@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pocketune
-from pocketune.data import load_splits
+from pocketune.data import ImageDataset, Splits, load_splits
 from pocketune.device.machine import Machine
 from pocketune.device.train.folder import next_run
 from pocketune.device.train.settings import TrainSettings
@@ -19,12 +22,12 @@ from pocketune.planner.limits import Limits, make_limits
 from pocketune.planner.plan import Asked, Plan
 from pocketune.planner.process import process_bytes
 from pocketune.planner.search import Search
+from pocketune.planner.source import Source, Sources
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pocketune.arrays import StrPath
 
+MakeDrafts = Callable[[Path, ImageDataset, TrainSettings, int, Path], Source]
 BATCH = 8
 """Images in a step, for the number of images of a whole run."""
 
@@ -37,10 +40,15 @@ def plan(
     *,
     time: str | float | None = None,
     kits: StrPath | None = None,
+    weights_dir: StrPath | None = None,
+    networks: Sequence[str] | None = None,
+    methods: Sequence[str] | None = None,
     say: Callable[[str], None] = print,
     **options: Any,
 ) -> Plan:
-    """Choose the kit that learns the photos best within limits of memory and time.
+    """Choose the network, method and resolution that learn the photos best within limits.
+
+    Candidates are kits, and networks whose pretrained weights are to be had; these need PyTorch.
 
     Candidates whose predicted memory exceeds the budget are dropped. The others are tried on the
     photos in short runs, each a process that is held to the budget; the better half goes on to
@@ -58,7 +66,12 @@ def plan(
         time: Limit for planning and training together, such as ``10m`` or a number of seconds.
             Planning takes at most 15 % of it, and at most two minutes without a limit.
         kits: A folder of kits to choose from besides the bundled ones; by default the folder that
-            the environment variable ``POCKETUNE_KITS`` names.
+            the environment variable ``POCKETUNE_KITS`` names. With networks to choose from, the
+            bundled kits are left out.
+        weights_dir: A folder of pretrained weights, whose networks are candidates too; by default
+            the cache of ``torch.hub``, if PyTorch is installed and weights are there.
+        networks: Names of the networks to choose from; by default all that have weights.
+        methods: Names of the methods to choose from; by default a few that differ in memory.
         say: Receives a line about each thing that happens.
         options: Fields of :class:`TrainSettings`, which take precedence over ``settings``.
 
@@ -68,21 +81,27 @@ def plan(
     """
     chosen = replace(settings or TrainSettings(), **options)
     limits = make_limits(chosen.budget, time)
-    asked = _asked(Path(photos), chosen, limits)
+    splits = load_splits(Path(photos), val_fraction=chosen.val_fraction, seed=chosen.seed)
+    asked = _asked(Path(photos), splits, chosen, limits)
     folder = Path(out or plan_folder(next_run(photos)))
     journal = Journal(folder, asked, say)
     process = journal.plan.process or process_bytes()
     limits.check_process(process)
     journal.write(process=process)
-    source = KitSource(
+    drafts = _drafts(weights_dir, networks, methods, say)
+    kit_source = KitSource(
         Path(photos),
         asked,
         chosen,
         process=process,
         folder=folder,
         kits=None if kits is None else Path(kits),
+        bundled=drafts is None,
     )
-    return Search(source, journal, _images(asked, chosen)).run()
+    sources: list[Source] = [kit_source]
+    if drafts is not None:
+        sources.append(drafts(Path(photos), splits.train, chosen, process, folder))
+    return Search(Sources(sources), journal, _images(asked, chosen)).run()
 
 
 def plan_folder(run: Path) -> Path:
@@ -90,8 +109,7 @@ def plan_folder(run: Path) -> Path:
     return run.with_name(f"{run.name}.plan")
 
 
-def _asked(photos: Path, settings: TrainSettings, limits: Limits) -> Asked:
-    splits = load_splits(photos, val_fraction=settings.val_fraction, seed=settings.seed)
+def _asked(photos: Path, splits: Splits, settings: TrainSettings, limits: Limits) -> Asked:
     if not len(splits.val):
         raise PocketuneError(
             "a plan compares candidates on validation photos, and there are none: set "
@@ -115,3 +133,45 @@ def _images(asked: Asked, settings: TrainSettings) -> int:
     """Images that a whole run trains on."""
     per_epoch = max(1, asked.training // (BATCH * settings.accumulate))
     return settings.total_steps(per_epoch) * BATCH * settings.accumulate
+
+
+def _drafts(
+    weights_dir: StrPath | None,
+    networks: Sequence[str] | None,
+    methods: Sequence[str] | None,
+    say: Callable[[str], None],
+) -> MakeDrafts | None:
+    """What makes the candidates of networks; None if there are no weights.
+
+    Raises:
+        PocketuneError: PyTorch is missing, or there are no weights of a network that was named.
+    """
+    folder = Path(weights_dir) if weights_dir is not None else cached_weights()
+    if folder is None:
+        if networks or methods:
+            raise PocketuneError(
+                "choosing among networks and methods needs pretrained weights, and none were "
+                "found: name a folder of weights"
+            )
+        if find_spec("torch") is not None:
+            say("no pretrained weights were found, so only kits are candidates")
+        return None
+    try:
+        from pocketune.proposals.choice import drafts_in
+    except ModuleNotFoundError as error:
+        raise PocketuneError(
+            f"choosing among networks needs {error.name}, which is not installed; install it with: "
+            'pip install "pocketune[author]"'
+        ) from error
+    return drafts_in(folder, networks, methods)
+
+
+def cached_weights() -> Path | None:
+    """The folder in which ``torch.hub`` keeps downloads, if PyTorch is installed and any are there.
+
+    PyTorch itself is not imported.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "torch"
+    folder = Path(os.environ.get("TORCH_HOME", cache)) / "hub" / "checkpoints"
+    there = find_spec("torch") is not None and folder.is_dir() and any(folder.glob("*.pth"))
+    return folder if there else None

@@ -105,7 +105,7 @@ def test_too_little_time_for_one_probe(tmp_path: Path) -> None:
 
 def test_time_for_a_few_candidates_alone(tmp_path: Path) -> None:
     plan = search(tmp_path, FakeSource(MANY), time=80.0)
-    assert [t for t in plan.trials if t.dropped == "there was no time to try it"]
+    assert [t for t in plan.trials if str(t.dropped).startswith("there was no time to ")]
     assert plan.seconds <= 1.2 * plan.asked.limits.planning
 
 

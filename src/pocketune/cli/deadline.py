@@ -95,7 +95,7 @@ def planned(
     folder = out.with_name(f"{out.name}.plan")
     code, _ = run_command(
         *("plan", photos, "--out", folder, *command_options(settings)),
-        *_given(time=choice.time, kits=choice.kits),
+        *_given(time=choice.time, kits=choice.kits, weights_dir=choice.weights_dir),
     )
     if code:
         raise click.exceptions.Exit(code if code > 0 else 1)

@@ -43,6 +43,13 @@ class ChoiceOptions:
         unset="the environment variable POCKETUNE_KITS",
         panel=PLAN_PANEL,
     )
+    weights_dir: Path | None = option(
+        "Folder of pretrained weights, whose networks to choose from. Needs PyTorch.",
+        default=None,
+        metavar="DIR",
+        unset="downloads of torch.hub, if there are any",
+        panel=PLAN_PANEL,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,11 +64,26 @@ class PlanOptions:
         unset="runs/, the name of PHOTOS and .plan",
         panel=RUN_PANEL,
     )
+    network: list[str] | None = option(
+        "Network to choose from; can be repeated.",
+        default=None,
+        metavar="NAME",
+        unset="every network with weights",
+        panel=PLAN_PANEL,
+    )
+    method: list[str] | None = option(
+        "Method to choose from; can be repeated.",
+        default=None,
+        metavar="NAME",
+        unset="last, mobiletl, blocks and tinytl",
+        panel=PLAN_PANEL,
+    )
 
 
 @command(
     "pocketune plan photos/ --budget 96MB",
-    "pocketune plan photos/ --budget 96MB --time 10m --kits kits/ --json | jq .choice",
+    "pocketune plan photos/ --budget 96MB --time 10m --weights-dir weights/",
+    "pocketune plan photos/ --budget 96MB --kits kits/ --json | jq .choice",
 )
 def plan(
     asked: PlanOptions, choice: ChoiceOptions, settings: TrainSettings, output: JsonOption
@@ -82,6 +104,9 @@ def plan(
         settings,
         time=choice.time,
         kits=choice.kits,
+        weights_dir=choice.weights_dir,
+        networks=asked.network,
+        methods=asked.method,
         say=print_error,
     )
     print(json.dumps(_values(made))) if output.json else _show(made)

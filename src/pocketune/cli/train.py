@@ -37,7 +37,7 @@ DEFAULT_KIT = "blocks"
 ENGINE_PANEL = "Engine"
 _EARLY = {"patience": " (stopped early: no better epoch)", "time": " (stopped by the time limit)"}
 """What is said of a run that ended before its last step, by the reason."""
-_PLANNED = {"budget", "time", "kits"}
+_PLANNED = {"budget", "time", "kits", "weights_dir"}
 """Options with which a plan is made, unless a kit or a network is given."""
 _ON_RESUME = {"resume", "photos", "budget", "engine", "device"}
 
@@ -241,11 +241,14 @@ def _check_usage(engine: EngineOptions) -> None:
         )
     elif of_kit and "network" not in options:
         raise click.BadParameter("needs --network", param_hint=shown_name(of_kit[0]))
-    if "kits" in options and ("kit" in options or "network" in options):
-        raise click.BadParameter(
-            "cannot be combined with --kit or --network: there is nothing to choose",
-            param_hint="--kits",
-        )
+    for name in ("kits", "weights_dir"):
+        if name in options and ("kit" in options or "network" in options):
+            raise click.BadParameter(
+                "cannot be combined with --kit or --network: there is nothing to choose",
+                param_hint=shown_name(options[name]),
+            )
+    if engine.engine == "torch" and not {"kit", "network", "resume"} & options.keys():
+        raise click.BadParameter("needs --kit or --network", param_hint="--engine torch")
     if "device" in options and engine.engine != "torch" and "resume" not in options:
         raise click.BadParameter("needs --engine torch", param_hint="--device")
 

@@ -32,23 +32,27 @@ class Pace:
     Attributes:
         slowness: Measured seconds of a step, relative to the predicted ones.
         fixed: Seconds of a probe that are not steps: start, features, validation.
+        build: Seconds that building a kit takes.
     """
 
     slowness: float
     fixed: float
+    build: float = 0.0
 
     @classmethod
-    def of(cls, probe: Probe, cost: Cost) -> Pace:
+    def of(cls, probe: Probe, cost: Cost, build: float = 0.0) -> Pace:
         """The pace that a probe shows."""
-        return cls(probe.step_seconds / max(cost.step_seconds, 1e-9), probe.fixed_seconds)
+        return cls(probe.step_seconds / max(cost.step_seconds, 1e-9), probe.fixed_seconds, build)
 
     def seconds(self, trial: Trial, images: int) -> float:
         """Expected seconds of a probe on so many images."""
         return self.fixed_of(trial) + images * self.image_seconds(trial)
 
     def fixed_of(self, trial: Trial) -> float:
-        """Expected seconds of a probe that are not steps."""
-        return trial.probes[-1].fixed_seconds if trial.probes else self.fixed
+        """Expected seconds of a probe that are not steps, with the kit if there is none yet."""
+        if trial.probes:
+            return trial.probes[-1].fixed_seconds
+        return self.fixed + (self.build if trial.built_seconds is None else 0.0)
 
     def image_seconds(self, trial: Trial) -> float:
         """Expected seconds of a step, for each of its images."""
@@ -78,9 +82,9 @@ def promising(trials: Sequence[Trial]) -> list[Trial]:
     has already bounded it.
     """
 
-    def key(trial: Trial) -> tuple[float, float, int, str]:
+    def key(trial: Trial) -> tuple[float, float, int]:
         value, negative_loss = trial.rank
-        return -value, -negative_loss, -(trial.cost.step_flops if trial.cost else 0), trial.name
+        return -value, -negative_loss, -(trial.cost.step_flops if trial.cost else 0)
 
     return sorted(trials, key=key)
 

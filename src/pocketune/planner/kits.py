@@ -19,8 +19,6 @@ from pocketune.planner.probe import run_probe
 from pocketune.planner.trial import HeadScore, Probe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pocketune.device.train.settings import TrainSettings
     from pocketune.planner.plan import Asked
 
@@ -37,7 +35,8 @@ class KitSource:
         settings: The settings of every run.
         process: Resident bytes of a training process before it opens a kit.
         folder: Folder for probes.
-        kits: The user's folder of kits; None for the bundled kits alone.
+        kits: The user's folder of kits; None for that in the environment variable, if any.
+        bundled: Whether the bundled kits are candidates.
     """
 
     def __init__(
@@ -49,20 +48,21 @@ class KitSource:
         process: int,
         folder: Path,
         kits: Path | None = None,
+        bundled: bool = True,
     ) -> None:
         self._photos = photos
         self._asked = asked
         self._settings = settings
         self._process = process
         self._folder = folder
-        self._kits = kits
+        self._paths = kit_paths(kits, bundled=bundled)
         self._opened: dict[str, Kit] = {}
 
     def find(self) -> tuple[list[Candidate], list[LeftOut]]:
         """The kits that can be opened and have the photos' task; the others with the reason."""
         found: list[Candidate] = []
         left_out: list[LeftOut] = []
-        for name, path in kit_paths(self._kits):
+        for name, path in self._paths:
             try:
                 kit = Kit.open(path)
                 self._check(kit)
@@ -110,26 +110,29 @@ class KitSource:
         return run_probe(kit, self._photos, settings, self._folder, steps=steps, seconds=seconds)
 
 
-def kit_paths(folder: Path | None) -> Iterator[tuple[str, Path]]:
+def kit_paths(folder: Path | None, *, bundled: bool = True) -> list[tuple[str, Path]]:
     """Name and path of the bundled kits and of those in a folder, in order.
 
     Args:
         folder: A folder of kits; None for that in the environment variable ``POCKETUNE_KITS``, if
             there is one.
+        bundled: Whether to name the bundled kits.
 
     Raises:
         PocketuneError: The folder cannot be read.
     """
-    yield from ((name, bundled_kit(name)) for name in list_kits())
+    found = [(name, bundled_kit(name)) for name in list_kits()] if bundled else []
     if folder is None and os.environ.get(KITS):
         folder = Path(os.environ[KITS])
     if folder is None:
-        return
+        return found
     with reading(f"the folder of kits {folder}", remedy="give a folder that holds kits"):
         paths = sorted(folder.iterdir())
-    for path in paths:
-        if path.suffix == ".zip" or ((path / MANIFEST).is_file() and not (path / LAST).exists()):
-            yield path.name, path
+    return found + [(path.name, path) for path in paths if _may_be_kit(path)]
+
+
+def _may_be_kit(path: Path) -> bool:
+    return path.suffix == ".zip" or ((path / MANIFEST).is_file() and not (path / LAST).exists())
 
 
 def _candidate(name: str, kit: Kit, accumulate: int) -> Candidate:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import TYPE_CHECKING
 
 from pocketune.device.memory.estimate import estimate_memory
+from pocketune.device.speed import Speed, estimate_step, measure_speed
 from pocketune.device.train.optimizer import state_slots
 from pocketune.device.train.record import step_flops
 from pocketune.planner.candidate import Cost
@@ -14,8 +16,11 @@ if TYPE_CHECKING:
     from pocketune.device.train.settings import TrainSettings
     from pocketune.kit.manifest import Manifest
 
-FLOPS_A_SECOND = 1e10
-"""Of a small processor. It only orders the first probes, which measure the time of a step."""
+
+@cache
+def _speed() -> Speed:
+    """The speed of this machine; measured in seconds, and kept in the user's cache folder."""
+    return measure_speed()
 
 
 def predict_cost(
@@ -37,19 +42,16 @@ def predict_cost(
         accumulate: Batches in a step.
         seconds: Seconds that making the manifest took.
     """
+    slots = state_slots(settings.optimizer, settings.sgd_momentum)
     memory = estimate_memory(
-        manifest,
-        process=process,
-        classes=classes,
-        slots=state_slots(settings.optimizer, settings.sgd_momentum),
-        accumulate=accumulate,
+        manifest, process=process, classes=classes, slots=slots, accumulate=accumulate
     )
-    flops = step_flops(manifest) * accumulate
+    step = estimate_step(manifest, _speed(), classes=classes, slots=slots, accumulate=accumulate)
     shapes = manifest.shapes(classes)
     return Cost(
         memory=memory.total,
-        step_seconds=flops / FLOPS_A_SECOND,
-        step_flops=flops,
+        step_seconds=step,
+        step_flops=step_flops(manifest) * accumulate,
         parameters=sum(math.prod(shapes[spec.name]) for spec in manifest.parameters),
         seconds=seconds,
     )

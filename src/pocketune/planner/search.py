@@ -25,8 +25,12 @@ T = TypeVar("T")
 
 FEW = 4
 """Number of candidates that are tried at once, without a ranking by frozen features."""
-FEATURES_SHARE = 1 / 3
-"""Share of the planning time for the ranking by frozen features."""
+LOOK_SHARE = 0.35
+"""Share of the planning time after which no further group is looked at."""
+PREDICTION_SHARE = 0.5
+"""Share of the planning time after which no further memory is predicted."""
+BEHIND = 0.05
+"""Groups whose frozen features score lower than the best ones by more than this are dropped."""
 PATIENCE = 3.0
 """A probe is stopped after this many times its expected seconds."""
 GRACE = 20.0
@@ -56,6 +60,7 @@ class Search:
         self._clock = clock
         self._limits = journal.plan.asked.limits
         self._kits: dict[str, Path] = {}
+        self._reserve: list[str] = []
 
     def run(self) -> Plan:
         """The finished plan.
@@ -65,67 +70,111 @@ class Search:
                 could be trained.
         """
         self._journal.open(*self._source.find())
-        self._predict()
-        self._drop_what_cannot_fit()
-        self._rank()
+        self._look_at_groups()
+        self._predict_the_rest()
         return self._choose(self._halve())
 
-    def _predict(self) -> None:
+    def _look_at_groups(self) -> None:
+        """Predict the memory of the first trial of each group, and score the group's features.
+
+        Features are not scored where there are few candidates. A network that is behind at one
+        resolution is not looked at at another.
+        """
+        firsts: dict[str, Trial] = {}
         for trial in self._journal.left:
-            cost = self._known(
-                trial,
-                lambda earlier: earlier.cost,
-                lambda trial=trial: self._source.cost(trial.candidate),  # type: ignore[misc]
-                lambda trial, cost: replace(trial, cost=cost),
-            )
-            if cost is not None:
-                self._journal.say(f"{trial.name}: {format_size(cost.memory)} predicted")
-        self._journal.write()
-
-    def _drop_what_cannot_fit(self) -> None:
-        budget, trials = self._limits.budget, self._journal.left
-        if not trials:
-            raise PocketuneError(f"there is nothing to choose from: {self._why_not()}")
-        if budget is None:
-            return
-        for trial in trials:
-            if trial.memory > budget:
-                over = format_size(trial.memory - budget)
-                why = f"needs {format_size(trial.memory)}, {over} over the budget"
-                self._journal.put(trial.drop(why))
-        self._journal.write()
+            firsts.setdefault(trial.candidate.group, trial)
+        several = len(self._journal.left) > FEW
+        for first in firsts.values():
+            if self._seconds_left(LOOK_SHARE) <= 0:
+                self._drop(self._mates(first), "there was no time to look at it")
+            elif (why := self._behind(first)) is not None:
+                self._drop(self._mates(first), why)
+            elif self._predict(first) and several:
+                self._score_features(first)
         if not self._journal.left:
-            needed = format_size(smallest_budget(self._journal.plan) or 0)
-            least = min(trials, key=lambda trial: trial.memory)
-            raise PocketuneError(
-                f"nothing fits the budget of {format_size(budget)}; the smallest that something "
-                f"fits is {needed}, for {least.name}"
-            )
-
-    def _rank(self) -> None:
-        """Measure the frozen features of each group, unless there are few candidates anyway."""
-        if len(self._journal.left) <= FEW:
-            return
-        groups: dict[str, Trial] = {}
-        for trial in promising(self._journal.left):
-            groups.setdefault(trial.candidate.group, trial)
-        for group, first in groups.items():
-            if self._seconds_left(FEATURES_SHARE) <= 0:
-                break
-            head = self._known(
-                first,
-                lambda earlier: earlier.head,
-                lambda first=first: self._source.head(first.candidate),  # type: ignore[misc]
-                lambda trial, head: replace(trial, head=head),
-            )
-            if head is None:
-                continue
-            free = replace(head, seconds=0.0)
-            same = [t for t in self._journal.plan.trials if t.candidate.group == group]
-            others = [replace(t, head=free) for t in same if t.name != first.name]
-            self._journal.put(*others)
-            self._journal.say(f"{first.name}: {head.score} before training")
+            raise PocketuneError(self._nothing())
+        for trial in self._journal.left:
+            if (why := self._behind(trial)) is not None:
+                self._drop([trial], why)
+                self._reserve.append(trial.name)
         self._journal.write()
+
+    def _predict_the_rest(self) -> None:
+        """Predict the other trials of the groups that are left, the best group first."""
+        for trial in promising(self._journal.left):
+            if trial.cost is not None:
+                continue
+            if self._seconds_left(PREDICTION_SHARE) <= 0:
+                self._drop([trial], "there was no time to predict its memory")
+            else:
+                self._predict(trial)
+        self._journal.write()
+
+    def _predict(self, trial: Trial) -> bool:
+        """Predict a trial's cost; drop it, and trials that need more, if it does not fit."""
+        cost = self._known(
+            trial,
+            lambda earlier: earlier.cost,
+            lambda: self._source.cost(trial.candidate),
+            lambda trial, cost: replace(trial, cost=cost),
+        )
+        if cost is None:
+            return False
+        budget, needed = self._limits.budget, format_size(cost.memory)
+        self._journal.say(f"{trial.name}: {needed} predicted")
+        if budget is None or cost.memory <= budget:
+            return True
+        over = format_size(cost.memory - budget)
+        self._drop([self._current(trial)], f"needs {needed}, {over} over the budget")
+        mates = self._mates(trial)
+        if mates[0].name == trial.name:
+            self._drop(mates[1:], f"needs more than {trial.name}, which takes {needed}")
+        return False
+
+    def _score_features(self, first: Trial) -> None:
+        head = self._known(
+            first,
+            lambda earlier: earlier.head,
+            lambda: self._source.head(first.candidate),
+            lambda trial, head: replace(trial, head=head),
+        )
+        if head is not None:
+            self._journal.say(f"{first.candidate.group}: {head.score} before training")
+            free = replace(head, seconds=0.0)
+            mates = [trial for trial in self._mates(first) if trial.name != first.name]
+            self._journal.put(*(replace(trial, head=free) for trial in mates))
+
+    def _behind(self, trial: Trial) -> str | None:
+        """Why a trial's network is too far behind others; None if it is not."""
+        scored = [each for each in self._journal.plan.trials if each.head is not None]
+        best = max(scored, key=_features, default=None)
+        mine = [each for each in scored if _network(each) == _network(trial)]
+        if trial.head is not None:  # its own resolution
+            mine = [trial]
+        if best is None or not mine or max(map(_features, mine)) >= _features(best) - BEHIND:
+            return None
+        own = max(mine, key=_features)
+        return (
+            f"its frozen features give {_words(own)}, and {_words(best)} with "
+            f"{best.candidate.group}"
+        )
+
+    def _nothing(self) -> str:
+        """Why there is no candidate, and the smallest budget that gives one."""
+        trials = [trial for trial in self._journal.plan.trials if trial.cost]
+        if not trials or self._limits.budget is None:
+            return f"there is nothing to choose from: {self._why_not()}"
+        needed = format_size(smallest_budget(self._journal.plan) or 0)
+        least = min(trials, key=lambda trial: trial.memory)
+        return (
+            f"nothing fits the budget of {format_size(self._limits.budget)}; the smallest that "
+            f"something fits is {needed}, for {least.name}"
+        )
+
+    def _mates(self, trial: Trial) -> list[Trial]:
+        """All trials of a group."""
+        group = trial.candidate.group
+        return [each for each in self._journal.plan.trials if each.candidate.group == group]
 
     def _halve(self) -> Trial:
         """Probe and drop until one trial is left."""
@@ -141,12 +190,21 @@ class Search:
                 place = f"{number} of {len(planned.trials)}"
                 self._probe(trial, planned.images, pace, place)
             left = self._halved(planned.images)
+        if not self._journal.left and self._reserve:
+            back = [replace(t, dropped=None) for t in self._journal.plan.trials if self._held(t)]
+            self._reserve.clear()
+            self._journal.put(*back)
+            return self._halve()
         if not self._journal.left:
             raise PocketuneError(f"no candidate could be trained: {self._why_not()}")
         best, *others = promising(self._journal.left)
         ahead = f"{best.name} is ahead, and there was no time for a longer run"
         self._drop(others, ahead if best.probes else "there was no time to try it")
         return best
+
+    def _held(self, trial: Trial) -> bool:
+        """Whether a trial that was behind can still be tried."""
+        return trial.name in self._reserve and trial.cost is not None
 
     def _pace(self, trials: list[Trial]) -> Pace | None:
         """The pace of this machine, from a few steps of the first trial that trains.
@@ -165,7 +223,7 @@ class Search:
             self._journal.write(timing=timing, timed=trial.name)
             if timing.seconds > left:
                 raise PocketuneError(self._no_time(trial, timing.seconds))
-            return Pace.of(timing, trial.cost)
+            return Pace.of(timing, trial.cost, self._current(trial).built_seconds or 0.0)
         return None
 
     def _timing(self, trial: Trial, kit: Path, left: float) -> Probe | None:
@@ -299,3 +357,17 @@ class Search:
 
 def _steps(trial: Trial, images: int) -> int:
     return max(1, images // trial.candidate.step_images)
+
+
+def _features(trial: Trial) -> float:
+    return trial.head.score.value if trial.head else 0.0
+
+
+def _words(trial: Trial) -> str:
+    return str(trial.head.score) if trial.head else ""
+
+
+def _network(trial: Trial) -> tuple[str, str | None]:
+    """What resolutions of one network have in common; a kit is a network of its own."""
+    candidate = trial.candidate
+    return (candidate.group, None) if candidate.kit else (str(candidate.network), candidate.weights)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from pocketune.planner.candidate import Candidate, Cost
@@ -19,7 +20,10 @@ class Source(Protocol):
     """
 
     def find(self) -> tuple[list[Candidate], list[LeftOut]]:
-        """All candidates, and what gives none. The order is the same each time."""
+        """All candidates, and what gives none.
+
+        The order is the same each time, and the first of each group takes the least memory.
+        """
         ...
 
     def cost(self, candidate: Candidate) -> Cost:
@@ -37,3 +41,42 @@ class Source(Protocol):
     def probe(self, candidate: Candidate, kit: Path, steps: int, seconds: float) -> Probe:
         """A run of so many steps, in a process that is stopped after so many seconds."""
         ...
+
+
+class Sources:
+    """Several sources as one.
+
+    Args:
+        sources: The sources, in the order of their candidates.
+    """
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self._sources = sources
+        self._owners: dict[str, Source] = {}
+
+    def find(self) -> tuple[list[Candidate], list[LeftOut]]:
+        """The candidates of all sources."""
+        found: list[Candidate] = []
+        left_out: list[LeftOut] = []
+        for source in self._sources:
+            some, others = source.find()
+            self._owners |= dict.fromkeys((each.name for each in some), source)
+            found += some
+            left_out += others
+        return found, left_out
+
+    def cost(self, candidate: Candidate) -> Cost:
+        """Its predicted cost."""
+        return self._owners[candidate.name].cost(candidate)
+
+    def head(self, candidate: Candidate) -> HeadScore:
+        """The score of its features."""
+        return self._owners[candidate.name].head(candidate)
+
+    def kit(self, candidate: Candidate) -> Path:
+        """Its kit."""
+        return self._owners[candidate.name].kit(candidate)
+
+    def probe(self, candidate: Candidate, kit: Path, steps: int, seconds: float) -> Probe:
+        """A run of it."""
+        return self._owners[candidate.name].probe(candidate, kit, steps, seconds)

@@ -1,0 +1,66 @@
+"""The candidates that a folder of weights gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from pocketune.data import ImageDataset
+from pocketune.device.train.settings import TrainSettings
+from pocketune.errors import PocketuneError
+from pocketune.methods import create_method
+from pocketune.planner.plan import LeftOut
+from pocketune.proposals.source import METHODS, DraftSource, Scene
+from pocketune.proposals.weights import Pretrained, find_weights
+
+
+def drafts_in(
+    folder: Path, networks: Sequence[str] | None, methods: Sequence[str] | None
+) -> Callable[[Path, ImageDataset, TrainSettings, int, Path], DraftSource]:
+    """What makes the source of candidates, from the fields of a `Scene`.
+
+    Args:
+        folder: Folder of pretrained weights.
+        networks: Names of networks; by default all.
+        methods: Names of methods; by default a few that differ in memory.
+
+    Raises:
+        PocketuneError: The folder cannot be read, no file in it fits a network, or there is no
+            such network or method.
+    """
+    pretrained, strange = find_weights(folder)
+    if not pretrained:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in strange[:3]) or "it has none"
+        raise PocketuneError(f"no weights of a network are in {folder} ({reasons})")
+    chosen = _named(pretrained, networks)
+    for name in methods or ():
+        create_method(name)
+    left_out = [LeftOut(name=name, reason=reason) for name, reason in strange]
+    return partial(_source, chosen, tuple(methods or METHODS), left_out)
+
+
+def _source(
+    pretrained: Sequence[Pretrained],
+    methods: Sequence[str],
+    left_out: Sequence[LeftOut],
+    path: Path,
+    photos: ImageDataset,
+    settings: TrainSettings,
+    process: int,
+    folder: Path,
+) -> DraftSource:
+    return DraftSource(
+        Scene(path, photos, settings, process, folder), pretrained, methods, left_out
+    )
+
+
+def _named(pretrained: Sequence[Pretrained], names: Sequence[str] | None) -> list[Pretrained]:
+    known = sorted({one.config.name for one in pretrained})
+    for name in names or ():
+        if name not in known:
+            raise PocketuneError(
+                f"there are no weights of {name!r} in the folder; there are some of "
+                f"{', '.join(known)}"
+            )
+    return [one for one in pretrained if not names or one.config.name in names]

@@ -1,0 +1,177 @@
+"""Candidates from networks: predicted from shapes, ranked by features, built when tried."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pocketune.authoring import build_kit
+from pocketune.data import ImageDataset
+from pocketune.device.train.settings import TrainSettings
+from pocketune.files import writing
+from pocketune.forecast import draft
+from pocketune.methods import Method, create_method, method_to_dict
+from pocketune.networks.config import NetworkConfig
+from pocketune.planner.candidate import Candidate, Cost
+from pocketune.planner.plan import LeftOut
+from pocketune.planner.predict import predict_cost
+from pocketune.planner.probe import run_probe
+from pocketune.planner.trial import HeadScore, Probe
+from pocketune.proposals.features import score_features
+from pocketune.proposals.weights import Pretrained
+from pocketune.weights import create_network
+
+METHODS = ("last", "mobiletl", "blocks", "tinytl")
+"""The methods to choose from, the one of least memory first."""
+SIZES = (160, 128, 224)
+"""Image sizes in pixels; the first is looked at first."""
+BATCH = 8
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What candidates are measured with.
+
+    Attributes:
+        path: Path of the photos.
+        photos: The training photos, labeled.
+        settings: The settings of every run.
+        process: Resident bytes of a training process before it opens a kit.
+        folder: Folder of the plan, for kits and short runs.
+    """
+
+    path: Path
+    photos: ImageDataset
+    settings: TrainSettings
+    process: int
+    folder: Path
+
+
+class DraftSource:
+    """Candidates that kits can be built from.
+
+    Args:
+        scene: What candidates are measured with.
+        pretrained: Networks with their weights.
+        methods: Names of the methods to choose from.
+        left_out: Files of weights that fit no network.
+    """
+
+    def __init__(
+        self,
+        scene: Scene,
+        pretrained: Sequence[Pretrained],
+        methods: Sequence[str] = METHODS,
+        left_out: Sequence[LeftOut] = (),
+    ) -> None:
+        self._scene = scene
+        self._pretrained = {str(one.path): one for one in pretrained}
+        self._methods = [create_method(name) for name in methods]
+        self._left_out = list(left_out)
+
+    def find(self) -> tuple[list[Candidate], list[LeftOut]]:
+        """Every network at every size with every method."""
+        found = [
+            self._candidate(one, size, method)
+            for size in SIZES
+            for one in self._pretrained.values()
+            for method in self._methods
+        ]
+        return found, self._left_out
+
+    def _candidate(self, one: Pretrained, size: int, method: Method) -> Candidate:
+        config, network = one.config, _name(one.config)
+        group = f"{network}, {size} px" + (", 8-bit weights" if one.frozen_bits else "")
+        return Candidate(
+            name=f"{group}, {method_to_dict(method)['name']}",
+            group=group,
+            kit=None,
+            network=config.to_dict(),
+            weights=str(one.path),
+            method=method_to_dict(method),
+            size=size,
+            batch=BATCH,
+            accumulate=self._scene.settings.accumulate,
+            frozen_bits=one.frozen_bits or method.frozen_bits or 32,
+        )
+
+    def cost(self, candidate: Candidate) -> Cost:
+        """The cost of a draft, from shapes alone."""
+        began, scene = time.monotonic(), self._scene
+        manifest = draft(
+            NetworkConfig.from_dict(candidate.network),
+            _method(candidate.method),
+            size=candidate.size,
+            batch=candidate.batch,
+            task=scene.photos.labeled,
+            frozen_bits=candidate.frozen_bits,
+        )
+        cost = predict_cost(
+            manifest,
+            scene.settings,
+            process=scene.process,
+            classes=len(scene.photos.classes),
+            accumulate=candidate.accumulate,
+        )
+        return replace(cost, seconds=time.monotonic() - began)
+
+    def head(self, candidate: Candidate) -> HeadScore:
+        """The score of the frozen features, in PyTorch."""
+        began = time.monotonic()
+        config = NetworkConfig.from_dict(candidate.network)
+        with torch.random.fork_rng(devices=()):
+            network = create_network(
+                config.name,
+                weights=candidate.weights,
+                classes=len(self._scene.photos.classes),
+                width=config.width,
+                padding=config.padding,
+            )
+        score = score_features(network, self._scene.photos, candidate.size)
+        return HeadScore(score=score, seconds=time.monotonic() - began)
+
+    def kit(self, candidate: Candidate) -> Path:
+        """The kit, built into the folder of the plan unless it is there."""
+        scene, config = self._scene, NetworkConfig.from_dict(candidate.network)
+        digest = hashlib.sha256(repr(candidate).encode()).hexdigest()[:12]
+        path = scene.folder / "kits" / f"{config.name}-{digest}.zip"
+        if not path.exists():
+            with writing(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+            build_kit(
+                path,
+                network=config.name,
+                method=_method(candidate.method),
+                weights=candidate.weights,
+                width=config.width,
+                padding=config.padding,
+                size=candidate.size,
+                batch=candidate.batch,
+                photos=scene.photos,
+                frozen_bits=candidate.frozen_bits,
+            )
+        return path
+
+    def probe(self, candidate: Candidate, kit: Path, steps: int, seconds: float) -> Probe:
+        """A run of so many steps."""
+        scene = self._scene
+        settings = replace(scene.settings, accumulate=candidate.accumulate)
+        return run_probe(kit, scene.path, settings, scene.folder, steps=steps, seconds=seconds)
+
+
+def _method(values: dict[str, Any]) -> Method:
+    options = dict(values)
+    return create_method(options.pop("name"), **options)
+
+
+def _name(config: NetworkConfig) -> str:
+    """``mobilenet_v2 0.35``; without the width if it is 1."""
+    width = "" if config.width == 1 else f" {config.width:g}"
+    pruned = ", pruned" if config.hidden else ""
+    return f"{config.name}{width}{pruned}"

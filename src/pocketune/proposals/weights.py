@@ -1,0 +1,131 @@
+"""Find the network that a file of weights belongs to, by the shapes of its tensors."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from pocketune.errors import PocketuneError
+from pocketune.files import reading
+from pocketune.networks import list_networks
+from pocketune.networks.config import PADDINGS, NetworkConfig
+from pocketune.weights.create import create_network, describe_network
+from pocketune.weights.formats.files import read_state
+from pocketune.weights.formats.int8 import INT8
+from pocketune.weights.saved import build, read_description
+
+SUFFIXES = (".safetensors", ".pth", ".pt", INT8)
+"""Kinds of files in the order of preference: of one network in two files, the first is taken."""
+WIDTHS = (0.2, 0.25, 0.3, 0.35, 0.5, 0.75, 1.0, 1.3, 1.4)
+
+Kernels = Counter[tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """A file of weights, and the network that it fits.
+
+    Attributes:
+        path: The file.
+        config: The network.
+    """
+
+    path: Path
+    config: NetworkConfig
+
+    @property
+    def frozen_bits(self) -> int | None:
+        """8 for weights that were published in 8 bits, which stay so."""
+        return 8 if self.path.suffix == INT8 else None
+
+
+def find_weights(folder: Path) -> tuple[list[Pretrained], list[tuple[str, str]]]:
+    """The networks whose weights are in a folder; and files that fit none, with the reason.
+
+    Raises:
+        PocketuneError: The folder cannot be read.
+    """
+    with reading(f"the folder of weights {folder}", remedy="give a folder of weights"):
+        files = [path for path in folder.iterdir() if path.suffix in SUFFIXES]
+    found: dict[str, Pretrained] = {}
+    strange: list[tuple[str, str]] = []
+    for path in sorted(files, key=lambda path: (SUFFIXES.index(path.suffix), path.name)):
+        try:
+            one = match_weights(path)
+        except PocketuneError as error:
+            strange.append((path.name, str(error)))
+            continue
+        found.setdefault(str(one.config), one)
+    return list(found.values()), strange
+
+
+def match_weights(path: Path) -> Pretrained:
+    """The network that a file fits.
+
+    The header of a file of `save_network` says it. For any other, the kernels of each network are
+    compared with the file's, and the weights are loaded into the first network that has the same.
+
+    Raises:
+        PocketuneError: The file is damaged, or fits no network.
+    """
+    recorded = read_description(path)
+    if recorded is not None:
+        return Pretrained(path, recorded[0])
+    kernels = _kernels_in(path)
+    reason = "its tensors fit no network that Pocketune knows"
+    for name, width in _alike(kernels.total()):
+        if _kernels_of(describe_network(name, weights=path, width=width)) != kernels:
+            continue
+        for padding in PADDINGS:
+            try:
+                create_network(name, weights=path, width=width, padding=padding)
+            except PocketuneError as error:
+                reason = str(error)
+            else:
+                config = describe_network(name, weights=path, width=width, padding=padding)
+                return Pretrained(path, config)
+    raise PocketuneError(reason)
+
+
+def _alike(count: int) -> Iterator[tuple[str, float]]:
+    """Names and widths of networks with so many kernels; with or without feature fusion."""
+    for name in list_networks():
+        if count in (_count(name), _count(name) - 1):
+            for width in WIDTHS:
+                try:
+                    _kernels_of(NetworkConfig(name, width=width))
+                except PocketuneError:  # it exists at width 1 only
+                    continue
+                yield name, width
+
+
+def _count(name: str) -> int:
+    return _kernels_of(NetworkConfig(name)).total()
+
+
+def _kernels_of(config: NetworkConfig) -> Kernels:
+    return _kernels_built(config.name, config.width, config.feature_fusion)
+
+
+@cache
+def _kernels_built(name: str, width: float, feature_fusion: bool) -> Kernels:
+    with torch.device("meta"):
+        network = build(NetworkConfig(name, width=width, feature_fusion=feature_fusion))
+    return Counter(tuple(p.shape) for p in network.parameters() if p.ndim == 4)
+
+
+def _kernels_in(path: Path) -> Kernels:
+    """Shapes of the kernels of convolutions in a file, without the classifier's."""
+    if path.suffix == INT8:
+        with reading(path, ValueError), np.load(path) as arrays:
+            shapes = {name: arrays[name].shape for name in arrays.files}
+    else:
+        shapes = {name: tuple(tensor.shape) for name, tensor in read_state(path).items()}
+    kernels = (s for name, s in shapes.items() if not name.startswith("classifier."))
+    return Counter(tuple(shape) for shape in kernels if len(shape) == 4)
