@@ -98,8 +98,8 @@ def test_too_little_time_for_one_probe(tmp_path: Path) -> None:
     with pytest.raises(PocketuneError) as caught:
         search(tmp_path, FakeSource(THREE), time=2.0)
     assert str(caught.value) == (
-        "of a time of 2 s, 0.3 s are for planning, and the shortest run of large takes 1.2 s; "
-        "give at least 10 s, or name a kit"
+        "of a time of 2 s, 0.3 s are for planning, and the shortest run of middle takes 1.1 s; "
+        "give at least 9 s, or name a kit"
     )
 
 

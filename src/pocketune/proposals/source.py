@@ -71,7 +71,7 @@ class DraftSource:
         left_out: Sequence[LeftOut] = (),
     ) -> None:
         self._scene = scene
-        self._pretrained = {str(one.path): one for one in pretrained}
+        self._pretrained = pretrained
         self._methods = [create_method(name) for name in methods]
         self._left_out = list(left_out)
 
@@ -80,13 +80,15 @@ class DraftSource:
         found = [
             self._candidate(one, size, method)
             for size in SIZES
-            for one in self._pretrained.values()
+            for one in self._pretrained
             for method in self._methods
         ]
         return found, self._left_out
 
     def _candidate(self, one: Pretrained, size: int, method: Method) -> Candidate:
         config, network = one.config, _name(one.config)
+        if [_name(other.config) for other in self._pretrained].count(network) > 1:
+            network = f"{network} of {one.path.name}"
         group = f"{network}, {size} px" + (", 8-bit weights" if one.frozen_bits else "")
         return Candidate(
             name=f"{group}, {method_to_dict(method)['name']}",

@@ -1,0 +1,125 @@
+"""Candidates of a network: found, predicted, ranked and built."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import pocketune
+from pocketune.data import load_splits
+from pocketune.device.train import TrainSettings
+from pocketune.errors import PocketuneError
+from pocketune.kit import Kit
+from pocketune.planner.trial import Trial
+from pocketune.proposals.choice import drafts_in
+from pocketune.proposals.source import METHODS, SIZES, DraftSource
+from pocketune.weights import create_network, save_network
+
+from ..device.softmax_engine import write_photos
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("weights")
+    torch.manual_seed(0)
+    save_network(create_network("mobilenet_v2", width=0.2), folder / "mine.safetensors")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_photos(tmp_path_factory.mktemp("data") / "photos")
+
+
+@pytest.fixture(scope="module")
+def source(weights: Path, photos: Path, tmp_path_factory: pytest.TempPathFactory) -> DraftSource:
+    make = drafts_in(weights, None, None)
+    train = load_splits(photos).train
+    return make(photos, train, TrainSettings(), 40_000_000, tmp_path_factory.mktemp("plan"))
+
+
+def test_every_method_at_every_size_is_a_candidate(source: DraftSource) -> None:
+    found, left_out = source.find()
+    assert left_out == []
+    assert len(found) == len({each.name for each in found}) == len(METHODS) * len(SIZES)
+    assert found[0].name == "mobilenet_v2 0.2, 160 px, last"
+    assert {each.group for each in found[: len(METHODS)]} == {"mobilenet_v2 0.2, 160 px"}
+
+
+def test_two_files_of_one_network_are_told_apart(photos: Path, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        save_network(create_network("mobilenet_v2", width=0.2), tmp_path / f"{name}.safetensors")
+    make = drafts_in(tmp_path, None, ["last"])
+    found, _ = make(photos, load_splits(photos).train, TrainSettings(), 1, tmp_path).find()
+    assert [each.name for each in found[:2]] == [
+        "mobilenet_v2 0.2 of one.safetensors, 160 px, last",
+        "mobilenet_v2 0.2 of two.safetensors, 160 px, last",
+    ]
+
+
+def test_a_kit_takes_what_its_draft_takes(source: DraftSource) -> None:
+    last = next(each for each in source.find()[0] if each.size == 128)
+    cost = source.cost(last)
+    kit = source.kit(last)
+    manifest = Kit.open(kit).manifest
+    assert (manifest.size, manifest.batch, manifest.method) == (128, 8, last.method)
+    assert manifest.classes == ("blue", "green", "red")
+    assert cost.step_seconds > 0
+    assert cost.memory > 40_000_000
+    changed = kit.stat().st_mtime_ns
+    assert source.kit(last).stat().st_mtime_ns == changed  # it is built once
+    trial = Trial(candidate=last, cost=cost)
+    assert trial.memory == cost.memory
+
+
+def test_features_of_colors_tell_them_apart(source: DraftSource) -> None:
+    head = source.head(source.find()[0][0])
+    assert head.score.value > 0.8
+    assert head.seconds > 0
+
+
+def test_names_that_do_not_exist(weights: Path, tmp_path: Path) -> None:
+    with pytest.raises(PocketuneError, match=r"no weights of 'resnet18' in the folder; there are"):
+        drafts_in(weights, ["resnet18"], None)
+    with pytest.raises(PocketuneError, match="magic"):
+        drafts_in(weights, None, ["magic"])
+    with pytest.raises(PocketuneError, match=r"no weights of a network are in .* \(it has none\)"):
+        drafts_in(tmp_path, None, None)
+
+
+def test_networks_without_weights_are_refused(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "none"))
+    with pytest.raises(PocketuneError, match="needs pretrained weights, and none were found"):
+        pocketune.plan(photos, tmp_path / "plan", methods=["last"], say=lambda _: None)
+
+
+def test_a_plan_of_a_network(weights: Path, photos: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    plan = pocketune.plan(
+        photos,
+        tmp_path / "plan",
+        weights_dir=weights,
+        methods=["last", "blocks"],
+        budget="200MB",
+        steps=4,
+        say=said.append,
+    )
+    assert plan.chosen.memory <= 200_000_000
+    assert Path(str(plan.kit)).parent == tmp_path / "plan" / "kits"
+    assert Kit.open(str(plan.kit)).manifest.size == plan.chosen.candidate.size
+    assert all(trial.dropped for trial in plan.trials if trial.name != plan.choice)
+    assert [line for line in said if "before training" in line]
+    again = pocketune.plan(
+        photos,
+        tmp_path / "plan",
+        weights_dir=weights,
+        methods=["last", "blocks"],
+        budget="200MB",
+        steps=4,
+        say=lambda _: None,
+    )
+    assert again == plan
