@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 kit = Group(
     "kit",
-    "Build kits, or show what is in one.",
-    {"Commands": {"build": "kit:build", "show": "kit:show"}},
+    "Build kits, show what is in one, or forecast what training from one takes.",
+    {"Commands": {"build": "kit:build", "forecast": "forecast:forecast", "show": "kit:show"}},
 )
 
 
@@ -136,10 +136,10 @@ def show(shown: KitArgument, output: JsonOption) -> None:
     facts = {
         "path": str(opened.path),
         "trained_parameters": sum(math.prod(p.shape) for p in manifest.parameters),
-        "training_memory": _training_memory(manifest, training_baseline()),
+        "training_memory": training_memory(manifest, training_baseline()),
         **manifest.to_dict(),
     }
-    print(json.dumps(facts) if output.json else "\n".join(_lines(facts, manifest)))
+    print(json.dumps(facts) if output.json else "\n".join(kit_lines(facts, manifest)))
 
 
 def _open(path: str | Path) -> tuple[Kit, Manifest]:
@@ -150,7 +150,7 @@ def _open(path: str | Path) -> tuple[Kit, Manifest]:
     return model.kit, model.manifest
 
 
-def _training_memory(manifest: Manifest, process: int) -> dict[str, int]:
+def training_memory(manifest: Manifest, process: int) -> dict[str, int]:
     """Bytes of the whole process by optimizer, with so many taken before training."""
     from pocketune.device.memory.estimate import estimate_memory
     from pocketune.device.train.defaults import OPTIMIZERS
@@ -166,12 +166,13 @@ def _training_memory(manifest: Manifest, process: int) -> dict[str, int]:
     }
 
 
-def _lines(facts: dict[str, Any], manifest: Manifest) -> list[str]:
+def kit_lines(facts: dict[str, Any], manifest: Manifest) -> list[str]:
+    """A line for each of the facts about a kit, or about one that is only drafted."""
     from pocketune.device.memory.sizes import format_size
 
     memory = facts["training_memory"]
     rows = {
-        "kit": facts["path"],
+        "kit": facts.get("path"),
         "network": described(facts["network"]),
         "method": described(facts["method"]),
         "trains": f"{facts['trained_parameters']:,} parameters",
@@ -180,9 +181,14 @@ def _lines(facts: dict[str, Any], manifest: Manifest) -> list[str]:
         manifest.task.noun: listed(manifest.classes),
         "memory": ", ".join(f"{format_size(size)} with {name}" for name, size in memory.items())
         + " (predicted, whole process)",
-        "made by": f"pocketune {facts['version']}",
+        "step": _step_time(facts.get("step_seconds")),
+        "made by": f"pocketune {facts['version']}" if "path" in facts else None,
     }
-    return [f"{name:<12} {value}" for name, value in rows.items()]
+    return [f"{name:<12} {value}" for name, value in rows.items() if value is not None]
+
+
+def _step_time(seconds: float | None) -> str | None:
+    return None if seconds is None else f"{seconds * 1e3:.3g} ms (estimated, on this machine)"
 
 
 def _frozen_part(manifest: Manifest) -> str:

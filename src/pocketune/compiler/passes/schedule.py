@@ -5,8 +5,13 @@ reader, so the order decides the peak. Counted here is what a run allocates; the
 inputs, initializers and the outputs that it keeps.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from heapq import heappop, heappush
+from operator import itemgetter
+from typing import NamedTuple
 
 import onnx
 
@@ -14,6 +19,22 @@ from pocketune.compiler.passes.sizes import tensor_bytes
 
 # results that share their input's memory
 _VIEWS = {"Reshape", "Identity", "Squeeze", "Unsqueeze", "Flatten"}
+
+
+class Operator(NamedTuple):
+    """What an order depends on of a node, whose own fields are slow to read."""
+
+    op_type: str
+    input: tuple[str, ...]
+    output: tuple[str, ...]
+
+    @classmethod
+    def of(cls, node: onnx.NodeProto) -> Operator:
+        """The fields of a node."""
+        return cls(node.op_type, tuple(node.input), tuple(node.output))
+
+
+Nodes = Sequence[onnx.NodeProto | Operator]
 
 
 @dataclass(frozen=True)
@@ -25,7 +46,7 @@ class Liveness:
     alias: Mapping[str, str]
 
     @classmethod
-    def of(cls, model: onnx.ModelProto, sizes: Mapping[str, int]) -> "Liveness":
+    def of(cls, model: onnx.ModelProto, sizes: Mapping[str, int]) -> Liveness:
         """The lifetimes in a model whose open dimensions have these `sizes`."""
         alias: dict[str, str] = {}
         for node in model.graph.node:
@@ -34,7 +55,7 @@ class Liveness:
         outputs = frozenset(alias.get(o.name, o.name) for o in model.graph.output)
         return cls(tensor_bytes(model, sizes), outputs, alias)
 
-    def timeline(self, nodes: Sequence[onnx.NodeProto]) -> list[int]:
+    def timeline(self, nodes: Nodes) -> list[int]:
         """Live bytes while each node runs, in order."""
         last: dict[str, int] = {}
         for i, node in enumerate(nodes):
@@ -51,7 +72,7 @@ class Liveness:
             live -= sum(self.bytes.get(name, 0) for name in ends.get(i, ()))
         return line
 
-    def peak(self, nodes: Sequence[onnx.NodeProto]) -> int:
+    def peak(self, nodes: Nodes) -> int:
         """Most bytes live at once."""
         return max(self.timeline(nodes), default=0)
 
@@ -98,40 +119,42 @@ def order_for_memory(model: onnx.ModelProto, sizes: Mapping[str, int]) -> int:
     """
     real = Liveness.of(model, sizes)
     constants = {tensor.name for tensor in model.graph.initializer}
-    unpacked = {n.output[0]: n for n in model.graph.node if _unpacks(n, constants)}
+    nodes = {node.output[0]: node for node in model.graph.node}
+    operators = list(map(Operator.of, model.graph.node))
+    unpacked = {n.output[0]: n for n in operators if _unpacks(n, constants)}
     liveness = replace(real, bytes={**real.bytes, **dict.fromkeys(unpacked, 0)})
-    traced = [node for node in model.graph.node if node.output[0] not in unpacked]
+    traced = [node for node in operators if node.output[0] not in unpacked]
     late = _as_late_as_possible(traced)
     bases = [traced, late, _masks_early(traced), _masks_early(late)]
     candidates = [*bases, *(_shrink_early(order, liveness) for order in bases)]
     candidates.append(_greedy(traced, liveness))
-    best = min((_unpack_late(order, unpacked) for order in candidates), key=real.peak)
+    peaks = [(real.peak(order := _unpack_late(each, unpacked)), order) for each in candidates]
+    peak, best = min(peaks, key=itemgetter(0))
+    ordered = [nodes[node.output[0]] for node in best]
     del model.graph.node[:]
-    model.graph.node.extend(best)
-    return real.peak(best)
+    model.graph.node.extend(ordered)
+    return peak
 
 
-def _unpacks(node: onnx.NodeProto, constants: set[str]) -> bool:
+def _unpacks(node: Operator, constants: set[str]) -> bool:
     return node.op_type == "DequantizeLinear" and constants.issuperset(node.input)
 
 
-def _unpack_late(
-    nodes: Sequence[onnx.NodeProto], unpacked: Mapping[str, onnx.NodeProto]
-) -> list[onnx.NodeProto]:
-    left, order = dict(unpacked), list[onnx.NodeProto]()
+def _unpack_late(nodes: Sequence[Operator], unpacked: Mapping[str, Operator]) -> list[Operator]:
+    left, order = dict(unpacked), list[Operator]()
     for node in nodes:
         order.extend(left.pop(name) for name in node.input if name in left)
         order.append(node)
     return [*order, *left.values()]  # those that are outputs of the graph, and read by no node
 
 
-def _producers(nodes: Sequence[onnx.NodeProto]) -> dict[str, int]:
+def _producers(nodes: Sequence[Operator]) -> dict[str, int]:
     return {name: i for i, node in enumerate(nodes) for name in node.output}
 
 
-def _as_late_as_possible(nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
+def _as_late_as_possible(nodes: Sequence[Operator]) -> list[Operator]:
     """Depth-first from each last node: every node right before its first reader."""
-    producer, done, order = _producers(nodes), set[int](), list[onnx.NodeProto]()
+    producer, done, order = _producers(nodes), set[int](), list[Operator]()
     read = {name for node in nodes for name in node.input}
 
     def visit(index: int) -> None:
@@ -159,78 +182,137 @@ def _as_late_as_possible(nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto
 _MASKS = {"Greater", "Less", "GreaterOrEqual", "LessOrEqual", "Equal", "And", "Or", "Not"}
 
 
-def _masks_early(nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
+def _masks_early(nodes: Sequence[Operator]) -> list[Operator]:
     """Run comparisons as early as possible: a mask is a quarter of its tensor."""
-    producer, placed, order = _producers(nodes), set[str](), list[onnx.NodeProto]()
+    producer, placed, order = _producers(nodes), set[str](), list[Operator]()
     pending = {node.output[0]: node for node in nodes if node.op_type in _MASKS}
+    names = list(pending)
+    missing = [len({*node.input} & producer.keys()) for node in pending.values()]
+    waiting: dict[str, list[int]] = {}
+    for i, node in enumerate(pending.values()):
+        for name in {*node.input} & producer.keys():
+            waiting.setdefault(name, []).append(i)
+    ready = [i for i, count in enumerate(missing) if count == 0]  # a heap
 
-    def place(node: onnx.NodeProto) -> None:
+    def place(node: Operator) -> None:
         for name in node.input:  # no node has run yet behind which a mask of the inputs would be
             if name in pending:
                 place(pending.pop(name))
         order.append(node)
-        placed.update(node.output)
+        for name in set(node.output) - placed:
+            placed.add(name)
+            for i in waiting.get(name, ()):
+                missing[i] -= 1
+                if missing[i] == 0:
+                    heappush(ready, i)
 
     for node in nodes:
         if node.op_type in _MASKS:
             continue
         place(node)
-        for mask in list(pending.values()):
-            if all(name in placed or name not in producer for name in mask.input):
-                place(pending.pop(mask.output[0]))
+        while ready:
+            mask = pending.pop(names[heappop(ready)], None)
+            if mask is not None:
+                place(mask)
     while pending:
         place(pending.pop(next(iter(pending))))
     return order
 
 
-def _greedy(nodes: Sequence[onnx.NodeProto], liveness: Liveness) -> list[onnx.NodeProto]:
+def _greedy(nodes: Sequence[Operator], liveness: Liveness) -> list[Operator]:
     """Run the ready node that leaves the least memory, and among equals the first."""
     return _list_schedule(nodes, liveness, greedy=True)
 
 
-def _shrink_early(nodes: Sequence[onnx.NodeProto], liveness: Liveness) -> list[onnx.NodeProto]:
+def _shrink_early(nodes: Sequence[Operator], liveness: Liveness) -> list[Operator]:
     """Keep the order, but run nodes that free more than they allocate as soon as possible."""
     return _list_schedule(nodes, liveness, greedy=False)
 
 
 def _list_schedule(
-    nodes: Sequence[onnx.NodeProto], liveness: Liveness, *, greedy: bool
-) -> list[onnx.NodeProto]:
-    producer = _producers(nodes)
-    root = liveness.alias
-    readers: dict[str, set[int]] = {}
-    waiting, consumers = [], [list[int]() for _ in nodes]
-    for i, node in enumerate(nodes):
-        sources = {producer[n] for n in node.input if n in producer}
-        waiting.append(len(sources))
-        for s in sources:
-            consumers[s].append(i)
-        for name in node.input:
-            readers.setdefault(root.get(name, name), set()).add(i)
+    nodes: Sequence[Operator], liveness: Liveness, *, greedy: bool
+) -> list[Operator]:
+    """Run one ready node after the other.
 
-    def growth(i: int) -> int:
-        node = nodes[i]
-        made = sum(liveness.bytes.get(n, 0) for n in node.output if n not in root)
-        freed = sum(
-            liveness.bytes.get(name, 0)
-            for name in {root.get(n, n) for n in node.input}
-            if readers[name] == {i} and name not in liveness.outputs
-        )
-        return made - freed
-
-    costs = {i: growth(i) for i, count in enumerate(waiting) if count == 0}  # by ready node
+    Chosen is the node that leaves the least memory, and among equals the first; not greedily, the
+    first ready node wherever no node leaves less memory than before.
+    """
+    ready = _Ready(nodes, liveness)
     order = []
-    while costs:
-        best = min(costs, key=lambda i: (costs[i], i))
-        chosen = best if greedy or costs[best] <= 0 else min(costs)
-        del costs[chosen]
+    while ready.costs:
+        cost, best = ready.cheapest()
+        chosen = best if greedy or cost <= 0 else ready.first()
         order.append(nodes[chosen])
-        for name in {root.get(name, name) for name in nodes[chosen].input}:
-            readers[name].discard(chosen)
-            if len(readers[name]) == 1:  # the last reader now frees it
-                costs.update((i, growth(i)) for i in readers[name] if i in costs)
-        for c in consumers[chosen]:
-            waiting[c] -= 1
-            if waiting[c] == 0:
-                costs[c] = growth(c)
+        ready.run(chosen)
     return order
+
+
+class _Ready:
+    """The nodes that can run next, and the bytes that each would leave in addition.
+
+    Attributes:
+        costs: by the index of the node; negative if it frees more than it allocates.
+    """
+
+    def __init__(self, nodes: Sequence[Operator], liveness: Liveness) -> None:
+        producer, root = _producers(nodes), liveness.alias
+        self._made = [
+            sum(liveness.bytes.get(n, 0) for n in node.output if n not in root) for node in nodes
+        ]
+        self._read = [{root.get(name, name) for name in node.input} for node in nodes]
+        self._freed = {
+            name: 0 if name in liveness.outputs else liveness.bytes.get(name, 0)
+            for name in set[str]().union(*self._read)
+        }
+        self._readers: dict[str, set[int]] = {name: set() for name in self._freed}
+        self._consumers = [list[int]() for _ in nodes]
+        self._waiting = []
+        for i, node in enumerate(nodes):
+            sources = {producer[name] for name in node.input if name in producer}
+            self._waiting.append(len(sources))
+            for source in sources:
+                self._consumers[source].append(i)
+            for name in self._read[i]:
+                self._readers[name].add(i)
+        self.costs: dict[int, int] = {}
+        # Heaps of all that was ever ready: what has run, or costs something else now, is skipped.
+        self._by_cost: list[tuple[int, int]] = []
+        self._by_index: list[int] = []
+        for i, count in enumerate(self._waiting):
+            if count == 0:
+                self._add(i)
+
+    def cheapest(self) -> tuple[int, int]:
+        """Cost and index of the node that leaves the least memory."""
+        while self.costs.get(self._by_cost[0][1]) != self._by_cost[0][0]:
+            heappop(self._by_cost)
+        return self._by_cost[0]
+
+    def first(self) -> int:
+        """Index of the first node."""
+        while self._by_index[0] not in self.costs:
+            heappop(self._by_index)
+        return self._by_index[0]
+
+    def run(self, chosen: int) -> None:
+        """Take a node out, and update what depends on it."""
+        del self.costs[chosen]
+        for name in self._read[chosen]:
+            left = self._readers[name]
+            left.discard(chosen)
+            if len(left) == 1:  # the last reader now frees it
+                for i in left & self.costs.keys():
+                    self._price(i)
+        for i in self._consumers[chosen]:
+            self._waiting[i] -= 1
+            if self._waiting[i] == 0:
+                self._add(i)
+
+    def _add(self, i: int) -> None:
+        heappush(self._by_index, i)
+        self._price(i)
+
+    def _price(self, i: int) -> None:
+        freed = (self._freed[name] for name in self._read[i] if len(self._readers[name]) == 1)
+        self.costs[i] = self._made[i] - sum(freed)
+        heappush(self._by_cost, (self.costs[i], i))

@@ -1,0 +1,72 @@
+"""``pocketune kit forecast``."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from pocketune.cli.author import author_half, parse_method
+from pocketune.cli.command import command
+from pocketune.cli.kit import kit_lines, training_memory
+from pocketune.cli.options import (
+    JsonOption,
+    MethodOptions,
+    NetworkArgument,
+    NetworkOptions,
+    StepOptions,
+)
+from pocketune.options import option
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForecastOptions:
+    """What the kit would be trained for."""
+
+    classes: int = option("Number of classes.", default=1000, metavar="N")
+
+
+@command(
+    "pocketune kit forecast mobilenet_v2 --width 0.35 --classes 10",
+    "pocketune kit forecast mcunet_5fps --method tinytl --batch 4 --json | jq .training_memory",
+)
+def forecast(
+    named: NetworkArgument,
+    options: ForecastOptions,
+    output: JsonOption,
+    network: NetworkOptions,
+    method: MethodOptions,
+    step: StepOptions,
+) -> None:
+    """Forecast the memory and time of training from a kit, without building it.
+
+    Only shapes count, so random weights do. With --json: one object, the manifest of the kit plus
+    "trained_parameters", "training_memory" (bytes of the whole process by optimizer) and
+    "step_seconds" (of a step with Adam on this machine, without the decoding of photos).
+    """
+    # Both are measured before PyTorch is imported, which a training process never does.
+    from pocketune.device.memory.baseline import training_baseline
+    from pocketune.device.speed import estimate_step, measure_speed
+
+    process, speed = training_baseline(), measure_speed()
+    with author_half("a forecast"):
+        from pocketune.forecast import draft
+        from pocketune.weights.create import describe_network
+        from pocketune.weights.formats.int8 import INT8
+
+    in_8_bits = network.weights is not None and Path(network.weights).suffix == INT8
+    manifest = draft(
+        describe_network(named.network, **asdict(network), classes=options.classes),
+        parse_method(**asdict(method), batch=step.batch, size=step.size),
+        size=step.size,
+        batch=step.batch,
+        frozen_bits=8 if in_8_bits and step.frozen_bits is None else step.frozen_bits,
+    )
+    facts = {
+        "trained_parameters": sum(math.prod(p.shape) for p in manifest.parameters),
+        "training_memory": training_memory(manifest, process),
+        "step_seconds": estimate_step(manifest, speed),
+        **manifest.to_dict(),
+    }
+    print(json.dumps(facts) if output.json else "\n".join(kit_lines(facts, manifest)))

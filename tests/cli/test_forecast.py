@@ -1,0 +1,46 @@
+"""``pocketune kit forecast`` in this process, on the smallest networks."""
+
+import json
+
+import pytest
+
+SMALL = ["resnet18", "--width", 0.1, "--size", 32, "--batch", 2, "--classes", 3]
+
+
+def test_says_what_training_would_take(run):
+    result = run("kit", "forecast", *SMALL, "--method", "last")
+    assert result.exit_code == 0, result.output
+    lines = dict(line.split(None, 1) for line in result.stdout.splitlines())
+    assert lines["network"] == "resnet18, width 0.1, padding symmetric, feature_fusion True"
+    assert "with adam" in lines["memory"]
+    assert lines["step"].endswith("ms (estimated, on this machine)")
+    assert "kit" not in lines
+    assert "made" not in lines
+
+
+def test_is_the_manifest_of_the_kit_that_is_built(run, tmp_path):
+    found = json.loads(run("kit", "forecast", *SMALL[:-2], "--json").stdout)
+    assert run("kit", "build", *SMALL[:-2], "--out", "kit.zip").exit_code == 0
+    built = json.loads(run("kit", "show", "kit.zip", "--json").stdout)
+    for name in ("graphs", "network", "method", "parameters", "trained_parameters"):
+        assert found[name] == built[name], name
+    assert found["training_memory"].keys() == built["training_memory"].keys()
+    assert found["step_seconds"] > 0
+    assert not list(tmp_path.glob("**/drafts"))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["vgg16"], "there is no network 'vgg16'; choose from"),
+        ([*SMALL, "--batch", 0], "batch=0"),
+        ([*SMALL, "--classes", 0], "classes=0"),
+        ([*SMALL, "--method", "magic"], "there is no method 'magic'"),
+        ([*SMALL, "--frozen-bits", 5], "frozen_bits=5"),
+    ],
+)
+def test_what_cannot_be_forecast(run, options, said):
+    result = run("kit", "forecast", *options)
+    assert result.exit_code == 1
+    assert said in result.stderr
+    assert "Traceback" not in result.output
