@@ -28,6 +28,7 @@ from pocketune.device.train.record import RunRecord
 from pocketune.device.train.run import TrainResult, resume, train
 from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError
+from pocketune.kit.bundled import bundled_kit
 from pocketune.kit.kit import Kit
 from pocketune.kit.names import BEST, LAST, METRICS, RESULT
 
@@ -342,6 +343,12 @@ def test_side_lr_without_side_branches_leaves_no_run(run: Run, tmp_path: Path) -
     ):
         run(out=tmp_path / "side", side_lr=0.1)
     assert not (tmp_path / "side").exists()
+
+
+def test_bias_lr_without_biases_leaves_no_run(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(PocketuneError, match=r"bias_lr=0\.1 has no effect: .* trains no bias"):
+        run(kit=bundled_kit("last"), out=tmp_path / "bias", bias_lr=0.1)
+    assert not (tmp_path / "bias").exists()
 
 
 @pytest.mark.parametrize(

@@ -48,10 +48,16 @@ class Rates:
         return cls(rate, rate, rate, rate)
 
     def of(self, parameter: ParameterSpec) -> float:
-        """The rate of a parameter, by its group and number of dimensions."""
-        if parameter.group == "main":
-            return self.bias if len(parameter.shape) == 1 else self.main
-        return self.side if parameter.group == "branch" else self.head
+        """The rate of a parameter."""
+        rate: float = getattr(self, kind_of(parameter))
+        return rate
+
+
+def kind_of(parameter: ParameterSpec) -> str:
+    """The field of :class:`Rates` that a parameter follows, by its group and dimensions."""
+    if parameter.group == "main":
+        return "bias" if len(parameter.shape) == 1 else "main"
+    return "side" if parameter.group == "branch" else "head"
 
 
 _ADAM = Rates(main=5e-4, bias=2e-3, side=5e-3, head=1e-3)

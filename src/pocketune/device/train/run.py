@@ -16,6 +16,7 @@ from pocketune.device.memory.budget import check_budget
 from pocketune.device.memory.process import process_memory, reclaim
 from pocketune.device.memory.sizes import parse_size
 from pocketune.device.train.checkpoint import Checkpoint, Counters, TrainState
+from pocketune.device.train.defaults import kind_of
 from pocketune.device.train.folder import (
     Run,
     RunIdentity,
@@ -114,7 +115,7 @@ def train(
     opened = kit if isinstance(kit, Kit) else Kit.open(kit)
     factory, folder = engine or _onnx_engine(), Path(out or next_run(photos))
     check_accumulation(opened, settings.accumulate)
-    _check_side_lr(opened, settings)
+    _check_rates(opened, settings)
     found = Photos.open(photos, settings, opened)
     _check_patience(found, settings)
     settings = settings.resolved(
@@ -265,14 +266,20 @@ def _check_patience(photos: Photos, settings: TrainSettings) -> None:
         )
 
 
-def _check_side_lr(kit: Kit, settings: TrainSettings) -> None:
-    groups = {spec.group for spec in kit.manifest.parameters}
-    if settings.side_lr is not None and "branch" not in groups:
-        method = kit.manifest.method.get("name")
-        raise PocketuneError(
-            f"side_lr={settings.side_lr:g} has no effect: the kit's method, {method}, trains no "
-            "side branches; leave it out, or use a kit of repnet or tinytl"
-        )
+def _check_rates(kit: Kit, settings: TrainSettings) -> None:
+    """Refuse a rate of parameters that the kit does not train."""
+    kinds = {kind_of(spec) for spec in kit.manifest.parameters}
+    method = kit.manifest.method.get("name")
+    for kind, what, others in (
+        ("side", "side branches", "repnet or tinytl"),
+        ("bias", "biases or norms of the network", "bias, norm, blocks or full"),
+    ):
+        rate = getattr(settings, f"{kind}_lr")
+        if rate is not None and kind not in kinds:
+            raise PocketuneError(
+                f"{kind}_lr={rate:g} has no effect: the kit's method, {method}, trains no {what}; "
+                f"leave it out, or use a kit of {others}"
+            )
 
 
 def _create_optimizer(settings: TrainSettings, kit: Kit, engine: Engine) -> Optimizer:
