@@ -121,6 +121,8 @@ def test_rates_are_chosen_on_a_fifth_of_the_training_photos(photos: Path, tmp_pa
     assert lines[0] == "2 runs, 2 to make, with rates to choose"
     assert lines[1].startswith("rates  colors, last, last with lr 0.01, seed 100: accuracy ")
     assert "(validation)" in lines[1] and lines[2].startswith("rates  ")
+    assert all(line.endswith(" left") for line in lines[1:])
+    assert lines[-1].endswith("; 0:00 left")
     (series,) = all_series(chosen)
     tried = [series.trial({"lr": lr}).cell for lr in (1e-9, 1e-2)]
     records = [RunRecord.read(tmp_path / "runs" / cell.key) for cell in tried]

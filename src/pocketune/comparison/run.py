@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,8 @@ from pocketune.files import writing
 if TYPE_CHECKING:
     from pocketune.arrays import StrPath
 
+_USUAL_TRIALS = 3
+"""Runs that usually find a rate: the middle one is the best."""
 Show = Callable[[str], None]
 
 
@@ -88,8 +90,9 @@ class _Board:
         self._todo = {cell.key for cell in cells if not Cell.find(cell_file(out, cell))}
         self._total, self._started = len(self._todo), time.monotonic()
         self._cells: dict[str, Cell] = {}
-        chooses = any(each.chooses_rates for each in series) and self._todo
-        show(f"{len(cells)} runs, {self._total} to make" + ", with rates to choose" * bool(chooses))
+        self._trials, self._expected = 0, _trials_of(series, self._todo)
+        rates = ", with rates to choose" if self._expected else ""
+        show(f"{len(cells)} runs, {self._total} to make{rates}")
 
     @property
     def comparison(self) -> Comparison:
@@ -100,16 +103,31 @@ class _Board:
         """Add a cell, and show it if it is new; one that tries a rate is only shown."""
         memory = f", {format_size(cell.record.peak_memory)}" if cell.record else ""
         if cell.key not in self._order:
-            self._show(f"rates  {cell}{memory}")
+            self._trials += 1
+            self._show(f"rates  {cell}{memory}; {self._time_left()} left")
             return
         self._cells[cell.key] = cell
         if cell.key in self._todo:
             self._todo.remove(cell.key)
-            done, left = self._total - len(self._todo), len(self._todo)
-            time_left = format_time((time.monotonic() - self._started) / done * left)
-            self._show(f"{done}/{self._total}  {cell}{memory}; {time_left} left")
+            done = self._total - len(self._todo)
+            self._show(f"{done}/{self._total}  {cell}{memory}; {self._time_left()} left")
             self.write()
+
+    def _time_left(self) -> str:
+        """The time that is left if all runs take as long as those so far."""
+        if not self._todo:
+            return format_time(0)
+        done = self._total - len(self._todo) + self._trials
+        left = len(self._todo) + max(0, self._expected - self._trials)
+        return format_time((time.monotonic() - self._started) / done * left)
 
     def write(self) -> None:
         """Write the tables."""
         self.comparison.write(self._out)
+
+
+def _trials_of(series: Iterable[Series], todo: Collection[str]) -> int:
+    """About as many runs as choose the rates of series with a run to make."""
+    choosing = [each for each in series if any(run.cell.key in todo for run in each.runs)]
+    groups = [rates for each in choosing for rates in (each.rates, each.head_rates)]
+    return sum(min(len(rates), _USUAL_TRIALS) for rates in groups)

@@ -17,7 +17,7 @@ from pocketune.comparison.series import TUNING_FRACTION, Planned, Series
 from pocketune.comparison.worker import RunJob
 from pocketune.errors import PocketuneError
 from pocketune.kit.kit import Kit
-from pocketune.kit.names import MANIFEST, METRICS, RESULT
+from pocketune.kit.names import MANIFEST
 
 if TYPE_CHECKING:
     from pocketune.kit.manifest import Manifest
@@ -181,7 +181,7 @@ def cell_file(out: Path, cell: Cell) -> Path:
 
 
 def _trim(run: Path) -> None:
-    """Keep the record and the log of a run."""
+    """Remove the kit and the trained values of a run; its record and its logs stay."""
     for path in run.iterdir():
-        if path.name not in (RESULT, METRICS):
+        if path.suffix in (".onnx", ".safetensors") or path.name == MANIFEST:
             path.unlink()
