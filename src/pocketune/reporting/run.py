@@ -29,6 +29,7 @@ from pocketune.reporting.words import (
     duration,
     gain,
     listing,
+    setting,
     titled,
 )
 
@@ -176,7 +177,7 @@ def _configuration(record: RunRecord, folder: Path) -> Section:
         ("method", configured(record.method)),
         ("images", f"{record.size} x {record.size} pixels, batch {record.batch}"),
         ("frozen part", f"{record.frozen_bits} bits"),
-        *((name.replace("_", " "), str(value)) for name, value in options.items()),
+        *((name.replace("_", " "), setting(value)) for name, value in options.items()),
         ("arithmetic of a step", f"{record.step_flops / 1e9:.2f} GFLOPs"),
         ("pocketune", record.version),
         ("engine", record.engine),

@@ -130,6 +130,17 @@ def _needed(record: RunRecord) -> dict[str, Any]:
     return {field.name: value for field, value in pairs if value != field.default}
 
 
+def setting(value: Any) -> str:
+    """A setting in words.
+
+    >>> setting(0.0007071067811865476), setting(False), setting("adam")
+    ('0.000707', 'no', 'adam')
+    """
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
 def _value(name: str, value: Any) -> str:
     if name == "budget" and value % 1_000_000 == 0:
         return f"{value // 1_000_000}MB"

@@ -94,7 +94,7 @@ def rate_chart(metrics: Metrics) -> Chart | None:
         made.axes.set_ylim(bottom=0)
     rows = tuple((f"{step:.0f}", f"{value:.3g}") for step, value in _pairs(curve.thinned(20)))
     return Chart(
-        "Learning rate",
+        "Learning rate of the weights",
         f"The rate rises to {max(known):.3g} and ends at {known[-1]:.2g}."
         if known[0] < max(known)
         else f"The rate starts at {known[0]:.3g} and ends at {known[-1]:.2g}.",
@@ -137,11 +137,11 @@ def _told(curve: Curve, name: str, style: str, where: str) -> str:
     if len(curve.values) == 1:
         return f"The {name} {where} is {curve.values[0]:{style}}."
     first, last = curve.values[0], curve.values[-1]
-    high, low = max(curve.values), min(curve.values)
-    return (
-        f"The {name} {where} goes from {first:{style}} to {last:{style}}; the lowest is "
-        f"{low:{style}}, the highest {high:{style}}."
-    )
+    text = f"The {name} {where} goes from {first:{style}} to {last:{style}}"
+    for word, extreme in (("lowest", min(curve.values)), ("highest", max(curve.values))):
+        if extreme not in (first, last):
+            text += f"; the {word} is {extreme:{style}}"
+    return f"{text}."
 
 
 def _pairs(curve: Curve) -> list[tuple[float, float]]:

@@ -39,7 +39,7 @@ def confusion_chart(matrix: Matrix, pairs: Sequence[Pair], classes: int) -> Char
                 Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=color, alpha=strength)
             )
             axes.text(
-                column, row, f"{counts[row, column]:,}", ha="center", va="center",
+                column, row, _short(int(counts[row, column])), ha="center", va="center",
                 color=PAPER if strength > 0.6 else INK, fontsize=9 if size <= 10 else 7,
             )  # fmt: skip
         axes.set_xlim(-0.5, size - 0.5)
@@ -66,6 +66,11 @@ def confusion_chart(matrix: Matrix, pairs: Sequence[Pair], classes: int) -> Char
     return Chart(
         "Confusion matrix", text, made.svg, Table(("labeled", "predicted", "photos"), rows)
     )
+
+
+def _short(count: int) -> str:
+    """A number that fits into a cell."""
+    return str(count) if count < 1000 else f"{count / 1000:.2g}k" if count < 1e4 else "10k+"
 
 
 def _photos(count: int) -> str:
