@@ -118,11 +118,14 @@ def publish(name: str, results: dict[str, dict[str, Any]]) -> None:
     """Write the finished cells."""
     rows = []
     for cell in results.values():
-        best = tuned(cell)
-        default, other = mean(cell["top1"]["default"]), mean(cell["top1"][best])
-        figures = [f"{value:.1f}" for value in (cell["start"], default, other, default - other)]
-        tried = best if len(cell["top1"]) > 1 else "not tuned"
-        rows.append([cell["photos"], cell["method"], *figures, tried])
+        best, default = tuned(cell), mean(cell["top1"]["default"])
+        row = [cell["photos"], cell["method"], f"{cell['start']:.1f}", f"{default:.1f}"]
+        if len(cell["top1"]) > 1:
+            other = mean(cell["top1"][best])
+            row += [f"{other:.1f}", f"{default - other:+.1f}", best]
+        else:
+            row += ["", "", "not tuned"]
+        rows.append(row)
     header = ["photos", "method", "start", "default", "tuned", "difference", "tuned by"]
     note = (
         f"{NETWORK} at 128 px, batch 8, {name.partition('_')[2]}. Top-1 in percent on the test "
