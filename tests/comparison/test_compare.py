@@ -229,7 +229,7 @@ def test_a_network_is_built_once(
     else:
         assert jobs == ["build"]
         assert all(cell.error and cell.error.startswith(error) for cell in result.cells)
-    assert not list((tmp_path / "kits").iterdir())
+    assert not (tmp_path / "kits").exists()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="kills as POSIX does")
@@ -255,6 +255,14 @@ def test_a_kill_loses_no_finished_run(photos: Path, tmp_path: Path) -> None:
     assert [cell.record.steps for cell in result.cells] == [12] * 3
     whole = compare(grid(photos, seeds=[1], settings={"steps": 12}), tmp_path / "w", show=quiet)
     assert whole.cells[0].score == result.cells[1].score
+
+
+def test_a_damaged_kit_of_a_stopped_comparison_is_built_again(photos: Path, tmp_path: Path) -> None:
+    wanted = grid(photos, kits=[], networks=[NETWORK], methods=["last"])
+    left = tmp_path / "kits" / all_series(wanted)[0].identity
+    left.mkdir(parents=True)
+    (left / "manifest.json").write_text("{}")
+    assert not compare(wanted, tmp_path, show=quiet).failed
 
 
 def test_a_run_ends_with_its_parent(photos: Path, tmp_path: Path) -> None:

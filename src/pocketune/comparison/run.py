@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -72,6 +73,7 @@ def compare(
     for cell in made:
         board.add(cell)
     board.write()
+    shutil.rmtree(out / "kits", ignore_errors=True)  # with what a killed process left there
     return board.comparison
 
 

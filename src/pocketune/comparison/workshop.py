@@ -123,7 +123,7 @@ class _Workshop:
         """
         if not isinstance(self._series.model, Network):
             return self._series.model.kit
-        if not (self._built / MANIFEST).exists():
+        if not _is_kit(self._built):
             self._built.parent.mkdir(parents=True, exist_ok=True)
             failure = run_job("pocketune.comparison.build", self._build_job(self._series.model))
             if failure:
@@ -178,6 +178,15 @@ class _Workshop:
 def cell_file(out: Path, cell: Cell) -> Path:
     """The file of a cell in the folder of a comparison."""
     return out / "cells" / f"{cell.key}.json"
+
+
+def _is_kit(path: Path) -> bool:
+    """Whether a kit of this version is at the path, left by a comparison that was stopped."""
+    try:
+        Kit.open(path)
+    except PocketuneError:
+        return False
+    return True
 
 
 def _trim(run: Path) -> None:
