@@ -142,6 +142,14 @@ def test_what_is_not_a_run_is_refused(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_run_that_is_not_finished_is_refused_with_the_remedy(run, tmp_path):
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    (copy / "result.json").unlink()
+    with pytest.raises(PocketuneError, match=r"not finished; resume with: pocketune\.resume"):
+        pocketune.report(copy)
+
+
 def test_a_missing_package_is_named_with_its_extra(run, tmp_path, monkeypatch):
     monkeypatch.setattr("pocketune.reporting.page.find_spec", lambda name: None)
     with pytest.raises(PocketuneError, match=r"needs jinja2.*pocketune\[report\]"):

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pocketune.comparison.result import NAME as COMPARISON
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, Remedy
 from pocketune.kit.names import LAST, METRICS, RESULT
 from pocketune.planner.plan import PLAN
 from pocketune.reporting.comparison import comparison_page
@@ -48,6 +48,11 @@ def report(path: StrPath, out: StrPath | None = None, *, photos: StrPath | None 
 def _page(path: Path, photos: StrPath | None) -> tuple[Page, Path]:
     """The page, and the folder to write it to."""
     if path.is_dir() and any((path / name).exists() for name in (RESULT, LAST, METRICS)):
+        if not (path / RESULT).exists():
+            raise PocketuneError(
+                f"the run in {path} is not finished",
+                remedy=Remedy("resume", "resume with: pocketune.resume({run!r})", run=str(path)),
+            )
         return run_page(path, photos), path
     for name, page in ((PLAN, plan_page), (COMPARISON, comparison_page)):
         file = path / name if path.is_dir() else path

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from pocketune.reporting.charts.style import FIRST, INK, drawing
+from pocketune.reporting.charts.style import FIRST, INK, drawing, tick
 
 NASTY = ["<script>alert(1)</script>", "a & b", "$x_1$", 'id="x" url(#y)', "#010101", "größe 花"]
 
@@ -48,3 +48,8 @@ def test_names_of_two_pictures_differ_and_each_reference_has_its_target():
 
 def test_the_same_picture_is_drawn_the_same_each_time():
     assert picture("a") == picture("a")
+
+
+def test_ticks_of_half_percents_are_not_rounded():
+    assert [tick(value, ".1%") for value in (0.85, 0.875, 0.9)] == ["85%", "87.5%", "90%"]
+    assert tick(0.125, ".3f") == "0.125"

@@ -16,6 +16,7 @@ from pocketune.reporting.charts.style import (
     WIDE,
     Chart,
     drawing,
+    tick,
 )
 from pocketune.tasks.results import Table
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 _LARGEST = 900.0
 """Square points of the largest bubble."""
+_NAMED = 6
+"""Of so many bubbles, each has its name; of more, those on the front."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ def bubble_chart(
     budget: int | None = None,
     larger_is_better: bool = True,
 ) -> Chart:
-    """Each candidate as a bubble; those on the Pareto front are connected and named."""
+    """Each candidate as a bubble; those on the Pareto front are connected."""
     front = pareto(bubbles, larger_is_better=larger_is_better)
     largest = max((bubble.flops for bubble in bubbles), default=0) or 1
     groups = list(dict.fromkeys(bubble.group for bubble in bubbles))
@@ -89,9 +92,12 @@ def bubble_chart(
             for b in own:
                 if b.spread:
                     axes.errorbar(b.peak / 1e6, b.value, b.spread, color=INK, linewidth=1, zorder=3)
-        for number, bubble in enumerate(front):
+        behind = [bubble for bubble in bubbles if bubble not in front]
+        named = [*front, *behind] if len(bubbles) <= _NAMED else front
+        for number, bubble in enumerate(named):
             # beside a front that rises, above at the left and below at the right are free
-            above = number % 2 == 1 or (number and number == len(front) - 1)
+            is_last = 0 < number == len(front) - 1
+            above = bubble in front and (number % 2 == 1 or is_last)
             axes.annotate(
                 shown(bubble.name, 34), (bubble.peak / 1e6, bubble.value),
                 (-9, 9) if above else (9, -15), textcoords="offset points",
@@ -112,7 +118,7 @@ def bubble_chart(
                 xycoords=("data", "axes fraction"), textcoords="offset points", ha="right",
                 color=LIMIT, fontweight="bold",
             )  # fmt: skip
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:{_coarse(style)}}")
+        axes.yaxis.set_major_formatter(lambda value, _: tick(value, style))
         axes.set_xlabel("peak memory of the process, MB")
         axes.set_ylabel(metric)
         if any(groups):
@@ -130,7 +136,3 @@ def bubble_chart(
         "same memory."
     )
     return Chart(f"What memory buys: {metric} over peak memory", text, made.svg, table, wide=True)
-
-
-def _coarse(style: str) -> str:
-    return ".0%" if style.endswith("%") else "g"

@@ -14,6 +14,7 @@ from pocketune.reporting.charts.style import (
     WIDE,
     Chart,
     drawing,
+    tick,
 )
 from pocketune.tasks.results import Table
 
@@ -51,7 +52,7 @@ def metric_chart(
         best = dict(zip(held.steps, held.values, strict=True)).get(float(best_step or -1))
         if best is not None:
             axes.plot([best_step], [best], "o", markersize=10, mfc="none", mec=INK, mew=1.4)
-        _finish(axes, lambda value: f"{value:{_coarse(style)}}")
+        _finish(axes, lambda value: tick(value, style))
         if style.endswith("%"):
             axes.set_ylim(top=min(1.03, axes.get_ylim()[1]))
     return Chart(
@@ -124,10 +125,6 @@ def _finish(axes: Any, shown: Callable[[float], str], *, legend: bool = True) ->
     axes.set_xlabel("training steps")
     if legend and axes.get_legend_handles_labels()[0]:
         axes.figure.legend(loc="outside upper left", ncols=3, borderaxespad=0.2, handlelength=1.4)
-
-
-def _coarse(style: str) -> str:
-    return ".0%" if style.endswith("%") else "g"
 
 
 def _told(curve: Curve, name: str, style: str, where: str) -> str:

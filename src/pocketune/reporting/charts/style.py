@@ -117,6 +117,15 @@ def drawing(*, width: float = WIDTH, height: float = 2.9) -> Iterator[Drawing]:
         made.svg = in_page(stream.getvalue())
 
 
+def tick(value: float, style: str) -> str:
+    """A value at an axis, for a metric of this format specification.
+
+    >>> tick(0.875, ".1%"), tick(0.8, ".1%"), tick(1.5, ".3f")
+    ('87.5%', '80%', '1.5')
+    """
+    return f"{round(100 * value, 1):g}%" if style.endswith("%") else f"{value:g}"
+
+
 def in_page(svg: str) -> str:
     """The ``<svg>`` element of a file of matplotlib, for use inside of HTML.
 
