@@ -8,7 +8,7 @@ paper's ratios. `filter_patches.svg`: the work of one convolution's backward pas
 the patches, after gradient filtering's figure 3, but for other layers and for both gradients (the
 paper draws the input gradient of one U-Net layer). These are counted by the papers' own rules.
 `accuracy_memory.svg` is measured: accuracy against memory, as in MobileTL's figure 5, from the
-results of `bench_accuracy.py`.
+results of `bench_accuracy.py`; so is `forecast.svg`, from those of `bench_forecast.py`.
 """
 
 from __future__ import annotations
@@ -152,6 +152,43 @@ def accuracy_memory() -> Figure:
     return figure
 
 
+def forecast() -> Figure:
+    """Memory and time that were predicted from shapes, over what was measured."""
+    rows = list(json.loads((RESULTS / "forecast.json").read_text()).values())
+    figure = Figure(figsize=(11, 5), layout="constrained")
+    memory, times = figure.subplots(1, 2)
+    peaks = [(row["peak"] / 1e6, row["drafted"] / 1e6) for row in rows]
+    steps = [(1e3 * min(row["steps"]), 1e3 * row["estimated"]) for row in rows]
+    methods = [row["row"][2] for row in rows]
+    _scatter(memory, "peak of a training process, MB", peaks, methods, (60, 80, 120, 200, 300, 400))
+    _scatter(times, "a step in one thread, ms", steps, methods, (2, 5, 10, 20, 50, 100, 200))
+    memory.legend(fontsize=8, frameon=False)
+    return figure
+
+
+def _scatter(
+    axes: Axes,
+    title: str,
+    points: list[tuple[float, float]],
+    methods: list[str],
+    ticks: tuple[int, ...],
+) -> None:
+    """Points of each method in a color of its own, and the line where both are equal."""
+    for number, method in enumerate(dict.fromkeys(methods)):
+        chosen = [point for point, each in zip(points, methods, strict=True) if each == method]
+        axes.plot(*zip(*chosen, strict=True), "o", color=f"C{number}", markersize=5, label=method)
+    ends = [min(map(min, points)) * 0.9, max(map(max, points)) * 1.1]
+    axes.plot(ends, ends, color="#777777", linewidth=1)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_ticks(ticks, labels=list(map(str, ticks)))
+        axis.set_ticks([], minor=True)
+    axes.set_title(title, fontsize=10)
+    axes.set_xlabel("measured", fontsize=9)
+    axes.set_ylabel("predicted from shapes", fontsize=9)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     docs = Path(__file__).parents[1] / "docs" / "images"
@@ -159,7 +196,7 @@ def main() -> None:
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     matplotlib.rcParams.update({"svg.hashsalt": "pocketune", "svg.fonttype": "none"})
-    for draw in (mobiletl_blocks, repnet_pruning, filter_patches, accuracy_memory):
+    for draw in (mobiletl_blocks, repnet_pruning, filter_patches, accuracy_memory, forecast):
         path = options.out / f"{draw.__name__}.svg"
         draw().savefig(path, metadata={"Date": None})
         print(path)
