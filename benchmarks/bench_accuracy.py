@@ -9,7 +9,7 @@ computed from the photos, and everything is trained with Adam and one cosine to 
 has, for each set, the learning rate from 1e-4 to 1e-2 and then the rate of the classifier that do
 best on a fifth of the set's own training photos, held out for this alone: from the middle, in the
 direction that improves. The accuracy is that of the last step, on the test photos; the memory is
-the largest peak of a process that trains the kit on the first set. Finished runs are kept in
+the largest peak of a process that trains the kit on the last set. Finished runs are kept in
 `--runs`, so that a stopped script continues, and the results of other methods in the .json;
 `--fresh` discards both. The script is skipped if the data are missing.
 """
@@ -73,17 +73,15 @@ def grid(options: argparse.Namespace, folder: Path) -> Grid:
     )
 
 
-def results_of(comparison: Comparison) -> dict[str, dict[str, Any]]:
+def add_results(results: dict[str, dict[str, Any]], comparison: Comparison) -> None:
     """By method: the peak in MB, and by set of photos the rates and the scores in percent."""
-    results: dict[str, dict[str, Any]] = {}
     for row in comparison.rows:
         if row.records:
-            peak = (row.peak_memory or 0) / 1e6
-            result = results.setdefault(row.method, {"peak": peak, "rates": {}, "top1": {}})
+            result = results.setdefault(row.method, {"top1": {}})
             settings = row.records[0].settings
-            result["rates"][row.photos] = [settings["lr"], settings["head_lr"]]
+            result["peak"] = (row.peak_memory or 0) / 1e6
+            result.setdefault("rates", {})[row.photos] = [settings["lr"], settings["head_lr"]]
             result["top1"][row.photos] = [100 * score for score in row.scores]
-    return results
 
 
 def publish(name: str, results: dict[str, dict[str, Any]], seeds: int) -> None:
@@ -125,8 +123,10 @@ def main() -> None:
     if options.fresh:
         shutil.rmtree(options.runs / name, ignore_errors=True)
     with tempfile.TemporaryDirectory() as scratch:
-        found = results_of(compare(grid(options, Path(scratch)), options.runs / name))
-    publish(options.network, ({} if options.fresh else kept(name)) | found, options.seeds)
+        comparison = compare(grid(options, Path(scratch)), options.runs / name)
+    results = {} if options.fresh else kept(name)
+    add_results(results, comparison)
+    publish(options.network, results, options.seeds)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,52 @@
+"""Hashes of photos and weights: they follow the content and not the place."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pocketune.comparison.sources import content, photos_content
+from pocketune.errors import PocketuneError
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    for name in ("b/2.png", "a/1.png", "a/2.png"):
+        (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "photos" / name).write_bytes(name.encode())
+    return tmp_path / "photos"
+
+
+def test_a_copy_is_the_same(photos: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(photos, tmp_path / "copy")
+    assert photos_content(str(photos)) == photos_content(str(copy))
+
+
+@pytest.mark.parametrize("change", ["longer", "renamed", "moved", "removed", "added"])
+def test_a_change_is_seen(change: str, photos: Path) -> None:
+    before = photos_content(str(photos))
+    first = photos / "a" / "1.png"
+    if change == "longer":
+        first.write_bytes(b"another photo")
+    elif change == "removed":
+        first.unlink()
+    elif change == "added":
+        (photos / "a" / "3.png").write_bytes(b"")
+    else:
+        first.rename(photos / ("a/0.png" if change == "renamed" else "b/1.png"))
+    assert photos_content(str(photos)) != before
+
+
+def test_files_are_read(tmp_path: Path) -> None:
+    table, same = tmp_path / "a.csv", tmp_path / "b.csv"
+    table.write_text("file,label\na.png,x\n")
+    same.write_text("file,label\na.png,x\n")
+    assert photos_content(str(table)) == photos_content(str(same)) == content(str(same))
+    same.write_text("file,label\na.png,y\n")
+    assert photos_content(str(table)) != photos_content(str(same))
+
+
+def test_weights_that_are_no_file(tmp_path: Path) -> None:
+    assert (content(None), content("imagenet")) == (None, "imagenet")
+    with pytest.raises(PocketuneError, match=r"no weights at .*none\.pth: check the path"):
+        content(str(tmp_path / "none.pth"))
