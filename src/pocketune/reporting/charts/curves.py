@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 POINTS = 80
 """Points of a curve; each is the mean of its neighbors."""
 _ROWS = 60
+_NOTHING = "Nothing was measured."
 
 
 def metric_chart(
@@ -49,7 +50,9 @@ def metric_chart(
                 color=MUTED,
                 ha="right",
             )
-        best = dict(zip(held.steps, held.values, strict=True)).get(float(best_step or -1))
+        best = dict(zip(held.steps, held.values, strict=True)).get(
+            math.nan if best_step is None else float(best_step)
+        )
         if best is not None:
             axes.plot([best_step], [best], "o", markersize=10, mfc="none", mec=INK, mew=1.4)
         _finish(axes, lambda value: tick(value, style))
@@ -58,7 +61,8 @@ def metric_chart(
     return Chart(
         f"{name.capitalize()} over the steps",
         _told(held, name, style, "on the validation photos")
-        or _told(metrics.of_epochs(name), name, style, "on the training batches"),
+        or _told(metrics.of_epochs(name), name, style, "on the training batches")
+        or _NOTHING,
         made.svg,
         _epochs(metrics, name, style),
     )
@@ -75,7 +79,9 @@ def loss_chart(metrics: Metrics) -> Chart:
     text = _told(held, "loss", ".3f", "on the validation photos")
     return Chart(
         "Loss over the steps",
-        text or _told(metrics.of_epochs("loss"), "loss", ".3f", "on the training batches"),
+        text
+        or _told(metrics.of_epochs("loss"), "loss", ".3f", "on the training batches")
+        or _NOTHING,
         made.svg,
         _epochs(metrics, "loss", ".3f"),
     )
