@@ -94,7 +94,7 @@ def test_format_size() -> None:
     ] == [
         "0.0 MB",
         "5 bytes",
-        "49,999 bytes",
+        "50 kB",
         "0.9 MB",
         "10.0 MB",
         "10 MB",

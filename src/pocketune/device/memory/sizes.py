@@ -39,12 +39,12 @@ def parse_size(text: str | int) -> int:
 
 
 def format_size(size: float) -> str:
-    """A size in MB (10^6 bytes), with one decimal if it is below 10 MB; a tiny one in bytes.
+    """A size in MB (10^6 bytes), with one decimal if it is below 10 MB; a small one in kB or bytes.
 
     >>> format_size(96_000_000), format_size(1_234_567), format_size(5)
     ('96 MB', '1.2 MB', '5 bytes')
     """
     megabytes = size / 1e6
     if 0 < megabytes < 0.05:
-        return f"{size:,.0f} bytes"
+        return f"{size / 1e3:.0f} kB" if size >= 1e3 else f"{size:.0f} bytes"
     return f"{megabytes:.0f} MB" if megabytes >= 10 else f"{megabytes:.1f} MB"
