@@ -23,7 +23,7 @@ def trained(tmp_path: Path, kit: Path) -> str:
 def saved(run, trained) -> str:
     result = run("delta", "save", trained, "--out", "d.safetensors")
     assert result.exit_code == 0, result.output
-    assert "4 tensors; classes 3: blue, green, red" in result.stdout
+    assert "4 tensors; 3 classes: blue, green, red" in result.stdout
     return "d.safetensors"
 
 
@@ -34,7 +34,7 @@ def test_train_save_apply_and_predict_as_a_user_does(process, photos, kit, tmp_p
         assert process("train", folder, *options).returncode == 0
         told = process("delta", "save", name, "--out", f"{name}.safetensors")
         assert told.returncode == 0, told.stderr
-        assert told.stdout.startswith(f"wrote {name}.safetensors (0.0 MB): ")
+        assert told.stdout.startswith(f"wrote {name}.safetensors (1 kB): ")
     image = photos / "red" / "0.png"
     told = process(
         "predict", "--kit", kit, "--delta", "first.safetensors", "--delta", "second.safetensors",
@@ -45,7 +45,7 @@ def test_train_save_apply_and_predict_as_a_user_does(process, photos, kit, tmp_p
     for line, name in zip(lines, ("first", "second"), strict=True):
         assert line == json.loads(process("predict", name, image, "--json").stdout)
     told = process("delta", "apply", kit, "second.safetensors", "--out", "second.zip")
-    assert told.stdout == "wrote second.zip: a kit with classes 2: cyan, pink\n"
+    assert told.stdout == "wrote second.zip: a kit of 2 classes: cyan, pink\n"
     told = process("predict", "second.zip", image, "--json")
     assert json.loads(told.stdout) == lines[1]
     assert process("train", more, "--kit", "second.zip", "--epochs", 1).returncode == 0

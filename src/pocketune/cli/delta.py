@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pocketune.cli.command import Group, command
-from pocketune.cli.kit import KitArgument, described, listed
+from pocketune.cli.kit import KitArgument, described, first_names, listed
 from pocketune.cli.options import JsonOption, ModelArgument, argument
+from pocketune.errors import counted
 from pocketune.options import option
 
 if TYPE_CHECKING:
@@ -68,7 +69,8 @@ def save(model: ModelArgument, options: SaveOptions) -> None:
         made.save(options.out)
         tensors = len(made.state)
     size = format_size(options.out.stat().st_size)
-    print(f"wrote {options.out} ({size}): {tensors} tensors; classes {listed(opened.classes)}")
+    learned = f"{len(opened.classes)} {opened.manifest.task.noun}: {first_names(opened.classes)}"
+    print(f"wrote {options.out} ({size}): {tensors} tensors; {learned}")
 
 
 @command(
@@ -100,7 +102,7 @@ def _lines(opened: Delta, file: Path) -> list[str]:
         "network": described(header.network),
         "method": described(header.method),
         header.task.noun: listed(opened.classes),
-        "trained": f"{header.step} steps" + (f", {header.score}" if header.score else ""),
+        "trained": counted(header.step, "step") + (f", {header.score}" if header.score else ""),
         "holds": f"{len(values)} tensors, {sum(value.size for value in values):,} values",
     }
     return [f"{name:<12} {value}" for name, value in rows.items()]
@@ -112,4 +114,6 @@ def apply(shown: KitArgument, file: DeltaArgument, options: ApplyOptions) -> Non
     from pocketune.device import Delta
 
     kit = Delta.load(file.file).apply(shown.kit, options.out)
-    print(f"wrote {kit.path}: a kit with classes {listed(kit.manifest.classes)}")
+    task = kit.manifest.task
+    learned = f"{len(task.classes)} {task.noun}: {first_names(task.classes)}"
+    print(f"wrote {kit.path}: a kit of {learned}")

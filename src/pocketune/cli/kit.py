@@ -202,7 +202,12 @@ _NOT_SHOWN = ("name", "classes", "hidden", "branches")
 
 def listed(classes: Sequence[str]) -> str:
     """The number of classes and the first ten."""
-    return f"{len(classes)}: {', '.join(classes[:10])}" + ", ..." * (len(classes) > 10)
+    return f"{len(classes)}: {first_names(classes)}"
+
+
+def first_names(classes: Sequence[str]) -> str:
+    """The first ten classes."""
+    return ", ".join([*classes[:10], *["..."] * (len(classes) > 10)])
 
 
 def described(values: dict[str, Any]) -> str:
