@@ -100,7 +100,7 @@ def test_the_choice_and_every_candidate_with_its_reason_are_told(file):
     page = plan_page(file)
     said = " ".join(page.summary)
     assert f"{NASTY} tinytl was chosen; it reached accuracy 65.0%" in said
-    assert "7 candidates were considered and 4 tried" in said
+    assert "7 candidates considered and 4 tried" in said
     assert "The runner-up is" in said
     ((_, table),) = page.sections[1].tables
     outcomes = {row[0]: row[-1] for row in table.rows}
@@ -114,6 +114,13 @@ def test_each_candidate_with_a_score_is_a_bubble(file):
     chart = plan_page(file).sections[0].charts[0]
     assert len(chart.table.rows) == 7
     assert chart.svg.count("budget 96 MB") == 1
+
+
+def test_a_choice_that_was_only_predicted_says_so(file):
+    untried = tuple(replace(each, probes=()) for each in make_plan().trials)
+    make_plan(trials=untried).write(file)
+    said = " ".join(plan_page(file).summary)
+    assert "none tried, so the choice rests on prediction" in said and "runner-up" not in said
 
 
 def test_a_plan_without_a_choice_names_the_smallest_budget(file):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pocketune
 from pocketune.device.memory.sizes import format_size
+from pocketune.errors import counted
 from pocketune.planner.outlook import runners_up, sentences, smallest_budget
 from pocketune.planner.plan import Plan
 from pocketune.reporting.charts.bubbles import Bubble, bubble_chart
@@ -70,10 +71,9 @@ def _summary(plan: Plan) -> Iterator[str]:
         f"memory and {duration(chosen.step_seconds)} a step."
     )
     tried = sum(bool(trial.probes) for trial in trials)
-    yield (
-        f"{len(trials):,} candidates were considered and {tried:,} tried, in "
-        f"{duration(plan.seconds)}."
-    )
+    known = f"{tried:,} tried" if tried else "none tried, so the choice rests on prediction"
+    considered = f"{counted(len(trials), 'candidate')} considered"
+    yield f"{considered} and {known}, in {duration(plan.seconds)}."
     others = runners_up(plan)
     if others and others[0].score is not None:
         yield f"The runner-up is {others[0].name}, {others[0].score}."
