@@ -13,7 +13,7 @@ from onnx import numpy_helper
 from torch import Tensor, nn
 
 import pocketune
-from pocketune.compiler import compile
+from pocketune.compiler import compile, draft
 from pocketune.compiler.capture.trace import running_statistics, trained_parameters
 from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.errors import PocketuneError
@@ -316,18 +316,20 @@ def test_every_network_and_method_is_compiled() -> None:
 
 @pytest.mark.parametrize(("name", "method"), COMBINATIONS)
 def test_networks_and_methods(name: str, method: str, tmp_path: Path) -> None:
-    """`compile` itself compares every tensor with PyTorch for five steps.
+    """`compile` itself compares every tensor with PyTorch for five steps; a draft skips that.
 
     Each kind of block is there once; images of some networks have attributes, so that every
     method meets both losses.
     """
-    task = Attributes if name in WITH_ATTRIBUTES else Classification
+    kind = Attributes if name in WITH_ATTRIBUTES else Classification
+    step: dict[str, Any] = {"batch": 2, "size": 64, "task": kind(numbered(CLASSES))}
     torch.manual_seed(0)
     network = shallow(create_network(name, classes=CLASSES, width=WIDTHS.get(name, 0.25)))
     adapted = adapt(network, example_method(method, name))
-    kit = compile(adapted, tmp_path / "kit", batch=2, size=64, task=task(numbered(CLASSES)))
-    assert (kit.manifest.network["name"], kit.manifest.task.name) == (name, task.name)
+    kit = compile(adapted, tmp_path / "kit", **step)
+    assert (kit.manifest.network["name"], kit.manifest.task.name) == (name, kind.name)
     assert kit.manifest.method == method_to_dict(about(adapted).method)
+    assert draft(adapted, **step) == replace(kit.manifest, files={})
 
 
 def test_batch_statistics_of_one_image_are_warned_of(network: nn.Module, tmp_path: Path) -> None:

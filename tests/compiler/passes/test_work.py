@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import zipfile
+from importlib.resources import files
 from math import prod
 
 import numpy as np
@@ -85,3 +88,13 @@ def test_the_work_of_all_kinds_is_that_of_the_graph() -> None:
     work = graph_work(model, {}, optimized=False)
     assert sum(each.flops for each in work.values()) == graph_flops(model, {})
     assert sum(each.calls for each in work.values()) == len(model.graph.node)
+
+
+def test_the_probes_of_the_device_count_work_as_kits_do() -> None:
+    """Otherwise make them again, with tools/make_probes.py."""
+    archive = files("pocketune.device") / "probes.zip"
+    with archive.open("rb") as file, zipfile.ZipFile(file) as probes:
+        for number, probe in enumerate(json.loads(probes.read("probes.json"))):
+            model = onnx.load_from_string(probes.read(f"{number}.onnx"))
+            work = {kind: Work(**each) for kind, each in probe["work"].items()}
+            assert graph_work(model, {}, optimized=probe["optimized"]) == work, probe["kind"]
