@@ -128,7 +128,16 @@ def render(page: Page) -> str:
 def _columns_of_words(table: Table) -> list[bool]:
     """Whether each column holds text, which starts at the left."""
     columns = zip(*table.rows, strict=True) if table.rows else ([] for _ in table.titles)
-    return [any(len(str(cell)) > _NUMBER for cell in column) for column in columns]
+    cells = [[str(cell) for cell in column] for column in columns]
+    return [
+        any(len(cell) > _NUMBER for cell in column) or not any(map(_is_number, column))
+        for column in cells
+    ]
+
+
+def _is_number(cell: str) -> bool:
+    """Whether a cell is a number with its unit, or stands for one that is not known."""
+    return cell[:1].isdigit() or cell[:1] == "-"
 
 
 def write(page: Page, path: Path) -> None:

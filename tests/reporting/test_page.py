@@ -1,0 +1,48 @@
+"""Tables and paragraphs of a page."""
+
+import pytest
+
+from pocketune.reporting.page import Page, Section, Tile, _columns_of_words, render, write
+from pocketune.tasks.results import Table
+
+from .html import check_alone
+
+TABLE = Table(
+    ("name", "method", "score", "reason"),
+    (("a", "last", "70.0% ± 1.0", "-"), ("b", "full", "failed", "it does not fit the budget")),
+)
+
+
+def page(**changes) -> Page:
+    section = Section(title="A", tables=(("T", TABLE),), **changes)
+    tiles = (Tile("x", "1"),)
+    return Page(
+        title="&lt;", subtitle="s", summary=("p",), tiles=tiles, sections=(section,), version="1"
+    )
+
+
+def test_numbers_end_and_text_begins_at_one_line():
+    assert _columns_of_words(TABLE) == [True, True, False, True]
+    assert _columns_of_words(Table(("a",), ())) == [True]
+
+
+@pytest.mark.parametrize("unfolded", [True, False])
+def test_tables_are_folded_unless_asked(unfolded):
+    read = check_alone(render(page(unfolded=unfolded)))
+    ((details),) = read.all("details")
+    assert ("open" in details) == unfolded
+    assert "&lt;" in read.text  # as it was written, not as markup
+
+
+def test_file_names_that_are_not_text_are_written(tmp_path):
+    odd = page(text=("photo\udcff.jpg",))
+    write(odd, tmp_path / "page.html")
+    assert "photo?.jpg" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_a_page_replaces_the_one_before(tmp_path):
+    file = tmp_path / "page.html"
+    file.write_text("old")
+    write(page(), file)
+    assert file.read_text().startswith("<!doctype html>")
+    assert list(tmp_path.iterdir()) == [file]
