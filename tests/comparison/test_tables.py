@@ -104,10 +104,10 @@ def test_markdown_keeps_its_columns(photos: str, method: str) -> None:
 def test_latex_has_no_command_of_a_name(name: str) -> None:
     table = to_latex(comparison([0.5], model=name).rows)
     row = table.split("\n")[5]
-    escaped = r"\\text(backslash|asciitilde|asciicircum)\{\}|\$\\pm\$|\\[&%$#_{}]"
+    escaped = r"\\text(backslash|asciitilde|asciicircum|less|greater|bar)\{\}|\$\\pm\$|\\[&%$#_{}]"
     plain = re.sub(escaped, "", row)
     assert plain.endswith(r" \\")
-    assert not set(plain.removesuffix(r" \\")) & set("\\%$#_{}~^")
+    assert not set(plain.removesuffix(r" \\")) & set("\\%$#_{}~^<>|")
     assert plain.count("&") == 9
 
 
