@@ -17,5 +17,6 @@ def divided(folder: Path) -> Path:
 
 def grid(folder: Path, **changes: Any) -> Grid:
     """One bundled kit, one step a run."""
-    values = {"photos": [str(folder)], "kits": ["last"], "settings": {"steps": 1}, **changes}
+    values = {"photos": [str(folder)], "kits": ["last"], **changes}
+    values["settings"] = {"val_fraction": 0.2, **changes.get("settings", {"steps": 1})}
     return Grid.from_dict(values)

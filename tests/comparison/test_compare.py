@@ -43,6 +43,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_command_compares_kits_over_seeds(photos: Path, tmp_path: Path) -> None:
     options = ("--kit", "last", "--kit", "blocks", "--seeds", 2, "--steps", 1, "--seed", 3)
+    options += ("--val-fraction", 0.2)
     done = pocketune("compare", photos, *options, "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
@@ -235,7 +236,18 @@ def test_a_network_is_built_once(
 @pytest.mark.skipif(sys.platform == "win32", reason="kills as POSIX does")
 def test_a_kill_loses_no_finished_run(photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    options = ("--kit", "last", "--seeds", "3", "--steps", "12", "--out", str(out))
+    options = (
+        "--kit",
+        "last",
+        "--seeds",
+        "3",
+        "--steps",
+        "12",
+        "--out",
+        str(out),
+        "--val-fraction",
+        "0.2",
+    )
     command = [sys.executable, "-m", "pocketune", "compare", str(photos), *options]
     for stop in (signal.SIGKILL, signal.SIGTERM):
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

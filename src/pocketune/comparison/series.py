@@ -82,7 +82,10 @@ class Series:
 
     def _planned(self, settings: dict[str, Any], seed: int, part: Part) -> Planned:
         own = {"seed": seed, "hold_out_test": self.has_test}
-        settings = {"checkpoint_seconds": _CHECKPOINT_SECONDS, **settings, **own}
+        ours: dict[str, Any] = {"checkpoint_seconds": _CHECKPOINT_SECONDS}
+        if part == "validation":  # however few photos there are, some have to be scored
+            ours["val_fraction"] = TUNING_FRACTION
+        settings = {**ours, **settings, **own}
         cell = Cell(
             photos=self.photos.label,
             model=self.model.label,
