@@ -64,7 +64,8 @@ def plan(
         out: Folder of the plan; by default ``runs/``, the name of the photos and ``.plan``.
         settings: The settings of every run; its budget is the limit of memory.
         time: Limit for planning and training together, such as ``10m`` or a number of seconds.
-            Planning takes at most 15 % of it, and at most two minutes without a limit.
+            Planning takes at most 15 % of it, under a short limit at most 40 % or 30 seconds, and
+            two minutes without a limit.
         kits: A folder of kits to choose from besides the bundled ones; by default the folder that
             the environment variable ``POCKETUNE_KITS`` names. With networks to choose from, the
             bundled kits are left out.

@@ -74,7 +74,7 @@ def test_a_limit_of_time_shortens_a_run_of_a_kit(process, photos, kit, tmp_path)
         (("--budget", "1MB"), "the budget of 1.0 MB is smaller than the"),
         (("--budget", "55MB"), "nothing fits the budget of 55 MB; the smallest that something"),
         (("--time", "soon"), "'soon' is not a time above 0"),
-        (("--time", "1s"), "of a time of 1 s, 0.1 s are for planning"),
+        (("--time", "1s"), "of a time of 1 s, planning may take 0.4 s"),
         (("--val-fraction", 0), "a plan compares candidates on validation photos"),
         (("--kits", "none"), "the folder of kits none cannot be read"),
     ],

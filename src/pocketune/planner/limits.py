@@ -10,6 +10,9 @@ from pocketune.errors import PocketuneError, real_number
 
 PLANNING_SHARE = 0.15
 """Share of the time limit that planning may take; the rest is for training."""
+SHORT_SHARE, SHORT_SECONDS = 0.4, 30.0
+"""Under a short time limit, planning may take this share, up to these seconds: a process takes
+seconds to start."""
 PLANNING_SECONDS = 120.0
 """Seconds for planning where there is no time limit."""
 
@@ -31,7 +34,9 @@ class Limits:
     @property
     def planning(self) -> float:
         """Seconds for planning."""
-        return PLANNING_SECONDS if self.time is None else PLANNING_SHARE * self.time
+        if self.time is None:
+            return PLANNING_SECONDS
+        return max(PLANNING_SHARE * self.time, min(SHORT_SHARE * self.time, SHORT_SECONDS))
 
     def check_process(self, process: int) -> None:
         """Refuse a budget that a process without any kit exceeds.
@@ -48,6 +53,13 @@ class Limits:
                 f"{format_size(process)} that Python, numpy and the runtime take on this machine "
                 "before a kit is opened; give a larger budget"
             )
+
+
+def time_for(planning: float) -> float:
+    """The shortest time limit that leaves so many seconds for planning."""
+    if planning <= SHORT_SECONDS:
+        return planning / SHORT_SHARE
+    return planning / PLANNING_SHARE
 
 
 def make_limits(budget: str | int | None, time: str | float | None) -> Limits:

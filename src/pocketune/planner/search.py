@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from math import ceil
 from typing import TYPE_CHECKING, TypeVar
 
 from pocketune.device.memory.sizes import format_size
 from pocketune.device.train.progress import format_time
 from pocketune.errors import PocketuneError
 from pocketune.planner.halving import FEWEST, Pace, better_half, next_round, promising
+from pocketune.planner.limits import time_for
 from pocketune.planner.outlook import smallest_budget
 
 if TYPE_CHECKING:
@@ -346,13 +348,15 @@ class Search:
         return "; ".join(reasons[:3]) or "there are no kits"
 
     def _no_time(self, trial: Trial, needed: float) -> str:
-        limits, spent = self._limits, self._journal.plan.seconds
-        share = f"{limits.planning:.0f} s are for planning"
-        if limits.time is not None:
-            share = f"of a time of {limits.time:.0f} s, {limits.planning:.1f} s are for planning"
-        enough = spent / limits.planning * (limits.time or 0)
-        advice = f"give at least {enough:.0f} s, or name a kit" if enough else "name a kit"
-        return f"{share}, and the shortest run of {trial.name} takes {needed:.1f} s; {advice}"
+        """Why a limit of time is too short, and the shortest that is not."""
+        share, enough = self._limits.planning, ceil(time_for(self._journal.plan.seconds))
+        run = f"the shortest run of {trial.name} takes {needed:.0f} s"
+        if self._limits.time is None:
+            return f"planning may take {share:.0f} s, and {run}; name a kit"
+        return (
+            f"of a time of {self._limits.time:.0f} s, planning may take {share:.1f} s to leave the "
+            f"rest for training, and {run}; give at least {enough} s, or name a kit"
+        )
 
 
 def _steps(trial: Trial, images: int) -> int:
