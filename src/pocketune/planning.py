@@ -86,12 +86,13 @@ def plan(
     asked = _asked(Path(photos), splits, chosen, limits)
     folder = Path(out or plan_folder(next_run(photos)))
     journal = Journal(folder, asked, say)
-    process = journal.plan.process or process_bytes()
+    process = journal.plan.process or process_bytes(Path(photos), chosen)
     limits.check_process(process)
     journal.write(process=process)
     drafts = _drafts(weights_dir, networks, methods, say)
     kit_source = KitSource(
         Path(photos),
+        splits.train,
         asked,
         chosen,
         process=process,

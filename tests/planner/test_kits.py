@@ -6,14 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from pocketune.data import load_splits, unlabeled
 from pocketune.device.train import TrainSettings
 from pocketune.errors import PocketuneError
 from pocketune.kit import Kit
 from pocketune.kit.bundled import list_kits
+from pocketune.planner.features import score_kit
 from pocketune.planner.kits import KITS, KitSource, kit_paths
 from pocketune.planner.process import process_bytes
 from pocketune.tasks import Attributes
 
+from ..device.softmax_engine import write_photos
 from ..device.tiny_kit import TinyKit
 from .fakes import MB, asked
 
@@ -22,6 +25,7 @@ def source(tmp_path: Path, **changes: object) -> KitSource:
     kits = tmp_path / "kits"
     return KitSource(
         tmp_path / "photos",
+        unlabeled([]),
         asked(**changes),  # type: ignore[arg-type]
         TrainSettings(),
         process=40 * MB,
@@ -77,5 +81,13 @@ def test_the_cost_is_that_of_the_photos_classes(tmp_path: Path) -> None:
     assert few.cost(blocks).parameters < many.cost(blocks).parameters
 
 
-def test_a_process_that_trains_takes_tens_of_megabytes() -> None:
-    assert 15 * MB < process_bytes() < 150 * MB
+def test_features_of_colors_tell_them_apart(tmp_path: Path) -> None:
+    photos = load_splits(write_photos(tmp_path / "photos")).train
+    assert score_kit(Kit.open("blocks"), photos).value > 0.8
+
+
+def test_a_process_that_trains_takes_tens_of_megabytes(tmp_path: Path) -> None:
+    photos = write_photos(tmp_path / "photos")
+    assert 15 * MB < process_bytes(photos, TrainSettings()) < 150 * MB
+    with pytest.raises(PocketuneError, match=r"process cannot be measured: .* not exist"):
+        process_bytes(tmp_path / "none", TrainSettings())

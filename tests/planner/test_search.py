@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pocketune.errors import PocketuneError
+from pocketune.planner.candidate import Candidate
 from pocketune.planner.plan import LeftOut, Plan
 from pocketune.planner.search import FEW
+from pocketune.planner.trial import HeadScore
 
 from .fakes import MB, Facts, FakeSource, Killed, search
 
@@ -99,7 +101,7 @@ def test_too_little_time_for_one_probe(tmp_path: Path) -> None:
         search(tmp_path, FakeSource(THREE), time=2.0)
     assert str(caught.value) == (
         "of a time of 2 s, planning may take 0.8 s to leave the rest for training, and the "
-        "shortest run of large takes 1 s; give at least 4 s, or name a kit"
+        "shortest run of small takes 1 s; give at least 6 s, or name a kit"
     )
 
 
@@ -115,6 +117,24 @@ def test_many_candidates_are_ranked_by_their_features_first(tmp_path: Path) -> N
     plan = search(tmp_path, source)
     assert plan.choice in ("a4", "b4")
     assert sum(call.startswith("head") for call in source.calls) == len(MANY)
+
+
+def test_features_that_cannot_be_scored_drop_nothing(tmp_path: Path) -> None:
+    class Headless(FakeSource):
+        def head(self, candidate: Candidate) -> HeadScore:
+            raise PocketuneError("every class has one photo")
+
+    assert search(tmp_path, Headless(THREE), budget=100).choice == "middle"
+
+
+def test_a_network_that_is_far_behind_is_not_tried_unless_the_others_fail(tmp_path: Path) -> None:
+    known = {**MANY, "best": Facts(features=0.9, value=0.99), "bad": Facts(features=0.1)}
+    plan = search(tmp_path / "sound", FakeSource(known))
+    assert plan.choice == "best"
+    reasons = {trial.name: str(trial.dropped) for trial in plan.trials}
+    assert reasons["bad"] == "its frozen features give accuracy 10.0%, and accuracy 90.0% with best"
+    broken = {**known, "best": Facts(features=0.9, broken=True)}
+    assert search(tmp_path / "broken", FakeSource(broken), time=300.0).choice in ("a4", "b4")
 
 
 def test_probes_grow_and_fewer_candidates_have_them(tmp_path: Path) -> None:

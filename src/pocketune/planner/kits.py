@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,12 +14,14 @@ from pocketune.kit.bundled import bundled_kit, list_kits
 from pocketune.kit.kit import Kit
 from pocketune.kit.names import LAST, MANIFEST
 from pocketune.planner.candidate import Candidate, Cost
+from pocketune.planner.features import score_kit
 from pocketune.planner.plan import LeftOut
 from pocketune.planner.predict import predict_cost
 from pocketune.planner.probe import run_probe
 from pocketune.planner.trial import HeadScore, Probe
 
 if TYPE_CHECKING:
+    from pocketune.data import ImageDataset
     from pocketune.device.train.settings import TrainSettings
     from pocketune.planner.plan import Asked
 
@@ -30,7 +33,8 @@ class KitSource:
     """Candidates that are kits.
 
     Args:
-        photos: The path of the photos.
+        path: The path of the photos.
+        photos: The training photos.
         asked: What the plan is asked for.
         settings: The settings of every run.
         process: Resident bytes of a training process before it opens a kit.
@@ -41,7 +45,8 @@ class KitSource:
 
     def __init__(
         self,
-        photos: Path,
+        path: Path,
+        photos: ImageDataset,
         asked: Asked,
         settings: TrainSettings,
         *,
@@ -50,6 +55,7 @@ class KitSource:
         kits: Path | None = None,
         bundled: bool = True,
     ) -> None:
+        self._path = path
         self._photos = photos
         self._asked = asked
         self._settings = settings
@@ -94,11 +100,10 @@ class KitSource:
         )
 
     def head(self, candidate: Candidate) -> HeadScore:
-        """The score of the kit before its first step."""
-        probe = self.probe(candidate, self.kit(candidate), 1, None)
-        if probe.score is None:
-            raise PocketuneError("its features could not be scored: there are no validation photos")
-        return HeadScore(score=probe.score, seconds=probe.seconds)
+        """The score of the kit's features, computed in this process."""
+        began = time.monotonic()
+        score = score_kit(self._opened[candidate.name], self._photos)
+        return HeadScore(score=score, seconds=time.monotonic() - began)
 
     def kit(self, candidate: Candidate) -> Path:
         """The path of the kit."""
@@ -107,7 +112,7 @@ class KitSource:
     def probe(self, candidate: Candidate, kit: Path, steps: int, seconds: float | None) -> Probe:
         """A run of so many steps."""
         settings = replace(self._settings, accumulate=candidate.accumulate)
-        return run_probe(kit, self._photos, settings, self._folder, steps=steps, seconds=seconds)
+        return run_probe(kit, self._path, settings, self._folder, steps=steps, seconds=seconds)
 
 
 def kit_paths(folder: Path | None, *, bundled: bool = True) -> list[tuple[str, Path]]:

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pocketune.errors import PocketuneError
 
+if TYPE_CHECKING:
+    from pocketune.device.train.settings import TrainSettings
 
-def process_bytes() -> int:
-    """Resident bytes of a process that has imported everything that training needs.
+
+def process_bytes(photos: Path, settings: TrainSettings) -> int:
+    """Resident bytes of a process that has imported what training needs and found the photos.
 
     It is measured in a new process, because this one may have imported PyTorch.
+
+    Args:
+        photos: The photos.
+        settings: The settings of the run, which divide the photos.
 
     Raises:
         PocketuneError: The process cannot be started.
     """
-    command = [sys.executable, "-m", "pocketune.planner.process"]
+    arguments = [str(photos), str(settings.val_fraction), str(settings.seed)]
+    command = [sys.executable, "-m", "pocketune.planner.process", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
@@ -24,7 +34,16 @@ def process_bytes() -> int:
     return int(done.stdout)
 
 
-if __name__ == "__main__":
+def _measure(photos: str, val_fraction: str, seed: str) -> int:
+    import click  # noqa: F401 - as `pocketune train` has it
+
+    from pocketune.data import load_splits
     from pocketune.device.memory.baseline import training_baseline
 
-    print(training_baseline())
+    splits = load_splits(photos, val_fraction=float(val_fraction), seed=int(seed))
+    measured = training_baseline()
+    return measured if len(splits.train) else 0  # the names are in memory until here
+
+
+if __name__ == "__main__":
+    print(_measure(*sys.argv[1:]))

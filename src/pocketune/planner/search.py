@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 FEW = 4
-"""Number of candidates that are tried at once, without a ranking by frozen features."""
+"""Number of candidates that are all tried, however their frozen features compare."""
 LOOK_SHARE = 0.35
 """Share of the planning time after which no further group is looked at."""
 PREDICTION_SHARE = 0.5
@@ -63,6 +63,7 @@ class Search:
         self._limits = journal.plan.asked.limits
         self._kits: dict[str, Path] = {}
         self._reserve: list[str] = []
+        self._many = True
 
     def run(self) -> Plan:
         """The finished plan.
@@ -79,13 +80,14 @@ class Search:
     def _look_at_groups(self) -> None:
         """Predict the memory of the first trial of each group, and score the group's features.
 
-        Features are not scored where there are few candidates. A network that is behind at one
-        resolution is not looked at at another.
+        A network that is behind at one resolution is not looked at at another. With few candidates,
+        none is behind.
         """
         firsts: dict[str, Trial] = {}
         for trial in self._journal.left:
             firsts.setdefault(trial.candidate.group, trial)
-        several = len(self._journal.left) > FEW
+        several = len(self._journal.left) > 1
+        self._many = len(self._journal.left) > FEW
         for first in firsts.values():
             if self._seconds_left(LOOK_SHARE) <= 0:
                 self._drop(self._mates(first), "there was no time to look at it")
@@ -134,20 +136,23 @@ class Search:
         return False
 
     def _score_features(self, first: Trial) -> None:
-        head = self._known(
-            first,
-            lambda earlier: earlier.head,
-            lambda: self._source.head(first.candidate),
-            lambda trial, head: replace(trial, head=head),
-        )
-        if head is not None:
-            self._journal.say(f"{first.candidate.group}: {head.score} before training")
-            free = replace(head, seconds=0.0)
-            mates = [trial for trial in self._mates(first) if trial.name != first.name]
-            self._journal.put(*(replace(trial, head=free) for trial in mates))
+        """Score the features of a group; without a score, its trials are tried all the same."""
+        earlier = self._journal.earlier(first)
+        try:
+            head = (earlier and earlier.head) or self._source.head(first.candidate)
+        except PocketuneError as error:
+            self._journal.say(f"{_title(first)}: {error}")
+            return
+        free = replace(head, seconds=0.0)
+        for trial in self._mates(first):
+            self._journal.put(replace(trial, head=head if trial.name == first.name else free))
+        self._journal.write()
+        self._journal.say(f"{_title(first)}: {head.score} before training")
 
     def _behind(self, trial: Trial) -> str | None:
         """Why a trial's network is too far behind others; None if it is not."""
+        if not self._many:
+            return None
         scored = [each for each in self._journal.plan.trials if each.head is not None]
         best = max(scored, key=_features, default=None)
         mine = [each for each in scored if _network(each) == _network(trial)]
@@ -156,10 +161,7 @@ class Search:
         if best is None or not mine or max(map(_features, mine)) >= _features(best) - BEHIND:
             return None
         own = max(mine, key=_features)
-        return (
-            f"its frozen features give {_words(own)}, and {_words(best)} with "
-            f"{best.candidate.group}"
-        )
+        return f"its frozen features give {_words(own)}, and {_words(best)} with {_title(best)}"
 
     def _nothing(self) -> str:
         """Why there is no candidate, and the smallest budget that gives one."""
@@ -361,6 +363,11 @@ class Search:
 
 def _steps(trial: Trial, images: int) -> int:
     return max(1, images // trial.candidate.step_images)
+
+
+def _title(trial: Trial) -> str:
+    """What has these features: a kit by its name, or a network at a resolution."""
+    return trial.name if trial.candidate.kit else trial.candidate.group
 
 
 def _features(trial: Trial) -> float:
