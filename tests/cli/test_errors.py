@@ -54,7 +54,13 @@ def texts(path: Path) -> Iterator[str]:
             yield node.value
 
 
-RUNS_COMMANDS = {"demo/compare.py", "device/memory/process.py"}  # the second reads "r--p"
+RUNS_COMMANDS = {
+    "demo/compare.py",
+    "planner/probe.py",
+    "reporting/words.py",  # shows the command that repeats a run
+    "device/memory/process.py",  # reads "r--p"
+    "reporting/charts/style.py",  # writes CSS variables, "var(--ink)"
+}
 LIBRARY = sorted(
     path.relative_to(SOURCE).as_posix()
     for path in SOURCE.rglob("*.py")
