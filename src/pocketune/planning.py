@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from pocketune.arrays import StrPath
 
 MakeDrafts = Callable[[Path, ImageDataset, TrainSettings, int, Path], Source]
+COMPARED = 0.2
+"""Fraction of very few photos that candidates are compared on."""
 BATCH = 8
 """Images in a step, for the number of images of a whole run."""
 
@@ -83,6 +85,10 @@ def plan(
     chosen = replace(settings or TrainSettings(), **options)
     limits = make_limits(chosen.budget, time)
     splits = load_splits(Path(photos), val_fraction=chosen.val_fraction, seed=chosen.seed)
+    if not len(splits.val) and chosen.val_fraction != 0:
+        # A run of so few photos validates on none of them; candidates are compared on some.
+        chosen = replace(chosen, val_fraction=COMPARED)
+        splits = load_splits(Path(photos), val_fraction=COMPARED, seed=chosen.seed)
     asked = _asked(Path(photos), splits, chosen, limits)
     folder = Path(out or plan_folder(next_run(photos)))
     journal = Journal(folder, asked, say)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -25,7 +26,7 @@ def process_bytes(photos: Path, settings: TrainSettings) -> int:
     Raises:
         PocketuneError: The process cannot be started.
     """
-    arguments = [str(photos), str(settings.val_fraction), str(settings.seed)]
+    arguments = [str(photos), json.dumps([settings.val_fraction, settings.seed])]
     command = [sys.executable, "-m", "pocketune.planner.process", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -34,13 +35,14 @@ def process_bytes(photos: Path, settings: TrainSettings) -> int:
     return int(done.stdout)
 
 
-def _measure(photos: str, val_fraction: str, seed: str) -> int:
+def _measure(photos: str, division: str) -> int:
     import click  # noqa: F401 - as `pocketune train` has it
 
     from pocketune.data import load_splits
     from pocketune.device.memory.baseline import training_baseline
 
-    splits = load_splits(photos, val_fraction=float(val_fraction), seed=int(seed))
+    val_fraction, seed = json.loads(division)
+    splits = load_splits(photos, val_fraction=val_fraction, seed=seed)
     measured = training_baseline()
     return measured if len(splits.train) else 0  # the names are in memory until here
 
