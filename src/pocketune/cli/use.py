@@ -36,6 +36,10 @@ class PredictOptions:
         metavar="N",
         unset="5 classes; attributes above 50 %",
     )
+    unknown: bool = option(
+        "Say [italic]none of these[/italic] for photos that resemble no class of the run.",
+        default=False,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,13 +85,16 @@ def predict(model: ModelArgument, options: PredictOptions, output: JsonOption) -
     "probability": 0 to 1}, ...]} with the most likely class first, or {"image": name, "error":
     reason} for a file that cannot be read. For a model of attributes: {"image": name,
     "attributes": [{"attribute": name, "probability": 0 to 1, "present": above 0.5}, ...]}. With
-    --delta, there is an object for each image and delta, which also has "delta": name.
+    --delta, there is an object for each image and delta, which also has "delta": name. With
+    --unknown, each object has "unknown": whether the image resembles none of the classes, and
+    "distance": that to the nearest class, where 1 is the largest that is accepted.
     """
     from pocketune.data import Skipped
     from pocketune.device import predict as predict_images
 
     read, (path, files) = 0, _model_and_files(model.run, options)
-    for result in predict_images(path, files, top=options.top, deltas=options.delta or ()):
+    deltas, unknown = options.delta or (), options.unknown
+    for result in predict_images(path, files, top=options.top, deltas=deltas, unknown=unknown):
         if isinstance(result, Skipped):
             if output.json:
                 print(json.dumps({"image": result.name, "error": result.reason}))

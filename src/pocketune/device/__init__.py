@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pocketune.device.use.export import export as export
     from pocketune.device.use.model import Model as Model
     from pocketune.device.use.predict import DeltaPrediction as DeltaPrediction
+    from pocketune.device.use.predict import JudgedPrediction as JudgedPrediction
     from pocketune.device.use.predict import predict as predict
 
 _HOMES = {
@@ -56,6 +57,7 @@ _HOMES = {
     ],
     "use.predict": [
         "DeltaPrediction",
+        "JudgedPrediction",
         "predict",
     ],
 }

@@ -15,10 +15,12 @@ EVENTS = "events.out.tfevents."
 """Beginning of the names of TensorBoard's files."""
 LAST = "last.safetensors"
 BEST = "best.safetensors"
+KNOWN = "known.safetensors"
+"""What photos of the run's classes look like, for ``predict`` with ``unknown``."""
 RESULT = "result.json"
 """The record of a finished run."""
 NETWORK = "network.safetensors"
 """All values of the network, for training with PyTorch."""
 
-RUN_FILES = frozenset((*KIT_FILES, MANIFEST, METRICS, LAST, BEST, RESULT, NETWORK))
+RUN_FILES = frozenset((*KIT_FILES, MANIFEST, METRICS, LAST, BEST, KNOWN, RESULT, NETWORK))
 """Every file in the folder of a run."""

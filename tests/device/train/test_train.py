@@ -81,6 +81,7 @@ def test_learns_and_leaves_a_run_folder(run: Run, tmp_path: Path) -> None:
     assert result.peak_memory > 10_000_000
     assert result.skipped == ()
     assert {entry.name for entry in result.run.iterdir()} == {
+        "known.safetensors",
         "manifest.json",
         "step.onnx",
         "predict.onnx",

@@ -112,6 +112,13 @@ class OnnxEngine:
         """Outputs (N, ...) from the result of :meth:`prepare`."""
         return self._graph(PREDICT).run({self._start: prepared}, only="logits")["logits"]
 
+    def complete_with_embeddings(self, prepared: NDArray[Any]) -> tuple[FloatArray, FloatArray]:
+        """Outputs (N, ...) and embeddings (N, D) from the result of :meth:`prepare`."""
+        if self._kit.manifest.embeddings is None:
+            raise no_embeddings()
+        found = self._graph(PREDICT).run({self._start: prepared})
+        return found["logits"], found["embeddings"]
+
     def swap(self, state: Mapping[str, FloatArray]) -> None:
         """Replace all parameters and statistics, also by those for other classes.
 

@@ -17,6 +17,7 @@ from pocketune.device.memory.process import process_memory, reclaim
 from pocketune.device.memory.sizes import parse_size
 from pocketune.device.train.checkpoint import Checkpoint, Counters, TrainState
 from pocketune.device.train.defaults import kind_of
+from pocketune.device.train.ending import describe_known
 from pocketune.device.train.folder import (
     Run,
     RunIdentity,
@@ -183,6 +184,8 @@ def _finish(
             what = "stopped immediately; the last checkpoint is kept"
             raise Interrupted(what, str(run.folder)) from None
     counters = state.counters
+    if counters.finished != "time":
+        describe_known(run, state.engine)
     return TrainResult(
         run=run.folder,
         classes=run.identity.classes,

@@ -18,6 +18,7 @@ import numpy as np
 from safetensors.numpy import save
 
 from pocketune.arrays import FloatArray, State, StrPath
+from pocketune.device.use.known import Known
 from pocketune.device.use.model import Model, as_model
 from pocketune.errors import PocketuneError
 from pocketune.files import writing
@@ -30,6 +31,8 @@ from pocketune.schema import FieldError, read_object
 from pocketune.tasks import Score, Task
 
 KIND = "delta"
+_KNOWN = "known/"
+"""Beginning of the names of the tensors that describe known photos."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,11 +85,13 @@ class Delta:
         state: By name, the parameters and statistics that differ from the kit's, and always those
             of the output layer.
         name: The delta's file, or the run that it was made of.
+        known: What photos of the classes look like, if the run was finished.
     """
 
     header: DeltaHeader
     state: State
     name: str
+    known: Known | None = None
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -117,8 +122,9 @@ class Delta:
             score=model.score,
             content="unknown",
         )
-        header = replace(header, content=_content_hash(header, state))
-        return cls(header, state, str(model.kit.path))
+        known = model.known or Known.load(model.kit.path, model.kit.identity, model.step)
+        header = replace(header, content=_content_hash(header, _all(state, known)))
+        return cls(header, state, str(model.kit.path), known)
 
     def save(self, path: StrPath) -> None:
         """Replace ``path``, atomically.
@@ -129,7 +135,8 @@ class Delta:
         path = Path(path)
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-        write_tensors(path, self.state, kind=KIND, metadata=self.header.to_dict())
+        tensors = _all(self.state, self.known)
+        write_tensors(path, tensors, kind=KIND, metadata=self.header.to_dict())
 
     @classmethod
     def load(cls, path: StrPath) -> Delta:
@@ -139,15 +146,17 @@ class Delta:
             PocketuneError: The file is missing, damaged or not a delta.
         """
         path = Path(path)
-        state, metadata = read_tensors(path, kind=KIND)
+        tensors, metadata = read_tensors(path, kind=KIND)
         fields = {name: metadata[name] for name in metadata.keys() - {"kind", "schema"}}
         try:
             header = read_object(DeltaHeader, fields, str(path))
         except FieldError as error:
             raise PocketuneError(f"{error}; save the delta again or copy it again") from error
-        if _content_hash(header, state) != header.content:
+        if _content_hash(header, tensors) != header.content:
             raise PocketuneError(f"{path} is damaged; save the delta again or copy it again")
-        return cls(header, state, str(path))
+        state = {name: value for name, value in tensors.items() if not name.startswith(_KNOWN)}
+        about = {n[len(_KNOWN) :]: value for n, value in tensors.items() if n.startswith(_KNOWN)}
+        return cls(header, state, str(path), Known.of_tensors(about, str(path)) if about else None)
 
     def model(self, kit: Kit | StrPath) -> Model:
         """The kit with the values of the delta, which are those of the run bit for bit.
@@ -169,7 +178,8 @@ class Delta:
             )
         shapes = kit.manifest.shapes(len(task.classes))
         state = checked_state({**start, **self.state}, shapes, self.name)
-        return Model(kit, task.classes, state, self.header.step, self.header.score)
+        header = self.header
+        return Model(kit, task.classes, state, header.step, header.score, self.known)
 
     def apply(self, kit: Kit | StrPath, out: StrPath) -> Kit:
         """Write a kit that starts from the values of the delta and has its classes.
@@ -204,6 +214,12 @@ def base_hash(kit: Kit, start: Mapping[str, FloatArray]) -> str:
         "head": {name: start[name].shape[1:] for name in sorted(head)},
     }
     return _hash(facts, {name: value for name, value in start.items() if name not in head})
+
+
+def _all(state: State, known: Known | None) -> State:
+    """The tensors of a delta's file."""
+    described = known.tensors() if known else {}
+    return {**state, **{_KNOWN + name: value for name, value in described.items()}}
 
 
 def _content_hash(header: DeltaHeader, state: Mapping[str, FloatArray]) -> str:

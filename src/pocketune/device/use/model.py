@@ -5,6 +5,7 @@ from pathlib import Path
 
 from pocketune.arrays import State, StrPath
 from pocketune.device.train.checkpoint import Checkpoint, TrainedNetwork
+from pocketune.device.use.known import Known
 from pocketune.kit.kit import Kit, checked_state
 from pocketune.kit.manifest import KitError, Manifest
 from pocketune.kit.names import BEST, LAST
@@ -21,6 +22,7 @@ class Model:
         state: Parameters and statistics by name.
         step: Optimizer steps that the values took; 0 for the values of a kit.
         score: Score on the validation photos; None if there is none.
+        known: What photos of the classes look like, if a delta brings it; a run has a file of it.
     """
 
     kit: Kit
@@ -28,6 +30,7 @@ class Model:
     state: State
     step: int = 0
     score: Score | None = None
+    known: Known | None = None
 
     @property
     def task(self) -> Task:

@@ -1,0 +1,71 @@
+"""What a finished run says of its classes, from the embeddings of its photos."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pocketune.data import Loader
+from pocketune.device.memory.process import process_memory
+from pocketune.device.train.checkpoint import TrainedNetwork
+from pocketune.device.use.known import Known
+from pocketune.kit.kit import Kit
+from pocketune.kit.names import BEST
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from pocketune.arrays import FloatArray
+    from pocketune.data import ImageDataset
+    from pocketune.device.engine.base import Engine
+    from pocketune.device.train.folder import Run
+
+_PHOTOS, _VALUES = 600, 1 << 18
+"""Limits of the photos that are looked at, and of the values of their embeddings."""
+
+
+def describe_known(run: Run, engine: Engine) -> None:
+    """Write what photos of the run's classes look like, if it has classes and embeddings.
+
+    The embeddings of at most 600 photos are in memory at once; nothing is written if the budget
+    has no room for them. The engine then has the best values of the run.
+    """
+    manifest, train = Kit.open(run.folder, verify=False).manifest, run.photos.splits.train
+    groups = run.photos.task.strata(train.labels)
+    if manifest.embeddings is None or groups is None or run.photos.task.activation != "softmax":
+        return
+    limit = max(min(_PHOTOS, _VALUES // manifest.embeddings), 2 * len(run.identity.classes))
+    budget, needed = run.settings.budget_bytes, 32 * limit * manifest.embeddings
+    if budget is not None and process_memory().current + needed > budget:
+        return
+    best = TrainedNetwork.load(run.folder / BEST)
+    engine.load(best.state)
+    part = train.subset(_even(groups, limit))
+    embeddings, labels = _embedded(engine, part, manifest.size, manifest.batch)
+    if not len(embeddings):
+        return
+    validation = run.photos.splits.val
+    held_out = validation.subset(np.arange(len(validation))[:limit])
+    others, _ = _embedded(engine, held_out, manifest.size, manifest.batch)
+    Known.fit(embeddings, labels, others).save(run.folder, best.kit, best.step)
+
+
+def _even(groups: NDArray[np.int64], limit: int) -> NDArray[np.int64]:
+    """Indices of at most so many photos, of all groups in turn."""
+    place = np.empty(len(groups), np.int64)
+    for group in np.unique(groups):
+        own = np.flatnonzero(groups == group)
+        place[own] = np.arange(len(own))
+    return np.sort(np.argsort(place, kind="stable")[:limit])
+
+
+def _embedded(
+    engine: Engine, photos: ImageDataset, size: int, batch: int
+) -> tuple[FloatArray, NDArray[np.int64]]:
+    """Embeddings (N, D) and classes (N,) of photos; those that cannot be read are left out."""
+    if not len(photos):
+        return np.empty((0, 0), np.float32), np.empty(0, np.int64)
+    loader = Loader(photos, size=size, batch=batch, train=False)
+    found = [(engine.embed(each.images), each.labels) for each in loader.epoch(0)]
+    return np.concatenate([x for x, _ in found]), np.concatenate([y for _, y in found])
