@@ -84,8 +84,15 @@ def test_photos(case: str, run: Run, tmp_path: Path) -> None:
     spoil, said = PHOTOS[case]
     photos, kit = write_photos(tmp_path / "photos"), write_kit(tmp_path / "kit")
     spoil(photos)
-    assert said in refusal(run, "train", photos, "--kit", kit)
+    assert said in refusal(run, "train", photos, "--kit", kit, "--val-fraction", 0.2)
     assert not (tmp_path / "runs").exists()
+
+
+def test_too_few_photos_to_hold_any_back_give_a_classifier(run: Run, tmp_path: Path) -> None:
+    photos = write_photos(tmp_path / "photos", each=1)
+    result = run("train", photos, "--kit", write_kit(tmp_path / "kit"))
+    assert result.exit_code == 0, result.output
+    assert "0 steps, best at step 0" in result.stdout
 
 
 def test_photos_that_may_not_be_read(

@@ -27,11 +27,12 @@ def test_says_how_it_went_and_how_to_go_on(run, photos, kit):
     result = run("train", photos, "--kit", kit, "--epochs", 2, "--lr", 0.05)
     assert result.exit_code == 0, result.output
     told = result.stdout.splitlines()
-    assert told[0].startswith("epoch 1/2  loss ")
-    assert told[2].startswith("12 steps, best at step ")
-    assert told[3].startswith("peak memory ")
+    assert told[0].startswith("start  classifier from the photos (")
+    assert told[1].startswith("epoch 1/2  loss ")
+    assert told[3].startswith("12 steps, best at step ")
+    assert told[4].startswith("peak memory ")
     run_folder = Path("runs") / "photos"
-    assert told[4] == f"saved in {run_folder}"
+    assert told[5] == f"saved in {run_folder}"
     assert result.stderr == f"try: pocketune predict {run_folder} PHOTO\n"
 
 

@@ -207,6 +207,8 @@ def _print_result(result: TrainResult) -> None:
     from pocketune.device.memory.sizes import format_size
 
     best = "" if result.best is None else f", {result.best}"
+    if result.best is None and result.best_step == 0 and result.estimate is not None:
+        best = f", leave-one-out {result.estimate}"
     early = _EARLY.get(result.reason, "")
     with suppress(BrokenPipeError):  # the run has succeeded even if nobody reads this
         print(f"{counted(result.steps, 'step')}{early}, best at step {result.best_step}{best}")

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from pocketune.tasks import Labels, Task
 
 
+VAL_FRACTION = 0.2
+FEWEST = 5
+"""A class of fewer photos gives none to validation by default: they are worth more in training."""
+
+
 @dataclass(frozen=True, eq=False)
 class ImageDataset:
     """Images of a folder or archive, each with its label.
@@ -121,7 +126,7 @@ class Splits:
         return digest.hexdigest()
 
 
-def stratify(groups: Indices, *, val_fraction: float, seed: int) -> tuple[Indices, Indices]:
+def stratify(groups: Indices, *, val_fraction: float | None, seed: int) -> tuple[Indices, Indices]:
     """Divide indices so that each group gives the same fraction to validation.
 
     Each group is drawn from its own random stream, so adding photos to one group does not change
@@ -130,7 +135,8 @@ def stratify(groups: Indices, *, val_fraction: float, seed: int) -> tuple[Indice
     Args:
         groups: int64 (n,), at least 0; for classification, the class of each image.
         val_fraction: Fraction for validation. If it is strictly between 0 and 1, every group of two
-            or more images has at least one in each part, and a group of one is for training.
+            or more images has at least one in each part, and a group of one is for training. None
+            is a fifth of each group of five or more.
         seed: The same seed gives the same division.
 
     Returns:
@@ -139,7 +145,7 @@ def stratify(groups: Indices, *, val_fraction: float, seed: int) -> tuple[Indice
     Raises:
         PocketuneError: The fraction is outside 0 to 1, or the seed is negative.
     """
-    if not 0 <= val_fraction <= 1:
+    if val_fraction is not None and not 0 <= val_fraction <= 1:
         raise PocketuneError(f"val_fraction={val_fraction} must be between 0 and 1")
     if seed < 0:
         raise PocketuneError(f"seed={seed} is negative; give 0 or more")
@@ -151,6 +157,8 @@ def stratify(groups: Indices, *, val_fraction: float, seed: int) -> tuple[Indice
     return np.flatnonzero(~validates), np.flatnonzero(validates)
 
 
-def _share(count: int, fraction: float) -> int:
+def _share(count: int, fraction: float | None) -> int:
+    if fraction is None:
+        fraction = VAL_FRACTION if count >= FEWEST else 0.0
     share = int(count * fraction + 0.5)
     return share if fraction in (0, 1) else max(min(share, count - 1), min(1, count - 1))

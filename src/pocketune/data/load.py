@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from pocketune.data.dataset import ImageDataset, Splits, stratify
+from pocketune.data.dataset import VAL_FRACTION, ImageDataset, Splits, stratify
 from pocketune.data.images import UnreadableImage, open_image, reading_image
 from pocketune.data.layouts import (
     TEST,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 def load_splits(
     path: str | Path,
     *,
-    val_fraction: float = 0.2,
+    val_fraction: float | None = VAL_FRACTION,
     seed: int = 0,
     classes: Sequence[str] | None = None,
     task: Task | str | None = None,
@@ -51,7 +51,7 @@ def load_splits(
             ``validation/`` or ``test/``), a CSV (see ``read_table``), or a .zip of either. In a
             folder or archive with fewer than two class folders and one CSV, the CSV is used.
         val_fraction: Fraction for validation if the data is not divided. Where images have classes,
-            it is the fraction of each class.
+            it is the fraction of each class. None is a fifth of each class of five or more photos.
         seed: Seed of the division.
         classes: Names of the classes, in the order of a trained network's outputs; by default the
             classes that are found, in the task's order.
@@ -83,12 +83,16 @@ def load_splits(
 
 
 def training_images(photos: ImageDataset | str | os.PathLike[str]) -> ImageDataset:
-    """The dataset itself; for a path, its training images, as ``load_splits`` divides them.
+    """The dataset itself; for a path, its training images, as a run divides them by default.
 
     Raises:
         PocketuneError: See ``load_splits``.
     """
-    return photos if isinstance(photos, ImageDataset) else load_splits(Path(photos)).train
+    return (
+        photos
+        if isinstance(photos, ImageDataset)
+        else load_splits(Path(photos), val_fraction=None).train
+    )
 
 
 def has_test(path: str | os.PathLike[str]) -> bool:
@@ -212,7 +216,7 @@ def _dataset(
 
 
 def _divide(
-    dataset: ImageDataset, examples: list[Example], val_fraction: float, seed: int
+    dataset: ImageDataset, examples: list[Example], val_fraction: float | None, seed: int
 ) -> tuple[ImageDataset, ImageDataset]:
     """The division that the user made, or else that of ``stratify`` over the task's groups."""
     task = dataset.labeled
@@ -225,7 +229,7 @@ def _divide(
         if groups is None:
             groups = np.zeros(len(dataset), np.int64)
         train, val = stratify(groups, val_fraction=val_fraction, seed=seed)
-        if len(train) and len(val):
+        if val_fraction is not None and len(train) and len(val):
             task.check_division(dataset.labels, dataset.names)
     return dataset.subset(train), dataset.subset(val)
 

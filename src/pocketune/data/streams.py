@@ -13,6 +13,7 @@ class Purpose(IntEnum):
     CROP = 2
     DROPOUT = 3
     CLASSIFIER = 4
+    SAMPLE = 5
 
 
 def random_stream(seed: int, purpose: Purpose, *numbers: int) -> np.random.Generator:

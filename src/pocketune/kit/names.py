@@ -19,8 +19,12 @@ KNOWN = "known.safetensors"
 """What photos of the run's classes look like, for ``predict`` with ``unknown``."""
 RESULT = "result.json"
 """The record of a finished run."""
+EMBEDDINGS = "embeddings.f32"
+"""Embeddings of the photos, while the classifier is computed from them."""
 NETWORK = "network.safetensors"
 """All values of the network, for training with PyTorch."""
 
-RUN_FILES = frozenset((*KIT_FILES, MANIFEST, METRICS, LAST, BEST, KNOWN, RESULT, NETWORK))
+RUN_FILES = frozenset(
+    (*KIT_FILES, MANIFEST, METRICS, LAST, BEST, KNOWN, RESULT, EMBEDDINGS, NETWORK)
+)
 """Every file in the folder of a run."""

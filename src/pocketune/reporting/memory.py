@@ -22,6 +22,7 @@ PARTS = {
     "parameters": "trained parameters",
     "optimizer": "optimizer state",
     "photos": "photos being decoded",
+    "head": "computing the classifier",
 }
 """The parts of a ``MemoryEstimate`` in words."""
 

@@ -44,7 +44,7 @@ def refusal(kit: Kit, budget: int, optimizer: str = "adam") -> str:
 
 def check(kit: Kit, budget: int | None, optimizer: str = "adam") -> None:
     settings = make_settings(budget=budget, optimizer=optimizer)
-    check_budget(kit, settings, classes=3, before=BEFORE)
+    check_budget(kit, settings, classes=3, images=20, before=BEFORE)
 
 
 def test_docstrings() -> None:
@@ -194,7 +194,7 @@ def test_remedy_of_both(tmp_path: Path) -> None:
     with pytest.raises(
         BudgetExceeded, match=r"a kit of batch 1, the optimizer sgd and momentum 0$"
     ):
-        check_budget(kit, settings, classes=9000, before=BEFORE)
+        check_budget(kit, settings, classes=9000, images=20, before=BEFORE)
 
 
 def test_remedy_of_a_bundled_kit() -> None:
@@ -209,4 +209,4 @@ def test_no_remedy(kit: Kit) -> None:
     settings = make_settings(budget=69_000_000)
     before = ProcessMemory(current=56_000_000, peak=56_000_000)
     with pytest.raises(BudgetExceeded, match=r"; use a smaller kit$"):
-        check_budget(kit, settings, classes=3, before=before)
+        check_budget(kit, settings, classes=3, images=20, before=before)

@@ -51,7 +51,7 @@ def test_fields_of_another_version(change: dict[str, object]) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"epochs": 0}, "epochs must be at least 1, not 0"),
+        ({"epochs": -1}, "epochs must be at least 0, not -1"),
         ({"steps": 5}, "give either epochs or steps"),
         ({"epochs": None, "steps": -1}, "steps must be at least 1, not -1"),
         ({"lr": 0.0}, "lr must be above 0, not 0.0"),

@@ -64,6 +64,7 @@ def run(kit: Path, photos: Path, tmp_path: Path) -> Run:
             "out": tmp_path / "run",
             "epochs": 3,
             "lr": 0.05,
+            "head_start": "random",
             "engine": SoftmaxEngine,
             "progress": Silent(),
         }
@@ -119,7 +120,7 @@ def test_an_option_that_does_not_exist(run: Run) -> None:
 def test_metrics_hold_everything_once(run: Run) -> None:
     folder = run(epochs=2, warmup=3).run
     steps, epochs, ends = (lines(folder, kind) for kind in ("step", "epoch", "end"))
-    assert len(lines(folder)) == 2 * PER_EPOCH + 2 + 1
+    assert len(lines(folder)) == 1 + 2 * PER_EPOCH + 2 + 1
     assert [line["step"] for line in steps] == list(range(1, 13))
     assert [line["epoch"] for line in steps] == [1] * 6 + [2] * 6
     assert [(line["epoch"], line["step"]) for line in epochs] == [(1, 6), (2, 12)]
@@ -181,9 +182,9 @@ def test_patience(run: Run) -> None:
 
 def test_no_step_begins_after_the_limit_of_time(run: Run) -> None:
     result = run(epochs=50, seconds=1e-9)
-    assert (result.reason, result.steps) == ("time", 1)
+    assert (result.reason, result.steps) == ("time", 0)
     assert RunRecord.read(result.run).reason == lines(result.run, "end")[0]["reason"] == "time"
-    with pytest.raises(PocketuneError, match="is complete after 1 step:"):
+    with pytest.raises(PocketuneError, match="is complete after 0 steps:"):
         resume(result.run)
 
 
@@ -210,7 +211,7 @@ def test_clipping_and_decay_change_the_run(optimizer: str, run: Run, tmp_path: P
 def test_rates_length_and_patience_that_are_left_out(run: Run) -> None:
     result = run(lr=None, epochs=None, optimizer="sgd")
     settings = Checkpoint.load(result.run / LAST).settings
-    assert settings == TrainSettings(optimizer="sgd").resolved(
+    assert settings == TrainSettings(optimizer="sgd", head_start="random").resolved(
         images=BATCH, steps_per_epoch=PER_EPOCH, validation=6
     )
 
@@ -249,7 +250,7 @@ def test_progress_is_shown(run: Run) -> None:
 
 def test_prints_to_standard_output_by_default(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     run(epochs=1, progress=None)
-    assert capsys.readouterr().out.startswith("epoch 1/1  loss ")
+    assert capsys.readouterr().out.startswith("start  classifier kept  validation loss ")
 
 
 # --- classes ---------------------------------------------------------------------------------
@@ -466,9 +467,10 @@ def test_nohup(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         signal.signal(signal.SIGHUP, before)
 
 
-def test_ctrl_c_while_validating(run: Run, tmp_path: Path) -> None:
-    with pytest.raises(Interrupted, match="at step 12 of 18"):
-        run(engine=failing("predict", 3, interrupt))
+@pytest.mark.parametrize(("call", "step"), [(1, 0), (5, 12)])
+def test_ctrl_c_while_validating(call: int, step: int, run: Run, tmp_path: Path) -> None:
+    with pytest.raises(Interrupted, match=f"at step {step} of 18"):
+        run(engine=failing("predict", call, interrupt))
     resume(tmp_path / "run", engine=SoftmaxEngine, progress=Silent())
     whole = run(out=tmp_path / "whole")
     assert_same_end(tmp_path / "run", whole.run)
@@ -556,9 +558,9 @@ def test_a_budget_below_the_prediction_leaves_no_run(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("after", [1, 8])
+@pytest.mark.parametrize(("after", "step"), [(1, 0), (3, 1), (10, 6)])
 def test_a_run_over_its_budget_is_saved_and_stops(
-    after: int, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    after: int, step: int, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     peaks = iter([100] * (after - 1) + [3_000_000_000])
     monkeypatch.setattr(
@@ -566,7 +568,7 @@ def test_a_run_over_its_budget_is_saved_and_stops(
     )
     with pytest.raises(BudgetExceeded, match=r"memory reached 3000 MB by step .*resume it with"):
         run(budget="2GB")
-    assert Checkpoint.load(tmp_path / "run" / LAST).counters.step == min(after, 6)
+    assert Checkpoint.load(tmp_path / "run" / LAST).counters.step == step
     result = resume(tmp_path / "run", engine=SoftmaxEngine, progress=Silent(), budget="4GB")
     assert result.steps == 18
     assert Checkpoint.load(result.run / LAST).settings.budget == 4 * 10**9
@@ -575,7 +577,7 @@ def test_a_run_over_its_budget_is_saved_and_stops(
 def test_a_finished_run_does_not_advise_to_resume(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checks = 3 * (PER_EPOCH + 2)  # after each step and each batch of a validation
+    checks = 2 + 3 * (PER_EPOCH + 2)  # after each step and each batch of a validation
     peaks = iter([100] * checks)
     monkeypatch.setattr(
         loop_module, "process_memory", lambda: ProcessMemory(100, next(peaks, 3_000_000_000))

@@ -10,6 +10,7 @@ from pocketune.device.train.checkpoint import TrainedNetwork
 from pocketune.device.train.interrupt import Interrupted
 from pocketune.device.train.progress import Silent
 from pocketune.device.train.run import resume, train
+from pocketune.device.train.settings import TrainSettings
 from pocketune.kit.names import BEST
 
 from ..failing import failing, interrupt
@@ -26,7 +27,8 @@ def photos(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("frozen_part", [True, False])
 def test_learns(frozen_part: bool, photos: Path, tmp_path: Path) -> None:
     kit = TinyKit(frozen_part=frozen_part).write(tmp_path / "kit")
-    result = train(kit, photos, out=tmp_path / "run", epochs=8, lr=0.05, progress=Silent())
+    settings = TrainSettings(epochs=8, lr=0.05, head_start="random")
+    result = train(kit, photos, tmp_path / "run", settings, progress=Silent())
     assert result.classes == CLASSES  # not the kit's: a new classifier
     losses = [line["loss"] for line in lines(result.run, "epoch")]
     assert losses[-1] < losses[0]

@@ -18,7 +18,7 @@ from pocketune.tasks import Score, Task
 
 STRENGTHS: Exact = np.logspace(-3, 2, 6)
 """Penalties relative to the mean variance of a dimension. Finer steps gain nothing."""
-LIBRARY = 8_000_000
+LIBRARY = 12_000_000
 """Bytes that numpy's linear algebra takes once, for its code and buffers."""
 
 

@@ -73,17 +73,23 @@ def try_out(form: Form, blocks: Blocks, sums: Sums) -> Verdict | None:
             marks[strength] += right[known].mean(axis=1).sum()
     if not images:
         return None
-    index, number = np.unravel_index(losses[0].argmin(), losses[0].shape)
-    factor, loss = _lowest(factors, losses[0, index] / weight, int(number))
-    plain = float(losses[1, index, number]) / images
-    return Verdict(int(index), factor, loss, task.score(float(marks[index]) / images, plain))
+    chosen = int(losses[0].min(axis=1).argmin())
+    each = losses[0, chosen] / weight
+    # So many photos, even all predicted correctly, are no evidence for a lower loss (Laplace's rule
+    # of succession). Without a floor, classes that are far apart would have infinite weights.
+    floor = 1 / (images + 2)
+    near = int(np.maximum(each, floor).argmin())
+    factor, loss = _lowest(factors, each, near)
+    score = task.score(float(marks[chosen]) / images, float(losses[1, chosen, near]) / images)
+    return Verdict(chosen, factor, min(loss, float(each.min())), score)
 
 
 def _lowest(factors: Exact, losses: Exact, near: int) -> tuple[float, float]:
     """The lowest point of the parabola through the loss at a factor and its two neighbors."""
-    if not 0 < near < len(factors) - 1:
+    around = losses[max(near - 1, 0) : near + 2]
+    if len(around) < 3 or around.argmin() != 1:
         return float(factors[near]), float(losses[near])
-    below, middle, above = losses[near - 1 : near + 2]
+    below, middle, above = around
     bend = below - 2 * middle + above
     step = 0.5 * (below - above) / bend if bend > 0 else 0.0
     return float(factors[near] * 2.0**step), float(middle - 0.25 * (below - above) * step)

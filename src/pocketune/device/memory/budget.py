@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pocketune.device.memory.estimate import MemoryEstimate, estimate_memory
@@ -24,7 +24,7 @@ class BudgetExceeded(PocketuneError):  # noqa: N818 - the name says what happene
 
 
 def check_budget(
-    kit: Kit, settings: TrainSettings, *, classes: int, before: ProcessMemory
+    kit: Kit, settings: TrainSettings, *, classes: int, images: int, before: ProcessMemory
 ) -> MemoryEstimate:
     """Refuse a run that will not fit its budget, and name changes that would fit.
 
@@ -32,6 +32,7 @@ def check_budget(
         kit: The kit to train.
         settings: Settings of the run; a budget of None allows everything.
         classes: Number of classes of the photos.
+        images: Number of training photos.
         before: Memory of the process after importing the runtime and before loading the kit.
 
     Returns:
@@ -44,15 +45,17 @@ def check_budget(
     run = _Run(kit, budget or 0, before.current, classes, settings.accumulate)
     slots = state_slots(settings.optimizer, settings.sgd_momentum)
     estimate = run.estimate(slots)
+    computed = None if settings.head_start == "random" else images
+    head = run.estimate(slots, images=computed).head
     if budget is None:
-        return estimate
+        return replace(estimate, head=head)
     if before.peak >= budget:
         raise BudgetExceeded(
             f"the budget of {format_size(budget)} is smaller than the {format_size(before.peak)} "
             "that this process took before training began (Python, numpy and the runtime)"
         )
-    if estimate.total <= budget:
-        return estimate
+    if estimate.total <= budget:  # where all photos do not fit, the classifier is of fewer
+        return replace(estimate, head=min(head, budget - estimate.total))
     remedies = list(run.remedies(slots)) or list(run.bundled_kits(slots))
     advice = f"it would fit with {' or with '.join(remedies)}" if remedies else "use a smaller kit"
     raise BudgetExceeded(
@@ -72,7 +75,12 @@ class _Run:
     accumulate: int
 
     def estimate(
-        self, slots: int, *, batch: int | None = None, kit: Kit | None = None
+        self,
+        slots: int,
+        *,
+        batch: int | None = None,
+        kit: Kit | None = None,
+        images: int | None = None,
     ) -> MemoryEstimate:
         return estimate_memory(
             (kit or self.kit).manifest,
@@ -81,6 +89,7 @@ class _Run:
             slots=slots,
             batch=batch,
             accumulate=self.accumulate,
+            images=images,
         )
 
     def fits(self, slots: int, *, batch: int | None = None, kit: Kit | None = None) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from pocketune.data.loader import AHEAD
+from pocketune.device.head.fit import fit_bytes
 from pocketune.device.memory.sizes import format_size
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class MemoryEstimate:
         parameters: The trained parameters and the running statistics.
         optimizer: The optimizer's state.
         photos: Photos that are being decoded, and batches that wait for the step.
+        head: What the classifier's computation takes beyond all this, while the graphs are closed.
     """
 
     process: int
@@ -49,6 +51,7 @@ class MemoryEstimate:
     parameters: int
     optimizer: int
     photos: int
+    head: int = 0
 
     @property
     def total(self) -> int:
@@ -56,7 +59,8 @@ class MemoryEstimate:
         return sum(getattr(self, field.name) for field in fields(self))
 
     def __str__(self) -> str:
-        parts = ((field.name, getattr(self, field.name)) for field in fields(self))
+        every = ((field.name, getattr(self, field.name)) for field in fields(self))
+        parts = ((name, size) for name, size in every if size or name != "head")
         return ", ".join(f"{name} {format_size(size)}" for name, size in parts)
 
 
@@ -68,6 +72,7 @@ def estimate_memory(
     slots: int,
     batch: int | None = None,
     accumulate: int = 1,
+    images: int | None = None,
 ) -> MemoryEstimate:
     """Peak resident memory of a training run.
 
@@ -78,6 +83,8 @@ def estimate_memory(
         slots: Number of tensors that the optimizer keeps for each parameter.
         batch: Images that the graphs process at once; by default the kit's batch.
         accumulate: Batches in a step; more than one need memory for the sum of their gradients.
+        images: Training photos that the classifier is computed from before the first step; None if
+            it is not computed.
     """
     batch = batch or manifest.batch
     shapes = manifest.shapes(classes)
@@ -95,7 +102,7 @@ def estimate_memory(
     activations = round(ARENA_OVERHEAD * max(peaks.values()))
     optimizer = slots * trained
     photos = photo_bytes(manifest.size, batch * accumulate)
-    return MemoryEstimate(
+    estimate = MemoryEstimate(
         process=process,
         runtime=RUNTIME,
         graphs=max(graphs, features.opening - activations - optimizer - photos),
@@ -104,6 +111,12 @@ def estimate_memory(
         optimizer=optimizer,
         photos=photos,
     )
+    if images is None or manifest.embeddings is None:
+        return estimate
+    arena = round(ARENA_OVERHEAD * max(peak for name, peak in peaks.items() if name != "step"))
+    head = process + RUNTIME + arena + trained + statistics
+    head += fit_bytes(images, manifest.embeddings, classes)
+    return replace(estimate, head=max(0, head - estimate.total))
 
 
 def photo_bytes(size: int, batch: int, workers: int = 2, waiting: int = AHEAD + 2) -> int:

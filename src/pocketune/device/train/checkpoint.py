@@ -37,6 +37,12 @@ class Counters:
         metrics: Sums of the step metrics of the epoch, by name.
         best: Best score on the validation photos so far; None before there is one.
         best_step: The step of the best score.
+        start: Score on the validation photos before the first step; None without such photos, or
+            before it is known.
+        head: Where the classifier comes from; see :class:`Start`.
+        head_images: Training photos that it was computed from.
+        estimate: Its leave-one-out score on these; None if unknown.
+        started: Whether the values before the first step have been validated and saved.
         stale: Epochs since the best score.
         metrics_bytes: Length of metrics.jsonl.
         finished: Why the run has ended: ``steps`` or ``patience``; None while it is running.
@@ -49,6 +55,11 @@ class Counters:
     metrics: dict[str, float] = field(default_factory=dict)
     best: Score | None = None
     best_step: int = 0
+    start: Score | None = None
+    head: str = "random"
+    head_images: int = 0
+    estimate: Score | None = None
+    started: bool = False
     stale: int = 0
     metrics_bytes: int = 0
     finished: str | None = None
@@ -69,7 +80,8 @@ class Counters:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Counters:
         """Counters from the dictionary of ``dataclasses.asdict``."""
-        return cls(**{**values, "best": _score(values["best"])})
+        scores = {name: _score(values[name]) for name in ("best", "start", "estimate")}
+        return cls(**{**values, **scores})
 
 
 @dataclass

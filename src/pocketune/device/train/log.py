@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pocketune.device.memory.process import process_memory
-from pocketune.device.train.progress import EpochReport, StepReport
+from pocketune.device.train.progress import EpochReport, StartReport, StepReport
 from pocketune.files import reading, writing
 
 if TYPE_CHECKING:
@@ -160,6 +160,27 @@ class RunLog:
     def sync(self) -> int:
         """Flush the metrics file to the disk; returns its length in bytes."""
         return self._metrics.sync()
+
+    def start(self, counters: Counters) -> None:
+        """Write and show what the run starts from."""
+        self._write(
+            "start",
+            step=0,
+            head=counters.head,
+            head_images=counters.head_images,
+            **self._known(counters.estimate).to_dict("estimated_"),
+            **self._known(counters.start).to_dict("validation_"),
+            memory=process_memory().peak,
+        )
+        self._progress.start(
+            StartReport(
+                counters.head,
+                counters.head_images,
+                counters.estimate,
+                counters.start,
+                photos=len(self._run.photos.splits.train),
+            )
+        )
 
     def step(self, counters: Counters, result: Gradients, *, lr: float, norm: float) -> None:
         """Write the step that was just counted."""

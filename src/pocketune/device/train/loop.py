@@ -73,8 +73,9 @@ class Loop:
             Diverged: The loss or a gradient is nan or infinite; the last checkpoint is kept.
             PocketuneError: The disk is full or cannot be written; the last checkpoint is kept.
         """
-        if self._counters.step == 0:
+        if not self._counters.started:
             self.save()  # from here on, the run can be resumed
+            self._begin(self._validate())
         while self._counters.finished is None:
             self._train_epoch()
             self._end_epoch(self._validate())
@@ -83,6 +84,17 @@ class Loop:
         """Write a checkpoint of the current state, after flushing the log."""
         self._counters.metrics_bytes = self._log.sync()
         self._saver.save(self._state)
+
+    def _begin(self, score: Score | None) -> None:
+        """Keep the values before the first step, so that training never ends below them."""
+        counters = self._counters
+        counters.start = counters.best = score
+        counters.started = True
+        self._saver.save_best(self._state)
+        self._log.start(counters)
+        if not self._run.steps or self._is_late():
+            self._finish("time" if self._run.steps else "steps", score)
+        self.save()
 
     def _train_epoch(self) -> None:
         counters = self._counters
@@ -135,12 +147,16 @@ class Loop:
         counters.stale = 0 if better else counters.stale + 1
         self._log.epoch(counters, score, best=better)
         counters.next_epoch()
-        counters.finished = self._reason_to_finish()
-        if counters.finished:
-            self._log.end(counters)
-            # Before the checkpoint: after a kill between the two, the resumed run writes it again.
-            record_run(self._run, self._state, score).write(self._run.folder)
+        reason = self._reason_to_finish()
+        if reason:
+            self._finish(reason, score)
         self.save()
+
+    def _finish(self, reason: str, score: Score | None) -> None:
+        self._counters.finished = reason
+        self._log.end(self._counters)
+        # Before the checkpoint: after a kill between the two, the resumed run writes it again.
+        record_run(self._run, self._state, score).write(self._run.folder)
 
     def _reason_to_finish(self) -> str | None:
         if self._counters.step >= self._run.steps:

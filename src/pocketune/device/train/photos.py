@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pocketune.data import Loader, Skipped, Splits, load_splits
+from pocketune.data import Loader, Purpose, Skipped, Splits, load_splits, random_stream
 from pocketune.errors import PocketuneError, Remedy
 
 if TYPE_CHECKING:
     from pocketune.arrays import StrPath
     from pocketune.device.train.settings import TrainSettings
     from pocketune.kit.kit import Kit
-    from pocketune.tasks import Task
+    from pocketune.kit.manifest import Manifest
+    from pocketune.tasks import Labels, Task
 
 
 @dataclass(frozen=True)
@@ -25,12 +26,15 @@ class Photos:
         splits: The photos by name.
         training: Loader of the training photos; a batch is one step.
         validation: Loader of the validation photos; None if there are none.
+        sample: Loader of the training photos as they are evaluated, in an order of which any
+            beginning is a fair sample.
     """
 
     path: Path
     splits: Splits
     training: Loader
     validation: Loader | None
+    sample: Loader
 
     @classmethod
     def open(
@@ -50,7 +54,8 @@ class Photos:
                 the kit's classes, so that its output layer fits them.
 
         Raises:
-            PocketuneError: The photos cannot be used, or there are fewer than a batch.
+            PocketuneError: The photos cannot be used, or there are fewer than a batch and steps are
+                to be made.
         """
         path = Path(path).absolute()
         splits = _load(path, settings, kit, classes)
@@ -59,10 +64,15 @@ class Photos:
             splits = _load(path, settings, kit, known)
         size, batch, seed = kit.manifest.size, kit.manifest.batch, settings.seed
         step = batch * settings.accumulate
-        require_batch(len(splits.train), batch, settings.accumulate)
+        if head_alone(splits, settings, kit.manifest):
+            step = min(step, len(splits.train))
+        else:
+            require_batch(len(splits.train), batch, settings.accumulate)
         training = Loader(splits.train, size=size, batch=step, train=True, seed=seed)
         validation = Loader(splits.val, size=size, batch=batch, train=False)
-        return cls(path, splits, training, validation if len(splits.val) else None)
+        order = random_stream(seed, Purpose.SAMPLE).permutation(len(splits.train))
+        sample = Loader(splits.train.subset(order), size=size, batch=batch, train=False)
+        return cls(path, splits, training, validation if len(splits.val) else None, sample)
 
     @property
     def task(self) -> Task:
@@ -78,11 +88,32 @@ class Photos:
     def skipped(self) -> tuple[Skipped, ...]:
         """Files that were skipped so far, with the reason."""
         later = self.validation.skipped if self.validation else ()
-        return (*self.splits.skipped, *self.training.skipped, *later)
+        loaders = (*self.sample.skipped, *self.training.skipped, *later)
+        return tuple(dict.fromkeys((*self.splits.skipped, *loaders)))
 
     def fingerprint(self) -> str:
         """Hash of the names and labels, which must not change before a run is resumed."""
         return self.splits.fingerprint()
+
+
+def head_alone(splits: Splits, settings: TrainSettings, manifest: Manifest) -> bool:
+    """Whether a run makes no steps and its classifier, computed from all photos, is the result.
+
+    So it is if the user asks for it, and by default where no class has enough photos to hold some
+    back: nothing could tell whether steps improve on the start, whose leave-one-out score is known.
+    """
+    if settings.length_is_given:
+        return settings.epochs == 0
+    undivided = settings.val_fraction is None and not len(splits.val)
+    computed = settings.head_start != "random" and has_closed_form(manifest, splits.train.labels)
+    return undivided and computed
+
+
+def has_closed_form(manifest: Manifest, labels: Labels) -> bool:
+    """Whether the classifier of a kit can be computed from photos with such labels."""
+    task = manifest.task
+    linear = manifest.embeddings is not None and len(task.head) == 2
+    return linear and task.targets(labels[:1]) is not None
 
 
 def require_batch(images: int, batch: int, accumulate: int) -> None:

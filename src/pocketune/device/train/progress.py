@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pocketune.tasks import Score
 
 _REFRESH = 0.1
@@ -70,8 +72,51 @@ class EpochReport:
     patience: int = 0
 
 
+@dataclass(frozen=True)
+class PhotosReport:
+    """Photos from which the classifier is computed.
+
+    Attributes:
+        done: Photos whose embeddings are known.
+        photos: All training photos.
+        seconds_left: Expected time until all are known, or the time for them is over.
+    """
+
+    done: int
+    photos: int
+    seconds_left: float
+
+
+@dataclass(frozen=True)
+class StartReport:
+    """What a run starts from.
+
+    Attributes:
+        head: Where the classifier comes from: ``class means``, ``LDA``, ``ridge``, ``kept`` from
+            the kit, or ``random``.
+        images: Training photos that it was computed from.
+        estimate: Its leave-one-out score on these; for a kept one, its score. None if unknown.
+        validation: Score on the validation photos; None without validation photos.
+        photos: All training photos.
+    """
+
+    head: str
+    images: int
+    estimate: Score | None
+    validation: Score | None
+    photos: int
+
+
 class Progress(Protocol):
-    """Receives each step and each epoch."""
+    """Receives the start, each step and each epoch."""
+
+    def photos(self, report: PhotosReport) -> None:
+        """Called after each batch of photos from which the classifier is computed."""
+        ...
+
+    def start(self, report: StartReport) -> None:
+        """Called before the first step, unless the run is resumed after it."""
+        ...
 
     def step(self, report: StepReport) -> None:
         """Called after each step."""
@@ -88,6 +133,12 @@ class Progress(Protocol):
 
 class Silent:
     """Shows nothing."""
+
+    def photos(self, report: PhotosReport) -> None:
+        """Do nothing."""
+
+    def start(self, report: StartReport) -> None:
+        """Do nothing."""
 
     def step(self, report: StepReport) -> None:
         """Do nothing."""
@@ -106,11 +157,17 @@ class PlainLines:
         self._stream = stream
         self._next = time.monotonic() + _PLAIN
 
+    def photos(self, report: PhotosReport) -> None:
+        """Print the count if the last line is ten seconds old."""
+        self._print(lambda: format_photos(report))
+
+    def start(self, report: StartReport) -> None:
+        """Print the start."""
+        _write(self._stream, format_start(report) + "\n")
+
     def step(self, report: StepReport) -> None:
         """Print the step if the last line is ten seconds old."""
-        if time.monotonic() >= self._next:
-            self._next = time.monotonic() + _PLAIN
-            _write(self._stream, format_step(report) + "\n")
+        self._print(lambda: format_step(report))
 
     def epoch(self, report: EpochReport) -> None:
         """Print the epoch."""
@@ -118,6 +175,11 @@ class PlainLines:
 
     def close(self) -> None:
         """Do nothing."""
+
+    def _print(self, text: Callable[[], str]) -> None:
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + _PLAIN
+            _write(self._stream, text() + "\n")
 
 
 class LiveLine:
@@ -128,13 +190,18 @@ class LiveLine:
         self._next = 0.0
         self._shown = 0
 
+    def photos(self, report: PhotosReport) -> None:
+        """Rewrite the line, at most ten times a second."""
+        self._rewrite(lambda: format_photos(report), last=report.done == report.photos)
+
+    def start(self, report: StartReport) -> None:
+        """Print the start on a line that stays."""
+        self._write(format_start(report))
+        self.close()
+
     def step(self, report: StepReport) -> None:
         """Rewrite the line, at most ten times a second."""
-        if time.monotonic() >= self._next or report.step == report.steps:
-            self._next = time.monotonic() + _REFRESH
-            # A line wider than the terminal would wrap, which a carriage return does not undo.
-            text = format_step(report)[: shutil.get_terminal_size().columns - 1]
-            self._write(text)
+        self._rewrite(lambda: format_step(report), last=report.step == report.steps)
 
     def epoch(self, report: EpochReport) -> None:
         """Print the epoch on a line that stays."""
@@ -146,6 +213,12 @@ class LiveLine:
         if self._shown:
             _write(self._stream, "\n")
             self._shown = 0
+
+    def _rewrite(self, text: Callable[[], str], *, last: bool) -> None:
+        if time.monotonic() >= self._next or last:
+            self._next = time.monotonic() + _REFRESH
+            # A line wider than the terminal would wrap, which a carriage return does not undo.
+            self._write(text()[: shutil.get_terminal_size().columns - 1])
 
     def _write(self, text: str) -> None:
         _write(self._stream, "\r" + text.ljust(self._shown))
@@ -163,6 +236,26 @@ def console(stream: TextIO | None = None) -> Progress:
     """A live line on a terminal, plain lines elsewhere; standard output by default."""
     stream = stream or sys.stdout
     return LiveLine(stream) if stream.isatty() else PlainLines(stream)
+
+
+def format_photos(report: PhotosReport) -> str:
+    """One line for the photos from which the classifier is computed."""
+    left = format_time(report.seconds_left)
+    return f"classifier from the photos: {report.done}/{report.photos}  {left} left"
+
+
+def format_start(report: StartReport) -> str:
+    """One line for the start of a run."""
+    source = {"kept": "classifier kept", "random": "classifier drawn at random"}
+    text = "start  " + source.get(report.head, f"classifier from the photos ({report.head})")
+    if report.images < report.photos and report.head not in source:
+        text += f", {report.images} of {report.photos} in the time for them"
+    if report.estimate is not None:
+        kind = "on the training photos" if report.head == "kept" else "leave-one-out"
+        text += f"  {kind} {report.estimate}"
+    if report.validation is not None:
+        text += f"  validation loss {report.validation.loss:.3f}  {report.validation}"
+    return text
 
 
 def format_step(report: StepReport) -> str:

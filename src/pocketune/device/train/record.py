@@ -81,6 +81,10 @@ class RunRecord:
         step_flops: Floating point operations of a step.
         parameters: Number of trained values.
         result_bytes: Bytes of ``best.safetensors``.
+        head: Where the classifier came from: ``class means``, ``LDA`` or ``ridge`` of the photos,
+            ``kept`` from the kit or run, or ``random``.
+        estimate: Leave-one-out score of the computed classifier on the training photos; of a kept
+            one, its score. None if it is unknown.
         schema: Version of these fields.
     """
 
@@ -111,6 +115,8 @@ class RunRecord:
     step_flops: int
     parameters: int
     result_bytes: int
+    head: str = "random"
+    estimate: Score | None = None
     schema: Positive = SCHEMA
 
     @property
@@ -198,7 +204,9 @@ def record_run(run: Run, state: TrainState, last: Score | None) -> RunRecord:
         machine=Machine.current(),
         steps=counters.step,
         reason=counters.finished or "",
-        start=None,
+        start=counters.start,
+        head=counters.head,
+        estimate=counters.estimate,
         best=counters.best,
         best_step=counters.best_step,
         last=last,

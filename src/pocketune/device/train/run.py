@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pocketune.arrays import StrPath
-from pocketune.data import Purpose, random_stream
 from pocketune.device.engine.accumulate import accumulating, check_accumulation
 from pocketune.device.memory.budget import check_budget
 from pocketune.device.memory.process import process_memory, reclaim
@@ -29,17 +28,16 @@ from pocketune.device.train.interrupt import Interrupted, StopRequest
 from pocketune.device.train.log import MetricsFile, RunLog, read_log
 from pocketune.device.train.loop import Loop
 from pocketune.device.train.optimizer import Optimizer, create_optimizer
-from pocketune.device.train.photos import Photos
+from pocketune.device.train.photos import Photos, head_alone
 from pocketune.device.train.progress import Progress, console
 from pocketune.device.train.settings import TrainSettings
-from pocketune.device.use.model import Model
+from pocketune.device.train.start import start_values
 from pocketune.errors import PocketuneError, counted
 from pocketune.kit.kit import Kit
 from pocketune.kit.names import LAST, METRICS
 from pocketune.options import takes_options, with_options
 
 if TYPE_CHECKING:
-    from pocketune.arrays import State
     from pocketune.data import Skipped
     from pocketune.device.engine.base import Engine, EngineFactory
     from pocketune.device.train.events import EventFile
@@ -60,6 +58,11 @@ class TrainResult:
         best: Score of these values on the validation photos; None without validation photos.
         peak_memory: Peak resident bytes of this process.
         skipped: Files that were skipped, each with the reason.
+        start: Score on the validation photos before the first step; None without validation photos.
+        head: Where the classifier came from: ``class means``, ``LDA`` or ``ridge`` of the photos,
+            ``kept`` from the kit or run, or ``random``.
+        estimate: Leave-one-out score of the computed classifier on the training photos; of a kept
+            one, its score. None if it is unknown.
     """
 
     run: Path
@@ -70,6 +73,9 @@ class TrainResult:
     best: Score | None
     peak_memory: int
     skipped: tuple[Skipped, ...]
+    start: Score | None = None
+    head: str = "random"
+    estimate: Score | None = None
 
 
 @takes_options(TrainSettings)
@@ -119,18 +125,29 @@ def train(
     _check_rates(opened, settings)
     found = Photos.open(photos, settings, opened)
     _check_patience(found, settings)
+    if head_alone(found.splits, settings, opened.manifest):
+        settings = replace(settings, epochs=0)
     settings = settings.resolved(
         images=found.training.batch,
         steps_per_epoch=len(found.training),
         validation=len(found.splits.val),
     )
     reclaim()
-    memory = check_budget(opened, settings, classes=len(found.classes), before=process_memory())
+    memory = check_budget(
+        opened,
+        settings,
+        classes=len(found.classes),
+        images=len(found.splits.train),
+        before=process_memory(),
+    )
     with new_run_folder(folder):
         copy = opened.copy_to(folder)
         identity = RunIdentity(copy.identity, found.fingerprint(), found.classes)
         run = Run(folder, settings, found, identity, memory.total, began)
-        return _finish(run, _start(run, opened, copy, factory), progress, began + seconds)
+        shown = progress or console()
+        with closing(shown):
+            state = _start(run, opened, copy, factory, shown)
+        return _finish(run, state, shown, began + seconds)
 
 
 def resume(
@@ -164,18 +181,23 @@ def resume(
         if budget is not None:
             settings = replace(settings, budget=parse_size(budget))
         found = _find_photos(checkpoint, photos, settings, kit)
-        memory = check_budget(kit, settings, classes=len(found.classes), before=before)
+        memory = check_budget(
+            kit,
+            settings,
+            classes=len(found.classes),
+            images=len(found.splits.train),
+            before=before,
+        )
         resumed = Run(folder, settings, found, checkpoint.identity, memory.total, began)
-        return _finish(resumed, _restore(checkpoint, kit, factory), progress)
+        return _finish(resumed, _restore(checkpoint, kit, factory), progress or console())
 
 
 def _finish(
-    run: Run, state: TrainState, progress: Progress | None, deadline: float = math.inf
+    run: Run, state: TrainState, shown: Progress, deadline: float = math.inf
 ) -> TrainResult:
     """Train to the end of the run."""
     metrics = MetricsFile(run.folder / METRICS, keep=state.counters.metrics_bytes)
     before = read_log(metrics.path).seconds
-    shown = progress or console()
     with closing(metrics), closing(shown), _events(run, state) as events, StopRequest() as stop:
         try:
             log = RunLog(run, metrics, shown, before, events)
@@ -195,6 +217,9 @@ def _finish(
         best=counters.best,
         peak_memory=process_memory().peak,
         skipped=run.photos.skipped,
+        start=counters.start,
+        head=counters.head,
+        estimate=counters.estimate,
     )
 
 
@@ -216,20 +241,14 @@ def _onnx_engine() -> EngineFactory:
     return OnnxEngine
 
 
-def _start(run: Run, kit: Kit, copy: Kit, factory: EngineFactory) -> TrainState:
+def _start(run: Run, kit: Kit, copy: Kit, factory: EngineFactory, progress: Progress) -> TrainState:
     """The state of a new run of ``copy``, with initial values from ``kit``, which may be a run."""
     make = accumulating(factory, run.settings.accumulate)
-    # The engine copies the initial values; a variable here would keep the originals in memory.
-    engine = make(copy, _initial_values(kit, run.identity.classes, run.settings.seed))
-    return TrainState(engine, _create_optimizer(run.settings, kit, engine), Counters())
-
-
-def _initial_values(kit: Kit, classes: tuple[str, ...], seed: int) -> State:
-    model = Model.of(kit)
-    if classes == model.classes:
-        return model.state
-    rng = random_stream(seed, Purpose.CLASSIFIER)
-    return kit.manifest.task.new_head(model.state, len(classes), rng)
+    values, start = start_values(run, kit, copy, make, progress)
+    engine = make(copy, values)
+    del values  # the engine has copied them
+    counters = Counters(head=start.head, head_images=start.images, estimate=start.estimate)
+    return TrainState(engine, _create_optimizer(run.settings, kit, engine), counters)
 
 
 def _open_checkpoint(kit: Kit, folder: Path) -> Checkpoint:

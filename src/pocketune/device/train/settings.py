@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from pocketune.data.dataset import FEWEST, VAL_FRACTION
 from pocketune.device.memory.sizes import parse_size
 from pocketune.device.train.defaults import (
     ENOUGH_TO_STOP,
@@ -75,11 +76,11 @@ class TrainSettings:
         choices=("none", "tensorboard"),
     )
     epochs: int | None = _option(
-        "Number of epochs.",
+        "Number of epochs; 0 only computes the classifier.",
         default=None,
         metavar="N",
         unset=f"{EPOCHS[0]} for many photos, up to {EPOCHS[1]} for few, to make {STEPS:,} steps",
-        at_least=1,
+        at_least=0,
     )
     steps: int | None = _option(
         "Number of training steps, instead of epochs.", default=None, metavar="N", at_least=1
@@ -112,6 +113,11 @@ class TrainSettings:
         metavar="RATE",
         unset=f"lr if that is given, else {_ADAM.side:g}, or {_SGD.side:g} for sgd",
         above=0,
+    )
+    head_start: str = _option(
+        "Compute the classifier from the photos before the first step, or draw it at random.",
+        default="auto",
+        choices=("auto", "random"),
     )
     momentum: float | None = _option(
         "Momentum of sgd; 0 saves the memory of its buffer.",
@@ -146,10 +152,11 @@ class TrainSettings:
         "or more validate, else 0",
         at_least=0,
     )
-    val_fraction: float = _option(
+    val_fraction: float | None = _option(
         "Fraction of the photos for validation, if there is no train/val split.",
-        default=0.2,
+        default=None,
         metavar="FRACTION",
+        unset=f"{VAL_FRACTION} of each class of {FEWEST} or more photos",
         at_least=0,
         below=1,
     )
@@ -195,7 +202,15 @@ class TrainSettings:
 
     def total_steps(self, steps_per_epoch: int) -> int:
         """Optimizer steps of the whole run, if it does not stop early."""
-        return self.steps or (self.epochs or default_epochs(steps_per_epoch)) * steps_per_epoch
+        if self.steps is not None:
+            return self.steps
+        epochs = default_epochs(steps_per_epoch) if self.epochs is None else self.epochs
+        return epochs * steps_per_epoch
+
+    @property
+    def length_is_given(self) -> bool:
+        """Whether the number of epochs or steps is."""
+        return self.epochs is not None or self.steps is not None
 
     def rates(self, parameters: Iterable[ParameterSpec]) -> dict[str, float]:
         """Factors on the peak learning rate of weights, by the parameter's name."""
@@ -210,9 +225,9 @@ class TrainSettings:
             steps_per_epoch: Steps in an epoch of the training photos.
             validation: Number of validation photos.
         """
-        length_is_given = bool(self.epochs or self.steps)
-        epochs = self.epochs or (None if self.steps else default_epochs(steps_per_epoch))
-        early = 0 if length_is_given or epochs is None else default_patience(epochs, validation)
+        given = self.length_is_given
+        epochs = self.epochs if given else default_epochs(steps_per_epoch)
+        early = 0 if given or epochs is None else default_patience(epochs, validation)
         rates = self.peak_rates(images)
         return replace(
             self,

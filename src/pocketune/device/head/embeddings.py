@@ -1,0 +1,103 @@
+"""The embeddings of photos, kept in a file and read in blocks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from pocketune.device.head.sums import BLOCK
+from pocketune.files import writing
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from pocketune.arrays import FloatArray
+    from pocketune.data import Batch, Loader
+    from pocketune.device.engine.base import Engine
+    from pocketune.tasks import Labels
+
+MOST_SECONDS = 300.0
+"""Time for the embeddings of a run's photos. On a slow machine with many photos, a part of them
+gives a classifier that is nearly as good."""
+
+
+@dataclass(frozen=True, eq=False)
+class Embeddings:
+    """Embeddings in a file.
+
+    Attributes:
+        path: The file: float32 rows, one after the other.
+        size: Values of a row.
+        labels: Labels (N, ...) of the rows.
+    """
+
+    path: Path
+    size: int
+    labels: Labels
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def blocks(self) -> Iterator[tuple[FloatArray, Labels]]:
+        """Rows (N, D) and their labels, in order; only one block is in memory."""
+        with self.path.open("rb") as file:
+            for start in range(0, len(self), BLOCK):
+                labels = self.labels[start : start + BLOCK]
+                rows = np.fromfile(file, np.float32, len(labels) * self.size)
+                yield rows.reshape(len(labels), self.size), labels
+
+
+@contextmanager
+def embedded(
+    engine: Callable[[], Engine],
+    photos: Loader,
+    path: Path,
+    size: int,
+    progress: Callable[[int, float], None],
+) -> Iterator[Embeddings]:
+    """The embeddings of photos, in a file that is removed in the end.
+
+    After ``MOST_SECONDS``, the rest of the photos is left out. The engine is made here and gone
+    before the embeddings are given, with the memory of its graphs.
+
+    Args:
+        engine: Makes the engine that computes them.
+        photos: The photos, in an order of which any beginning is a fair sample.
+        path: The file to write.
+        size: Values of an embedding.
+        progress: Called after each batch with the number of photos and the expected seconds left.
+
+    Raises:
+        PocketuneError: The file cannot be written, or a batch cannot be computed.
+    """
+    try:
+        yield Embeddings(path, size, _write(engine(), photos, path, progress))
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _write(
+    engine: Engine,
+    photos: Loader,
+    path: Path,
+    progress: Callable[[int, float], None],
+) -> Labels:
+    began, labels, count = time.monotonic(), [photos.dataset.labels[:0]], 0
+    batches = cast("Generator[Batch, None, None]", photos.epoch(0))
+    with writing(path), path.open("wb") as file, closing(batches):
+        for batch in batches:
+            engine.embed(batch.images).tofile(file)
+            labels.append(batch.labels)
+            count += len(batch.labels)
+            taken = time.monotonic() - began
+            whole = taken / count * len(photos.dataset)
+            progress(count, max(0.0, min(whole, MOST_SECONDS) - taken))
+            if taken >= MOST_SECONDS:
+                break
+    return np.concatenate(labels)
