@@ -27,7 +27,7 @@ from pocketune.torch_private import (
 
 SOURCE = Path(pocketune.__file__).parent
 PRIVATE = re.compile(
-    r"\btorch\._(?!ops\b)|\btorch\.(utils|fx|nn|autograd)\._|torch\.fx\.experimental"
+    r"\btorch\._(?!ops\b|_version__)|\btorch\.(utils|fx|nn|autograd)\._|torch\.fx\.experimental"
     r"|torch\.ops\.(mkldnn|onednn)|\b_cdata\b|_sequence_nr|CheckpointFunction"
 )
 

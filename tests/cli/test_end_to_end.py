@@ -41,12 +41,13 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = run_command(
         folder,
         *("train", "photos", *NETWORK_OPTIONS, "--epochs", EPOCHS, "--lr", "0.003"),
-        *("--out", "run", "--engine", "torch"),
+        *("--out", "run", "--engine", "torch", "--head-start", "random"),
     )
     assert done.returncode == 0, done.stderr
     assert "built a kit of resnet18: 32 px, batch 4, method blocks" in done.stdout
     assert done.stderr == (
         "warning: resnet18 starts from random weights; choose pretrained ones with --weights\n"
+        "try: pocketune predict run PHOTO\n"
     )
     assert {entry.name for entry in folder.iterdir()} == {"photos", "run"}
     return folder
@@ -131,6 +132,7 @@ def begin(folder: Path, photos: Path, kit: Path, *more: object) -> subprocess.Po
         env=environment(),
     )
     assert process.stdout is not None
+    assert process.stdout.readline().startswith("start  classifier from the photos")
     assert process.stdout.readline().startswith("epoch 1/60")
     assert process.stdout.readline().startswith("epoch 2/60")
     return process
@@ -240,7 +242,7 @@ def run_unread(folder: Path, *arguments: object) -> int:
     )
     assert process.stdout is not None and process.stderr is not None
     process.stdout.close()
-    assert process.stderr.read() == ""
+    assert "error" not in process.stderr.read()
     return process.wait()
 
 

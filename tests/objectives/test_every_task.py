@@ -81,7 +81,7 @@ def test_each_task_has_an_objective_and_an_example() -> None:
 
 
 def test_it_learns_and_the_best_epoch_is_kept(place: Path, tmp_path: Path) -> None:
-    result = run(place, tmp_path / "run", steps=None, epochs=8, lr=0.03)
+    result = run(place, tmp_path / "run", steps=None, epochs=8, lr=0.03, head_start="random")
     task = Kit.open(place / "kit").manifest.task
     epochs = lines(result.run, "epoch")
     assert epochs[-1]["loss"] < epochs[0]["loss"]

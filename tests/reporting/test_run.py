@@ -94,7 +94,8 @@ def test_the_page_needs_nothing_else_and_takes_no_name_for_markup(run, tmp_path)
 def test_the_command_repeats_the_run(page):
     code = section(page, "Repeat it").code
     assert code == (
-        "pocketune train photos --kit last --budget 300MB --epochs 3 --lr 0.003 --val-fraction 0.25"
+        "pocketune train photos --kit last --budget 300MB --epochs 3 --lr 0.003"
+        " --head-start random --val-fraction 0.25"
     )
 
 

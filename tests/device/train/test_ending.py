@@ -54,7 +54,7 @@ def test_no_more_photos_are_looked_at_than_the_limit(
     monkeypatch.setattr(
         OnnxEngine, "embed", lambda self, images: (seen.append(len(images)), embed(self, images))[1]
     )
-    run(tmp_path, val_fraction=0.0)
+    run(tmp_path, val_fraction=0.0, head_start="random")
     assert sum(seen) == 7
 
 

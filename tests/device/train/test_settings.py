@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pocketune.data.dataset import FEWEST, VAL_FRACTION
 from pocketune.device.train import settings as module
 from pocketune.device.train.defaults import RATES
 from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError
 from pocketune.kit.manifest import ParameterSpec
+from pocketune.options import option_fields
 
 from ..runs import make_settings
 
@@ -174,3 +176,8 @@ def test_resolved_settings_are_what_a_checkpoint_restores() -> None:
     for settings in (resolved(), resolved(optimizer="sgd", steps=3, budget="1GB")):
         stored = json.loads(json.dumps(settings.to_dict()))
         assert TrainSettings.from_dict(stored) == settings
+
+
+def test_the_help_names_the_fraction_that_the_division_takes():
+    option = next(each for each in option_fields(TrainSettings) if each.name == "val_fraction")
+    assert option.default_text == f"{VAL_FRACTION} of each class of {FEWEST} or more photos"

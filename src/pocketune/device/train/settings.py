@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pocketune.data.dataset import FEWEST, VAL_FRACTION
 from pocketune.device.memory.sizes import parse_size
 from pocketune.device.train.defaults import (
     ENOUGH_TO_STOP,
@@ -156,7 +155,7 @@ class TrainSettings:
         "Fraction of the photos for validation, if there is no train/val split.",
         default=None,
         metavar="FRACTION",
-        unset=f"{VAL_FRACTION} of each class of {FEWEST} or more photos",
+        unset="0.2 of each class of 5 or more photos",
         at_least=0,
         below=1,
     )
