@@ -91,7 +91,9 @@ def train(contender: Contender, photos: Path, out: Path) -> Outcome:
         PocketuneError: The command failed; the message says why.
     """
     kit = bundled_kit(contender.kit)
-    options = ("--kit", kit, "--out", out, "--epochs", EPOCHS, "--lr", contender.lr)
+    # Both start from a random classifier, so that the table compares what is trained.
+    start_at = ("--head-start", "random")
+    options = ("--kit", kit, "--out", out, "--epochs", EPOCHS, "--lr", contender.lr, *start_at)
     start = time.perf_counter()
     # Its standard error is not shown: it advises to use or resume a run that is removed here.
     code, errors = run_command("train", photos, *options, keep_errors=True)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _PHOTOS, _VALUES = 600, 1 << 18
 """Limits of the photos that are looked at, and of the values of their embeddings."""
+_BYTES = 64
+"""Bytes for each of these values: the fit takes 48, and photos are decoded beside it."""
 
 
 def describe_known(run: Run, engine: Engine) -> None:
@@ -36,7 +38,7 @@ def describe_known(run: Run, engine: Engine) -> None:
     if manifest.embeddings is None or groups is None or run.photos.task.activation != "softmax":
         return
     limit = max(min(_PHOTOS, _VALUES // manifest.embeddings), 2 * len(run.identity.classes))
-    budget, needed = run.settings.budget_bytes, 32 * limit * manifest.embeddings
+    budget, needed = run.settings.budget_bytes, _BYTES * limit * manifest.embeddings
     if budget is not None and process_memory().current + needed > budget:
         return
     best = TrainedNetwork.load(run.folder / BEST)
