@@ -19,6 +19,7 @@ RUNS = {
     "filter_quality": "bench_filter_quality.py --photos 16",
     "filter_step": "bench_filter_step.py",
     "forecast": "bench_forecast.py --fresh",
+    "frigate": "bench_frigate.py",
     "frozen_eager": "bench_frozen_eager.py",
     "memory": "bench_memory.py",
     "mobiletl_step_mobilenet_v2": "bench_mobiletl_step.py",
