@@ -562,16 +562,16 @@ def test_a_budget_below_the_prediction_leaves_no_run(
 def test_a_run_over_its_budget_is_saved_and_stops(
     after: int, step: int, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    peaks = iter([100] * (after - 1) + [3_000_000_000])
+    peaks = iter([100] * (after - 1) + [60_000_000_000])
     monkeypatch.setattr(
-        loop_module, "process_memory", lambda: ProcessMemory(100, next(peaks, 3_000_000_000))
+        loop_module, "process_memory", lambda: ProcessMemory(100, next(peaks, 60_000_000_000))
     )
-    with pytest.raises(BudgetExceeded, match=r"memory reached 3000 MB by step .*resume it with"):
-        run(budget="2GB")
+    with pytest.raises(BudgetExceeded, match=r"memory reached 60000 MB by step .*resume it with"):
+        run(budget="50GB")
     assert Checkpoint.load(tmp_path / "run" / LAST).counters.step == step
-    result = resume(tmp_path / "run", engine=SoftmaxEngine, progress=Silent(), budget="4GB")
+    result = resume(tmp_path / "run", engine=SoftmaxEngine, progress=Silent(), budget="80GB")
     assert result.steps == 18
-    assert Checkpoint.load(result.run / LAST).settings.budget == 4 * 10**9
+    assert Checkpoint.load(result.run / LAST).settings.budget == 80 * 10**9
 
 
 def test_a_finished_run_does_not_advise_to_resume(
@@ -580,9 +580,9 @@ def test_a_finished_run_does_not_advise_to_resume(
     checks = 2 + 3 * (PER_EPOCH + 2)  # after each step and each batch of a validation
     peaks = iter([100] * checks)
     monkeypatch.setattr(
-        loop_module, "process_memory", lambda: ProcessMemory(100, next(peaks, 3_000_000_000))
+        loop_module, "process_memory", lambda: ProcessMemory(100, next(peaks, 60_000_000_000))
     )
-    assert run(budget="2GB").reason == "steps"
+    assert run(budget="50GB").reason == "steps"
     assert next(peaks, None) is None
 
 
