@@ -3,11 +3,14 @@
 import csv
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from pocketune.device import Model
+from pocketune.device.use.known import known_of
 from pocketune.kit.manifest import SCHEMA
 
 from ..device.softmax_engine import CLASSES, write_photos
@@ -47,6 +50,23 @@ def test_predict_json_is_an_object_a_line(run, photos, trained):
     assert bad == [{"image": "notes.txt", "error": "not an image in a known format"}]
 
 
+def test_predict_says_what_it_does_not_know(run, photos, trained):
+    model = Model.open(trained)
+    known = known_of(model)
+    strict = replace(known, threshold=known.threshold / 4)  # so that some photos are unknown
+    strict.save(Path(trained), model.kit.identity, model.step)
+    plain = run("predict", trained, photos).stdout.splitlines()
+    told = run("predict", trained, photos, "--unknown").stdout.splitlines()
+    result = run("predict", trained, photos, "--unknown", "--json")
+    judged = [json.loads(line) for line in result.stdout.splitlines()]
+    assert {each["unknown"] for each in judged} == {False, True}
+    for line, before, each in zip(told, plain, judged, strict=True):
+        assert set(each) == {"image", "classes", "unknown", "distance"}
+        assert each["unknown"] == (each["distance"] > 1)
+        name, guesses = before.split(": ")
+        assert line == (f"{name}: none of these ({guesses})" if each["unknown"] else before)
+
+
 def test_predict_names_what_it_skips_and_fails_where_nothing_is_left(run, photos, trained):
     Path("notes.txt").write_text("hello")
     result = run("predict", trained, "notes.txt", photos / "red" / "0.png")
@@ -63,6 +83,7 @@ def test_predict_names_what_it_skips_and_fails_where_nothing_is_left(run, photos
         (["trained", "nowhere.jpg"], "nowhere.jpg does not exist"),
         (["nowhere", "photo.jpg"], "there is no kit at nowhere"),
         (["trained", ".", "--top", "0"], "top=0 must be a whole number"),
+        (["last", ".", "--unknown"], "does not describe its known photos: a run does"),
     ],
 )
 def test_predict_refuses(run, trained, arguments, said):

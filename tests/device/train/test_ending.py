@@ -8,7 +8,7 @@ import pytest
 from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.device.train import ending, train
 from pocketune.device.train.checkpoint import TrainedNetwork
-from pocketune.device.train.progress import Silent
+from pocketune.device.train.progress import PhotosReport, Silent
 from pocketune.device.use.known import Known
 from pocketune.device.use.model import Model
 from pocketune.kit.kit import Kit
@@ -21,7 +21,8 @@ from ..tiny_kit import CLASSES, TinyKit
 def run(tmp_path: Path, tiny: TinyKit = TinyKit(), **changes: object) -> Path:  # noqa: B008
     kit = tiny.write(tmp_path / "kit")
     photos = write_photos(tmp_path / "photos", CLASSES, each=8)
-    train(kit, photos, tmp_path / "run", make_settings(**changes), progress=Silent())
+    progress = changes.pop("progress", Silent())
+    train(kit, photos, tmp_path / "run", make_settings(**changes), progress=progress)
     return tmp_path / "run"
 
 
@@ -43,6 +44,24 @@ def test_many_photos_are_thinned_out_by_class_in_turn() -> None:
     chosen = ending._even(groups, 8)
     assert np.bincount(groups[chosen]).tolist() == [3, 3, 2]
     assert ending._even(groups, 100).tolist() == list(range(18))
+
+
+def test_the_pass_over_the_photos_is_shown(tmp_path: Path) -> None:
+    class Collector(Silent):
+        def photos(self, report: PhotosReport) -> None:
+            shown.append(report)
+
+        def close(self) -> None:
+            shown.append(None)
+
+    shown: list[PhotosReport | None] = []
+    run(tmp_path, progress=Collector(), head_start="random")
+    *before, last, closed = shown
+    assert closed is None and last is not None
+    assert (last.done, last.photos) == (24, 24)  # those of training, and of validation
+    counts = [each.done for each in before if each is not None]
+    assert counts == sorted(set(counts)) and counts[0] == TinyKit().batch
+    assert (last.purpose, last.seconds_left) == ("what the classes look like", 0)
 
 
 def test_no_more_photos_are_looked_at_than_the_limit(

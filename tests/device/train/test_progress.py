@@ -11,11 +11,13 @@ from pocketune.device.train import progress
 from pocketune.device.train.progress import (
     EpochReport,
     LiveLine,
+    PhotosReport,
     PlainLines,
     Silent,
     StepReport,
     console,
     format_epoch,
+    format_photos,
     format_step,
 )
 from pocketune.tasks import Score
@@ -59,6 +61,11 @@ def test_an_epoch_in_a_line() -> None:
     assert format_epoch(stale) == text + "  (none better for 2 of 5 epochs)"
     without = EpochReport(2, 10, TRAINING, None, best=False)
     assert format_epoch(without) == "epoch 2/10  loss 0.430"
+
+
+def test_photos_in_a_line() -> None:
+    report = PhotosReport("classifier from the photos", 64, 600, 75.2)
+    assert format_photos(report) == "classifier from the photos: 64/600  1:15 left"
 
 
 def test_live_on_a_terminal_and_plain_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:

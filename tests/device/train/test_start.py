@@ -68,7 +68,8 @@ def test_the_classifier_is_computed_before_the_first_step(run: Run) -> None:
     assert result.head in ("class means", "LDA", "ridge")
     assert result.start is not None and result.start.value > 0.8
     assert result.estimate is not None and result.estimate.value > 0.8
-    assert [report.done for report in told.counts] == [4, 8, 12, 16, 20, 24]
+    counts = [report.done for report in told.counts if "classifier" in report.purpose]
+    assert counts == [4, 8, 12, 16, 20, 24]
     (start,) = told.starts
     assert (start.images, start.photos, start.validation) == (24, 24, result.start)
     (line,) = lines(result.run, "start")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,25 +10,31 @@ import numpy as np
 from pocketune.data import Loader
 from pocketune.device.memory.process import process_memory
 from pocketune.device.train.checkpoint import TrainedNetwork
+from pocketune.device.train.progress import PhotosReport
 from pocketune.device.use.known import Known
 from pocketune.kit.kit import Kit
 from pocketune.kit.names import BEST
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from pocketune.arrays import FloatArray
     from pocketune.data import ImageDataset
     from pocketune.device.engine.base import Engine
     from pocketune.device.train.folder import Run
+    from pocketune.device.train.progress import Progress
+    from pocketune.kit.manifest import Manifest
 
+_PURPOSE = "what the classes look like"
 _PHOTOS, _VALUES = 600, 1 << 18
 """Limits of the photos that are looked at, and of the values of their embeddings."""
 _BYTES = 64
 """Bytes for each of these values: the fit takes 48, and photos are decoded beside it."""
 
 
-def describe_known(run: Run, engine: Engine) -> None:
+def describe_known(run: Run, engine: Engine, progress: Progress) -> None:
     """Write what photos of the run's classes look like, if it has classes and embeddings.
 
     The embeddings of at most 600 photos are in memory at once; nothing is written if the budget
@@ -43,13 +50,18 @@ def describe_known(run: Run, engine: Engine) -> None:
         return
     best = TrainedNetwork.load(run.folder / BEST)
     engine.load(best.state)
-    part = train.subset(_even(groups, limit))
-    embeddings, labels = _embedded(engine, part, manifest.size, manifest.batch)
+    part, validation = train.subset(_even(groups, limit)), run.photos.splits.val
+    held_out = validation.subset(np.arange(len(validation))[:limit])
+    began, photos = time.monotonic(), len(part) + len(held_out)
+
+    def show(done: int) -> None:
+        seconds_left = (time.monotonic() - began) / done * (photos - done)
+        progress.photos(PhotosReport(_PURPOSE, done, photos, seconds_left))
+
+    embeddings, labels = _embedded(engine, part, manifest, show)
     if not len(embeddings):
         return
-    validation = run.photos.splits.val
-    held_out = validation.subset(np.arange(len(validation))[:limit])
-    others, _ = _embedded(engine, held_out, manifest.size, manifest.batch)
+    others, _ = _embedded(engine, held_out, manifest, lambda done: show(len(part) + done))
     Known.fit(embeddings, labels, others).save(run.folder, best.kit, best.step)
 
 
@@ -63,11 +75,13 @@ def _even(groups: NDArray[np.int64], limit: int) -> NDArray[np.int64]:
 
 
 def _embedded(
-    engine: Engine, photos: ImageDataset, size: int, batch: int
+    engine: Engine, photos: ImageDataset, manifest: Manifest, show: Callable[[int], None]
 ) -> tuple[FloatArray, NDArray[np.int64]]:
     """Embeddings (N, D) and classes (N,) of photos; those that cannot be read are left out."""
-    if not len(photos):
-        return np.empty((0, 0), np.float32), np.empty(0, np.int64)
-    loader = Loader(photos, size=size, batch=batch, train=False)
-    found = [(engine.embed(each.images), each.labels) for each in loader.epoch(0)]
-    return np.concatenate([x for x, _ in found]), np.concatenate([y for _, y in found])
+    embeddings, labels = [np.empty((0, manifest.embeddings or 0), np.float32)], [photos.labels[:0]]
+    loader = Loader(photos, size=manifest.size, batch=manifest.batch, train=False)
+    for batch in loader.epoch(0):
+        embeddings.append(engine.embed(batch.images))
+        labels.append(batch.labels)
+        show(sum(map(len, labels)))
+    return np.concatenate(embeddings), np.concatenate(labels)

@@ -74,14 +74,16 @@ class EpochReport:
 
 @dataclass(frozen=True)
 class PhotosReport:
-    """Photos from which the classifier is computed.
+    """Photos whose embeddings are computed, before the first step or after the last one.
 
     Attributes:
+        purpose: What they are computed for, in the words of the line.
         done: Photos whose embeddings are known.
-        photos: All training photos.
+        photos: All photos of this pass.
         seconds_left: Expected time until all are known, or the time for them is over.
     """
 
+    purpose: str
     done: int
     photos: int
     seconds_left: float
@@ -111,7 +113,7 @@ class Progress(Protocol):
     """Receives the start, each step and each epoch."""
 
     def photos(self, report: PhotosReport) -> None:
-        """Called after each batch of photos from which the classifier is computed."""
+        """Called after each batch of photos whose embeddings are computed."""
         ...
 
     def start(self, report: StartReport) -> None:
@@ -239,9 +241,9 @@ def console(stream: TextIO | None = None) -> Progress:
 
 
 def format_photos(report: PhotosReport) -> str:
-    """One line for the photos from which the classifier is computed."""
+    """One line for photos whose embeddings are computed."""
     left = format_time(report.seconds_left)
-    return f"classifier from the photos: {report.done}/{report.photos}  {left} left"
+    return f"{report.purpose}: {report.done}/{report.photos}  {left} left"
 
 
 def format_start(report: StartReport) -> str:

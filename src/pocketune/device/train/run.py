@@ -207,7 +207,8 @@ def _finish(
             raise Interrupted(what, str(run.folder)) from None
     counters = state.counters
     if counters.finished != "time":
-        describe_known(run, state.engine)
+        with closing(shown):
+            describe_known(run, state.engine, shown)
     return TrainResult(
         run=run.folder,
         classes=run.identity.classes,

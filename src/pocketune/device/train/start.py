@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 KEPT, RANDOM = "kept", "random"
 
+_PURPOSE = "classifier from the photos"
+
 
 @dataclass(frozen=True)
 class Start:
@@ -58,7 +60,7 @@ def start_values(
         return _values(run, kit), start
 
     def show(done: int, seconds_left: float) -> None:
-        progress.photos(PhotosReport(done, len(labels), seconds_left))
+        progress.photos(PhotosReport(_PURPOSE, done, len(labels), seconds_left))
 
     size = manifest.embeddings or 0
     path = run.folder / EMBEDDINGS
