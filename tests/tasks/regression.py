@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pocketune.arrays import FloatArray
 from pocketune.errors import PocketuneError
 from pocketune.files import Skipped
-from pocketune.tasks import Evaluation, Labels, Prediction, Score, Task, register_task
+from pocketune.tasks import Evaluation, Labels, Prediction, Score, Seen, Task, register_task
 from pocketune.tasks.base import CLASSES, RowReader
 from pocketune.tasks.results import Values, reasons
 
@@ -74,7 +74,9 @@ class Regression(Task):
             metric.update(outputs, labels)
         return RegressionEvaluation(metric.score.value, metric.images)
 
-    def predict(self, name: str, output: FloatArray, top: int | None) -> Numbers:
+    def predict(
+        self, name: str, output: FloatArray, top: int | None, seen: Seen | None = None
+    ) -> Numbers:
         return Numbers(name, dict(zip(self.classes, output.tolist(), strict=True)))
 
 

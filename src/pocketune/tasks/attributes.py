@@ -26,6 +26,8 @@ from pocketune.tasks.results import (
     reasons,
     share,
 )
+from pocketune.tasks.segmentation import Segmentation
+from pocketune.tasks.views import Seen
 
 
 @register_task
@@ -56,8 +58,9 @@ class Attributes(Task):
 
     @classmethod
     def columns(cls, titles: Sequence[str], free: Sequence[int], table: str) -> RowReader | None:
-        """See :class:`Task`; every free column is an attribute, unless one of them is a label."""
-        if not free or Classification.columns(titles, free, table):
+        """See :class:`Task`; every free column is an attribute, unless one is a label or a mask."""
+        others = (Classification, Segmentation)
+        if not free or any(task.columns(titles, free, table) for task in others):
             return None
         return _AttributeReader(_positions(titles, free, table), len(titles), table)
 
@@ -111,7 +114,9 @@ class Attributes(Task):
             np.add.at(counts, (numbers, labels, (outputs > 0).astype(np.intp)), 1)
         return AttributeEvaluation(self.classes, counts)
 
-    def predict(self, name: str, output: FloatArray, top: int | None) -> AttributePrediction:
+    def predict(
+        self, name: str, output: FloatArray, top: int | None, seen: Seen | None = None
+    ) -> AttributePrediction:
         """See :class:`Task`; by default all attributes."""
         probabilities = sigmoid(output)
         best = np.argsort(-output, kind="stable")[:top]

@@ -12,7 +12,7 @@ import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,34 +30,12 @@ from pocketune.tasks.results import (
     Values,
     Verdict,
 )
+from pocketune.tasks.views import Seen, View
 
 Dims = tuple[int | str, ...]
 """A shape without the batch; ``"classes"`` and ``"size"`` stand for numbers."""
 CLASSES = "classes"
 SIZE = "size"
-
-
-class Box(NamedTuple):
-    """A part of an upright image, in pixels."""
-
-    left: float
-    top: float
-    width: float
-    height: float
-
-
-class View(NamedTuple):
-    """What a network sees of an image: a part that is resized to a square and may be mirrored.
-
-    Attributes:
-        box: The part.
-        size: Height and width of the square, in pixels.
-        mirrored: Whether left and right are exchanged.
-    """
-
-    box: Box
-    size: int
-    mirrored: bool = False
 
 
 class RowReader(Protocol):
@@ -100,6 +78,10 @@ class Task(ABC):
     """The columns of a CSV with such labels, in words."""
     has_folders: ClassVar[bool] = False
     """Whether the name of an image's folder is its label."""
+    dense: ClassVar[bool] = False
+    """Whether there is a label and an output for each pixel. The label of an image is then a mask,
+    an image file of its own (``pocketune.data.masks``), and an output is (outputs, height, width),
+    of any height and width."""
     label_dims: ClassVar[Dims]
     label_type: ClassVar[type[np.generic]]
     output_dims: ClassVar[Dims] = (CLASSES,)
@@ -239,13 +221,51 @@ class Task(ABC):
             PocketuneError: Nothing can be learned from them.
         """
 
+    # Views: a task whose labels are of pixels draws them itself.
+
+    def training_view(
+        self, label: Labels, width: int, height: int, size: int, rng: np.random.Generator
+    ) -> View | None:
+        """A random view of a training image; None for a crop that shows a part of it.
+
+        Args:
+            label: The image's label, of the whole image.
+            width: Width of the upright image, in pixels.
+            height: Its height.
+            size: Height and width of the view.
+            rng: Random numbers for this image and epoch, used for nothing else.
+        """
+        return None
+
+    def evaluation_view(self, width: int, height: int, size: int) -> View | None:
+        """The view of an image of this width and height in an evaluation; None for its center."""
+        return None
+
     def transform(self, label: Labels, view: View) -> Labels:
-        """The label of a view of an image; a label of the whole image does not change."""
+        """The label of a view of a training image; a label of the whole image does not change."""
         return label
 
-    def collate(self, labels: Sequence[Labels]) -> Labels:
-        """The labels of a batch, as the step takes them."""
+    def truth(self, label: Labels, view: View) -> Any:
+        """The label that the output for an evaluation's view is compared with."""
+        return label
+
+    def collate(self, labels: Sequence[Any]) -> Labels:
+        """The labels of a batch, as the step takes them; or the truths of an evaluation."""
         return np.stack(labels)
+
+    def step_inputs(
+        self, labels: Labels | None = None, *, balanced: bool = False
+    ) -> dict[str, FloatArray]:
+        """Constant inputs of a training step by name, beside images and labels; none by default.
+
+        Args:
+            labels: All training labels, for inputs that depend on them.
+            balanced: Whether classes with few pixels or images shall weigh more.
+
+        Raises:
+            PocketuneError: The task has no such inputs and classes shall be balanced.
+        """
+        return {}
 
     def label_shape(self, size: int, classes: int | None = None) -> tuple[int, ...]:
         """The shape of one image's label for images of this size."""
@@ -290,13 +310,16 @@ class Task(ABC):
         """All results for batches of outputs and labels."""
 
     @abstractmethod
-    def predict(self, name: str, output: FloatArray, top: int | None) -> Prediction:
+    def predict(
+        self, name: str, output: FloatArray, top: int | None, seen: Seen | None = None
+    ) -> Prediction:
         """The prediction for one image.
 
         Args:
             name: The image's file.
             output: The network's output for the image, without the batch.
             top: Number of classes to name; None for the task's default.
+            seen: The image, and the part of it that the output is for; needed for dense outputs.
         """
 
     # What a report says about single images; a task without a method's subject keeps the default.

@@ -25,6 +25,7 @@ from pocketune.tasks.results import (
     reasons,
     share,
 )
+from pocketune.tasks.views import Seen
 
 TOP = 5
 COLUMNS = ("label", "class")
@@ -144,7 +145,9 @@ class Classification(Task):
             among_top += int((likeliest == labels[:, None]).sum())
         return ClassEvaluation(self.classes, confusion, among_top)
 
-    def predict(self, name: str, output: FloatArray, top: int | None) -> ClassPrediction:
+    def predict(
+        self, name: str, output: FloatArray, top: int | None, seen: Seen | None = None
+    ) -> ClassPrediction:
         """See :class:`Task`; by default the five most likely classes."""
         probabilities = softmax(output)
         best = np.argsort(-output, kind="stable")[: top or TOP]

@@ -1,0 +1,124 @@
+"""Maps of logits: resized to the pixels of an image, and compared with the classes there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pocketune.arrays import FloatArray
+from pocketune.tasks.views import Box, Seen
+
+IGNORED = 255
+"""The class of pixels that do not count."""
+STRIP = 1 << 20
+"""Logits of a strip of rows, which are resized at once: an image of any size takes this much."""
+
+ClassMap = NDArray[np.uint8]
+
+
+class Strip(NamedTuple):
+    """Rows of an image.
+
+    Attributes:
+        rows: Which ones.
+        logits: (classes, rows, width), as many as the image has pixels there.
+    """
+
+    rows: slice
+    logits: FloatArray
+
+
+def strips(output: FloatArray, seen: Seen) -> Iterator[Strip]:
+    """The logits of an image's pixels, strip by strip.
+
+    They are interpolated linearly between the centers of the output's cells, as by PyTorch's
+    ``interpolate`` with ``align_corners=False``.
+
+    Args:
+        output: (classes, height, width), logits of the part ``seen.box``.
+        seen: The image.
+    """
+    classes, down, across = output.shape
+    columns = _weights(seen.width, seen.box.left, seen.box.width, across).T
+    every = _weights(seen.height, seen.box.top, seen.box.height, down)
+    count = max(1, STRIP // (classes * seen.width))
+    for start in range(0, seen.height, count):
+        rows = slice(start, min(start + count, seen.height))
+        yield Strip(rows, (every[rows] @ output) @ columns)
+
+
+def class_map(output: FloatArray, seen: Seen) -> ClassMap:
+    """The class (height, width) of each pixel of an image: that of the largest logit."""
+    found = np.empty((seen.height, seen.width), np.uint8)
+    for strip in strips(output, seen):
+        found[strip.rows] = _largest(strip.logits)[0]
+    return found
+
+
+class Comparison(NamedTuple):
+    """An image's pixels by their class and their predicted class.
+
+    Attributes:
+        confusion: int64 (classes, classes), the number of pixels by class (row) and predicted class
+            (column), without ignored ones.
+        loss: The sum of their cross-entropies.
+    """
+
+    confusion: NDArray[np.int64]
+    loss: float
+
+    @property
+    def pixels(self) -> int:
+        """Number of pixels that count."""
+        return int(self.confusion.sum())
+
+
+def compare(output: FloatArray, mask: ClassMap, box: Box) -> Comparison:
+    """Compare logits with the class of each pixel.
+
+    Args:
+        output: (classes, h, w), logits of the part ``box``.
+        mask: (height, width), the class of each pixel of the image; 255 does not count.
+        box: The part of the image that the output is for.
+    """
+    classes = len(output)
+    confusion, loss = np.zeros(classes * classes, np.int64), 0.0
+    for rows, logits in strips(output, Seen(mask.shape[1], mask.shape[0], box)):
+        counts = mask[rows] != IGNORED
+        if not counts.any():
+            continue
+        truth = np.where(counts, mask[rows], 0).astype(np.intp)
+        guess, largest = _largest(logits)
+        pairs = (truth * classes + guess)[counts]
+        confusion += np.bincount(pairs, minlength=classes * classes)
+        logits -= largest
+        own = np.take_along_axis(logits, truth[None], axis=0)[0]
+        total = np.log(np.exp(logits, out=logits).sum(axis=0))
+        loss += float((total - own)[counts].sum(dtype=np.float64))
+    return Comparison(confusion.reshape(classes, classes), loss)
+
+
+def _largest(logits: FloatArray) -> tuple[ClassMap, FloatArray]:
+    """The class of the largest logit (H, W) and this logit; one class at a time is faster than
+    numpy's own search along the first axis.
+    """
+    found, largest = np.zeros(logits.shape[1:], np.uint8), logits[0].copy()
+    for number, each in enumerate(logits[1:], 1):
+        np.copyto(found, number, where=each > largest)
+        np.maximum(largest, each, out=largest)
+    return found, largest
+
+
+def _weights(pixels: int, start: float, length: float, cells: int) -> FloatArray:
+    """The weights (pixels, cells) of linear interpolation along one axis."""
+    centers = (np.arange(pixels) + 0.5 - start) * (cells / length) - 0.5
+    position = centers.clip(0, cells - 1)
+    low = np.minimum(position.astype(np.intp), max(0, cells - 2))
+    weights = np.zeros((pixels, cells), np.float32)
+    rows = np.arange(pixels)
+    weights[rows, np.minimum(low + 1, cells - 1)] = position - low
+    weights[rows, low] += 1 - (position - low)
+    return weights
