@@ -121,6 +121,10 @@ class Task(ABC):
         chosen: dict[str, Any] = {name: v for name, v in options.items() if name in own}
         return replace(self, **chosen)
 
+    def fitted(self: S, head: tuple[str, ...], output_shape: tuple[int, ...]) -> S:
+        """The task of a network: names of its output layer's parameters, and an image's output."""
+        return replace(self, head=head)
+
     # The head, which is reinitialized for other classes.
 
     @property
@@ -253,19 +257,19 @@ class Task(ABC):
         """The labels of a batch, as the step takes them; or the truths of an evaluation."""
         return np.stack(labels)
 
-    def step_inputs(
-        self, labels: Labels | None = None, *, balanced: bool = False
-    ) -> dict[str, FloatArray]:
-        """Constant inputs of a training step by name, beside images and labels; none by default.
+    def step_inputs(self, classes: int | None = None) -> State:
+        """Constant inputs of a training step by name, beside images and labels; none by default."""
+        return {}
 
-        Args:
-            labels: All training labels, for inputs that depend on them.
-            balanced: Whether classes with few pixels or images shall weigh more.
+    def balanced(self: S, labels: Labels) -> S:
+        """The task with weights of its classes, so that those with few labels count more.
 
         Raises:
-            PocketuneError: The task has no such inputs and classes shall be balanced.
+            PocketuneError: The loss of the task has no weights.
         """
-        return {}
+        raise PocketuneError(
+            f"the loss of {self.name} has no weights of its {self.noun}; leave them out"
+        )
 
     def label_shape(self, size: int, classes: int | None = None) -> tuple[int, ...]:
         """The shape of one image's label for images of this size."""

@@ -19,6 +19,18 @@ STRIP = 1 << 20
 ClassMap = NDArray[np.uint8]
 
 
+class Truth(NamedTuple):
+    """What the output for an image is compared with.
+
+    Attributes:
+        mask: uint8 (height, width), the class of each pixel of the image; 255 does not count.
+        box: The part of the image that the output is for.
+    """
+
+    mask: ClassMap
+    box: Box
+
+
 class Strip(NamedTuple):
     """Rows of an image.
 
@@ -76,17 +88,17 @@ class Comparison(NamedTuple):
         return int(self.confusion.sum())
 
 
-def compare(output: FloatArray, mask: ClassMap, box: Box) -> Comparison:
-    """Compare logits with the class of each pixel.
+def compare(output: FloatArray, label: Truth | ClassMap) -> Comparison:
+    """Compare logits (classes, h, w) with the class of each pixel.
 
-    Args:
-        output: (classes, h, w), logits of the part ``box``.
-        mask: (height, width), the class of each pixel of the image; 255 does not count.
-        box: The part of the image that the output is for.
+    A mask alone is compared with an output for the whole of it.
     """
+    mask, box = label if isinstance(label, Truth) else (label, None)
+    height, width = mask.shape
+    seen = Seen(width, height, box or Box(0, 0, width, height))
     classes = len(output)
     confusion, loss = np.zeros(classes * classes, np.int64), 0.0
-    for rows, logits in strips(output, Seen(mask.shape[1], mask.shape[0], box)):
+    for rows, logits in strips(output, seen):
         counts = mask[rows] != IGNORED
         if not counts.any():
             continue

@@ -32,7 +32,10 @@ _NAMED = 8
 class Scored(Protocol):
     """The part of a task that :class:`Overlap` uses; see ``pocketune.tasks.Task``."""
 
-    classes: tuple[str, ...]
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes."""
+        ...
 
     def score(self, value: float, loss: float) -> Score:
         """The metric under its name."""
@@ -55,9 +58,9 @@ class Overlap:
         self._loss = 0.0
 
     def update(self, outputs: FloatArray, labels: Labels) -> None:
-        """Add outputs (N, classes, h, w), and a mask with a box for each."""
-        for output, (mask, box) in zip(outputs, labels, strict=True):
-            found = compare(output, mask, box)
+        """Add outputs (N, classes, h, w), and a :class:`Truth` for each."""
+        for output, label in zip(outputs, labels, strict=True):
+            found = compare(output, label)
             self.confusion += found.confusion
             self._loss += found.loss
             self.images += 1

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pocketune.arrays import FloatArray
+from pocketune.arrays import FloatArray, State
 from pocketune.errors import PocketuneError, check_positive
 from pocketune.files import shown
 from pocketune.tasks.base import CLASSES, SIZE, RowReader, Task, register_task
 from pocketune.tasks.classification import softmax
-from pocketune.tasks.maps import IGNORED, ClassMap, Comparison, class_map, compare
+from pocketune.tasks.maps import IGNORED, ClassMap, Comparison, Truth, class_map, compare
 from pocketune.tasks.overlap import Overlap, SegmentationEvaluation, SegmentationPrediction
 from pocketune.tasks.results import Labels, Score, Values, Verdict, share
 from pocketune.tasks.views import (
@@ -30,6 +30,7 @@ COLUMN = "mask"
 MOST_OF_ONE = 0.75
 """Largest share of one class in a training view, unless all of ten draws have more."""
 DRAWS = 10
+STRIDE = 8
 
 
 class Mask(NamedTuple):
@@ -44,18 +45,6 @@ class Mask(NamedTuple):
     pixels: tuple[tuple[int, int], ...] = ()
 
 
-class Truth(NamedTuple):
-    """What the output for an image is compared with.
-
-    Attributes:
-        mask: uint8 (height, width), the class of each pixel of the image; 255 does not count.
-        box: The part of the image that the output is for.
-    """
-
-    mask: ClassMap
-    box: Box
-
-
 @register_task
 @dataclass(frozen=True)
 class Segmentation(Task):
@@ -68,9 +57,13 @@ class Segmentation(Task):
     Attributes:
         loss_stride: Rows and columns of the labels between those that the loss of a step is taken
             at; 1 for all.
+        output_size: Height and width of the network's output; empty before there is a network.
+        class_weights: The weight of a pixel of each class in the loss; empty if they are equal.
     """
 
     loss_stride: int = 1
+    output_size: tuple[int, ...] = ()
+    class_weights: tuple[float, ...] = ()
 
     name = "segmentation"
     table = "image and mask"
@@ -168,13 +161,25 @@ class Segmentation(Task):
         images: NDArray[np.int64] = (labels["pixels"] > 0).sum(axis=0, dtype=np.int64)
         return images
 
-    def step_inputs(
-        self, labels: Labels | None = None, *, balanced: bool = False
-    ) -> dict[str, FloatArray]:
+    def step_inputs(self, classes: int | None = None) -> State:
         """``class_weights`` (classes,): the weight of a pixel of each class in the loss."""
-        if labels is None or not balanced:
-            return {"class_weights": np.ones(len(self.classes), np.float32)}
-        return {"class_weights": balanced_weights(labels["pixels"].sum(axis=0))}
+        count = len(self.classes) if classes is None else classes
+        weights = self.class_weights or (1.0,) * count
+        return {"class_weights": np.array(weights, np.float32)}
+
+    def balanced(self, labels: Labels) -> Segmentation:
+        """See :class:`Task` and :func:`balanced_weights`."""
+        weights = balanced_weights(labels["pixels"].sum(axis=0))
+        return replace(self, class_weights=tuple(weights.tolist()))
+
+    def fitted(self, head: tuple[str, ...], output_shape: tuple[int, ...]) -> Segmentation:
+        """See :class:`Task`."""
+        return replace(self, head=head, output_size=tuple(output_shape[1:]))
+
+    def output_shape(self, size: int, classes: int | None = None) -> tuple[int, ...]:
+        """See :class:`Task`; without a network, a cell of the output is 8 x 8 pixels."""
+        count = len(self.classes) if classes is None else classes
+        return (count, *(self.output_size or (-(-size // STRIDE),) * 2))
 
     # Views.
 
@@ -271,7 +276,7 @@ def class_numbers(titles: Sequence[str], classes: Sequence[str]) -> ClassMap:
     return np.array([known.get(title, IGNORED) for title in titles], np.uint8)
 
 
-def balanced_weights(pixels: NDArray[np.int64]) -> FloatArray:
+def balanced_weights(pixels: NDArray[np.int64]) -> Values:
     """The weight (classes,) of a pixel: the root of the median share of a class over its own.
 
     They are scaled to a mean of 1 over all pixels. This is the square root of the median frequency
@@ -283,11 +288,11 @@ def balanced_weights(pixels: NDArray[np.int64]) -> FloatArray:
     weights = np.ones(len(shares))
     weights[present] = np.sqrt(np.median(shares[present]) / shares[present])
     weights[present] /= (weights * shares).sum()
-    return weights.astype(np.float32)
+    return weights
 
 
-def _compared(outputs: FloatArray, labels: Iterable[Truth]) -> list[Comparison]:
-    return [compare(output, mask, box) for output, (mask, box) in zip(outputs, labels, strict=True)]
+def _compared(outputs: FloatArray, labels: Labels) -> list[Comparison]:
+    return [compare(*pair) for pair in zip(outputs, labels, strict=True)]
 
 
 def _largest_share(mask: ClassMap) -> float:
