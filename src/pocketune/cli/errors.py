@@ -24,6 +24,7 @@ _LISTED = 20
 REMEDIES = {
     "add method": "add it to another, as in --method blocks+signed",
     "other task": "train with --network to build a kit for these labels",
+    "binary masks": "give --ignore none if it is a class, or --ignore 255 to ignore it",
     "build kit": "build one with: pocketune kit build",
     "saved network": "give a file that pocketune prune or pocketune retrain has written",
     "resume": "resume with: pocketune train --resume {run}",

@@ -4,6 +4,7 @@ from pocketune.data.dataset import ImageDataset, Splits, stratify, unlabeled
 from pocketune.data.images import UnreadableImage, load_image, open_image
 from pocketune.data.load import has_test, load_splits, open_images, training_images
 from pocketune.data.loader import Batch, Loader, sample
+from pocketune.data.masks import MaskOptions
 from pocketune.data.streams import Purpose, random_stream
 from pocketune.data.transforms import apply, center_crop, center_view, crop, random_view
 from pocketune.files import Skipped
@@ -12,6 +13,7 @@ __all__ = [
     "Batch",
     "ImageDataset",
     "Loader",
+    "MaskOptions",
     "Purpose",
     "Skipped",
     "Splits",

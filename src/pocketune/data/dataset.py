@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
+    from pocketune.data.masks import Masks
     from pocketune.data.sources import Source
     from pocketune.files import Skipped
     from pocketune.tasks import Labels, Task
@@ -37,12 +38,14 @@ class ImageDataset:
         names: File names, relative to the root.
         labels: (n, ...), as the task encodes them; -1 without a task.
         task: What the labels mean; None for images without labels.
+        masks: Reads the masks that the labels name; None for other labels.
     """
 
     source: Source
     names: tuple[str, ...]
     labels: Labels
     task: Task | None
+    masks: Masks | None = None
 
     def __len__(self) -> int:
         return len(self.names)
@@ -77,11 +80,24 @@ class ImageDataset:
         with self.open(index) as file:
             return file.read()
 
+    def label(self, index: int, width: int, height: int) -> Labels:
+        """The label of an image of this size: for masks, its pixels (height, width).
+
+        Raises:
+            UnreadableImage: The mask cannot be read.
+        """
+        if self.masks is None:
+            label: Labels = self.labels[index]
+            return label
+        return self.masks.read(str(self.labels[index]["mask"]), width, height)
+
     def add_to(self, digest: hashlib._Hash) -> None:
         """Add names and labels, in order, to a hash of ``hashlib``."""
         for name in self.names:
             digest.update(name.encode("utf-8", "surrogatepass") + b"\0")
         digest.update(self.labels.tobytes())
+        if self.masks is not None:
+            digest.update(self.masks.numbers.tobytes())
 
     def subset(self, indices: Sequence[int] | npt.NDArray[np.int64]) -> ImageDataset:
         """The images at ``indices``, in that order."""

@@ -134,10 +134,11 @@ def read_table(
     """The examples that a CSV lists, in its order.
 
     The first line names the columns: ``file``; ``split`` (train, val or test) if the data is
-    divided; and the columns of a task. For classification this is ``label``, and other columns are
-    ignored. Otherwise every column is an attribute, 1 for files that have it and 0 (or -1) for the
-    others. Without such a line, the two columns are file and label. The separator is a comma, a
-    semicolon or a tab. Files are relative to the CSV's folder.
+    divided; and the columns of a task. For classification this is ``label``, for segmentation it is
+    ``mask``, the file of the mask, and other columns are ignored. Otherwise every column is an
+    attribute, 1 for files that have it and 0 (or -1) for the others. Without such a line, the two
+    columns are file and label. The separator is a comma, a semicolon or a tab. Files are relative
+    to the CSV's folder.
 
     CelebA's own ``list_attr_celeba.txt`` can be read too: one line with a number, one with the
     names of the attributes, and then the files. Its columns are separated by spaces.
@@ -167,6 +168,16 @@ def read_table(
         )
     examples = [_example(row, line, columns, name) for line, row in rows]
     return Table(_unique(one_validation(examples, test), name), columns.task, columns.label.titles)
+
+
+def has_titles(data: bytes, name: str, tasks: Sequence[type[Task]]) -> bool:
+    """Whether the first line of a CSV names the columns of one of these tasks.
+
+    Raises:
+        PocketuneError: The text is not a CSV.
+    """
+    _, first = next(_rows(data, name), (0, []))
+    return _titled(first, name, tasks) is not None
 
 
 def _rows(data: bytes, name: str) -> Iterator[_Row]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,17 +17,27 @@ from pocketune.data.layouts import (
     TEST,
     VALIDATION,
     Example,
-    Table,
     TestUse,
+    has_titles,
     is_table,
     read_folders,
     read_table,
     wrapper,
 )
+from pocketune.data.masks import (
+    NAMES_FILES,
+    AfterMask,
+    MaskOptions,
+    Masks,
+    scan,
+    value_names,
+)
+from pocketune.data.pairs import read_pairs
 from pocketune.data.sources import FolderSource, Source, ZipSource, is_archive
 from pocketune.errors import PocketuneError, Remedy, counted
 from pocketune.files import Skipped, printable, reading, shown
 from pocketune.tasks import TASKS, Task, task_named
+from pocketune.tasks.segmentation import Mask, class_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -40,16 +51,20 @@ def load_splits(
     classes: Sequence[str] | None = None,
     task: Task | str | None = None,
     test: TestUse = "validate",
+    masks: MaskOptions | None = None,
+    after_mask: AfterMask = lambda _done, _all: None,
 ) -> Splits:
     """Find labeled images and divide them into training and validation.
 
     The header of every file is read, so a file that is not an image is found now. A file that is
-    damaged behind its header is found when it is decoded.
+    damaged behind its header is found when it is decoded. Masks are decoded once, one by one: which
+    values they have, and whether they fit their images, is known before training.
 
     Args:
         path: A folder of class folders (also under ``train/`` and ``val/``, ``valid/``,
-            ``validation/`` or ``test/``), a CSV (see ``read_table``), or a .zip of either. In a
-            folder or archive with fewer than two class folders and one CSV, the CSV is used.
+            ``validation/`` or ``test/``), folders of images and masks (see ``read_pairs``), a CSV
+            (see ``read_table``), or a .zip of either. In a folder or archive with fewer than two
+            class folders and one CSV, or with a CSV of images and masks, the CSV is used.
         val_fraction: Fraction for validation if the data is not divided. Where images have classes,
             it is the fraction of each class. None is a fifth of each class of five or more photos.
         seed: Seed of the division.
@@ -59,6 +74,8 @@ def load_splits(
             the labels.
         test: What the photos of ``test`` are for: to validate if there are no others, held out, or
             the only ones to load, as validation photos.
+        masks: How the values of masks are read; None for the defaults of ``MaskOptions``.
+        after_mask: Called after each mask with the number of masks that were read and of all.
 
     Raises:
         PocketuneError: The path or its content cannot be used; the message says why.
@@ -68,7 +85,12 @@ def load_splits(
     if test == "only" and not found.examples:
         raise PocketuneError(f"{where} has no test photos: they belong into a folder named {TEST}")
     usable, skipped = _readable(found.source, found.examples)
+    if found.task.dense:
+        usable, damaged = scan(found.source, usable, after_mask)
+        skipped += damaged
     _check_any(usable, skipped, where)
+    if found.task.dense:
+        found = _with_values(found, usable, masks or MaskOptions(), where, classes)
     dataset = _dataset(found, usable, classes, where)
     if isinstance(task, Task):
         dataset = replace(dataset, task=replace(task, classes=dataset.classes))
@@ -125,38 +147,85 @@ def open_images(paths: Iterable[str | Path]) -> list[str]:
 
 
 class _Found(NamedTuple):
-    """Labeled files, their task, its column titles, and files outside the class folders."""
+    """Labeled files and what is known of their labels.
+
+    Attributes:
+        source: The folder or archive that holds the files.
+        examples: The labeled files.
+        task: The task that reads the labels.
+        titles: Titles of its columns; or the class of each value of masks.
+        outside: Files outside the class folders.
+        listed: The file of the names of classes, and its bytes.
+    """
 
     source: Source
     examples: list[Example]
     task: type[Task]
     titles: tuple[str, ...] = ()
     outside: Sequence[Example] = ()
+    listed: tuple[str, bytes] | None = None
 
 
 def _find(path: Path, tasks: Sequence[type[Task]], test: TestUse) -> _Found:
     """The labeled files at the user's path; none is opened but a CSV."""
     _check_exists(path)
     if path.is_file() and is_table(path.name):
-        source: Source = FolderSource(path.parent)
-        return _Found(source, *_from_table(source, path.name, tasks, test))
+        return _table(FolderSource(path.parent), path.name, tasks, test)
     if not path.is_dir() and not is_archive(path):
         raise PocketuneError(f"{shown(str(path))} is neither a folder nor a .csv or .zip file")
     source = _source(path)
     names, where = source.names(), shown(str(path))
     if not names:
         raise PocketuneError(f"{where} is empty; put a folder of images for each class there")
-    examples, outside = read_folders(names)
     prefix = wrapper(names)
     tables = [name for name in names if "/" not in name[len(prefix) :] and is_table(name)]
+    dense = [task for task in tasks if task.dense]
+    if len(tables) == 1 and dense and _has_titles(source, tables[0], dense):
+        return _table(source, tables[0], dense, test)
+    pairs = read_pairs(names, source, where, test)
+    if pairs is not None:
+        return _Found(source, pairs, _of_masks(tasks, where), listed=_listed(source, prefix))
+    examples, outside = read_folders(names)
     if len({example.label for example in examples}) < 2 and len(tables) == 1:
-        return _Found(source, *_from_table(source, tables[0], tasks, test))
+        return _table(source, tables[0], tasks, test)
     if not examples:
         raise PocketuneError(
             f"{where} has no class folders; put each class's images into a folder of its name"
         )
     used, _ = read_folders(names, test)
     return _Found(source, used, _of_folders(tasks, where), outside=outside)
+
+
+def _of_masks(tasks: Sequence[type[Task]], where: str) -> type[Task]:
+    """The task whose labels are masks."""
+    for task in tasks:
+        if task.dense:
+            return task
+    raise PocketuneError(
+        f"{where} has masks, which give each pixel a class, but {tasks[0].noun} of whole images "
+        "are needed",
+        remedy=Remedy("other task", "use a kit for these labels"),
+    )
+
+
+def _with_values(
+    found: _Found,
+    usable: Sequence[Example],
+    options: MaskOptions,
+    where: str,
+    classes: Sequence[str] | None,
+) -> _Found:
+    """With the class of each value of the masks as titles."""
+    labels = [example.label for example in usable if isinstance(example.label, Mask)]
+    return found._replace(titles=value_names(labels, options, where, found.listed, classes))
+
+
+def _listed(source: Source, folder: str) -> tuple[str, bytes] | None:
+    """The file of the names of classes in a folder, and its bytes; None if there is none."""
+    for name in NAMES_FILES:
+        with suppress(OSError), source.open(posixpath.join(folder, name)) as file:
+            return name, file.read()
+    return None
 
 
 def _kind(task: Task | str) -> type[Task]:
@@ -168,9 +237,10 @@ def _of_folders(tasks: Sequence[type[Task]], where: str) -> type[Task]:
     for task in tasks:
         if task.has_folders:
             return task
+    wanted = "masks" if tasks[0].dense else tasks[0].noun
     raise PocketuneError(
-        f"{where} gives each image a class by its folder, but {tasks[0].noun} are needed: give a "
-        f"CSV of {tasks[0].table}",
+        f"{where} gives each image a class by its folder, but {wanted} are needed: give a CSV of "
+        f"{tasks[0].table}",
         remedy=Remedy("other task", "use a kit for these labels"),
     )
 
@@ -179,15 +249,34 @@ def _source(path: Path) -> Source:
     return ZipSource(path) if is_archive(path) else FolderSource(path)
 
 
-def _from_table(source: Source, name: str, tasks: Sequence[type[Task]], test: TestUse) -> Table:
+def _table(source: Source, name: str, tasks: Sequence[type[Task]], test: TestUse) -> _Found:
+    """The labeled files that a table lists; their names are relative to its folder."""
+    table, folder = read_table(_read(source, name), name, tasks, test), posixpath.dirname(name)
+    examples = [_within(folder, example) for example in table.examples]
+    listed = _listed(source, folder) if table.task.dense else None
+    return _Found(source, examples, table.task, table.titles, listed=listed)
+
+
+def _has_titles(source: Source, name: str, tasks: Sequence[type[Task]]) -> bool:
+    """Whether a table has the columns of one of these tasks."""
+    return has_titles(_read(source, name), name, tasks)
+
+
+def _read(source: Source, name: str) -> bytes:
     with reading(shown(name)), source.open(name) as file:
-        table = read_table(file.read(), name, tasks, test)
-    folder = posixpath.dirname(name)
-    examples = [
-        example._replace(name=posixpath.normpath(posixpath.join(folder, example.name)))
-        for example in table.examples
-    ]
-    return table._replace(examples=examples)
+        return file.read()
+
+
+def _within(folder: str, example: Example) -> Example:
+    """An example whose files are relative to a folder."""
+    label = example.label
+    if isinstance(label, Mask):
+        label = label._replace(name=_joined(folder, label.name))
+    return example._replace(name=_joined(folder, example.name), label=label)
+
+
+def _joined(folder: str, name: str) -> str:
+    return posixpath.normpath(posixpath.join(folder, name))
 
 
 def _readable(source: Source, examples: Sequence[Example]) -> tuple[list[Example], list[Skipped]]:
@@ -212,7 +301,9 @@ def _dataset(
     given = [example.label for example in usable]
     labels = task.encode(given, found.titles, where, complete=classes is None)
     labels.setflags(write=False)
-    return ImageDataset(found.source, tuple(example.name for example in usable), labels, task)
+    files = tuple(example.name for example in usable)
+    masks = Masks(found.source, class_numbers(found.titles, task.classes)) if task.dense else None
+    return ImageDataset(found.source, files, labels, task, masks)
 
 
 def _divide(

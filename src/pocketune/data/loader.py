@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,14 +20,13 @@ from pocketune.data.streams import Purpose, random_stream
 from pocketune.data.transforms import Pixels, apply, center_view, random_view
 from pocketune.errors import PocketuneError, check_positive
 from pocketune.files import Skipped, printable
+from pocketune.tasks import Seen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from PIL import Image
-
     from pocketune.data.dataset import ImageDataset
-    from pocketune.tasks import Labels, View
+    from pocketune.tasks import Labels, Task, View
 
 AHEAD = 2  # batches being prepared; more would only cost memory
 
@@ -40,17 +39,20 @@ class Batch:
         images: uint8 (B, size, size, 3), red, green, blue.
         labels: (B, ...), as the task collates them.
         names: The images' files.
+        seen: The part of each image that is in the batch.
     """
 
     images: npt.NDArray[np.uint8]
     labels: Labels
     names: tuple[str, ...]
+    seen: tuple[Seen, ...]
 
 
 class _Sample(NamedTuple):
     position: int  # in the dataset
     pixels: Pixels
-    label: Labels
+    label: Any
+    seen: Seen
 
 
 class Loader:
@@ -59,7 +61,7 @@ class Loader:
     For training, images come in random order, randomly cropped and mirrored. An incomplete last
     batch is dropped. An image that cannot be decoded is replaced by the next one in the dataset
     that can. For evaluation, center crops come in the order of the dataset, and an image that
-    cannot be decoded is missing from its batch.
+    cannot be decoded is missing from its batch. A task may choose other views.
 
     Args:
         dataset: The images.
@@ -68,6 +70,7 @@ class Loader:
         train: Whether the images are for training or for evaluation.
         seed: Seed of order and crops.
         workers: Number of decoding threads. Each holds one decoded image at a time.
+        task: The task that chooses the views; by default that of the labels.
 
     Raises:
         PocketuneError: An argument is invalid, or the dataset is smaller than a training batch.
@@ -82,6 +85,7 @@ class Loader:
         train: bool,
         seed: int = 0,
         workers: int = 2,
+        task: Task | None = None,
     ) -> None:
         check_positive(size=size, batch=batch, workers=workers)
         if seed < 0:
@@ -97,6 +101,7 @@ class Loader:
         self.train = train
         self.seed = seed
         self.workers = workers
+        self._task = task or dataset.task
         self._failed: dict[int, str] = {}
         self._reported = len(dataset) if train else 0  # failures before this position are reported
 
@@ -146,11 +151,12 @@ class Loader:
         samples = [sample for sample in (future.result() for future in pending) if sample]
         self._reported += len(pending)
         if samples:
-            task = self.dataset.task
+            labels = self.dataset.task
             yield Batch(
                 np.stack([sample.pixels for sample in samples]),
-                (task.collate if task else np.stack)([sample.label for sample in samples]),
+                (labels.collate if labels else np.stack)([sample.label for sample in samples]),
                 tuple(self.dataset.names[sample.position] for sample in samples),
+                tuple(sample.seen for sample in samples),
             )
 
     def _sample(self, epoch: int, index: int) -> _Sample | None:
@@ -175,19 +181,25 @@ class Loader:
         name = self.dataset.names[index]
         try:
             with reading_image(name), self.dataset.open(index) as file, open_image(file) as image:
-                view = self._view(image, epoch, drawn)
+                width, height = oriented_size(image)
+                label = self.dataset.label(index, width, height)
+                view = self._view(label, width, height, epoch, drawn)
                 pixels = apply(image, view)
         except UnreadableImage as error:
             self._failed[index] = error.reason
             return None
-        task, label = self.dataset.task, self.dataset.labels[index]
-        return _Sample(index, pixels, task.transform(label, view) if task else label)
+        if task := self.dataset.task:
+            label = (task.transform if self.train else task.truth)(label, view)
+        return _Sample(index, pixels, label, Seen(width, height, view.box))
 
-    def _view(self, image: Image.Image, epoch: int, drawn: int) -> View:
+    def _view(self, label: Labels, width: int, height: int, epoch: int, drawn: int) -> View:
+        task, size = self._task, self.size
         if not self.train:
-            return center_view(*oriented_size(image), self.size)
+            chosen = task.evaluation_view(width, height, size) if task else None
+            return chosen or center_view(width, height, size)
         rng = random_stream(self.seed, Purpose.CROP, epoch, drawn)
-        return random_view(*oriented_size(image), self.size, rng)
+        chosen = task.training_view(label, width, height, size, rng) if task else None
+        return chosen or random_view(width, height, size, rng)
 
 
 def sample(photos: ImageDataset, *, size: int, count: int, batch: int = 8) -> Iterator[Batch]:

@@ -2,7 +2,8 @@
 
 A view is first drawn, which needs only the image's size from its header. It is then applied to the
 image and, by the task, to its label. The image is decoded no larger than the view needs, and its
-box is resized once, with antialiasing.
+box is resized once, with antialiasing. A box that reaches beyond the image gives a square that is
+filled up.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from PIL import Image
 
 from pocketune.data.images import decode, oriented_size, turn_for
 from pocketune.tasks import Box, View
+from pocketune.tasks.views import Colors
 
 AREA = (0.22, 1.0)  # of the image; as in TinyTL (arXiv 2007.11622) and MobileTL (arXiv 2212.11246)
 ASPECT = (3 / 4, 4 / 3)  # width to height
 ATTEMPTS = 10
 CENTER = 0.875  # of the shorter side
+FILL = (124, 116, 104)  # the mean of ImageNet; near 0 for a network once it has normalized pixels
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -65,9 +68,19 @@ def apply(image: Image.Image, view: View) -> Pixels:
         view: The view; its box is in pixels of the upright image.
 
     Returns:
-        uint8 (size, size, 3), red, green, blue.
+        uint8 (size, size, 3), red, green, blue; the mean of ImageNet where the box is beyond the
+        image.
     """
-    pixels = crop(image, view.box, view.size)
+    box, place = view.placed(*oriented_size(image))
+    across, down = place.right - place.left, place.bottom - place.top
+    pixels = _resized(image, box, across, down)
+    if view.colors is not None:
+        pixels = recolored(pixels, view.colors)
+    if (across, down) != (view.size, view.size):
+        square = np.empty((view.size, view.size, 3), np.uint8)
+        square[:] = FILL
+        square[place.top : place.bottom, place.left : place.right] = pixels
+        pixels = square
     return pixels[:, ::-1] if view.mirrored else pixels
 
 
@@ -82,15 +95,43 @@ def crop(image: Image.Image, box: Box, size: int) -> Pixels:
     Returns:
         uint8 (size, size, 3), red, green, blue.
     """
+    return _resized(image, box, size, size)
+
+
+def _resized(image: Image.Image, box: Box, columns: int, rows: int) -> Pixels:
+    """A part of an image as uint8 (rows, columns, 3)."""
     width, height = oriented_size(image)
     with turn_for(image):
-        rgb = decode(image, scale=size / min(box.width, box.height))
+        rgb = decode(image, scale=max(columns / box.width, rows / box.height))
         across, down = rgb.width / width, rgb.height / height
         # Pillow refuses a box whose edge rounding has pushed a millionth of a pixel out.
         right = min((box.left + box.width) * across, rgb.width)
         bottom = min((box.top + box.height) * down, rgb.height)
         part = (box.left * across, box.top * down, right, bottom)
-        return np.asarray(rgb.resize((size, size), Image.Resampling.BILINEAR, box=part))
+        return np.asarray(rgb.resize((columns, rows), Image.Resampling.BILINEAR, box=part))
+
+
+def recolored(pixels: Pixels, colors: Colors) -> Pixels:
+    """Pixels with another brightness, contrast, saturation and hue, each cut off at 0 and 255."""
+    brightness, contrast, saturation, hue, contrast_last = colors
+    values = np.arange(256)
+    light = values + brightness
+    if contrast != 1 and not contrast_last:
+        light = light.clip(0, 255) * contrast
+    image = Image.fromarray(pixels).point(_table(light) * 3)
+    if saturation != 1 or hue:
+        turned = ((values + round(hue * 256)) % 256).tolist()
+        hsv = image.convert("HSV").point([*turned, *_table(values * saturation), *values.tolist()])
+        image = hsv.convert("RGB")
+    if contrast != 1 and contrast_last:
+        image = image.point(_table(values * contrast) * 3)
+    return np.asarray(image)
+
+
+def _table(values: npt.NDArray[np.floating | np.integer]) -> list[int]:
+    """What Pillow replaces each value of 0 to 255 by."""
+    table: list[int] = values.round().clip(0, 255).astype(int).tolist()
+    return table
 
 
 def center_crop(image: Image.Image, size: int) -> Pixels:
