@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,6 +14,9 @@ from pocketune.cli.errors import print_error, print_skipped
 from pocketune.cli.options import JsonOption, ModelArgument, argument
 from pocketune.errors import PocketuneError
 from pocketune.options import option
+
+if TYPE_CHECKING:
+    from pocketune.data import MaskOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +44,30 @@ class PredictOptions:
         "Say [italic]none of these[/italic] for photos that resemble no class of the run.",
         default=False,
     )
+    out: Path | None = option(
+        "New folder for predicted masks, and for the photos with the masks laid over them.",
+        default=None,
+        metavar="DIR",
+        unset="masks are not written",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowOptions:
+    """How photos of any size are seen where the class of each pixel is predicted."""
+
+    window: str = option(
+        "For masks: see each photo as a whole, or through squares that slide over it.",
+        default="whole",
+        choices=("whole", "slide"),
+    )
+    overlap: float = option(
+        "Share of a sliding square that the next one repeats.",
+        default=0.25,
+        metavar="FRACTION",
+        at_least=0,
+        below=1,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,13 +82,26 @@ class EvaluateOptions:
         unset="the run's own validation photos",
     )
     test: bool = option("Use only the photos of test/.", default=False)
+    ignore: str | None = option(
+        "Values or names of classes in masks that do not count; see [bold]train[/bold].",
+        default=None,
+        metavar="VALUES|none",
+        unset="as the run",
+    )
+    class_names: str | None = option(
+        "Names of the values of masks; see [bold]train[/bold].",
+        default=None,
+        metavar="FILE|NAMES",
+        unset="as the run",
+    )
     confusion: Path | None = option(
         "Write the confusion matrix: one row per class, one column per predicted class.",
         default=None,
         metavar="FILE.csv",
     )
     per_class: Path | None = option(
-        "Write the number of images, recall, precision etc. of each class or attribute.",
+        "Write the number of images or pixels, recall, precision, IoU etc. of each class or "
+        "attribute.",
         default=None,
         metavar="FILE.csv",
     )
@@ -77,14 +118,18 @@ class ExportOptions:
     "pocketune predict runs/flowers new.jpg holiday/",
     "pocketune predict runs/flowers holiday/ --json | jq -r 'select(.error | not) | .image'",
     "pocketune predict --kit blocks --delta flowers.safetensors --delta birds.safetensors new.jpg",
+    "pocketune predict runs/streets holiday/ --out masks --window slide",
 )
-def predict(model: ModelArgument, options: PredictOptions, output: JsonOption) -> None:
-    """Classify photos.
+def predict(
+    model: ModelArgument, options: PredictOptions, seen: WindowOptions, output: JsonOption
+) -> None:
+    """Classify photos, or each of their pixels.
 
     With --json: one object per line for each image, {"image": name, "classes": [{"class": name,
     "probability": 0 to 1}, ...]} with the most likely class first, or {"image": name, "error":
     reason} for a file that cannot be read. For a model of attributes: {"image": name,
-    "attributes": [{"attribute": name, "probability": 0 to 1, "present": above 0.5}, ...]}. With
+    "attributes": [{"attribute": name, "probability": 0 to 1, "present": above 0.5}, ...]}. For a
+    model of masks: {"image": name, "classes": [{"class": name, "share": of the pixels}, ...]}. With
     --delta, there is an object for each image and delta, which also has "delta": name. With
     --unknown, each object has "unknown": whether the image resembles none of the classes, and
     "distance": that to the nearest class, where 1 is the largest that is accepted.
@@ -94,7 +139,16 @@ def predict(model: ModelArgument, options: PredictOptions, output: JsonOption) -
 
     read, (path, files) = 0, _model_and_files(model.run, options)
     deltas, unknown = options.delta or (), options.unknown
-    for result in predict_images(path, files, top=options.top, deltas=deltas, unknown=unknown):
+    found = predict_images(
+        path,
+        files,
+        top=options.top,
+        deltas=deltas,
+        unknown=unknown,
+        out=options.out,
+        **asdict(seen),
+    )
+    for result in found:
         if isinstance(result, Skipped):
             if output.json:
                 print(json.dumps({"image": result.name, "error": result.reason}))
@@ -126,17 +180,23 @@ def _model_and_files(run: str | Path, options: PredictOptions) -> tuple[str | Pa
     "pocketune evaluate runs/flowers --test",
     "pocketune evaluate runs/flowers --json | jq .top1",
 )
-def evaluate(model: ModelArgument, options: EvaluateOptions, output: JsonOption) -> None:
+def evaluate(
+    model: ModelArgument, options: EvaluateOptions, seen: WindowOptions, output: JsonOption
+) -> None:
     """Evaluate a model on labeled photos.
 
     With --json: one object with "images", "top1", "top5", "classes" (class, images, correct,
     recall, precision), "confusion" (rows of counts) and "skipped" (image, reason). For a model
     of attributes: "images", "accuracy" (the mean), "attributes" (attribute, present,
-    accuracy, recall, precision) and "skipped".
+    accuracy, recall, precision) and "skipped". For a model of masks: "images", "miou", "macc",
+    "pixel_accuracy", "absent" (classes that do not occur, which the means leave out), "classes"
+    (class, pixels, iou, accuracy, precision), "confusion" (pixels) and "skipped".
     """
     from pocketune.device import evaluate as evaluate_photos
 
-    result = evaluate_photos(model.run, options.photos, test=options.test)
+    result = evaluate_photos(
+        model.run, options.photos, test=options.test, masks=_masks(options), **asdict(seen)
+    )
     if options.confusion:
         result.write_confusion(options.confusion)
     if options.per_class:
@@ -146,6 +206,15 @@ def evaluate(model: ModelArgument, options: EvaluateOptions, output: JsonOption)
         return
     print(result)
     print_skipped(result.skipped)
+
+
+def _masks(options: EvaluateOptions) -> MaskOptions | None:
+    """How masks are read; None as the run reads them."""
+    if options.ignore is None and options.class_names is None:
+        return None
+    from pocketune.data import MaskOptions
+
+    return MaskOptions(ignore=options.ignore, class_names=options.class_names)
 
 
 @command("pocketune export runs/flowers --out flowers.onnx")

@@ -73,7 +73,7 @@ def apply(image: Image.Image, view: View) -> Pixels:
     """
     box, place = view.placed(*oriented_size(image))
     across, down = place.right - place.left, place.bottom - place.top
-    pixels = _resized(image, box, across, down)
+    pixels = resized(image, box, across, down)
     if view.colors is not None:
         pixels = recolored(pixels, view.colors)
     if (across, down) != (view.size, view.size):
@@ -95,11 +95,11 @@ def crop(image: Image.Image, box: Box, size: int) -> Pixels:
     Returns:
         uint8 (size, size, 3), red, green, blue.
     """
-    return _resized(image, box, size, size)
+    return resized(image, box, size, size)
 
 
-def _resized(image: Image.Image, box: Box, columns: int, rows: int) -> Pixels:
-    """A part of an image as uint8 (rows, columns, 3)."""
+def resized(image: Image.Image, box: Box, columns: int, rows: int) -> Pixels:
+    """A part of an image, in pixels of the upright image, as uint8 (rows, columns, 3)."""
     width, height = oriented_size(image)
     with turn_for(image):
         rgb = decode(image, scale=max(columns / box.width, rows / box.height))

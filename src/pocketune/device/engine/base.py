@@ -60,6 +60,11 @@ class Engine(Protocol):
         """Running statistics of the norms that use batch statistics, by state-dict name."""
         ...
 
+    @property
+    def inputs(self) -> State:
+        """The task's step inputs by name; a run writes its own values into these arrays."""
+        ...
+
     def gradients(
         self, images: NDArray[np.uint8], labels: Labels, rng: np.random.Generator
     ) -> Gradients:

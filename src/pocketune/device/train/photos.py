@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pocketune.data import Loader, Purpose, Skipped, Splits, load_splits, random_stream
+from pocketune.data import (
+    Loader,
+    MaskOptions,
+    Purpose,
+    Skipped,
+    Splits,
+    load_splits,
+    random_stream,
+)
 from pocketune.errors import PocketuneError, Remedy
 
 if TYPE_CHECKING:
     from pocketune.arrays import StrPath
+    from pocketune.data.masks import AfterMask
     from pocketune.device.train.settings import TrainSettings
     from pocketune.kit.kit import Kit
     from pocketune.kit.manifest import Manifest
@@ -43,8 +52,9 @@ class Photos:
         settings: TrainSettings,
         kit: Kit,
         classes: tuple[str, ...] | None = None,
+        after_mask: AfterMask = lambda _done, _all: None,
     ) -> Photos:
-        """Find and divide photos without decoding them.
+        """Find and divide photos without decoding them; masks are decoded once.
 
         Args:
             path: Path of the photos.
@@ -52,16 +62,20 @@ class Photos:
             kit: The kit, which sets the size of photos and batches.
             classes: The order of the classes. By default it is the kit's order if the photos have
                 the kit's classes, so that its output layer fits them.
+            after_mask: Called after each mask with the number of masks that were read and of all.
 
         Raises:
             PocketuneError: The photos cannot be used, or there are fewer than a batch and steps are
                 to be made.
         """
         path = Path(path).absolute()
-        splits = _load(path, settings, kit, classes)
+        splits = _load(path, settings, kit, classes, after_mask)
         known = kit.manifest.classes
         if splits.classes != known and set(splits.classes) == set(known):
-            splits = _load(path, settings, kit, known)
+            splits = _load(path, settings, kit, known, after_mask)
+        if settings.class_weights == "balanced":
+            task = splits.train.labeled.balanced(splits.train.labels)
+            splits = replace(splits, train=replace(splits.train, task=task))
         size, batch, seed = kit.manifest.size, kit.manifest.batch, settings.seed
         step = batch * settings.accumulate
         if head_alone(splits, settings, kit.manifest):
@@ -136,7 +150,18 @@ def require_batch(images: int, batch: int, accumulate: int) -> None:
     )
 
 
-def _load(path: Path, settings: TrainSettings, kit: Kit, classes: tuple[str, ...] | None) -> Splits:
+def mask_options(settings: TrainSettings) -> MaskOptions:
+    """How a run with these settings reads masks."""
+    return MaskOptions(ignore=settings.ignore, class_names=settings.class_names)
+
+
+def _load(
+    path: Path,
+    settings: TrainSettings,
+    kit: Kit,
+    classes: tuple[str, ...] | None,
+    after_mask: AfterMask,
+) -> Splits:
     return load_splits(
         path,
         val_fraction=settings.val_fraction,
@@ -144,4 +169,6 @@ def _load(path: Path, settings: TrainSettings, kit: Kit, classes: tuple[str, ...
         classes=classes,
         task=kit.manifest.task,
         test="hold out" if settings.hold_out_test else "validate",
+        masks=mask_options(settings),
+        after_mask=after_mask,
     )

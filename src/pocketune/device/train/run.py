@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from pocketune.arrays import StrPath
 from pocketune.device.engine.accumulate import accumulating, check_accumulation
 from pocketune.device.memory.budget import check_budget
@@ -29,7 +31,7 @@ from pocketune.device.train.log import MetricsFile, RunLog, read_log
 from pocketune.device.train.loop import Loop
 from pocketune.device.train.optimizer import Optimizer, create_optimizer
 from pocketune.device.train.photos import Photos, head_alone
-from pocketune.device.train.progress import Progress, console
+from pocketune.device.train.progress import PhotosReport, Progress, console
 from pocketune.device.train.settings import TrainSettings
 from pocketune.device.train.start import start_values
 from pocketune.errors import PocketuneError, counted
@@ -39,9 +41,10 @@ from pocketune.options import takes_options, with_options
 
 if TYPE_CHECKING:
     from pocketune.data import Skipped
+    from pocketune.data.masks import AfterMask
     from pocketune.device.engine.base import Engine, EngineFactory
     from pocketune.device.train.events import EventFile
-    from pocketune.tasks import Score
+    from pocketune.tasks import Score, Task
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,8 @@ def train(
     Args:
         kit: A kit or a run, or the path of one.
         photos: A folder of class folders, a CSV of file and label or of file and attributes (for
-            a kit of that task), or a .zip of either.
+            a kit of that task), folders or a CSV of images and masks (for a kit of segmentation),
+            or a .zip of these.
         out: The run folder to create; by default ``runs/`` and the name of the photos.
         settings: The settings of the run.
         engine: Makes the engine that computes gradients; ONNX Runtime by default.
@@ -121,9 +125,10 @@ def train(
     settings = with_options(settings or TrainSettings(), options)
     opened = kit if isinstance(kit, Kit) else Kit.open(kit)
     factory, folder = engine or _onnx_engine(), Path(out or next_run(photos))
+    shown = progress or console()
     check_accumulation(opened, settings.accumulate)
     _check_rates(opened, settings)
-    found = Photos.open(photos, settings, opened)
+    found = Photos.open(photos, settings, opened, after_mask=_masks_shown(shown))
     _check_patience(found, settings)
     if head_alone(found.splits, settings, opened.manifest):
         settings = replace(settings, epochs=0)
@@ -144,7 +149,6 @@ def train(
         copy = opened.copy_to(folder)
         identity = RunIdentity(copy.identity, found.fingerprint(), found.classes)
         run = Run(folder, settings, found, identity, memory.total, began)
-        shown = progress or console()
         with closing(shown):
             state = _start(run, opened, copy, factory, shown)
         return _finish(run, state, shown, began + seconds)
@@ -173,6 +177,7 @@ def resume(
         Interrupted, BudgetExceeded, Diverged: See :func:`train`.
     """
     began, folder, factory = time.monotonic(), Path(run), engine or _onnx_engine()
+    shown = progress or console()
     with open_run_folder(folder) as kit:
         reclaim()
         before = process_memory()
@@ -180,7 +185,7 @@ def resume(
         settings = checkpoint.settings
         if budget is not None:
             settings = replace(settings, budget=parse_size(budget))
-        found = _find_photos(checkpoint, photos, settings, kit)
+        found = _find_photos(checkpoint, photos, settings, kit, _masks_shown(shown))
         memory = check_budget(
             kit,
             settings,
@@ -189,7 +194,7 @@ def resume(
             before=before,
         )
         resumed = Run(folder, settings, found, checkpoint.identity, memory.total, began)
-        return _finish(resumed, _restore(checkpoint, kit, factory), progress or console())
+        return _finish(resumed, _restore(checkpoint, kit, factory, found.task), shown)
 
 
 def _finish(
@@ -248,8 +253,26 @@ def _start(run: Run, kit: Kit, copy: Kit, factory: EngineFactory, progress: Prog
     values, start = start_values(run, kit, copy, make, progress)
     engine = make(copy, values)
     del values  # the engine has copied them
+    _set_inputs(engine, run.photos.task)
     counters = Counters(head=start.head, head_images=start.images, estimate=start.estimate)
     return TrainState(engine, _create_optimizer(run.settings, kit, engine), counters)
+
+
+def _set_inputs(engine: Engine, task: Task) -> None:
+    """Give an engine the step inputs of a run, such as the weights of its classes."""
+    for name, value in task.step_inputs().items():
+        np.copyto(engine.inputs[name], value)
+
+
+def _masks_shown(progress: Progress) -> AfterMask:
+    """Show how many masks have been read."""
+    began = time.monotonic()
+
+    def show(done: int, masks: int) -> None:
+        left = (time.monotonic() - began) / done * (masks - done)
+        progress.photos(PhotosReport("masks", done, masks, left))
+
+    return show
 
 
 def _open_checkpoint(kit: Kit, folder: Path) -> Checkpoint:
@@ -264,7 +287,11 @@ def _open_checkpoint(kit: Kit, folder: Path) -> Checkpoint:
 
 
 def _find_photos(
-    checkpoint: Checkpoint, moved: StrPath | None, settings: TrainSettings, kit: Kit
+    checkpoint: Checkpoint,
+    moved: StrPath | None,
+    settings: TrainSettings,
+    kit: Kit,
+    after_mask: AfterMask,
 ) -> Photos:
     """The photos of a resumed run, which must not have changed."""
     path = moved or checkpoint.photos
@@ -272,7 +299,7 @@ def _find_photos(
         raise PocketuneError(
             f"the photos of the run are no longer at {path}: give their new location"
         )
-    photos = Photos.open(path, settings, kit, checkpoint.identity.classes)
+    photos = Photos.open(path, settings, kit, checkpoint.identity.classes, after_mask)
     if photos.fingerprint() != checkpoint.identity.photos:
         raise PocketuneError(
             f"the photos in {photos.path} have changed since the run in {kit.path} started: "
@@ -315,12 +342,13 @@ def _create_optimizer(settings: TrainSettings, kit: Kit, engine: Engine) -> Opti
     )
 
 
-def _restore(checkpoint: Checkpoint, kit: Kit, factory: EngineFactory) -> TrainState:
+def _restore(checkpoint: Checkpoint, kit: Kit, factory: EngineFactory, task: Task) -> TrainState:
     """The state of a checkpoint, which is emptied to free its memory."""
     make = accumulating(factory, checkpoint.settings.accumulate)
     engine = make(kit, {**checkpoint.parameters, **checkpoint.statistics})
     checkpoint.parameters.clear()
     checkpoint.statistics.clear()
+    _set_inputs(engine, task)
     optimizer = _create_optimizer(checkpoint.settings, kit, engine)
     try:
         optimizer.load(checkpoint.optimizer, steps=checkpoint.counters.step)

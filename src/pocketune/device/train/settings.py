@@ -163,6 +163,26 @@ class TrainSettings:
         "Leave the photos of test/ out of validation, for an evaluation after the run.",
         default=False,
     )
+    class_weights: str = _option(
+        "Weights of the classes in the loss of masks; balanced ones are larger for classes of few "
+        "pixels.",
+        default="none",
+        choices=("none", "balanced"),
+    )
+    ignore: str | None = _option(
+        "Values or names of classes in masks that do not count, separated by commas; 255 does not "
+        "count either, except with none.",
+        default=None,
+        metavar="VALUES|none",
+        unset="255",
+    )
+    class_names: str | None = _option(
+        "Names of the values of masks: a text file with a line for each, or names separated by "
+        "commas.",
+        default=None,
+        metavar="FILE|NAMES",
+        unset="classes.txt or labels.txt of the photos; else the values themselves",
+    )
     seed: int = _option("Random seed.", default=0, metavar="N", at_least=0)
 
     def __post_init__(self) -> None:

@@ -4,30 +4,51 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pocketune.arrays import FloatArray, StrPath
-from pocketune.data import ImageDataset, Loader, Skipped, Splits, load_splits
+from pocketune.data import (
+    ImageDataset,
+    Loader,
+    MaskOptions,
+    Skipped,
+    Splits,
+    UnreadableImage,
+    load_splits,
+)
 from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.device.train.checkpoint import Checkpoint
+from pocketune.device.train.photos import mask_options
 from pocketune.device.use.model import Model, as_model
+from pocketune.device.use.windows import OVERLAP, Window, Windows, check_window
 from pocketune.errors import PocketuneError
+from pocketune.files import printable
 from pocketune.kit.names import LAST
-from pocketune.tasks import Evaluation, Labels
+from pocketune.tasks import Evaluation, Labels, View
 
 
 def evaluate(
-    model: Model | StrPath, photos: StrPath | None = None, *, test: bool = False
+    model: Model | StrPath,
+    photos: StrPath | None = None,
+    *,
+    test: bool = False,
+    window: Window = "whole",
+    overlap: float = OVERLAP,
+    masks: MaskOptions | None = None,
 ) -> Evaluation:
     """Compare a model's predictions for labeled photos with their labels.
 
     Args:
         model: A run folder or a kit.
-        photos: A folder of class folders, a CSV of file and label or of file and attributes, or a
-            .zip of either. If the photos are divided, only the validation part is used. None stands
-            for the run's own validation photos.
+        photos: A folder of class folders, a CSV of file and label or of file and attributes,
+            folders or a CSV of images and masks, or a .zip of these. If the photos are divided,
+            only the validation part is used. None stands for the run's own validation photos.
         test: Use only the photos of the part ``test``, which a run with ``hold_out_test`` has not
             seen.
+        window: For masks, whether a photo is seen as a whole or through windows that slide over it.
+        overlap: Share of a window that the next one repeats.
+        masks: How masks are read; by default as the run reads them.
 
     Returns:
-        The evaluation of the model's task: a ``ClassEvaluation`` or an ``AttributeEvaluation``.
+        The evaluation of the model's task: a ``ClassEvaluation``, an ``AttributeEvaluation`` or a
+        ``SegmentationEvaluation``. That of masks compares them at their own size.
 
     Raises:
         PocketuneError: The model or the photos cannot be used; the photos have a class that the
@@ -35,15 +56,24 @@ def evaluate(
             is not a run or its photos have changed.
     """
     model = as_model(model)
+    manifest = model.manifest
+    check_window(manifest.task, window, overlap)
     if photos is None and test:
         photos = _checkpoint(model).photos
-    dataset, skipped = _held_back(model) if photos is None else _all(photos, model, test)
-    manifest = model.kit.manifest
-    loader = Loader(dataset, size=manifest.size, batch=manifest.batch, train=False)
-    result = model.task.evaluate(_predicted(model, loader))
+    if photos is None:
+        dataset, skipped = _held_back(model)
+    else:
+        dataset, skipped = _all(photos, model, test, masks or _masks_of(model))
+    later: list[Skipped] = []
+    if window == "slide":
+        result = model.task.evaluate(_slid(model, dataset, Windows(manifest, overlap), later))
+    else:
+        loader = Loader(dataset, size=manifest.size, batch=manifest.batch, train=False)
+        result = model.task.evaluate(_predicted(model, loader))
+        later += loader.skipped
     if not result.images:
         raise PocketuneError(f"{dataset.root} has no readable photo to evaluate")
-    return result.with_skipped((*skipped, *loader.skipped))
+    return result.with_skipped((*skipped, *later))
 
 
 def _predicted(model: Model, loader: Loader) -> Iterator[tuple[FloatArray, Labels]]:
@@ -52,16 +82,39 @@ def _predicted(model: Model, loader: Loader) -> Iterator[tuple[FloatArray, Label
         yield engine.predict(batch.images), batch.labels
 
 
+def _slid(
+    model: Model, dataset: ImageDataset, windows: Windows, skipped: list[Skipped]
+) -> Iterator[tuple[FloatArray, Labels]]:
+    """The output for each photo from sliding windows, and its label."""
+    engine, task, size = OnnxEngine(model.kit, model.state), model.task, model.manifest.size
+    for index, name in enumerate(dataset.names):
+        try:
+            photo, seen = windows.open(dataset, index)
+            label = dataset.label(index, seen.width, seen.height)
+        except UnreadableImage as error:
+            skipped.append(Skipped(printable(name), error.reason))
+            continue
+        truth = task.truth(label, View(seen.box, size))
+        yield windows.output(engine, photo, seen)[None], task.collate([truth])
+
+
 _Found = tuple[ImageDataset, tuple[Skipped, ...]]
 
 
-def _all(photos: StrPath, model: Model, test: bool) -> _Found:
+def _masks_of(model: Model) -> MaskOptions | None:
+    """How the run of a model reads masks; None for a kit."""
+    last = model.kit.path / LAST
+    return mask_options(Checkpoint.load(last).settings) if last.is_file() else None
+
+
+def _all(photos: StrPath, model: Model, test: bool, masks: MaskOptions | None) -> _Found:
     splits = load_splits(
         Path(photos),
         val_fraction=1.0,
         classes=model.classes,
         task=model.task,
         test="only" if test else "validate",
+        masks=masks,
     )
     return splits.val, splits.skipped
 
@@ -101,6 +154,7 @@ def run_photos(model: Model, moved: StrPath | None = None) -> Splits:
         classes=model.classes,
         task=model.task,
         test="hold out" if settings.hold_out_test else "validate",
+        masks=mask_options(settings),
     )
     if splits.fingerprint() != checkpoint.identity.photos:
         raise PocketuneError(

@@ -155,10 +155,10 @@ def known_of(model: Model) -> Known:
     Raises:
         PocketuneError: There is none; the message says why.
     """
-    if model.task.activation != "softmax":
+    if model.task.activation != "softmax" or model.task.dense:
         raise PocketuneError(
             f"photos of none of the {model.task.noun} cannot be told: the model does not choose "
-            "one of several classes"
+            "one of several classes for a photo"
         )
     if model.kit.manifest.embeddings is None:
         raise PocketuneError(f"the network of {model.kit.path} has no embeddings to compare")

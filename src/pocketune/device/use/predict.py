@@ -1,7 +1,7 @@
-"""Predict the classes or attributes of photos."""
+"""Predict the classes, attributes or masks of photos."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -9,13 +9,25 @@ from typing import Any
 from numpy.typing import NDArray
 
 from pocketune.arrays import StrPath
-from pocketune.data import Loader, Skipped, open_images, unlabeled
+from pocketune.data import (
+    Batch,
+    ImageDataset,
+    Loader,
+    Skipped,
+    UnreadableImage,
+    open_images,
+    unlabeled,
+)
 from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.device.use.delta import Delta, as_delta
 from pocketune.device.use.known import Known, known_of
 from pocketune.device.use.model import Model, as_model
-from pocketune.errors import check_positive
+from pocketune.device.use.pictures import Pictures
+from pocketune.device.use.windows import OVERLAP, Window, Windows, check_window
+from pocketune.errors import PocketuneError, check_positive
+from pocketune.files import printable
 from pocketune.tasks import Prediction
+from pocketune.tasks.overlap import SegmentationPrediction
 
 
 @dataclass(frozen=True)
@@ -75,6 +87,9 @@ def predict(
     top: int | None = None,
     deltas: Iterable[Delta | StrPath] = (),
     unknown: bool = False,
+    out: StrPath | None = None,
+    window: Window = "whole",
+    overlap: float = OVERLAP,
 ) -> Iterator[Prediction | Skipped]:
     """Predict images, a batch at a time.
 
@@ -95,6 +110,10 @@ def predict(
         unknown: Whether to tell images of none of the classes, by their distance to the classes of
             the run. 95 % of the run's own photos are accepted, as far as it could be measured on
             photos that it was not trained on.
+        out: For masks, a new folder for ``masks/`` (palette PNGs, at the photos' size),
+            ``overlays/`` and ``classes.txt``.
+        window: For masks, whether a photo is seen as a whole or through windows that slide over it.
+        overlap: Share of a window that the next one repeats.
 
     Returns:
         An iterator over the predictions of the model's task, one for each image in the order of
@@ -103,20 +122,28 @@ def predict(
 
     Raises:
         PocketuneError: The model or a path cannot be used, ``top`` is below 1, a delta belongs to
-            another kit, or the run does not describe its classes.
+            another kit, or the run does not describe its classes; or ``out`` is not empty, or
+            given for a model that predicts no masks.
     """
     if top is not None:
         check_positive(top=top)
     model = as_model(model)
+    check_window(model.task, window, overlap)
     models = [_Used(each.name, each.model(model.kit)) for each in map(as_delta, deltas)]
     models = models or [_Used("", model)]
     if unknown:
         models = [replace(each, known=known_of(each.model)) for each in models]
     paths = [paths] if isinstance(paths, (str, os.PathLike)) else paths
     images = unlabeled(open_images(map(Path, paths)))
-    manifest = model.kit.manifest
-    loader = Loader(images, size=manifest.size, batch=manifest.batch, train=False)
-    return _results(models, loader, top)
+    manifest, task = model.manifest, model.task
+    pictures = None if out is None else _pictures(out, images, models)
+    if window == "slide":
+        found = _slid(models, images, Windows(manifest, overlap), top)
+    else:
+        size, batch = manifest.size, manifest.batch
+        loader = Loader(images, size=size, batch=batch, train=False, task=task)
+        found = _results(models, loader, top)
+    return found if pictures is None else _written(found, images, pictures)
 
 
 @dataclass(frozen=True)
@@ -128,7 +155,7 @@ class _Used:
     known: Known | None = None
 
     def predictions(
-        self, names: Sequence[str], engine: OnnxEngine, prepared: NDArray[Any], top: int | None
+        self, batch: Batch, engine: OnnxEngine, prepared: NDArray[Any], top: int | None
     ) -> list[Prediction]:
         task, limits = self.model.task, None
         if self.known is None:
@@ -136,13 +163,16 @@ class _Used:
         else:
             outputs, embeddings = engine.complete_with_embeddings(prepared)
             limits = self.known.distances(embeddings) / self.known.threshold
-        found = [task.predict(name, row, top) for name, row in zip(names, outputs, strict=True)]
+        rows = zip(batch.names, outputs, batch.seen, strict=True)
+        found = [task.predict(name, row, top, seen) for name, row, seen in rows]
         if limits is not None:
             pairs = zip(found, limits.tolist(), strict=True)
             found = [JudgedPrediction(each.name, each, limit) for each, limit in pairs]
-        if self.delta:
-            found = [DeltaPrediction(each.name, self.delta, each) for each in found]
-        return found
+        return [self.named(each) for each in found]
+
+    def named(self, found: Prediction) -> Prediction:
+        """With the delta that a prediction is by, if there is one."""
+        return DeltaPrediction(found.name, self.delta, found) if self.delta else found
 
 
 def _results(
@@ -156,11 +186,29 @@ def _results(
         for used in models:
             if used.delta:
                 engine.swap(used.model.state)
-            by_model.append(used.predictions(batch.names, engine, prepared, top))
+            by_model.append(used.predictions(batch, engine, prepared, top))
         for predictions in zip(*by_model, strict=True):
             yield from predictions
         yield from _new(loader, reported)
     yield from _new(loader, reported)
+
+
+def _slid(
+    models: list[_Used], images: ImageDataset, windows: Windows, top: int | None
+) -> Iterator[Prediction | Skipped]:
+    """The same, from windows that slide over each image."""
+    engine = OnnxEngine(models[0].model.kit, models[0].model.state)
+    for index, name in enumerate(images.names):
+        try:
+            photo, seen = windows.open(images, index)
+        except UnreadableImage as error:
+            yield Skipped(printable(name), error.reason)
+            continue
+        for used in models:
+            if used.delta:
+                engine.swap(used.model.state)
+            output = windows.output(engine, photo, seen)
+            yield used.named(used.model.task.predict(name, output, top, seen))
 
 
 def _new(loader: Loader, reported: set[Skipped]) -> Iterator[Skipped]:
@@ -168,3 +216,30 @@ def _new(loader: Loader, reported: set[Skipped]) -> Iterator[Skipped]:
         if skipped not in reported:
             reported.add(skipped)
             yield skipped
+
+
+def _pictures(out: StrPath, images: ImageDataset, models: list[_Used]) -> Pictures:
+    """The folder of predicted masks."""
+    task = models[0].model.task
+    if not task.dense:
+        raise PocketuneError(
+            f"there are no masks to write into {out}: this model predicts {task.noun} of whole "
+            "images; leave it out"
+        )
+    if len(models) > 1:
+        raise PocketuneError(
+            f"masks of {len(models)} deltas would overwrite each other in {out}; give one delta"
+        )
+    return Pictures(out, images, task.classes)
+
+
+def _written(
+    found: Iterator[Prediction | Skipped], images: ImageDataset, pictures: Pictures
+) -> Iterator[Prediction | Skipped]:
+    """The predictions, once their masks are written."""
+    places = {name: index for index, name in enumerate(images.names)}
+    for each in found:
+        mask = each.prediction if isinstance(each, DeltaPrediction) else each
+        if isinstance(mask, SegmentationPrediction):
+            pictures.write(places[mask.name], mask)
+        yield each

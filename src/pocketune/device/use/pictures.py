@@ -1,0 +1,106 @@
+"""Predicted masks as files: palette PNGs, and the photos with the classes laid over them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import takewhile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from pocketune.data.images import decode, open_image, oriented_size, reading_image, turn_for
+from pocketune.errors import PocketuneError
+from pocketune.files import replacing, writing
+
+if TYPE_CHECKING:
+    from pocketune.arrays import StrPath
+    from pocketune.data import ImageDataset
+    from pocketune.tasks.overlap import SegmentationPrediction
+
+OPACITY = 0.5
+LONGEST = 1024
+"""Longer side of an overlay, in pixels."""
+
+
+def palette(count: int = 256) -> NDArray[np.uint8]:
+    """The colors (count, 3) of Pascal VOC: the bits of a number, spread over red, green and blue.
+
+    Neighbors differ much, and 0 is black.
+    """
+    numbers, channels = np.arange(count)[:, None], np.arange(3)
+    colors = np.zeros((count, 3), np.int64)
+    for bit in range(8):
+        colors |= (numbers >> (3 * bit + channels) & 1) << (7 - bit)
+    return colors.astype(np.uint8)
+
+
+class Pictures:
+    """Writes ``masks/`` and ``overlays/`` of predictions, and ``classes.txt``, into a folder.
+
+    The folder is a set of masks like those that are trained on, once the photos are beside it.
+
+    Args:
+        folder: A folder that does not exist, or is empty.
+        photos: The photos that are predicted.
+        classes: Names of the classes.
+
+    Raises:
+        PocketuneError: The folder holds something, or cannot be written.
+    """
+
+    def __init__(self, folder: StrPath, photos: ImageDataset, classes: Sequence[str]) -> None:
+        self._folder, self._photos = Path(folder), photos
+        self._files = _files(photos.names)
+        with writing(folder):
+            if self._folder.exists() and any(self._folder.iterdir()):
+                raise PocketuneError(f"{folder} is not empty: choose a new folder for the masks")
+            self._folder.mkdir(parents=True, exist_ok=True)
+        with replacing(self._folder / "classes.txt") as file:
+            file.write_text("".join(f"{name}\n" for name in classes), encoding="utf-8")
+
+    def write(self, index: int, found: SegmentationPrediction) -> None:
+        """Write the mask of a photo, and its overlay."""
+        name = self._files[index]
+        mask = Image.fromarray(found.mask)
+        mask.putpalette(palette().tobytes())
+        self._save(mask, f"masks/{name}.png", "PNG")
+        self._save(self._overlay(index, mask), f"overlays/{name}.jpg", "JPEG")
+
+    def _save(self, image: Image.Image, name: str, kind: str) -> None:
+        path = self._folder / name
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as file:
+            image.save(file, kind)
+
+    def _overlay(self, index: int, mask: Image.Image) -> Image.Image:
+        """The photo, at most so long, half covered by the colors of its classes."""
+        name = self._photos.names[index]
+        with reading_image(name), self._photos.open(index) as file, open_image(file) as image:
+            size = oriented_size(image)
+            scale = min(1.0, LONGEST / max(size))
+            small = (max(1, round(size[0] * scale)), max(1, round(size[1] * scale)))
+            with turn_for(image):
+                photo = decode(image, scale).resize(small, Image.Resampling.BILINEAR)
+        return Image.blend(
+            photo, mask.resize(small, Image.Resampling.NEAREST).convert("RGB"), OPACITY
+        )
+
+
+def _files(names: Sequence[str]) -> list[str]:
+    """A path without suffix for each photo, relative to the folder that all lie in.
+
+    Photos whose names differ in their suffix alone keep it.
+    """
+    paths = [Path(name).absolute() for name in names]
+    folders = zip(*(path.parent.parts for path in paths), strict=False)
+    above = sum(1 for _ in takewhile(lambda level: len(set(level)) == 1, folders))
+    files: dict[str, None] = {}
+    for path in paths:
+        name = "/".join(path.parts[above:])
+        stem = name.removesuffix(path.suffix)
+        files[name if stem in files else stem] = None
+    return list(files)
