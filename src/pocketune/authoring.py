@@ -130,5 +130,7 @@ def _calibration(photos: ImageDataset, size: int) -> Calibration | None:
     if sum(len(batch.images) for batch in batches) < 2:
         return None
     images = np.concatenate([batch.images for batch in batches])
+    if photos.labeled.strata(photos.labels[:1]) is None:
+        return Calibration(images, None)
     labels = np.concatenate([batch.labels for batch in batches])
     return Calibration(images, photos.labeled.strata(labels))

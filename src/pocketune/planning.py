@@ -13,6 +13,7 @@ import pocketune
 from pocketune.data import ImageDataset, Splits, load_splits
 from pocketune.device.machine import Machine
 from pocketune.device.train.folder import next_run
+from pocketune.device.train.photos import mask_options
 from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError
 from pocketune.options import takes_options
@@ -84,7 +85,17 @@ def plan(
     """
     chosen = replace(settings or TrainSettings(), **options)
     limits = make_limits(chosen.budget, time)
-    splits = load_splits(Path(photos), val_fraction=chosen.val_fraction, seed=chosen.seed)
+    splits = load_splits(
+        Path(photos),
+        val_fraction=chosen.val_fraction,
+        seed=chosen.seed,
+        masks=mask_options(chosen),
+    )
+    if splits.train.labeled.dense:
+        raise PocketuneError(
+            "a plan compares candidates by a classifier that is computed from their features, and "
+            "there is none for masks; name a kit or a network to train"
+        )
     if not len(splits.val) and chosen.val_fraction != 0:
         # A run of so few photos validates on none of them; candidates are compared on some.
         chosen = replace(chosen, val_fraction=COMPARED)

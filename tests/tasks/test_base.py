@@ -47,7 +47,10 @@ class TestJson:
     @pytest.mark.parametrize(
         ("changes", "message"),
         [
-            ({"name": "captions"}, "'name' must be one of classification, segmentation, attributes"),
+            (
+                {"name": "captions"},
+                "'name' must be one of classification, segmentation, attributes",
+            ),
             ({"name": 1}, "'name' must be one of"),
             ({"classes": ["a", "a"]}, r"classes \[a, a\] must be one or more different names"),
             ({"classes": []}, "one or more different names"),

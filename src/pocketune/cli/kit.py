@@ -14,6 +14,7 @@ from pocketune.cli.errors import print_error
 from pocketune.cli.options import (
     JsonOption,
     KitStepOptions,
+    MaskReading,
     MethodOptions,
     NetworkArgument,
     NetworkOptions,
@@ -95,11 +96,14 @@ def build(
     method: MethodOptions,
     step: KitStepOptions,
     task: TaskOption,
+    reading: MaskReading,
 ) -> None:
     """Compile a network's training step into a kit, for devices without PyTorch."""
-    from pocketune.data import load_splits
+    from pocketune.data import MaskOptions, load_splits
 
-    dataset = None if options.photos is None else load_splits(options.photos).train
+    dataset, masks = None, MaskOptions(**asdict(reading))
+    if options.photos is not None:
+        dataset = load_splits(options.photos, masks=masks).train
     with author_half("building a kit"):
         from pocketune.authoring import build_kit
         from pocketune.networks import list_networks

@@ -41,6 +41,24 @@ class ModelArgument:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MaskReading:
+    """How the values of masks are read; ``train`` has these options as settings of a run."""
+
+    ignore: str | None = option(
+        "Values or names of classes in masks that do not count; see [bold]train[/bold].",
+        default=None,
+        metavar="VALUES|none",
+        unset="255; for a run, as in its training",
+    )
+    class_names: str | None = option(
+        "Names of the values of masks; see [bold]train[/bold].",
+        default=None,
+        metavar="FILE|NAMES",
+        unset="those of the photos; for a run, as in its training",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class NetworkArgument:
     """A network by its name."""
 

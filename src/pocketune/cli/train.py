@@ -142,6 +142,7 @@ def train(
     check_new_run_folder(out)  # before a plan is made or a kit is built, which takes a while
     if trained.network is not None:
         options = {"photos": run.photos, **asdict(network), **asdict(method), **asdict(step)}
+        options |= {"ignore": settings.ignore, "class_names": settings.class_names}
         with built_kit(trained.network, options, out) as (path, values):
             settings = deadline.shorten(settings, path, run.photos, out)
             _print_result(_train(path, run.photos, out, settings, engine, deadline, values))

@@ -5,18 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from pocketune.cli.command import command
 from pocketune.cli.errors import print_error, print_skipped
-from pocketune.cli.options import JsonOption, ModelArgument, argument
+from pocketune.cli.options import JsonOption, MaskReading, ModelArgument, argument
 from pocketune.errors import PocketuneError
 from pocketune.options import option
-
-if TYPE_CHECKING:
-    from pocketune.data import MaskOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,18 +78,6 @@ class EvaluateOptions:
         unset="the run's own validation photos",
     )
     test: bool = option("Use only the photos of test/.", default=False)
-    ignore: str | None = option(
-        "Values or names of classes in masks that do not count; see [bold]train[/bold].",
-        default=None,
-        metavar="VALUES|none",
-        unset="as the run",
-    )
-    class_names: str | None = option(
-        "Names of the values of masks; see [bold]train[/bold].",
-        default=None,
-        metavar="FILE|NAMES",
-        unset="as the run",
-    )
     confusion: Path | None = option(
         "Write the confusion matrix: one row per class, one column per predicted class.",
         default=None,
@@ -181,7 +165,11 @@ def _model_and_files(run: str | Path, options: PredictOptions) -> tuple[str | Pa
     "pocketune evaluate runs/flowers --json | jq .top1",
 )
 def evaluate(
-    model: ModelArgument, options: EvaluateOptions, seen: WindowOptions, output: JsonOption
+    model: ModelArgument,
+    options: EvaluateOptions,
+    seen: WindowOptions,
+    reading: MaskReading,
+    output: JsonOption,
 ) -> None:
     """Evaluate a model on labeled photos.
 
@@ -192,10 +180,12 @@ def evaluate(
     "pixel_accuracy", "absent" (classes that do not occur, which the means leave out), "classes"
     (class, pixels, iou, accuracy, precision), "confusion" (pixels) and "skipped".
     """
+    from pocketune.data import MaskOptions
     from pocketune.device import evaluate as evaluate_photos
 
+    masks = MaskOptions(**asdict(reading))
     result = evaluate_photos(
-        model.run, options.photos, test=options.test, masks=_masks(options), **asdict(seen)
+        model.run, options.photos, test=options.test, masks=masks, **asdict(seen)
     )
     if options.confusion:
         result.write_confusion(options.confusion)
@@ -206,15 +196,6 @@ def evaluate(
         return
     print(result)
     print_skipped(result.skipped)
-
-
-def _masks(options: EvaluateOptions) -> MaskOptions | None:
-    """How masks are read; None as the run reads them."""
-    if options.ignore is None and options.class_names is None:
-        return None
-    from pocketune.data import MaskOptions
-
-    return MaskOptions(ignore=options.ignore, class_names=options.class_names)
 
 
 @command("pocketune export runs/flowers --out flowers.onnx")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pocketune.comparison.process import do_job
-from pocketune.data import load_splits
+from pocketune.data import MaskOptions, load_splits
 from pocketune.errors import PocketuneError
 
 
@@ -18,6 +18,8 @@ class BuildJob:
         out: The kit's folder.
         photos: The photos; those for training define the classes and calibrate frozen layers.
         val_fraction: Fraction of these for validation, as in the runs.
+        ignore: Values of masks that do not count, as in the runs.
+        class_names: Names of the values of masks, as in the runs.
         method: Name of the method, or of several with ``+``.
         method_options: Its options.
         build: Other arguments of ``build_kit``.
@@ -26,6 +28,8 @@ class BuildJob:
     out: str
     photos: str
     val_fraction: float
+    ignore: str | None
+    class_names: str | None
     method: str
     method_options: dict[str, Any]
     build: dict[str, Any]
@@ -46,10 +50,16 @@ def build(job: BuildJob) -> None:
             'pip install "pocketune[author]", or compare finished kits'
         ) from error
     step = {"batch": job.build["batch"], "size": job.build["size"]}
+    splits = load_splits(
+        job.photos,
+        val_fraction=job.val_fraction,
+        test="hold out",
+        masks=MaskOptions(ignore=job.ignore, class_names=job.class_names),
+    )
     build_kit(
         job.out,
         method=compose_method(job.method, job.method_options, **step),
-        photos=load_splits(job.photos, val_fraction=job.val_fraction, test="hold out").train,
+        photos=splits.train,
         **job.build,
     )
 

@@ -142,6 +142,8 @@ class _Workshop:
             out=str(self._built),
             photos=self._series.photos.photos,
             val_fraction=float(self._series.settings.get("val_fraction", TUNING_FRACTION)),
+            ignore=self._series.settings.get("ignore"),
+            class_names=self._series.settings.get("class_names"),
             method=method.method,
             method_options=method.options,
             build={

@@ -45,7 +45,7 @@ class Batch:
     images: npt.NDArray[np.uint8]
     labels: Labels
     names: tuple[str, ...]
-    seen: tuple[Seen, ...]
+    seen: tuple[Seen, ...] = ()
 
 
 class _Sample(NamedTuple):

@@ -221,6 +221,11 @@ def value_names(
         found.update(dict(mask.pixels))
     names = _named(options, listed)
     ignored = _ignored(options.ignore, names or {}, where)
+    if not found.keys() - ignored:
+        raise PocketuneError(
+            f"every pixel of the masks of {where} is ignored: they have the values "
+            f"{shares(found)}; check the masks, and which of their values are ignored"
+        )
     if options.ignore is None:
         _refuse_binary(found, where)
     if names is None and classes and not all(name.isdecimal() for name in classes):
@@ -287,7 +292,7 @@ def _ignored(given: str | None, names: dict[int, str], where: str) -> set[int]:
         return set()
     values = {name: value for value, name in names.items()}
     ignored = {IGNORED}
-    for token in (given or str(IGNORED)).split(","):
+    for token in (str(IGNORED) if given is None else given).split(","):
         each = token.strip()
         value = values.get(each, int(each) if each.isdecimal() else VALUES)
         if value >= VALUES:

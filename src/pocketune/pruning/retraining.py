@@ -74,6 +74,11 @@ def retrain(
     _require_trainable(network)
     check_saveable(network, out)
     photos = training_images(photos)
+    if photos.task is not None and photos.task.dense:
+        raise PocketuneError(
+            "retraining needs classes or attributes of whole images, and these photos have masks; "
+            "retrain the backbone as a classifier"
+        )
     objective = _objective(network, photos, recipe, teacher)
     fabric = _fabric(accelerator, devices)
     fabric.launch()

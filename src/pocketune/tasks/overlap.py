@@ -184,10 +184,10 @@ class SegmentationEvaluation(Evaluation):
         ]
         if absent := self.absent:
             named = ", ".join(absent[:_NAMED]) + ", ..." * (len(absent) > _NAMED)
-            kind = "class does" if len(absent) == 1 else "classes do"
+            one = len(absent) == 1
             lines.append(
-                f"{len(absent)} {kind} not occur in these photos and are left out of the means: "
-                f"{shown(named, 200)}"
+                f"{'1 class does' if one else f'{len(absent)} classes do'} not occur in these "
+                f"photos and {'is' if one else 'are'} left out of the means: {shown(named, 200)}"
             )
         return "\n".join(lines)
 

@@ -283,11 +283,11 @@ def balanced_weights(pixels: NDArray[np.int64]) -> Values:
     balancing of Eigen and Fergus (ICCV 2015, section 6.3.2), whose own weights are too large for
     classes of few pixels. A class that does not occur has the weight 1.
     """
-    shares = pixels / max(1, pixels.sum())
-    present = shares > 0
-    weights = np.ones(len(shares))
-    weights[present] = np.sqrt(np.median(shares[present]) / shares[present])
-    weights[present] /= (weights * shares).sum()
+    weights, present = np.ones(len(pixels)), pixels > 0
+    if present.any():
+        shares = pixels[present] / pixels.sum()
+        roots = np.sqrt(np.median(shares) / shares)
+        weights[present] = roots / (roots * shares).sum()
     return weights
 
 

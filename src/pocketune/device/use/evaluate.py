@@ -60,10 +60,15 @@ def evaluate(
     check_window(manifest.task, window, overlap)
     if photos is None and test:
         photos = _checkpoint(model).photos
+    if photos is None and masks not in (None, MaskOptions()):
+        raise PocketuneError(
+            "the masks of a run's own photos are read as in its training: leave ignore and "
+            "class_names out, or name the photos"
+        )
     if photos is None:
         dataset, skipped = _held_back(model)
     else:
-        dataset, skipped = _all(photos, model, test, masks or _masks_of(model))
+        dataset, skipped = _all(photos, model, test, _masks_of(model, masks or MaskOptions()))
     later: list[Skipped] = []
     if window == "slide":
         result = model.task.evaluate(_slid(model, dataset, Windows(manifest, overlap), later))
@@ -101,13 +106,18 @@ def _slid(
 _Found = tuple[ImageDataset, tuple[Skipped, ...]]
 
 
-def _masks_of(model: Model) -> MaskOptions | None:
-    """How the run of a model reads masks; None for a kit."""
+def _masks_of(model: Model, given: MaskOptions) -> MaskOptions:
+    """How masks are read: as it is given, and otherwise as the model's run reads them."""
     last = model.kit.path / LAST
-    return mask_options(Checkpoint.load(last).settings) if last.is_file() else None
+    if not model.task.dense or not last.is_file():
+        return given
+    own = mask_options(Checkpoint.load(last).settings)
+    return MaskOptions(
+        ignore=given.ignore or own.ignore, class_names=given.class_names or own.class_names
+    )
 
 
-def _all(photos: StrPath, model: Model, test: bool, masks: MaskOptions | None) -> _Found:
+def _all(photos: StrPath, model: Model, test: bool, masks: MaskOptions) -> _Found:
     splits = load_splits(
         Path(photos),
         val_fraction=1.0,
