@@ -144,9 +144,7 @@ class TestVoc:
 
     def test_a_listed_image_without_a_mask(self, pairs):
         path = self.lists(pairs(self.names), train="a\nc\n")
-        assert "train.txt lists 'c', which has no mask" in refusal(path).replace(
-            "lists c,", "lists 'c',"
-        )
+        assert "train.txt lists c, which has no mask" in refusal(path)
 
 
 class TestOtherTasks:
