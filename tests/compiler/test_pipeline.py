@@ -251,7 +251,7 @@ def test_an_operator_without_a_lowering_is_named(tmp_path: Path) -> None:
 def test_random_layers_other_than_dropout_are_refused(method: Method, tmp_path: Path) -> None:
     """In the frozen part they would only widen what rounding is said to do."""
     network = adapt(tiny(), method)
-    network.stem.append(nn.Dropout2d(0.5))
+    network.stem.append(nn.FeatureAlphaDropout(0.5))
     with pytest.raises(PocketuneError, match="random numbers"):
         compile(network, tmp_path / "kit", **SETTINGS)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from onnx import TensorProto
@@ -9,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from pocketune.objectives import Objective, register_objective
-from pocketune.objectives.base import Builder
+from pocketune.objectives.base import Builder, Operand
 from pocketune.tasks import Labels
 
 from ..tasks.regression import Regression
@@ -42,12 +44,12 @@ class SquaredError(Objective):
 
     @classmethod
     def lower(
-        cls, b: Builder, outputs: str, labels: str, batch: int, *options: float
+        cls, b: Builder, outputs: Operand, labels: Operand, *arguments: Any
     ) -> tuple[str, ...]:
-        difference = b.add("Sub", outputs, labels)
+        difference = b.add("Sub", outputs.name, labels.name)
         loss = b.add("ReduceMean", b.add("Mul", difference, difference), keepdims=0)
         mean = b.add("ReduceMean", b.add("Abs", difference), keepdims=0)
-        error = b.add("Mul", mean, b.constant(float(batch)))
+        error = b.add("Mul", mean, b.constant(float(outputs.shape[0])))
         count = b.add("Cast", b.add("Size", difference), to=TensorProto.FLOAT)
         gradient = b.add("Div", b.add("Mul", difference, b.constant(2.0)), count)
         return loss, error, gradient

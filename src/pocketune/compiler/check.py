@@ -177,6 +177,9 @@ def check_engine(
     exact = Reference(_precise(network, settings.size), objective)
     rounding = Reference(copy_network(network), objective)
     rng = np.random.default_rng(0)
+    for value in engine.inputs.values():
+        value[...] = rng.uniform(0.5, 1.5, value.shape)
+    objective.inputs = {name: torch.from_numpy(value) for name, value in engine.inputs.items()}
     worst = Deviation("loss", 0.0, 1.0)
     for step in range(steps):
         before, found = engine.state(), []

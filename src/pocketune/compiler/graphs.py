@@ -79,10 +79,11 @@ def build_graphs(
         )
     trained = trained_parameters(network)
     parameters = [*trained, *running_statistics(network)]
+    given = [*settings.task.step_inputs(), *parameters, *drawn]
     rows = _rows_max_pixels(step.graph, trained.values())
     return Graphs(
         features=_features(predict, predict_cut) if predict_cut else None,
-        step=_step(step, step_cut, [*parameters, *drawn], settings.task, rows),
+        step=_step(step, step_cut, given, settings.task, rows),
         predict=_predict(predict, predict_cut, parameters, settings.task, rows),
         features_shape=_features_shape(step_cut) if step_cut else None,
         embeddings=_embeddings(predict),
@@ -242,7 +243,9 @@ class _Lowering:
             tensor = node.meta["val"]
             shape = self._shape(name, tensor)
             declared = self.builder.input(name, _DTYPES[tensor.dtype], shape)
-            self._given[node] = Value(tuple(tensor.shape), plain=declared)
+            self._given[node] = Value(
+                tuple(tensor.shape), plain=declared, open=shape[:1] == [CLASSES]
+            )
 
     def lower(
         self, wanted: Iterable[fx.Node], *, rows_max_pixels: int, least_packed: float = inf
@@ -286,7 +289,12 @@ class _Lowering:
 def _open_dimensions(task: Task) -> dict[str, Dims]:
     """Dimensions of the tensors that have one for the classes, by name."""
     head = dict.fromkeys((*task.head, *(f"grad.{name}" for name in task.head)), (CLASSES,))
-    return {**head, "labels": ("N", *task.label_dims), "logits": ("N", *task.output_dims)}
+    return {
+        **head,
+        "labels": ("N", *task.label_dims),
+        "logits": ("N", *task.output_dims),
+        **dict.fromkeys(task.step_inputs(), (CLASSES,)),
+    }
 
 
 def _constants(traced: Traced) -> dict[fx.Node, Value]:

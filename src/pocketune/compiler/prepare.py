@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import onnx
 from torch import nn
@@ -24,7 +24,7 @@ from pocketune.kit.manifest import Manifest, MaskSpec, Quantization
 from pocketune.layers import IntegerConv2d
 from pocketune.methods.method import check_frozen_bits
 from pocketune.networks import about
-from pocketune.networks.anatomy.output import output_layer
+from pocketune.networks.anatomy.output import find_output, only_layer
 from pocketune.networks.copies import copy_network
 from pocketune.surgery import quantize_frozen
 from pocketune.tasks import Task, default_task
@@ -126,21 +126,29 @@ def _copy(network: nn.Module, batch: int) -> nn.Module:
 
 def _with_head(task: Task | None, network: nn.Module, size: int) -> Task:
     """The task with the names of the parameters that are reinitialized for other classes."""
-    path = output_layer(network, size)
-    layer = network.get_submodule(path)
-    head = (f"{path}.weight", f"{path}.bias")
-    if not isinstance(layer, nn.Linear) or {*head} - {*trained_parameters(network)}:
+    found = find_output(network, size)
+    maps = len(found.shape) > 1  # of scores, which several convolutions may compute together
+    paths = found.layers if maps and found.layers else (only_layer(network, found),)
+    head = tuple(f"{path}.{name}" for path in paths for name in ("weight", "bias"))
+    layers = [network.get_submodule(path) for path in paths]
+    if not all(map(_is_output, layers)) or {*head} - {*trained_parameters(network)}:
         raise PocketuneError(
-            f"the output layer {path} must be linear with a bias, and trained: the device "
-            "reinitializes it for other classes"
+            f"the output layer {' and '.join(paths)} must be linear with a bias, and trained: the "
+            "device reinitializes it for other classes"
         )
-    task = task or default_task(layer.out_features)
-    if len(task.classes) != layer.out_features:
+    (outputs, *_) = (len(network.get_parameter(name)) for name in head)
+    task = task or default_task(outputs, dense=maps)
+    if len(task.classes) != outputs:
         raise PocketuneError(
-            f"the task has {len(task.classes)} {task.noun} and the network {layer.out_features} "
+            f"the task has {len(task.classes)} {task.noun} and the network {outputs} "
             f"outputs; create the network with classes={len(task.classes)}"
         )
-    return replace(task, head=head)
+    return task.fitted(head, found.shape)
+
+
+def _is_output(layer: nn.Module) -> bool:
+    """Whether the first dimension of a layer's parameters is that of the classes."""
+    return isinstance(layer, nn.Linear) or (isinstance(layer, nn.Conv2d) and layer.groups == 1)
 
 
 def _store_weights(graphs: Graphs, *, calibrated: bool) -> int:
@@ -167,7 +175,8 @@ def optimize(
     Returns:
         Bytes that a run of each graph allocates at once, by the graph's name.
     """
-    varying = frozenset({"images", "features", "labels", *(spec.name for spec in masks)})
+    varying = frozenset({"images", "features", "labels", *settings.task.step_inputs()})
+    varying |= {spec.name for spec in masks}
     memory = {}
     for name, model, sizes in graphs.sized(settings):
         if name == "step":

@@ -60,6 +60,8 @@ class TorchEngine:
         self._statistics = running_statistics(network)
         self.parameters = {name: _host(p) for name, p in self._trained.items()}
         self.statistics = {name: _host(s) for name, s in self._statistics.items()}
+        self.inputs = task.step_inputs(task.count(self.parameters))
+        self._objective.inputs = {name: torch.from_numpy(v) for name, v in self.inputs.items()}
 
     def gradients(
         self, images: NDArray[np.uint8], labels: Labels, rng: np.random.Generator

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from onnx import TensorProto
 from torch import Tensor
 from torch.nn import functional
 
-from pocketune.objectives.base import Builder, Objective, register_objective
+from pocketune.objectives.base import Builder, Objective, Operand, register_objective
 from pocketune.tasks import Attributes, Labels
 
 Step = tuple[Tensor, Tensor, Tensor]
@@ -54,22 +56,23 @@ class BinaryCrossEntropy(Objective):
 
     @classmethod
     def lower(
-        cls, b: Builder, outputs: str, labels: str, batch: int, *options: float
+        cls, b: Builder, outputs: Operand, labels: Operand, *arguments: Any
     ) -> tuple[str, ...]:
         """See `Objective`."""
-        (label_smoothing,) = options
-        present = b.add("Cast", labels, to=TensorProto.FLOAT)
+        (label_smoothing,) = arguments
+        batch, scores = outputs.shape[0], outputs.name
+        present = b.add("Cast", labels.name, to=TensorProto.FLOAT)
         scaled = b.add("Mul", present, b.constant(1 - label_smoothing))
         target = b.add("Add", scaled, b.constant(label_smoothing / 2), hint="target")
-        each = b.add("Sub", b.add("Softplus", outputs), b.add("Mul", outputs, target))
+        each = b.add("Sub", b.add("Softplus", scores), b.add("Mul", scores, target))
         loss = b.add("ReduceMean", each, keepdims=0, hint="loss_value")
         zero = b.constant(0.0)
-        hit = b.add("Equal", b.add("Greater", outputs, zero), b.add("Greater", present, zero))
+        hit = b.add("Equal", b.add("Greater", scores, zero), b.add("Greater", present, zero))
         share = b.add("ReduceMean", b.add("Cast", hit, to=TensorProto.FLOAT), keepdims=0)
         correct = b.add("Mul", share, b.constant(float(batch)))
-        classes = b.add("Shape", outputs, start=1, end=2, hint="classes")
+        classes = b.add("Shape", scores, start=1, end=2, hint="classes")
         count = b.add("Cast", classes, to=TensorProto.FLOAT)
-        difference = b.add("Sub", b.add("Sigmoid", outputs), target)
+        difference = b.add("Sub", b.add("Sigmoid", scores), target)
         gradient = b.add("Div", difference, b.add("Mul", count, b.constant(float(batch))))
         return loss, correct, gradient
 

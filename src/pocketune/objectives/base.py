@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -33,19 +33,36 @@ class Builder(Protocol):
         ...
 
 
+class Operand(NamedTuple):
+    """A tensor of an ONNX graph, as a lowering reads it.
+
+    Attributes:
+        name: in the graph.
+        shape: as traced; where a graph leaves the number of classes open, it has another one.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+
+
 class Objective(ABC):
     """The loss that a task minimizes.
 
     Args:
         task: the task with its options, such as the label smoothing.
+
+    Attributes:
+        inputs: the task's step inputs, by name; the loss reads the tensors that it holds.
     """
 
     operator: ClassVar[Any]
-    """`operator(outputs, labels, *options)` gives the loss (), the task's step metrics () and the
-    gradient of the loss by the outputs; it is a `torch.library.custom_op` with fake shapes."""
+    """`operator(outputs, labels, *inputs, *options)` gives the loss (), the task's step metrics ()
+    and the gradient of the loss by the outputs; it is a `torch.library.custom_op` with fake
+    shapes."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
+        self.inputs = {name: torch.from_numpy(v) for name, v in task.step_inputs().items()}
 
     @property
     def options(self) -> tuple[float, ...]:
@@ -62,16 +79,18 @@ class Objective(ABC):
 
     def step(self, outputs: Tensor, labels: Tensor) -> list[Tensor]:
         """Loss, step metrics and gradient of the outputs, as one operator of a traced graph."""
-        return list(self.operator(outputs, labels, *self.options))
+        return list(self.operator(outputs, labels, *self.inputs.values(), *self.options))
 
     @classmethod
     @abstractmethod
     def lower(
-        cls, b: Builder, outputs: str, labels: str, batch: int, *options: float
+        cls, b: Builder, outputs: Operand, labels: Operand, *arguments: Any
     ) -> tuple[str, ...]:
         """Add the operator's nodes to an ONNX graph; returns the names of its results.
 
-        The graph reads the number of classes from the shape of `outputs` while it runs.
+        The graph reads the number of classes from the shape of `outputs` while it runs. The
+        `arguments` are the further ones of the operator: its inputs, each an `Operand`, and then
+        its options.
         """
 
     @abstractmethod

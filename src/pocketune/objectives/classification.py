@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from onnx import TensorProto
 from torch import Tensor
 from torch.nn import functional
 
-from pocketune.objectives.base import Builder, Objective, register_objective
+from pocketune.objectives.base import Builder, Objective, Operand, register_objective
 from pocketune.tasks import Classification, Labels
 
 Step = tuple[Tensor, Tensor, Tensor]
@@ -58,21 +60,22 @@ class CrossEntropy(Objective):
 
     @classmethod
     def lower(
-        cls, b: Builder, outputs: str, labels: str, batch: int, *options: float
+        cls, b: Builder, outputs: Operand, labels: Operand, *arguments: Any
     ) -> tuple[str, ...]:
         """See `Objective`."""
-        (label_smoothing,) = options
-        depth = b.add("Shape", outputs, start=1, end=2, hint="classes")
+        (label_smoothing,) = arguments
+        batch, scores = outputs.shape[0], outputs.name
+        depth = b.add("Shape", scores, start=1, end=2, hint="classes")
         low = b.add(
             "Div", b.constant([label_smoothing]), b.add("Cast", depth, to=TensorProto.FLOAT)
         )
         high = b.add("Add", low, b.constant([1 - label_smoothing]))
         values = b.add("Concat", low, high, axis=0)
-        target = b.add("OneHot", labels, depth, values, axis=1, hint="target")
-        log_probability = b.add("LogSoftmax", outputs, axis=1)
+        target = b.add("OneHot", labels.name, depth, values, axis=1, hint="target")
+        log_probability = b.add("LogSoftmax", scores, axis=1)
         total = b.add("ReduceSum", b.add("Mul", target, log_probability), keepdims=0)
         loss = b.add("Mul", total, b.constant(-1 / batch), hint="loss_value")
-        hit = b.add("Equal", b.add("ArgMax", outputs, axis=1, keepdims=0), labels)
+        hit = b.add("Equal", b.add("ArgMax", scores, axis=1, keepdims=0), labels.name)
         correct = b.add("ReduceSum", b.add("Cast", hit, to=TensorProto.INT64), keepdims=0)
         difference = b.add("Sub", b.add("Exp", log_probability), target)
         return loss, correct, b.add("Mul", difference, b.constant(1 / batch))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pocketune.arrays import FloatArray
 from pocketune.errors import PocketuneError, counted
 from pocketune.files import Skipped, shown
-from pocketune.tasks.base import CLASSES, RowReader, Task, as_label, numbered, register_task
+from pocketune.tasks.base import CLASSES, TASKS, RowReader, Task, as_label, numbered, register_task
 from pocketune.tasks.results import (
     ClassResult,
     Evaluation,
@@ -187,9 +187,15 @@ def softmax(logits: FloatArray) -> Values:
     return result
 
 
-def default_task(outputs: int) -> Task:
-    """The task of a network without one: to tell apart that many numbered classes."""
-    return Classification(numbered(outputs))
+def default_task(outputs: int, *, dense: bool = False) -> Task:
+    """The task of a network without one: to tell apart that many numbered classes.
+
+    Args:
+        outputs: Number of classes.
+        dense: Whether the network has an output for each pixel.
+    """
+    found = next(task for task in TASKS.values() if task.dense) if dense else Classification
+    return found(numbered(outputs))
 
 
 def check_smoothing(value: float) -> None:

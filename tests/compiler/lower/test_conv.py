@@ -55,7 +55,7 @@ def cases(draw: st.DrawFn) -> Case:
     kernel = draw(st.sampled_from([1, 2, 3, 5, 7]))
     kernels = draw(st.sampled_from([(kernel, kernel), (kernel, 1), (1, kernel), (kernel, 3)]))
     stride = draw(st.sampled_from([(1, 1), (2, 2), (3, 3), (2, 1), (1, 2)]))
-    dilation = draw(st.sampled_from([(1, 1), (2, 2), (1, 3)]))
+    dilation = draw(st.sampled_from([(1, 1), (2, 2), (1, 3), (5, 4)]))
     padding = (draw(st.integers(0, 3)), draw(st.integers(0, 3)))
     sides = zip(kernels, dilation, padding, strict=True)
     least = [max((k - 1) * d + 1 - 2 * p, 1) for k, d, p in sides]
@@ -110,6 +110,91 @@ def test_gradient_through_a_frozen_kernel(case: Case, rows_max_pixels: int) -> N
     for node in model.graph.node:
         if node.op_type in ("Conv", "ConvTranspose"):
             assert node.input[1] in constants - made
+
+
+@settings(max_examples=60)
+@given(
+    size=st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    dilation=st.integers(1, 12),
+    stride=st.sampled_from([1, 2]),
+    channels=st.sampled_from([(1, 6, 5), (1, 3, 4), (4, 4, 4)]),
+    frozen=st.booleans(),
+    rows_max_pixels=rows_limits,
+)
+def test_taps_that_see_nothing_but_padding(
+    size: tuple[int, int],
+    dilation: int,
+    stride: int,
+    channels: tuple[int, int, int],
+    frozen: bool,
+    rows_max_pixels: int,
+) -> None:
+    """Dilated as in ASPP, where the padding is the dilation."""
+    groups, inputs, outputs = channels
+    arguments: dict[str, Any] = {
+        "stride": stride,
+        "padding": dilation,
+        "dilation": dilation,
+        "groups": groups,
+    }
+    x, w, b = leaf(2, inputs, *size), leaf(outputs, inputs // groups, 3, 3, seed=1), leaf(outputs)
+    g = leaf(*F.conv2d(x, w, **arguments).shape, seed=3, grad=False)
+
+    def step(x: Tensor, b: Tensor, g: Tensor, w: Tensor) -> list[Tensor]:
+        y = F.conv2d(x, w, b, **arguments)
+        return [y, *torch.autograd.grad(y, [x, b] if frozen else [x, b, w], g)]
+
+    tensors = ([x, b, g], [w.detach()]) if frozen else ([x, b, g, w], [])
+    check_function(step, *tensors, rows_max_pixels)
+
+
+def test_a_tap_that_sees_nothing_has_no_gradient() -> None:
+    def step(x: Tensor, w: Tensor, g: Tensor) -> list[Tensor]:
+        y = F.conv2d(x, w, padding=6, dilation=6)
+        return [y, *torch.autograd.grad(y, [w], g)]
+
+    x, w = leaf(2, 5, 6, 4), leaf(4, 5, 3, 3, seed=1)
+    model = check_function(step, [x, w, leaf(2, 4, 6, 4, seed=2, grad=False)], (), ALWAYS_ROWS)
+    assert "Conv" not in operators(model), "a kernel of one tap is a matrix product"
+
+
+@settings(max_examples=30)
+@given(
+    kernel=st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    stride=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    padding=st.integers(0, 1),
+    dilation=st.integers(1, 2),
+    channels=st.sampled_from([(1, 3, 5), (4, 4, 4), (2, 4, 6)]),
+    has_bias=st.booleans(),
+    rows_max_pixels=rows_limits,
+)
+def test_transposed_convolution_and_all_gradients(
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    padding: int,
+    dilation: int,
+    channels: tuple[int, int, int],
+    has_bias: bool,
+    rows_max_pixels: int,
+) -> None:
+    groups, inputs, outputs = channels
+    arguments: dict[str, Any] = {
+        "stride": stride,
+        "padding": padding,
+        "output_padding": tuple(s - 1 for s in stride),
+        "dilation": dilation,
+        "groups": groups,
+    }
+    x, w = leaf(2, inputs, 5, 6), leaf(inputs, outputs // groups, *kernel, seed=1)
+    biases = [leaf(outputs, seed=2)] if has_bias else []
+
+    def step(x: Tensor, w: Tensor, g: Tensor, *bias: Tensor) -> list[Tensor]:
+        y = F.conv_transpose2d(x, w, *(bias or [None]), **arguments)
+        return [y, *torch.autograd.grad(y, [x, w, *bias], g)]
+
+    shape = F.conv_transpose2d(x, w, *(biases or [None]), **arguments).shape
+    g = leaf(*shape, seed=3, grad=False)
+    check_function(step, [x, w, g, *biases], (), rows_max_pixels)
 
 
 @pytest.mark.parametrize("rows_max_pixels", [ALWAYS_ROWS, NEVER_ROWS])
@@ -168,14 +253,6 @@ def test_the_input_gradient_of_a_frozen_convolution(case: Case, rows_max_pixels:
         return [y, *torch.autograd.grad(y, [x, b], g)]
 
     check_function(step, [x, b, g], [w.detach()], rows_max_pixels)
-
-
-def test_transposed_convolutions_with_a_bias_are_refused() -> None:
-    def step(x: Tensor, w: Tensor, b: Tensor) -> list[Tensor]:
-        return [F.conv_transpose2d(x, w, b)]
-
-    with pytest.raises(PocketuneError, match="transposed convolution with a bias"):
-        lower_function(step, [leaf(1, 2, 4, 4), leaf(2, 2, 3, 3), leaf(2)])
 
 
 def test_1d_convolutions_are_refused() -> None:

@@ -59,6 +59,39 @@ def test_average_pool_without_a_stride() -> None:
     check_map(lambda x: F.avg_pool2d(x, 3), leaf(2, 3, 9, 7), NEVER_ROWS)
 
 
+@settings(max_examples=25)
+@given(
+    old=st.tuples(st.integers(1, 17), st.integers(1, 17)),
+    new=st.sampled_from([1, 2, 3, 6, (2, 5)]),
+    rows=st.sampled_from([NEVER_ROWS, ALWAYS_ROWS]),
+)
+def test_adaptive_average_pool(old: tuple[int, int], new: int | tuple[int, int], rows: int) -> None:
+    """Windows are uneven and overlap where a side is not a multiple of the pooled one."""
+
+    def pool(x: Tensor) -> Tensor:
+        with PlainOperators():
+            return F.adaptive_avg_pool2d(x, new)
+
+    check_map(pool, leaf(2, 3, *old), rows)
+
+
+@LAYOUTS
+def test_a_pyramid_of_pooled_maps_joins_its_input(rows_max_pixels: int) -> None:
+    """Pool, 1x1 convolution, resize and concatenation, as in PSPNet and ASPP."""
+
+    def step(x: Tensor, w: Tensor, g: Tensor) -> list[Tensor]:
+        with PlainOperators():
+            pooled = [F.conv2d(F.adaptive_avg_pool2d(x, n), w) for n in (1, 2, 3, 6)]
+            wide = [
+                F.interpolate(p, x.shape[2:], mode="bilinear", align_corners=False) for p in pooled
+            ]
+            y = torch.cat([x, *wide], 1)
+        return [y, *torch.autograd.grad(y, [x, w], g)]
+
+    x, w, g = leaf(2, 3, 8, 7), leaf(4, 3, 1, 1, seed=1), leaf(2, 19, 8, 7, seed=2, grad=False)
+    check_function(step, [x, w, g], (), rows_max_pixels)
+
+
 @settings(max_examples=40)
 @given(
     old=st.tuples(st.integers(1, 9), st.integers(1, 9)),

@@ -233,6 +233,11 @@ OTHERS: dict[Any, tuple[Function, list[Tensor]]] = {
     aten.mm.default: (lambda a, b: [aten.mm(a, b)], [MATRIX, MATRIX.t().contiguous()]),
     aten.addmm.default: (lambda v, a: [aten.addmm(v, a, a)], [leaf(6, grad=False), MATRIX]),
     aten.t.default: (lambda a, b: [aten.t(a) * b], [MATRIX, MATRIX]),
+    aten._adaptive_avg_pool2d.default: (lambda x: [aten._adaptive_avg_pool2d(x, [2, 3])], [MAP]),
+    aten._adaptive_avg_pool2d_backward.default: (
+        lambda g, x: [aten._adaptive_avg_pool2d_backward(g, x)],
+        [leaf(2, MAP.shape[1], 2, 3, grad=False), MAP],
+    ),
     ours.patch_input_gradient.default: (
         lambda g, w: [ours.patch_input_gradient(g, w, [1, 1], 1)],
         [MAP, KERNEL],

@@ -15,18 +15,20 @@ class SuppliedDropout(nn.Module):
 
     Args:
         keep: probability that an element is kept, in (0, 1).
-        shape: of the input, the batch included.
+        shape: of the mask, the batch included: that of the input, or (N, C, 1, 1) for whole maps.
+        maps: whether whole maps are dropped, as `nn.Dropout2d` does.
     """
 
     mask: Tensor
 
-    def __init__(self, keep: float, shape: tuple[int, ...]) -> None:
+    def __init__(self, keep: float, shape: tuple[int, ...], *, maps: bool = False) -> None:
         super().__init__()
         self.keep = keep
+        self.maps = maps
         self.register_buffer("mask", torch.ones(shape), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(`shape`) -> (`shape`) in training; any shape in evaluation."""
+        """(N, ...) -> the same shape; in training, the batch is that of the mask."""
         return x * self.mask if self.training else x
 
     def extra_repr(self) -> str:
@@ -50,13 +52,17 @@ def supply_masks(network: nn.Module, batch: int, size: int) -> tuple[MaskSpec, .
     shapes = input_shapes(network, keep, (batch, 3, size, size)) if keep else {}
     used = [name for name in keep if name in shapes]
     for name in used:
-        supplied = SuppliedDropout(keep[name], shapes[name])
-        supplied.train(network.get_submodule(name).training)
+        dropout = network.get_submodule(name)
+        maps = isinstance(dropout, nn.Dropout2d) or getattr(dropout, "maps", False)
+        if maps:
+            shapes[name] = (*shapes[name][:2], 1, 1)
+        supplied = SuppliedDropout(keep[name], shapes[name], maps=maps)
+        supplied.train(dropout.training)
         network.set_submodule(name, supplied, strict=True)
     return tuple(MaskSpec(f"{name}.mask", shapes[name], keep[name]) for name in used)
 
 
 def _keep(module: nn.Module) -> float:
-    if isinstance(module, nn.Dropout):
+    if isinstance(module, (nn.Dropout, nn.Dropout2d)):
         return 1 - module.p
     return module.keep if isinstance(module, SuppliedDropout) else 1

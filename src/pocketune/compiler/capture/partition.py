@@ -4,9 +4,11 @@ from collections.abc import Iterable
 from math import prod
 
 import torch
-from torch import fx
+from torch import Tensor, fx
 
 from pocketune.compiler.capture.trace import Traced
+
+_SHARE_OF_LARGEST = 0.75
 
 
 def features_nodes(traced: Traced, size: int) -> tuple[fx.Node, ...]:
@@ -15,8 +17,8 @@ def features_nodes(traced: Traced, size: int) -> tuple[fx.Node, ...]:
     Most methods have one; a side branch that reads the image adds the pooled image. A tensor that
     can be computed from the others without a convolution, such as a sum that a layer keeps for
     its backward pass, is left out: every step computes it. The result is empty if the trained
-    part reads the images themselves, or if the tensors have at least as many elements as the
-    image: a separate frozen part would save nothing.
+    part reads the images themselves, or if the tensors are `_too_large`: a separate frozen part
+    would save nothing.
     """
     images = traced.placeholders["images"]
     frozen = _frozen_nodes(traced, images)
@@ -26,10 +28,25 @@ def features_nodes(traced: Traced, size: int) -> tuple[fx.Node, ...]:
     for node in reversed(traced.graph.nodes):
         if node in frontier and _follows_cheaply(node, constants | frontier - {node}):
             frontier.remove(node)
-    shapes = [tensor_shape(node) for node in frontier]
-    if images in frontier or sum(map(prod, shapes)) >= 3 * size * size:
+    if images in frontier or _too_large(frontier, frozen - {images}, size):
         return ()
     return tuple(node for node in traced.graph.nodes if node in frontier)
+
+
+def _too_large(frontier: set[fx.Node], frozen: set[fx.Node], size: int) -> bool:
+    """Whether the tensors of a frontier have as many elements as images of this size.
+
+    Maps of high resolution have, as for an output for each pixel. They are not too large if the
+    frozen part makes much larger ones on the way, which a separate graph makes image by image.
+    """
+    elements = sum(_elements(node) for node in frontier)
+    largest = max(map(_elements, frozen), default=0)
+    return elements >= max(3 * size * size, _SHARE_OF_LARGEST * largest)
+
+
+def _elements(node: fx.Node) -> int:
+    value = node.meta.get("val")
+    return prod(value.shape[1:]) if isinstance(value, Tensor) else 0
 
 
 def tensor_shape(node: fx.Node) -> tuple[int, ...]:

@@ -86,9 +86,12 @@ def trace_step(network: nn.Module, settings: CompileSettings, masks: Iterable[st
     statistics = running_statistics(network)
     task, objective = settings.task, objective_of(settings.task)
 
-    def step(tensors: dict[str, Tensor], images: Tensor, labels: Tensor) -> list[Tensor]:
+    def step(
+        tensors: dict[str, Tensor], images: Tensor, labels: Tensor, *constant: Tensor
+    ) -> list[Tensor]:
         logits = functional_call(network, tensors, (normalize(network, images),))
         _check_outputs(logits, settings)
+        objective.inputs = dict(zip(objective.inputs, constant, strict=True))
         *scalars, gradient = objective.step(logits.detach(), labels)
         parameters = [tensors[name] for name in trained]
         gradients = torch.autograd.grad(logits, parameters, gradient, allow_unused=True)
@@ -96,7 +99,11 @@ def trace_step(network: nn.Module, settings: CompileSettings, masks: Iterable[st
 
     names = ["loss", *task.step_metrics, *(f"grad.{name}" for name in trained)]
     images = torch.zeros(settings.batch, settings.size, settings.size, 3, dtype=torch.uint8)
-    inputs = {"images": images, "labels": objective.empty_labels(settings.batch, settings.size)}
+    inputs = {
+        "images": images,
+        "labels": objective.empty_labels(settings.batch, settings.size),
+        **objective.inputs,
+    }
     dynamic = {*trained, *statistics, *masks}
     return _trace(network, step, inputs, names, dynamic, training=True)
 

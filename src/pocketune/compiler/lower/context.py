@@ -16,7 +16,7 @@ from pocketune.compiler.builder import GraphBuilder
 from pocketune.compiler.lower.value import Value
 from pocketune.compiler.passes.program import Constant, Program
 from pocketune.errors import PocketuneError
-from pocketune.objectives.base import Objective, objective_of_operator
+from pocketune.objectives.base import Objective, Operand, objective_of_operator
 
 Rule = Callable[..., "Value | tuple[Value | None, ...]"]
 RULES: dict[Any, Rule] = {}
@@ -181,11 +181,13 @@ def _lower_objective(
     _node: fx.Node,
     outputs: Value,
     labels: Value,
-    *options: Any,
+    *arguments: Any,
 ) -> tuple[Value, ...]:
     """The scalars, and last the gradient with respect to the outputs."""
-    names = objective.lower(
-        context.builder, context.plain(outputs), context.plain(labels), outputs.shape[0], *options
+    operands = (
+        Operand(context.plain(a), a.shape) if isinstance(a, Value) else a
+        for a in (outputs, labels, *arguments)
     )
+    names = objective.lower(context.builder, *operands)
     *scalars, gradient = names
     return *(Value((), plain=name) for name in scalars), Value(outputs.shape, plain=gradient)

@@ -1,12 +1,14 @@
 """Convolution and its gradients, each written as the fastest operators for its shape."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import product
 
 import numpy as np
 import torch
 from torch import fx
 
 from pocketune.compiler.lower.context import Context, lowers
+from pocketune.compiler.lower.elementwise import elementwise
 from pocketune.compiler.lower.geometry import (
     Geometry,
     convolve,
@@ -14,12 +16,13 @@ from pocketune.compiler.lower.geometry import (
     geometry,
     in_preferred_layout,
     kernel_matrix,
+    overlap,
+    reached,
 )
 from pocketune.compiler.lower.shape import channel_sum
 from pocketune.compiler.lower.value import Value
 from pocketune.compiler.passes.blocked import KERNEL_GRADIENT
 from pocketune.compiler.passes.program import shape_of
-from pocketune.errors import PocketuneError
 
 aten = torch.ops.aten
 
@@ -45,7 +48,8 @@ def _convolution(
     if transposed:
         return _transposed(context, node, x, w, bias, stride, padding, dilation, groups)
     geo = geometry(x.shape[1], w, stride, padding, dilation, groups, node.meta.get("pads"))
-    return convolve(context, geo, x, w, bias, shape_of(node))
+    near = reached(geo, x.shape, shape_of(node))
+    return convolve(context, near.geo, x, near.crop(context, w), bias, shape_of(node))
 
 
 def _transposed(
@@ -60,11 +64,14 @@ def _transposed(
     groups: int,
 ) -> Value:
     """A transposed convolution is the gradient of a convolution's input: `FrozenConv2d`'s."""
-    if bias is not None:
-        raise PocketuneError("a transposed convolution with a bias cannot be compiled")
     shape = shape_of(node)
     geo = geometry(shape[1], w, stride, padding, dilation, groups)
-    return input_gradient(context, geo, g, Value(shape), w)
+    near = reached(geo, shape, g.shape)
+    y = input_gradient(context, near.geo, g, Value(shape), near.crop(context, w))
+    if bias is None:
+        return y
+    shift = Value((1, shape[1], 1, 1), vector=context.plain(bias))
+    return elementwise(context, "Add", [y, shift], shape)
 
 
 @lowers(aten.convolution_backward.default)
@@ -83,12 +90,19 @@ def _convolution_backward(
     groups: int,
     needed: list[bool],
 ) -> tuple[Value | None, Value | None, Value | None]:
-    geo = geometry(x.shape[1], w, stride, padding, dilation, groups)
-    return (
-        input_gradient(context, geo, g, x, w) if needed[0] else None,
-        kernel_gradient(context, geo, g, x, w) if needed[1] else None,
-        channel_sum(context, g) if needed[2] else None,
-    )
+    # a transposed convolution is the gradient of one that goes from its output to its input
+    large, small = (g, x) if transposed else (x, g)
+    geo = geometry(large.shape[1], w, stride, padding, dilation, groups)
+    near = reached(geo, large.shape, small.shape)
+    geo, kernel = near.geo, near.crop(context, w)
+    dx = dw = None
+    if needed[0] and transposed:
+        dx = convolve(context, geo, g, kernel, None, x.shape)
+    elif needed[0]:
+        dx = input_gradient(context, geo, g, x, kernel)
+    if needed[1]:
+        dw = near.grow(context, kernel_gradient(context, geo, small, large, kernel))
+    return dx, dw, channel_sum(context, g) if needed[2] else None
 
 
 # ---- gradient of the input
@@ -96,7 +110,7 @@ def _convolution_backward(
 
 def input_gradient(context: Context, geo: Geometry, g: Value, x: Value, w: Value) -> Value:
     """Gradient of the input from that of the output; of `x` only the shape is used."""
-    if geo.pointwise and context.prefers_rows(x):
+    if geo.pointwise and context.prefers_rows(x) and not w.open:
         rows = context.builder.add("Gemm", context.rows(g), kernel_matrix(context, w))
         return Value(x.shape, rows=rows)
     if geo.pointwise:
@@ -151,6 +165,9 @@ def _transposed_convolution(context: Context, geo: Geometry, g: Value, x: Value,
 
 def kernel_gradient(context: Context, geo: Geometry, g: Value, x: Value, w: Value) -> Value:
     """Gradient of the kernel from input and output gradient; of `w` only the shape is used."""
+    if w.open:
+        name = _open_kernel_gradient(context, geo, g, x)
+        return Value(w.shape, plain=context.reshape(name, -1, *w.shape[1:]))
     if geo.pointwise:
         rows = _pointwise_kernel_gradient(context, g, x)
         return Value(w.shape, plain=context.reshape(rows, *w.shape))
@@ -158,9 +175,20 @@ def kernel_gradient(context: Context, geo: Geometry, g: Value, x: Value, w: Valu
         name = _depthwise_kernel_gradient(context, geo, g, x)
     elif geo.groups > 1 or geo.channels_in <= CONVOLVED_MAX_CHANNELS:
         name = _convolved_kernel_gradient(context, geo, g, x)
+    elif geo.dilation != (1, 1):
+        name = _kernel_gradient_by_overlaps(context, geo, g, x)
     else:
         name = _kernel_gradient_by_taps(context, geo, g, x)
     return Value(w.shape, plain=context.reshape(name, *w.shape))
+
+
+def _open_kernel_gradient(context: Context, geo: Geometry, g: Value, x: Value) -> str:
+    """The gradient of a kernel for any number of outputs; no node has that number."""
+    if not geo.pointwise:
+        return _convolved_kernel_gradient(context, geo, g, x)
+    flat_g = context.reshape(context.plain(g), x.shape[0], -1, g.pixels)
+    flat_x = context.reshape(context.plain(x), -1, x.shape[1], x.pixels)
+    return _sum_leading(context, _times_transposed(context, flat_g, flat_x))
 
 
 def _pointwise_kernel_gradient(context: Context, g: Value, x: Value) -> str:
@@ -196,6 +224,38 @@ def _kernel_gradient_by_taps(context: Context, geo: Geometry, g: Value, x: Value
         shifted = _window(context, padded, start, end, geo.stride)
         shifted = context.reshape(shifted, -1, geo.channels_in)
         taps.append(_contract_tap(context, geo, g, shifted))
+    return context.builder.add("Concat", *taps, axis=2)
+
+
+def _kernel_gradient_by_overlaps(context: Context, geo: Geometry, g: Value, x: Value) -> str:
+    """Tap by tap, as above, of the pixels that a tap reads: far taps read few of them.
+
+    Padding the input for them would take many times its memory. Returns (out, in, taps).
+    """
+    zeros = np.zeros((geo.channels_out, geo.channels_in, 1), np.float32)
+    taps = []
+    for offsets in product(*(geo.offsets(axis) for axis in (0, 1))):
+        sides = [
+            (offset, stride, overlap(offset, stride, before, after))
+            for offset, stride, before, after in zip(
+                offsets, geo.stride, x.shape[2:], g.shape[2:], strict=True
+            )
+        ]
+        if not all(outputs for *_, outputs in sides):
+            taps.append(context.builder.constant(zeros))
+            continue
+        first = [outputs.start for *_, outputs in sides]
+        last = [outputs.stop for *_, outputs in sides]
+        start = [o.start * stride + offset for offset, stride, o in sides]
+        end = [(o.stop - 1) * stride + offset + 1 for offset, stride, o in sides]
+        read = _window(context, context.nhwc(x), start, end, geo.stride)
+        given = _window(context, context.nhwc(g), first, last, (1, 1))
+        rows = [
+            context.reshape(given, -1, geo.channels_out),
+            context.reshape(read, -1, geo.channels_in),
+        ]
+        tap = context.builder.add("Gemm", *rows, transA=1)
+        taps.append(context.reshape(tap, geo.channels_out, geo.channels_in, 1))
     return context.builder.add("Concat", *taps, axis=2)
 
 
@@ -287,10 +347,10 @@ def _padded_nhwc(context: Context, geo: Geometry, x: Value) -> str:
 def _window(
     context: Context,
     tensor: str,
-    start: tuple[int, int],
-    end: tuple[int, int],
-    step: tuple[int, int],
-    axes: tuple[int, int] = (1, 2),
+    start: Sequence[int],
+    end: Sequence[int],
+    step: Sequence[int],
+    axes: Sequence[int] = (1, 2),
 ) -> str:
     arguments = [context.builder.constant(np.array(v)) for v in (start, end, axes, step)]
     return context.builder.add("Slice", tensor, *arguments)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from pocketune.compiler.lower.context import Context
 from pocketune.compiler.lower.value import Value
@@ -43,6 +45,11 @@ class Geometry:
         """Whether every window holds an element of the input."""
         extents = [(k - 1) * d for k, d in zip(self.kernel, self.dilation, strict=True)]
         return all(pad <= extent for pad, extent in zip(self.pads, extents * 2, strict=True))
+
+    def offsets(self, axis: int) -> range:
+        """Of the taps along an axis, from the pixel of an output to that which a tap reads."""
+        first, dilation = -self.pads[axis], self.dilation[axis]
+        return range(first, first + self.kernel[axis] * dilation, dilation)
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -87,6 +94,79 @@ def geometry(
     )
 
 
+class Reached(NamedTuple):
+    """The taps of a kernel whose windows meet the input, and the convolution by them alone.
+
+    Attributes:
+        geo: of this convolution.
+        first: the first of these taps, in rows and columns.
+        left_over: how many taps follow the last one, in rows and columns.
+    """
+
+    geo: Geometry
+    first: tuple[int, int]
+    left_over: tuple[int, int]
+
+    def crop(self, context: Context, w: Value) -> Value:
+        """These taps of a kernel."""
+        if not any((*self.first, *self.left_over)):
+            return w
+        (top, left), (height, width) = self.first, self.geo.kernel
+        shape = (*w.shape[:2], height, width)
+        if w.constant is not None:
+            kept = w.constant[:, :, top : top + height, left : left + width]
+            return Value(shape, constant=kept.contiguous())
+        bounds = ([top, left], [top + height, left + width], [2, 3])
+        names = [context.builder.constant(np.array(bound)) for bound in bounds]
+        return Value(shape, plain=context.builder.add("Slice", context.plain(w), *names))
+
+    def grow(self, context: Context, gradient: Value) -> Value:
+        """The gradient of the whole kernel: zeros for the other taps."""
+        if not any((*self.first, *self.left_over)):
+            return gradient
+        pads = context.builder.constant(np.array([0, 0, *self.first, 0, 0, *self.left_over]))
+        name = context.builder.add("Pad", context.plain(gradient), pads)
+        sides = zip(self.geo.kernel, self.first, self.left_over, strict=True)
+        return Value((*gradient.shape[:2], *map(sum, sides)), plain=name)
+
+
+def reached(geo: Geometry, x: tuple[int, ...], y: tuple[int, ...]) -> Reached:
+    """The taps that read anything of an input (..., H, W) for an output of this shape.
+
+    On small maps, the outer taps of a kernel that is dilated as in ASPP see nothing but padding.
+    """
+    sides = [_reached(geo, axis, x[axis - 2], y[axis - 2]) for axis in (0, 1)]
+    (top, height), (left, width) = sides
+    below, right = geo.kernel[0] - top - height, geo.kernel[1] - left - width
+    (down, across), pads = geo.dilation, geo.pads
+    kept = (
+        pads[0] - top * down,
+        pads[1] - left * across,
+        pads[2] - below * down,
+        pads[3] - right * across,
+    )
+    if min(kept) < 0:
+        return Reached(geo, (0, 0), (0, 0))
+    return Reached(replace(geo, kernel=(height, width), pads=kept), (top, left), (below, right))
+
+
+def _reached(geo: Geometry, axis: int, before: int, after: int) -> tuple[int, int]:
+    """The first tap that is reached along an axis, and how many are."""
+    count, stride = geo.kernel[axis], geo.stride[axis]
+    if geo.dilation[axis] == 1:
+        return 0, count
+    offsets = enumerate(geo.offsets(axis))
+    taps = [tap for tap, offset in offsets if overlap(offset, stride, before, after)]
+    return (taps[0], taps[-1] + 1 - taps[0]) if taps else (0, count)
+
+
+def overlap(offset: int, stride: int, before: int, after: int) -> range:
+    """The outputs of `after` for which a tap at this offset reads one of `before` inputs."""
+    first = max(0, -(offset // stride))
+    last = (before - 1 - offset) // stride
+    return range(first, min(last + 1, after))
+
+
 def convolve(
     context: Context,
     geo: Geometry,
@@ -97,7 +177,7 @@ def convolve(
 ) -> Value:
     """The convolution's output, of this shape."""
     biases = [context.plain(bias)] if bias is not None else []
-    if geo.pointwise and context.prefers_rows(x):
+    if geo.pointwise and context.prefers_rows(x) and not w.open:
         matrix = kernel_matrix(context, w)
         rows = context.builder.add("Gemm", context.rows(x), matrix, *biases, transB=1)
         return Value(shape, rows=rows)

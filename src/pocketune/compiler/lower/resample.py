@@ -6,6 +6,7 @@ padding by pixels, ones in the matrices carry the gradient of the border back to
 were copied there.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,27 @@ def _interpolation(
         return resized.view(old, new).T
 
     return weights(shape[2], size[0], vertical), weights(shape[3], size[1], horizontal)
+
+
+@lowers(aten._adaptive_avg_pool2d.default)
+def _adaptive_pool(context: Context, node: fx.Node, x: Value, size: list[int]) -> Value:
+    return resample(context, x, *_adaptive_averages(x.shape, size), shape_of(node))
+
+
+@lowers(aten._adaptive_avg_pool2d_backward.default)
+def _adaptive_pool_backward(context: Context, node: fx.Node, g: Value, x: Value) -> Value:
+    vertical, horizontal = _adaptive_averages(x.shape, g.shape[2:])
+    return resample(context, g, vertical.T, horizontal.T, x.shape)
+
+
+def _adaptive_averages(shape: tuple[int, ...], size: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """The means along each side, of windows that may overlap: PyTorch's, for the identity."""
+
+    def means(old: int, new: int) -> Tensor:
+        return functional.adaptive_avg_pool2d(torch.eye(old).view(old, 1, -1, 1), (new, 1))
+
+    down, across = (means(old, new).flatten(1).T for old, new in zip(shape[2:], size, strict=True))
+    return down, across
 
 
 # ---- padding by reflection and by replication

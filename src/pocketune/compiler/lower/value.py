@@ -23,6 +23,8 @@ The leading dimension
     classes. The traced graph has numbers for both. The leading dimension of a tensor that is not
     constant is the batch or the number of classes. The rule of a view therefore writes it as -1
     and never as a number, and must not merge it with others in a way that depends on its size.
+    Maps of class scores are the exception: they are (N, classes, h, w). Rows would need both
+    dimensions, so the rules of convolutions leave the maps around an `open` kernel plain.
     A rule that needs the batch as a number, such as that of a mean over all images, works only in
     the step, whose batch is fixed.
 """
@@ -39,7 +41,8 @@ class Value:
     """A tensor of the step, in one or several layouts; see above.
 
     `shape` is the shape that PyTorch sees. Layouts are made on demand and remembered. `saved` is
-    what a forward rule keeps for its backward rule in another form than PyTorch's tensor.
+    what a forward rule keeps for its backward rule in another form than PyTorch's tensor. Of an
+    `open` kernel, the leading dimension is the number of classes.
     """
 
     shape: tuple[int, ...]
@@ -50,6 +53,7 @@ class Value:
     vector: str | None = None
     transposed: Value | None = None
     saved: Mask | Normalized | None = None
+    open: bool = False
 
     @property
     def is_map(self) -> bool:

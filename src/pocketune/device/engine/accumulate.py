@@ -49,6 +49,11 @@ class AccumulatingEngine:
         """See :class:`Engine`; always empty."""
         return self._engine.statistics
 
+    @property
+    def inputs(self) -> State:
+        """See :class:`Engine`."""
+        return self._engine.inputs
+
     def gradients(
         self, images: NDArray[np.uint8], labels: Labels, rng: np.random.Generator
     ) -> Gradients:

@@ -61,6 +61,7 @@ class OnnxEngine:
             {
                 self._start: self._start_values(images),
                 "labels": labels,
+                **self.inputs,
                 **draw_masks(manifest.masks, rng),
             }
         )
@@ -137,6 +138,7 @@ class OnnxEngine:
         self._classes = classes
         self.parameters: State = {spec.name: values[spec.name] for spec in manifest.parameters}
         self.statistics: State = {spec.name: values[spec.name] for spec in manifest.statistics}
+        self.inputs: State = manifest.task.step_inputs(classes)
 
     def state(self) -> State:
         """Copies of all parameters and statistics."""
@@ -171,7 +173,7 @@ class OnnxEngine:
             self._kit,
             STEP,
             bound=self._arrays(),
-            inputs=[self._start, "labels", *masks],
+            inputs=[self._start, "labels", *self.inputs, *masks],
             outputs=["loss", *self._kit.manifest.task.step_metrics, *gradients, *statistics],
         )
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -45,16 +45,50 @@ def output_layer(network: nn.Module, size: int | None = None) -> str:
     Raises:
         PocketuneError: there is no such layer, or more than one.
     """
-    found = _last_layers(network, SIZES if size is None else (size,))
-    if found is None:
-        return _registered_last(network)
-    if len(found) != 1:
-        made = f"by {' and '.join(found)} together" if found else "by no linear layer"
+    return only_layer(network, find_output(network, size))
+
+
+class Output(NamedTuple):
+    """A network's output.
+
+    Attributes:
+        layers: paths of the last layers with weights before it, in order.
+        shape: of the output for one image; empty if the network returns something else than one
+            tensor, or cannot run on the meta device.
+    """
+
+    layers: tuple[str, ...]
+    shape: tuple[int, ...]
+
+
+def find_output(network: nn.Module, size: int | None = None) -> Output:
+    """The layers that compute a network's output together, and the shape of the output.
+
+    Args:
+        network: not changed.
+        size: side of its images in pixels; None tries usual ones.
+
+    Raises:
+        PocketuneError: no layer is found, because the network cannot run.
+    """
+    found = _run(network, SIZES if size is None else (size,))
+    return found or Output((_registered_last(network),), ())
+
+
+def only_layer(network: nn.Module, output: Output) -> str:
+    """The path of the one layer that computes an output.
+
+    Raises:
+        PocketuneError: there is no such layer, or more than one.
+    """
+    layers = output.layers
+    if len(layers) != 1:
+        made = f"by {' and '.join(layers)} together" if layers else "by no linear layer"
         raise PocketuneError(
             f"the class scores of {type(network).__name__} are computed {made}; let one linear "
             "layer compute them"
         )
-    return found[0]
+    return layers[0]
 
 
 def _registered_last(network: nn.Module) -> str:
@@ -67,8 +101,8 @@ def _registered_last(network: nn.Module) -> str:
 
 
 @gradients_on()
-def _last_layers(network: nn.Module, sizes: tuple[int, ...]) -> list[str] | None:
-    """The last layers with weights before the output, in order."""
+def _run(network: nn.Module, sizes: tuple[int, ...]) -> Output | None:
+    """What a run on the meta device shows; None if there is none."""
     if any(is_lazy(tensor) for tensor in (*network.parameters(), *network.buffers())):
         return None
     copied = copy_network(network).to("meta")
@@ -81,7 +115,8 @@ def _last_layers(network: nn.Module, sizes: tuple[int, ...]) -> list[str] | None
     with probing(copied, paths=names, leave=note, gradients=True):
         for output in _outputs(copied, sizes):
             reached = set(_nearest(output, made))
-            return [name for name in names if name in reached]
+            shape = tuple(output.shape[1:]) if isinstance(output, Tensor) else ()
+            return Output(tuple(name for name in names if name in reached), shape)
     return None
 
 
