@@ -1,0 +1,119 @@
+"""A run on masks: it learns, resumes to the same bits, and weighs classes."""
+
+import json
+
+import numpy as np
+import pytest
+
+from pocketune.device import Interrupted, evaluate
+from pocketune.device.train import RunRecord, resume, train
+from pocketune.device.train.progress import PhotosReport, Silent
+from pocketune.errors import PocketuneError
+from pocketune.kit import Kit
+
+from ..failing import failing, interrupt
+from ..pixel_kit import PixelEngine, write_pixel_kit, write_scenes
+from ..runs import assert_same_end, lines
+
+
+class Watch(Silent):
+    def __init__(self) -> None:
+        self.seen: list[PhotosReport] = []
+
+    def photos(self, report: PhotosReport) -> None:
+        self.seen.append(report)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("masks")
+    write_scenes(folder / "photos", 10)
+    write_pixel_kit(folder / "kit")
+    return folder
+
+
+def run(place, out, **options):
+    options = {"epochs": 4, "lr": 0.1, "engine": PixelEngine, "progress": Silent(), **options}
+    return train(place / "kit", place / "photos", out, **options)
+
+
+def test_it_learns(place, tmp_path):
+    watch = Watch()
+    result = run(place, tmp_path / "run", epochs=12, progress=watch)
+    assert [(each.purpose, each.done, each.photos) for each in watch.seen] == [
+        ("masks", done, 10) for done in range(1, 11)
+    ]
+    assert result.head == "kept"
+    assert result.start.name == result.best.name == "mIoU"
+    assert result.best.value > max(0.5, result.start.value)
+    epochs = lines(result.run, "epoch")
+    assert result.best.value == max(line["validation_mIoU"] for line in epochs)
+    assert epochs[-1]["loss"] < epochs[0]["loss"]
+    assert all(0 <= line["accuracy"] <= 1 for line in lines(result.run, "step"))
+    assert RunRecord.read(result.run).task == "segmentation"
+    found = evaluate(result.run)
+    assert found.images == 2
+    assert found.miou == pytest.approx(result.best.value)
+
+
+def test_other_classes_replace_the_head(place, tmp_path):
+    write_scenes(tmp_path / "photos", 6, names=False)
+    result = train(
+        place / "kit", tmp_path / "photos", tmp_path / "run", engine=PixelEngine, epochs=1,
+        progress=Silent(), ignore="0",
+    )  # fmt: skip
+    assert result.classes == ("1", "2")
+    assert result.head == "random"
+    found = evaluate(result.run)
+    assert found.classes == ("1", "2")
+    assert found.confusion.sum() < 32 * 24 // 2  # sky is ignored, as in training
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_stopped_run_ends_with_the_same_bits(place, tmp_path, accumulate):
+    options = {"class_weights": "balanced", "accumulate": accumulate, "epochs": 3}
+    run(place, tmp_path / "whole", **options)
+    stop = failing("gradients", 5, interrupt, PixelEngine)
+    with pytest.raises(Interrupted):
+        run(place, tmp_path / "run", **{**options, "engine": stop})
+    resume(tmp_path / "run", engine=PixelEngine, progress=Silent())
+    assert_same_end(tmp_path / "whole", tmp_path / "run")
+
+
+def test_balanced_weights_reach_the_engine(place, tmp_path):
+    made = []
+
+    class Engine(PixelEngine):
+        def __init__(self, kit, state):
+            super().__init__(kit, state)
+            made.append(self)
+
+    run(place, tmp_path / "plain", engine=Engine, epochs=1)
+    assert made.pop().inputs["class_weights"].tolist() == [1, 1, 1]
+    run(place, tmp_path / "balanced", engine=Engine, epochs=1, class_weights="balanced")
+    weights = made.pop().inputs["class_weights"]
+    assert weights[2] > max(weights[:2])
+    assert weights.dtype == np.float32
+    stored = json.loads((tmp_path / "balanced" / "manifest.json").read_text())
+    assert stored["task"]["class_weights"] == []
+    assert Kit.open(tmp_path / "balanced").identity == Kit.open(place / "kit").identity
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"class_weights": "heavy"}, "unknown class_weights 'heavy'"),
+        ({"ignore": "grass"}, "ignore='grass' is neither a value of 0 to 255 nor a class"),
+        ({"class_names": "sky,road"}, "has the value 2"),
+    ],
+)
+def test_refused(place, tmp_path, options, message):
+    with pytest.raises(PocketuneError, match=message):
+        run(place, tmp_path / "run", **options)
+    assert not (tmp_path / "run").exists()
+
+
+def test_one_image_is_less_than_a_batch(place, tmp_path):
+    write_scenes(tmp_path / "photos", 1)
+    with pytest.raises(PocketuneError, match="1 training images"):
+        train(place / "kit", tmp_path / "photos", tmp_path / "run", engine=PixelEngine)
