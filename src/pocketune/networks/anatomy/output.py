@@ -13,6 +13,7 @@ from pocketune.networks.anatomy.anatomy import anatomy
 from pocketune.networks.anatomy.modules import is_convolution, weighs
 from pocketune.networks.copies import copy_network, gradients_on
 from pocketune.networks.probe import probing, tensors
+from pocketune.networks.shapes import RememberedShapes
 
 SIZES = (64, 224, 32, 28, 96, 128, 160, 192, 256, 299, 384)
 """Sides of the images to try, in pixels; a network may accept only one."""
@@ -78,7 +79,7 @@ def _last_layers(network: nn.Module, sizes: tuple[int, ...]) -> list[str] | None
     def note(path: str, _: nn.Module, outputs: list[Tensor]) -> None:
         made.update({tensor.grad_fn: path for tensor in outputs if tensor.grad_fn is not None})
 
-    with probing(copied, paths=names, leave=note, gradients=True):
+    with probing(copied, paths=names, leave=note, gradients=True), RememberedShapes():
         for output in _outputs(copied, sizes):
             reached = set(_nearest(output, made))
             return [name for name in names if name in reached]
