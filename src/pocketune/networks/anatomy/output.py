@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import product
 from typing import Any
 
 import torch
@@ -90,8 +91,9 @@ def _outputs(network: nn.Module, sizes: tuple[int, ...]) -> Iterator[Any]:
     """The network's outputs for images of the sizes that it accepts."""
     # frozen layers may stop gradients
     frozen = not any(parameter.requires_grad for parameter in network.parameters())
-    channels = next((m.in_channels for m in network.modules() if is_convolution(m)), 3)
-    for size in sizes:
+    first = next((m.in_channels for m in network.modules() if is_convolution(m)), 3)
+    # the first convolution that is registered may not be the one that reads the image
+    for channels, size in product(dict.fromkeys((first, 3)), sizes):
         images = torch.empty(2, channels, size, size, device="meta", requires_grad=frozen)
         try:
             yield network(images)
