@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch
@@ -20,7 +21,6 @@ from torch._subclasses.fake_tensor import (
     UnsupportedOperatorException,
 )
 from torch.backends import mkldnn
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import register_pytree_node, tree_leaves
@@ -30,7 +30,6 @@ __all__ = [
     "TorchDispatchMode",
     "UnsupportedOperatorException",
     "get_decompositions",
-    "make_fx",
     "register_pytree_node",
     "tree_leaves",
 ]
@@ -53,6 +52,56 @@ def data_dependent_errors() -> tuple[type[Exception], ...]:
     from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
     return DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode
+
+
+# ---- dispatch modes
+
+NO_TORCH_FUNCTION: Any = torch._C._disabled_torch_function_impl
+"""The `__torch_function__` of a subclass of tensors whose results are tensors of any class."""
+
+
+class LightDispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A mode that does not load TorchDynamo, which takes a second, to tell it to keep away."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()  # type: ignore[no-untyped-call]
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+
+@cache
+def is_composite(operator: Any) -> bool:
+    """Whether an operator is made of others on the CPU; its `decompose` runs them."""
+    if operator.namespace == "prim":  # questions about a tensor
+        return False
+    kernel_for = torch._C._dispatch_has_kernel_for_dispatch_key
+    name = operator.name()
+    return kernel_for(name, "CompositeImplicitAutograd") and not kernel_for(name, "CPU")
+
+
+@cache
+def is_random(operator: Any) -> bool:
+    """Whether an operator draws random numbers."""
+    return torch.Tag.nondeterministic_seeded in operator.tags
+
+
+@cache
+def is_mutable(operator: Any) -> bool:
+    """Whether an operator changes one of its arguments."""
+    return bool(operator._schema.is_mutable)
+
+
+@cache
+def changes_first(operator: Any) -> bool:
+    """Whether an operator writes its result into its first argument."""
+    arguments = operator._schema.arguments
+    alias = arguments[0].alias_info if arguments else None
+    return alias is not None and bool(alias.is_write)
 
 
 # ---- autograd and function transforms

@@ -102,7 +102,11 @@ def test_networks(run):
     result = run("networks")
     assert result.exit_code == 0
     assert len(result.stdout.splitlines()) == len(pocketune.list_networks())
-    assert "mobilenet_v2           3.5 M parameters" in result.stdout
+    assert "mobilenet_v2            3.5 M parameters for 1,000 classes" in result.stdout
+    assert (
+        "lraspp                  3.2 M parameters for 21 classes of pixels, over mob"
+        in result.stdout
+    )
 
 
 def test_methods(run):

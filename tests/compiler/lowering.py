@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pocketune.compiler.builder import BOOL, FLOAT, INT64, UINT8, GraphBuilder
-from pocketune.compiler.capture.trace import trace
+from pocketune.compiler.capture.operators import decompositions
+from pocketune.compiler.capture.tracer import trace
 from pocketune.compiler.lower import Value, lower
 from pocketune.device.engine.session import open_session
 
@@ -33,8 +34,8 @@ def lower_function(
 
     The new values of the inputs numbered in `statistics` are the last outputs.
     """
-    module = trace(function, *inputs, *constants)
-    nodes = list(module.graph.nodes)
+    graph = trace(function, *inputs, *constants, decompositions=decompositions())
+    nodes = list(graph.nodes)
     placeholders = [node for node in nodes if node.op == "placeholder"]
     builder = GraphBuilder()
     given = {}
@@ -47,7 +48,7 @@ def lower_function(
             given[node] = Value(shape, constant=tensor.detach())
     for node in nodes:
         if node.op == "get_attr":
-            tensor = getattr(module, node.target)
+            tensor = node.meta["constant"]
             given[node] = Value(tuple(tensor.shape), constant=tensor)
     (returned,) = nodes[-1].args
     context = lower(

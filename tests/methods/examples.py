@@ -5,7 +5,7 @@ from pocketune.methods import Method, SignedBackward, TinyTL, TopBlocks, create_
 
 def example_method(name: str, network_name: str) -> Method:
     """The method of that name, added to another one where it trains nothing by itself."""
-    if (name, network_name) == ("tinytl", "resnet50"):  # has nowhere to put its modules
+    if name == "tinytl" and network_name in ("resnet50", "resnet101"):  # their blocks are wide
         return TinyTL(lite_residual=False)
     method = create_method(name)
     return TopBlocks(blocks=1) + method if isinstance(method, SignedBackward) else method

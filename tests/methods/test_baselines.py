@@ -116,9 +116,9 @@ def test_all_blocks_leave_only_the_stem_frozen() -> None:
     assert {name.split(".")[1] for name in frozen} == {"0"}
 
 
-@pytest.mark.parametrize("blocks", [0, -1, 18, 2.5, "3"])
+@pytest.mark.parametrize("blocks", [-1, 18, 2.5, "3"])
 def test_top_blocks_names_the_number_of_blocks(blocks: int) -> None:
-    with pytest.raises(PocketuneError, match=r"17 blocks; give a whole number from 1 to 17"):
+    with pytest.raises(PocketuneError, match=r"17 blocks; give a whole number from 0 to 17"):
         adapt(network(), TopBlocks(blocks=blocks))
 
 
@@ -131,3 +131,10 @@ def test_adapted_network_computes_the_same_in_evaluation(method: Method) -> None
         expected = network().eval()(images)
         actual = adapt(network(), method).eval()(images)
     torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_no_blocks_leave_the_feature_fusion_and_the_classifier() -> None:
+    network = create_network("mobilenet_v2", width=0.1, classes=3)
+    plan = TopBlocks(blocks=0).plan(network)
+    assert {name.split(".")[0] for name in plan.trained} == {"features", "classifier"}
+    assert plan.batch_norms == {"features.18.1"}

@@ -23,7 +23,9 @@ from ..networks.shallow import shallow
 from .examples import example_method
 
 every_method = pytest.mark.parametrize("method_name", list_methods())
-on_every_network = pytest.mark.parametrize("network_name", list_networks())
+on_every_network = pytest.mark.parametrize(
+    "network_name", [n for n in list_networks(dense=False) if n != "resnet101"]
+)
 
 
 @lru_cache(maxsize=1)

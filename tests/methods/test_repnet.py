@@ -61,7 +61,7 @@ def test_a_foreign_network_gets_the_layout_of_its_blocks() -> None:
     assert network(torch.randn(2, 3, 64, 64)).shape == (2, 10)
 
 
-@pytest.mark.parametrize("name", list_networks())
+@pytest.mark.parametrize("name", list_networks(dense=False))
 def test_side_modules_fit_their_blocks(name: str) -> None:
     options = {} if name == "mcunet_5fps" else {"width": 0.35}
     network = adapt(create_network(name, classes=3, **options), RepNet()).eval()

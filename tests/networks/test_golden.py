@@ -27,6 +27,8 @@ PARAMETERS = {  # name, width, classes
     ("resnet34", 1.0, 1000): 21_797_672,
     ("resnet50", 1.0, 1000): 25_557_032,
     ("resnet50", 1.0, 102): 23_717_030,
+    ("resnet101", 1.0, 1000): 44_549_160,
+    ("resnet18_v1c", 1.0, 1000): 11_708_744,
 }
 
 PROXYLESS_BLOCKS = (

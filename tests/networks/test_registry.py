@@ -9,8 +9,17 @@ from pocketune.networks.registry import large_side_kernels, make_network
 
 def test_names_are_sorted_and_fit_a_pattern() -> None:
     assert list_networks() == sorted(list_networks())
-    assert list_networks("resnet*") == ["resnet18", "resnet34", "resnet50"]
+    assert list_networks("resnet*") == [
+        "resnet101",
+        "resnet18",
+        "resnet18_v1c",
+        "resnet34",
+        "resnet50",
+    ]
     assert list_networks("resnet18") == ["resnet18"]
+    assert list_networks("*deeplab*", dense=True) == ["deeplabv3", "deeplabv3_torchvision"]
+    assert list_networks("*deeplab*", dense=False) == []
+    assert list_networks() == sorted(list_networks(dense=True) + list_networks(dense=False))
     assert list_networks("nothing*") == []
 
 
@@ -20,7 +29,9 @@ def test_a_name_is_taken_once() -> None:
 
 
 def test_an_unknown_name_is_refused_with_those_that_there_are() -> None:
-    with pytest.raises(PocketuneError, match="there is no network 'resnet19'; choose from mcunet"):
+    with pytest.raises(
+        PocketuneError, match="there is no network 'resnet19'; choose from deeplabv3"
+    ):
         make_network(NetworkConfig("resnet19"))
 
 

@@ -8,10 +8,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from pocketune.compiler.builder import FLOAT, INT64, UINT8, GraphBuilder
+from pocketune.compiler.capture.tracer import trace
 from pocketune.compiler.lower import Value, lower
 from pocketune.objectives import Objective, objective_of
 from pocketune.tasks import Attributes, Classification, numbered
-from pocketune.torch_private import make_fx
 
 from ..compiler.lowering import assert_close, run_model
 
@@ -31,7 +31,7 @@ def loss_model(label_smoothing: float, *, attributes: bool = False) -> onnx.Mode
     def step(logits: Tensor, labels: Tensor) -> list[Tensor]:
         return minimized.step(logits, labels)
 
-    graph = make_fx(step, tracing_mode="fake")(logits, labels).graph
+    graph = trace(step, logits, labels)
     first, second = (node for node in graph.nodes if node.op == "placeholder")
     (returned,) = next(node for node in graph.nodes if node.op == "output").args
     kind, open_shape = (UINT8, [BATCH, "classes"]) if attributes else (INT64, [BATCH])

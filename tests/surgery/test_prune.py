@@ -55,7 +55,7 @@ def silenced(network: nn.Module, kept: dict[str, list[torch.Tensor]]) -> nn.Modu
     return network
 
 
-@pytest.mark.parametrize("name", list_networks())
+@pytest.mark.parametrize("name", [n for n in list_networks(dense=False) if n != "resnet101"])
 def test_same_function_as_with_the_channels_silenced(name: str) -> None:
     network, blocks = small(name).double(), None
     blocks = prunable(network)
@@ -72,7 +72,7 @@ def test_same_function_as_with_the_channels_silenced(name: str) -> None:
     torch.testing.assert_close(pruned(images), silenced(network, kept)(images))
 
 
-@pytest.mark.parametrize("name", list_networks())
+@pytest.mark.parametrize("name", [n for n in list_networks(dense=False) if n != "resnet101"])
 def test_config_builds_the_same_shapes_again(name: str) -> None:
     network = small(name)
     pruned = prune(network, dict.fromkeys(prunable(network), 0.4), importance="weight")

@@ -11,7 +11,7 @@ from pocketune.errors import PocketuneError
 from pocketune.networks import NetworkConfig, Normalization, about, list_networks, register_network
 from pocketune.weights import create_network
 
-NAMES = list_networks()
+NAMES = list_networks(dense=False)
 ANY_WIDTH = [name for name in NAMES if name != "mcunet_5fps"]
 ANY_PADDING = [name for name in NAMES if not name.startswith("resnet")]
 WITH_FUSION = [name for name in ANY_PADDING if name != "mcunet_5fps"]
@@ -23,6 +23,7 @@ STATE_SIZES = {  # tensors in the state dict, and some of their names, of torchv
     "resnet18": (122, ["layer2.0.downsample.0.weight", "bn1.running_mean"]),
     "resnet34": (218, ["layer3.5.conv2.weight", "fc.bias"]),
     "resnet50": (320, ["layer1.0.downsample.1.weight", "layer4.2.bn3.num_batches_tracked"]),
+    "resnet101": (626, ["layer3.22.conv3.weight", "layer4.2.bn3.num_batches_tracked"]),
 }
 
 
@@ -33,7 +34,9 @@ def test_list():
         "mobilenet_v3_large",
         "mobilenet_v3_small",
         "proxylessnas_mobile",
+        "resnet101",
         "resnet18",
+        "resnet18_v1c",
         "resnet34",
         "resnet50",
     ]
@@ -112,7 +115,7 @@ def test_same_padding_keeps_names_and_sizes(name):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"name": "alexnet"}, "no network 'alexnet'; choose from mcunet_5fps"),
+        ({"name": "alexnet"}, "no network 'alexnet'; choose from deeplabv3"),
         ({"name": "mcunet_5fps", "width": 0.5}, "width 1 only"),
         ({"name": "resnet18", "padding": "same"}, "'symmetric' only"),
         ({"name": "resnet18", "padding": "valid"}, "padding='valid' is unknown"),

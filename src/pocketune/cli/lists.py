@@ -10,13 +10,17 @@ def networks() -> None:
     with author_half("listing networks"):
         import torch
 
-        from pocketune.networks import list_networks
+        from pocketune.networks import about, list_networks
         from pocketune.weights import create_network
 
     with torch.device("meta"):  # shapes only
-        for name in list_networks():
-            count = sum(p.numel() for p in create_network(name).parameters())
-            print(f"{name:<20} {count / 1e6:5.1f} M parameters for 1,000 classes")
+        for dense in (False, True):
+            for name in list_networks(dense=dense):
+                network = create_network(name, classes=21 if dense else 1000)
+                count = sum(p.numel() for p in network.parameters())
+                config = about(network).config
+                over = f"21 classes of pixels, over {config.backbone}" if dense and config else ""
+                print(f"{name:<22}{count / 1e6:5.1f} M parameters for {over or '1,000 classes'}")
 
 
 @command()

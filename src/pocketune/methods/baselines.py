@@ -62,23 +62,25 @@ class BiasAndLast(Method):
 @register_method("blocks")
 @dataclass(frozen=True)
 class TopBlocks(Method):
-    """Train the last blocks, the feature fusion layer and the classifier.
+    """Train the last blocks, the feature fusion layer, the decode head and the classifier.
 
     The feature fusion layer is the convolution between the last block and pooling, if the network
-    has one. With three blocks, MobileTL (Chiang et al., AAAI 2023) calls this FT-3BLKs.
+    has one; a network that classifies pixels has a decode head. With three blocks, MobileTL (Chiang
+    et al., AAAI 2023) calls this FT-3BLKs.
 
     Attributes:
-        blocks: how many blocks, counted from the classifier.
+        blocks: how many blocks, counted from the classifier; 0 trains only what follows them.
     """
 
     blocks: int = 3
 
     def plan(self, network: nn.Module) -> Plan:
-        """Blocks, feature fusion layer and classifier.
+        """Blocks, feature fusion layer, decode head and classifier.
 
         Raises:
             PocketuneError: the network has fewer blocks; the message gives their number.
         """
         body = anatomy(network)
-        top = parameters_under(network, (block.name for block in top_blocks(body, self.blocks)))
+        blocks = top_blocks(body, self.blocks, least=0)
+        top = parameters_under(network, (block.name for block in blocks))
         return Plan.training(network, top | fusion_and_classifier(network, body))

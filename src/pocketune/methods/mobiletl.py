@@ -36,8 +36,8 @@ class MobileTL(Method):
     which keeps nothing for the backward pass. The norm after the projection is trained in full,
     with the batch's statistics. Activations are exact in the forward pass. In the backward pass
     the gradient passes where their input was not negative, which keeps one bit an element.
-    Feature fusion and classifier are trained without approximation, and everything below the
-    blocks is frozen.
+    Feature fusion, decode head and classifier are trained without approximation, and everything
+    below the blocks is frozen.
 
     A ResNet's block has the same parts. `expand` is the norm of the first convolution on the main
     path, and in a bottleneck `depthwise` is that of the second one. The norms of the last
@@ -97,11 +97,12 @@ class MobileTL(Method):
         if self.patches == "instead":
             trained = full = frozenset()
         patches = self._patches(network, top)
-        fusion_norms = {layer.norm for layer in body.feature_fusion if layer.norm}
+        behind = body.feature_fusion + body.decode_head
+        behind_norms = {layer.norm for layer in behind if layer.norm}
         return Plan(
             trained | patches.trained | fusion_and_classifier(network, body),
-            full | fusion_norms if self.batch_statistics else frozenset(),
-            replaced={**removed, **self._activations(network, top, body.feature_fusion)},
+            full | behind_norms if self.batch_statistics else frozenset(),
+            replaced={**removed, **self._activations(network, top, behind)},
             branches=patches.branches,
         )
 
@@ -130,7 +131,7 @@ class MobileTL(Method):
         return norms
 
     def _activations(
-        self, network: nn.Module, top: tuple[Block, ...], fusion: tuple[Layer, ...]
+        self, network: nn.Module, top: tuple[Block, ...], behind: tuple[Layer, ...]
     ) -> dict[str, Factory]:
         inside = {layer.activation for block in top for layer in block.layers if layer.activation}
         if not self.signed:
@@ -144,7 +145,7 @@ class MobileTL(Method):
         if not self.hard_swish:
             swish = [n for n in inside if isinstance(network.get_submodule(n), nn.Hardswish)]
             replaced |= dict.fromkeys(swish, self._relu)
-        return {**replaced, **masked_activations(network, (layer.activation for layer in fusion))}
+        return {**replaced, **masked_activations(network, (layer.activation for layer in behind))}
 
     def _relu(self, _: nn.Module) -> nn.Module:
         return SignedReLU() if self.signed else nn.ReLU()

@@ -13,20 +13,21 @@ from pocketune.networks.anatomy.output import classifier_layers
 from pocketune.surgery import BRANCH, parameters_under
 
 
-def top_blocks(body: Anatomy, count: int) -> tuple[Block, ...]:
+def top_blocks(body: Anatomy, count: int, *, least: int = 1) -> tuple[Block, ...]:
     """The last `count` blocks.
 
     Raises:
-        PocketuneError: the network has fewer blocks; the message gives their number.
+        PocketuneError: the network has fewer blocks, or `count` is below `least`; the message
+            gives the numbers that fit.
     """
     blocks = body.blocks
     whole = whole_number(count)
-    if whole is None or not 1 <= whole <= len(blocks):
+    if whole is None or not least <= whole <= len(blocks):
         raise PocketuneError(
             f"blocks={count!r} does not fit a network of {len(blocks)} blocks; "
-            f"give a whole number from 1 to {len(blocks)}"
+            f"give a whole number from {least} to {len(blocks)}"
         )
-    return blocks[-whole:]
+    return blocks[len(blocks) - whole :]
 
 
 def convolution(network: nn.Module, name: str) -> nn.Conv2d:
@@ -60,9 +61,10 @@ def refuse_adapted(network: nn.Module) -> None:
 
 
 def fusion_and_classifier(network: nn.Module, body: Anatomy) -> frozenset[str]:
-    """Names of the parameters after the last block."""
-    fusion = (name for layer in body.feature_fusion for name in (layer.conv, layer.norm) if name)
-    return parameters_under(network, (*fusion, *body.classifier))
+    """Names of the parameters after the last block, those of a decode head included."""
+    layers = body.feature_fusion + body.decode_head
+    between = (name for layer in layers for name in (layer.conv, layer.norm) if name)
+    return parameters_under(network, (*between, *body.classifier))
 
 
 def biases(network: nn.Module) -> frozenset[str]:

@@ -7,6 +7,8 @@ from typing import Any
 from pocketune.errors import PocketuneError, check_positive, real_number, whole_number
 
 PADDINGS = ("symmetric", "same")
+OUTPUT_STRIDES = (4, 8, 16, 32)
+OPTIONAL = ("hidden", "branches", "backbone", "head_channels", "output_stride")
 
 
 @dataclass(frozen=True)
@@ -15,14 +17,20 @@ class NetworkConfig:
 
     Attributes:
         name: registered name, one of `list_networks()`.
-        classes: outputs of the last linear layer.
-        width: multiplier of every layer's channels.
+        classes: outputs of the last linear layer, or of the last convolution of a network that
+            classifies pixels.
+        width: multiplier of every layer's channels, except those of a decode head.
         padding: `"symmetric"` (k // 2 zeros on every side, as PyTorch's own networks) or
             `"same"` (TensorFlow's rule: a strided convolution pads right and bottom first).
         feature_fusion: keep the feature-fusion layer, the 1x1 convolution before pooling.
         hidden: remaining hidden channels of each pruned block, by the block's module path.
         branches: arguments of the `LiteResidual` of each block that has one, by the block's module
             path, for a network that was pretrained with these modules.
+        backbone: name of the network in front of the decode head, for a network that classifies
+            pixels.
+        head_channels: channels of its decode head.
+        output_stride: side of the image over the side of the last feature map of the network, or
+            of the backbone; strides beyond it become dilations. None for the network's own.
 
     Raises:
         PocketuneError: a value is out of range.
@@ -35,6 +43,9 @@ class NetworkConfig:
     feature_fusion: bool = True
     hidden: Mapping[str, int] = field(default_factory=dict)
     branches: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    backbone: str | None = None
+    head_channels: int | None = None
+    output_stride: int | None = None
 
     def __post_init__(self) -> None:
         check_positive(classes=self.classes)
@@ -48,6 +59,12 @@ class NetworkConfig:
         object.__setattr__(self, "hidden", self._counts())
         branches = {block: dict(arguments) for block, arguments in self.branches.items()}
         object.__setattr__(self, "branches", branches)
+        if self.head_channels is not None:
+            check_positive(head_channels=self.head_channels)
+        if self.output_stride not in (None, *OUTPUT_STRIDES):
+            raise PocketuneError(
+                f"output_stride={self.output_stride!r} is unknown; choose from {OUTPUT_STRIDES}"
+            )
 
     def _counts(self) -> dict[str, int]:
         """`hidden`, so that no later change of what was given changes the config."""
@@ -59,8 +76,8 @@ class NetworkConfig:
         raise PocketuneError(f"hidden={self.hidden!r} must give a whole number for each block")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; `hidden` and `branches` are left out if empty."""
-        return {k: v for k, v in asdict(self).items() if v or k not in ("hidden", "branches")}
+        """Plain values for JSON, without those that a network need not have and does not."""
+        return {k: v for k, v in asdict(self).items() if v or k not in OPTIONAL}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "NetworkConfig":

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from pocketune.networks.copies import copy_network, gradients_on
+from pocketune.networks.shapes import RememberedShapes
 from pocketune.torch_private import tree_leaves
 
 Seen = Callable[[str, nn.Module, list[Tensor]], None]
@@ -93,7 +94,7 @@ def input_shapes(
         shapes[path] = tuple(given[0].shape)
 
     network = copy_network(network).to("meta")
-    with probing(network, paths=paths, enter=note):
+    with probing(network, paths=paths, enter=note), RememberedShapes():
         network(torch.empty(images, device="meta"))
     return shapes
 

@@ -1,7 +1,8 @@
 """Networks by name."""
 
 import fnmatch
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from torch import nn
 
@@ -10,12 +11,31 @@ from pocketune.networks.config import NetworkConfig
 
 Builder = Callable[[NetworkConfig], nn.Module]
 
+
+@dataclass(frozen=True)
+class Dense:
+    """The published options of a network that classifies pixels.
+
+    Attributes:
+        backbone: name of the network in front of the decode head.
+        head_channels: channels of the decode head.
+        output_stride: side of the image over the side of the backbone's last map.
+        of_backbone: other output strides, by the name of the backbone.
+    """
+
+    backbone: str
+    head_channels: int
+    output_stride: int
+    of_backbone: Mapping[str, int] = field(default_factory=dict)
+
+
 _builders: dict[str, Builder] = {}
 _large_side_kernels: dict[str, frozenset[str]] = {}
+_dense: dict[str, Dense] = {}
 
 
 def register_network(
-    name: str, *, large_side_kernels: Iterable[str] = ()
+    name: str, *, large_side_kernels: Iterable[str] = (), dense: Dense | None = None
 ) -> Callable[[Builder], Builder]:
     """Decorator: `builder(config)` makes the network called `name`, randomly initialized.
 
@@ -23,6 +43,7 @@ def register_network(
         name: the name for `create_network`.
         large_side_kernels: blocks whose side module has a kernel of 5 in Rep-Net's published
             layout for this network, although the maps there are small.
+        dense: the published options of a network that classifies pixels.
 
     Raises:
         ValueError: a network of that name is registered already.
@@ -33,14 +54,56 @@ def register_network(
             raise ValueError(f"two networks are called {name}")
         _builders[name] = builder
         _large_side_kernels[name] = frozenset(large_side_kernels)
+        if dense is not None:
+            _dense[name] = dense
         return builder
 
     return register
 
 
-def list_networks(pattern: str = "*") -> list[str]:
-    """Sorted names for `create_network` that match a pattern such as `resnet*`."""
-    return sorted(fnmatch.filter(_builders, pattern))
+def list_networks(pattern: str = "*", *, dense: bool | None = None) -> list[str]:
+    """Sorted names for `create_network` that match a pattern such as `resnet*`.
+
+    Args:
+        pattern: what the names look like.
+        dense: True for networks that classify pixels (segmentation), False for those that classify
+            images, None for both.
+    """
+    names = sorted(fnmatch.filter(_builders, pattern))
+    return [name for name in names if dense in (None, is_dense(name))]
+
+
+def is_dense(name: str) -> bool:
+    """Whether the network of this name classifies pixels; False for unknown names."""
+    return name in _dense
+
+
+def with_published_options(config: NetworkConfig) -> NetworkConfig:
+    """The config with the published backbone, head channels and output stride for None.
+
+    Raises:
+        PocketuneError: the name is unknown, or these options are for other networks.
+    """
+    _require_known(config.name)
+    usual = _dense.get(config.name)
+    if usual is None:
+        if config.backbone is not None or config.head_channels is not None:
+            raise PocketuneError(
+                f"{config.name} classifies images and has no decode head: backbone and "
+                f"head_channels are options of {', '.join(_dense)}"
+            )
+        return config
+    backbone = config.backbone or usual.backbone
+    if backbone not in list_networks(dense=False):
+        known = ", ".join(list_networks(dense=False))
+        raise PocketuneError(f"there is no backbone {backbone!r}; choose from {known}")
+    stride = usual.of_backbone.get(backbone, usual.output_stride)
+    return replace(
+        config,
+        backbone=backbone,
+        head_channels=config.head_channels or usual.head_channels,
+        output_stride=config.output_stride or stride,
+    )
 
 
 def large_side_kernels(name: str) -> frozenset[str]:
@@ -54,7 +117,11 @@ def make_network(config: NetworkConfig) -> nn.Module:
     Raises:
         PocketuneError: the name is unknown, or this network does not have an option.
     """
-    if config.name not in _builders:
+    complete = with_published_options(config)
+    return _builders[config.name](complete)
+
+
+def _require_known(name: str) -> None:
+    if name not in _builders:
         known = ", ".join(list_networks())
-        raise PocketuneError(f"there is no network {config.name!r}; choose from {known}")
-    return _builders[config.name](config)
+        raise PocketuneError(f"there is no network {name!r}; choose from {known}")

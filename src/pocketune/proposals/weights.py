@@ -96,7 +96,7 @@ def match_weights(path: Path) -> Pretrained:
 
 def _alike(count: int) -> Iterator[tuple[str, float]]:
     """Names and widths of networks with so many kernels; with or without feature fusion."""
-    for name in list_networks():
+    for name in list_networks(dense=False):
         if count in (_count(name), _count(name) - 1):
             for width in WIDTHS:
                 try:

@@ -8,14 +8,18 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError, Remedy
-from pocketune.networks.about import Normalization, set_about
+from pocketune.networks.about import Normalization, about, set_about
 from pocketune.networks.anatomy.anatomy import anatomy
+from pocketune.networks.architectures.backbone import Backbone, Staged
+from pocketune.networks.architectures.dense import DenseNetwork, backbone_config
 from pocketune.networks.config import NetworkConfig
+from pocketune.networks.registry import is_dense, make_network, with_published_options
 from pocketune.weights.download import download
 from pocketune.weights.formats.files import load_state, read_state, unwrap
 from pocketune.weights.formats.folded import is_folded, lacks_fusion, load_folded
 from pocketune.weights.formats.int8 import INT8, has_fusion, load_int8
 from pocketune.weights.formats.module import load_module
+from pocketune.weights.formats.torchvision import from_torchvision, is_torchvision
 from pocketune.weights.saved import build, read_description, require_same
 
 Weights = str | PathLike[str] | nn.Module | Mapping[str, Tensor]
@@ -31,11 +35,19 @@ def create_network(
     feature_fusion: bool | None = None,
     hidden: Mapping[str, int] | None = None,
     normalization: Normalization | None = None,
+    backbone: str | None = None,
+    head_channels: int | None = None,
+    output_stride: int | None = None,
 ) -> nn.Module:
     """Build a network that takes images (N, 3, H, W), normalized as `about(network)` says.
 
+    A network that classifies images gives logits (N, classes). One that classifies pixels, of
+    `list_networks(dense=True)`, gives logits (N, classes, h, w) in the resolution of its decode
+    head.
+
     If `weights` have another number of classes, the output layer is initialized: uniform in
-    +-1 / sqrt(fan in), bias 0.
+    +-1 / sqrt(fan in), or, of a network that classifies pixels, normal with a deviation of 0.01;
+    bias 0.
 
     Args:
         name: one of `list_networks()`.
@@ -44,7 +56,9 @@ def create_network(
             trains them; a state dict; or a model of timm or torchvision of the same shape. A file
             of `save_network` describes its pruned blocks and lite residual modules. For a file
             with folded batch norms, each norm becomes the identity plus a bias: call
-            `restore_batch_norm` before a norm is trained.
+            `restore_batch_norm` before a norm is trained. A network that classifies pixels takes
+            its own weights, torchvision's of the same network, or any weights of its backbone; its
+            head is then random.
         classes: outputs of the network.
         width: multiplier of every layer's channels.
         padding: `"symmetric"`, or `"same"` for weights that come from TensorFlow.
@@ -55,6 +69,12 @@ def create_network(
         normalization: the normalization that the weights were trained with, if it is not
             ImageNet's. Folded files have it in the `.arch.json` in their folder, files of
             `save_network` in their header.
+        backbone: of a network that classifies pixels: one of `list_networks(dense=False)`; None for
+            the published one.
+        head_channels: channels of its decode head; None for the published number.
+        output_stride: side of the image over the side of the last map, that of the backbone in a
+            network that classifies pixels: 4, 8, 16 or 32. Strides beyond it become dilations.
+            None for the published one; networks that classify images have no dilations.
 
     Returns:
         The network in training mode; `about(network)` has its `config` and `normalization`.
@@ -68,16 +88,76 @@ def create_network(
         >>> network = create_network("mobilenet_v2", width=0.35, classes=10)
         >>> about(network).config.width, about(network).normalization.std[0]
         (0.35, 0.229)
+        >>> network = create_network("deeplabv3", backbone="mobilenet_v2", width=0.35, classes=11)
+        >>> network.eval()(torch.zeros(1, 3, 64, 96)).shape
+        torch.Size([1, 11, 8, 12])
     """
     if normalization is not None and not isinstance(normalization, Normalization):
         raise PocketuneError(f"normalization={normalization!r} must be a Normalization(mean, std)")
-    config = NetworkConfig(name, classes, width, padding, hidden=hidden or {})
+    config = NetworkConfig(
+        name,
+        classes,
+        width,
+        padding,
+        hidden=hidden or {},
+        backbone=backbone,
+        head_channels=head_channels,
+        output_stride=output_stride,
+    )
+    if weights is not None and is_dense(name) and not _has_decode_head(weights):
+        return _on_backbone(with_published_options(config), weights, normalization)
     config, recorded = _completed(config, _file(weights), feature_fusion)
     normalization = normalization or recorded
     network = build(config)
     known = None if weights is None else _load(network, config, weights, normalization)
     set_about(network, config=config, normalization=normalization or known or Normalization())
     return network
+
+
+def _has_decode_head(weights: Weights) -> bool:
+    """Whether weights are those of a network that classifies pixels, or only of a backbone."""
+    if isinstance(weights, nn.Module):
+        weights = weights.state_dict()
+    elif not isinstance(weights, Mapping):
+        path = _file(weights)
+        if path is None or path.suffix == INT8:
+            return False
+        weights = read_state(path)
+    return any(str(name).removeprefix("module.").startswith("backbone.") for name in weights)
+
+
+def _on_backbone(
+    config: NetworkConfig, weights: Weights, normalization: Normalization | None
+) -> nn.Module:
+    """The network of `config` with a backbone of these weights and a random head."""
+    network = make_network(config)
+    options = backbone_config(config).to_dict()
+    del options["classes"], options["feature_fusion"]  # those of the weights
+    source = create_network(**options, weights=weights, normalization=normalization)
+    assert isinstance(network, DenseNetwork)
+    assert isinstance(source, Staged)
+    network.backbone = Backbone(source.stages(feature_fusion=True), network.backbone.taps)
+    facts = about(source)
+    assert facts.config is not None
+    set_about(
+        network,
+        config=_changed_as(config, facts.config),
+        normalization=facts.normalization,
+    )
+    return network
+
+
+def _changed_as(config: NetworkConfig, source: NetworkConfig) -> NetworkConfig:
+    """The config with the pruned blocks and lite residual modules of its backbone's weights."""
+    paths = {
+        path: f"backbone.{path.removeprefix('features.')}"
+        for path in (*source.hidden, *source.branches)
+    }
+    return replace(
+        config,
+        hidden={paths[path]: count for path, count in source.hidden.items()},
+        branches={paths[path]: arguments for path, arguments in source.branches.items()},
+    )
 
 
 def describe_network(
@@ -87,18 +167,36 @@ def describe_network(
     classes: int = 1000,
     width: float = 1.0,
     padding: str = "symmetric",
+    backbone: str | None = None,
+    head_channels: int | None = None,
+    output_stride: int | None = None,
 ) -> NetworkConfig:
     """The config of the network that `create_network` would build, without building it.
 
     Args and errors are those of `create_network`; of a file, only its description is read.
     """
-    return _completed(NetworkConfig(name, classes, width, padding), _file(weights), None)[0]
+    config = NetworkConfig(
+        name,
+        classes,
+        width,
+        padding,
+        backbone=backbone,
+        head_channels=head_channels,
+        output_stride=output_stride,
+    )
+    if weights is not None and is_dense(name) and not _has_decode_head(weights):
+        config = with_published_options(config)
+        alone = backbone_config(config)
+        known = _completed(alone, _file(weights), None)[0]
+        return _changed_as(config, known)
+    return _completed(config, _file(weights), None)[0]
 
 
 def _completed(
     config: NetworkConfig, file: Path | None, fusion: bool | None
 ) -> tuple[NetworkConfig, Normalization | None]:
     """The config with what a file of weights says of its network; and its normalization."""
+    config = with_published_options(config)
     recorded = None if file is None else read_description(file)
     if fusion is None:
         fusion = recorded[0].feature_fusion if recorded else file is None or _has_fusion(file)
@@ -133,11 +231,14 @@ def _load(
 ) -> Normalization | None:
     """Fill `network`; returns the normalization if the weights have one."""
     output = anatomy(network).classifier[-1]
+    if isinstance(weights, nn.Module) and config.backbone is not None:
+        weights = weights.state_dict()
     if isinstance(weights, nn.Module):
         return load_module(network, weights, output=output)
     if isinstance(weights, Mapping):
         source = "the given state dict"
-        load_state(network, unwrap(weights, source), output=output, source=source)
+        state = _named_as_here(unwrap(weights, source), config, source)
+        load_state(network, state, output=output, source=source)
         return None
     if weights == "imagenet":
         load_state(network, download(config), output=output, source=f"{config.name} of ImageNet")
@@ -148,8 +249,15 @@ def _load(
     state = read_state(path)
     if is_folded(state):
         return load_folded(network, config, state, path, normalization)
+    state = _named_as_here(state, config, path.name)
     load_state(network, state, output=output, source=path.name)
     return None
+
+
+def _named_as_here(
+    state: dict[str, Tensor], config: NetworkConfig, source: str
+) -> dict[str, Tensor]:
+    return from_torchvision(state, config, source) if is_torchvision(state) else state
 
 
 def load_network(path: str | PathLike[str]) -> nn.Module:

@@ -19,6 +19,7 @@ from pocketune.layers import IntegerConv2d, LiteResidual
 from pocketune.networks.about import Normalization, about
 from pocketune.networks.anatomy.anatomy import anatomy
 from pocketune.networks.anatomy.modules import Factory
+from pocketune.networks.architectures.dense import DenseNetwork, initialize_output
 from pocketune.networks.architectures.parts import initialize
 from pocketune.networks.config import NetworkConfig
 from pocketune.networks.registry import make_network
@@ -152,6 +153,8 @@ def _channels(values: Any) -> tuple[float, float, float]:
 def require_same(asked: NetworkConfig, recorded: NetworkConfig, path: Path) -> None:
     """Check that weights are of the requested network; classes may differ.
 
+    Weights of a network without dilations may be asked for with any output stride.
+
     Raises:
         PocketuneError: an option differs; the message gives its value in the file.
     """
@@ -165,7 +168,9 @@ def require_same(asked: NetworkConfig, recorded: NetworkConfig, path: Path) -> N
 
 
 def _options(config: NetworkConfig) -> Mapping[str, Any]:
-    left_out = ("classes", "hidden", "branches")
+    left_out = {"classes", "hidden", "branches"}
+    if config.output_stride is None:
+        left_out.add("output_stride")
     return {name: value for name, value in asdict(config).items() if name not in left_out}
 
 
@@ -180,6 +185,8 @@ def build(config: NetworkConfig) -> nn.Module:
     if config.hidden:
         narrow(network, config.hidden)
         initialize(network)
+        if isinstance(network, DenseNetwork):
+            initialize_output(network)
     add_branches(network, {block: _lite_residual(**a) for block, a in config.branches.items()})
     return network
 

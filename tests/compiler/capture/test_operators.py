@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from pocketune.compiler.capture.operators import decompositions
-from pocketune.compiler.capture.trace import trace
+from pocketune.compiler.capture.tracer import trace
 from pocketune.compiler.lower.context import RULES
 
 from ..lowering import leaf
@@ -19,7 +19,8 @@ def targets(activation: torch.nn.Module) -> set[str]:
         y = activation(x)
         return [y, *torch.autograd.grad(y, [x], g)]
 
-    nodes = trace(step, leaf(2, 4), leaf(2, 4, seed=1, grad=False)).graph.nodes
+    inputs = leaf(2, 4), leaf(2, 4, seed=1, grad=False)
+    nodes = trace(step, *inputs, decompositions=decompositions()).nodes
     return {str(node.target) for node in nodes if node.op == "call_function"}
 
 

@@ -5,7 +5,8 @@ from typing import Any
 
 from torch import Tensor, fx
 
-from pocketune.compiler.capture.trace import trace
+from pocketune.compiler.capture.operators import decompositions
+from pocketune.compiler.capture.tracer import trace
 from pocketune.compiler.passes.program import Program
 
 
@@ -15,7 +16,7 @@ def program_of(
     constants: Sequence[Tensor] = (),
 ) -> Program:
     """What `function(*inputs, *constants)` computes."""
-    graph = trace(function, *inputs, *constants).graph
+    graph = trace(function, *inputs, *constants, decompositions=decompositions())
     nodes = list(graph.nodes)
     placeholders = [node for node in nodes if node.op == "placeholder"]
     known = dict(zip(placeholders[len(inputs) :], constants, strict=True))

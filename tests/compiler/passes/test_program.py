@@ -2,7 +2,7 @@
 
 import torch
 
-from pocketune.compiler.capture.trace import trace
+from pocketune.compiler.capture.tracer import trace
 from pocketune.compiler.passes.program import Program
 
 from ..lowering import leaf
@@ -18,7 +18,7 @@ def test_what_no_wanted_node_depends_on_is_not_needed() -> None:
 
 
 def test_what_given_nodes_were_computed_from_is_not_looked_at() -> None:
-    graph = trace(lambda x: [x.sqrt().neg()], leaf(3, grad=False)).graph
+    graph = trace(lambda x: [x.sqrt().neg()], leaf(3, grad=False))
     root, negative = (n for n in graph.nodes if n.op == "call_function")
     program = Program([negative], [root], {})
     assert targets(program) == ["neg.default"]
@@ -26,7 +26,7 @@ def test_what_given_nodes_were_computed_from_is_not_looked_at() -> None:
 
 
 def test_the_traced_graph_stays() -> None:
-    graph = trace(lambda x: [x.sqrt().neg()], leaf(3, grad=False)).graph
+    graph = trace(lambda x: [x.sqrt().neg()], leaf(3, grad=False))
     before = str(graph)
     root, negative = (n for n in graph.nodes if n.op == "call_function")
     program = Program([negative], [node for node in graph.nodes if node.op == "placeholder"], {})

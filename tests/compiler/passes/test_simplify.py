@@ -37,12 +37,6 @@ def test_operators_with_several_results() -> None:
     torch.testing.assert_close(run(program, inputs[:1]), forward(*inputs))
 
 
-def test_numbers_without_inputs_are_constant() -> None:
-    program = program_of(lambda x: [torch.where(x > 0, x, 0.5)], [leaf(3)])
-    fold_constants(program)
-    assert targets(program) == ["gt.Scalar", "where.self"]
-
-
 @pytest.mark.parametrize(
     "copied",
     [

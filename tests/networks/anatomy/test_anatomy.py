@@ -17,8 +17,10 @@ BLOCKS = {  # blocks, those with a shortcut, those with squeeze-excite, kind
     "mobilenet_v3_small": (11, 6, 9, "inverted_residual"),
     "proxylessnas_mobile": (20, 13, 0, "inverted_residual"),
     "resnet18": (8, 8, 0, "basic"),
+    "resnet18_v1c": (8, 8, 0, "basic"),
     "resnet34": (16, 16, 0, "basic"),
     "resnet50": (16, 16, 0, "bottleneck"),
+    "resnet101": (33, 33, 0, "bottleneck"),
 }
 ROLES = {
     "inverted_residual": ("expand", "depthwise", "project"),
@@ -32,13 +34,15 @@ CLASSIFIERS = {
     "mobilenet_v3_small": ("classifier.0", "classifier.3"),
     "proxylessnas_mobile": ("classifier.1",),
     "resnet18": ("fc",),
+    "resnet18_v1c": ("fc",),
     "resnet34": ("fc",),
     "resnet50": ("fc",),
+    "resnet101": ("fc",),
 }
-WITHOUT_FUSION = ("mcunet_5fps", "resnet18", "resnet34", "resnet50")
+WITHOUT_FUSION = ("mcunet_5fps", *list_networks("resnet*"))
 
 
-@pytest.fixture(scope="module", params=list_networks())
+@pytest.fixture(scope="module", params=list_networks(dense=False))
 def network(request):
     with torch.device("meta"):
         return create_network(request.param)
@@ -62,7 +66,8 @@ def test_roles_come_in_order(network):
 
 def test_stem_feature_fusion_classifier(network):
     body = anatomy(network)
-    assert [layer.role for layer in body.stem] == ["stem"]
+    deep = about(network).config.name == "resnet18_v1c"
+    assert [layer.role for layer in body.stem] == ["stem"] * (3 if deep else 1)
     expected = [] if about(network).config.name in WITHOUT_FUSION else ["feature_fusion"]
     assert [layer.role for layer in body.feature_fusion] == expected
     assert body.classifier == CLASSIFIERS[about(network).config.name]

@@ -11,7 +11,7 @@ from pocketune.networks.anatomy.output import classifier_layers, output_layer
 from pocketune.weights import create_network
 
 
-@pytest.mark.parametrize("name", list_networks())
+@pytest.mark.parametrize("name", list_networks(dense=False))
 def test_of_every_network_it_is_the_last_of_the_classifier(name: str) -> None:
     network = create_network(name)
     assert output_layer(network) == anatomy(network).classifier[-1]

@@ -1,6 +1,6 @@
 """Capture a training step, forward and backward, as one graph of ATen operators.
 
-`make_fx` traces an explicit function - forward, loss, `torch.autograd.grad` - so that whatever a
+What is traced is an explicit function - forward, loss, `torch.autograd.grad` - so that whatever a
 layer's backward does is in the graph. `torch.export` and AOTAutograd differentiate the forward pass
 themselves and silently drop the backward of a custom `autograd.Function`.
 """
@@ -8,13 +8,13 @@ themselves and silently drop the backward of a custom `autograd.Function`.
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 from torch.func import functional_call
 
 from pocketune.compiler.capture.operators import PlainOperators, decompositions
+from pocketune.compiler.capture.tracer import DataDependentError, trace
 from pocketune.compiler.settings import CompileSettings
 from pocketune.errors import PocketuneError
 from pocketune.layers import FrozenBatchNorm2d
@@ -22,7 +22,7 @@ from pocketune.networks import normalize
 from pocketune.networks.anatomy.modules import BatchNorm, count_of_batches
 from pocketune.networks.anatomy.output import embeddings, inputs_of
 from pocketune.objectives import objective_of
-from pocketune.torch_private import data_dependent_errors, make_fx, uncheckpointed
+from pocketune.torch_private import uncheckpointed
 
 
 @dataclass(frozen=True)
@@ -165,8 +165,8 @@ def _trace(
     tensors = _network_tensors(network)
     with PlainOperators(), uncheckpointed(), _training_mode(network, training):
         try:
-            module = trace(function, tensors, *inputs.values())
-        except data_dependent_errors() as error:
+            graph = trace(function, tensors, *inputs.values(), decompositions=decompositions())
+        except DataDependentError as error:
             raise PocketuneError(
                 f"{type(network).__name__} cannot be compiled: "
                 + (
@@ -180,28 +180,12 @@ def _trace(
                 f"{type(network).__name__} cannot be traced with images of shape "
                 f"{tuple(inputs['images'].shape)}: {str(error).splitlines()[0]}"
             ) from error
-    graph = module.graph
-    for node in graph.nodes:
-        if node.op == "get_attr":
-            node.meta["constant"] = getattr(module, node.target)
     nodes = [node for node in graph.nodes if node.op == "placeholder"]
     placeholders = dict(zip([*tensors, *inputs], nodes, strict=True))
     (returned,) = next(node for node in reversed(graph.nodes) if node.op == "output").args
     outputs = list(zip(output_names, returned, strict=True))
     constants = {name: t.detach() for name, t in tensors.items() if name not in dynamic}
     return Traced(graph, placeholders, outputs, constants)
-
-
-def trace(function: Callable[..., Any], *inputs: Any) -> fx.GraphModule:
-    """Trace a function on fake inputs into a graph of ATen operators."""
-    tracer = make_fx(
-        function,
-        decomposition_table=decompositions(),
-        tracing_mode="fake",
-        _allow_non_fake_inputs=True,
-    )
-    module: fx.GraphModule = tracer(*inputs)
-    return module
 
 
 def _network_tensors(network: nn.Module) -> dict[str, Tensor]:

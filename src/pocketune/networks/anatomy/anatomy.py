@@ -8,7 +8,8 @@ networks of timm and torchvision are understood as well as our own:
 * bottleneck: 1x1, k x k, 1x1
 
 The stem is everything before the first block. After the last block, a convolution with a norm is
-the feature fusion, and every other layer with weights belongs to the classifier.
+the feature fusion, and every other layer with weights belongs to the classifier. A network that
+classifies pixels has its decode head between the two, as a module of its own named `decode_head`.
 """
 
 from collections.abc import Iterator
@@ -27,6 +28,8 @@ BLOCKLESS = (
 """The methods for networks without known blocks."""
 
 CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+DECODE_HEAD = "decode_head"
+"""Name of the module between backbone and classifier."""
 
 
 @dataclass(frozen=True)
@@ -34,28 +37,29 @@ class Anatomy:
     """A whole network; every string is a module path as in `named_modules()`.
 
     `classifier` holds all layers that are trained as "the classifier", including norms between
-    them. Its last layer gives the logits.
+    them. Its last layer gives the logits. `decode_head` is empty if the network classifies images.
     """
 
     stem: tuple[Layer, ...]
     blocks: tuple[Block, ...]
     feature_fusion: tuple[Layer, ...]
     classifier: tuple[str, ...]
+    decode_head: tuple[Layer, ...] = ()
 
     @property
     def layers(self) -> tuple[Layer, ...]:
-        """Every convolution with its role, stem to feature fusion."""
+        """Every convolution with its role, stem to decode head, without the classifier's."""
         inside = tuple(layer for block in self.blocks for layer in block.layers)
-        return self.stem + inside + self.feature_fusion
+        return self.stem + inside + self.feature_fusion + self.decode_head
 
     @property
     def main(self) -> tuple[Layer, ...]:
-        """Every convolution except those in shortcuts, stem to feature fusion."""
+        """Every convolution except those in shortcuts, stem to decode head."""
         return tuple(layer for layer in self.layers if not layer.in_shortcut)
 
 
 def anatomy(network: nn.Module) -> Anatomy:
-    """Find stem, blocks, feature fusion and classifier of a convolutional classifier.
+    """Find stem, blocks, feature fusion, decode head and classifier of a convolutional network.
 
     Modules must be registered in the order in which they run, as they are in all our networks
     and in timm's and torchvision's.
@@ -76,7 +80,9 @@ def anatomy(network: nn.Module) -> Anatomy:
             f"{kind} has no inverted residual, basic or bottleneck block; {BLOCKLESS}"
         )
     _refuse_unknown_blocks(network, blocks)
-    before, after = _around(network, blocks)
+    before, behind = _around(network, blocks)
+    head = [(path, module) for path, module in behind if _in_decode_head(path)]
+    after = [(path, module) for path, module in behind if not _in_decode_head(path)]
     fusion = [layer for layer in conv_layers(after) if layer.norm is not None]
     classifier = _classifier(after, {path for layer in fusion for path in (layer.path, layer.norm)})
     if not classifier:
@@ -86,6 +92,7 @@ def anatomy(network: nn.Module) -> Anatomy:
         blocks=blocks,
         feature_fusion=tuple(make_layer("feature_fusion", layer) for layer in fusion),
         classifier=classifier,
+        decode_head=tuple(make_layer("decode_head", layer) for layer in conv_layers(head)),
     )
 
 
@@ -94,6 +101,8 @@ def _blocks(network: nn.Module) -> Iterator[Block]:
     inside: Block | None = None
     for path, module in main_modules(network):
         if module is network or isinstance(module, CONTAINERS) or _within(path, inside):
+            continue
+        if _in_decode_head(path):
             continue
         if block := read_block(path, module):
             inside = block
@@ -117,7 +126,7 @@ def _refuse_unknown_blocks(network: nn.Module, blocks: tuple[Block, ...]) -> Non
     before, after = _around(network, blocks)
     outside = {path for path, _ in before + after}
     for path, module in main_modules(network):
-        if any(_within(path, block) for block in blocks):
+        if _in_decode_head(path) or any(_within(path, block) for block in blocks):
             continue
         holds_blocks = any(name.startswith(f"{path}.") for name in known) or path == ""
         several = sum(is_convolution(part) for _, part in main_modules(module)) > 1
@@ -127,6 +136,10 @@ def _refuse_unknown_blocks(network: nn.Module, blocks: tuple[Block, ...]) -> Non
                 f"the block {path!r} of {type(network).__name__} is not known: it is not an "
                 f"inverted residual, basic or bottleneck block; {BLOCKLESS}"
             )
+
+
+def _in_decode_head(path: str) -> bool:
+    return f"{path}.".startswith(f"{DECODE_HEAD}.")
 
 
 def _within(path: str, block: Block | None) -> bool:

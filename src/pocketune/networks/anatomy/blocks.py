@@ -37,7 +37,7 @@ class Layer:
 
     Attributes:
         role: `stem`, `expand`, `depthwise`, `project`, `conv1`, `conv2`, `conv3`,
-            `downsample` or `feature_fusion`.
+            `downsample`, `feature_fusion` or `decode_head`.
         conv: path of the convolution.
         norm: path of its norm, if it has one.
         activation: path of its activation, if it has one. In basic and bottleneck blocks the

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import product
 from typing import Any, NamedTuple
 
 import torch
@@ -13,6 +14,7 @@ from pocketune.networks.anatomy.anatomy import anatomy
 from pocketune.networks.anatomy.modules import is_convolution, weighs
 from pocketune.networks.copies import copy_network, gradients_on
 from pocketune.networks.probe import probing, tensors
+from pocketune.networks.shapes import RememberedShapes
 
 SIZES = (64, 224, 32, 28, 96, 128, 160, 192, 256, 299, 384)
 """Sides of the images to try, in pixels; a network may accept only one."""
@@ -112,7 +114,7 @@ def _run(network: nn.Module, sizes: tuple[int, ...]) -> Output | None:
     def note(path: str, _: nn.Module, outputs: list[Tensor]) -> None:
         made.update({tensor.grad_fn: path for tensor in outputs if tensor.grad_fn is not None})
 
-    with probing(copied, paths=names, leave=note, gradients=True):
+    with probing(copied, paths=names, leave=note, gradients=True), RememberedShapes():
         for output in _outputs(copied, sizes):
             reached = set(_nearest(output, made))
             shape = tuple(output.shape[1:]) if isinstance(output, Tensor) else ()
@@ -124,8 +126,9 @@ def _outputs(network: nn.Module, sizes: tuple[int, ...]) -> Iterator[Any]:
     """The network's outputs for images of the sizes that it accepts."""
     # frozen layers may stop gradients
     frozen = not any(parameter.requires_grad for parameter in network.parameters())
-    channels = next((m.in_channels for m in network.modules() if is_convolution(m)), 3)
-    for size in sizes:
+    first = next((m.in_channels for m in network.modules() if is_convolution(m)), 3)
+    # the first convolution that is registered may not be the one that reads the image
+    for channels, size in product(dict.fromkeys((first, 3)), sizes):
         images = torch.empty(2, channels, size, size, device="meta", requires_grad=frozen)
         try:
             yield network(images)

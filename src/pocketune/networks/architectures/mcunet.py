@@ -6,6 +6,7 @@ from pocketune.errors import PocketuneError
 from pocketune.networks.architectures.parts import (
     ConvNormActivation,
     InvertedResidual,
+    OutputStride,
     PlainNetwork,
 )
 from pocketune.networks.config import NetworkConfig
@@ -40,11 +41,22 @@ def mcunet_5fps(config: NetworkConfig) -> nn.Module:
     if config.width != 1:
         raise PocketuneError(f"mcunet_5fps exists at width 1 only, not {config.width}")
     features: list[nn.Module] = [ConvNormActivation(3, STEM, 3, stride=2, padding=config.padding)]
+    reach = OutputStride(config.output_stride)
+    reach(2)
     inputs = STEM
-    for middle, outputs, kernel, stride in BLOCKS:
+    for middle, outputs, kernel, full_stride in BLOCKS:
+        stride, dilation = reach(full_stride)
         block = InvertedResidual(
-            inputs, middle, outputs, kernel=kernel, stride=stride, padding=config.padding
+            inputs,
+            middle,
+            outputs,
+            kernel=kernel,
+            stride=stride,
+            dilation=dilation,
+            residual=full_stride == 1,
+            padding=config.padding,
         )
         features.append(block)
         inputs = outputs
-    return PlainNetwork(features, nn.Sequential(nn.Linear(inputs, config.classes)))
+    classifier = nn.Sequential(nn.Linear(inputs, config.classes))
+    return PlainNetwork(features, classifier, reach.reached)

@@ -5,6 +5,7 @@ from torch import nn
 from pocketune.networks.architectures.parts import (
     ConvNormActivation,
     InvertedResidual,
+    OutputStride,
     PlainNetwork,
     make_divisible,
 )
@@ -24,15 +25,28 @@ STAGES = (  # expansion, channels, blocks, stride of the first block
 
 @register_network("mobilenet_v2", large_side_kernels=["features.14"])
 def mobilenet_v2(config: NetworkConfig) -> nn.Module:
-    """MobileNetV2 at any width; its feature fusion never has fewer than 1280 channels."""
+    """MobileNetV2 at any width; its feature fusion never has fewer than 1280 channels.
+
+    Beyond the output stride, the first block of a stage is dilated and the others are not, as in
+    MMSegmentation's.
+    """
+    reach = OutputStride(config.output_stride)
+    reach(2)
     inputs = make_divisible(32 * config.width)
     features: list[nn.Module] = [ConvNormActivation(3, inputs, 3, stride=2, padding=config.padding)]
     for expansion, channels, blocks, first_stride in STAGES:
         outputs = make_divisible(channels * config.width)
         for index in range(blocks):
-            stride = first_stride if index == 0 else 1
+            full_stride = first_stride if index == 0 else 1
+            stride, dilation = reach(full_stride)
             block = InvertedResidual(
-                inputs, inputs * expansion, outputs, stride=stride, padding=config.padding
+                inputs,
+                inputs * expansion,
+                outputs,
+                stride=stride,
+                dilation=dilation if index == 0 else 1,
+                residual=full_stride == 1,
+                padding=config.padding,
             )
             features.append(block)
             inputs = outputs
@@ -41,4 +55,4 @@ def mobilenet_v2(config: NetworkConfig) -> nn.Module:
         features.append(ConvNormActivation(inputs, outputs))
         inputs = outputs
     classifier = nn.Sequential(nn.Dropout(0.2), nn.Linear(inputs, config.classes))
-    return PlainNetwork(features, classifier)
+    return PlainNetwork(features, classifier, reach.reached)

@@ -9,6 +9,7 @@ from pocketune.networks.architectures.parts import (
     Activation,
     ConvNormActivation,
     Norm,
+    OutputStride,
     PlainNetwork,
     SqueezeExcite,
     make_divisible,
@@ -64,10 +65,11 @@ NORM: Norm = partial(nn.BatchNorm2d, eps=1e-3, momentum=0.01)
 class InvertedResidualV3(nn.Module):
     """Inverted residual with squeeze-excite after the depthwise convolution's activation.
 
-    `block` holds the layers in order, each a ConvNormActivation or a SqueezeExcite.
+    `block` holds the layers in order, each a ConvNormActivation or a SqueezeExcite. Stride and
+    dilation are those of the depthwise convolution; `row.stride` is the undilated stride.
     """
 
-    def __init__(self, inputs: int, row: Row, *, padding: str) -> None:
+    def __init__(self, inputs: int, row: Row, *, stride: int, dilation: int, padding: str) -> None:
         super().__init__()
         activation: Activation = nn.Hardswish if row.hard_swish else nn.ReLU
         layer = partial(ConvNormActivation, norm=NORM, padding=padding)
@@ -80,8 +82,9 @@ class InvertedResidualV3(nn.Module):
                 middle,
                 middle,
                 row.kernel,
-                stride=row.stride,
+                stride=stride,
                 groups=middle,
+                dilation=dilation,
                 activation=activation,
             )
         )
@@ -98,16 +101,26 @@ class InvertedResidualV3(nn.Module):
 
 
 def _mobilenet_v3(config: NetworkConfig, table: tuple[Row, ...], hidden: int) -> nn.Module:
-    """`hidden` is the number of units of the classifier's first linear layer."""
+    """`hidden` is the number of units of the classifier's first linear layer.
+
+    Beyond the output stride all blocks are dilated, as in torchvision's segmentation networks.
+    """
+    reach = OutputStride(config.output_stride)
+    reach(2)
     layer = partial(ConvNormActivation, norm=NORM, activation=nn.Hardswish)
     inputs = make_divisible(16 * config.width)
     features: list[nn.Module] = [layer(3, inputs, 3, stride=2, padding=config.padding)]
     for full in table:
+        stride, dilation = reach(full.stride)
         row = full._replace(
             middle=make_divisible(full.middle * config.width),
             outputs=make_divisible(full.outputs * config.width),
         )
-        features.append(InvertedResidualV3(inputs, row, padding=config.padding))
+        features.append(
+            InvertedResidualV3(
+                inputs, row, stride=stride, dilation=dilation, padding=config.padding
+            )
+        )
         inputs = row.outputs
     if config.feature_fusion:
         features.append(layer(inputs, 6 * inputs))
@@ -119,7 +132,7 @@ def _mobilenet_v3(config: NetworkConfig, table: tuple[Row, ...], hidden: int) ->
         nn.Dropout(0.2),
         nn.Linear(hidden, config.classes),
     )
-    return PlainNetwork(features, classifier)
+    return PlainNetwork(features, classifier, reach.reached)
 
 
 @register_network("mobilenet_v3_small")

@@ -1,8 +1,9 @@
 """What every network here is made of: convolution, norm, activation, blocks and the frame."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from torch import Tensor, nn
 
@@ -19,16 +20,18 @@ def convolution(
     *,
     stride: int = 1,
     groups: int = 1,
+    dilation: int = 1,
     padding: str = "symmetric",
 ) -> nn.Conv2d:
     """Convolution without bias that keeps the size (up to its stride), for an odd kernel."""
-    same = padding == "same" and stride > 1  # at stride 1 both rules put k // 2 on every side
+    same = padding == "same" and stride > 1  # at stride 1 both rules pad all sides alike
     return Conv2d(
         inputs,
         outputs,
         kernel,
         stride=stride,
-        padding=0 if same else kernel // 2,
+        padding=0 if same else dilation * (kernel // 2),
+        dilation=dilation,
         groups=groups,
         bias=False,
         same_padding=same,
@@ -46,14 +49,21 @@ class ConvNormActivation(nn.Sequential):
         *,
         stride: int = 1,
         groups: int = 1,
+        dilation: int = 1,
         padding: str = "symmetric",
         norm: Norm = nn.BatchNorm2d,
         activation: Activation | None = nn.ReLU6,
     ) -> None:
-        layers: list[nn.Module] = [
-            convolution(inputs, outputs, kernel, stride=stride, groups=groups, padding=padding),
-            norm(outputs),
-        ]
+        conv = convolution(
+            inputs,
+            outputs,
+            kernel,
+            stride=stride,
+            groups=groups,
+            dilation=dilation,
+            padding=padding,
+        )
+        layers: list[nn.Module] = [conv, norm(outputs)]
         if activation is not None:
             layers.append(activation())
         super().__init__(*layers)
@@ -72,7 +82,8 @@ class InvertedResidual(nn.Module):
     """1x1 expansion (left out where it would not widen), depthwise k x k, 1x1 projection.
 
     `conv` holds them in order, as in torchvision's MobileNetV2: ConvNormActivation modules,
-    then the projection and its norm bare. The input is added where its shape fits the output.
+    then the projection and its norm bare. The input is added where its shape fits the output,
+    unless `residual` is False.
     """
 
     def __init__(
@@ -83,17 +94,26 @@ class InvertedResidual(nn.Module):
         *,
         kernel: int = 3,
         stride: int = 1,
+        dilation: int = 1,
+        residual: bool = True,
         padding: str = "symmetric",
         eps: float = 1e-5,
     ) -> None:
         super().__init__()
         norm = partial(nn.BatchNorm2d, eps=eps)
         depthwise = ConvNormActivation(
-            middle, middle, kernel, stride=stride, groups=middle, padding=padding, norm=norm
+            middle,
+            middle,
+            kernel,
+            stride=stride,
+            groups=middle,
+            dilation=dilation,
+            padding=padding,
+            norm=norm,
         )
         expand = [] if middle == inputs else [ConvNormActivation(inputs, middle, norm=norm)]
         self.conv = nn.Sequential(*expand, depthwise, convolution(middle, outputs), norm(outputs))
-        self.use_res_connect = stride == 1 and inputs == outputs
+        self.use_res_connect = residual and stride == 1 and inputs == outputs
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, inputs, H, W) -> (N, outputs, H / stride, W / stride)."""
@@ -122,14 +142,69 @@ class SqueezeExcite(nn.Module):
         return x * scale
 
 
-class PlainNetwork(nn.Module):
-    """`features` (stem, blocks, feature fusion) in a row, global average pooling, `classifier`."""
+class OutputStride:
+    """Strides up to a limit, and dilations instead of strides from there on.
 
-    def __init__(self, features: list[nn.Module], classifier: nn.Sequential) -> None:
+    Attributes:
+        reached: the stride of the whole network after each call, as if it were not dilated.
+
+    Args:
+        limit: side of the image over the side of the last map; None for no limit.
+    """
+
+    def __init__(self, limit: int | None) -> None:
+        self.limit = limit
+        self.reached: list[int] = []
+
+    def __call__(self, stride: int = 1) -> tuple[int, int]:
+        """The stride and the dilation of the next layer, which has `stride` without a limit."""
+        before = self.reached[-1] if self.reached else 1
+        self.reached.append(before * stride)
+        limit = self.limit or before * stride
+        return min(before * stride, limit) // min(before, limit), max(before * stride // limit, 1)
+
+
+class Stage(NamedTuple):
+    """A part of a network that can be a backbone.
+
+    Attributes:
+        name: its name in the backbone.
+        module: takes the previous part's feature map (N, C, H, W).
+        stride: side of the image over the side of its output, if the network is not dilated.
+    """
+
+    name: str
+    module: nn.Module
+    stride: int
+
+
+class PlainNetwork(nn.Module):
+    """`features` (stem, blocks, feature fusion) in a row, global average pooling, `classifier`.
+
+    Args:
+        features: the modules in a row.
+        classifier: takes the pooled features (N, C).
+        reached: `OutputStride.reached`, for stem and blocks.
+    """
+
+    def __init__(
+        self, features: list[nn.Module], classifier: nn.Sequential, reached: Sequence[int] = ()
+    ) -> None:
         super().__init__()
         self.features = nn.Sequential(*features)
         self.classifier = classifier
+        self.reached = tuple(reached)
         initialize(self)
+
+    def stages(self, *, feature_fusion: bool) -> list[Stage]:
+        """Stem and blocks, and the feature-fusion layer on request if there is one."""
+        stages = [
+            Stage(str(place), self.features[place], stride)
+            for place, stride in enumerate(self.reached)
+        ]
+        if feature_fusion and len(self.features) > len(stages):
+            stages.append(Stage(str(len(stages)), self.features[-1], self.reached[-1]))
+        return stages
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalized images (N, 3, H, W) -> logits (N, classes)."""

@@ -8,6 +8,7 @@ from torch import nn
 from pocketune.networks.architectures.parts import (
     ConvNormActivation,
     InvertedResidual,
+    OutputStride,
     PlainNetwork,
 )
 from pocketune.networks.config import NetworkConfig
@@ -42,16 +43,21 @@ EPS = 1e-3
 def proxylessnas_mobile(config: NetworkConfig) -> nn.Module:
     """ProxylessNAS-Mobile; narrower channels are rounded up, as in the published width 0.3."""
     layer = partial(ConvNormActivation, norm=partial(nn.BatchNorm2d, eps=EPS))
+    reach = OutputStride(config.output_stride)
+    reach(2)
     inputs = _scale(32, config.width)
     features: list[nn.Module] = [layer(3, inputs, 3, stride=2, padding=config.padding)]
-    for channels, expansion, kernel, stride in BLOCKS:
+    for channels, expansion, kernel, full_stride in BLOCKS:
         outputs = _scale(channels, config.width)
+        stride, dilation = reach(full_stride)
         block = InvertedResidual(
             inputs,
             inputs * expansion,
             outputs,
             kernel=kernel,
             stride=stride,
+            dilation=dilation,
+            residual=full_stride == 1,
             padding=config.padding,
             eps=EPS,
         )
@@ -62,7 +68,7 @@ def proxylessnas_mobile(config: NetworkConfig) -> nn.Module:
         features.append(layer(inputs, outputs))
         inputs = outputs
     classifier = nn.Sequential(nn.Dropout(0.2), nn.Linear(inputs, config.classes))
-    return PlainNetwork(features, classifier)
+    return PlainNetwork(features, classifier, reach.reached)
 
 
 def _scale(channels: int, width: float) -> int:

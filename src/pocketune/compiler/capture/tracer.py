@@ -1,0 +1,160 @@
+"""Record the ATen operators of a function, its backward passes included, as a graph."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from pocketune.networks.shapes import map_tensors, meta, result_on_meta
+from pocketune.torch_private import (
+    NO_TORCH_FUNCTION,
+    LightDispatchMode,
+    changes_first,
+    is_composite,
+    is_mutable,
+    is_random,
+    tree_leaves,
+)
+
+Decompositions = Mapping[Any, Callable[..., Any]]
+
+
+class DataDependentError(Exception):
+    """The function asks for the value of a tensor that has none while it is traced."""
+
+
+def trace(
+    function: Callable[..., Any], *inputs: Any, decompositions: Decompositions | None = None
+) -> fx.Graph:
+    """Run a function on tensors without data, and write down its operators.
+
+    PyTorch's `make_fx` records the same operators. It takes several times as long, and loads
+    PyTorch's own compiler first.
+
+    Args:
+        function: returns a list of tensors.
+        inputs: tensors and dictionaries of tensors, in the order of the graph's placeholders.
+        decompositions: functions that run simpler operators in place of an operator.
+
+    Returns:
+        The graph. `meta["val"]` of a node is its tensor on the meta device, or several. Tensors
+        that depend on no input are computed at once, and are `get_attr` nodes with their value in
+        `meta["constant"]`.
+
+    Raises:
+        DataDependentError: the function asks for the value of a tensor.
+    """
+    tracer = _Tracer(decompositions or {})
+    arguments = [tracer.inputs(given) for given in inputs]
+    with tracer:
+        results = function(*arguments)
+    tracer.graph.output([tracer.node(result) for result in results])
+    return tracer.graph
+
+
+class TracedTensor(Tensor):
+    """What the traced function sees: a tensor on the CPU, which has no data.
+
+    Attributes:
+        node: computes it in the graph.
+    """
+
+    node: fx.Node
+    __torch_function__ = NO_TORCH_FUNCTION
+
+    @staticmethod
+    def __new__(cls, like: Tensor, node: fx.Node) -> TracedTensor:
+        """The tensor that `node` computes, of the shape, strides and type of `like`."""
+        made = Tensor._make_wrapper_subclass(
+            cls, like.shape, like.stride(), dtype=like.dtype, device=torch.device("cpu")
+        )
+        made.node = node
+        return made
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Refuse to run."""
+        raise RuntimeError(f"{func} reads a tensor that was kept from an earlier trace")
+
+
+class _Tracer(LightDispatchMode):
+    """Writes each operator that runs as a node."""
+
+    def __init__(self, decompositions: Decompositions) -> None:
+        super().__init__()
+        self.graph = fx.Graph()
+        self._decompositions = decompositions
+        self._constants: dict[int, tuple[Tensor, fx.Node]] = {}
+        """Constants, which stay alive, and their nodes, by the identity of the constants."""
+        self._written: set[int] = set()
+        """Identities of constants that an operator has written traced values into."""
+
+    def inputs(self, given: Any) -> Any:
+        """Placeholders for these tensors, in the same structure."""
+        if isinstance(given, dict):
+            return {name: self.inputs(tensor) for name, tensor in given.items()}
+        made = self._made(meta(given), self.graph.placeholder(f"input_{len(self.graph.nodes)}"))
+        return made.requires_grad_(given.requires_grad)
+
+    def node(self, tensor: Tensor) -> fx.Node:
+        """The node of a tensor; one that is not traced is a constant."""
+        if isinstance(tensor, TracedTensor):
+            return tensor.node
+        if id(tensor) not in self._constants:
+            node = self.graph.create_node("get_attr", f"constant_{len(self._constants)}")
+            node.meta.update(constant=tensor, val=meta(tensor))
+            self._constants[id(tensor)] = tensor, node
+        return self._constants[id(tensor)][1]
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Run an operator and write its node, or those of its simpler operators."""
+        kwargs = kwargs or {}
+        simpler = func.decompose if is_composite(func) else self._decompositions.get(func)
+        if simpler is not None:
+            with self:
+                return simpler(*args, **kwargs)
+        if not (self._traces(types, args) or is_mutable(func) or is_random(func)):
+            return func(*args, **kwargs)
+        if torch.Tag.data_dependent_output in func.tags:
+            raise DataDependentError(str(func))
+        result = result_on_meta(func, *map_tensors((args, kwargs), self._meta))
+        node = self.graph.call_function(func, *map_tensors((args, kwargs), self.node))
+        if changes_first(func):
+            self._assign(args[0], node)
+        return self._made(result, node)
+
+    def _traces(self, types: Any, args: tuple[Any, ...]) -> bool:
+        """Whether an operator depends on an input."""
+        return TracedTensor in types or bool(
+            self._written and self._written.intersection(map(id, tree_leaves(args)))
+        )
+
+    def _meta(self, tensor: Tensor) -> Tensor:
+        made: Tensor = self.node(tensor).meta["val"]
+        return made
+
+    def _assign(self, tensor: Tensor, node: fx.Node) -> None:
+        """Let later readers of a tensor read its new value."""
+        if isinstance(tensor, TracedTensor):
+            tensor.node = node
+        else:
+            self._constants[id(tensor)] = tensor, node
+            self._written.add(id(tensor))
+
+    def _made(self, result: Any, node: fx.Node) -> Any:
+        """What the function gets of an operator that returns `result` on the meta device."""
+        node.meta["val"] = result
+        if isinstance(result, Tensor):
+            return TracedTensor(result, node)
+        if not isinstance(result, (tuple, list)):
+            return result
+        parts = [self.graph.call_function(operator.getitem, (node, i)) for i in range(len(result))]
+        return type(result)(map(self._made, result, parts))

@@ -1,0 +1,79 @@
+"""Networks that classify images, as backbones of those that classify pixels."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, runtime_checkable
+
+from torch import Tensor, nn
+
+from pocketune.errors import PocketuneError
+from pocketune.networks.architectures.parts import Stage
+
+Taps = Callable[[Sequence[Stage]], list[Stage]]
+"""Chooses the stages whose outputs a decode head reads, in the order in which they run."""
+
+
+@runtime_checkable
+class Staged(Protocol):
+    """A network that can be a backbone."""
+
+    def stages(self, *, feature_fusion: bool) -> list[Stage]:
+        """Its parts from the image to the last feature map, in the order in which they run."""
+        ...
+
+
+class Backbone(nn.ModuleDict):
+    """Stages in a row, under the names that they have in torchvision's backbones.
+
+    Args:
+        stages: from the image on; those after the last tap are left out.
+        taps: names of the stages whose outputs are returned.
+
+    Attributes:
+        channels: those of each output.
+
+    Raises:
+        PocketuneError: a stage is missing.
+    """
+
+    def __init__(self, stages: Sequence[Stage], taps: Sequence[str]) -> None:
+        names = [stage.name for stage in stages]
+        if missing := [tap for tap in taps if tap not in names]:
+            raise PocketuneError(
+                f"the backbone has no stage {missing[0]}, which the decode head reads; give "
+                "weights with the feature-fusion layer"
+            )
+        count = max(map(names.index, taps)) + 1
+        super().__init__({stage.name: stage.module for stage in stages[:count]})
+        self.taps = tuple(taps)
+        self.channels = tuple(_output_channels(self[tap]) for tap in taps)
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        """Normalized images (N, 3, H, W) -> one feature map for each tap."""
+        maps = []
+        for name, module in self.items():
+            x = module(x)
+            if name in self.taps:
+                maps.append(x)
+        return maps
+
+
+def last(stages: Sequence[Stage]) -> list[Stage]:
+    """The last feature map."""
+    return [stages[-1]]
+
+
+def pyramid(stages: Sequence[Stage]) -> list[Stage]:
+    """The last feature map of each stride from 4 on."""
+    ends = {stage.stride: stage for stage in stages if stage.stride >= 4}
+    return list(ends.values())
+
+
+def first_of_8_and_last(stages: Sequence[Stage]) -> list[Stage]:
+    """The first feature map of stride 8, and the last one."""
+    return [next(stage for stage in stages if stage.stride == 8), stages[-1]]
+
+
+def _output_channels(module: nn.Module) -> int:
+    """Channels of the last norm: every block and layer here ends with one, up to activations."""
+    *_, norm = (part for part in module.modules() if isinstance(part, nn.BatchNorm2d))
+    return norm.num_features
