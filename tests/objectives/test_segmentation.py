@@ -15,11 +15,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from pocketune.compiler.builder import FLOAT, INT64, UINT8, GraphBuilder
+from pocketune.compiler.capture.tracer import trace
 from pocketune.compiler.lower import Value, lower
 from pocketune.objectives import objective_of
 from pocketune.objectives.segmentation import PART, parts, resizing
 from pocketune.tasks import Segmentation, numbered
-from pocketune.torch_private import make_fx
 
 from ..compiler.lowering import assert_close, run_model
 
@@ -61,7 +61,7 @@ def model_of(batch: int, cells: Shape, size: Shape, stride: int) -> onnx.ModelPr
         objective.inputs["class_weights"] = weights
         return objective.step(logits, labels)
 
-    graph = make_fx(step, tracing_mode="fake")(logits, labels, weights).graph
+    graph = trace(step, logits, labels, weights)
     nodes = [node for node in graph.nodes if node.op == "placeholder"]
     (returned,) = next(node for node in graph.nodes if node.op == "output").args
     builder = GraphBuilder()
