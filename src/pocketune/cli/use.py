@@ -129,10 +129,10 @@ def _model_and_files(run: str | Path, options: PredictOptions) -> tuple[str | Pa
 def evaluate(model: ModelArgument, options: EvaluateOptions, output: JsonOption) -> None:
     """Evaluate a model on labeled photos.
 
-    With --json: one object with "images", "top1", "top5", "classes" (class, images, correct,
-    recall, precision), "confusion" (rows of counts) and "skipped" (image, reason). For a model
-    of attributes: "images", "accuracy" (the mean), "attributes" (attribute, present,
-    accuracy, recall, precision) and "skipped".
+    With --json: one object with "images", "top1", "top5", "balanced" (mean recall of the classes),
+    "classes" (class, images, correct, recall, precision), "confusion" (rows of counts) and
+    "skipped" (image, reason). For a model of attributes: "images", "accuracy" (the mean),
+    "attributes" (attribute, present, accuracy, recall, precision) and "skipped".
     """
     from pocketune.device import evaluate as evaluate_photos
 
