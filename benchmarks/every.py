@@ -30,6 +30,7 @@ RUNS = {
     "step": "bench_step.py",
     "tinytl": "bench_tinytl.py",
     "defaults_adam": "bench_defaults.py --optimizer adam",
+    "uneven": "bench_uneven.py",
     "filter_accuracy": "bench_filter_accuracy.py",
     "repnet_accuracy_mbv2-w0.35": "bench_repnet_accuracy.py --network mbv2-w0.35 --fresh",
     "repnet_accuracy_mbv2-w1.0": "bench_repnet_accuracy.py --network mbv2-w1.0 --fresh",

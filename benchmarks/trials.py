@@ -8,6 +8,7 @@ and does not validate.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,19 @@ from typing import Any
 import numpy as np
 
 from pocketune.arrays import FloatArray, State
-from pocketune.data import ImageDataset, Loader, Purpose, load_splits, random_stream
+from pocketune.data import (
+    ImageDataset,
+    Loader,
+    Purpose,
+    imbalance,
+    load_splits,
+    random_stream,
+)
 from pocketune.device import Model
 from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.device.head import fit_head
 from pocketune.device.train import TrainSettings
+from pocketune.device.train.adjustment import Adjustment
 from pocketune.device.train.optimizer import CosineSchedule, create_optimizer
 from pocketune.kit.kit import Kit
 
@@ -33,10 +42,11 @@ class Views:
 
     Args:
         photos: Folder with `train` and `test`.
-        per_class: Photos of each class to take, a fifth of them for validation; None for all.
+        per_class: Photos of each class to take, one number or one for each, a fifth of them for
+            validation; None for all.
     """
 
-    def __init__(self, photos: Path, per_class: int | None) -> None:
+    def __init__(self, photos: Path, per_class: int | Sequence[int] | None) -> None:
         everything = load_splits(photos / "train", val_fraction=0.0).train
         chosen = everything.subset(_first(everything.labels, per_class))
         # A trial does not validate, but a run without settings sets a fifth aside.
@@ -44,7 +54,6 @@ class Views:
         self.center = _all(self.train)
         self.test = _all(load_splits(photos / "test", val_fraction=0.0).train)
         self._kept = max(2, KEPT // len(self.train))
-        self._loaders: dict[int, Loader] = {}
         self._epochs: dict[tuple[int, int], list[tuple[Any, Any]]] = {}
 
     @property
@@ -88,13 +97,31 @@ class Trials:
 
     def start(self) -> float:
         """Top-1 in percent on the test photos before the first step."""
-        return self._accuracy(self._engine(self._start))
+        return 100 * float(self._right(self._engine(self._start)).mean())
 
     def accuracy(self, settings: TrainSettings) -> float:
         """Top-1 in percent on the test photos after the last step."""
+        return 100 * float(self._right(self._trained(settings)).mean())
+
+    def recalls(self, settings: TrainSettings | None) -> list[float]:
+        """The same for the photos of each class; None stands for before the first step."""
+        engine = self._engine(self._start) if settings is None else self._trained(settings)
+        right, (_, labels) = self._right(engine), self._views.test
+        return [100 * float(right[labels == label].mean()) for label in np.unique(labels)]
+
+    def _trained(self, settings: TrainSettings) -> OnnxEngine:
         per_epoch, parameters = self._views.steps, self._kit.manifest.parameters
-        settings = settings.resolved(images=BATCH, steps_per_epoch=per_epoch, validation=0)
-        engine = self._engine(self._start)
+        settings = settings.resolved(
+            images=BATCH,
+            steps_per_epoch=per_epoch,
+            validation=0,
+            imbalance=imbalance(self._views.train.groups),
+        )
+        adjustment = Adjustment.of(
+            self._views.train, self._kit.manifest.task, settings.balance or 0.0
+        )
+        start = self._start if adjustment is None else adjustment.add_to(self._start)
+        engine = self._engine(start)
         optimizer = create_optimizer(
             settings.optimizer, engine.parameters, rates=settings.rates(parameters)
         )
@@ -106,16 +133,18 @@ class Trials:
             gradients = engine.gradients(images, labels, rng)
             optimizer.step(gradients.values, lr=schedule(step))
             del gradients  # views of the runtime's memory
-        return self._accuracy(engine)
+        if adjustment is not None:
+            engine.load(adjustment.remove_from(engine.state()))
+        return engine
 
     def _engine(self, state: State) -> Remembering:
         engine = Remembering(self._kit, state)
         engine.memory = self._memory
         return engine
 
-    def _accuracy(self, engine: OnnxEngine) -> float:
+    def _right(self, engine: OnnxEngine) -> Any:
         pixels, labels = self._views.test
-        return 100 * float((engine.predict(pixels).argmax(1) == labels).mean())
+        return engine.predict(pixels).argmax(1) == labels
 
     def _fitted(self) -> State:
         """The kit's values with a classifier from the data, as every run starts."""
@@ -133,10 +162,12 @@ class Trials:
         return {**drawn, **{name: value.astype(np.float32) for name, value in fitted.items()}}
 
 
-def _first(labels: Any, count: int | None) -> list[int]:
+def _first(labels: Any, per_class: int | Sequence[int] | None) -> list[int]:
     """Positions of the first photos of each class."""
-    limit = len(labels) if count is None else count
-    places = [np.flatnonzero(labels == label)[:limit] for label in np.unique(labels)]
+    names = np.unique(labels)
+    limit = len(labels) if per_class is None else per_class
+    limits = [limit] * len(names) if isinstance(limit, int) else limit
+    places = [np.flatnonzero(labels == n)[:most] for n, most in zip(names, limits, strict=True)]
     return sorted(int(place) for part in places for place in part)
 
 

@@ -67,3 +67,9 @@ def test_the_bundled_kit_is_for_classes(run: Run, place: Path) -> None:
     assert done.exit_code == 1
     (line,) = done.stderr.splitlines()
     assert "needs the columns file and label" in line
+
+
+def test_a_balance_is_for_classes(run: Run, place: Path) -> None:
+    done = run("train", place / "table.csv", "--kit", place / "kit", "--balance", 1)
+    assert done.exit_code == 1
+    assert "balance=1 has no effect: the task attributes has no classes that" in done.stderr

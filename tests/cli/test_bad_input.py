@@ -72,10 +72,6 @@ PHOTOS: dict[str, tuple[Callable[[Path], object], str]] = {
         ),
         "has no class folders; put each class's images into a folder of its name",
     ),
-    "fewer than a batch": (
-        lambda p: [f.unlink() for c in CLASSES for f in sorted((p / c).iterdir())[2:]],
-        "a batch of 4 is larger than the data, 3 training images",
-    ),
 }
 
 

@@ -1,5 +1,6 @@
 """``pocketune train`` in this process: its options and its output."""
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from pocketune.kit import bundled as kits
 from pocketune.kit.names import LAST, NETWORK
 
 from ..device.runs import lines
-from ..device.softmax_engine import write_photos
+from ..device.softmax_engine import CLASSES, write_photos
 
 
 def settings_of(folder: Path):
@@ -68,6 +69,23 @@ def test_every_option_reaches_the_run(run, photos, kit):
         "accumulate": 1,
     }
     assert expected.items() <= settings.to_dict().items()
+
+
+def test_classes_of_uneven_size_are_named_and_balanced(run, tmp_path, kit):
+    photos = write_photos(tmp_path / "uneven", each=24, classes=CLASSES[:2])
+    (photos / "red").mkdir()
+    shutil.copy(photos / CLASSES[0] / "0.png", photos / "red" / "0.png")
+    (photos / "grey").mkdir()
+    result = run("train", photos, "--kit", kit, "--epochs", 1, "--out", "run")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith(
+        "uneven  the largest class has 19 times the photos of the smallest; photos of rare classes "
+        "count more (balance 0.5)\nstart  "
+    )
+    assert "1 file skipped:\n  grey: an empty folder\n" in result.stdout
+    assert settings_of(Path("run")).balance == 0.5
+    plain = run("train", photos, "--kit", kit, "--epochs", 1, "--balance", 0, "--out", "plain")
+    assert "; each photo counts alike (balance 0)\n" in plain.stdout
 
 
 def test_stopping_early_is_shown(run, photos, kit):

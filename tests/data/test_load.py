@@ -295,3 +295,19 @@ def test_real_photos(shared_data, archive, classes, train, val):
     batch = next(iter(Loader(splits.train, size=64, batch=8, train=True).epoch(0)))
     assert batch.images.shape == (8, 64, 64, 3)
     assert batch.images.std() > 20
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_empty_folders_are_named(photos, pack, packed):
+    folder = photos(cats=3, dogs=3)
+    (folder / "owls").mkdir()
+    (folder / "dogs" / "old").mkdir()
+    (folder / ".cache").mkdir()
+    path = pack(folder) if packed else folder
+    if packed:
+        with zipfile.ZipFile(path, "a") as archive:
+            for name in ("owls", "dogs", "dogs/old", ".cache"):
+                archive.writestr(f"{name}/", "")
+    reason = "an empty folder"
+    assert load_splits(path).skipped == (("dogs/old", reason), ("owls", reason))
+    assert load_splits(path).classes == ("cats", "dogs")

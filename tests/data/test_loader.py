@@ -81,11 +81,19 @@ class TestTraining:
     @given(count=st.integers(1, 60), batch=st.integers(1, 60), seed=st.integers(0, 2**40))
     def test_an_epoch_is_a_permutation(self, count, batch, seed):
         dataset = unlabeled([str(i) for i in range(count)])
-        batch = min(batch, count)
         options = {"size": 8, "batch": batch, "seed": seed}
         train, evaluate = (Loader(dataset, **options, train=train) for train in (True, False))
-        assert sorted(train._order(7)) == list(range(count)) == evaluate._order(7).tolist()
-        assert (len(train), len(evaluate)) == (count // batch, -(-count // batch))
+        order = train._order(7)
+        assert sorted(order[:count]) == list(range(count)) == evaluate._order(7).tolist()
+        assert len(order) == max(count, batch) and len(set(order)) == len(order)
+        np.testing.assert_array_equal(order[count:] % count, order[: len(order) - count] % count)
+        assert (len(train), len(evaluate)) == (max(1, count // batch), -(-count // batch))
+
+    def test_fewer_images_than_a_batch_come_again_with_other_crops(self, splits):
+        few = splits.train.subset([0, 9])
+        (batch,) = Loader(few, size=8, batch=7, train=True).epoch(0)
+        assert sorted(map(batch.names.count, few.names)) == [3, 4]
+        assert len({image.tobytes() for image in batch.images}) == 7
 
 
 class TestEvaluation:

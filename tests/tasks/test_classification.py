@@ -94,6 +94,7 @@ def test_plain_values(small: ClassEvaluation) -> None:
         "images": 4,
         "top1": 0.75,
         "top5": 1.0,
+        "balanced": 0.75,
         "classes": [
             {"class": "größe, groß", "images": 4, "correct": 3, "recall": 0.75, "precision": 1.0},
             {"class": 'a "b"', "images": 0, "correct": 0, "recall": None, "precision": 0.0},
@@ -101,7 +102,14 @@ def test_plain_values(small: ClassEvaluation) -> None:
         "confusion": [[3, 1], [0, 0]],
         "skipped": [{"image": "a.txt", "reason": "not an image"}],
     }
-    assert str(small) == "top-1 75.0%, top-5 100.0% of 4 photos"
+    assert str(small) == "top-1 75.0%, top-5 100.0%, balanced 75.0% of 4 photos"
+
+
+def test_balanced_accuracy_is_the_mean_recall() -> None:
+    confusion = np.array([[8, 2, 0], [1, 1, 0], [0, 0, 0]])
+    found = ClassEvaluation(("a", "b", "c"), confusion, among_top5=12)
+    assert found.top1 == 0.75
+    assert found.balanced == pytest.approx((0.8 + 0.5) / 2)
 
 
 finite = st.floats(-(2.0**100), 2.0**100, width=32)

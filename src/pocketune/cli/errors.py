@@ -28,7 +28,6 @@ REMEDIES = {
     "build kit": "build one with: pocketune kit build",
     "saved network": "give a file that pocketune prune or pocketune retrain has written",
     "resume": "resume with: pocketune train --resume {run}",
-    "smaller batch": "build one with --network NAME --batch {batch}, or with pocketune kit build",
 }
 """What to do on the command line, by the key of a `Remedy`."""
 

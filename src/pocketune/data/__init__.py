@@ -1,6 +1,6 @@
 """Images from folders, tables and archives, as batches of pixels. Numpy and Pillow only."""
 
-from pocketune.data.dataset import ImageDataset, Splits, stratify, unlabeled
+from pocketune.data.dataset import ImageDataset, Splits, imbalance, stratify, unlabeled
 from pocketune.data.images import UnreadableImage, load_image, open_image
 from pocketune.data.load import has_test, load_splits, open_images, training_images
 from pocketune.data.loader import Batch, Loader, sample
@@ -23,6 +23,7 @@ __all__ = [
     "center_view",
     "crop",
     "has_test",
+    "imbalance",
     "load_image",
     "load_splits",
     "open_image",

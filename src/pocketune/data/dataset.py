@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from pocketune.tasks import Labels, Task
 
 
+Indices = npt.NDArray[np.int64]
+
 VAL_FRACTION = 0.2
 FEWEST = 5
 """A class of fewer photos gives none to validation by default: they are worth more in training."""
@@ -65,6 +67,12 @@ class ImageDataset:
         if self.task is None:
             raise PocketuneError("these images have no labels; load them with load_splits")
         return self.task
+
+    @property
+    def groups(self) -> Indices:
+        """The group (n,) of each image: its class, or 0 where images have no single class."""
+        groups = self.task.strata(self.labels) if self.task else None
+        return np.zeros(len(self), np.int64) if groups is None else groups
 
     @property
     def root(self) -> Path:
@@ -112,9 +120,6 @@ def unlabeled(names: Sequence[str]) -> ImageDataset:
     return ImageDataset(PathSource(), tuple(names), labels, task=None)
 
 
-Indices = npt.NDArray[np.int64]
-
-
 @dataclass(frozen=True, eq=False)
 class Splits:
     """Images for training and for validation, of the same classes.
@@ -140,6 +145,17 @@ class Splits:
         for part in (self.train, self.val):
             part.add_to(digest)
         return digest.hexdigest()
+
+
+def imbalance(groups: Indices) -> float:
+    """Images of the largest group for each of the smallest; 1 without images.
+
+    >>> imbalance(np.array([0, 0, 0, 2]))
+    3.0
+    """
+    counts = np.bincount(groups)
+    counts = counts[counts > 0]
+    return float(counts.max() / counts.min()) if len(counts) else 1.0
 
 
 def stratify(groups: Indices, *, val_fraction: float | None, seed: int) -> tuple[Indices, Indices]:

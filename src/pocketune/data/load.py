@@ -101,6 +101,7 @@ def load_splits(
     parts = " and ".join(sorted({example.part for example in usable if example.part}))
     folders = f"the class folders of {parts}" if parts else "the class folders"
     skipped += [Skipped(image.name, f"it is outside {folders}") for image in loose]
+    skipped += [Skipped(name, "an empty folder") for name in found.empty]
     return Splits(train, val, tuple(sorted(skipped)))
 
 
@@ -156,6 +157,7 @@ class _Found(NamedTuple):
         titles: Titles of its columns; or the class of each value of masks.
         outside: Files outside the class folders.
         listed: The file of the names of classes, and its bytes.
+        empty: Folders without any.
     """
 
     source: Source
@@ -164,6 +166,7 @@ class _Found(NamedTuple):
     titles: tuple[str, ...] = ()
     outside: Sequence[Example] = ()
     listed: tuple[str, bytes] | None = None
+    empty: Sequence[str] = ()
 
 
 def _find(path: Path, tasks: Sequence[type[Task]], test: TestUse) -> _Found:
@@ -193,7 +196,8 @@ def _find(path: Path, tasks: Sequence[type[Task]], test: TestUse) -> _Found:
             f"{where} has no class folders; put each class's images into a folder of its name"
         )
     used, _ = read_folders(names, test)
-    return _Found(source, used, _of_folders(tasks, where), outside=outside)
+    task, empty = _of_folders(tasks, where), map(printable, source.empty_folders())
+    return _Found(source, used, task, outside=outside, empty=tuple(empty))
 
 
 def _of_masks(tasks: Sequence[type[Task]], where: str) -> type[Task]:
@@ -316,10 +320,7 @@ def _divide(
     if validates.any():
         train, val = np.flatnonzero(~validates), np.flatnonzero(validates)
     else:
-        groups = task.strata(dataset.labels)
-        if groups is None:
-            groups = np.zeros(len(dataset), np.int64)
-        train, val = stratify(groups, val_fraction=val_fraction, seed=seed)
+        train, val = stratify(dataset.groups, val_fraction=val_fraction, seed=seed)
         if val_fraction is not None and len(train) and len(val):
             task.check_division(dataset.labels, dataset.names)
     return dataset.subset(train), dataset.subset(val)

@@ -59,7 +59,8 @@ class Loader:
     """Cuts a dataset into batches, one epoch at a time.
 
     For training, images come in random order, randomly cropped and mirrored. An incomplete last
-    batch is dropped. An image that cannot be decoded is replaced by the next one in the dataset
+    batch is dropped. If the images are fewer than a batch, the only batch has some of them again,
+    cropped differently. An image that cannot be decoded is replaced by the next one in the dataset
     that can. For evaluation, center crops come in the order of the dataset, and an image that
     cannot be decoded is missing from its batch. A task may choose other views.
 
@@ -73,7 +74,7 @@ class Loader:
         task: The task that chooses the views; by default that of the labels.
 
     Raises:
-        PocketuneError: An argument is invalid, or the dataset is smaller than a training batch.
+        PocketuneError: An argument is invalid, or there is no training image.
     """
 
     def __init__(
@@ -90,11 +91,8 @@ class Loader:
         check_positive(size=size, batch=batch, workers=workers)
         if seed < 0:
             raise PocketuneError(f"seed={seed} is negative; give 0 or more")
-        if train and len(dataset) < batch:
-            raise PocketuneError(
-                f"a batch of {batch} is larger than the data, {len(dataset)} training images; add "
-                "images or use a smaller batch"
-            )
+        if train and not len(dataset):
+            raise PocketuneError("there are no training images; add some")
         self.dataset = dataset
         self.size = size
         self.batch = batch
@@ -108,7 +106,7 @@ class Loader:
     def __len__(self) -> int:
         """Batches in an epoch."""
         whole, rest = divmod(len(self.dataset), self.batch)
-        return whole + (rest > 0 and not self.train)
+        return max(1, whole) if self.train else whole + (rest > 0)
 
     @property
     def skipped(self) -> tuple[Skipped, ...]:
@@ -143,9 +141,13 @@ class Loader:
             pool.shutdown(cancel_futures=True)
 
     def _order(self, epoch: int) -> npt.NDArray[np.int64]:
+        """Positions of the images; from the number of images on, they begin again."""
+        count = len(self.dataset)
         if not self.train:
-            return np.arange(len(self.dataset))
-        return random_stream(self.seed, Purpose.ORDER, epoch).permutation(len(self.dataset))
+            return np.arange(count)
+        order = random_stream(self.seed, Purpose.ORDER, epoch).permutation(count)
+        turns = np.arange(max(count, self.batch)) // count
+        return np.resize(order, len(turns)) + count * turns
 
     def _collect(self, pending: list[Future[_Sample | None]]) -> Iterator[Batch]:
         samples = [sample for sample in (future.result() for future in pending) if sample]
@@ -160,7 +162,10 @@ class Loader:
             )
 
     def _sample(self, epoch: int, index: int) -> _Sample | None:
-        """The image at ``index``; for training, the next one that can be decoded."""
+        """The image at ``index``; for training, the next one that can be decoded.
+
+        An index past the last image is an image's further turn, with a crop of its own.
+        """
         count = len(self.dataset)
         for candidate in range(index, index + (count if self.train else 1)):
             sample = self._seen(candidate % count, epoch, index)

@@ -32,6 +32,10 @@ class Source(Protocol):
         """The user's own files, relative to the root, with forward slashes, sorted."""
         ...
 
+    def empty_folders(self) -> list[str]:
+        """The user's own folders without files or folders, sorted."""
+        ...
+
     def open(self, name: str) -> AbstractContextManager[IO[bytes]]:
         """A seekable binary file, closed on leaving the ``with`` block.
 
@@ -68,6 +72,11 @@ class FolderSource:
                 found.extend((here / file).relative_to(self.root).as_posix() for file in files)
         return users_own(found)
 
+    def empty_folders(self) -> list[str]:
+        """See :class:`Source`; links are not followed."""
+        empty = [Path(folder) for folder, *inside in os.walk(self.root) if not any(inside)]
+        return users_own(folder.relative_to(self.root).as_posix() for folder in empty)
+
     @contextmanager
     def open(self, name: str) -> Iterator[IO[bytes]]:
         """The file ``name``; an absolute name, which a CSV may hold, is used unchanged."""
@@ -95,15 +104,24 @@ class ZipSource:
         # ZipFile counts its open members without a lock, so opening and closing take turns here.
         self._turn = threading.Lock()
         self._members: dict[str, zipfile.ZipInfo] = {}
+        self._folders: list[str] = []
         for member in self._archive.infolist():
             self._check(member)
             name = member.filename.replace("\\", "/")  # some packers write these
-            if not name.endswith("/"):
+            if name.endswith("/"):
+                self._folders.append(posixpath.normpath(name))
+            else:
                 self._members[posixpath.normpath(name)] = member
 
     def names(self) -> list[str]:
         """The user's own files of the archive, sorted."""
         return users_own(self._members)
+
+    def empty_folders(self) -> list[str]:
+        """See :class:`Source`."""
+        everything = (*self._members, *self._folders)
+        full = {str(parent) for name in everything for parent in PurePosixPath(name).parents}
+        return users_own(name for name in self._folders if name not in full)
 
     @contextmanager
     def open(self, name: str) -> Iterator[IO[bytes]]:

@@ -118,6 +118,7 @@ def _needed(record: RunRecord) -> dict[str, Any]:
             images=record.batch,
             steps_per_epoch=per_epoch,
             validation=record.photos.validation,
+            imbalance=record.photos.imbalance,
         )
 
     settings = TrainSettings.from_dict(record.settings)

@@ -283,6 +283,12 @@ class ClassEvaluation(Evaluation):
         return share(int(self.confusion.trace()), self.images)
 
     @property
+    def balanced(self) -> float:
+        """Balanced accuracy: the mean recall of the classes that have photos."""
+        recalls = [each.recall for each in self.per_class if each.present]
+        return share(sum(recalls), len(recalls))
+
+    @property
     def top5(self) -> float:
         """Fraction of the photos whose class is among the five most likely."""
         return share(self.among_top5, self.images)
@@ -295,7 +301,10 @@ class ClassEvaluation(Evaluation):
         return tuple(map(ClassResult, self.classes, present, predicted, found))
 
     def __str__(self) -> str:
-        return f"top-1 {self.top1:.1%}, top-5 {self.top5:.1%} of {counted(self.images, 'photo')}"
+        return (
+            f"top-1 {self.top1:.1%}, top-5 {self.top5:.1%}, balanced {self.balanced:.1%} of "
+            f"{counted(self.images, 'photo')}"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """See :class:`Evaluation`."""
@@ -313,6 +322,7 @@ class ClassEvaluation(Evaluation):
             "images": self.images,
             "top1": known(self.top1),
             "top5": known(self.top5),
+            "balanced": known(self.balanced),
             "classes": classes,
             "confusion": self.confusion.tolist(),
             "skipped": reasons(self.skipped),

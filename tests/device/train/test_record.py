@@ -137,7 +137,7 @@ def test_a_log_that_the_user_edited_still_gives_a_record(run: Run, tmp_path: Pat
         return result
 
     result = run(epochs=1, engine=failing("gradients", 3, scribble))
-    assert len(json.loads((result.run / RESULT).read_text())["photos"]) == 4
+    assert len(json.loads((result.run / RESULT).read_text())["photos"]) == 5
     assert RunRecord.read(result.run).steps == 6
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from pocketune.data.dataset import FEWEST, VAL_FRACTION
 from pocketune.device.train import settings as module
-from pocketune.device.train.defaults import RATES
+from pocketune.device.train.defaults import BALANCE, RATES, UNEVEN
 from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError
 from pocketune.kit.manifest import ParameterSpec
@@ -133,6 +133,19 @@ def test_a_run_stops_early_unless_its_length_is_given(
 def test_few_validation_photos_stop_no_run_early() -> None:
     few = TrainSettings().resolved(images=8, steps_per_epoch=100, validation=199)
     assert few.patience == 0
+
+
+@pytest.mark.parametrize(
+    ("balance", "imbalance", "filled_in"),
+    [(None, 1.0, 0.0), (None, UNEVEN, 0.0), (None, UNEVEN + 1, BALANCE), (0.0, 99.0, 0.0)],
+)
+def test_uneven_classes_are_drawn_more_alike_unless_told_otherwise(
+    balance: float | None, imbalance: float, filled_in: float
+) -> None:
+    settings = TrainSettings(balance=balance).resolved(
+        images=8, steps_per_epoch=9, validation=0, imbalance=imbalance
+    )
+    assert settings.balance == filled_in
 
 
 def test_length_of_a_run() -> None:

@@ -9,22 +9,32 @@ import numpy as np
 import pytest
 
 from pocketune.arrays import FloatArray
+from pocketune.data import Loader
 from pocketune.device.engine.base import Gradients
 from pocketune.device.head import embeddings as embeddings_module
 from pocketune.device.head import fit as fit_module
 from pocketune.device.train import start as start_module
 from pocketune.device.train.checkpoint import Checkpoint, TrainedNetwork
 from pocketune.device.train.interrupt import Interrupted
-from pocketune.device.train.progress import PhotosReport, Silent, StartReport, format_start
+from pocketune.device.train.loop import validate
+from pocketune.device.train.progress import (
+    PhotosReport,
+    Silent,
+    StartReport,
+    format_imbalance,
+    format_start,
+)
 from pocketune.device.train.record import RunRecord
 from pocketune.device.train.run import TrainResult, resume, train
+from pocketune.device.use.evaluate import run_photos
+from pocketune.device.use.model import Model
 from pocketune.errors import PocketuneError
 from pocketune.kit.names import BEST, EMBEDDINGS, LAST
 from pocketune.tasks import Classification, Score, Task
 
 from ..failing import failing, interrupt
 from ..runs import assert_same_end, lines
-from ..softmax_engine import SoftmaxEngine, write_photos, write_softmax_kit
+from ..softmax_engine import SIZE, SoftmaxEngine, write_photos, write_softmax_kit
 
 OTHERS = ("cyan", "pink", "rose")
 Run = Callable[..., TrainResult]
@@ -177,8 +187,7 @@ def test_classes_too_small_to_divide_give_the_classifier_of_all_photos(
 def test_fewer_photos_than_a_batch_still_give_a_classifier(run: Run, tmp_path: Path) -> None:
     few = write_photos(tmp_path / "few", classes=("a", "b"), each=1)
     assert run(photos=few, epochs=None).steps == 0
-    with pytest.raises(PocketuneError, match="a batch of 4 is larger than the data"):
-        run(photos=few, epochs=1, out=tmp_path / "asked")
+    assert run(photos=few, epochs=2, out=tmp_path / "asked").steps == 2
 
 
 def test_small_classes_train_and_large_ones_validate(run: Run, tmp_path: Path) -> None:
@@ -187,6 +196,85 @@ def test_small_classes_train_and_large_ones_validate(run: Run, tmp_path: Path) -
     (tmp_path / "rare" / "c").rename(photos / "c")
     record = RunRecord.read(run(photos=photos).run)
     assert (record.photos.training, record.photos.validation) == (18, 4)
+
+
+@pytest.fixture
+def uneven(tmp_path: Path) -> Path:
+    """Photos of two large classes and a rare one."""
+    photos = write_photos(tmp_path / "uneven", classes=("a", "b"), each=22)
+    write_photos(tmp_path / "rare", classes=("c",), each=1)
+    (tmp_path / "rare" / "c").rename(photos / "c")
+    return photos
+
+
+def test_a_rare_class_counts_more_and_the_run_says_so(
+    run: Run, uneven: Path, tmp_path: Path
+) -> None:
+    told = Collector()
+    result = run(photos=uneven, epochs=1, head_start="random", progress=told)
+    assert format_imbalance(told.starts[0]) == (
+        "uneven  the largest class has 18 times the photos of the smallest; photos of rare classes "
+        "count more (balance 0.5)"
+    )
+    record = RunRecord.read(result.run)
+    assert (record.photos.imbalance, record.settings["balance"]) == (18.0, 0.5)
+    alike = run(
+        photos=uneven,
+        epochs=1,
+        head_start="random",
+        balance=0,
+        progress=told,
+        out=tmp_path / "alike",
+    )
+    assert format_imbalance(told.starts[1]).endswith("; each photo counts alike (balance 0)")
+    biases = [TrainedNetwork.load(each.run / BEST).state["fc.bias"] for each in (result, alike)]
+    assert biases[0][2] > biases[1][2]
+
+
+def test_the_start_is_not_adjusted(run: Run, uneven: Path, tmp_path: Path) -> None:
+    """What is validated and saved is the classifier itself, whatever is added to train it."""
+    results = [
+        run(photos=uneven, epochs=1, lr=1e-9, balance=balance, out=tmp_path / str(balance))
+        for balance in (0, 1)
+    ]
+    starts = [each.start for each in results]
+    assert starts[0] is not None and starts[1] is not None
+    assert starts[0].loss == pytest.approx(starts[1].loss, rel=1e-4)
+    biases = [TrainedNetwork.load(each.run / BEST).state["fc.bias"] for each in results]
+    np.testing.assert_allclose(biases[0], biases[1], atol=1e-6)
+
+
+def test_what_is_validated_is_what_is_saved_and_rare_classes_choose_it(
+    run: Run, tmp_path: Path
+) -> None:
+    photos = write_photos(tmp_path / "uneven", classes=("a", "b"), each=20)
+    write_photos(tmp_path / "rare", classes=("c",), each=5)
+    (tmp_path / "rare" / "c").rename(photos / "c")
+    result = run(photos=photos, balance=1, epochs=3, head_start="random")
+    model = Model.open(result.run)
+    splits = run_photos(model)
+    loader = Loader(splits.val, size=SIZE, batch=4, train=False)
+    engine = SoftmaxEngine(model.kit, model.state)
+    score = validate(engine, model.task, loader.epoch(0), lambda: None)
+    assert score is not None and result.best is not None
+    assert score.value == result.best.value
+    assert score.loss == pytest.approx(result.best.loss, rel=1e-5)
+    judged = Checkpoint.load(result.run / LAST).counters.judged
+    (batch,) = Loader(splits.val, size=SIZE, batch=len(splits.val), train=False).epoch(0)
+    right = engine.predict(batch.images).argmax(axis=1) == batch.labels
+    recalls = [right[batch.labels == k].mean() for k in range(3)]
+    assert judged is not None and judged.value == pytest.approx(np.mean(recalls))
+
+
+def test_an_uneven_run_that_was_resumed_ends_with_the_same_bits(
+    run: Run, uneven: Path, tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {"photos": uneven, "head_start": "random"}
+    whole = run(**options, out=tmp_path / "whole")
+    with pytest.raises(Interrupted):
+        run(**options, engine=failing("gradients", 5, interrupt))
+    resume(tmp_path / "run", engine=SoftmaxEngine, progress=Silent())
+    assert_same_end(tmp_path / "run", whole.run)
 
 
 @pytest.mark.parametrize(("method", "call"), [("gradients", 2), ("predict", 1), ("predict", 3)])

@@ -37,6 +37,8 @@ class Counters:
         metrics: Sums of the step metrics of the epoch, by name.
         best: Best score on the validation photos so far; None before there is one.
         best_step: The step of the best score.
+        judged: The best score as epochs are compared: on classes of uneven size, photos of rare
+            ones weigh more.
         start: Score on the validation photos before the first step; None without such photos, or
             before it is known.
         head: Where the classifier comes from; see :class:`Start`.
@@ -55,6 +57,7 @@ class Counters:
     metrics: dict[str, float] = field(default_factory=dict)
     best: Score | None = None
     best_step: int = 0
+    judged: Score | None = None
     start: Score | None = None
     head: str = "random"
     head_images: int = 0
@@ -80,7 +83,7 @@ class Counters:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Counters:
         """Counters from the dictionary of ``dataclasses.asdict``."""
-        scores = {name: _score(values[name]) for name in ("best", "start", "estimate")}
+        scores = {name: _score(values[name]) for name in ("best", "judged", "start", "estimate")}
         return cls(**{**values, **scores})
 
 
@@ -265,8 +268,10 @@ class Saver:
 
     def save_best(self, state: TrainState) -> None:
         """Write ``best.safetensors``."""
+        values = {**state.engine.parameters, **state.engine.statistics}
+        adjustment = self._run.adjustment
         TrainedNetwork(
-            state={**state.engine.parameters, **state.engine.statistics},
+            state=values if adjustment is None else adjustment.remove_from(values),
             classes=self._run.identity.classes,
             kit=self._run.identity.kit,
             step=state.counters.best_step,

@@ -25,6 +25,12 @@ EPOCHS = (10, 100)
 ENOUGH_TO_STOP = 200
 """Validation photos from which on a run may stop early."""
 
+UNEVEN = 10
+"""A set is uneven if its largest class has more than so many times the photos of its smallest."""
+
+BALANCE = 0.5
+"""How much the rare classes of an uneven set count beyond their number of photos."""
+
 
 @dataclass(frozen=True)
 class Rates:
@@ -91,6 +97,15 @@ def default_epochs(steps_per_epoch: int) -> int:
     """
     fewest, most = EPOCHS
     return min(most, max(fewest, math.ceil(STEPS / steps_per_epoch)))
+
+
+def default_balance(imbalance: float) -> float:
+    """How much rare classes count, by the photos of the largest for each of the smallest.
+
+    >>> default_balance(10), default_balance(100)
+    (0.0, 0.5)
+    """
+    return BALANCE if imbalance > UNEVEN else 0.0
 
 
 def default_patience(epochs: int, validation: int) -> int:

@@ -13,6 +13,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from pocketune.device.train.adjustment import Adjustment
 from pocketune.errors import PocketuneError
 from pocketune.files import partial, reading, writing
 from pocketune.kit.kit import Kit
@@ -69,6 +70,12 @@ class Run:
     def batch(self) -> int:
         """Images in a step."""
         return self.photos.training.batch
+
+    @property
+    def adjustment(self) -> Adjustment | None:
+        """What is added to the logits while the run trains, for classes of uneven size."""
+        balance = self.settings.balance if self.steps else None
+        return Adjustment.of(self.photos.splits.train, self.photos.task, balance or 0.0)
 
     @property
     def steps_per_epoch(self) -> int:

@@ -179,6 +179,8 @@ class RunLog:
                 counters.estimate,
                 counters.start,
                 photos=len(self._run.photos.splits.train),
+                imbalance=self._run.photos.imbalance,
+                balance=self._run.settings.balance if self._run.steps else None,
             )
         )
 

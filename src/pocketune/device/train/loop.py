@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from pocketune.data import Batch
     from pocketune.device.engine.base import Engine
+    from pocketune.device.train.adjustment import AdjustedMetric
     from pocketune.device.train.checkpoint import TrainState
     from pocketune.device.train.folder import Run
     from pocketune.device.train.interrupt import StopRequest
@@ -61,6 +62,7 @@ class Loop:
         self._deadline = deadline
         self._saver = Saver(run)
         self._task = run.photos.task
+        self._adjustment = run.adjustment
         settings = run.settings
         self._schedule = CosineSchedule(settings.peak_rates().main, run.steps, settings.warmup)
 
@@ -75,20 +77,21 @@ class Loop:
         """
         if not self._counters.started:
             self.save()  # from here on, the run can be resumed
-            self._begin(self._validate())
+            self._begin(*self._validate())
         while self._counters.finished is None:
             self._train_epoch()
-            self._end_epoch(self._validate())
+            self._end_epoch(*self._validate())
 
     def save(self) -> None:
         """Write a checkpoint of the current state, after flushing the log."""
         self._counters.metrics_bytes = self._log.sync()
         self._saver.save(self._state)
 
-    def _begin(self, score: Score | None) -> None:
+    def _begin(self, score: Score | None, judged: Score | None) -> None:
         """Keep the values before the first step, so that training never ends below them."""
         counters = self._counters
         counters.start = counters.best = score
+        counters.judged = judged
         counters.started = True
         self._saver.save_best(self._state)
         self._log.start(counters)
@@ -129,20 +132,24 @@ class Loop:
         counters.count_step(result.loss, result.metrics)
         self._log.step(counters, result, lr=lr, norm=norm)
 
-    def _validate(self) -> Score | None:
+    def _validate(self) -> tuple[Score | None, Score | None]:
+        """The score, and that by which epochs are compared: rare classes count as in training."""
         if self._run.photos.validation is None:
-            return None
+            return None, None
+        engine, task, adjustment = self._state.engine, self._task, self._adjustment
+        judge = None if adjustment is None else adjustment.metric(task)
         with _closing(self._run.photos.validation.epoch(0)) as photos:
-            score = validate(self._state.engine, self._task, photos, self._stop_if_needed)
-        if score is not None:
-            self._require_finite(score.loss, "the validation loss")
-        return score
+            score = validate(engine, task, photos, self._stop_if_needed, judge)
+        if score is None:
+            return None, None
+        self._require_finite(score.loss, "the validation loss")
+        return score, score if judge is None else judge.score
 
-    def _end_epoch(self, score: Score | None) -> None:
-        counters, best = self._counters, self._counters.best
-        better = score is None or best is None or self._task.is_better(score, best)
+    def _end_epoch(self, score: Score | None, judged: Score | None) -> None:
+        counters, best = self._counters, self._counters.judged
+        better = judged is None or best is None or self._task.is_better(judged, best)
         if better:
-            counters.best, counters.best_step = score, counters.step
+            counters.best, counters.judged, counters.best_step = score, judged, counters.step
             self._saver.save_best(self._state)
         counters.stale = 0 if better else counters.stale + 1
         self._log.epoch(counters, score, best=better)
@@ -198,15 +205,24 @@ class Loop:
 
 
 def validate(
-    engine: Engine, task: Task, batches: Iterable[Batch], after_batch: Callable[[], None]
+    engine: Engine,
+    task: Task,
+    batches: Iterable[Batch],
+    after_batch: Callable[[], None],
+    judge: AdjustedMetric | None = None,
 ) -> Score | None:
     """The score of an engine on labeled batches; None if no image could be decoded.
 
-    ``after_batch`` is called after each batch.
+    ``after_batch`` is called after each batch. ``judge`` is a second metric, of an engine that
+    trains with adjusted logits.
     """
     metric = task.metric()
     for batch in batches:
-        metric.update(engine.predict(batch.images), batch.labels)
+        outputs = engine.predict(batch.images)
+        if judge is not None:
+            outputs = judge.adjustment.logits(outputs)
+            judge.update(outputs, batch.labels)
+        metric.update(outputs, batch.labels)
         after_batch()
     return metric.score if metric.images else None
 

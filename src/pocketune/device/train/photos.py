@@ -12,10 +12,10 @@ from pocketune.data import (
     Purpose,
     Skipped,
     Splits,
+    imbalance,
     load_splits,
     random_stream,
 )
-from pocketune.errors import PocketuneError, Remedy
 
 if TYPE_CHECKING:
     from pocketune.arrays import StrPath
@@ -65,8 +65,7 @@ class Photos:
             after_mask: Called after each mask with the number of masks that were read and of all.
 
         Raises:
-            PocketuneError: The photos cannot be used, or there are fewer than a batch and steps are
-                to be made.
+            PocketuneError: The photos cannot be used.
         """
         path = Path(path).absolute()
         splits = _load(path, settings, kit, classes, after_mask)
@@ -78,10 +77,6 @@ class Photos:
             splits = replace(splits, train=replace(splits.train, task=task))
         size, batch, seed = kit.manifest.size, kit.manifest.batch, settings.seed
         step = batch * settings.accumulate
-        if head_alone(splits, settings, kit.manifest):
-            step = min(step, len(splits.train))
-        else:
-            require_batch(len(splits.train), batch, settings.accumulate)
         training = Loader(splits.train, size=size, batch=step, train=True, seed=seed)
         validation = Loader(splits.val, size=size, batch=batch, train=False)
         order = random_stream(seed, Purpose.SAMPLE).permutation(len(splits.train))
@@ -97,6 +92,11 @@ class Photos:
     def classes(self) -> tuple[str, ...]:
         """Names of the classes, in the order of the labels."""
         return self.splits.classes
+
+    @property
+    def imbalance(self) -> float:
+        """Training photos of the largest class for each of the smallest; 1 without classes."""
+        return imbalance(self.splits.train.groups)
 
     @property
     def skipped(self) -> tuple[Skipped, ...]:
@@ -125,29 +125,12 @@ def head_alone(splits: Splits, settings: TrainSettings, manifest: Manifest) -> b
 
 def has_closed_form(manifest: Manifest, labels: Labels) -> bool:
     """Whether the classifier of a kit can be computed from photos with such labels."""
-    task = manifest.task
-    linear = manifest.embeddings is not None and len(task.head) == 2
-    return linear and task.targets(labels[:1]) is not None
+    return is_linear(manifest) and manifest.task.targets(labels[:1]) is not None
 
 
-def require_batch(images: int, batch: int, accumulate: int) -> None:
-    """Check that there are enough images for a step.
-
-    Raises:
-        PocketuneError: There are too few; the message says how to make the step smaller.
-    """
-    if images >= batch * accumulate:
-        return
-    message = (
-        f"a batch of {batch * accumulate} is larger than the data, {images} training images; add "
-        "images, or "
-    )
-    if images >= batch:
-        raise PocketuneError(f"{message}accumulate fewer than {accumulate} batches")
-    raise PocketuneError(
-        f"{message}train with a kit of a smaller batch",
-        remedy=Remedy("smaller batch", "build one with batch={batch}", batch=images),
-    )
+def is_linear(manifest: Manifest) -> bool:
+    """Whether the output layer of a kit is a weight and a bias on one vector for each photo."""
+    return manifest.embeddings is not None and len(manifest.task.head) == 2
 
 
 def mask_options(settings: TrainSettings) -> MaskOptions:

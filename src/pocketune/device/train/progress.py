@@ -13,6 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TextIO
 
+from pocketune.device.train.defaults import UNEVEN
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -100,6 +102,8 @@ class StartReport:
         estimate: Its leave-one-out score on these; for a kept one, its score. None if unknown.
         validation: Score on the validation photos; None without validation photos.
         photos: All training photos.
+        imbalance: Training photos of the largest class for each of the smallest.
+        balance: How much rare classes count beyond their number of photos; None without steps.
     """
 
     head: str
@@ -107,6 +111,8 @@ class StartReport:
     estimate: Score | None
     validation: Score | None
     photos: int
+    imbalance: float = 1.0
+    balance: float | None = None
 
 
 class Progress(Protocol):
@@ -165,7 +171,8 @@ class PlainLines:
 
     def start(self, report: StartReport) -> None:
         """Print the start."""
-        _write(self._stream, format_start(report) + "\n")
+        for line in _start_lines(report):
+            _write(self._stream, line + "\n")
 
     def step(self, report: StepReport) -> None:
         """Print the step if the last line is ten seconds old."""
@@ -197,9 +204,10 @@ class LiveLine:
         self._rewrite(lambda: format_photos(report), last=report.done == report.photos)
 
     def start(self, report: StartReport) -> None:
-        """Print the start on a line that stays."""
-        self._write(format_start(report))
-        self.close()
+        """Print the start on lines that stay."""
+        for line in _start_lines(report):
+            self._write(line)
+            self.close()
 
     def step(self, report: StepReport) -> None:
         """Rewrite the line, at most ten times a second."""
@@ -246,6 +254,11 @@ def format_photos(report: PhotosReport) -> str:
     return f"{report.purpose}: {report.done}/{report.photos}  {left} left"
 
 
+def _start_lines(report: StartReport) -> list[str]:
+    uneven = [format_imbalance(report)] if report.imbalance > UNEVEN else []
+    return [*uneven, format_start(report)]
+
+
 def format_start(report: StartReport) -> str:
     """One line for the start of a run."""
     source = {"kept": "classifier kept", "random": "classifier drawn at random"}
@@ -258,6 +271,16 @@ def format_start(report: StartReport) -> str:
     if report.validation is not None:
         text += f"  validation loss {report.validation.loss:.3f}  {report.validation}"
     return text
+
+
+def format_imbalance(report: StartReport) -> str:
+    """One line for classes of very different sizes."""
+    text = f"uneven  the largest class has {report.imbalance:.0f} times the photos of the smallest"
+    if report.balance is None:
+        return text
+    if report.balance == 0:
+        return f"{text}; each photo counts alike (balance 0)"
+    return f"{text}; photos of rare classes count more (balance {report.balance:g})"
 
 
 def format_step(report: StepReport) -> str:

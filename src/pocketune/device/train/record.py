@@ -36,12 +36,15 @@ class PhotosRecord:
         training: Number of training photos.
         validation: Number of validation photos.
         fingerprint: Hash of the names and labels of both, in order.
+        imbalance: Training photos of the largest class for each of the smallest; 1 where photos
+            have no single class.
     """
 
     name: str
     training: int
     validation: int
     fingerprint: str
+    imbalance: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,9 +232,14 @@ def step_flops(manifest: Manifest) -> int:
 
 
 def _photos(run: Run) -> PhotosRecord:
-    splits = run.photos.splits
-    name = run.photos.path.name or "photos"
-    return PhotosRecord(name, len(splits.train), len(splits.val), run.identity.photos)
+    photos, splits = run.photos, run.photos.splits
+    return PhotosRecord(
+        name=photos.path.name or "photos",
+        training=len(splits.train),
+        validation=len(splits.val),
+        fingerprint=run.identity.photos,
+        imbalance=photos.imbalance,
+    )
 
 
 def _median(values: list[float]) -> float | None:

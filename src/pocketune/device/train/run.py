@@ -16,6 +16,7 @@ from pocketune.device.engine.accumulate import accumulating, check_accumulation
 from pocketune.device.memory.budget import check_budget
 from pocketune.device.memory.process import process_memory, reclaim
 from pocketune.device.memory.sizes import parse_size
+from pocketune.device.train.adjustment import Adjustment
 from pocketune.device.train.checkpoint import Checkpoint, Counters, TrainState
 from pocketune.device.train.defaults import kind_of
 from pocketune.device.train.ending import describe_known
@@ -30,7 +31,7 @@ from pocketune.device.train.interrupt import Interrupted, StopRequest
 from pocketune.device.train.log import MetricsFile, RunLog, read_log
 from pocketune.device.train.loop import Loop
 from pocketune.device.train.optimizer import Optimizer, create_optimizer
-from pocketune.device.train.photos import Photos, head_alone
+from pocketune.device.train.photos import Photos, head_alone, is_linear
 from pocketune.device.train.progress import PhotosReport, Progress, console
 from pocketune.device.train.settings import TrainSettings
 from pocketune.device.train.start import start_values
@@ -130,12 +131,14 @@ def train(
     _check_rates(opened, settings)
     found = Photos.open(photos, settings, opened, after_mask=_masks_shown(shown))
     _check_patience(found, settings)
+    _check_balance(found, settings, opened)
     if head_alone(found.splits, settings, opened.manifest):
         settings = replace(settings, epochs=0)
     settings = settings.resolved(
         images=found.training.batch,
         steps_per_epoch=len(found.training),
         validation=len(found.splits.val),
+        imbalance=found.imbalance if is_linear(opened.manifest) else 1.0,
     )
     reclaim()
     memory = check_budget(
@@ -251,6 +254,8 @@ def _start(run: Run, kit: Kit, copy: Kit, factory: EngineFactory, progress: Prog
     """The state of a new run of ``copy``, with initial values from ``kit``, which may be a run."""
     make = accumulating(factory, run.settings.accumulate)
     values, start = start_values(run, kit, copy, make, progress)
+    if run.adjustment is not None:
+        values = run.adjustment.add_to(values)
     engine = make(copy, values)
     del values  # the engine has copied them
     _set_inputs(engine, run.photos.task)
@@ -314,6 +319,18 @@ def _check_patience(photos: Photos, settings: TrainSettings) -> None:
             f"patience={settings.patience} needs validation photos: leave it out, or set "
             "val_fraction above 0"
         )
+
+
+def _check_balance(photos: Photos, settings: TrainSettings, kit: Kit) -> None:
+    if not settings.balance:
+        return
+    what = ""
+    if Adjustment.of(photos.splits.train, photos.task, settings.balance) is None:
+        what = f"the task {photos.task.name} has no classes that exclude each other"
+    elif not is_linear(kit.manifest):
+        what = "the kit's output layer has no bias that could hold the classes' frequencies"
+    if what:
+        raise PocketuneError(f"balance={settings.balance:g} has no effect: {what}; leave it out")
 
 
 def _check_rates(kit: Kit, settings: TrainSettings) -> None:

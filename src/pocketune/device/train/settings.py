@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from pocketune.device.memory.sizes import parse_size
 from pocketune.device.train.defaults import (
+    BALANCE,
     ENOUGH_TO_STOP,
     EPOCHS,
     MEASURED_IMAGES,
     OPTIMIZERS,
     RATES,
     STEPS,
+    UNEVEN,
     Rates,
+    default_balance,
     default_epochs,
     default_patience,
     default_rates,
@@ -159,6 +162,16 @@ class TrainSettings:
         at_least=0,
         below=1,
     )
+    balance: float | None = _option(
+        "How much rare classes count beyond their number of photos: 0 not at all, 1 as much as "
+        "any other class.",
+        default=None,
+        metavar="POWER",
+        unset=f"{BALANCE:g} if the largest class has over {UNEVEN} times the photos of the "
+        "smallest, else 0",
+        at_least=0,
+        at_most=1,
+    )
     hold_out_test: bool = _option(
         "Leave the photos of test/ out of validation, for an evaluation after the run.",
         default=False,
@@ -236,13 +249,20 @@ class TrainSettings:
         peak = self.peak_rates()
         return {spec.name: peak.of(spec) / peak.main for spec in parameters}
 
-    def resolved(self, *, images: int, steps_per_epoch: int, validation: int) -> TrainSettings:
+    def balance_of(self, imbalance: float) -> float:
+        """How much rare classes count, by the photos of the largest for each of the smallest."""
+        return default_balance(imbalance) if self.balance is None else self.balance
+
+    def resolved(
+        self, *, images: int, steps_per_epoch: int, validation: int, imbalance: float = 1.0
+    ) -> TrainSettings:
         """The same settings with all defaults filled in, as a checkpoint stores them.
 
         Args:
             images: Images in a step, accumulated batches included.
             steps_per_epoch: Steps in an epoch of the training photos.
             validation: Number of validation photos.
+            imbalance: Training photos of the largest class for each of the smallest.
         """
         given = self.length_is_given
         epochs = self.epochs if given else default_epochs(steps_per_epoch)
@@ -256,6 +276,7 @@ class TrainSettings:
             bias_lr=rates.bias,
             side_lr=rates.side,
             head_lr=rates.head,
+            balance=self.balance_of(imbalance),
             momentum=self.sgd_momentum if self.optimizer == "sgd" else None,
             budget=self.budget_bytes,
         )
