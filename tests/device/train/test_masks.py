@@ -113,7 +113,9 @@ def test_refused(place, tmp_path, options, message):
     assert not (tmp_path / "run").exists()
 
 
-def test_one_image_is_less_than_a_batch(place, tmp_path):
+def test_one_image(place, tmp_path):
     write_scenes(tmp_path / "photos", 1)
-    with pytest.raises(PocketuneError, match="1 training images"):
-        train(place / "kit", tmp_path / "photos", tmp_path / "run", engine=PixelEngine)
+    options = {"engine": PixelEngine, "epochs": 2, "progress": Silent()}
+    result = train(place / "kit", tmp_path / "photos", tmp_path / "run", **options)
+    assert (result.best, result.steps) == (None, 2)
+    assert evaluate(result.run, tmp_path / "photos").images == 1
