@@ -15,14 +15,20 @@ from pocketune.compiler.quantize.calibration import Calibration
 from pocketune.data import ImageDataset, sample
 from pocketune.eager import observe_formats
 from pocketune.eager.run import save_values
+from pocketune.errors import PocketuneError
 from pocketune.kit.kit import Kit
 from pocketune.methods import Method, adapt, final_plan
 from pocketune.methods.method import resolve_frozen_bits
+from pocketune.networks import list_networks
+from pocketune.networks.registry import is_dense
 from pocketune.surgery import dequantize, float_shapes, quantize_frozen, quantized
-from pocketune.tasks import default_task, task_named
+from pocketune.tasks import Task, default_task, task_named
 from pocketune.weights import create_network, sample_batches
 from pocketune.weights.measured import are_folded, measure_norms
 from pocketune.weights.saved import IMAGENET_CLASSES
+
+VOC_CLASSES = 21
+"""Classes of a network that classifies pixels, without photos: those of Pascal VOC."""
 
 _CALIBRATED = 192
 """Number of photos that calibrate and evaluate an 8-bit frozen part."""
@@ -51,6 +57,10 @@ def build_kit(
     size: int = 224,
     batch: int = 8,
     label_smoothing: float = 0.0,
+    loss_stride: int | None = None,
+    backbone: str | None = None,
+    head_channels: int | None = None,
+    output_stride: int | None = None,
     photos: ImageDataset | None = None,
     save_network: Path | None = None,
     frozen_bits: int | None = None,
@@ -68,24 +78,38 @@ def build_kit(
         size: Image height and width, in pixels.
         batch: Images in a training step.
         label_smoothing: Option of the task.
+        loss_stride: Option of a task with an output for each pixel: rows and columns of labels
+            between those that the loss reads.
+        backbone: Of a network that classifies pixels; see ``create_network``.
+        head_channels: Channels of its decode head.
+        output_stride: Side of the image over the side of its last map.
         photos: Labeled photos. They define the classes or attributes, calibrate an 8-bit frozen
             part, and restore batch norms that were folded into the weights. Without photos, the
-            network has 1,000 numbered classes.
+            network has 1,000 numbered classes, or 21 if it classifies pixels.
         save_network: A ``.safetensors`` file for all values of the network, frozen ones included,
             for training with PyTorch. If the frozen part of the kit computes with integers, the
             file also holds the formats measured on the photos.
         frozen_bits: See ``adapt``.
         task: Name of the task, such as ``"attributes"``; by default the task of the photos'
-            labels, or classification.
+            labels, or that of the network.
 
     Raises:
-        PocketuneError: An argument is invalid, the weights cannot be loaded, or the method trains
-            norms that were folded away and there are no photos to restore them from.
+        PocketuneError: An argument is invalid, the weights cannot be loaded, the photos do not have
+            the labels that the network needs, or the method trains norms that were folded away and
+            there are no photos to restore them from.
     """
-    labeled = default_task(IMAGENET_CLASSES) if photos is None else photos.labeled
-    kind, names = task_named(task) if task else type(labeled), labeled.classes
+    learned = _task(network, photos, task).configured(
+        **_given(label_smoothing=label_smoothing, loss_stride=loss_stride)
+    )
     created = create_network(
-        network, weights=weights, classes=len(names), width=width, padding=padding
+        network,
+        weights=weights,
+        classes=len(learned.classes),
+        width=width,
+        padding=padding,
+        backbone=backbone,
+        head_channels=head_channels,
+        output_stride=output_stride,
     )
     plan = final_plan(method, float_shapes(created))
     rounded = bool(quantized(created))
@@ -101,7 +125,7 @@ def build_kit(
         out,
         batch=batch,
         size=size,
-        task=kind(names).configured(label_smoothing=label_smoothing),
+        task=learned,
         frozen_bits=bits,
         calibration=_calibration(photos, size) if bits == 8 and photos is not None else None,
     )
@@ -116,6 +140,29 @@ def build_kit(
             dequantize(adapted, quantized(adapted))
         save_values(adapted, save_network)
     return kit
+
+
+def _task(network: str, photos: ImageDataset | None, task: str | None) -> Task:
+    """What the network learns, with the classes of the photos."""
+    dense = is_dense(network)
+    if photos is None:
+        labeled = default_task(VOC_CLASSES if dense else IMAGENET_CLASSES, dense=dense)
+    else:
+        labeled = photos.labeled
+    kind = task_named(task) if task else type(labeled)
+    if kind.dense != dense and network in list_networks():
+        classified = "pixels" if dense else "images"
+        known = ", ".join(list_networks(dense=kind.dense))
+        raise PocketuneError(
+            f"{network} classifies {classified}, which the task {kind.name} does not: give photos "
+            f"with other labels, or choose one of {known}"
+        )
+    return kind(labeled.classes)
+
+
+def _given(**options: float | None) -> dict[str, float]:
+    """The options that have a value."""
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _bears_integers(kit: Kit) -> bool:

@@ -22,6 +22,7 @@ from pocketune.kit.manifest import KitError, Manifest
 from pocketune.methods import Method, adapt, method_to_dict
 from pocketune.networks.about import set_about
 from pocketune.networks.config import NetworkConfig
+from pocketune.networks.registry import is_dense
 from pocketune.tasks import Task, default_task, numbered
 from pocketune.weights.saved import build
 
@@ -61,7 +62,7 @@ def draft(
         ... # doctest: +SKIP
         >>> estimate_memory(kit, process=30_000_000, classes=10, slots=2)  # doctest: +SKIP
     """
-    task = task or default_task(network.classes)
+    task = task or default_task(network.classes, dense=is_dense(network.name))
     network = replace(network, classes=len(task.classes))
     step = Step(size, batch, replace(task, classes=numbered(network.classes)), frozen_bits)
     drafted = partial(_draft, network, method, step, calibrated=calibrated)

@@ -1,6 +1,7 @@
 """Sizes, the memory estimate, and runs that would not fit."""
 
 import doctest
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -105,14 +106,15 @@ def test_format_size() -> None:
 def test_estimate_adds_up(kit: Kit) -> None:
     estimate = estimate_memory(kit.manifest, process=1000, classes=5, slots=2)
     trained = 4 * (5 * FEATURES + 5)
+    kept = 8 * 4 * math.prod(kit.manifest.features or (0,))
     assert estimate == MemoryEstimate(
         process=1000,
         runtime=RUNTIME,
         graphs=0,  # of no nodes and no weights
-        activations=round(ARENA_OVERHEAD * 8_000_000),
+        activations=round(ARENA_OVERHEAD * 8_000_000) + kept,
         parameters=trained + 4 * FEATURES,
         optimizer=2 * trained,
-        photos=photo_bytes(SIZE, 8),
+        photos=photo_bytes(SIZE, 8, label=8),
     )
     assert estimate.total == sum(vars(estimate).values())
 

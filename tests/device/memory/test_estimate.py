@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields, replace
 
 import pytest
@@ -107,3 +108,16 @@ def test_photos_are_batches_that_wait_and_one_in_each_worker(
     each = photo_bytes(size, batch, workers=workers) - none
     assert each == workers * photo_bytes(size, batch, workers=1, waiting=0)
     assert photo_bytes(size, batch, workers=0, waiting=1) == batch * pixels
+
+
+def test_the_features_of_a_batch_are_counted(kit: Kit) -> None:
+    """They are small for a class of each image, and tens of megabytes for one of each pixel."""
+    wide = replace(kit, manifest=replace(kit.manifest, features=(320, 64, 64)))
+    more = estimate(wide, batch=4).activations - estimate(kit, batch=4).activations
+    assert more == 4 * 4 * (320 * 64 * 64 - math.prod(kit.manifest.features or (0,)))
+
+
+def test_masks_are_counted_with_their_photos() -> None:
+    assert photo_bytes(32, 4, label=32 * 32) - photo_bytes(32, 4) == (
+        photo_bytes(32, 4, workers=0) // 3
+    )

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from pocketune.data.loader import AHEAD
 from pocketune.device.head.fit import fit_bytes
 from pocketune.device.memory.sizes import format_size
@@ -37,10 +39,10 @@ class MemoryEstimate:
         graphs: Frozen weights and nodes of the graphs that are open at the same time; or the memory
             for opening the frozen part, if that sets the peak.
         activations: Live tensors, including gradients, at the peak of the graph that needs most;
-            the graphs share one arena.
+            the graphs share one arena. Then the features of a batch.
         parameters: The trained parameters and the running statistics.
         optimizer: The optimizer's state.
-        photos: Photos that are being decoded, and batches that wait for the step.
+        photos: Photos that are being decoded, and batches with labels that wait for the step.
         head: What the classifier's computation takes beyond all this, while the graphs are closed.
     """
 
@@ -100,8 +102,9 @@ def estimate_memory(
     # Only one of the step and the prediction is open at a time.
     graphs = features.open + max(held["step"].open, held["predict"].open)
     activations = round(ARENA_OVERHEAD * max(peaks.values()))
+    activations += batch * _bytes(manifest.features or (0,))
     optimizer = slots * trained
-    photos = photo_bytes(manifest.size, batch * accumulate)
+    photos = photo_bytes(manifest.size, batch * accumulate, _label_bytes(manifest, classes))
     estimate = MemoryEstimate(
         process=process,
         runtime=RUNTIME,
@@ -119,14 +122,24 @@ def estimate_memory(
     return replace(estimate, head=max(0, head - estimate.total))
 
 
-def photo_bytes(size: int, batch: int, workers: int = 2, waiting: int = AHEAD + 2) -> int:
+def _label_bytes(manifest: Manifest, classes: int) -> int:
+    """Bytes of the label of one image."""
+    task = manifest.task
+    return math.prod(task.label_shape(manifest.size, classes)) * np.dtype(task.label_type).itemsize
+
+
+def photo_bytes(
+    size: int, batch: int, label: int = 0, workers: int = 2, waiting: int = AHEAD + 2
+) -> int:
     """Bytes of decoded photos: one in each worker, and batches that are ready or in the step.
+
+    A label takes ``label`` bytes in a batch.
 
     A JPEG is decoded at the smallest scale that is at least the requested size: a photo of 4:3 at
     less than twice its side. The crop is one more image.
     """
     pixels = 3 * size * size
-    return waiting * batch * pixels + workers * (4 * pixels * 4 // 3 + pixels)
+    return waiting * batch * (pixels + label) + workers * (4 * pixels * 4 // 3 + pixels)
 
 
 class Held(NamedTuple):
