@@ -12,6 +12,7 @@ from pocketune.cli.author import author_half, parse_options
 from pocketune.cli.command import command, given
 from pocketune.cli.errors import print_error
 from pocketune.cli.options import (
+    DenseOptions,
     KitStepOptions,
     NetworkOptions,
     argument,
@@ -110,6 +111,7 @@ def compare(
     options: CompareOptions,
     networks: Networks,
     network: NetworkOptions,
+    dense: DenseOptions,
     methods: Methods,
     step: KitStepOptions,
     settings: TrainSettings,
@@ -127,7 +129,8 @@ def compare(
         _check_alone(options.photos)
         grid = Grid.read(options.photos[0])
     else:
-        grid = _grid(options, networks, asdict(network), methods, asdict(step), settings)
+        created = {**asdict(network), **asdict(dense)}
+        grid = _grid(options, networks, created, methods, asdict(step), settings)
     try:
         result = compare_grid(
             grid, options.out, ray=options.ray, keep_runs=options.keep_runs, show=_show
@@ -170,7 +173,7 @@ def _grid(
     from pocketune.kit.bundled import list_kits
 
     of_network = {**network, "size": step["size"], "batch": step["batch"]}
-    of_method = {name: step[name] for name in ("frozen_bits", "label_smoothing")}
+    of_method = {name: step[name] for name in ("frozen_bits", "label_smoothing", "loss_stride")}
     names = methods.method or (["blocks"] if networks.network else [])
     chosen = _divided(parse_options(methods.method_option), names)
     plain = {

@@ -11,6 +11,7 @@ from pocketune.cli.author import author_half, parse_method
 from pocketune.cli.command import command
 from pocketune.cli.kit import kit_lines, training_memory
 from pocketune.cli.options import (
+    DenseOptions,
     JsonOption,
     MethodOptions,
     NetworkArgument,
@@ -36,6 +37,7 @@ def forecast(
     options: ForecastOptions,
     output: JsonOption,
     network: NetworkOptions,
+    dense: DenseOptions,
     method: MethodOptions,
     step: StepOptions,
 ) -> None:
@@ -57,7 +59,9 @@ def forecast(
 
     in_8_bits = network.weights is not None and Path(network.weights).suffix == INT8
     manifest = draft(
-        describe_network(named.network, **asdict(network), classes=options.classes),
+        describe_network(
+            named.network, **asdict(network), **asdict(dense), classes=options.classes
+        ),
         parse_method(**asdict(method), batch=step.batch, size=step.size),
         size=step.size,
         batch=step.batch,

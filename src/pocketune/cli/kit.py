@@ -12,6 +12,7 @@ from pocketune.cli.author import author_half, parse_method
 from pocketune.cli.command import Group, command
 from pocketune.cli.errors import print_error
 from pocketune.cli.options import (
+    DenseOptions,
     JsonOption,
     KitStepOptions,
     MaskReading,
@@ -93,6 +94,7 @@ def build(
     named: NetworkArgument,
     options: BuildOptions,
     created: NetworkOptions,
+    dense: DenseOptions,
     method: MethodOptions,
     step: KitStepOptions,
     task: TaskOption,
@@ -117,6 +119,7 @@ def build(
         options.out,
         network=network,
         **asdict(created),
+        **asdict(dense),
         method=parse_method(**asdict(method), batch=step.batch, size=step.size),
         **asdict(step),
         photos=dataset,

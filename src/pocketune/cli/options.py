@@ -93,6 +93,32 @@ class NetworkOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DenseOptions:
+    """Options of ``create_network`` for networks that classify pixels."""
+
+    backbone: str | None = of_network(
+        "Backbone of a network that classifies pixels, such as deeplabv3.",
+        default=None,
+        metavar="NAME",
+        unset="the published one",
+    )
+    head_channels: int | None = of_network(
+        "Channels of its decode head.",
+        default=None,
+        metavar="N",
+        unset="the published number",
+        at_least=1,
+    )
+    output_stride: int | None = of_network(
+        "Side of the image over the side of its last feature map: 4, 8, 16 or 32.",
+        default=None,
+        metavar="N",
+        unset="the published one",
+        at_least=1,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class MethodOptions:
     """Arguments of ``parse_method``."""
 
@@ -136,6 +162,13 @@ class KitStepOptions(StepOptions):
 
     label_smoothing: float = of_method(
         "Amount of label smoothing.", default=0.0, metavar="FRACTION"
+    )
+    loss_stride: int | None = of_method(
+        "For masks: take the loss at every Nth row and column, which takes less memory.",
+        default=None,
+        metavar="N",
+        unset="1, every pixel",
+        at_least=1,
     )
 
 

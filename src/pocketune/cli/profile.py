@@ -13,6 +13,7 @@ from pocketune.cli.author import author_half, parse_method
 from pocketune.cli.command import command
 from pocketune.cli.options import (
     CONVENTIONS,
+    DenseOptions,
     JsonOption,
     MethodOptions,
     NetworkArgument,
@@ -57,6 +58,7 @@ def profile(
     options: ProfileOptions,
     output: JsonOption,
     network: NetworkOptions,
+    dense: DenseOptions,
     method: MethodOptions,
     step: StepOptions,
 ) -> None:
@@ -82,7 +84,9 @@ def profile(
         from pocketune.weights import create_network
 
     batch, size = step.batch, step.size
-    created = create_network(named.network, **asdict(network), classes=options.classes)
+    created = create_network(
+        named.network, **asdict(network), **asdict(dense), classes=options.classes
+    )
     chosen = parse_method(**asdict(method), batch=batch, size=size)
     adapted = adapt(created, chosen, frozen_bits=step.frozen_bits)
     if options.published is not None:

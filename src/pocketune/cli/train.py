@@ -17,6 +17,7 @@ from pocketune.cli.errors import print_error, print_skipped
 from pocketune.cli.options import (
     METHOD_PANEL,
     NETWORK_PANEL,
+    DenseOptions,
     KitStepOptions,
     MethodOptions,
     NetworkOptions,
@@ -109,6 +110,8 @@ class EngineOptions:
     "pocketune train photos.zip --kit flowers.zip --budget 96MB --out runs/flowers",
     "pocketune train photos/ --network mobilenet_v2 --weights imagenet --method blocks",
     "pocketune train attributes.csv --network mobilenet_v2 --weights imagenet",
+    "pocketune train camvid.zip --network deeplabv3 --backbone mobilenet_v2 --weights imagenet \\",
+    "    --ignore void --class-weights balanced",
     "pocketune train --resume runs/flowers",
 )
 def train(
@@ -117,6 +120,7 @@ def train(
     choice: ChoiceOptions,
     trained: TrainedNetwork,
     network: NetworkOptions,
+    dense: DenseOptions,
     method: MethodOptions,
     step: KitStepOptions,
     engine: EngineOptions,
@@ -141,8 +145,10 @@ def train(
     out, deadline = run.out or next_run(run.photos), Deadline.of(choice.time)
     check_new_run_folder(out)  # before a plan is made or a kit is built, which takes a while
     if trained.network is not None:
-        options = {"photos": run.photos, **asdict(network), **asdict(method), **asdict(step)}
-        options |= {"ignore": settings.ignore, "class_names": settings.class_names}
+        groups = (network, dense, method, step)
+        options = {name: each for group in groups for name, each in asdict(group).items()}
+        reading = {"ignore": settings.ignore, "class_names": settings.class_names}
+        options = {"photos": run.photos, **options, **reading}
         with built_kit(trained.network, options, out) as (path, values):
             settings = deadline.shorten(settings, path, run.photos, out)
             _print_result(_train(path, run.photos, out, settings, engine, deadline, values))

@@ -56,6 +56,9 @@ class Network:
         weights: A file of weights, or ``imagenet``; None for random ones.
         width: Width multiplier.
         padding: Padding of strided convolutions.
+        backbone: Backbone of a network that classifies pixels; None for the published one.
+        head_channels: Channels of its decode head; None for the published number.
+        output_stride: Side of the image over that of its last map; None for the published one.
         size: Height and width of the images.
         batch: Images in a step.
         settings: Settings of ``pocketune.train`` for this network.
@@ -66,6 +69,9 @@ class Network:
     weights: str | None = None
     width: float = 1.0
     padding: str = "symmetric"
+    backbone: str | None = None
+    head_channels: int | None = None
+    output_stride: int | None = None
     size: Positive = 224
     batch: Positive = 8
     settings: dict[str, Any] = field(default_factory=dict)
@@ -73,7 +79,8 @@ class Network:
     @property
     def label(self) -> str:
         """The name in the tables."""
-        return self.name or self.network + (f" {self.width:g}" if self.width != 1 else "")
+        backbone = f" {self.backbone}" if self.backbone else ""
+        return self.name or f"{self.network}{backbone}" + f" {self.width:g}" * (self.width != 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +93,7 @@ class MethodChoice:
         options: Its options by name.
         frozen_bits: Bits of the frozen layers, 8 or 32; None for the method's own choice.
         label_smoothing: Amount of label smoothing.
+        loss_stride: Rows and columns of masks between those that the loss is taken at.
         settings: Settings of ``pocketune.train`` for this method.
     """
 
@@ -94,6 +102,7 @@ class MethodChoice:
     options: dict[str, Any] = field(default_factory=dict)
     frozen_bits: int | None = None
     label_smoothing: float = 0.0
+    loss_stride: int | None = None
     settings: dict[str, Any] = field(default_factory=dict)
 
     @property

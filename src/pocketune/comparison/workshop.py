@@ -150,6 +150,7 @@ class _Workshop:
                 **facts,
                 "frozen_bits": method.frozen_bits,
                 "label_smoothing": method.label_smoothing,
+                "loss_stride": method.loss_stride,
             },
         )
 
