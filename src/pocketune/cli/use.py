@@ -96,6 +96,12 @@ class ExportOptions:
     """The output."""
 
     out: Path = option("File to write.", default=Path("model.onnx"), metavar="FILE")
+    output: str = option(
+        "What the file computes; [bold]classes[/bold] is the class of each pixel, for models "
+        "trained on masks.",
+        default="logits",
+        choices=("logits", "classes"),
+    )
 
 
 @command(
@@ -199,7 +205,10 @@ def evaluate(
     print_skipped(result.skipped)
 
 
-@command("pocketune export runs/flowers --out flowers.onnx")
+@command(
+    "pocketune export runs/flowers --out flowers.onnx",
+    "pocketune export runs/streets --output classes",
+)
 def export(model: ModelArgument, options: ExportOptions) -> None:
     """Export the trained model as a single ONNX file for any ONNX runtime."""
     from pocketune.device import Model
@@ -207,13 +216,16 @@ def export(model: ModelArgument, options: ExportOptions) -> None:
     from pocketune.device.memory.sizes import format_size
 
     opened = Model.open(model.run)
-    file, manifest = export_model(opened, options.out), opened.kit.manifest
-    side, task = manifest.size, opened.task
-    outputs = ", ".join(map(str, ("N", *task.output_shape(side))))
-    meaning = f", whose {task.activation} is the probabilities" if task.activation else ""
+    file = export_model(opened, options.out, output=options.output)
+    side, task = opened.kit.manifest.size, opened.task
+    result = f"classes uint8 (N, {side}, {side})"
+    if options.output == "logits":
+        outputs = ", ".join(map(str, ("N", *task.output_shape(side))))
+        meaning = f", whose {task.activation} is the probabilities" if task.activation else ""
+        result = f"logits float32 ({outputs}){meaning}"
     print(
         f"wrote {file} ({format_size(file.stat().st_size)}): images uint8 (N, {side}, {side}, 3) "
-        f"-> logits float32 ({outputs}){meaning}"
+        f"-> {result}"
     )
 
 

@@ -54,8 +54,8 @@ def strips(output: FloatArray, seen: Seen) -> Iterator[Strip]:
         seen: The image.
     """
     classes, down, across = output.shape
-    columns = _weights(seen.width, seen.box.left, seen.box.width, across).T
-    every = _weights(seen.height, seen.box.top, seen.box.height, down)
+    columns = interpolation(seen.width, seen.box.left, seen.box.width, across).T
+    every = interpolation(seen.height, seen.box.top, seen.box.height, down)
     count = max(1, STRIP // (classes * seen.width))
     for start in range(0, seen.height, count):
         rows = slice(start, min(start + count, seen.height))
@@ -139,7 +139,7 @@ def _largest(logits: FloatArray) -> tuple[ClassMap, FloatArray]:
     return found, largest
 
 
-def _weights(pixels: int, start: float, length: float, cells: int) -> FloatArray:
+def interpolation(pixels: int, start: float, length: float, cells: int) -> FloatArray:
     """The weights (pixels, cells) of linear interpolation along one axis."""
     centers = (np.arange(pixels) + 0.5 - start) * (cells / length) - 0.5
     position = centers.clip(0, cells - 1)

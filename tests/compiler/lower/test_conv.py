@@ -82,9 +82,14 @@ convolved_limits = st.sampled_from([1 << 30, 0])
 
 
 @settings(max_examples=100)
-@given(case=cases(), rows_max_pixels=rows_limits, convolved_max_channels=convolved_limits)
+@given(
+    case=cases(),
+    rows_max_pixels=rows_limits,
+    convolved_max_channels=convolved_limits,
+    unfolded_max_bytes=convolved_limits,
+)
 def test_forward_and_all_gradients(
-    case: Case, rows_max_pixels: int, convolved_max_channels: int
+    case: Case, rows_max_pixels: int, convolved_max_channels: int, unfolded_max_bytes: int
 ) -> None:
     def step(x: Tensor, w: Tensor, b: Tensor, g: Tensor) -> list[Tensor]:
         y = F.conv2d(x, w, b, **case.arguments)
@@ -92,18 +97,23 @@ def test_forward_and_all_gradients(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(conv_rules, "CONVOLVED_MAX_CHANNELS", convolved_max_channels)
+        patch.setattr(conv_rules, "UNFOLDED_MAX_BYTES", unfolded_max_bytes)
         check_function(step, case.tensors(), rows_max_pixels=rows_max_pixels)
 
 
 @settings(max_examples=50)
-@given(case=cases(), rows_max_pixels=rows_limits)
-def test_gradient_through_a_frozen_kernel(case: Case, rows_max_pixels: int) -> None:
+@given(case=cases(), rows_max_pixels=rows_limits, unfolded_max_bytes=convolved_limits)
+def test_gradient_through_a_frozen_kernel(
+    case: Case, rows_max_pixels: int, unfolded_max_bytes: int
+) -> None:
     def step(x: Tensor, g: Tensor, w: Tensor) -> list[Tensor]:
         y = F.conv2d(x, w, **case.arguments)
         return [y, *torch.autograd.grad(y, [x], g)]
 
     x, w, _, g = case.tensors()
-    model = check_function(step, [x, g], [w.detach()], rows_max_pixels=rows_max_pixels)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(conv_rules, "UNFOLDED_MAX_BYTES", unfolded_max_bytes)
+        model = check_function(step, [x, g], [w.detach()], rows_max_pixels=rows_max_pixels)
     # what depends on the kernel alone was computed here
     made = {name for node in model.graph.node for name in node.output}
     constants = {tensor.name for tensor in model.graph.initializer}

@@ -31,6 +31,11 @@ aten = torch.ops.aten
 CONVOLVED_MAX_CHANNELS = 4
 
 
+# Bytes up to which the runtime may unfold a gradient: for a transposed convolution, it holds every
+# tap of every pixel of an image.
+UNFOLDED_MAX_BYTES = 8 << 20
+
+
 @lowers(aten.convolution.default)
 def _convolution(
     context: Context,
@@ -119,6 +124,8 @@ def input_gradient(context: Context, geo: Geometry, g: Value, x: Value, w: Value
     elif geo.depthwise and geo.stride == (1, 1) and geo.padded_by_less_than_kernel:
         flipped = Value(x.shape, plain=_correlate_flipped(context, geo, g, w))
         return in_preferred_layout(context, flipped)
+    elif _unfolds_much(geo, g):
+        name = _correlate_turned(context, geo, g, w)
     else:
         name = _transposed_convolution(context, geo, g, x, w)
     return Value(x.shape, plain=name)
@@ -132,7 +139,7 @@ def _transposed_pointwise(context: Context, w: Value) -> str:
 
 def _correlate_flipped(context: Context, geo: Geometry, g: Value, w: Value) -> str:
     """Depthwise, stride 1: an ordinary convolution with the kernel turned by 180 degrees."""
-    (kh, kw), (dh, dw) = geo.kernel, geo.dilation
+    kh, kw = geo.kernel
     if w.constant is not None:
         flipped = context.builder.constant(w.constant.flip(2, 3).contiguous().numpy())
     else:
@@ -140,12 +147,31 @@ def _correlate_flipped(context: Context, geo: Geometry, g: Value, w: Value) -> s
         order = context.builder.constant(np.arange(kh * kw, dtype=np.int64)[::-1].copy())
         taps = context.builder.add("Gather", taps, order, axis=1)
         flipped = context.reshape(taps, geo.channels_out, 1, kh, kw)
-    top, left, bottom, right = geo.pads
-    vertical, horizontal = (kh - 1) * dh, (kw - 1) * dw
-    pads = [vertical - top, horizontal - left, vertical - bottom, horizontal - right]
-    attributes = {**geo.attributes, "pads": pads}
     hint = depthwise_hint(geo.groups)
+    attributes = {**geo.attributes, "pads": geo.turned_pads}
     return context.builder.add("Conv", context.plain(g), flipped, hint=hint, **attributes)
+
+
+def _unfolds_much(geo: Geometry, g: Value) -> bool:
+    taps = geo.kernel[0] * geo.kernel[1]
+    unfolded = 4 * geo.channels_in * taps * g.pixels
+    simple = geo.groups == 1 and geo.stride == (1, 1) and geo.padded_by_less_than_kernel
+    return simple and unfolded > UNFOLDED_MAX_BYTES
+
+
+def _correlate_turned(context: Context, geo: Geometry, g: Value, w: Value) -> str:
+    """Dense, stride 1: a convolution with the kernel turned, and its channels exchanged."""
+    b = context.builder
+    if w.constant is not None:
+        turned = b.constant(w.constant.flip(2, 3).transpose(0, 1).contiguous().numpy())
+    else:
+        height, width = geo.kernel
+        taps = context.reshape(context.plain(w), *w.shape[:2], height * width)
+        order = b.constant(np.arange(height * width, dtype=np.int64)[::-1].copy())
+        taps = b.add("Transpose", b.add("Gather", taps, order, axis=2), perm=[1, 0, 2])
+        turned = context.reshape(taps, geo.channels_in, geo.channels_out, height, width)
+    attributes = {**geo.attributes, "pads": geo.turned_pads}
+    return b.add("Conv", context.plain(g), turned, **attributes)
 
 
 def _transposed_convolution(context: Context, geo: Geometry, g: Value, x: Value, w: Value) -> str:

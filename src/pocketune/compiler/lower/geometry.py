@@ -46,6 +46,15 @@ class Geometry:
         extents = [(k - 1) * d for k, d in zip(self.kernel, self.dilation, strict=True)]
         return all(pad <= extent for pad, extent in zip(self.pads, extents * 2, strict=True))
 
+    @property
+    def turned_pads(self) -> list[int]:
+        """Pads of the gradient's convolution with the turned kernel, for stride 1."""
+        vertical, horizontal = (
+            (k - 1) * d for k, d in zip(self.kernel, self.dilation, strict=True)
+        )
+        top, left, bottom, right = self.pads
+        return [vertical - top, horizontal - left, vertical - bottom, horizontal - right]
+
     def offsets(self, axis: int) -> range:
         """Of the taps along an axis, from the pixel of an output to that which a tap reads."""
         first, dilation = -self.pads[axis], self.dilation[axis]

@@ -4,8 +4,9 @@ import json
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pocketune.arrays import StrPath
+from pocketune.arrays import FloatArray, StrPath
 from pocketune.device.engine import session as runtime
 from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.device.use.model import Model, as_model
@@ -13,6 +14,7 @@ from pocketune.device.use.onnx_merge import merge
 from pocketune.errors import PocketuneError
 from pocketune.files import replacing, writing
 from pocketune.kit.names import FEATURES, PREDICT, RUN_FILES
+from pocketune.tasks.maps import interpolation
 
 TOLERANCE = 1e-4
 """Largest difference from :meth:`Engine.predict`, relative to the largest logit."""
@@ -20,35 +22,52 @@ TOLERANCE = 1e-4
 _CHECKED_IMAGES = 3
 
 
-def export(model: Model | StrPath, out: StrPath = "model.onnx") -> Path:
+OUTPUTS = ("logits", "classes")
+
+
+def export(model: Model | StrPath, out: StrPath = "model.onnx", *, output: str = "logits") -> Path:
     """Export a model as one ONNX file, from uint8 ``images`` (N, S, S, 3) to float32 ``logits``.
 
-    Logits are (N, classes). The trained values are constants of the graph, and the graph normalizes
-    the pixels itself. The file's metadata holds the ``task`` and, as a JSON list, the ``classes``.
-    The probabilities are the softmax of the logits for ``classification`` and their sigmoid for
-    ``attributes``. Before the file gets its name, it is run on random images and compared with the
-    model.
+    Logits are (N, classes), or (N, classes, h, w) for ``segmentation``. The trained values are
+    constants of the graph, and the graph normalizes the pixels itself. The file's metadata holds
+    the ``task`` and, as a JSON list, the ``classes``. The probabilities are the softmax of the
+    logits for ``classification`` and ``segmentation`` and their sigmoid for ``attributes``. Before
+    the file gets its name, it is run on random images and compared with the model.
 
     Args:
         model: A run folder or a kit.
         out: The file to write or replace.
+        output: ``"logits"``; or ``"classes"`` for the class of each pixel, uint8 (N, S, S), of a
+            model of ``segmentation``: the largest of the logits, which are resized to the image.
 
     Returns:
         The file's path.
 
     Raises:
-        PocketuneError: The model cannot be used; the file cannot be written, or is a file of the
-            model; or the exported graph does not compute what the model computes.
+        PocketuneError: The model cannot be used, or has no such output; the file cannot be
+            written, or is a file of the model; or the exported graph does not compute what the
+            model computes.
     """
     model, out = as_model(model), Path(out)
+    _check_output(output, model)
     refuse_to_overwrite(model.kit.path, out)
-    content = _merged(model)
+    content = _merged(model, output)
     with writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
     with replacing(out) as file:
         file.write_bytes(content)
-        _check(file, model)
+        _check(file, model, output)
     return out
+
+
+def _check_output(output: str, model: Model) -> None:
+    if output not in OUTPUTS:
+        raise PocketuneError(f"output={output!r} must be one of {', '.join(OUTPUTS)}")
+    if output == "classes" and not model.task.dense:
+        raise PocketuneError(
+            f"{model.kit.path} classifies images, so it has no class for each pixel: export its "
+            "logits"
+        )
 
 
 def refuse_to_overwrite(model: Path, out: Path) -> None:
@@ -63,8 +82,9 @@ def refuse_to_overwrite(model: Path, out: Path) -> None:
         )
 
 
-def _merged(model: Model) -> bytes:
+def _merged(model: Model, output: str) -> bytes:
     kit, manifest = model.kit, model.manifest
+    shape = model.task.output_shape(manifest.size)
     properties = {
         "classes": json.dumps(model.classes, ensure_ascii=False),
         "task": manifest.task.name,
@@ -77,14 +97,21 @@ def _merged(model: Model) -> bytes:
             kit.read(PREDICT),
             values=model.state,
             size=manifest.size,
-            shape=model.task.output_shape(manifest.size),
+            shape=shape,
             properties=properties,
+            resizing=_resizing(shape, manifest.size) if output == "classes" else None,
         )
     except ValueError as error:
         raise PocketuneError(f"the kit {kit.path} cannot be exported: {error}") from error
 
 
-def _check(file: Path, model: Model) -> None:
+def _resizing(shape: tuple[int, ...], size: int) -> tuple[FloatArray, FloatArray]:
+    """Matrices (S, h) and (S, w), from logits (classes, h, w) to the pixels of an image."""
+    down, across = (interpolation(size, 0, size, cells) for cells in shape[1:])
+    return down, across
+
+
+def _check(file: Path, model: Model, output: str) -> None:
     side = model.kit.manifest.size
     shape = (_CHECKED_IMAGES, side, side, 3)
     images = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
@@ -93,15 +120,27 @@ def _check(file: Path, model: Model) -> None:
     integers = quantization is not None and quantization.activations == 8
     try:
         session = runtime.open_session(file, as_written=False, integers=integers)
-        (logits,) = session.run(["logits"], {"images": images})
+        (found,) = session.run([output], {"images": images})
     except Exception as error:  # the runtime's own types, which have no common base
         raise PocketuneError(
             f"the kit {model.kit.path} cannot be exported: the runtime refuses the result "
             f"({str(error).splitlines()[0]})"
         ) from error
-    difference = float(np.abs(logits - expected).max() / max(1.0, float(np.abs(expected).max())))
+    off = _behind(found, expected) if output == "classes" else np.abs(found - expected).max()
+    difference = float(off / max(1.0, float(np.abs(expected).max())))
     if not difference <= TOLERANCE:  # also true for nan
         raise PocketuneError(
             f"the kit {model.kit.path} cannot be exported: the exported logits differ by "
             f"{difference:.1e} relative to the largest, more than {TOLERANCE:.0e}"
         )
+
+
+def _behind(classes: NDArray[np.uint8], logits: FloatArray) -> float:
+    """How far the resized logits of these classes (N, S, S) are at most below the largest ones."""
+    vertical, horizontal = _resizing(logits.shape[1:], classes.shape[1])
+    worst = 0.0
+    for chosen, each in zip(classes, logits, strict=True):
+        pixels = vertical @ each @ horizontal.T
+        own = np.take_along_axis(pixels, chosen[None].astype(np.intp), axis=0)
+        worst = max(worst, float((pixels.max(axis=0) - own).max()))
+    return worst

@@ -13,6 +13,8 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
+from pocketune.arrays import FloatArray
+
 # Fields of onnx.proto3 (github.com/onnx/onnx): name, number and type, in a list if repeated.
 _SCHEMA: dict[str, tuple[tuple[str, int, Any], ...]] = {
     "Model": (
@@ -36,9 +38,16 @@ _SCHEMA: dict[str, tuple[tuple[str, int, Any], ...]] = {
         ("input", 1, [str]),
         ("output", 2, [str]),
         ("name", 3, str),
+        ("op_type", 4, str),
         ("attribute", 5, ["Attribute"]),
     ),
-    "Attribute": (("g", 6, bytes), ("graphs", 11, [bytes])),
+    "Attribute": (
+        ("name", 1, str),
+        ("i", 3, int),
+        ("g", 6, bytes),
+        ("graphs", 11, [bytes]),
+        ("type", 20, int),
+    ),
     "Tensor": (("dims", 1, [int]), ("data_type", 2, int), ("name", 8, str), ("raw_data", 9, bytes)),
     "ValueInfo": (("name", 1, str), ("type", 2, "Type")),
     "Type": (("tensor_type", 1, "TensorType"),),
@@ -47,6 +56,7 @@ _SCHEMA: dict[str, tuple[tuple[str, int, Any], ...]] = {
     "Dimension": (("dim_value", 1, int), ("dim_param", 2, str)),
 }
 _FLOAT32, _UINT8 = 1, 2
+_INTEGER = 2  # the type of an attribute
 _EMBEDDINGS = "embeddings"
 """An output of the prediction that the merged model does not have. Where the trained part reads the
 embeddings, a node copies them to it, which would compute nothing here."""
@@ -60,10 +70,13 @@ def merge(
     size: int,
     shape: tuple[int, ...],
     properties: Mapping[str, str],
+    resizing: tuple[FloatArray, FloatArray] | None = None,
 ) -> bytes:
     """One ONNX model from ``images`` (N, size, size, 3) uint8 to ``logits`` (N, *shape) float32.
 
-    Shapes of intermediate values are left out, because runtimes infer them.
+    With ``resizing``, its output is a class map instead: ``classes`` (N, H, W) uint8, the class of
+    the largest of the resized logits. Shapes of intermediate values are left out, because runtimes
+    infer them.
 
     Args:
         features: The model from ``images`` to ``features``; None without a frozen part.
@@ -72,6 +85,7 @@ def merge(
         size: Height and width of the images.
         shape: Shape of one image's logits.
         properties: Metadata of the model.
+        resizing: Matrices (H, h) and (W, w) that resize logits (N, classes, h, w).
 
     Raises:
         ValueError: The models are damaged, need different versions of the same operators, or
@@ -97,14 +111,36 @@ def merge(
         graph.node.extend(part.graph.node)
         graph.initializer.extend(part.graph.initializer)
     for name in sorted(inputs & set(values)):
-        raw = np.asarray(values[name], dtype="<f4").tobytes()
-        dims = values[name].shape
-        graph.initializer.add(name=name, data_type=_FLOAT32, dims=dims, raw_data=raw)
+        _add_constant(graph, name, values[name])
     graph.input.add(name="images", type=_tensor_type(_UINT8, ["N", size, size, 3]))
-    graph.output.add(name="logits", type=_tensor_type(_FLOAT32, ["N", *shape]))
+    if resizing is None:
+        graph.output.add(name="logits", type=_tensor_type(_FLOAT32, ["N", *shape]))
+    else:
+        _add_class_map(graph, *resizing)
     _drop_unread(graph, _EMBEDDINGS)
     serialized: bytes = merged.SerializeToString()
     return serialized
+
+
+def _add_class_map(graph: Any, vertical: FloatArray, horizontal: FloatArray) -> None:
+    """Append the class of each pixel, from the largest logit."""
+    for name, matrix in (("vertical", vertical), ("horizontal", horizontal.T)):
+        _add_constant(graph, f"map/{name}", matrix)
+    node = graph.node.add
+    node(op_type="MatMul", input=["map/vertical", "logits"], output=["map/high"])
+    node(op_type="MatMul", input=["map/high", "map/horizontal"], output=["map/logits"])
+    largest = node(op_type="ArgMax", input=["map/logits"], output=["map/largest"])
+    cast = node(op_type="Cast", input=["map/largest"], output=["classes"])
+    for name, value in (("axis", 1), ("keepdims", 0)):
+        largest.attribute.add(name=name, i=value, type=_INTEGER)
+    cast.attribute.add(name="to", i=_UINT8, type=_INTEGER)
+    sides = (len(vertical), len(horizontal))
+    graph.output.add(name="classes", type=_tensor_type(_UINT8, ["N", *sides]))
+
+
+def _add_constant(graph: Any, name: str, value: NDArray[np.float32]) -> None:
+    raw = np.asarray(value, dtype="<f4").tobytes()
+    graph.initializer.add(name=name, data_type=_FLOAT32, dims=value.shape, raw_data=raw)
 
 
 def _read(model: bytes) -> Any:
