@@ -11,8 +11,8 @@ import pytest
 from pocketune.arrays import FloatArray
 from pocketune.data import Loader
 from pocketune.device.engine.base import Gradients
-from pocketune.device.head import embeddings as embeddings_module
 from pocketune.device.head import fit as fit_module
+from pocketune.device.train import limit as limit_module
 from pocketune.device.train import start as start_module
 from pocketune.device.train.checkpoint import Checkpoint, TrainedNetwork
 from pocketune.device.train.interrupt import Interrupted
@@ -159,7 +159,7 @@ def test_the_kits_classifier_competes(
 def test_a_part_of_the_photos_in_the_time_for_them(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(embeddings_module, "MOST_SECONDS", 0.0)
+    monkeypatch.setattr(limit_module, "HEAD_SECONDS", 0.0)
     told = Collector()
     run(progress=told, epochs=0)
     assert told.starts[0].images == 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,7 +39,7 @@ def describe_known(run: Run, engine: Engine, progress: Progress) -> None:
     """Write what photos of the run's classes look like, if it has classes and embeddings.
 
     The embeddings of at most 600 photos are in memory at once; nothing is written if the budget
-    has no room for them. The engine then has the best values of the run.
+    has no room for them, or the run no time. The engine then has the best values of the run.
     """
     manifest, train = Kit.open(run.folder, verify=False).manifest, run.photos.splits.train
     groups = run.photos.task.strata(train.labels)
@@ -56,13 +57,20 @@ def describe_known(run: Run, engine: Engine, progress: Progress) -> None:
 
     def show(done: int) -> None:
         seconds_left = (time.monotonic() - began) / done * (photos - done)
+        if time.monotonic() + seconds_left > run.deadline:
+            raise _TooSlow
         progress.photos(PhotosReport(_PURPOSE, done, photos, seconds_left))
 
-    embeddings, labels = _embedded(engine, part, manifest, show)
-    if not len(embeddings):
-        return
-    others, _ = _embedded(engine, held_out, manifest, lambda done: show(len(part) + done))
-    Known.fit(embeddings, labels, others).save(run.folder, best.kit, best.step)
+    with suppress(_TooSlow):
+        embeddings, labels = _embedded(engine, part, manifest, show)
+        if not len(embeddings):
+            return
+        others, _ = _embedded(engine, held_out, manifest, lambda done: show(len(part) + done))
+        Known.fit(embeddings, labels, others).save(run.folder, best.kit, best.step)
+
+
+class _TooSlow(Exception):  # noqa: N818 - it is no error
+    """The limit of time leaves too little for the photos."""
 
 
 def _even(groups: NDArray[np.int64], limit: int) -> NDArray[np.int64]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,6 +50,7 @@ class Photos:
         settings: TrainSettings,
         kit: Kit,
         classes: tuple[str, ...] | None = None,
+        most: int | None = None,
     ) -> Photos:
         """Find and divide photos without decoding them.
 
@@ -59,6 +60,8 @@ class Photos:
             kit: The kit, which sets the size of photos and batches.
             classes: The order of the classes. By default it is the kit's order if the photos have
                 the kit's classes, so that its output layer fits them.
+            most: Take at most so many training photos and half as many for validation, evenly
+                spread; by default all.
 
         Raises:
             PocketuneError: The photos cannot be used.
@@ -68,6 +71,9 @@ class Photos:
         known = kit.manifest.classes
         if splits.classes != known and set(splits.classes) == set(known):
             splits = _load(path, settings, kit, known)
+        if most is not None:
+            fewer = splits.train.thinned(most), splits.val.thinned(max(1, most // 2))
+            splits = replace(splits, train=fewer[0], val=fewer[1])
         size, batch, seed = kit.manifest.size, kit.manifest.batch, settings.seed
         step = batch * settings.accumulate
         training = Loader(splits.train, size=size, batch=step, train=True, seed=seed)

@@ -9,6 +9,7 @@ from pocketune.data import Purpose, random_stream
 from pocketune.device.head import Head, fit_head
 from pocketune.device.head.embeddings import Embeddings, embedded
 from pocketune.device.memory.process import freed_at_once, process_memory, reclaim
+from pocketune.device.train.limit import head_seconds
 from pocketune.device.train.photos import has_closed_form
 from pocketune.device.train.progress import PhotosReport
 from pocketune.device.use.model import Model
@@ -65,7 +66,12 @@ def start_values(
     size = manifest.embeddings or 0
     path = run.folder / EMBEDDINGS
     with embedded(
-        lambda: make(copy, _values(run, kit)), run.photos.sample, path, size, show
+        lambda: make(copy, _values(run, kit)),
+        run.photos.sample,
+        path,
+        size,
+        show,
+        head_seconds(run),
     ) as embeddings:
         reclaim()
         with freed_at_once():
