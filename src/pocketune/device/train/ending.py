@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pocketune.data import Loader
-from pocketune.device.memory.process import process_memory
+from pocketune.device.memory.process import freed_at_once, process_memory, reclaim
 from pocketune.device.train.checkpoint import TrainedNetwork
 from pocketune.device.train.progress import PhotosReport
 from pocketune.device.use.known import Known
@@ -32,7 +32,7 @@ _PURPOSE = "what the classes look like"
 _PHOTOS, _VALUES = 600, 1 << 18
 """Limits of the photos that are looked at, and of the values of their embeddings."""
 _BYTES = 64
-"""Bytes for each of these values: the fit takes 48, and photos are decoded beside it."""
+"""Bytes for each of these values: for the fit, photos that are decoded, and pages of the graphs."""
 
 
 def describe_known(run: Run, engine: Engine, progress: Progress) -> None:
@@ -45,6 +45,7 @@ def describe_known(run: Run, engine: Engine, progress: Progress) -> None:
     groups = run.photos.task.strata(train.labels)
     if manifest.embeddings is None or groups is None or run.photos.task.activation != "softmax":
         return
+    reclaim()  # before the check, and before the fit: neither shall set the peak of the process
     limit = max(min(_PHOTOS, _VALUES // manifest.embeddings), 2 * len(run.identity.classes))
     budget, needed = run.settings.budget_bytes, _BYTES * limit * manifest.embeddings
     if budget is not None and process_memory().current + needed > budget:
@@ -66,7 +67,9 @@ def describe_known(run: Run, engine: Engine, progress: Progress) -> None:
         if not len(embeddings):
             return
         others, _ = _embedded(engine, held_out, manifest, lambda done: show(len(part) + done))
-        Known.fit(embeddings, labels, others).save(run.folder, best.kit, best.step)
+        reclaim()
+        with freed_at_once():
+            Known.fit(embeddings, labels, others).save(run.folder, best.kit, best.step)
 
 
 class _TooSlow(Exception):  # noqa: N818 - it is no error
