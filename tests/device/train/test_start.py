@@ -176,9 +176,7 @@ def test_without_steps_a_classifier_for_which_there_is_no_room_is_refused(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(start_module, "_room", lambda _: 1000)
-    with pytest.raises(
-        BudgetExceeded, match=r"no room to compute a classifier of 3 classes"
-    ):
+    with pytest.raises(BudgetExceeded, match=r"no room to compute a classifier of 3 classes"):
         run(epochs=0, budget="4GB")
     assert run(epochs=1, budget="4GB").head == "random"
 
