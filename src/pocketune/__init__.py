@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from pocketune.surgery import prune as prune
     from pocketune.tasks import Attributes as Attributes
     from pocketune.tasks import Classification as Classification
+    from pocketune.tasks import Segmentation as Segmentation
     from pocketune.weights import create_network as create_network
     from pocketune.weights import load_network as load_network
     from pocketune.weights import restore_batch_norm as restore_batch_norm
@@ -151,6 +152,7 @@ _HOMES = {
     "tasks": [
         "Attributes",
         "Classification",
+        "Segmentation",
     ],
     "weights": [
         "create_network",

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pocketune.data import ImageDataset, Splits
+from pocketune.data import Batch, ImageDataset, Splits
 from pocketune.files import Skipped
 from pocketune.reporting.evidence import SHOWN, Evidence, photo_sections
 from pocketune.reporting.page import Page, render
-from pocketune.reporting.photos import Predicted, _positions, spread
-from pocketune.tasks import Attributes, Classification
+from pocketune.reporting.photos import Collector, Predicted, spread
+from pocketune.tasks import Attributes, Classification, Segmentation
+from pocketune.tasks.segmentation import Mask
 
 from ..tasks.regression import Regression
 from .html import check_alone
@@ -48,9 +49,13 @@ def dataset(task, labels, name="photo") -> ImageDataset:
 
 
 def predicted(task, labels, outputs, name="photo") -> Predicted:
-    return Predicted(
-        dataset(task, labels, name), outputs, task.losses(outputs, labels), outputs, ()
-    )
+    photos = dataset(task, labels, name)
+    found = Collector(task, photos)
+    pixels = np.zeros((len(labels), 1, 1, 3), np.uint8)
+    found.add(Batch(pixels, labels, photos.names), outputs)
+    made = found.predicted(task.evaluate([(outputs, labels)]), outputs)
+    assert made is not None
+    return made
 
 
 def evidence(task, labels, outputs, *, name="photo") -> Evidence:
@@ -147,6 +152,39 @@ def test_of_many_photos_as_many_are_taken_evenly():
     assert spread(photos, 10) is photos
 
 
-def test_photos_that_were_read_are_found_even_if_two_have_one_name():
-    assert _positions(["a", "b", "a", "c"], ["a", "a", "c"]) == [0, 2, 3]
-    assert _positions(["a", "b", "a", "c"], ["b", "a"]) == [1, 2]
+@pytest.mark.parametrize(("read", "places"), [("aac", [0, 2, 3]), ("ba", [1, 2])])
+def test_photos_that_were_read_are_found_even_if_two_have_one_name(read, places):
+    task, labels = Classification(("a", "b")), np.array([0, 1, 0, 1])
+    photos = ImageDataset(OnePhoto(), tuple("abac"), labels, task)
+    outputs = np.zeros((len(read), 2), np.float32)
+    found = Collector(task, photos)
+    found.add(Batch(np.zeros((len(read), 1, 1, 3), np.uint8), labels[places], tuple(read)), outputs)
+    made = found.predicted(task.evaluate([(outputs, labels[places])]))
+    assert made is not None
+    np.testing.assert_array_equal(made.labels, labels[places])
+
+
+def test_masks():
+    """Classes of pixels: a table of each class, shares in the matrix, and photos by their loss."""
+    task = Segmentation(("sky", "road"))
+    masks = np.array([[[0, 0, 1, 255]]] * 3, np.uint8)
+    rows = [Mask(f"{i}.png", ((0, 2), (1, 1), (255, 1))) for i in range(3)]
+    labels = task.encode(rows, ("sky", "road", *[""] * 254), "photos", complete=False)
+    outputs = np.zeros((3, 2, 1, 4), np.float32)
+    outputs[:, 0, 0, :2] = 2
+    outputs[2, 0] = 9
+    photos = dataset(task, labels)
+    found = Collector(task, photos)
+    found.add(Batch(np.zeros((3, 1, 1, 3), np.uint8), masks, photos.names), outputs)
+    judged = found.predicted(task.evaluate([(outputs, masks)]))
+    made = Evidence(task, Splits(photos, photos, ()), judged, judged)
+    mistakes = sections(made)["Mistakes"]
+    assert "Photos that may hurt" not in sections(made)
+    assert mistakes.text == ("The photos with the highest loss come first.",)
+    assert mistakes.photos[0].name == "photo 2.jpg"
+    assert mistakes.photos[0].truth == "sky (67%), road (33%)"
+    (table,) = mistakes.tables
+    assert table[1].rows[0] == ("sky", 6, "66.7%", "100.0%", "66.7%")
+    (chart,) = mistakes.charts
+    assert "3 pixels labeled road are taken for sky" in chart.text
+    assert "IoU" in page(made)

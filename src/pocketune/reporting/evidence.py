@@ -60,7 +60,8 @@ class Evidence:
         """Predict the photos of both parts."""
         chosen = [spread(part, PHOTOS) for part in (splits.train, splits.val)]
         with counted("looking at the photos", sum(map(len, chosen))) as advance:
-            training = predict_all(model, chosen[0], embed=True, after_batch=advance)
+            embed = bool(model.task.answers(splits.train.labels[:1]).size)
+            training = predict_all(model, chosen[0], embed=embed, after_batch=advance)
             held = predict_all(model, chosen[1], after_batch=advance)
         return cls(model.task, splits, training, held)
 
@@ -78,15 +79,14 @@ class Evidence:
 def photo_sections(evidence: Evidence) -> Iterator[Section]:
     """The sections about photos, each if there is something to say."""
     if evidence.judged is not None:
-        result = evidence.task.evaluate([(evidence.judged.outputs, evidence.judged.labels)])
-        yield _mistakes(evidence, evidence.judged, result)
+        yield _mistakes(evidence, evidence.judged)
     if evidence.training is not None and evidence.task.answers(evidence.training.labels).size:
         yield _hurting(evidence.task, evidence.training)
     yield from _data(evidence)
 
 
-def _mistakes(evidence: Evidence, judged: Predicted, result: Evaluation) -> Section:
-    task, marks = evidence.task, evidence.task.marks(judged.outputs, judged.labels)
+def _mistakes(evidence: Evidence, judged: Predicted) -> Section:
+    task, marks, result = evidence.task, judged.marks, judged.result
     decided = marks.dtype == np.bool_
     right = [bool(row.all()) for row in marks]
     worst = np.argsort(-judged.losses, kind="stable").tolist()
@@ -106,8 +106,8 @@ def _mistakes(evidence: Evidence, judged: Predicted, result: Evaluation) -> Sect
     return Section(
         title="Mistakes",
         text=(text,),
-        charts=(*_confusion(result, len(task.classes)), *_confidence(task, judged)),
-        photos=tuple(_gallery(task, judged, order[:SHOWN])),
+        charts=(*_confusion(result, len(task.classes)), *_confidence(judged)),
+        photos=tuple(_gallery(judged, order[:SHOWN])),
         tables=tuple(tables),
     )
 
@@ -118,7 +118,8 @@ def _confusion(result: Evaluation, classes: int) -> Iterator[Chart]:
         names = [str(row[0]) for row in table.rows]
         counts = np.array([row[1:] for row in table.rows], np.int64)
         pairs = confused_pairs(names, counts, PAIRS)
-        yield confusion_chart(most_confused(names, counts, MATRIX), pairs, classes)
+        matrix = most_confused(names, counts, MATRIX)
+        yield confusion_chart(matrix, pairs, classes, result.unit)
 
 
 def _readable(table: Table) -> Table:
@@ -136,10 +137,10 @@ def _cell(value: str | float) -> str | int:
 
 
 def _gallery(
-    task: Task, predicted: Predicted, chosen: Sequence[int], notes: Sequence[str] = ()
+    predicted: Predicted, chosen: Sequence[int], notes: Sequence[str] = ()
 ) -> Iterator[Photo]:
     for number, index in enumerate(chosen):
-        verdict = task.verdict(predicted.outputs[index], predicted.labels[index])
+        verdict = predicted.verdicts[index]
         yield Photo(
             picture=thumbnail(predicted.photos, index),
             name=printable(predicted.photos.names[index]),
@@ -149,11 +150,9 @@ def _gallery(
         )
 
 
-def _confidence(task: Task, judged: Predicted) -> Iterator[Chart]:
-    sure = task.confidences(judged.outputs)
-    if sure is not None:
-        found = calibrate(sure, task.marks(judged.outputs, judged.labels))
-        yield reliability_chart(found)
+def _confidence(judged: Predicted) -> Iterator[Chart]:
+    if judged.confidences is not None:
+        yield reliability_chart(calibrate(judged.confidences, judged.marks))
 
 
 def _hurting(task: Task, training: Predicted) -> Section:
@@ -170,7 +169,7 @@ def _hurting(task: Task, training: Predicted) -> Section:
     )
     chosen = order[:SHOWN]
     notes = [f"looks like {words[i]}; loss {training.losses[i]:.2f}" for i in chosen]
-    photos = tuple(_gallery(task, training, chosen, notes))
+    photos = tuple(_gallery(training, chosen, notes))
     return Section(title="Photos that may hurt", text=(text,), photos=photos)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,31 +11,39 @@ from pocketune.data import Loader
 from pocketune.device.engine.onnx import OnnxEngine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
 
     from pocketune.arrays import FloatArray
     from pocketune.data import Batch, ImageDataset, Skipped
     from pocketune.device.use.model import Model
-    from pocketune.tasks import Labels
-    from pocketune.tasks.results import Values
+    from pocketune.tasks import Evaluation, Labels, Task
+    from pocketune.tasks.results import Values, Verdict
 
 
 @dataclass(frozen=True, eq=False)
 class Predicted:
-    """Photos with the model's outputs.
+    """Photos, and what the model's outputs for them say. The outputs themselves may be large.
 
     Attributes:
         photos: The photos that could be decoded.
-        outputs: The network's outputs (N, ...).
+        result: The evaluation of all.
         losses: The loss (N,) of each.
+        marks: What each contributes to the metric (N, ...); see ``Task.marks``.
+        confidences: The probability of each decision; None for a task without any.
+        verdicts: What label and output of each say, in words.
         embeddings: The inputs (N, D) of the output layer, or the outputs of a network without
             them; None if they were not asked for.
         skipped: Files that could not be decoded.
     """
 
     photos: ImageDataset
-    outputs: FloatArray
+    result: Evaluation
     losses: Values
+    marks: NDArray[Any]
+    confidences: Values | None
+    verdicts: tuple[Verdict, ...]
     embeddings: FloatArray | None
     skipped: tuple[Skipped, ...]
 
@@ -45,6 +53,58 @@ class Predicted:
         return self.photos.labels
 
 
+class Collector:
+    """Collects what a report says from batches of outputs, which it passes on.
+
+    Args:
+        task: What is predicted.
+        photos: The photos.
+    """
+
+    def __init__(self, task: Task, photos: ImageDataset) -> None:
+        self._task, self._photos = task, photos
+        self._positions: list[int] = []
+        self._left = iter(enumerate(photos.names))
+        self._verdicts: list[Verdict] = []
+        self._losses: list[Values] = []
+        self._marks: list[NDArray[Any]] = []
+        self._confidences: list[Values] = []
+
+    def add(self, batch: Batch, outputs: FloatArray) -> None:
+        """Add a batch; batches are in the order of the photos."""
+        self._losses.append(self._task.losses(outputs, batch.labels))
+        self._marks.append(self._task.marks(outputs, batch.labels))
+        sure = self._task.confidences(outputs)
+        if sure is not None:
+            self._confidences.append(sure)
+        seen = batch.seen or (None,) * len(batch.names)
+        for name, output, part in zip(batch.names, outputs, seen, strict=True):
+            position = next(place for place, other in self._left if other == name)
+            self._positions.append(position)
+            label = self._photos.labels[position]
+            self._verdicts.append(self._task.verdict(output, label, part))
+
+    def predicted(
+        self,
+        result: Evaluation,
+        embeddings: FloatArray | None = None,
+        skipped: tuple[Skipped, ...] = (),
+    ) -> Predicted | None:
+        """All that was collected; None without a photo."""
+        if not self._positions:
+            return None
+        return Predicted(
+            self._photos.subset(self._positions),
+            result,
+            np.concatenate(self._losses),
+            np.concatenate(self._marks),
+            np.concatenate(self._confidences) if self._confidences else None,
+            tuple(self._verdicts),
+            embeddings,
+            skipped,
+        )
+
+
 def predict_all(
     model: Model,
     photos: ImageDataset,
@@ -52,7 +112,7 @@ def predict_all(
     embed: bool = False,
     after_batch: Callable[[int], None] = lambda _: None,
 ) -> Predicted | None:
-    """Run the model on labeled photos, cropped as for an evaluation.
+    """Run the model on labeled photos, seen as in an evaluation.
 
     Args:
         model: The model of a run.
@@ -63,28 +123,24 @@ def predict_all(
     Returns:
         None if no photo can be decoded.
     """
-    manifest = model.kit.manifest
+    manifest, task = model.kit.manifest, model.task
     engine = OnnxEngine(model.kit, model.state)
     loader = Loader(photos, size=manifest.size, batch=manifest.batch, train=False)
-    names: list[str] = []
-    outputs: list[FloatArray] = []
-    losses: list[Values] = []
+    found = Collector(task, photos)
     embeddings: list[FloatArray] = []
-    for batch in loader.epoch(0):
-        names += batch.names
-        outputs.append(engine.predict(batch.images))
-        losses.append(model.task.losses(outputs[-1], batch.labels))
-        if embed:
-            embeddings.append(_embedded(engine, model, batch, outputs[-1]))
-        after_batch(len(batch.names))
-    if not names:
-        return None
-    return Predicted(
-        photos.subset(_positions(photos.names, names)),
-        np.concatenate(outputs),
-        np.concatenate(losses),
-        np.concatenate(embeddings) if embed else None,
-        loader.skipped,
+
+    def batches() -> Iterator[tuple[FloatArray, Labels]]:
+        for batch in loader.epoch(0):
+            outputs = engine.predict(batch.images)
+            found.add(batch, outputs)
+            if embed:
+                embeddings.append(_embedded(engine, model, batch, outputs))
+            yield outputs, batch.labels
+            after_batch(len(batch.names))
+
+    result = task.evaluate(batches())
+    return found.predicted(
+        result, np.concatenate(embeddings) if embeddings else None, loader.skipped
     )
 
 
@@ -92,12 +148,6 @@ def _embedded(engine: OnnxEngine, model: Model, batch: Batch, outputs: FloatArra
     if model.kit.manifest.embeddings is None:
         return outputs.reshape(len(outputs), -1)
     return engine.embed(batch.images)
-
-
-def _positions(names: Sequence[str], read: Sequence[str]) -> list[int]:
-    """Where the photos that were read are among all; both are in the same order."""
-    left = iter(enumerate(names))
-    return [next(position for position, other in left if other == name) for name in read]
 
 
 def spread(photos: ImageDataset, limit: int) -> ImageDataset:

@@ -140,7 +140,7 @@ class Attributes(Task):
         """The attribute, or "not" and the attribute."""
         return self.classes[question] if value else f"not {self.classes[question]}"
 
-    def verdict(self, output: FloatArray, label: Labels) -> Verdict:
+    def verdict(self, output: FloatArray, label: Labels, seen: Seen | None = None) -> Verdict:
         """The attributes that are predicted wrongly, the surest first; all if none is wrong."""
         wrong = (output > 0) != (label > 0)
         order = np.argsort(-np.abs(output), kind="stable")

@@ -344,10 +344,10 @@ class Task(ABC):
         """An answer in words."""
         return str(value)
 
-    def verdict(self, output: FloatArray, label: Labels) -> Verdict:
-        """What the output for one image says, and what its label says, in words."""
+    def verdict(self, output: FloatArray, label: Labels, seen: Seen | None = None) -> Verdict:
+        """What the output for one image says, and what its encoded label says, in words."""
         said = ", ".join(f"{value:g}" for value in np.ravel(label).tolist())
-        return Verdict(truth=said, guess=str(self.predict("", output, None)))
+        return Verdict(truth=said, guess=str(self.predict("", output, None, seen)))
 
 
 TASKS: dict[str, type[Task]] = {}

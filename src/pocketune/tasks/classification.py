@@ -172,7 +172,7 @@ class Classification(Task):
         """The name of a class."""
         return self.classes[value]
 
-    def verdict(self, output: FloatArray, label: Labels) -> Verdict:
+    def verdict(self, output: FloatArray, label: Labels, seen: Seen | None = None) -> Verdict:
         """The class and the most likely one, each with its probability."""
         probabilities = softmax(output)
         both = (int(label), int(output.argmax()))

@@ -70,6 +70,21 @@ def class_map(output: FloatArray, seen: Seen) -> ClassMap:
     return found
 
 
+def cells_inside(output: FloatArray, seen: Seen) -> FloatArray:
+    """The cells (classes, h, w) of an output whose centers are within the image."""
+    _, down, across = output.shape
+    rows = _centers(down, seen.box.top, seen.box.height)
+    columns = _centers(across, seen.box.left, seen.box.width)
+    kept = np.ix_((rows > 0) & (rows < seen.height), (columns > 0) & (columns < seen.width))
+    return output[:, kept[0], kept[1]]
+
+
+def _centers(cells: int, start: float, length: float) -> NDArray[np.float64]:
+    """The centers of cells in pixels of the image, along one axis."""
+    centers: NDArray[np.float64] = start + (np.arange(cells) + 0.5) * length / cells
+    return centers
+
+
 class Comparison(NamedTuple):
     """An image's pixels by their class and their predicted class.
 

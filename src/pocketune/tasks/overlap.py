@@ -138,6 +138,8 @@ class SegmentationEvaluation(Evaluation):
     count: int
     skipped: tuple[Skipped, ...] = ()
 
+    unit = "pixel"
+
     @property
     def images(self) -> int:
         """Number of evaluated photos."""

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -136,6 +136,9 @@ class Evaluation(ABC):
     """
 
     skipped: tuple[Skipped, ...]
+
+    unit: ClassVar[str] = "photo"
+    """What the confusion matrix counts."""
 
     def with_skipped(self: E, skipped: tuple[Skipped, ...]) -> E:
         """The same evaluation, with the files that were skipped."""

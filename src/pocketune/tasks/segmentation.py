@@ -14,7 +14,15 @@ from pocketune.errors import PocketuneError, check_positive
 from pocketune.files import shown
 from pocketune.tasks.base import CLASSES, SIZE, RowReader, Task, register_task
 from pocketune.tasks.classification import softmax
-from pocketune.tasks.maps import IGNORED, ClassMap, Comparison, Truth, class_map, compare
+from pocketune.tasks.maps import (
+    IGNORED,
+    ClassMap,
+    Comparison,
+    Truth,
+    cells_inside,
+    class_map,
+    compare,
+)
 from pocketune.tasks.overlap import Overlap, SegmentationEvaluation, SegmentationPrediction
 from pocketune.tasks.results import Labels, Score, Values, Verdict, share
 from pocketune.tasks.views import (
@@ -259,9 +267,10 @@ class Segmentation(Task):
             seen = Seen(width, height, Box(0, 0, width, height))
         return SegmentationPrediction(name, self.classes, class_map(output, seen), top)
 
-    def verdict(self, output: FloatArray, label: Labels) -> Verdict:
+    def verdict(self, output: FloatArray, label: Labels, seen: Seen | None = None) -> Verdict:
         """The classes with most pixels, and those with most of the probability."""
-        probabilities = softmax(np.moveaxis(output, 0, -1)).mean(axis=(0, 1))
+        cells = output if seen is None else cells_inside(output, seen)
+        probabilities = softmax(np.moveaxis(cells, 0, -1)).mean(axis=(0, 1))
         pixels = label["pixels"]
         return Verdict(self._most(pixels / max(1, pixels.sum())), self._most(probabilities))
 

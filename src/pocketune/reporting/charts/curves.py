@@ -59,7 +59,7 @@ def metric_chart(
         if style.endswith("%"):
             axes.set_ylim(top=min(1.03, axes.get_ylim()[1]))
     return Chart(
-        f"{name.capitalize()} over the steps",
+        f"{name.capitalize() if name.islower() else name} over the steps",
         _told(held, name, style, "on the validation photos")
         or _told(metrics.of_epochs(name), name, style, "on the training batches")
         or _NOTHING,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pocketune.errors import counted
 from pocketune.files import shown
 from pocketune.reporting.charts.style import FIRST, GRID, INK, LIMIT, PAPER, Chart, drawing
 from pocketune.tasks.results import Table
@@ -18,10 +19,13 @@ if TYPE_CHECKING:
 _LETTERS = 18
 
 
-def confusion_chart(matrix: Matrix, pairs: Sequence[Pair], classes: int) -> Chart:
+def confusion_chart(
+    matrix: Matrix, pairs: Sequence[Pair], classes: int, unit: str = "photo"
+) -> Chart:
     """The matrix with a cell for each pair of classes, darker where more of a class's photos are.
 
-    Right predictions, on the diagonal, have another color than mistakes.
+    Right predictions, on the diagonal, have another color than mistakes. Pixels, of which there are
+    many, are shown as a share of their class.
     """
     from matplotlib.patches import Rectangle
 
@@ -38,8 +42,9 @@ def confusion_chart(matrix: Matrix, pairs: Sequence[Pair], classes: int) -> Char
             axes.add_patch(
                 Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=color, alpha=strength)
             )
+            cell = _short(int(counts[row, column])) if unit == "photo" else f"{share:.0%}"
             axes.text(
-                column, row, _short(int(counts[row, column])), ha="center", va="center",
+                column, row, cell, ha="center", va="center",
                 color=PAPER if strength > 0.6 else INK, fontsize=9 if size <= 10 else 7,
             )  # fmt: skip
         axes.set_xlim(-0.5, size - 0.5)
@@ -53,25 +58,22 @@ def confusion_chart(matrix: Matrix, pairs: Sequence[Pair], classes: int) -> Char
         axes.set_yticks(range(size), names, fontsize=9 if size <= 10 else 8)
         axes.set_xlabel("predicted")
         axes.set_ylabel("labeled")
-    text = "No photo is taken for another class."
+    text = f"No {unit} is taken for another class."
     if pairs:
         first = pairs[0]
         text = (
-            f"The most frequent mistake: {_photos(first.photos)} labeled {shown(first.truth)} "
-            f"{'is' if first.photos == 1 else 'are'} taken for {shown(first.guess)}."
+            f"The most frequent mistake: {counted(first.photos, unit)} labeled "
+            f"{shown(first.truth)} {'is' if first.photos == 1 else 'are'} taken for "
+            f"{shown(first.guess)}."
         )
     if classes > len(names):
         text += f" The {len(names) - 1} most confused of {classes} classes are shown."
     rows = tuple((p.truth, p.guess, f"{p.photos:,}") for p in pairs)
     return Chart(
-        "Confusion matrix", text, made.svg, Table(("labeled", "predicted", "photos"), rows)
+        "Confusion matrix", text, made.svg, Table(("labeled", "predicted", f"{unit}s"), rows)
     )
 
 
 def _short(count: int) -> str:
     """A number that fits into a cell."""
     return str(count) if count < 1000 else f"{count / 1000:.2g}k" if count < 1e4 else "10k+"
-
-
-def _photos(count: int) -> str:
-    return f"{count:,} photo{'s' * (count != 1)}"
