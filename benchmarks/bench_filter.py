@@ -114,10 +114,12 @@ def measure(case: tuple[int, ...], rounds: int, calls: int, device: str) -> list
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--calls", type=int, default=6)
+    parser.add_argument("--calls", type=int, default=6, help="of each turn, at least 2")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
+    if options.calls < 2:
+        parser.error("--calls must be at least 2: the first call of a turn is reported separately")
     keep_memory()
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)

@@ -17,7 +17,6 @@ import io
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as parquet
 import torch
 from PIL import Image
 from torch import Tensor, nn
@@ -43,6 +42,8 @@ class Half:
     """
 
     def __init__(self, data: Path, user: int, images: int) -> None:
+        from pyarrow import parquet
+
         columns = ["image", "label", "user", "user_rank"]
         rows = parquet.read_table(data / "cifar10" / "cifar10_train.parquet", columns=columns)
         rows = rows.filter(np.asarray(rows["user"]) == user)

@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 RUNS = {
+    "delta": "bench_delta.py",
     "filter": "bench_filter.py",
     "filter_quality": "bench_filter_quality.py --photos 16",
     "filter_step": "bench_filter_step.py",
@@ -31,6 +32,7 @@ RUNS = {
     "tinytl": "bench_tinytl.py",
     "defaults_adam": "bench_defaults.py --optimizer adam",
     "uneven": "bench_uneven.py",
+    "unknown": "bench_unknown.py",
     "filter_accuracy": "bench_filter_accuracy.py",
     "repnet_accuracy_mbv2-w0.35": "bench_repnet_accuracy.py --network mbv2-w0.35 --fresh",
     "repnet_accuracy_mbv2-w1.0": "bench_repnet_accuracy.py --network mbv2-w1.0 --fresh",

@@ -4,22 +4,33 @@ import ast
 import runpy
 import subprocess
 import sys
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
 
+from pocketune import create_network
+from pocketune.comparison import Grid
 from pocketune.data import load_splits
+from pocketune.methods import compose_method
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 EVERY = runpy.run_path(str(BENCHMARKS / "every.py"))
 SCRIPTS = sorted([*BENCHMARKS.glob("*.py"), *BENCHMARKS.with_name("tools").glob("*.py")])
 COMMANDS = sorted({*EVERY["RUNS"].values(), EVERY["FIGURES"]})
+TOOLS = {
+    "build_demo_kits.py": "safetensors",
+    "make_digits_sheet.py": "sklearn",
+    "make_probes.py": "onnx",
+    "pretrain_cifar10.py": "pyarrow",
+}
+"""Each tool, with a package that the others do not need."""
 
 
 def test_each_result_and_each_script_is_run() -> None:
@@ -28,11 +39,107 @@ def test_each_result_and_each_script_is_run() -> None:
     assert {line.split()[0] for line in COMMANDS} == scripts
 
 
+@pytest.fixture
+def start(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs a script in this process."""
+
+    def run(path: Path, *arguments: str) -> None:
+        monkeypatch.setattr(sys, "argv", [str(path), *arguments])
+        runpy.run_path(str(path), run_name="__main__")
+
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return run
+
+
+def parses(start: Any, capsys: pytest.CaptureFixture[str], path: Path, *arguments: str) -> None:
+    """A script takes these options: it gets as far as its help, which is asked for last."""
+    with pytest.raises(SystemExit) as ended:
+        start(path, *arguments, "--help")
+    told = capsys.readouterr()
+    assert ended.value.code == 0, told.err
+    assert told.out.startswith(f"usage: {path.name} ")
+
+
 @pytest.mark.parametrize("line", COMMANDS)
-def test_the_scripts_have_these_options(line: str) -> None:
+def test_the_benchmarks_start_with_their_options(line: str, start: Any, capsys: Any) -> None:
     script, *arguments = line.split()
-    source = (BENCHMARKS / script).read_text(encoding="utf-8")
-    assert all(f'"{word}"' in source for word in arguments if word.startswith("--"))
+    parses(start, capsys, BENCHMARKS / script, *arguments)
+
+
+@pytest.mark.parametrize(("tool", "needs"), TOOLS.items())
+def test_the_tools_start(tool: str, needs: str, start: Any, capsys: Any) -> None:
+    pytest.importorskip(needs)
+    parses(start, capsys, BENCHMARKS.with_name("tools") / tool)
+
+
+def test_every_tool_is_started() -> None:
+    assert sorted(TOOLS) == sorted(path.name for path in SCRIPTS if path.parent.name == "tools")
+
+
+def test_one_call_a_turn_is_refused(start: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        start(BENCHMARKS / "bench_filter.py", "--calls", "1")
+    assert ended.value.code == 2
+    assert "--calls must be at least 2" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("network", ["mbv2-w0.35", "mbv2-w1.0", "mcunet-5fps", "proxyless-w0.3"])
+def test_the_grid_of_the_accuracy_benchmark(
+    network: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    bench = import_module("bench_accuracy")
+    monkeypatch.setattr(bench, "unpack", lambda _data, _name, folder: folder)
+    methods, photos = list(bench.METHODS), list(bench.EPOCHS)
+    options = Namespace(data=tmp_path, network=network, methods=methods, photos=photos, seeds=2)
+    grid = bench.grid(options, tmp_path)
+    assert [chosen.label for chosen in grid.methods] == methods
+    assert [chosen.label for chosen in grid.photos] == photos
+    assert grid.head_rates == grid.rates == bench.RATES
+    for method in grid.methods:
+        compose_method(method.method, method.options)
+    (made_for,) = grid.networks
+    created = create_network(made_for.network, width=made_for.width, padding=made_for.padding)
+    assert created is not None
+
+
+def test_the_grid_of_pruned_networks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    bench = import_module("bench_repnet_accuracy")
+    grids: list[Grid] = []
+    rows = [Namespace(photos="flowers", scores=[0.5, 0.75])]
+    monkeypatch.setattr(
+        bench, "compare", lambda grid, _folder: (grids.append(grid), Namespace(rows=rows))[1]
+    )
+    weights, made_for = tmp_path / "w", bench.NETWORKS["mbv2-w0.35"]
+    found = bench.transfer(weights, made_for, {"flowers": tmp_path}, seeds=2)
+    assert found == {"flowers": [50.0, 75.0]}
+    (grid,) = grids
+    assert [network.weights for network in grid.networks] == [str(weights)]
+    assert [photos.label for photos in grid.photos] == ["flowers"]
+
+
+def test_photos_that_are_told_by_their_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    bench = import_module("bench_unknown")
+    rng = np.random.default_rng(0)
+    known, unknown = rng.integers(0, 9, 30) / 8, rng.integers(3, 12, 20) / 8
+    pairs = [(u > k) + (u == k) / 2 for k in known for u in unknown]
+    assert bench.auroc(known, unknown) == pytest.approx(100 * np.mean(pairs))
+    judged = bench.Judged(known, 1 - known), bench.Judged(unknown, 1 - unknown)
+    found = bench.figures(*judged)
+    assert found[0] == found[1]
+    assert found[2:4] == [100 * np.mean(known > 1), 100 * np.mean(unknown > 1)]
+
+
+def test_each_class_is_held_out_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    bench = import_module("bench_unknown")
+    for name in "abcdef":
+        (tmp_path / "train" / name).mkdir(parents=True)
+    assert list(bench.folds(tmp_path, 2)) == [["a", "d"], ["b", "e"], ["c", "f"]]
+    kept = bench.without(tmp_path, ["a", "d"], tmp_path / "out")
+    assert sorted(path.name for path in kept.iterdir()) == ["b", "c", "e", "f"]
 
 
 def imports(source: str) -> Iterator[tuple[str, str]]:
@@ -58,7 +165,7 @@ def test_a_result_that_does_not_exist() -> None:
     command = [sys.executable, str(BENCHMARKS / "every.py"), "speed"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "speed is not a result; choose from filter, " in done.stderr
+    assert "speed is not a result; choose from delta, " in done.stderr
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Run a pocketune command in a subprocess."""
+"""Run a pocketune command or module in a subprocess."""
 
 from __future__ import annotations
 
@@ -12,11 +12,25 @@ def run_command(
     quiet: bool = False,
     seconds: float | None = None,
 ) -> tuple[int, str]:
-    """Run ``pocketune`` with these arguments and wait for it.
+    """Run ``pocketune`` with these arguments; see :func:`run_module`."""
+    return run_module(
+        "pocketune", *arguments, keep_errors=keep_errors, quiet=quiet, seconds=seconds
+    )
+
+
+def run_module(
+    module: str,
+    *arguments: object,
+    keep_errors: bool = False,
+    quiet: bool = False,
+    seconds: float | None = None,
+) -> tuple[int, str]:
+    """Run a module with these arguments and wait for it.
 
     The subprocess is terminated if this process is interrupted.
 
     Args:
+        module: Name of the module.
         arguments: Command-line arguments.
         keep_errors: Return its standard error instead of showing it.
         quiet: Do not show its standard output.
@@ -28,7 +42,7 @@ def run_command(
     Raises:
         subprocess.TimeoutExpired: It took longer than ``seconds``.
     """
-    command = [sys.executable, "-m", "pocketune", *map(str, arguments)]
+    command = [sys.executable, "-m", module, *map(str, arguments)]
     stderr = subprocess.PIPE if keep_errors else None
     stdout = subprocess.DEVNULL if quiet else None
     with subprocess.Popen(command, stdout=stdout, stderr=stderr, text=True) as process:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import pocketune
@@ -53,10 +54,11 @@ def plan(
 
     Candidates are kits, and networks whose pretrained weights are to be had; these need PyTorch.
 
-    Candidates whose predicted memory exceeds the budget are dropped. The others are tried on the
-    photos in short runs, each a process that is held to the budget; the better half goes on to
-    longer runs. Everything that is measured is kept in ``plan.json``, and a plan that was stopped
-    goes on where it was.
+    Candidates whose predicted memory exceeds the budget are dropped. The others are ranked by their
+    frozen features, and the most promising are tried on the photos in short runs, each a process
+    that is held to the budget; the better half goes on to longer runs. With too little time for
+    runs, the ranking decides. Everything that is measured is kept in ``plan.json``, and a plan that
+    was stopped goes on where it was.
 
     Example:
         >>> plan("photos/", budget="96MB", time="10m").chosen.name  # doctest: +SKIP
@@ -80,9 +82,10 @@ def plan(
         options: Fields of :class:`TrainSettings`, which take precedence over ``settings``.
 
     Raises:
-        PocketuneError: Nothing fits, there is no time for one probe, a limit contradicts another,
-            or the photos or the kits cannot be used.
+        PocketuneError: Nothing fits, a limit contradicts another, or the photos or the kits cannot
+            be used.
     """
+    began = monotonic()
     chosen = replace(settings or TrainSettings(), **options)
     limits = make_limits(chosen.budget, time)
     splits = load_splits(
@@ -105,7 +108,6 @@ def plan(
     journal = Journal(folder, asked, say)
     process = journal.plan.process or process_bytes(Path(photos), chosen)
     limits.check_process(process)
-    journal.write(process=process)
     drafts = _drafts(weights_dir, networks, methods, say)
     kit_source = KitSource(
         Path(photos),
@@ -120,6 +122,7 @@ def plan(
     sources: list[Source] = [kit_source]
     if drafts is not None:
         sources.append(drafts(Path(photos), splits.train, chosen, process, folder))
+    journal.write(process=process, preparing=journal.plan.preparing or monotonic() - began)
     return Search(Sources(sources), journal, _images(asked, chosen)).run()
 
 

@@ -27,6 +27,8 @@ from ..device.softmax_engine import CLASSES, write_photos
 from .conftest import Process, command, environment, run_command
 
 SIZE, EPOCHS = 32, 8
+LONG = 30
+"""Epochs of a run that is stopped after two of them."""
 NETWORK_OPTIONS = [
     *("--network", "resnet18", "--width", "0.1", "--method", "blocks"),
     *("--size", SIZE, "--batch", "4"),
@@ -122,7 +124,7 @@ def begin(folder: Path, photos: Path, kit: Path, *more: object) -> subprocess.Po
     """A run that has come to its second epoch."""
     process = subprocess.Popen(
         command(
-            *("train", photos, "--kit", kit, "--out", "run", "--epochs", 60, "--lr", 0.05),
+            *("train", photos, "--kit", kit, "--out", "run", "--epochs", LONG, "--lr", 0.05),
             *("--checkpoint-every", 4, *more),
         ),
         stdout=subprocess.PIPE,
@@ -133,8 +135,8 @@ def begin(folder: Path, photos: Path, kit: Path, *more: object) -> subprocess.Po
     )
     assert process.stdout is not None
     assert process.stdout.readline().startswith("start  classifier from the photos")
-    assert process.stdout.readline().startswith("epoch 1/60")
-    assert process.stdout.readline().startswith("epoch 2/60")
+    assert process.stdout.readline().startswith(f"epoch 1/{LONG}")
+    assert process.stdout.readline().startswith(f"epoch 2/{LONG}")
     return process
 
 
@@ -144,7 +146,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory, photos: Path, kit: Path) -> 
     folder = tmp_path_factory.mktemp("whole")
     call(
         folder,
-        *("train", photos, "--kit", kit, "--out", "run", "--epochs", 60, "--lr", 0.05),
+        *("train", photos, "--kit", kit, "--out", "run", "--epochs", LONG, "--lr", 0.05),
         *("--checkpoint-every", 4),
     )
     return folder / "run"
@@ -162,7 +164,7 @@ class TestStopped:
         assert process.returncode == 130
         told, advice = error.rstrip("\n").split("; resume with: ")
         step = Checkpoint.load(tmp_path / "run" / LAST).counters.step
-        assert told == f"stopped and saved at step {step} of 360"
+        assert told == f"stopped and saved at step {step} of {6 * LONG}"
         words = shlex.split(advice)
         assert words[0] == "pocketune"
         call(tmp_path, *words[1:])

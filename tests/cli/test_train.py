@@ -41,7 +41,7 @@ def test_every_option_reaches_the_run(run, photos, kit):
     result = run(
         *("train", photos, "--kit", kit, "--out", "run", "--steps", 3, "--lr", 0.5),
         *("--optimizer", "sgd", "--momentum", 0.5, "--weight-decay", 0.1, "--warmup", 2),
-        *("--clip", 0.25, "--patience", 4, "--budget", "4GB", "--seed", 7),
+        *("--clip", 0.25, "--patience", 4, "--budget", "50GB", "--seed", 7),
         *(
             "--val-fraction",
             0.4,
@@ -60,7 +60,7 @@ def test_every_option_reaches_the_run(run, photos, kit):
         "weight_decay": 0.1,
         "warmup": 2,
         "clip": 0.25,
-        "budget": 4_000_000_000,
+        "budget": 50_000_000_000,
         "seed": 7,
         "patience": 4,
         "val_fraction": 0.4,

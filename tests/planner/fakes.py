@@ -72,7 +72,9 @@ class FakeSource:
         self._called("kit", candidate)
         return Path(f"{candidate.name}.zip")
 
-    def probe(self, candidate: Candidate, kit: Path, steps: int, seconds: float) -> Probe:
+    def probe(
+        self, candidate: Candidate, kit: Path, steps: int, most: int, seconds: float
+    ) -> Probe:
         facts = self._called("probe", candidate)
         if facts.broken:
             raise PocketuneError("the loss is not finite")

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketune.planner.candidate import Cost
-from pocketune.planner.halving import FEWEST, Pace, better_half, next_round, promising, rounds
+from pocketune.planner.halving import (
+    EXTRA,
+    FEWEST,
+    TIE,
+    Pace,
+    better_half,
+    next_round,
+    promising,
+    rounds,
+)
 from pocketune.planner.trial import Probe, Trial
 from pocketune.tasks import Score
 
@@ -38,15 +49,15 @@ def test_without_scores_more_work_comes_first() -> None:
 
 
 def test_scores_come_before_work() -> None:
-    ordered = promising([trial("a", step=0.05), trial("b", value=0.4), trial("c", value=0.6)])
-    assert [t.name for t in ordered] == ["c", "b", "a"]
+    ordered = promising([trial("b", value=0.4, step=0.05), trial("c", value=0.6)])
+    assert [t.name for t in ordered] == ["c", "b"]
 
 
-def test_the_lower_loss_wins_a_tie() -> None:
-    low, high = trial("a", value=0.5), trial("b")
-    score = Score("accuracy", 0.5, 0.9)
-    high = high.probed(Probe(steps=10, score=score, peak=MB, step_seconds=0.1, seconds=2))
-    assert [t.name for t in promising([high, low])] == ["a", "b"]
+def test_the_prospect_decides_between_equal_scores() -> None:
+    far, near = trial("far", value=0.5), trial("near", value=0.6)
+    best = trial("best", value=0.6 - TIE / 2)
+    best = replace(best, candidate=replace(best.candidate, method={"name": "blocks"}))
+    assert [t.name for t in promising([far, near, best])] == ["best", "near", "far"]
 
 
 @given(trials, st.floats(0, 1000), st.integers(1, 10_000))
@@ -78,7 +89,7 @@ def test_a_pace_is_that_of_a_probe() -> None:
     pace = Pace.of(probe, trial("a", step=0.01).cost)  # type: ignore[arg-type]
     assert pace.slowness == pytest.approx(3)
     assert pace.fixed == pytest.approx(1)
-    assert pace.seconds(trial("b", step=0.02), 80) == pytest.approx(1 + 10 * 0.06)
+    assert pace.seconds(trial("b", step=0.02), 80) == pytest.approx(1 + 10 * 0.06 * (1 + EXTRA))
 
 
 def test_what_was_measured_is_not_scaled() -> None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketune.errors import PocketuneError
-from pocketune.planner.limits import PLANNING_SECONDS, Limits, make_limits, parse_time, time_for
+from pocketune.planner.limits import PLANNING_SECONDS, Limits, make_limits, parse_time
 
 
 @pytest.mark.parametrize(
@@ -33,11 +33,6 @@ def test_planning_takes_a_share_of_the_time() -> None:
     assert make_limits(None, None).planning == PLANNING_SECONDS
     assert make_limits(None, "20s").planning == pytest.approx(8)
     assert make_limits(None, "100s").planning == pytest.approx(30)
-
-
-@given(st.floats(0.1, 1e4))
-def test_the_time_for_planning_and_back(planning: float) -> None:
-    assert Limits(time=time_for(planning)).planning == pytest.approx(planning)
 
 
 def test_a_budget_below_any_process_is_named() -> None:

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from pocketune.errors import PocketuneError
 from pocketune.planner.candidate import Candidate
 from pocketune.planner.plan import LeftOut, Plan
+from pocketune.planner.probe import TooSlow
 from pocketune.planner.search import FEW
-from pocketune.planner.trial import HeadScore
+from pocketune.planner.trial import HeadScore, Probe
 
 from .fakes import MB, Facts, FakeSource, Killed, search
 
@@ -96,13 +97,47 @@ def test_no_candidates(tmp_path: Path) -> None:
         search(tmp_path, FakeSource({}))
 
 
-def test_too_little_time_for_one_probe(tmp_path: Path) -> None:
-    with pytest.raises(PocketuneError) as caught:
-        search(tmp_path, FakeSource(THREE), time=2.0)
-    assert str(caught.value) == (
-        "of a time of 2 s, planning may take 0.8 s to leave the rest for training, and the "
-        "shortest run of small takes 1 s; give at least 6 s, or name a kit"
-    )
+@pytest.mark.parametrize(("budget", "choice"), [(None, "large"), (110, "middle"), (72, "small")])
+def test_too_little_time_for_one_probe(tmp_path: Path, budget: int | None, choice: str) -> None:
+    source = FakeSource({n: Facts(f.memory, features=f.value) for n, f in THREE.items()})
+    plan = search(tmp_path, source, budget, time=20.0)
+    assert plan.choice == choice  # which leaves a margin to the budget, as it was not measured
+    assert not [call for call in source.calls if call.startswith("probe")]
+    reasons = {trial.dropped for trial in plan.trials}
+    assert f"{choice} promises more, and there was no time to try it" in reasons
+
+
+def test_no_time_to_look_at_more_than_one_that_fits(tmp_path: Path) -> None:
+    source = FakeSource({"large": Facts(memory=200), **MANY})
+    plan = search(tmp_path, source, budget=100, time=0.001)
+    assert plan.choice == "a0"
+    assert source.calls == ["cost large", "cost a0", "kit a0"]
+
+
+def test_a_run_that_takes_too_long_says_nothing_about_a_candidate(tmp_path: Path) -> None:
+    class Slow(FakeSource):
+        def probe(
+            self, candidate: Candidate, kit: Path, steps: int, most: int, seconds: float
+        ) -> Probe:
+            super().probe(candidate, kit, steps, most, seconds)
+            raise TooSlow("8 steps took longer than 20 s")
+
+    for number in range(2):  # and a plan that was stopped decides in the same way
+        source = Slow(THREE)
+        plan = search(tmp_path, source, budget=100, time=600.0)
+        assert plan.choice == "small"
+        assert len([c for c in source.calls if c.startswith("probe")]) == 1 - number
+
+
+def test_a_kit_that_cannot_be_built_leaves_the_next(tmp_path: Path) -> None:
+    class Broken(FakeSource):
+        def kit(self, candidate: Candidate) -> Path:
+            if candidate.name != "small":
+                raise PocketuneError("it cannot be built")
+            return super().kit(candidate)
+
+    plan = search(tmp_path, Broken(THREE), time=1.0)
+    assert plan.choice == "small"
 
 
 def test_time_for_a_few_candidates_alone(tmp_path: Path) -> None:

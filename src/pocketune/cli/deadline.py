@@ -9,15 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pocketune.cli.author import scratch_beside
 from pocketune.command import run_command
 
 if TYPE_CHECKING:
     from pocketune.cli.plan import ChoiceOptions
     from pocketune.device.train.settings import TrainSettings
-
-LAST_STEP = 0.95
-"""Share of the time that is left in which steps may begin; the rest is for validation."""
 
 
 @dataclass(frozen=True)
@@ -46,38 +42,12 @@ class Deadline:
         """Seconds that are left."""
         return float("inf") if self.end is None else max(0.0, self.end - time.monotonic())
 
-    def shorten(
-        self, settings: TrainSettings, kit: Path, photos: str | Path, out: Path
-    ) -> TrainSettings:
-        """The settings of a run that ends before the deadline, from a short run of the kit.
-
-        Raises:
-            PocketuneError: The kit cannot be trained, or there is no time for one step.
-        """
-        if self.end is None:
-            return settings
-        from pocketune.kit.kit import Kit
-        from pocketune.planner.duration import limited, time_steps
-
-        with scratch_beside(out) as folder:
-            probe, training, validation = time_steps(kit, photos, settings, folder)
-        step_images = Kit.open(kit, verify=False).manifest.batch * settings.accumulate
-        return limited(
-            settings,
-            self.left,
-            probe,
-            step_images=step_images,
-            training=training,
-            validation=validation,
-        )
-
 
 def planned(
     photos: str | Path,
     out: Path,
     settings: TrainSettings,
     choice: ChoiceOptions,
-    deadline: Deadline,
 ) -> tuple[Path, TrainSettings]:
     """Make a plan with ``pocketune plan``: the kit to train, and the settings of the run.
 
@@ -86,9 +56,7 @@ def planned(
 
     Raises:
         click.exceptions.Exit: There is no plan, and the command has printed why.
-        PocketuneError: There is no time left for training.
     """
-    from pocketune.planner.duration import limited
     from pocketune.planner.plan import Plan
     from pocketune.planner.probe import command_options
 
@@ -100,20 +68,7 @@ def planned(
     if code:
         raise click.exceptions.Exit(code if code > 0 else 1)
     plan = Plan.read(folder)
-    chosen = plan.chosen
-    kit = Path(str(plan.kit))
-    settings = replace(settings, accumulate=chosen.candidate.accumulate)
-    probe = chosen.probes[-1] if chosen.probes else plan.timing
-    if deadline.end is None or probe is None:
-        return kit, settings
-    return kit, limited(
-        settings,
-        deadline.left,
-        probe,
-        step_images=chosen.candidate.step_images,
-        training=plan.asked.training,
-        validation=plan.asked.validation,
-    )
+    return Path(str(plan.kit)), replace(settings, accumulate=plan.chosen.candidate.accumulate)
 
 
 def _given(**options: object) -> list[object]:

@@ -12,7 +12,7 @@ import click
 
 from pocketune.cli.author import author_half, built_kit
 from pocketune.cli.command import command, given
-from pocketune.cli.deadline import LAST_STEP, Deadline, planned
+from pocketune.cli.deadline import Deadline, planned
 from pocketune.cli.errors import print_error, print_skipped
 from pocketune.cli.options import (
     METHOD_PANEL,
@@ -38,6 +38,10 @@ DEFAULT_KIT = "blocks"
 ENGINE_PANEL = "Engine"
 _EARLY = {"patience": " (stopped early: no better epoch)", "time": " (stopped by the time limit)"}
 """What is said of a run that ended before its last step, by the reason."""
+_NO_STEP = (
+    "there was no time for a step: the result is the classifier computed from the photos, on the "
+    "network as it was"
+)
 _PLANNED = {"budget", "time", "kits", "weights_dir"}
 """Options with which a plan is made, unless a kit or a network is given."""
 _ON_RESUME = {"resume", "photos", "budget", "engine", "device"}
@@ -150,14 +154,12 @@ def train(
         reading = {"ignore": settings.ignore, "class_names": settings.class_names}
         options = {"photos": run.photos, **options, **reading}
         with built_kit(trained.network, options, out) as (path, values):
-            settings = deadline.shorten(settings, path, run.photos, out)
             _print_result(_train(path, run.photos, out, settings, engine, deadline, values))
         return
     if run.kit is None and _PLANNED & given().keys():
-        kit, settings = planned(run.photos, out, settings, choice, deadline)
+        kit, settings = planned(run.photos, out, settings, choice)
     else:
         kit = kit_path(run.kit or _default_kit())
-        settings = deadline.shorten(settings, kit, run.photos, out)
     _print_result(_train(kit, run.photos, out, settings, engine, deadline))
 
 
@@ -184,8 +186,8 @@ def _train(
 
     if values is None and (kit / NETWORK).is_file():
         values = kit / NETWORK  # of a run with PyTorch, or of kit build
-    seconds = LAST_STEP * deadline.left
-    return train_kit(kit, photos, out, settings, engine=_engines(engine, values), seconds=seconds)
+    engines = _engines(engine, values)
+    return train_kit(kit, photos, out, settings, engine=engines, seconds=deadline.left)
 
 
 def _resume(
@@ -219,6 +221,8 @@ def _print_result(result: TrainResult) -> None:
     early = _EARLY.get(result.reason, "")
     with suppress(BrokenPipeError):  # the run has succeeded even if nobody reads this
         print(f"{counted(result.steps, 'step')}{early}, best at step {result.best_step}{best}")
+        if result.reason == "time" and not result.steps:
+            print(_NO_STEP)
         print_skipped(result.skipped)
         print(f"peak memory {format_size(result.peak_memory)}")
         print(f"saved in {result.run}", flush=True)

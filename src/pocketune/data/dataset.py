@@ -113,6 +113,12 @@ class ImageDataset:
         names = tuple(self.names[i] for i in chosen)
         return replace(self, names=names, labels=self.labels[chosen])
 
+    def thinned(self, most: int) -> ImageDataset:
+        """At most so many of the images, evenly spread."""
+        if len(self) <= most:
+            return self
+        return self.subset(np.linspace(0, len(self) - 1, most).round().astype(np.int64))
+
 
 def unlabeled(names: Sequence[str]) -> ImageDataset:
     """A dataset of the image paths of ``open_images``, without labels, for prediction."""

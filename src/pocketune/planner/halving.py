@@ -15,6 +15,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pocketune.planner.prospect import prospect
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -23,6 +25,11 @@ if TYPE_CHECKING:
 
 FEWEST = 64
 """Images below which a probe says nothing."""
+TIE = 0.02
+"""Scores of probes that differ by less are equal: so much is chance on a few hundred photos."""
+EXTRA = 1.0
+"""Seconds for an image of a probe beside its step, relative to the step: its features before the
+first one, and two validations."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +38,7 @@ class Pace:
 
     Attributes:
         slowness: Measured seconds of a step, relative to the predicted ones.
-        fixed: Seconds of a probe that are not steps: start, features, validation.
+        fixed: Seconds of a short probe that are not steps: start, features, validation.
         build: Seconds that building a kit takes.
     """
 
@@ -55,8 +62,8 @@ class Pace:
         return self.fixed + (self.build if trial.built_seconds is None else 0.0)
 
     def image_seconds(self, trial: Trial) -> float:
-        """Expected seconds of a step, for each of its images."""
-        slowness = 1.0 if trial.probes else self.slowness
+        """Expected seconds for each image of a probe."""
+        slowness = 1.0 if trial.probes else (1 + EXTRA) * self.slowness
         return slowness * trial.step_seconds / trial.candidate.step_images
 
 
@@ -75,21 +82,31 @@ class Round:
     out: tuple[Trial, ...]
 
 
-def promising(trials: Sequence[Trial]) -> list[Trial]:
-    """Trials in the order of their scores; without scores, the one with more work in a step first.
+def promising(trials: Sequence[Trial], training: float = math.inf) -> list[Trial]:
+    """Trials in the order of what they promise.
 
-    A larger network, a higher resolution and more trained layers all mean more work, and the budget
-    has already bounded it.
+    Trials that were all probed are ordered by their scores. Equal ones, and trials without probes,
+    are ordered by their prospects; without any, the one with more work in a step comes first, since
+    the budget has already bounded it.
+
+    Args:
+        trials: The trials; the probes of all of them are of the same length.
+        training: Seconds of the training that follows.
     """
+    probed = all(trial.probes for trial in trials)
+    best = max((trial.rank[0] for trial in trials), default=0.0)
 
     def key(trial: Trial) -> tuple[float, float, int]:
-        value, negative_loss = trial.rank
-        return -value, -negative_loss, -(trial.cost.step_flops if trial.cost else 0)
+        behind = best - trial.rank[0] if probed else 0.0
+        work = trial.cost.step_flops if trial.cost else 0
+        return behind if behind > TIE else 0.0, -prospect(trial, training), -work
 
     return sorted(trials, key=key)
 
 
-def next_round(trials: Sequence[Trial], pace: Pace, seconds: float, most: int) -> Round:
+def next_round(
+    trials: Sequence[Trial], pace: Pace, seconds: float, most: int, training: float = math.inf
+) -> Round:
     """The next round over these trials.
 
     The seconds are divided evenly over the rounds that are left, and all probes of a round train on
@@ -101,8 +118,9 @@ def next_round(trials: Sequence[Trial], pace: Pace, seconds: float, most: int) -
         pace: How long probes take.
         seconds: Seconds of planning that are left.
         most: Images of a whole run; a probe is never longer.
+        training: Seconds of the training that follows.
     """
-    ordered = promising(trials)
+    ordered = promising(trials, training)
     for count in range(len(ordered), 0, -1):
         images = _images(ordered[:count], pace, seconds / rounds(count))
         if images >= min(FEWEST, most):
@@ -110,9 +128,11 @@ def next_round(trials: Sequence[Trial], pace: Pace, seconds: float, most: int) -
     return Round((), 0, tuple(ordered))
 
 
-def better_half(trials: Sequence[Trial]) -> tuple[list[Trial], list[Trial]]:
+def better_half(
+    trials: Sequence[Trial], training: float = math.inf
+) -> tuple[list[Trial], list[Trial]]:
     """The trials that stay after a round, and those that are dropped."""
-    ordered = promising(trials)
+    ordered = promising(trials, training)
     keep = math.ceil(len(ordered) / 2)
     return ordered[:keep], ordered[keep:]
 

@@ -37,8 +37,8 @@ class Journal:
             folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / PLAN
         self._earlier = self._read(asked)
-        process = self._earlier.process if self._earlier else 0
-        self.plan = Plan(asked=asked, process=process, trials=())
+        known = self._earlier or Plan(asked=asked, process=0, trials=())
+        self.plan = Plan(asked=asked, process=known.process, preparing=known.preparing, trials=())
 
     def open(self, candidates: Sequence[Candidate], left_out: Sequence[LeftOut]) -> None:
         """Begin with these candidates."""

@@ -109,10 +109,14 @@ class KitSource:
         """The path of the kit."""
         return Path(str(candidate.kit))
 
-    def probe(self, candidate: Candidate, kit: Path, steps: int, seconds: float | None) -> Probe:
-        """A run of so many steps."""
+    def probe(
+        self, candidate: Candidate, kit: Path, steps: int, most: int, seconds: float
+    ) -> Probe:
+        """A run of so many steps, on at most so many photos."""
         settings = replace(self._settings, accumulate=candidate.accumulate)
-        return run_probe(kit, self._path, settings, self._folder, steps=steps, seconds=seconds)
+        return run_probe(
+            kit, self._path, settings, self._folder, steps=steps, most=most, seconds=seconds
+        )
 
 
 def kit_paths(folder: Path | None, *, bundled: bool = True) -> list[tuple[str, Path]]:

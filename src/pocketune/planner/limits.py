@@ -55,13 +55,6 @@ class Limits:
             )
 
 
-def time_for(planning: float) -> float:
-    """The shortest time limit that leaves so many seconds for planning."""
-    if planning <= SHORT_SECONDS:
-        return planning / SHORT_SHARE
-    return planning / PLANNING_SHARE
-
-
 def make_limits(budget: str | int | None, time: str | float | None) -> Limits:
     """Limits from what a user writes.
 

@@ -89,6 +89,7 @@ class Plan:
     Attributes:
         asked: What was asked for.
         process: Resident bytes of a training process before it opens a kit.
+        preparing: Seconds before the first candidate: finding photos, kits and weights.
         trials: Everything that is known about each candidate.
         left_out: Kits and weights that give no candidate.
         timing: The first probe, of few steps, which shows how fast the machine is; None if there
@@ -103,6 +104,7 @@ class Plan:
     process: int
     trials: tuple[Trial, ...]
     left_out: tuple[LeftOut, ...] = ()
+    preparing: float = 0.0
     timing: Probe | None = None
     timed: str | None = None
     choice: str | None = None
@@ -125,7 +127,7 @@ class Plan:
     def seconds(self) -> float:
         """Seconds that planning took, over all processes."""
         timing = self.timing.seconds if self.timing else 0.0
-        return timing + sum(trial.seconds for trial in self.trials)
+        return self.preparing + timing + sum(trial.seconds for trial in self.trials)
 
     @property
     def seconds_left(self) -> float | None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
+import sys
 import tempfile
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pocketune.command import run_command
+from pocketune.command import run_module
+from pocketune.device.train.progress import Silent
 from pocketune.device.train.record import RunRecord
+from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError
 from pocketune.files import writing
 from pocketune.options import option_fields
@@ -18,7 +22,15 @@ from pocketune.planner.trial import Probe
 
 if TYPE_CHECKING:
     from pocketune.arrays import StrPath
-    from pocketune.device.train.settings import TrainSettings
+
+_MODULE = "pocketune.planner.probe"
+PHOTOS = 240
+"""Training photos of a probe, unless its steps take more; half as many validate. The features of
+all photos would take longer than the steps."""
+
+
+class TooSlow(PocketuneError):  # noqa: N818 - the name says what happened
+    """A run took longer than it may, which says nothing about the candidate."""
 
 
 def run_probe(
@@ -28,9 +40,10 @@ def run_probe(
     folder: Path,
     *,
     steps: int,
+    most: int | None = None,
     seconds: float | None = None,
 ) -> Probe:
-    """Train a kit for a few steps with ``pocketune train`` and read the record of the run.
+    """Train a kit for a few steps as ``pocketune train`` does, and read the record of the run.
 
     The run is a whole one: its learning rate decays to zero within its steps. Its folder is
     removed.
@@ -41,19 +54,21 @@ def run_probe(
         settings: The settings of the run; its budget holds.
         folder: A folder for the run.
         steps: Number of steps.
+        most: Train on at most so many photos, and validate on half as many; by default on all.
         seconds: Stop the process after this time; by default never.
 
     Raises:
-        PocketuneError: The run failed or took too long, and why.
+        TooSlow: The run took too long.
+        PocketuneError: The run failed, and why.
     """
     short = replace(settings, steps=steps, epochs=None, patience=None)
     with writing(folder), tempfile.TemporaryDirectory(dir=folder) as scratch:
         out, began = Path(scratch) / "run", time.monotonic()
-        arguments = ["train", photos, "--kit", kit, "--out", out, *command_options(short)]
+        job = json.dumps([str(kit), str(photos), str(out), asdict(short), most])
         try:
-            code, errors = run_command(*arguments, keep_errors=True, quiet=True, seconds=seconds)
+            code, errors = run_module(_MODULE, job, keep_errors=True, seconds=seconds)
         except subprocess.TimeoutExpired:
-            raise PocketuneError(f"{steps} steps took longer than {seconds:.0f} s") from None
+            raise TooSlow(f"{steps} steps took longer than {seconds:.0f} s") from None
         if code:
             raise PocketuneError(_reason(errors, code))
         record = RunRecord.read(out)
@@ -69,8 +84,7 @@ def run_probe(
 def command_options(settings: TrainSettings) -> list[str]:
     """The options of ``pocketune train`` that give these settings."""
     options: list[str] = []
-    kind: type = type(settings)
-    for each in option_fields(kind):
+    for each in option_fields(TrainSettings):
         value = getattr(settings, each.name)
         if value is not None and value != each.default:
             options += [f"--{each.name.replace('_', '-')}", str(value)]
@@ -81,3 +95,20 @@ def _reason(errors: str, code: int) -> str:
     """The last line of a command's standard error, without its first word."""
     last = errors.strip().splitlines()[-1:]
     return last[0].removeprefix("error: ") if last else f"the run ended with code {code}"
+
+
+def _train(job: str) -> None:
+    """Make the run in this process."""
+    import click  # noqa: F401 - as `pocketune train` has it
+
+    from pocketune.device.train.run import train
+
+    kit, photos, out, settings, most = json.loads(job)
+    try:
+        train(kit, photos, out, TrainSettings(**settings), most=most, progress=Silent())
+    except PocketuneError as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    _train(sys.argv[1])

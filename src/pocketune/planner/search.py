@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import replace
-from math import ceil
 from typing import TYPE_CHECKING, TypeVar
 
 from pocketune.device.memory.sizes import format_size
 from pocketune.device.train.progress import format_time
 from pocketune.errors import PocketuneError
 from pocketune.planner.halving import FEWEST, Pace, better_half, next_round, promising
-from pocketune.planner.limits import time_for
-from pocketune.planner.outlook import smallest_budget
+from pocketune.planner.outlook import smallest_budget, too_large
+from pocketune.planner.probe import PHOTOS, TooSlow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -26,17 +26,21 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 FEW = 4
-"""Number of candidates that are all tried, however their frozen features compare."""
-LOOK_SHARE = 0.35
+"""Number of candidates that are tried in short runs."""
+LOOK_SHARE = 0.5
 """Share of the planning time after which no further group is looked at."""
-PREDICTION_SHARE = 0.5
+PREDICTION_SHARE = 0.7
 """Share of the planning time after which no further memory is predicted."""
 BEHIND = 0.05
 """Groups whose frozen features score lower than the best ones by more than this are dropped."""
+FIRST = 15.0
+"""Seconds without which no candidate is tried: a kit is built, and a process starts."""
 PATIENCE = 3.0
 """A probe is stopped after this many times its expected seconds."""
 GRACE = 20.0
 """Seconds that a probe gets on top."""
+MARGIN = 0.05
+"""What a run may take beyond its prediction; candidates that were not tried leave so much."""
 
 
 class Search:
@@ -64,18 +68,20 @@ class Search:
         self._kits: dict[str, Path] = {}
         self._reserve: list[str] = []
         self._many = True
+        time_limit = self._limits.time
+        self._training = math.inf if time_limit is None else time_limit - self._limits.planning
 
     def run(self) -> Plan:
         """The finished plan.
 
         Raises:
-            PocketuneError: Nothing fits the budget, there is no time for a probe, or no candidate
-                could be trained.
+            PocketuneError: Nothing fits the budget, or no candidate could be trained.
         """
         self._journal.open(*self._source.find())
         self._look_at_groups()
         self._predict_the_rest()
-        return self._choose(self._halve())
+        self._halve()
+        return self._choose()
 
     def _look_at_groups(self) -> None:
         """Predict the memory of the first trial of each group, and score the group's features.
@@ -88,12 +94,15 @@ class Search:
             firsts.setdefault(trial.candidate.group, trial)
         several = len(self._journal.left) > 1
         self._many = len(self._journal.left) > FEW
-        for first in firsts.values():
-            if self._seconds_left(LOOK_SHARE) <= 0:
+        waiting = list(firsts.values())
+        while waiting:
+            waiting.remove(first := min(waiting, key=lambda each: self._turn(each, waiting)))
+            late = self._seconds_left(LOOK_SHARE) <= 0
+            if late and any(trial.cost for trial in self._journal.left):
                 self._drop(self._mates(first), "there was no time to look at it")
-            elif (why := self._behind(first)) is not None:
+            elif (why := self._behind(first) or self._larger(first)) is not None:
                 self._drop(self._mates(first), why)
-            elif self._predict(first) and several:
+            elif self._predict(first) and several and not late:
                 self._score_features(first)
         if not self._journal.left:
             raise PocketuneError(self._nothing())
@@ -103,16 +112,39 @@ class Search:
                 self._reserve.append(trial.name)
         self._journal.write()
 
+    def _turn(self, first: Trial, waiting: list[Trial]) -> tuple[int, float]:
+        """When a group is looked at: every network at one resolution, then the best at others."""
+        left = sum(_network(each) == _network(first) for each in waiting)
+        known = [t for t in self._journal.plan.trials if _network(t) == _network(first)]
+        return -left, -max(map(_features, known))
+
+    def _larger(self, first: Trial) -> str | None:
+        """Why a resolution cannot fit: a lower one does not. None if it may."""
+        for trial in too_large(self._journal.plan):
+            small = trial.candidate.size < first.candidate.size
+            if small and _network(trial) == _network(first) and _method(trial) == _method(first):
+                return f"needs more than {trial.name}, which takes {format_size(trial.memory)}"
+        return None
+
     def _predict_the_rest(self) -> None:
-        """Predict the other trials of the groups that are left, the best group first."""
-        for trial in promising(self._journal.left):
-            if trial.cost is not None:
-                continue
+        """Predict the trials that promise most, until a few of them are known to fit."""
+        while True:
+            best = self._order(self._journal.left)[:FEW]
+            unknown = next((trial for trial in best if trial.cost is None), None)
+            if unknown is None:
+                break
             if self._seconds_left(PREDICTION_SHARE) <= 0:
-                self._drop([trial], "there was no time to predict its memory")
+                others = [trial for trial in self._journal.left if trial.cost is None]
+                self._drop(others, "there was no time to predict its memory")
             else:
-                self._predict(trial)
+                self._predict(unknown)
+        for trial in self._order(self._journal.left)[FEW:]:
+            self._drop([trial], f"{best[0].name} and {FEW - 1} others promise more")
+            self._reserve.append(trial.name)
         self._journal.write()
+
+    def _order(self, trials: Iterable[Trial]) -> list[Trial]:
+        return promising(list(trials), self._training)
 
     def _predict(self, trial: Trial) -> bool:
         """Predict a trial's cost; drop it, and trials that need more, if it does not fit."""
@@ -180,13 +212,15 @@ class Search:
         group = trial.candidate.group
         return [each for each in self._journal.plan.trials if each.candidate.group == group]
 
-    def _halve(self) -> Trial:
-        """Probe and drop until one trial is left."""
+    def _halve(self) -> None:
+        """Probe and drop until one trial is left, or the time is over."""
         left = self._journal.left
-        pace = self._pace(promising(left)) if len(left) > 1 or self._limits.time else None
+        several = len(left) + len(self._reserve) > 1
+        pace = self._pace(self._order(left)) if several else None
         left = self._journal.left  # the first steps may have failed
         while pace is not None and len(left) > 1:
-            planned = next_round(left, pace, self._seconds_left(), self._images)
+            seconds = self._seconds_left()
+            planned = next_round(left, pace, seconds, self._images, self._training)
             if len(planned.trials) < 2:
                 break
             self._drop(planned.out, "there was no time to try it")
@@ -194,64 +228,53 @@ class Search:
                 place = f"{number} of {len(planned.trials)}"
                 self._probe(trial, planned.images, pace, place)
             left = self._halved(planned.images)
-        if not self._journal.left and self._reserve:
-            back = [replace(t, dropped=None) for t in self._journal.plan.trials if self._held(t)]
-            self._reserve.clear()
-            self._journal.put(*back)
-            return self._halve()
-        if not self._journal.left:
-            raise PocketuneError(f"no candidate could be trained: {self._why_not()}")
-        best, *others = promising(self._journal.left)
-        ahead = f"{best.name} is ahead, and there was no time for a longer run"
-        self._drop(others, ahead if best.probes else "there was no time to try it")
-        return best
-
-    def _held(self, trial: Trial) -> bool:
-        """Whether a trial that was behind can still be tried."""
-        return trial.name in self._reserve and trial.cost is not None
 
     def _pace(self, trials: list[Trial]) -> Pace | None:
         """The pace of this machine, from a few steps of the first trial that trains.
 
-        Raises:
-            PocketuneError: There is no time for it.
+        None if there is no time for them.
         """
         for trial in trials:
+            if self._journal.earlier_timing(trial) is None and self._seconds_left() < FIRST:
+                return None
             kit = self._kit(trial)
             if kit is None or trial.cost is None:
                 continue
-            left = self._seconds_left()
-            timing = self._timing(trial, kit, left)
-            if timing is None:
-                continue
-            self._journal.write(timing=timing, timed=trial.name)
-            if timing.seconds > left:
-                raise PocketuneError(self._no_time(trial, timing.seconds))
-            return Pace.of(timing, trial.cost, self._current(trial).built_seconds or 0.0)
+            timing = self._timing(trial, kit)
+            if timing is not None:
+                self._journal.write(timing=timing, timed=trial.name)
+                return Pace.of(timing, trial.cost, self._current(trial).built_seconds or 0.0)
+            if self._current(trial).late_seconds is not None:
+                return None
         return None
 
-    def _timing(self, trial: Trial, kit: Path, left: float) -> Probe | None:
-        """A few steps of a trial, recalled or measured; None drops the trial."""
+    def _timing(self, trial: Trial, kit: Path) -> Probe | None:
+        """A few steps of a trial, recalled or measured; None if they fail or take too long."""
         recalled = self._journal.earlier_timing(trial)
         if recalled is not None:
             return recalled
         earlier = self._journal.earlier(trial)
-        if earlier is not None and earlier.failed_seconds is not None:
-            self._fail(trial, earlier.dropped or "", earlier.failed_seconds)
+        if earlier is not None and earlier.late_seconds is not None:
+            self._journal.put(replace(trial, late_seconds=earlier.late_seconds))
+            return None
+        if self._failed_earlier(trial):
             return None
         self._journal.say(f"timing {trial.name}")
-        steps = _steps(trial, min(FEWEST, self._images))
+        images = min(FEWEST, self._images)
         began = self._clock()
         try:
-            return self._source.probe(trial.candidate, kit, steps, max(0.0, left) + GRACE)
+            seconds = self._seconds_left() + GRACE
+            return self._source.probe(trial.candidate, kit, _steps(trial, images), images, seconds)
+        except TooSlow as error:  # the others would be too slow as well
+            self._journal.say(f"{trial.name}: {error}")
+            self._journal.put(replace(self._current(trial), late_seconds=self._clock() - began))
         except PocketuneError as error:
-            self._fail(trial, str(error), self._clock() - began)
-            self._journal.write()
-            return None
+            self._fail(trial, error, self._clock() - began)
+        return None
 
     def _halved(self, images: int) -> list[Trial]:
         """Drop the worse half of a round; all but the best if its runs were whole runs."""
-        kept, worse = better_half(self._journal.left)
+        kept, worse = better_half(self._journal.left, self._training)
         if images >= self._images:
             kept, worse = kept[:1], [*kept[1:], *worse]
         if kept:
@@ -275,7 +298,9 @@ class Search:
         self._known(
             trial,
             recalled,
-            lambda: self._source.probe(trial.candidate, kit, steps, PATIENCE * expected + GRACE),
+            lambda: self._source.probe(
+                trial.candidate, kit, steps, max(PHOTOS, images), PATIENCE * expected + GRACE
+            ),
             lambda trial, probe: trial.probed(probe),
         )
 
@@ -287,7 +312,7 @@ class Search:
             try:
                 self._kits[name] = self._source.kit(trial.candidate)
             except PocketuneError as error:
-                self._fail(trial, str(error), self._clock() - began)
+                self._fail(trial, error, self._clock() - began)
                 return None
             earlier = self._journal.earlier(trial)
             seconds = earlier.built_seconds if earlier else None
@@ -296,11 +321,27 @@ class Search:
             self._journal.write()
         return self._kits[name]
 
-    def _choose(self, trial: Trial) -> Plan:
-        kit = self._kit(trial)
-        if kit is None:
-            raise PocketuneError(f"no kit of {trial.name} could be built: {self._why_not()}")
-        return self._journal.write(choice=trial.name, kit=str(kit))
+    def _choose(self) -> Plan:
+        """Choose the best trial that has a kit; else one that was dropped for a better one."""
+        for trials in (self._journal.left, self._back()):
+            for trial in sorted(self._order(trials), key=self._is_tight):
+                self._journal.put(replace(self._current(trial), dropped=None))
+                kit = self._kit(trial)
+                if kit is not None:
+                    others = [each for each in self._journal.left if each.name != trial.name]
+                    self._drop(others, f"{trial.name} {_ahead(trial)}")
+                    return self._journal.write(choice=trial.name, kit=str(kit))
+        raise PocketuneError(f"no candidate could be trained: {self._why_not()}")
+
+    def _back(self) -> list[Trial]:
+        """Trials that were dropped for a better one, or whose run was too slow."""
+        trials = self._journal.plan.trials
+        return [t for t in trials if t.cost and (t.name in self._reserve or t.late_seconds)]
+
+    def _is_tight(self, trial: Trial) -> bool:
+        """Whether a trial was not measured, and could exceed the budget by a bad prediction."""
+        budget = self._limits.budget
+        return budget is not None and not trial.probes and (1 + MARGIN) * trial.memory > budget
 
     def _known(
         self,
@@ -312,8 +353,7 @@ class Search:
         """A piece of evidence, recalled or measured; None drops the trial."""
         earlier = self._journal.earlier(trial)
         found = recall(earlier) if earlier else None
-        if found is None and earlier is not None and earlier.failed_seconds is not None:
-            self._fail(trial, earlier.dropped or "", earlier.failed_seconds)
+        if found is None and self._failed_earlier(trial):
             return None
         if found is not None:
             self._journal.put(add(self._current(trial), found))
@@ -322,8 +362,7 @@ class Search:
         try:
             found = measure()
         except PocketuneError as error:
-            self._fail(trial, str(error), self._clock() - began)
-            self._journal.write()
+            self._fail(trial, error, self._clock() - began)
             return None
         self._journal.put(add(self._current(trial), found))
         self._journal.write()
@@ -332,16 +371,39 @@ class Search:
     def _current(self, trial: Trial) -> Trial:
         return next(each for each in self._journal.plan.trials if each.name == trial.name)
 
-    def _fail(self, trial: Trial, reason: str, seconds: float) -> None:
-        self._journal.say(f"{trial.name} is left out: {reason}")
-        failed = replace(self._current(trial), failed_seconds=seconds)
-        self._journal.put(failed.drop(reason))
+    def _fail(self, trial: Trial, error: PocketuneError, seconds: float) -> None:
+        """Drop a trial whose kit, prediction or run failed."""
+        self._journal.say(f"{trial.name}: {error}")
+        failed = self._current(trial)
+        if isinstance(error, TooSlow):
+            failed = replace(failed, late_seconds=seconds)
+        else:
+            failed = replace(failed, failed_seconds=seconds)
+        self._journal.put(failed.drop(str(error)))
+        self._journal.write()
+
+    def _failed_earlier(self, trial: Trial) -> bool:
+        """Whether a trial failed in the plan that was stopped; then it is dropped again."""
+        earlier = self._journal.earlier(trial)
+        if earlier is None:
+            return False
+        for kind, seconds in (
+            (PocketuneError, earlier.failed_seconds),
+            (TooSlow, earlier.late_seconds),
+        ):
+            if seconds is not None:
+                self._fail(trial, kind(earlier.dropped or ""), seconds)
+                return True
+        return False
 
     def _drop(self, trials: Iterable[Trial], reason: str) -> None:
         self._journal.put(*(trial.drop(reason) for trial in trials))
 
     def _seconds_left(self, share: float = 1.0) -> float:
-        return share * self._limits.planning - self._journal.plan.seconds
+        """Seconds until a share of the time for planning is over, preparations apart."""
+        plan = self._journal.plan
+        own = max(0.0, self._limits.planning - plan.preparing)
+        return share * own - (plan.seconds - plan.preparing)
 
     def _why_not(self) -> str:
         plan = self._journal.plan
@@ -349,20 +411,20 @@ class Search:
         reasons += [f"{each.name}: {each.reason}" for each in plan.left_out]
         return "; ".join(reasons[:3]) or "there are no kits"
 
-    def _no_time(self, trial: Trial, needed: float) -> str:
-        """Why a limit of time is too short, and the shortest that is not."""
-        share, enough = self._limits.planning, ceil(time_for(self._journal.plan.seconds))
-        run = f"the shortest run of {trial.name} takes {needed:.0f} s"
-        if self._limits.time is None:
-            return f"planning may take {share:.0f} s, and {run}; name a kit"
-        return (
-            f"of a time of {self._limits.time:.0f} s, planning may take {share:.1f} s to leave the "
-            f"rest for training, and {run}; give at least {enough} s, or name a kit"
-        )
-
 
 def _steps(trial: Trial, images: int) -> int:
     return max(1, images // trial.candidate.step_images)
+
+
+def _ahead(trial: Trial) -> str:
+    """Why a trial is chosen before others."""
+    if trial.probes:
+        return "is ahead, and there was no time for a longer run"
+    return "promises more, and there was no time to try it"
+
+
+def _method(trial: Trial) -> str:
+    return str(trial.candidate.method)
 
 
 def _title(trial: Trial) -> str:

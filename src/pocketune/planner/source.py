@@ -35,11 +35,13 @@ class Source(Protocol):
         ...
 
     def kit(self, candidate: Candidate) -> Path:
-        """Its kit, which is built unless it exists."""
+        """Its kit, which is built unless it exists; it fits the budget like its prediction."""
         ...
 
-    def probe(self, candidate: Candidate, kit: Path, steps: int, seconds: float) -> Probe:
-        """A run of so many steps, in a process that is stopped after so many seconds."""
+    def probe(
+        self, candidate: Candidate, kit: Path, steps: int, most: int, seconds: float
+    ) -> Probe:
+        """A run of so many steps on at most so many photos, in a process of so many seconds."""
         ...
 
 
@@ -77,6 +79,8 @@ class Sources:
         """Its kit."""
         return self._owners[candidate.name].kit(candidate)
 
-    def probe(self, candidate: Candidate, kit: Path, steps: int, seconds: float) -> Probe:
+    def probe(
+        self, candidate: Candidate, kit: Path, steps: int, most: int, seconds: float
+    ) -> Probe:
         """A run of it."""
-        return self._owners[candidate.name].probe(candidate, kit, steps, seconds)
+        return self._owners[candidate.name].probe(candidate, kit, steps, most, seconds)

@@ -58,6 +58,7 @@ class Trial:
         built_seconds: Seconds that building its kit took; None if there was no need yet.
         probes: Its short runs, in order; each longer than the one before.
         failed_seconds: Seconds of work that ended in an error; None if nothing failed.
+        late_seconds: Seconds of a run that was stopped because it took too long; None without one.
         dropped: Why it is not the choice; None while it may be, and for the choice.
     """
 
@@ -67,6 +68,7 @@ class Trial:
     built_seconds: float | None = None
     probes: tuple[Probe, ...] = ()
     failed_seconds: float | None = None
+    late_seconds: float | None = None
     dropped: str | None = None
 
     @property
@@ -104,7 +106,7 @@ class Trial:
         predicted = self.cost.seconds if self.cost else 0.0
         features = self.head.seconds if self.head else 0.0
         probed = sum(probe.seconds for probe in self.probes)
-        other = (self.built_seconds or 0.0) + (self.failed_seconds or 0.0)
+        other = sum(filter(None, (self.built_seconds, self.failed_seconds, self.late_seconds)))
         return predicted + features + probed + other
 
     def drop(self, reason: str) -> Trial:

@@ -13,9 +13,13 @@ import torch
 
 from pocketune.authoring import build_kit
 from pocketune.data import ImageDataset
+from pocketune.device.memory.sizes import format_size
 from pocketune.device.train.settings import TrainSettings
+from pocketune.errors import PocketuneError
 from pocketune.files import writing
 from pocketune.forecast import draft
+from pocketune.kit.kit import Kit
+from pocketune.kit.manifest import Manifest
 from pocketune.methods import Method, create_method, method_to_dict
 from pocketune.networks.config import NetworkConfig
 from pocketune.planner.candidate import Candidate, Cost
@@ -114,14 +118,17 @@ class DraftSource:
             task=scene.photos.labeled,
             frozen_bits=candidate.frozen_bits,
         )
-        cost = predict_cost(
+        return replace(self._cost(manifest, candidate), seconds=time.monotonic() - began)
+
+    def _cost(self, manifest: Manifest, candidate: Candidate) -> Cost:
+        scene = self._scene
+        return predict_cost(
             manifest,
             scene.settings,
             process=scene.process,
             classes=len(scene.photos.classes),
             accumulate=candidate.accumulate,
         )
-        return replace(cost, seconds=time.monotonic() - began)
 
     def head(self, candidate: Candidate) -> HeadScore:
         """The score of the frozen features, in PyTorch."""
@@ -139,7 +146,11 @@ class DraftSource:
         return HeadScore(score=score, seconds=time.monotonic() - began)
 
     def kit(self, candidate: Candidate) -> Path:
-        """The kit, built into the folder of the plan unless it is there."""
+        """The kit, built into the folder of the plan unless it is there.
+
+        Raises:
+            PocketuneError: It cannot be built, or it takes more than was predicted and than fits.
+        """
         scene, config = self._scene, NetworkConfig.from_dict(candidate.network)
         digest = hashlib.sha256(repr(candidate).encode()).hexdigest()[:12]
         path = scene.folder / "kits" / f"{config.name}-{digest}.zip"
@@ -158,13 +169,21 @@ class DraftSource:
                 photos=scene.photos,
                 frozen_bits=candidate.frozen_bits,
             )
+        needed = self._cost(Kit.open(path, verify=False).manifest, candidate).memory
+        budget = scene.settings.budget_bytes
+        if budget is not None and needed > budget:
+            raise PocketuneError(f"its kit needs {format_size(needed)}, more than was predicted")
         return path
 
-    def probe(self, candidate: Candidate, kit: Path, steps: int, seconds: float) -> Probe:
-        """A run of so many steps."""
+    def probe(
+        self, candidate: Candidate, kit: Path, steps: int, most: int, seconds: float
+    ) -> Probe:
+        """A run of so many steps, on at most so many photos."""
         scene = self._scene
         settings = replace(scene.settings, accumulate=candidate.accumulate)
-        return run_probe(kit, scene.path, settings, scene.folder, steps=steps, seconds=seconds)
+        return run_probe(
+            kit, scene.path, settings, scene.folder, steps=steps, most=most, seconds=seconds
+        )
 
 
 def _method(values: dict[str, Any]) -> Method:

@@ -68,3 +68,23 @@ def test_a_step_in_blocks_that_does_not_open_is_passed_over(tmp_path: Path) -> N
     blocked.opset_import.add(domain="com.microsoft.unheard_of", version=1)
     plain = loss(TinyKit().write(tmp_path / "plain"))
     assert loss(with_blocked_step(tmp_path, blocked.SerializeToString())) == plain
+
+
+@pytest.mark.parametrize("most", [0, 1 << 30])
+def test_large_constants_of_a_step_are_not_packed(
+    most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: dict[str, bool] = {}
+    real = session.open_session
+
+    def watch(model: Path, *, packed: bool = True, **options: bool) -> object:
+        opened[model.name] = packed
+        return real(model, packed=packed, **options)
+
+    kit = TinyKit().write(tmp_path / "kit")
+    expected = loss(kit)
+    monkeypatch.setattr(session, "PACKED_WEIGHTS", most)
+    monkeypatch.setattr(session, "open_session", watch)
+    assert loss(kit) == expected
+    assert opened["step.onnx"] is (kit.manifest.graphs["step"].weights <= most)
+    assert opened["features.onnx"]

@@ -11,8 +11,9 @@ import pytest
 from pocketune.arrays import FloatArray
 from pocketune.data import Loader
 from pocketune.device.engine.base import Gradients
-from pocketune.device.head import embeddings as embeddings_module
 from pocketune.device.head import fit as fit_module
+from pocketune.device.memory.budget import BudgetExceeded
+from pocketune.device.train import limit as limit_module
 from pocketune.device.train import start as start_module
 from pocketune.device.train.checkpoint import Checkpoint, TrainedNetwork
 from pocketune.device.train.interrupt import Interrupted
@@ -159,7 +160,7 @@ def test_the_kits_classifier_competes(
 def test_a_part_of_the_photos_in_the_time_for_them(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(embeddings_module, "MOST_SECONDS", 0.0)
+    monkeypatch.setattr(limit_module, "HEAD_SECONDS", 0.0)
     told = Collector()
     run(progress=told, epochs=0)
     assert told.starts[0].images == 4
@@ -169,6 +170,15 @@ def test_a_part_of_the_photos_in_the_time_for_them(
 def test_little_memory_gives_class_means(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(start_module, "_room", lambda _: fit_module.means_bytes(48, 3))
     assert run(epochs=0).head == "class means"
+
+
+def test_without_steps_a_classifier_for_which_there_is_no_room_is_refused(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start_module, "_room", lambda _: 1000)
+    with pytest.raises(BudgetExceeded, match=r"no room to compute a classifier of 3 classes"):
+        run(epochs=0, budget="4GB")
+    assert run(epochs=1, budget="4GB").head == "random"
 
 
 def test_classes_too_small_to_divide_give_the_classifier_of_all_photos(

@@ -233,7 +233,7 @@ class Collector(Silent):
 
 def test_progress_is_shown(run: Run) -> None:
     told = Collector()
-    run(epochs=2, progress=told, budget="4GB")
+    run(epochs=2, progress=told, budget="50GB")
     assert [(r.step, r.steps, r.epoch, r.epochs) for r in told.steps][5:7] == [
         (6, 12, 1, 2),
         (7, 12, 2, 2),
@@ -241,7 +241,7 @@ def test_progress_is_shown(run: Run) -> None:
     last = told.steps[-1]
     assert last.seconds_left == 0.0
     assert last.rate > 0
-    assert last.budget == 4 * 10**9
+    assert last.budget == 50 * 10**9
     assert 0 <= last.training.value <= 1
     assert [r.epoch for r in told.epochs] == [1, 2]
     assert told.closed

@@ -1,5 +1,6 @@
 """Adapters in ONNX Runtime's own format."""
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,17 @@ def test_a_scalar_has_no_place_in_the_format(tmp_path: Path) -> None:
     kit = TinyKit().write(tmp_path / "kit")
     with pytest.raises(PocketuneError, match=r"no scalars, and the kit .*kit has one, scale: save"):
         export_adapter(kit.path, tmp_path / "a.onnx_adapter")
+
+
+@pytest.mark.parametrize(("error", "refused"), [(1e-6, False), (1e-3, True)])
+def test_outputs_may_differ_in_their_last_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: float, refused: bool
+) -> None:
+    run = runtime.run_adapted
+    monkeypatch.setattr(adapter.runtime, "run_adapted", lambda *each: run(*each) * (1 + error))
+    expected = pytest.raises(PocketuneError) if refused else nullcontext()
+    with expected:
+        export_adapter("last", tmp_path / "a.onnx_adapter")
 
 
 def test_an_adapter_that_computes_something_else_is_not_written(

@@ -46,7 +46,7 @@ _DECOMPOSED = (
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
-    """The table that `make_fx` takes."""
+    """Functions of simpler operators, by the operator that they replace."""
     table: dict[Any, Callable[..., Any]] = get_decompositions(_DECOMPOSED)
     return table
 

@@ -32,8 +32,7 @@ def trace(
 ) -> fx.Graph:
     """Run a function on tensors without data, and write down its operators.
 
-    PyTorch's `make_fx` records the same operators. It takes several times as long, and loads
-    PyTorch's own compiler first.
+    PyTorch's `make_fx` records the same operators, in several times as long.
 
     Args:
         function: returns a list of tensors.

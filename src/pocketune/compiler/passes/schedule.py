@@ -57,19 +57,21 @@ class Liveness:
 
     def timeline(self, nodes: Nodes) -> list[int]:
         """Live bytes while each node runs, in order."""
-        last: dict[str, int] = {}
+        alias, size, last = self.alias, self.bytes, dict[str, int]()
         for i, node in enumerate(nodes):
             for name in (*node.input, *node.output):
-                last[self.alias.get(name, name)] = i
-        live, line = 0, []
-        ends: dict[int, list[str]] = {}
+                last[alias.get(name, name)] = i
+        freed = [0] * len(nodes)
         for name, i in last.items():
             if name not in self.outputs:
-                ends.setdefault(i, []).append(name)
-        for i, node in enumerate(nodes):
-            live += sum(self.bytes.get(n, 0) for n in node.output if n not in self.alias)
+                freed[i] += size.get(name, 0)
+        live, line = 0, []
+        for node, ending in zip(nodes, freed, strict=True):
+            for name in node.output:
+                if name not in alias:
+                    live += size.get(name, 0)
             line.append(live)
-            live -= sum(self.bytes.get(name, 0) for name in ends.get(i, ()))
+            live -= ending
         return line
 
     def peak(self, nodes: Nodes) -> int:
@@ -125,7 +127,9 @@ def order_for_memory(model: onnx.ModelProto, sizes: Mapping[str, int]) -> int:
     liveness = replace(real, bytes={**real.bytes, **dict.fromkeys(unpacked, 0)})
     traced = [node for node in operators if node.output[0] not in unpacked]
     late = _as_late_as_possible(traced)
-    bases = [traced, late, _masks_early(traced), _masks_early(late)]
+    bases = [traced, late]
+    if any(node.op_type in _MASKS for node in traced):
+        bases += [_masks_early(traced), _masks_early(late)]
     candidates = [*bases, *(_shrink_early(order, liveness) for order in bases)]
     candidates.append(_greedy(traced, liveness))
     peaks = [(real.peak(order := _unpack_late(each, unpacked)), order) for each in candidates]

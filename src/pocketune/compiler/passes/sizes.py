@@ -1,6 +1,7 @@
 """Shapes, bytes and arithmetic of the tensors of an ONNX graph."""
 
 from collections.abc import Mapping
+from functools import cache
 from math import prod
 
 import numpy as np
@@ -12,20 +13,55 @@ from pocketune.errors import PocketuneError
 
 def tensor_shapes(model: onnx.ModelProto, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
     """Shape of every tensor; `sizes` gives the numbers for open dimensions."""
-    fixed = onnx.ModelProto()
-    fixed.CopyFrom(model)
-    for value in (*fixed.graph.input, *fixed.graph.output):
+    return _shapes(_inferred(model, sizes))
+
+
+def tensor_bytes(model: onnx.ModelProto, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Bytes of every tensor that a run allocates."""
+    graph = _inferred(model, sizes)
+    shapes = _shapes(graph)
+    types = {v.name: v.type.tensor_type.elem_type for v in (*graph.output, *graph.value_info)}
+    return {
+        name: prod(shapes[name]) * _item_bytes(types[name])
+        for node in graph.node
+        for name in node.output
+        if name in types
+    }
+
+
+@cache
+def _item_bytes(kind: int) -> int:
+    return int(np.dtype(helper.tensor_dtype_to_np_dtype(kind)).itemsize)
+
+
+def _inferred(model: onnx.ModelProto, sizes: Mapping[str, int]) -> onnx.GraphProto:
+    """The graph with the shapes and types of its tensors, and without the data of its weights."""
+    bare = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
+    graph = model.graph
+    bare.graph.name = graph.name
+    bare.graph.node.extend(graph.node)
+    bare.graph.input.extend(graph.input)
+    bare.graph.output.extend(graph.output)
+    for tensor in graph.initializer:
+        if tensor.data_type == onnx.TensorProto.INT64:  # shapes, which inference reads
+            bare.graph.initializer.append(tensor)
+        else:
+            bare.graph.input.append(
+                helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            )
+    for value in (*bare.graph.input, *bare.graph.output):
         for dim in value.type.tensor_type.shape.dim:
             if dim.dim_param:
                 number = sizes[dim.dim_param]
                 dim.Clear()
                 dim.dim_value = number
-    inferred = shape_inference.infer_shapes(fixed, data_prop=True)
-    shapes = {t.name: tuple(t.dims) for t in inferred.graph.initializer}
-    graph = inferred.graph
+    return shape_inference.infer_shapes(bare, data_prop=True).graph
+
+
+def _shapes(graph: onnx.GraphProto) -> dict[str, tuple[int, ...]]:
+    shapes = {t.name: tuple(t.dims) for t in graph.initializer}
     for value in (*graph.input, *graph.output, *graph.value_info):
-        dims = value.type.tensor_type.shape.dim
-        shapes[value.name] = tuple(d.dim_value for d in dims)
+        shapes[value.name] = tuple([d.dim_value for d in value.type.tensor_type.shape.dim])
     for node in graph.node:
         if node.op_type == "OneHot":  # inference gives up if a node computes the depth
             shapes[node.output[0]] = _one_hot_shape(node, graph, shapes)
@@ -50,22 +86,6 @@ def _depth(name: str, graph: onnx.GraphProto, shapes: Mapping[str, tuple[int, ..
     if node.op_type != "Shape":
         raise PocketuneError(f"the depth {name} of a OneHot must be a constant or a Shape")
     return shapes[node.input[0]][attribute(node, "start")]
-
-
-def tensor_bytes(model: onnx.ModelProto, sizes: Mapping[str, int]) -> dict[str, int]:
-    """Bytes of every tensor that a run allocates."""
-    shapes = tensor_shapes(model, sizes)
-    inferred = shape_inference.infer_shapes(model, data_prop=True)
-    types = {
-        v.name: v.type.tensor_type.elem_type
-        for v in (*inferred.graph.output, *inferred.graph.value_info)
-    }
-    return {
-        name: prod(shapes[name]) * np.dtype(helper.tensor_dtype_to_np_dtype(types[name])).itemsize
-        for node in model.graph.node
-        for name in node.output
-        if name in types
-    }
 
 
 def graph_flops(model: onnx.ModelProto, sizes: Mapping[str, int]) -> int:

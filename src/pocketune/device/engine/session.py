@@ -62,8 +62,17 @@ ort.create_and_register_allocator(
 )
 
 
+PACKED_WEIGHTS = 4_000_000
+"""Most bytes of constants in a step for which the runtime may keep a second copy.
+
+It packs the kernels of products and of transposed convolutions. A backward pass reads a frozen
+kernel in both layouts, so that both stay in memory: 22 of 115 MB while ResNet-34 at half width
+trains its biases. Without the copies that step takes 12 % longer.
+"""
+
+
 def open_session(
-    model: Path | bytes, *, as_written: bool, integers: bool = False
+    model: Path | bytes, *, as_written: bool, integers: bool = False, packed: bool = True
 ) -> ort.InferenceSession:
     """A session on a graph, computing on the CPU.
 
@@ -74,6 +83,7 @@ def open_session(
             off if convolutions have constant kernels.
         integers: Fuse operators between dequantized tensors into integer operators. Otherwise
             weights stored in 8 bits are converted to float32 once, when the graph is opened.
+        packed: Let the runtime keep constant kernels in the layouts that its kernels read.
     """
     options = ort.SessionOptions()
     options.use_per_session_threads = False
@@ -85,6 +95,8 @@ def open_session(
         options.add_session_config_entry("session.x64quantprecision", precise)
     else:
         options.add_session_config_entry("session.disable_quant_qdq", "1")
+    if not packed:
+        options.add_session_config_entry("session.disable_prepacking", "1")
     if as_written:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
@@ -170,9 +182,16 @@ class Graph:
 
 def _open(kit: Kit, name: str) -> ort.InferenceSession:
     """A session on a graph; for the step, on the blocked one if the processor can run it."""
-    if name == STEP and BLOCKED_STEP in kit.manifest.files:
-        with contextlib.suppress(Exception):  # the runtime's own types have no common base
-            return open_session(kit.source(BLOCKED_STEP), as_written=True)
+    if name == STEP:
+        return _open_step(kit)
     quantization = kit.manifest.quantization
     integers = name == FEATURES and quantization is not None and quantization.activations == 8
-    return open_session(kit.source(name), as_written=name == STEP, integers=integers)
+    return open_session(kit.source(name), as_written=False, integers=integers)
+
+
+def _open_step(kit: Kit) -> ort.InferenceSession:
+    packed = kit.manifest.graphs["step"].weights <= PACKED_WEIGHTS
+    if BLOCKED_STEP in kit.manifest.files:
+        with contextlib.suppress(Exception):  # the runtime's own types have no common base
+            return open_session(kit.source(BLOCKED_STEP), as_written=True, packed=packed)
+    return open_session(kit.source(STEP), as_written=True, packed=packed)

@@ -26,28 +26,14 @@ class Basis(NamedTuple):
     squares: Exact
 
 
-def decompose(rows: Rows, count: int, size: int) -> Basis:
-    """The basis of ``count`` rows of ``size`` values.
-
-    Where there are fewer rows than values, the rows' products with each other are decomposed, and
-    otherwise the values' products, their Gram matrix. Both have the same eigenvalues.
-    """
-    if count > size:
-        return _significant(*np.linalg.eigh(_gram(rows, size)))
-    every, start = np.empty((count, size)), 0
-    for block in rows():
-        every[start : start + len(block)] = block
-        start += len(block)
-    basis = _significant(*np.linalg.eigh(every @ every.T))
-    return Basis(every.T @ (basis.axes / np.sqrt(basis.squares)), basis.squares)
+def decompose(rows: Rows, size: int) -> Basis:
+    """The basis of rows of ``size`` values, from their Gram matrix."""
+    return _significant(*np.linalg.eigh(_gram(rows, size)))
 
 
-def decomposition_bytes(count: int, size: int) -> int:
+def decomposition_bytes(size: int) -> int:
     """Bytes that :func:`decompose` takes at its peak, with its result."""
-    if count > size:
-        return round(8 * _MATRIX * size * size)
-    peak = max(_MATRIX * count * count, 2 * count * count + count * size)
-    return round(8 * (peak + count * size))
+    return round(8 * _MATRIX * size * size)
 
 
 def _gram(rows: Rows, size: int) -> Exact:

@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from pocketune.device.engine.base import Engine
     from pocketune.tasks import Labels
 
-MOST_SECONDS = 300.0
-"""Time for the embeddings of a run's photos. On a slow machine with many photos, a part of them
-gives a classifier that is nearly as good."""
-
 
 @dataclass(frozen=True, eq=False)
 class Embeddings:
@@ -60,11 +56,12 @@ def embedded(
     path: Path,
     size: int,
     progress: Callable[[int, float], None],
+    seconds: float,
 ) -> Iterator[Embeddings]:
     """The embeddings of photos, in a file that is removed in the end.
 
-    After ``MOST_SECONDS``, the rest of the photos is left out. The engine is made here and gone
-    before the embeddings are given, with the memory of its graphs.
+    After a time, the rest of the photos is left out. The engine is made here and gone before the
+    embeddings are given, with the memory of its graphs.
 
     Args:
         engine: Makes the engine that computes them.
@@ -72,12 +69,13 @@ def embedded(
         path: The file to write.
         size: Values of an embedding.
         progress: Called after each batch with the number of photos and the expected seconds left.
+        seconds: Time for the photos; one batch is always computed.
 
     Raises:
         PocketuneError: The file cannot be written, or a batch cannot be computed.
     """
     try:
-        yield Embeddings(path, size, _write(engine(), photos, path, progress))
+        yield Embeddings(path, size, _write(engine(), photos, path, progress, seconds))
     finally:
         path.unlink(missing_ok=True)
 
@@ -87,6 +85,7 @@ def _write(
     photos: Loader,
     path: Path,
     progress: Callable[[int, float], None],
+    seconds: float,
 ) -> Labels:
     began, labels, count = time.monotonic(), [photos.dataset.labels[:0]], 0
     batches = cast("Generator[Batch, None, None]", photos.epoch(0))
@@ -97,7 +96,7 @@ def _write(
             count += len(batch.labels)
             taken = time.monotonic() - began
             whole = taken / count * len(photos.dataset)
-            progress(count, max(0.0, min(whole, MOST_SECONDS) - taken))
-            if taken >= MOST_SECONDS:
+            progress(count, max(0.0, min(whole, seconds) - taken))
+            if taken >= seconds:
                 break
     return np.concatenate(labels)

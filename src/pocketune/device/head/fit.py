@@ -11,8 +11,9 @@ import numpy as np
 from pocketune.arrays import FloatArray
 from pocketune.device.head.basis import decomposition_bytes
 from pocketune.device.head.gaussian import LDA, Means
+from pocketune.device.head.projection import RANK, Projection, projection_bytes
 from pocketune.device.head.ridge import Ridge
-from pocketune.device.head.sums import BLOCK, Blocks, Exact, Sums, add_up, thinned
+from pocketune.device.head.sums import BLOCK, Blocks, Exact, Sums, add_up
 from pocketune.device.head.trial import Form, try_out
 from pocketune.tasks import Score, Task
 
@@ -45,13 +46,13 @@ class Head:
 def fit_head(blocks: Blocks, task: Task, *, room: int | None = None) -> Head | None:
     """Fit the closed forms that suit a task, and return the best by leave-one-out.
 
-    Class means are of all photos. With too little memory, LDA and ridge are fitted to as many
-    photos as fit, the same number of each class where it has them.
+    Class means are of whole embeddings. LDA and ridge are fitted in the directions in which the
+    embeddings differ most, so that their memory does not grow with the photos.
 
     Args:
         blocks: The embeddings of labeled photos.
         task: What is learned, with the classes of the labels.
-        room: Bytes that the fit may take; None for no limit.
+        room: Bytes that the fit may take, or None for no limit; with few, only class means compete.
 
     Returns:
         None if the task has no closed form, or none for so little memory, or without photos.
@@ -59,8 +60,8 @@ def fit_head(blocks: Blocks, task: Task, *, room: int | None = None) -> Head | N
     if not any(task.targets(labels) is not None for _, labels in islice(blocks(), 1)):
         return None
     best: tuple[float, Head] | None = None
-    for form, rows, sums in _forms(blocks, task, room):
-        loss, head = _try(form, rows, sums)
+    for form, rows, sums, projection in _forms(blocks, task, room):
+        loss, head = _try(form, rows, sums, projection)
         if best is None or loss < best[0]:
             best = loss, head
         del form  # before the next one is fitted
@@ -70,48 +71,54 @@ def fit_head(blocks: Blocks, task: Task, *, room: int | None = None) -> Head | N
 def fit_bytes(images: int, size: int, outputs: int) -> int:
     """Bytes that :func:`fit_head` takes at its peak, for embeddings of ``size`` values.
 
-    Beside a decomposition there are the means, the layer and what it is made of, with a row for
-    each output, and the scores of a block of photos.
+    They are those of class means, of the projection, or of a decomposition of what is projected.
     """
-    return decomposition_bytes(images, size) + means_bytes(size, outputs)
+    rank, axes = min(size, RANK), projection_bytes(images, size)
+    projecting = 2 * axes + 8 * BLOCK * 4 * size if axes else 0
+    fitting = axes + decomposition_bytes(rank) + 8 * BLOCK * 6 * rank
+    layers = LIBRARY + 8 * outputs * (6 * size + 8 * BLOCK)
+    return max(means_bytes(size, outputs), layers + max(projecting, fitting))
 
 
 def means_bytes(size: int, outputs: int) -> int:
-    """The same for class means alone."""
+    """The same for class means alone.
+
+    There are the means, the layer and what it is made of, with a row for each output, and the
+    embeddings and scores of a block of photos.
+    """
     return LIBRARY + 8 * outputs * (6 * size + 8 * BLOCK) + 8 * BLOCK * 6 * size
 
 
-def _forms(blocks: Blocks, task: Task, room: int | None) -> Iterator[tuple[Form, Blocks, Sums]]:
-    """The forms that suit, one after the other, each with the photos that it is fitted to."""
+def _forms(
+    blocks: Blocks, task: Task, room: int | None
+) -> Iterator[tuple[Form, Blocks, Sums, Projection | None]]:
+    """The forms that suit, one after the other, each with what it is fitted to."""
     sums = add_up(blocks, task)
-    outputs = len(sums.targets)
+    outputs, projection = len(sums.targets), None
     if room is not None and room < means_bytes(sums.size, outputs):
         return
     if sums.classes:
-        yield Means(blocks, sums), blocks, sums
-    if room is not None and room < fit_bytes(sums.images, sums.size, outputs):
-        blocks = thinned(blocks, sums, _most(sums, room))
-        sums = add_up(blocks, task)
-    if sums.images < 2:
+        yield Means(blocks, sums), blocks, sums, None
+    if sums.images < 2 or (room is not None and room < fit_bytes(sums.images, sums.size, outputs)):
         return
+    if sums.size > RANK:
+        projection = Projection.of(blocks, sums)
+        blocks = projection.apply(blocks)
+        sums = add_up(blocks, task)
     if sums.classes and sums.images > np.count_nonzero(sums.counts):
-        yield LDA(blocks, sums, STRENGTHS), blocks, sums
-    yield Ridge(blocks, sums, STRENGTHS), blocks, sums
+        yield LDA(blocks, sums, STRENGTHS), blocks, sums, projection
+    yield Ridge(blocks, sums, STRENGTHS), blocks, sums, projection
 
 
-def _most(sums: Sums, room: int) -> int:
-    """The largest number of photos, below that of their values, that can be fitted."""
-    most, outputs = min(sums.images, sums.size), len(sums.targets)
-    while most > 0 and fit_bytes(most, sums.size, outputs) > room:
-        most -= 1
-    return most
-
-
-def _try(form: Form, blocks: Blocks, sums: Sums) -> tuple[float, Head]:
+def _try(
+    form: Form, blocks: Blocks, sums: Sums, projection: Projection | None
+) -> tuple[float, Head]:
     """The loss of a form at its best strength, and the layer of that strength."""
     verdict = try_out(form, blocks, sums)
     index, factor = (verdict.chosen, verdict.factor) if verdict else (0, 1.0)
     weight, bias = (factor * part for part in form.layer(index))
+    if projection is not None:
+        weight, bias = projection.layer(weight, bias)
     return verdict.loss if verdict else np.inf, Head(
         weight.astype(np.float32),
         bias.astype(np.float32),

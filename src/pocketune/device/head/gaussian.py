@@ -70,7 +70,7 @@ class LDA:
         self._sums = sums
         self._means = sums.means - sums.mean
         size = self._means.shape[1]
-        self._basis: Basis = decompose(lambda: within(blocks, sums), sums.images, size)
+        self._basis: Basis = decompose(lambda: within(blocks, sums), size)
         self._rotated: Exact = self._means @ self._basis.axes
         self._squares: Exact = np.square(self._means).sum(axis=1)
         self._free = max(sums.images - np.count_nonzero(sums.counts), 1)

@@ -33,9 +33,7 @@ class Ridge:
         self._sums = sums
         self._mean = sums.mean
         size = len(self._mean)
-        self._basis = decompose(
-            lambda: (root * rows for rows, _, root in self._rows(blocks)), sums.images, size
-        )
+        self._basis = decompose(lambda: (root * rows for rows, _, root in self._rows(blocks)), size)
         moments = np.zeros((len(sums.targets), len(self._basis.squares)))
         for rows, wanted, root in self._rows(blocks):
             moments += (root * root * wanted).T @ (rows @ self._basis.axes)

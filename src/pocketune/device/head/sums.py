@@ -70,25 +70,6 @@ class Sums:
         return np.zeros(len(labels), np.int64) if found is None else found
 
 
-def thinned(blocks: Blocks, sums: Sums, images: int) -> Blocks:
-    """The first photos of each group, at most so many of all; groups share the loss evenly."""
-    each = 0
-    while np.minimum(sums.counts, each + 1).sum() <= min(images, sums.images - 1):
-        each += 1
-
-    def give() -> Iterator[tuple[FloatArray, Labels]]:
-        seen = np.zeros(len(sums.counts), np.int64)
-        for rows, labels in blocks():
-            kept = np.zeros(len(labels), np.bool_)
-            for position, group in enumerate(sums.groups(labels)):
-                kept[position] = seen[group] < each
-                seen[group] += 1
-            if kept.any():
-                yield rows[kept], labels[kept]
-
-    return give
-
-
 def add_up(blocks: Blocks, task: Task) -> Sums:
     """One pass over the embeddings; without photos, the sums of one group are 0."""
     outputs = len(task.classes)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 # the peaks of whole runs in benchmarks/bench_memory.py.
 RUNTIME = 24_000_000
 """Bytes that the runtime and the training loop take once, mostly for pages of code and threads."""
+CLOSED = 10_000_000
+"""Bytes of these that stay when the graphs are closed."""
 NODE_BYTES = 4_400
 """Bytes that the runtime holds for each node of a graph."""
 OPENING_COPIES, OPENING_LARGEST = 2, 3
@@ -116,8 +118,7 @@ def estimate_memory(
     )
     if images is None or manifest.embeddings is None:
         return estimate
-    arena = round(ARENA_OVERHEAD * max(peak for name, peak in peaks.items() if name != "step"))
-    head = process + RUNTIME + arena + trained + statistics
+    head = process + CLOSED + trained + statistics
     head += fit_bytes(images, manifest.embeddings, classes)
     return replace(estimate, head=max(0, head - estimate.total))
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pocketune.data import Loader
-from pocketune.device.memory.process import process_memory
+from pocketune.device.memory.process import freed_at_once, process_memory, reclaim
 from pocketune.device.train.checkpoint import TrainedNetwork
 from pocketune.device.train.progress import PhotosReport
 from pocketune.device.use.known import Known
@@ -31,19 +32,20 @@ _PURPOSE = "what the classes look like"
 _PHOTOS, _VALUES = 600, 1 << 18
 """Limits of the photos that are looked at, and of the values of their embeddings."""
 _BYTES = 64
-"""Bytes for each of these values: the fit takes 48, and photos are decoded beside it."""
+"""Bytes for each of these values: for the fit, photos that are decoded, and pages of the graphs."""
 
 
 def describe_known(run: Run, engine: Engine, progress: Progress) -> None:
     """Write what photos of the run's classes look like, if it has classes and embeddings.
 
     The embeddings of at most 600 photos are in memory at once; nothing is written if the budget
-    has no room for them. The engine then has the best values of the run.
+    has no room for them, or the run no time. The engine then has the best values of the run.
     """
     manifest, train = Kit.open(run.folder, verify=False).manifest, run.photos.splits.train
     groups = run.photos.task.strata(train.labels)
     if manifest.embeddings is None or groups is None or run.photos.task.activation != "softmax":
         return
+    reclaim()  # before the check, and before the fit: neither shall set the peak of the process
     limit = max(min(_PHOTOS, _VALUES // manifest.embeddings), 2 * len(run.identity.classes))
     budget, needed = run.settings.budget_bytes, _BYTES * limit * manifest.embeddings
     if budget is not None and process_memory().current + needed > budget:
@@ -56,13 +58,22 @@ def describe_known(run: Run, engine: Engine, progress: Progress) -> None:
 
     def show(done: int) -> None:
         seconds_left = (time.monotonic() - began) / done * (photos - done)
+        if time.monotonic() + seconds_left > run.deadline:
+            raise _TooSlow
         progress.photos(PhotosReport(_PURPOSE, done, photos, seconds_left))
 
-    embeddings, labels = _embedded(engine, part, manifest, show)
-    if not len(embeddings):
-        return
-    others, _ = _embedded(engine, held_out, manifest, lambda done: show(len(part) + done))
-    Known.fit(embeddings, labels, others).save(run.folder, best.kit, best.step)
+    with suppress(_TooSlow):
+        embeddings, labels = _embedded(engine, part, manifest, show)
+        if not len(embeddings):
+            return
+        others, _ = _embedded(engine, held_out, manifest, lambda done: show(len(part) + done))
+        reclaim()
+        with freed_at_once():
+            Known.fit(embeddings, labels, others).save(run.folder, best.kit, best.step)
+
+
+class _TooSlow(Exception):  # noqa: N818 - it is no error
+    """The limit of time leaves too little for the photos."""
 
 
 def _even(groups: NDArray[np.int64], limit: int) -> NDArray[np.int64]:

@@ -57,6 +57,7 @@ class Run:
         identity: The kit, photos and classes that its checkpoints belong to.
         predicted_memory: Predicted peak resident bytes of the process.
         began: ``time.monotonic()`` when this process began the run, or resumed it.
+        deadline: ``time.monotonic()`` after which no step begins.
     """
 
     folder: Path
@@ -65,6 +66,7 @@ class Run:
     identity: RunIdentity
     predicted_memory: int
     began: float
+    deadline: float = math.inf
 
     @property
     def batch(self) -> int:

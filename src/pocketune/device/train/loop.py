@@ -43,7 +43,6 @@ class Loop:
         state: The state of the run; updated by every step.
         log: The log of the run.
         stop: The user's request to stop.
-        deadline: Seconds of ``time.monotonic`` after which no step begins.
     """
 
     def __init__(
@@ -52,14 +51,12 @@ class Loop:
         state: TrainState,
         log: RunLog,
         stop: StopRequest,
-        deadline: float = math.inf,
     ) -> None:
         self._run = run
         self._state = state
         self._counters = state.counters
         self._log = log
         self._stop = stop
-        self._deadline = deadline
         self._saver = Saver(run)
         self._task = run.photos.task
         self._adjustment = run.adjustment
@@ -174,7 +171,7 @@ class Loop:
         return "patience" if patience and self._counters.stale >= patience else None
 
     def _is_late(self) -> bool:
-        return time.monotonic() >= self._deadline
+        return time.monotonic() >= self._run.deadline
 
     def _stop_if_needed(self) -> None:
         """Save and stop if the user asks for it, or if the process exceeds the budget."""

@@ -53,6 +53,7 @@ class Photos:
         kit: Kit,
         classes: tuple[str, ...] | None = None,
         after_mask: AfterMask = lambda _done, _all: None,
+        most: int | None = None,
     ) -> Photos:
         """Find and divide photos without decoding them; masks are decoded once.
 
@@ -63,6 +64,8 @@ class Photos:
             classes: The order of the classes. By default it is the kit's order if the photos have
                 the kit's classes, so that its output layer fits them.
             after_mask: Called after each mask with the number of masks that were read and of all.
+            most: Take at most so many training photos and half as many for validation, evenly
+                spread; by default all.
 
         Raises:
             PocketuneError: The photos cannot be used.
@@ -72,6 +75,9 @@ class Photos:
         known = kit.manifest.classes
         if splits.classes != known and set(splits.classes) == set(known):
             splits = _load(path, settings, kit, known, after_mask)
+        if most is not None:
+            fewer = splits.train.thinned(most), splits.val.thinned(max(1, most // 2))
+            splits = replace(splits, train=fewer[0], val=fewer[1])
         if settings.class_weights == "balanced":
             task = splits.train.labeled.balanced(splits.train.labels)
             splits = replace(splits, train=replace(splits.train, task=task))

@@ -28,6 +28,7 @@ from pocketune.device.train.folder import (
     open_run_folder,
 )
 from pocketune.device.train.interrupt import Interrupted, StopRequest
+from pocketune.device.train.limit import within
 from pocketune.device.train.log import MetricsFile, RunLog, read_log
 from pocketune.device.train.loop import Loop
 from pocketune.device.train.optimizer import Optimizer, create_optimizer
@@ -92,6 +93,7 @@ def train(
     engine: EngineFactory | None = None,
     progress: Progress | None = None,
     seconds: float = math.inf,
+    most: int | None = None,
     **options: Any,
 ) -> TrainResult:
     """Fine-tune a kit on labeled photos.
@@ -112,7 +114,10 @@ def train(
         settings: The settings of the run.
         engine: Makes the engine that computes gradients; ONNX Runtime by default.
         progress: The progress display; standard output by default.
-        seconds: No step begins after this time; the run then ends as after its last step.
+        seconds: Limit of time. The run makes as many steps as fit, at most those of the settings;
+            if the machine gets slower, it ends early with the best values so far.
+        most: Train on at most so many of the photos, for a short trial. Half as many validate, and
+            nothing is written about the classes.
         options: Fields of :class:`TrainSettings`, which take precedence over ``settings``.
 
     Raises:
@@ -129,7 +134,7 @@ def train(
     shown = progress or console()
     check_accumulation(opened, settings.accumulate)
     _check_rates(opened, settings)
-    found = Photos.open(photos, settings, opened, after_mask=_masks_shown(shown))
+    found = Photos.open(photos, settings, opened, after_mask=_masks_shown(shown), most=most)
     _check_patience(found, settings)
     _check_balance(found, settings, opened)
     if head_alone(found.splits, settings, opened.manifest):
@@ -151,10 +156,11 @@ def train(
     with new_run_folder(folder):
         copy = opened.copy_to(folder)
         identity = RunIdentity(copy.identity, found.fingerprint(), found.classes)
-        run = Run(folder, settings, found, identity, memory.total, began)
+        run = Run(folder, settings, found, identity, memory.total, began, began + seconds)
         with closing(shown):
             state = _start(run, opened, copy, factory, shown)
-        return _finish(run, state, shown, began + seconds)
+            run = within(run, state.engine)
+        return _finish(run, state, shown, describe=most is None)
 
 
 def resume(
@@ -200,21 +206,19 @@ def resume(
         return _finish(resumed, _restore(checkpoint, kit, factory, found.task), shown)
 
 
-def _finish(
-    run: Run, state: TrainState, shown: Progress, deadline: float = math.inf
-) -> TrainResult:
+def _finish(run: Run, state: TrainState, shown: Progress, *, describe: bool = True) -> TrainResult:
     """Train to the end of the run."""
     metrics = MetricsFile(run.folder / METRICS, keep=state.counters.metrics_bytes)
     before = read_log(metrics.path).seconds
     with closing(metrics), closing(shown), _events(run, state) as events, StopRequest() as stop:
         try:
             log = RunLog(run, metrics, shown, before, events)
-            Loop(run, state, log, stop, deadline).run()
+            Loop(run, state, log, stop).run()
         except KeyboardInterrupt:  # the second Ctrl-C: an update may be incomplete, so do not save
             what = "stopped immediately; the last checkpoint is kept"
             raise Interrupted(what, str(run.folder)) from None
     counters = state.counters
-    if counters.finished != "time":
+    if describe and counters.finished != "time":
         with closing(shown):
             describe_known(run, state.engine, shown)
     return TrainResult(

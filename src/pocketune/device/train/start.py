@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING
 from pocketune.data import Purpose, random_stream
 from pocketune.device.head import Head, fit_head
 from pocketune.device.head.embeddings import Embeddings, embedded
+from pocketune.device.head.fit import means_bytes
+from pocketune.device.memory.budget import BudgetExceeded
 from pocketune.device.memory.process import freed_at_once, process_memory, reclaim
+from pocketune.device.memory.sizes import format_size
+from pocketune.device.train.limit import head_seconds
 from pocketune.device.train.photos import has_closed_form
 from pocketune.device.train.progress import PhotosReport
 from pocketune.device.use.model import Model
@@ -51,6 +55,9 @@ def start_values(
     They are those of ``kit``, which may be a run. The classifier is computed from the training
     photos. If they have the classes that the kit's classifier is for, that one is kept where it is
     better on them.
+
+    Raises:
+        BudgetExceeded: The run makes no steps, and its budget has no room to compute a classifier.
     """
     classes, manifest = run.identity.classes, copy.manifest
     kept = classes == Model.of(kit).classes
@@ -65,7 +72,12 @@ def start_values(
     size = manifest.embeddings or 0
     path = run.folder / EMBEDDINGS
     with embedded(
-        lambda: make(copy, _values(run, kit)), run.photos.sample, path, size, show
+        lambda: make(copy, _values(run, kit)),
+        run.photos.sample,
+        path,
+        size,
+        show,
+        head_seconds(run),
     ) as embeddings:
         reclaim()
         with freed_at_once():
@@ -76,6 +88,8 @@ def start_values(
             if head is None or head.score is None or not _is_better(head, score, run):
                 return values, replace(start, images=len(embeddings), estimate=score)
     if head is None:
+        if not run.steps:
+            _refuse(run, size)
         return values, start
     weight, bias = manifest.task.head
     values.update({weight: head.weight, bias: head.bias})
@@ -95,6 +109,20 @@ def _room(run: Run) -> int | None:
     """Bytes that the budget leaves."""
     budget = run.settings.budget_bytes
     return None if budget is None else budget - process_memory().current
+
+
+def _refuse(run: Run, size: int) -> None:
+    """Refuse a run without steps whose budget has no room for a classifier of its photos."""
+    room, budget = _room(run), run.settings.budget_bytes
+    if room is None or budget is None:
+        return
+    classes = len(run.identity.classes)
+    needed = budget - room + means_bytes(size, classes)
+    raise BudgetExceeded(
+        f"the budget of {format_size(budget)} has no room to compute a classifier of {classes} "
+        f"classes, which takes about {format_size(needed)}; give a larger budget, or a number of "
+        "epochs to train one that is drawn at random"
+    )
 
 
 def _score(values: State, embeddings: Embeddings, task: Task) -> Score:

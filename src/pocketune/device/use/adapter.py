@@ -17,6 +17,9 @@ from pocketune.kit.names import PREDICT
 if TYPE_CHECKING:
     import onnxruntime as ort
 
+_CLOSE = 1e-5
+"""Largest difference of two outputs that are the same but for rounding, relative to the largest."""
+
 
 def export_adapter(model: Model | StrPath, out: StrPath = "model.onnx_adapter") -> Path:
     """Write all values of a model as an ``.onnx_adapter``.
@@ -58,7 +61,11 @@ def export_adapter(model: Model | StrPath, out: StrPath = "model.onnx_adapter") 
 def _check(
     graph: "ort.InferenceSession", file: Path, values: Mapping[str, FloatArray], model: Model
 ) -> None:
-    """Check that the adapter gives the outputs of its values, to the last bit."""
+    """Check that the adapter gives the outputs of its values.
+
+    They may differ in their last bits, since the order of a sum may depend on where an array begins
+    in memory, and the format aligns arrays to 8 bytes only.
+    """
     manifest = model.kit.manifest
     rng = np.random.default_rng(0)
     side = manifest.size
@@ -69,7 +76,9 @@ def _check(
         else {"features": rng.random((1, *manifest.features), dtype=np.float32)}
     )
     expected = graph.run(["logits"], {**start, **values})[0]
-    if not np.array_equal(expected, runtime.run_adapted(graph, file, start), equal_nan=True):
+    found, error = runtime.run_adapted(graph, file, start), _CLOSE * np.abs(expected).max()
+    same_shape = found.shape == expected.shape
+    if not (same_shape and np.allclose(found, expected, rtol=0, atol=error, equal_nan=True)):
         raise PocketuneError(
             f"the kit {model.kit.path} cannot be adapted: this version of ONNX Runtime computes "
             "other outputs with the adapter than with its values; upgrade onnxruntime"

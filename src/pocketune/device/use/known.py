@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pocketune.arrays import FloatArray, State
+from pocketune.device.head.basis import decompose
+from pocketune.device.head.sums import Exact
 from pocketune.errors import PocketuneError
 from pocketune.kit.names import KNOWN
 from pocketune.kit.tensors import read_tensors, write_tensors
@@ -87,16 +89,17 @@ class Known:
         classes, index = np.unique(labels, return_inverse=True)
         means = np.stack([values[index == k].mean(axis=0) for k in range(len(classes))])
         center = means.mean(axis=0)
-        values -= means[index]
-        _, scales, axes = np.linalg.svd(values, full_matrices=False)
-        spread = scales**2 / max(1, len(values) - len(classes))
-        rank = min(DIRECTIONS, len(spread))
+        for k, mean in enumerate(means):
+            values[index == k] -= mean
+        axes, squares = _principal(values)
+        spread = squares / max(1, len(values) - len(classes))
+        rank = len(axes)
         shrunk = SHRINKAGE * spread.sum() / values.shape[1]
         rest = spread[rank:].sum() / max(1, values.shape[1] - rank)
         along = (1 - SHRINKAGE) * spread[:rank] + shrunk
         across = (1 - SHRINKAGE) * rest + shrunk
         gains = np.sqrt(across / np.maximum(along, 1e-30)) - 1 if across > 0 else 0 * along
-        parts = [each.astype(np.float32) for each in (center, axes[:rank], gains)]
+        parts = [each.astype(np.float32) for each in (center, axes, gains)]
         mapped = _mapped(means, parts[0], parts[1], parts[2])
         return cls(parts[0], parts[1], parts[2], mapped, np.array(np.inf, np.float32))
 
@@ -180,6 +183,19 @@ def _mapped(
     lengths = np.linalg.norm(mapped, axis=1, keepdims=True)
     result: FloatArray = (mapped / np.maximum(lengths, 1e-30)).astype(np.float32)
     return result
+
+
+def _principal(values: Exact) -> tuple[Exact, Exact]:
+    """The first directions (R, D) of the largest variance of rows (N, D), and all sums of squares.
+
+    Rows or columns are decomposed, whichever are fewer; both have the same sums of squares.
+    """
+    wide = len(values) < values.shape[1]
+    basis = decompose(lambda: iter([values.T if wide else values]), min(values.shape))
+    squares, axes = basis.squares[::-1], basis.axes[:, ::-1][:, :DIRECTIONS]
+    if wide:
+        axes = values.T @ axes / np.sqrt(squares[: axes.shape[1]])
+    return axes.T, squares
 
 
 def _left_out(embeddings: FloatArray, labels: NDArray[np.int64]) -> FloatArray:

@@ -213,7 +213,12 @@ class PlainNetwork(nn.Module):
 
 
 def initialize(network: nn.Module) -> None:
-    """He initialization (fan out) of convolutions, identity norms, `initialize_linear`."""
+    """He initialization (fan out) of convolutions, identity norms, `initialize_linear`.
+
+    Parameters without values are left alone: PyTorch would import its compiler to draw nothing.
+    """
+    if any(parameter.is_meta for parameter in network.parameters()):
+        return
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")

@@ -1,0 +1,115 @@
+"""A run within a limit of time: the photos that validate, and the number of steps."""
+
+from __future__ import annotations
+
+import math
+import time
+from contextlib import closing
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+import numpy as np
+
+from pocketune.data import Loader, Purpose, random_stream
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from pocketune.data import Batch
+    from pocketune.device.engine.base import Engine
+    from pocketune.device.train.folder import Run
+
+HEAD_SECONDS = 300.0
+"""Time for the classifier's photos. On a slow machine with many photos, a part of them gives a
+classifier that is nearly as good."""
+HEAD_SHARE = 0.5
+"""Share of a run's time in which photos may give the classifier, which is worth more than steps."""
+VALIDATION_SHARE = 0.05
+"""Share of the time that is left after that, in which one validation has to fit."""
+SAFETY = 0.9
+"""Share of the time that steps are planned for; a busy machine may take the rest."""
+TIMED = 4
+"""Batches that are timed; the first opens the graphs."""
+
+
+class Pace(NamedTuple):
+    """How fast a run is, in seconds.
+
+    Attributes:
+        photo: A photo of a validation.
+        step: A step, or the wait for its photos if that is longer.
+        opening: Opening the graphs of a step and of a validation.
+    """
+
+    photo: float
+    step: float
+    opening: float
+
+
+def head_seconds(run: Run) -> float:
+    """Seconds in which photos may give the classifier."""
+    return min(HEAD_SECONDS, HEAD_SHARE * max(0.0, run.deadline - time.monotonic()))
+
+
+def within(run: Run, engine: Engine) -> Run:
+    """The run with as many steps as it has time for, so that its learning rate decays to zero.
+
+    A few steps are timed whose gradients are not used. If a validation would take too long, fewer
+    photos validate. A limit shortens a run and never makes it longer; with no time for a step, the
+    classifier is the result.
+    """
+    if math.isinf(run.deadline) or not run.steps:
+        return run
+    pace = _measure(run, engine)
+    left = max(0.0, run.deadline - time.monotonic())
+    run = _validating(run, math.ceil(VALIDATION_SHARE * left / pace.photo))
+    validation = pace.opening + pace.photo * len(run.photos.splits.val)
+    run = replace(run, deadline=run.deadline - validation)
+    steps = fitting_steps(left, pace.step, validation, run.steps_per_epoch)
+    if steps >= run.steps:
+        return run
+    shorter = replace(run.settings, steps=max(1, steps), epochs=None)
+    return replace(run, settings=shorter, deadline=run.deadline if steps else -math.inf)
+
+
+def fitting_steps(seconds: float, step: float, validation: float, per_epoch: int) -> int:
+    """Steps that fit with their validations: one before them, one an epoch and one after them."""
+    left = SAFETY * seconds - 2 * validation
+    return max(0, int(left / (step + validation / per_epoch)))
+
+
+def _validating(run: Run, most: int) -> Run:
+    """The run with at most so many validation photos, evenly spread."""
+    loader = run.photos.validation
+    if loader is None or len(loader.dataset) <= most:
+        return run
+    part = loader.dataset.thinned(most)
+    splits = replace(run.photos.splits, val=part)
+    fewer = Loader(part, size=loader.size, batch=loader.batch, train=False)
+    return replace(run, photos=replace(run.photos, splits=splits, validation=fewer))
+
+
+def _measure(run: Run, engine: Engine) -> Pace:
+    """Time a few batches of a validation and of training; nothing is updated."""
+    statistics = {name: values.copy() for name, values in engine.statistics.items()}
+    rng = random_stream(run.settings.seed, Purpose.DROPOUT, 0)
+    opened, seen = _times(run.photos.sample, lambda batch: engine.predict(batch.images))
+    started, made = _times(
+        run.photos.training, lambda batch: engine.gradients(batch.images, batch.labels, rng)
+    )
+    for name, values in statistics.items():
+        np.copyto(engine.statistics[name], values)
+    opening = max(0.0, opened - seen) + max(0.0, started - made)
+    return Pace(seen / run.photos.sample.batch, made, opening)
+
+
+def _times(photos: Loader, compute: Callable[[Batch], object]) -> tuple[float, float]:
+    """Seconds of the first batch, and the mean of a few others with the wait for their photos."""
+    ends = [time.monotonic()]
+    with closing(cast("Generator[Batch, None, None]", photos.epoch(0))) as batches:
+        for batch in islice(batches, TIMED):
+            compute(batch)
+            ends.append(time.monotonic())
+    first, *others = np.diff(ends).tolist()
+    return first, sum(others) / len(others) if others else first

@@ -1,0 +1,121 @@
+"""Runs within a limit of time."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pocketune.device.train import limit as limit_module
+from pocketune.device.train.checkpoint import Checkpoint
+from pocketune.device.train.folder import Run, RunIdentity
+from pocketune.device.train.limit import SAFETY, Pace, fitting_steps, within
+from pocketune.device.train.photos import Photos
+from pocketune.device.train.record import RunRecord
+from pocketune.device.train.run import train
+from pocketune.device.train.settings import TrainSettings
+from pocketune.kit.kit import Kit
+from pocketune.kit.names import LAST
+
+from ..softmax_engine import SoftmaxEngine, write_photos, write_softmax_kit
+
+OTHERS = ("cyan", "pink", "rose")
+Make = Callable[..., Run]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """A run that ends so many seconds from now."""
+    kit = write_softmax_kit(tmp_path / "kit")
+    photos = write_photos(tmp_path / "photos", classes=OTHERS)
+
+    def call(seconds: float, **options: Any) -> Run:
+        settings = TrainSettings(**options)
+        found = Photos.open(photos, settings, kit)
+        identity = RunIdentity(kit.identity, found.fingerprint(), found.classes)
+        now = time.monotonic()
+        return Run(tmp_path / "run", settings, found, identity, 0, now, now + seconds)
+
+    return call
+
+
+def engine(run: Run) -> SoftmaxEngine:
+    kit = Kit.open(run.folder.parent / "kit")
+    rng = np.random.default_rng(0)
+    return SoftmaxEngine(kit, kit.manifest.task.new_head(kit.state(), len(OTHERS), rng))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "fewest", "most"), [(10_000, 50, 50), (800, 2, 12), (200, 1, 1)]
+)
+def test_as_many_steps_as_there_is_time_for(
+    make: Make, monkeypatch: pytest.MonkeyPatch, seconds: float, fewest: int, most: int
+) -> None:
+    monkeypatch.setattr(limit_module, "_measure", lambda *_: Pace(0.1, 30.0, opening=90.0))
+    run = make(seconds, steps=50)
+    shorter = within(run, engine(run))
+    assert fewest <= shorter.steps <= most
+    assert (shorter.deadline == -math.inf) == (most == 1)
+
+
+def test_fewer_photos_validate_where_time_is_short(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limit_module, "_measure", lambda *_: Pace(100.0, 1.0, opening=0.0))
+    run = make(6000, steps=50)
+    run = within(run, engine(run))
+    validation = run.photos.validation
+    assert validation is not None
+    assert len(validation.dataset) == len(run.photos.splits.val) == 3
+
+
+def test_timing_changes_nothing(make: Make) -> None:
+    run = make(60, epochs=2)
+    timed = engine(run)
+    before = timed.state()
+    assert within(run, timed).settings == run.settings
+    for name, values in timed.state().items():
+        np.testing.assert_array_equal(values, before[name])
+    endless = replace(run, deadline=math.inf)
+    assert within(endless, timed) is endless
+
+
+@given(st.floats(0, 1e4), st.floats(1e-3, 10), st.floats(0, 100), st.integers(1, 500), st.data())
+def test_steps_and_validations_fit(
+    seconds: float, step: float, validation: float, per_epoch: int, data: st.DataObject
+) -> None:
+    steps = fitting_steps(seconds, step, validation, per_epoch)
+    validations = 1 + math.ceil(steps / per_epoch)
+    if steps:
+        assert steps * step + validations * validation <= SAFETY * seconds + 1e-6
+
+
+def test_no_time_for_a_step_leaves_the_computed_classifier(make: Make, tmp_path: Path) -> None:
+    make(1)
+    result = train(
+        tmp_path / "kit", tmp_path / "photos", tmp_path / "out", engine=SoftmaxEngine, seconds=1e-9
+    )
+    assert (result.reason, result.steps, result.head) == ("time", 0, result.head)
+    assert result.head not in ("kept", "random")
+    assert Checkpoint.load(result.run / LAST).counters.head_images == 4  # a single batch
+
+
+def test_a_short_trial_takes_part_of_the_photos(make: Make, tmp_path: Path) -> None:
+    make(1)
+    result = train(
+        *(tmp_path / "kit", tmp_path / "photos", tmp_path / "out"),
+        engine=SoftmaxEngine,
+        most=12,
+        steps=3,
+    )
+    photos = RunRecord.read(result.run).photos
+    assert (photos.training, photos.validation) == (12, 6)
+    assert not list(result.run.glob("known*"))
