@@ -57,7 +57,7 @@ def test_it_learns(place, tmp_path):
 
 
 def test_other_classes_replace_the_head(place, tmp_path):
-    write_scenes(tmp_path / "photos", 6, names=False)
+    write_scenes(tmp_path / "photos", 12, names=False)
     result = train(
         place / "kit", tmp_path / "photos", tmp_path / "run", engine=PixelEngine, epochs=1,
         progress=Silent(), ignore="0",
