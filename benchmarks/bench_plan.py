@@ -86,16 +86,23 @@ def planned(
             )
         except PocketuneError as error:
             return {"choice": None, "reason": str(error)}
-    peaks = [probe.peak for trial in plan.trials for probe in trial.probes]
-    return {"choice": plan.choice, "seconds": plan.seconds, "peak": max(peaks, default=0)}
+    probes = [probe for trial in plan.trials for probe in trial.probes]
+    limit = parse_size(budget)
+    return {
+        "choice": plan.choice,
+        "fits": [t.name for t in plan.trials if t.cost and t.cost.memory <= limit],
+        "seconds": plan.seconds,
+        "probes": len(probes),
+        "peak": max((probe.peak for probe in probes), default=0),
+    }
 
 
 def row(name: str, budget: str, runs: dict[str, Any], plan: dict[str, Any]) -> list[object]:
     """A row of the table."""
-    fitting = {kit: run for kit, run in runs.items() if run["predicted"] <= parse_size(budget)}
+    fitting = {kit: runs[kit] for kit in plan.get("fits", ()) if kit in runs}
     best = max(fitting, key=lambda kit: fitting[kit]["test"], default=None)
     if best is None or plan["choice"] is None:
-        return [name, budget, len(fitting), best or "nothing fits", plan["choice"], "", "", ""]
+        return [name, budget, len(fitting), best or "nothing fits", plan["choice"], "", "", "", ""]
     chosen = runs.get(plan["choice"])
     # A bundled kit was not run to the end: the planner should not have preferred it.
     regret = fitting[best]["test"] - chosen["test"] if chosen else float("nan")
@@ -107,7 +114,8 @@ def row(name: str, budget: str, runs: dict[str, Any], plan: dict[str, Any]) -> l
         plan["choice"],
         f"{regret:.1f}",
         f"{plan['seconds']:.0f}",
-        f"{plan['peak'] / 1e6:.0f}",
+        plan["probes"],
+        f"{plan['peak'] / 1e6:.0f}" if plan["probes"] else "",
     ]
 
 
@@ -126,12 +134,12 @@ def publish(results: dict[str, Any], steps: int) -> None:
     )
     note = (
         f"Runs of {steps} steps, each in a process of its own. All runs together took: {total}; a "
-        f"plan may take {PLANNING_SHARE:.0%} of that. Memory is the largest peak of a run while "
-        "planning."
+        f"plan may take {PLANNING_SHARE:.0%} of that. What fits is so by prediction. Memory is the "
+        "largest peak of a probe, a run while planning."
     )
     if regrets:
         note += f" Mean regret {mean(regrets):.2f} points, largest {max(regrets):.1f}."
-    lines = table([*header, "planning, s", "peak MB"], rows)
+    lines = table([*header, "planning, s", "probes", "peak MB"], rows)
     keep("plan", results)
     write("plan", "The planner against an exhaustive search", f"{note}\n\n{lines}")
 

@@ -25,6 +25,7 @@ RUNS = {
     "memory": "bench_memory.py",
     "mobiletl_step_mobilenet_v2": "bench_mobiletl_step.py",
     "mobiletl_step_mobilenet_v3_small": "bench_mobiletl_step.py",
+    "cold_start": "bench_cold_start.py --fresh",
     "plan": "bench_plan.py --fresh",
     "prune": "bench_prune.py",
     "repnet_memory": "bench_repnet_memory.py",

@@ -104,7 +104,7 @@ def repnet_pruning() -> Figure:
 
 
 def filter_patches() -> Figure:
-    """With the bound that summing the kernel's taps sets, and what one over r * r would be."""
+    """With what summing takes, kernel's taps and output's gradient, and one over r * r."""
     figure = Figure(figsize=(11, 4), layout="constrained")
     patches = range(1, 15)
     for axes, (channels, side) in zip(figure.subplots(1, 2), ((64, 56), (128, 28)), strict=True):
@@ -113,8 +113,9 @@ def filter_patches() -> Figure:
         whole = _backward_flops(exact, side)
         axes.plot(patches, [flops / whole for flops in work], "o-", color="#2a9d8f", markersize=4)
         axes.plot(patches, [1 / r**2 for r in patches], ":", color="#777777")
-        axes.axhline(8 * channels**2 / whole, linestyle="--", color="#e76f51", linewidth=1)
-        axes.legend(["filtered", "1 / r²", "summing the taps"], fontsize=8, frameon=False)
+        sums = 8 * channels**2 + channels * side**2
+        axes.axhline(sums / whole, linestyle="--", color="#e76f51", linewidth=1)
+        axes.legend(["filtered", "1 / r²", "summing"], fontsize=8, frameon=False)
         axes.set_yscale("log")
         axes.set_title(f"3x3, {channels} to {channels}, {side} x {side} pixels", fontsize=10)
         axes.set_ylabel("FLOPs of the backward pass / exact", fontsize=9)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pocketune.errors import PocketuneError as PocketuneError
     from pocketune.kit import Kit as Kit
     from pocketune.methods import BiasAndLast as BiasAndLast
+    from pocketune.methods import Calibrate as Calibrate
     from pocketune.methods import FullFineTune as FullFineTune
     from pocketune.methods import GradientFilter as GradientFilter
     from pocketune.methods import LastLayer as LastLayer
@@ -103,6 +104,7 @@ _HOMES = {
     ],
     "methods": [
         "BiasAndLast",
+        "Calibrate",
         "FullFineTune",
         "GradientFilter",
         "LastLayer",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,15 @@ def test_limits_that_leave_nothing_to_choose(process, photos, options, message):
         assert done.returncode == 1, done.stdout
         assert message in done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_the_smallest_budget_that_something_fits_is_enough(process, photos, tmp_path):
+    done = process("plan", photos, "--budget", "55MB", *QUICK)
+    smallest = re.search(r"something fits is (\d+) MB", done.stderr)
+    assert smallest, done.stderr
+    done = process("train", photos, "--budget", f"{smallest[1]}MB", *QUICK, "--out", "a")
+    assert done.returncode == 0, done.stderr
+    assert RunRecord.read(tmp_path / "a").peak_memory <= int(smallest[1]) * 1_000_000
 
 
 def test_two_photos_a_class_are_enough(process, tmp_path):

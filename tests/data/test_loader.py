@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
-from pocketune.data import Loader, load_splits, unlabeled
+from pocketune.data import Loader, Purpose, load_image, load_splits, random_stream, unlabeled
 from pocketune.data import loader as loader_module
+from pocketune.data.transforms import random_box
 
 
 @pytest.fixture
@@ -94,6 +96,21 @@ class TestTraining:
         (batch,) = Loader(few, size=8, batch=7, train=True).epoch(0)
         assert sorted(map(batch.names.count, few.names)) == [3, 4]
         assert len({image.tobytes() for image in batch.images}) == 7
+
+    def test_views_are_those_of_earlier_versions(self, splits):
+        """The same seed trains on the same pixels in every version, whatever tasks there are."""
+        dataset, size = splits.train, 12
+        order = random_stream(3, Purpose.ORDER, 2).permutation(len(dataset))
+        batches = Loader(dataset, size=size, batch=4, train=True, seed=3).epoch(2)
+        found = np.concatenate([batch.images for batch in batches])
+        for pixels, index in zip(found, order.tolist(), strict=False):
+            rng = random_stream(3, Purpose.CROP, 2, index)
+            image = load_image(dataset.root / dataset.names[index])
+            left, top, width, height = random_box(*image.size, rng)
+            part = (left, top, left + width, top + height)
+            expected = np.asarray(image.resize((size, size), Image.Resampling.BILINEAR, box=part))
+            mirrored = rng.random() < 0.5
+            np.testing.assert_array_equal(pixels, expected[:, ::-1] if mirrored else expected)
 
 
 class TestEvaluation:

@@ -11,8 +11,17 @@ from PIL import Image, ImageOps
 
 from pocketune.data import apply, center_crop, crop, open_image, random_view
 from pocketune.data.images import decode, oriented_size
-from pocketune.data.transforms import AREA, ASPECT, center_box, center_view, random_box
-from pocketune.tasks import Box, View
+from pocketune.data.transforms import (
+    AREA,
+    ASPECT,
+    FILL,
+    center_box,
+    center_view,
+    random_box,
+    recolored,
+)
+from pocketune.tasks import Box, Segmentation, View
+from pocketune.tasks.views import Colors, random_square
 
 sides = st.integers(1, 5000)
 seeds = st.integers(0, 2**32 - 1)
@@ -182,3 +191,52 @@ class TestView:
             view = random_view(90, 70, 32, np.random.default_rng(seed))
             assert view.box == random_box(90, 70, np.random.default_rng(seed))
             assert view.size == 32
+
+
+class TestBeyondTheImage:
+    def test_the_rest_is_filled(self):
+        image = Image.new("RGB", (10, 10), (200, 0, 0))
+        found = apply(image, View(Box(-5, 0, 20, 20), 20))
+        assert (found[:10, 5:15] == (200, 0, 0)).all()
+        assert (found[10:] == FILL).all()
+        assert (found[:, :5] == FILL).all()
+
+    @given(seed=seeds, size=st.integers(1, 40))
+    def test_image_and_mask_lie_at_one_place(self, seed, size):
+        """An image of one value and a mask of one class fill the same pixels of a view."""
+        rng = np.random.default_rng(seed)
+        width, height = rng.integers(1, 50, 2).tolist()
+        view = View(random_square(width, height, rng), size, mirrored=bool(rng.random() < 0.5))
+        pixels = apply(Image.new("RGB", (width, height)), view)
+        mask = Segmentation(("a",)).transform(np.zeros((height, width), np.uint8), view)
+        np.testing.assert_array_equal((pixels == 0).all(axis=2), mask == 0)
+
+
+class TestRecolored:
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 5, 3), np.uint8)
+
+    def test_no_change(self):
+        np.testing.assert_array_equal(recolored(self.pixels, Colors()), self.pixels)
+
+    def test_brightness_and_contrast(self):
+        exact = self.pixels.astype(float)
+        for last, expected in (
+            (False, (exact + 20).clip(0, 255) * 1.5),
+            (True, (exact + 20).clip(0, 255) * 1.5),
+        ):
+            found = recolored(self.pixels, Colors(20.0, 1.5, contrast_last=last))
+            assert np.abs(found - expected.clip(0, 255)).max() <= 1
+
+    def test_saturation_and_hue(self):
+        color = np.array([[[200, 100, 100]]], np.uint8)
+        gray = recolored(color, Colors(saturation=0.0))
+        np.testing.assert_allclose(gray, 200, atol=1)
+        turned = recolored(color, Colors(hue=1 / 3))
+        np.testing.assert_allclose(turned[0, 0], [100, 200, 100], atol=4)
+
+    def test_a_view_changes_the_image_and_not_what_is_filled(self):
+        image = Image.new("RGB", (10, 10), (100, 100, 100))
+        view = View(Box(0, 0, 20, 10), 10, colors=Colors(brightness=30.0))
+        found = apply(image, view)
+        assert (found[:, :5] == 130).all()
+        assert (found[:, 5:] == FILL).all()

@@ -9,6 +9,8 @@ from torch.nn import functional
 
 from pocketune.errors import PocketuneError
 from pocketune.filtering import FilteredConv2d, filter_convolution
+from pocketune.filtering.geometry import ALIGNMENTS as RULES
+from pocketune.filtering.geometry import convolution_geometry
 from pocketune.layers import StandardizedConv2d
 
 from ..layers.kept import kept_tensors
@@ -109,6 +111,44 @@ def test_output_is_that_of_the_convolution(case: Case) -> None:
         x, conv.weight, conv.bias, case.stride, case.padding, case.dilation, case.groups
     )
     assert torch.equal(conv(x), expected)
+
+
+@pytest.mark.parametrize("alignment", ["natural", "paper", "reference"])
+@pytest.mark.parametrize(
+    ("dilation", "patch", "apart"),
+    [(12, 3, 4), (24, 6, 4), (36, 9, 4), (12, 5, 2), (4, 4, 1), (2, 2, 1), (4, 3, 1), (2, 4, 0)],
+)
+def test_dilated_kernels_as_in_segmentation(
+    alignment: str, dilation: int, patch: int, apart: int
+) -> None:
+    """Atrous pyramids: taps a patch or more apart keep their places, closer ones are added up.
+
+    Most patches do not divide the map's 43 x 50 pixels.
+    """
+    torch.manual_seed(dilation)
+    case = Case(
+        alignment,
+        patch,
+        2,
+        1,
+        3,
+        4,
+        (43, 50),
+        (3, 3),
+        padding=(dilation, dilation),
+        dilation=(dilation, dilation),
+    )
+    conv = layer(case).double()
+    places = RULES[alignment](
+        convolution_geometry((3, 3), (1, 1), case.padding, case.dilation, case.size), patch
+    )
+    assert places.dilation == (apart, apart)
+    x = torch.randn(2, 3, *case.size, dtype=torch.float64, requires_grad=True)
+    g = torch.randn(2, 4, *case.size, dtype=torch.float64)
+    conv(x).backward(g)
+    of_x, of_kernel = filtered_gradients(case, x.detach(), conv.weight.detach(), g)
+    torch.testing.assert_close(x.grad, of_x)
+    torch.testing.assert_close(conv.weight.grad, of_kernel)
 
 
 @pytest.mark.parametrize("alignment", ALIGNMENTS)

@@ -11,7 +11,7 @@ from pocketune.errors import PocketuneError
 from pocketune.reporting.metrics import Curve, Metrics
 
 LINES = [
-    {"kind": "epoch", "step": 0, "validation_accuracy": 0.2},
+    {"kind": "start", "step": 0, "validation_accuracy": 0.2, "validation_loss": 1.7},
     {"kind": "step", "step": 1, "loss": 2.0, "lr": 0.1},
     {"kind": "step", "step": 2, "loss": None, "lr": 0.05},
     {"kind": "epoch", "step": 2, "loss": 1.5, "validation_accuracy": 0.5},
@@ -27,6 +27,12 @@ def test_a_log_is_read_by_kind_and_a_torn_line_is_ignored(tmp_path):
     assert found.of_epochs("validation_accuracy") == Curve((0, 2), (0.2, 0.5))
     assert found.of_epochs("loss") == Curve((2,), (1.5,))
     assert math.isnan(found.of_steps("loss").values[1])
+
+
+def test_a_start_without_validation_is_not_a_point(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(json.dumps({"kind": "start", "step": 0, "estimated_accuracy": 0.5}))
+    assert not Metrics.read(path).epochs
 
 
 def test_a_missing_log_is_an_error(tmp_path):

@@ -143,7 +143,8 @@ def account(
         optimizer: one of `OPTIMIZERS`.
         channels: channels of the images.
         task: the task whose loss the step computes; by default classification, for a network that
-            returns class scores (N, classes).
+            returns class scores (N, classes), and segmentation for one of `create_network` that
+            classifies pixels.
         loss: a loss instead of the task's: a function of the network's output that returns a
             scalar.
 

@@ -15,8 +15,10 @@ from torch.nn.parameter import is_lazy
 from pocketune.accounting.record import LOSS, Event, Operation, Recorder
 from pocketune.accounting.timeline import Role
 from pocketune.errors import PocketuneError
+from pocketune.networks.about import about
 from pocketune.networks.anatomy.modules import count_of_batches
 from pocketune.networks.copies import kept_tensors
+from pocketune.networks.registry import is_dense
 from pocketune.objectives import objective_of
 from pocketune.tasks import Task, default_task
 from pocketune.torch_private import (
@@ -66,8 +68,17 @@ def record_step(
     copied = fake_copy(network, mode).train()
     with mode, _explained(network, (batch, channels, size, size)):
         images = torch.empty(batch, channels, size, size, dtype=_dtype(copied))
+        task = task or _task_of_pixels(network)
         objective = objective_of(task or default_task(1))
         return run_step(copied, images, objective.empty_labels(batch, size), task, loss)
+
+
+def _task_of_pixels(network: nn.Module) -> Task | None:
+    """Segmentation for those of our networks that classify pixels."""
+    config = about(network).config
+    if config is None or not is_dense(config.name):
+        return None
+    return default_task(config.classes, dense=True)
 
 
 def fake_copy(network: nn.Module, mode: FakeTensorMode) -> nn.Module:
@@ -159,8 +170,8 @@ def _task_loss(network: nn.Module, output: Any, labels: Tensor, task: Task | Non
     if task is None or not isinstance(output, Tensor):
         raise PocketuneError(
             f"{type(network).__name__} returns {shape}, not one tensor of class scores (N, "
-            "classes), so its loss is not known; give its task, or the loss as a function of its "
-            "output"
+            "classes), so its loss is not known; give its task, such as Segmentation(classes), or "
+            "the loss as a function of its output"
         )
     objective = objective_of(task)
     return lambda scores: objective.loss(scores, labels)

@@ -122,10 +122,10 @@ def parse_options(texts: Iterable[str] | None) -> dict[str, Any]:
 
 
 def _parse_option(text: str) -> tuple[str, Any]:
-    """The name and value of an option: a number, a boolean, a word or a list of words.
+    """The name and value of an option: a number, a boolean, a word, words or numbers by name.
 
-    Examples are ``blocks=3``, ``signed=false``, ``norm=shift`` and ``layers=stem.0,fusion.0``. A
-    list of one word ends with a comma.
+    Examples are ``blocks=3``, ``signed=false``, ``norm=shift``, ``layers=stem.0,fusion.0`` and
+    ``patch=stem.0:2,fusion.0:4``. A list of one word ends with a comma.
     """
     name, equals, value = text.partition("=")
     if not (name and equals and value.strip(",")):
@@ -134,4 +134,12 @@ def _parse_option(text: str) -> tuple[str, Any]:
         return name, json.loads(value.lower() if value.lower() in ("true", "false") else value)
     except ValueError:
         words = [word for word in value.split(",") if word]
+        if all(":" in word for word in words):
+            return name, dict(map(_numbered, words))
         return name, words if "," in value else value
+
+
+def _numbered(text: str) -> tuple[str, Any]:
+    """A layer and its number, from ``NAME:NUMBER``."""
+    name, _, number = text.rpartition(":")
+    return name, int(number) if number.isdecimal() else number

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Indices = npt.NDArray[np.int64]
 
 VAL_FRACTION = 0.2
-FEWEST = 5
+FEWEST = 10
 """A class of fewer photos gives none to validation by default: they are worth more in training."""
 
 
@@ -174,7 +174,7 @@ def stratify(groups: Indices, *, val_fraction: float | None, seed: int) -> tuple
         groups: int64 (n,), at least 0; for classification, the class of each image.
         val_fraction: Fraction for validation. If it is strictly between 0 and 1, every group of two
             or more images has at least one in each part, and a group of one is for training. None
-            is a fifth of each group of five or more.
+            is a fifth of each group of ten or more.
         seed: The same seed gives the same division.
 
     Returns:

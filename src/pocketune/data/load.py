@@ -66,7 +66,7 @@ def load_splits(
             (see ``read_table``), or a .zip of either. In a folder or archive with fewer than two
             class folders and one CSV, or with a CSV of images and masks, the CSV is used.
         val_fraction: Fraction for validation if the data is not divided. Where images have classes,
-            it is the fraction of each class. None is a fifth of each class of five or more photos.
+            it is the fraction of each class. None is a fifth of each class of ten or more photos.
         seed: Seed of the division.
         classes: Names of the classes, in the order of a trained network's outputs; by default the
             classes that are found, in the task's order.

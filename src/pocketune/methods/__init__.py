@@ -1,6 +1,7 @@
 """Fine-tuning methods: what is trained, what is replaced, what is added."""
 
 from pocketune.methods.baselines import BiasAndLast, FullFineTune, LastLayer, NormAndLast, TopBlocks
+from pocketune.methods.calibrate import Calibrate
 from pocketune.methods.gradient_filter.choice import FilterChoice, measure_filters
 from pocketune.methods.gradient_filter.method import GradientFilter
 from pocketune.methods.gradient_filter.quality import LayerSNR, dc_energy, dc_ratio, gradient_snr
@@ -21,6 +22,7 @@ from pocketune.methods.tinytl import TinyTL
 
 __all__ = [
     "BiasAndLast",
+    "Calibrate",
     "FilterChoice",
     "FullFineTune",
     "GradientFilter",

@@ -4,7 +4,7 @@
 from pocketune.papers import tinytl as tinytl  # isort: skip
 from pocketune.papers import mobiletl_tables as mobiletl_tables  # isort: skip
 from pocketune.papers import repnet as repnet  # isort: skip
-from pocketune.papers import gradfilter as gradfilter  # isort: skip
+from pocketune.papers import gradfilter_tables as gradfilter_tables  # isort: skip
 from pocketune.papers.counts import by_block
 from pocketune.papers.published import published_flops, published_memory
 from pocketune.papers.rules import counts_as

@@ -1,4 +1,4 @@
-"""Gradient Filtering (Yang et al., CVPR 2023): its memory, its FLOPs and table 2.
+"""Gradient Filtering (Yang et al., CVPR 2023): its memory and its FLOPs.
 
 Memory is what convolutions with a trained weight keep of their inputs, and nothing else. FLOPs
 are those of the backward pass through convolutions and classifier; everything else is free. The
@@ -6,20 +6,19 @@ paper's KB and MB are 1024 and 1024^2 bytes, its batch is 1.
 
 The quirks of the convention: a weight's gradient counts all of its products but only as many
 additions as for a 1x1 kernel, and the classifier counts a product and an addition for its input's
-gradient and one of the two for its weight's.
+gradient and one of the two for its weight's. The classifier of a network that classifies pixels
+counts nothing. Of the pooling that a filter needs, that of the output's gradient counts and that of
+the input does not.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from math import prod
 from typing import ClassVar
 
 from torch import nn
 
 from pocketune.filtering import FilteredConv2d
-from pocketune.methods.parts import classifier
-from pocketune.networks import anatomy
 from pocketune.papers.counts import (
     NOTHING,
     LayerFlops,
@@ -31,9 +30,7 @@ from pocketune.papers.counts import (
     sum_of_kept,
 )
 from pocketune.papers.rules import Rules
-from pocketune.papers.tables import About, Cell, Row, register_table, shapes, training
-from pocketune.papers.trace import ModuleCall, ModuleTrace, trace_modules
-from pocketune.surgery import parameters_under, swap
+from pocketune.papers.trace import ModuleCall, ModuleTrace
 
 MEMORY_RULES: Rules[[ModuleCall], LayerMemory] = Rules("gradfilter")
 """`rule(call)`: bytes for one sample, of which the saved ones count."""
@@ -48,6 +45,7 @@ FREE = (
     nn.ReLU6,
     nn.Hardswish,
     nn.Hardsigmoid,
+    nn.Sigmoid,
     nn.Identity,
 )
 
@@ -60,7 +58,7 @@ class GradientFilterMemory:
 
     def measure(self, trace: ModuleTrace, batch: int = 1) -> PublishedMemory:
         """Memory of a step of `batch` samples."""
-        costs = ((call, rule(call)) for call, rule in MEMORY_RULES.of(trace.calls))
+        costs = ((call, rule(call)) for call, rule in MEMORY_RULES.of(_counted(trace)))
         return sum_of_kept(self.name, layer_by_layer(costs), batch=batch)
 
 
@@ -72,8 +70,15 @@ class GradientFilterFlops:
 
     def count(self, trace: ModuleTrace, batch: int = 1) -> PublishedFlops:
         """FLOPs of the backward pass of `batch` samples."""
-        costs = ((call, rule(call, batch)) for call, rule in FLOPS_RULES.of(trace.calls))
+        costs = ((call, rule(call, batch)) for call, rule in FLOPS_RULES.of(_counted(trace)))
         return sum_of_flops(self.name, costs, batch=batch)
+
+
+def _counted(trace: ModuleTrace) -> Iterator[ModuleCall]:
+    """All calls but that of the classifier of pixels."""
+    dense = trace.anatomy is not None and bool(trace.anatomy.decode_head)
+    free = trace.classifier if dense else ()
+    return (call for call in trace.calls if call.path not in free)
 
 
 @MEMORY_RULES.rule(nn.Conv2d)
@@ -116,11 +121,17 @@ def _filtered_memory(call: ModuleCall) -> LayerMemory:
 
 @FLOPS_RULES.rule(FilteredConv2d)
 def _filtered_flops(call: ModuleCall, batch: int) -> LayerFlops:
-    """Gradients of a 1x1 kernel on patches; for the input's, the taps are added up first."""
+    """Averages of the output's gradient, and gradients of a 1x1 kernel on patches.
+
+    For the gradient of the input, the taps are added up first.
+    """
+    assert isinstance(call.module, FilteredConv2d)
     pairs, taps = _kernel(call)
     patches = batch * _patches(call)
-    weight = pairs * (2 * patches - 1) if call.weight_trained else 0
-    return LayerFlops(0, weight + (pairs * (2 * patches + taps - 1) if call.gradient_in else 0))
+    averages = call.module.out_channels * patches * (call.module.patch**2 - 1)
+    of_weight = pairs * (2 * patches - 1) if call.weight_trained else 0
+    of_input = pairs * (2 * patches + taps - 1) if call.gradient_in else 0
+    return LayerFlops(0, averages + of_weight + of_input if of_weight or of_input else 0)
 
 
 def _kernel(call: ModuleCall) -> tuple[int, int]:
@@ -133,66 +144,3 @@ def _kernel(call: ModuleCall) -> tuple[int, int]:
 def _patches(call: ModuleCall) -> int:
     assert isinstance(call.module, FilteredConv2d)
     return prod(tuple(-(-side // call.module.patch) for side in call.output[2:]))
-
-
-MEMORY, FLOPS = "memory (KB)", "FLOPs (millions)"
-PATCH = 2
-
-# network, trained convolutions (None: all), filtered, memory, FLOPs
-TABLE_2 = (
-    ("mobilenet_v2", None, False, 24.33 * 1024, 1_130.0),
-    ("mobilenet_v2", 2, False, 245.00, 113.68),
-    ("mobilenet_v2", 2, True, 80.00, 39.27),
-    ("mobilenet_v2", 4, False, 459.38, 160.00),
-    ("mobilenet_v2", 4, True, 150.00, 53.96),
-    ("mcunet_5fps", None, False, 9.17 * 1024, 231.67),
-    ("mcunet_5fps", 2, False, 220.50, 18.80),
-    ("mcunet_5fps", 2, True, 72.00, 6.34),
-    ("mcunet_5fps", 4, False, 312.38, 33.71),
-    ("mcunet_5fps", 4, True, 102.00, 11.01),
-    ("resnet18", None, False, 8.33 * 1024, 5_420.0),
-    ("resnet18", 2, False, 196.00, 489.20),
-    ("resnet18", 2, True, 64.00, 28.32),
-    ("resnet18", 4, False, 490.00, 1_140.0),
-    ("resnet18", 4, True, 112.00, 61.53),
-    ("resnet34", None, False, 13.11 * 1024, 11_170.0),
-    ("resnet34", 2, False, 196.00, 489.20),
-    ("resnet34", 2, True, 64.00, 28.32),
-    ("resnet34", 4, False, 392.00, 1_210.0),
-    ("resnet34", 4, True, 128.00, 64.07),
-)
-
-
-@register_table(
-    About(
-        "gradfilter-2",
-        "Gradient Filtering, table 2: ImageNet, 1000 classes, batch 1, 224 px",
-        (MEMORY, FLOPS),
-        (
-            "KB are 1024 bytes; where all are trained, the paper prints MB.",
-            "FLOPs are those of the backward pass.",
-            "All convolutions of MobileNetV2 and MCUNet: the paper charges the first depthwise "
-            "one a single channel.",
-            "ResNet-34, 4 filtered: the paper leaves the classifier out.",
-        ),
-    )
-)
-def table_2() -> Iterator[Row]:
-    """The last convolutions and the classifier are trained."""
-    for name, count, filtered, memory, flops in TABLE_2:
-        seen = trace_modules(_network(name, count, filtered))
-        kept = GradientFilterMemory().measure(seen, 1).total_bytes / 1024
-        work = GradientFilterFlops().count(seen, 1).total / 1e6
-        which = "all" if count is None else f"last {count}{', filtered' * filtered}"
-        yield Row(f"{name}, {which}", {MEMORY: Cell(memory, kept), FLOPS: Cell(flops, work)})
-
-
-def _network(name: str, count: int | None, filtered: bool) -> nn.Module:
-    """Shortcuts' own convolutions are trained with all others or not at all."""
-    network = shapes(name, classes=1000)
-    if count is None:
-        return network
-    convs = [layer.conv for layer in anatomy(network).main[-count:]]
-    if filtered:
-        swap(network, dict.fromkeys(convs, partial(FilteredConv2d.from_convolution, patch=PATCH)))
-    return training(network, parameters_under(network, convs) | classifier(network))

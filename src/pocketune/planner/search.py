@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -27,6 +28,8 @@ T = TypeVar("T")
 
 FEW = 4
 """Number of candidates that are tried in short runs."""
+OF_ONE = 2
+"""Number of these that may be of one network, unless there are too few others."""
 LOOK_SHARE = 0.5
 """Share of the planning time after which no further group is looked at."""
 PREDICTION_SHARE = 0.7
@@ -129,7 +132,7 @@ class Search:
     def _predict_the_rest(self) -> None:
         """Predict the trials that promise most, until a few of them are known to fit."""
         while True:
-            best = self._order(self._journal.left)[:FEW]
+            best = self._finalists()
             unknown = next((trial for trial in best if trial.cost is None), None)
             if unknown is None:
                 break
@@ -138,10 +141,25 @@ class Search:
                 self._drop(others, "there was no time to predict its memory")
             else:
                 self._predict(unknown)
-        for trial in self._order(self._journal.left)[FEW:]:
-            self._drop([trial], f"{best[0].name} and {FEW - 1} others promise more")
-            self._reserve.append(trial.name)
+        others = [trial for trial in self._journal.left if trial not in best]
+        self._drop(others, f"{best[0].name} promises more" if best else "")
+        self._reserve += [trial.name for trial in others]
         self._journal.write()
+
+    def _finalists(self) -> list[Trial]:
+        """The few trials that promise most, of different networks where there are any.
+
+        Frozen features of some hundred photos do not tell similar networks apart.
+        """
+        ordered, counts = self._order(self._journal.left), Counter[str]()
+        if len(ordered) <= FEW:
+            return ordered
+        ranks = []
+        for place, trial in enumerate(ordered):
+            name = str(trial.candidate.network)
+            counts[name] += 1
+            ranks.append((counts[name] > OF_ONE, place))
+        return [ordered[place] for _, place in sorted(ranks)[:FEW]]
 
     def _order(self, trials: Iterable[Trial]) -> list[Trial]:
         return promising(list(trials), self._training)

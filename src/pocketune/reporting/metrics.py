@@ -66,7 +66,7 @@ class Metrics:
         Raises:
             PocketuneError: The file cannot be read.
         """
-        kinds: dict[str, list[dict[str, Any]]] = {"step": [], "epoch": []}
+        kinds: dict[str, list[dict[str, Any]]] = {"start": [], "step": [], "epoch": []}
         with reading(path), path.open("rb") as file:
             for line in file:
                 try:
@@ -75,7 +75,8 @@ class Metrics:
                     continue
                 if isinstance(values, dict) and "step" in values:
                     kinds.setdefault(values.get("kind", ""), []).append(values)
-        return cls(tuple(kinds["step"]), tuple(kinds["epoch"]))
+        validated = (line for line in kinds["start"] if line.get("validation_loss") is not None)
+        return cls(tuple(kinds["step"]), (*validated, *kinds["epoch"]))
 
     def of_steps(self, name: str) -> Curve:
         """A value of each step."""

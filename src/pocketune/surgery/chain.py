@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 from torch import nn
 
@@ -13,6 +13,7 @@ from pocketune.layers import FrozenBatchNorm2d
 from pocketune.networks import anatomy
 from pocketune.networks.anatomy.anatomy import Anatomy
 from pocketune.networks.anatomy.blocks import Layer
+from pocketune.networks.architectures.backbone import Backbone
 from pocketune.networks.copies import copy_network, gradients_on
 from pocketune.surgery.swap import swap
 
@@ -30,8 +31,8 @@ def chain_filters(network: nn.Module) -> tuple[tuple[str, ...], ...]:
     Two convolutions can be chained if they have the same patch size and alignment and the second
     keeps the size, apart from its stride. Between them there may be a norm on running statistics
     with a frozen weight and one of the activations in `pocketune.filtering.SLOPES`, or the border
-    of two blocks after a linear bottleneck. Squeeze-excite, norms on batch statistics and sums
-    before an activation end a chain.
+    of two blocks after a linear bottleneck. Squeeze-excite, norms on batch statistics, sums before
+    an activation, concatenated and resized maps end a chain.
 
     Args:
         network: changed in place, unless it has no known blocks.
@@ -43,7 +44,8 @@ def chain_filters(network: nn.Module) -> tuple[tuple[str, ...], ...]:
         body = anatomy(network)
     except PocketuneError:  # no blocks are known
         return ()
-    links = [link for link in _links(body) if _fits(network, *link)]
+    links = [*_links(body, _read_by_head(network)), *_links_in_head(network, body)]
+    links = [link for link in links if _fits(network, *link)]
     links = _closed(network, body, links)
     if not links or not _runs(network, links):
         return ()
@@ -51,15 +53,39 @@ def chain_filters(network: nn.Module) -> tuple[tuple[str, ...], ...]:
     return tuple(_chains(links))
 
 
-def _links(body: Anatomy) -> Iterator[Link]:
-    """Neighbors inside a block, and across the border of two blocks if the first ends linearly."""
+def _read_by_head(network: nn.Module) -> tuple[str, ...]:
+    """Paths of the parts of backbones whose feature maps a decode head reads."""
+    return tuple(
+        f"{path}.{tap}."
+        for path, module in network.named_modules()
+        if isinstance(module, Backbone)
+        for tap in module.taps
+    )
+
+
+def _links(body: Anatomy, taps: tuple[str, ...]) -> Iterator[Link]:
+    """Neighbors inside a block, and across the border of two blocks if the first ends linearly.
+
+    A block in `taps` has another reader.
+    """
     for block in body.blocks:
         for link in pairwise(block.main):
             if block.squeeze_excite is None or link[0].role != "depthwise":
                 yield link
     for before, after in pairwise([*(block.main for block in body.blocks), body.feature_fusion]):
-        if before[-1].activation is None and after:
+        tapped = before[-1].conv.startswith(taps) if taps else False
+        if before[-1].activation is None and after and not tapped:
             yield before[-1], after[0]
+
+
+def _links_in_head(network: nn.Module, body: Anatomy) -> Iterator[Link]:
+    """Convolutions of neighbors in an `nn.Sequential`, where nothing else reads the first one."""
+    for first, second in pairwise(body.decode_head):
+        a, b = first.conv.split("."), second.conv.split(".")
+        shared = len(list(takewhile(lambda names: names[0] == names[1], zip(a, b, strict=False))))
+        row = network.get_submodule(".".join(a[:shared]))
+        if type(row) is nn.Sequential and int(b[shared]) == int(a[shared]) + 1:
+            yield first, second
 
 
 def _fits(network: nn.Module, first: Layer, second: Layer) -> bool:

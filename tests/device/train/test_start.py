@@ -260,7 +260,7 @@ def test_what_is_validated_is_what_is_saved_and_rare_classes_choose_it(
     photos = write_photos(tmp_path / "uneven", classes=("a", "b"), each=20)
     write_photos(tmp_path / "rare", classes=("c",), each=5)
     (tmp_path / "rare" / "c").rename(photos / "c")
-    result = run(photos=photos, balance=1, epochs=3, head_start="random")
+    result = run(photos=photos, balance=1, epochs=3, head_start="random", val_fraction=0.2)
     model = Model.open(result.run)
     splits = run_photos(model)
     loader = Loader(splits.val, size=SIZE, batch=4, train=False)

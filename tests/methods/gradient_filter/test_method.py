@@ -100,6 +100,131 @@ def test_convolutions_that_pad_by_themselves() -> None:
     torch.testing.assert_close(gradient, gradient[:, :, :1, :1].expand_as(gradient))
 
 
+def patches(adapted: nn.Module) -> dict[str, int]:
+    modules = adapted.named_modules()
+    return {n: module.patch for n, module in modules if isinstance(module, FilteredConv2d)}
+
+
+def test_a_patch_for_each_layer() -> None:
+    sizes = {"features.17.conv.2": 2, "features.18.0": 4}
+    method = GradientFilter(sizes)
+    assert method.layers == tuple(sizes)
+    adapted = adapt(network(), method)
+    assert patches(adapted) == sizes
+    both = GradientFilter(2, layers=("features.17.conv.2",)) + GradientFilter(
+        4, layers=("features.18.0",)
+    )
+    assert patches(adapt(network(), both)) == sizes
+    assert trained(adapt(network(), both)) == trained(adapted)
+    described = json.loads(json.dumps(method_to_dict(method)))
+    assert method_from_dict(described) == method
+
+
+def test_layers_without_a_patch_are_trained_exactly() -> None:
+    adapted = adapt(network(), GradientFilter({"features.18.0": 4}, layers=3))
+    assert patches(adapted) == {"features.18.0": 4}
+    assert trained(adapted) == trained(adapt(network(), GradientFilter(layers=3)))
+    assert not patches(adapt(network(), GradientFilter({}, layers=3)))
+
+
+def test_a_patch_for_some_of_the_layers_that_others_train() -> None:
+    method = TopBlocks(blocks=1) + GradientFilter({"features.18.0": 4}, layers="trained")
+    adapted = adapt(network(), method)
+    assert patches(adapted) == {"features.18.0": 4}
+    assert trained(adapted) == TopBlocks(blocks=1).plan(network()).trained
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"patch": {"features.18.0": 0}}, "patch=0 must be a whole number of at least 1"),
+        ({"patch": {"features.18.0": "4"}}, "patch='4' must be"),
+        ({"patch": {"features.18.0": 4}, "layers": "auto"}, "measures one patch for all layers"),
+        (
+            {"patch": {"features.1.conv.1": 4}, "layers": 2},
+            "patch has the layer features.1.conv.1, which is not among the trained ones: features",
+        ),
+        ({"patch": {"features.99": 4}}, "no layer features.99"),
+    ],
+)
+def test_patches_that_do_not_fit(options: dict[str, object], message: str) -> None:
+    with pytest.raises(PocketuneError, match=message):
+        adapt(network(), GradientFilter(**options))
+
+
+# ---- networks that classify pixels
+
+
+def dense(name: str, **options: object) -> nn.Module:
+    torch.manual_seed(0)
+    return create_network(name, classes=3, **{"width": 0.1, "head_channels": 8, **options})
+
+
+PUBLISHED_LAYERS = {  # the first and the last one, and how many are in the backbone
+    ("fcn", None, 5): ("backbone.layer4.1.conv1", "decode_head.conv_cat.0", 2),
+    ("pspnet", None, 5): ("decode_head.psp_modules.0.0", "decode_head.bottleneck.0", 0),
+    ("pspnet", "mobilenet_v2", 10): ("backbone.16.conv.1.0", "decode_head.bottleneck.0", 5),
+    ("deeplabv3", None, 5): ("decode_head.aspp.0.0", "decode_head.bottleneck.0", 0),
+    ("deeplabv3", "mobilenet_v2", 10): ("backbone.16.conv.2", "decode_head.bottleneck.0", 4),
+}
+
+
+@pytest.mark.parametrize(("name", "backbone", "count"), PUBLISHED_LAYERS)
+def test_the_papers_last_layers_of_networks_that_classify_pixels(name, backbone, count) -> None:
+    first, last, below = PUBLISHED_LAYERS[name, backbone, count]
+    adapted = adapt(dense(name, backbone=backbone), GradientFilter({}, layers=count))
+    kernels = [n for n, p in adapted.named_parameters() if p.requires_grad]
+    assert kernels[-2:] == ["classifier.1.weight", "classifier.1.bias"]
+    convs = [name.removesuffix(".weight") for name in kernels[:-2]]
+    assert (convs[0], convs[-1], len(convs)) == (first, last, count)
+    assert sum(conv.startswith("backbone.") for conv in convs) == below
+
+
+def test_a_chain_runs_through_neighbors_of_a_decode_head() -> None:
+    """The maps of FCN that are concatenated end a chain, and one inside the backbone goes on."""
+    adapted = adapt(dense("fcn", width=0.2), GradientFilter(patch=2, layers=7))
+    assert set(about(adapted).filter_chains) == {
+        ("decode_head.convs.0.0", "decode_head.convs.1.0"),
+        ("backbone.layer4.0.conv1", "backbone.layer4.0.conv2"),
+        ("backbone.layer4.1.conv1", "backbone.layer4.1.conv2"),
+    }
+
+
+def test_a_map_that_a_decode_head_reads_ends_a_chain() -> None:
+    layers = tuple(f"backbone.{n}.conv.{k}" for n in (13, 14) for k in ("0.0", "1.0", "2"))
+    chains = {
+        name: about(adapt(original, GradientFilter(layers=layers))).filter_chains
+        for name in ("pspnet", "upernet")
+        if (original := dense(name, backbone="mobilenet_v2"))
+    }
+    assert chains == {"pspnet": (layers,), "upernet": (layers[:3], layers[3:])}
+
+
+@pytest.mark.parametrize(
+    ("name", "backbone", "layers"),
+    [
+        ("fcn", None, 7),
+        ("upernet", "mobilenet_v2", 24),
+        ("deeplabv3", "mobilenet_v2", 12),
+        ("lraspp", "mobilenet_v3_small", 8),
+        ("deeplabv3_torchvision", "mobilenet_v2", 12),
+    ],
+)
+def test_chains_of_dense_networks_change_no_gradient(name, backbone, layers) -> None:
+    original = dense(name, backbone=backbone).double()
+    images = torch.randn(2, 3, 72, 56, dtype=torch.float64)
+    found = []
+    for chain in (True, False):
+        adapted = adapt(original, GradientFilter(patch=2, layers=layers, chain=chain)).eval()
+        assert bool(about(adapted).filter_chains) is chain
+        logits = adapted(images)
+        weights = torch.linspace(-1, 1, logits.numel(), dtype=torch.float64)
+        (logits.flatten() * weights).sum().backward()
+        found.append({n: p.grad for n, p in adapted.named_parameters() if p.grad is not None})
+    assert len(found[0]) == layers + 2
+    torch.testing.assert_close(found[0], found[1])
+
+
 # ---- sums
 
 
@@ -187,7 +312,7 @@ def test_refuses_other_bits() -> None:
         GradientFilter(bits=4)
 
 
-@pytest.mark.parametrize("layers", ["all", 2.5, True, None, [1, 2]])
+@pytest.mark.parametrize("layers", ["all", 2.5, True, [1, 2]])
 def test_refuses_layers_that_say_nothing(layers: object) -> None:
     with pytest.raises(PocketuneError, match="must be a number, a list of names, 'trained'"):
         GradientFilter(layers=layers)

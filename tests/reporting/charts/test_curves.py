@@ -29,7 +29,7 @@ def test_the_best_step_is_marked_also_if_it_is_the_start():
     marked = metric_chart(metrics, "accuracy", ".1%", 0, start)
     plain = metric_chart(metrics, "accuracy", ".1%", None, start)
     assert marked.svg.count("<path") == plain.svg.count("<path") + 1
-    assert "start accuracy 60.0%" in marked.svg
+    assert "start, 60.0%" in marked.svg
     assert marked.text == "The accuracy on the validation photos goes from 60.0% to 50.0%."
     assert marked.table.rows == (("0", "-", "60.0%"), ("4", "50.0%", "50.0%"))
 

@@ -158,7 +158,7 @@ class TrainSettings:
         "Fraction of the photos for validation, if there is no train/val split.",
         default=None,
         metavar="FRACTION",
-        unset="0.2 of each class of 5 or more photos",
+        unset="0.2 of each class of 10 or more photos",
         at_least=0,
         below=1,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -22,6 +23,7 @@ from pocketune.networks.copies import copy_network
 from pocketune.surgery import BRANCH, chain_filters, parameters_under
 
 TRAINED, AUTO = "trained", "auto"
+USUAL_LAYERS = 4
 
 
 def _chain(network: nn.Module) -> None:
@@ -51,10 +53,16 @@ class GradientFilter(Method):
     maps have one pixel. They are resolved when a network is adapted; its `method` has the names of
     the layers. The reasons of `"auto"` are logged.
 
+    In a network that classifies pixels, layers are counted from the last one of the decode head.
+    `GradientFilter({"decode_head.bottleneck.0": 4}, layers=5)` trains five of them and filters one,
+    as the paper does in PSPNet; `GradientFilter({}, layers=5)` trains them with exact gradients.
+
     Attributes:
-        patch: rows and columns of a patch of a convolution's output.
+        patch: rows and columns of a patch of a convolution's output; or those of each filtered
+            convolution by its name, which leaves the other `layers` exact.
         layers: how many convolutions, counted from the classifier without those in shortcuts; or
-            names of convolutions; or `"trained"` or `"auto"`.
+            names of convolutions; or `"trained"` or `"auto"`. None for the names in `patch`, or
+            for 4.
         alignment: `"natural"`, `"paper"` or `"reference"`: see `FilteredConv2d`.
         bits: bits of the kept inputs and of the averaged gradients, 8 or 32.
         batch: images of a step, for the measurements of `"auto"`.
@@ -63,8 +71,8 @@ class GradientFilter(Method):
             forward hooks and reentrant checkpoints, which see a chain's maps as `PooledMap`s.
     """
 
-    patch: int = 2
-    layers: int | str | tuple[str, ...] = 4
+    patch: int | Mapping[str, int] = 2
+    layers: int | str | tuple[str, ...] | None = None
     alignment: str = "natural"
     bits: int = 32
     batch: int = 8
@@ -72,35 +80,43 @@ class GradientFilter(Method):
     chain: bool = True
 
     def __post_init__(self) -> None:
-        check_filter(self.patch, self.alignment, self.bits)
+        patches = self._patches_by_name()
+        for patch in (self.patch,) if patches is None else (1, *patches.values()):
+            check_filter(patch, self.alignment, self.bits)
         check_positive(batch=self.batch, size=self.size)
         if not isinstance(self.chain, bool):
             raise PocketuneError(f"chain={self.chain!r} must be True or False")
         layers: Any = self.layers
+        if layers is None:
+            layers = USUAL_LAYERS if patches is None else tuple(patches)
         if isinstance(layers, list):  # from JSON
             layers = tuple(layers)
-            object.__setattr__(self, "layers", layers)
+        object.__setattr__(self, "layers", layers)
         named = isinstance(layers, tuple) and all(isinstance(name, str) for name in layers)
         if not (named or whole_number(layers) is not None or layers in (TRAINED, AUTO)):
             raise PocketuneError(
                 f"layers={layers!r} must be a number, a list of names, 'trained' or 'auto'"
             )
+        if patches is not None and layers == AUTO:
+            raise PocketuneError("layers='auto' measures one patch for all layers; give a number")
+        if patches is not None:
+            object.__setattr__(self, "patch", patches)
 
     def plan(self, network: nn.Module) -> Plan:
-        """The classifier, and the filtered layers as far as they are known before `resolve`.
+        """The classifier, and the layers as far as they are known before `resolve`.
 
         Raises:
-            PocketuneError: the network has fewer convolutions or no such layer, or the layer
-                cannot be filtered.
+            PocketuneError: the network has fewer convolutions or no such layer, the layer cannot
+                be filtered, or `patch` has the name of a layer that is not among `layers`.
         """
         names = self._names(network)
         trained = set(classifier(network))
         for name in names:
             trained.update(f"{name}.{parameter}" for parameter in _parameters(network, name))
-        factory = partial(
-            filter_convolution, patch=self.patch, alignment=self.alignment, bits=self.bits
-        )
-        replaced = dict.fromkeys(names, factory)
+        replaced = {
+            name: partial(filter_convolution, patch=patch, alignment=self.alignment, bits=self.bits)
+            for name, patch in self._patches(names).items()
+        }
         passes = (CHAIN,) if self.chain else ()
         return Plan(frozenset(trained), frozenset(), replaced=replaced, passes=passes)
 
@@ -127,6 +143,8 @@ class GradientFilter(Method):
                 "is trained: add a method, as in TopBlocks() + GradientFilter(layers='trained'), "
                 "or give a number of layers"
             )
+        if isinstance(self.patch, Mapping):
+            return replace(self, layers=tuple(self._patches(names)))
         if self.layers == AUTO:
             choices = measure_filters(
                 adapted,
@@ -142,10 +160,25 @@ class GradientFilter(Method):
             names = tuple(choice.layer for choice in choices if choice.filtered)
         return replace(self, layers=names)
 
+    def _patches_by_name(self) -> dict[str, int] | None:
+        """Patches by the names of layers, if each has its own."""
+        return dict(self.patch) if isinstance(self.patch, Mapping) else None
+
+    def _patches(self, names: tuple[str, ...]) -> dict[str, int]:
+        """The patch of each filtered layer, of these layers that are trained."""
+        if not isinstance(self.patch, Mapping):
+            return dict.fromkeys(names, self.patch)
+        if names and (others := [name for name in self.patch if name not in names]):
+            raise PocketuneError(
+                f"patch has the layer {others[0]}, which is not among the trained ones: "
+                f"{', '.join(names)}; leave it out, or add it to layers"
+            )
+        return {name: self.patch[name] for name in names if name in self.patch}
+
     def _names(self, network: nn.Module) -> tuple[str, ...]:
         if isinstance(self.layers, tuple):
             return self.layers
-        if isinstance(self.layers, str):
+        if self.layers is None or isinstance(self.layers, str):
             return ()
         convolutions = [layer.conv for layer in anatomy(network).main]
         count = len(convolutions)

@@ -40,16 +40,8 @@ def metric_chart(
         _plot(axes, metrics.of_steps(name), "training batches", FOURTH, faint=True)
         _plot(axes, held, "validation photos", FIRST, marker="o")
         if start is not None:
-            axes.axhline(start.value, color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
-            axes.annotate(
-                f"start {start}",
-                (1, start.value),
-                (-2, 4),
-                xycoords=("axes fraction", "data"),
-                textcoords="offset points",
-                color=MUTED,
-                ha="right",
-            )
+            label = f"start, {start.value:{style}}"
+            axes.axhline(start.value, color=MUTED, lw=1, linestyle=(0, (4, 3)), label=label)
         best = dict(zip(held.steps, held.values, strict=True)).get(
             math.nan if best_step is None else float(best_step)
         )

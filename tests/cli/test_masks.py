@@ -1,0 +1,120 @@
+"""Commands on masks: predict into a folder, evaluate, and errors in words of the command line."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pocketune.kit import Kit
+
+from ..device.pixel_kit import CLASSES, COLORS, write_pixel_kit, write_scenes
+from ..device.runs import write_best
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    """Scenes, and a model that knows their colors."""
+    folder = tmp_path_factory.mktemp("masks")
+    write_scenes(folder / "photos", 4, size=(45, 30))
+    kit = write_pixel_kit(folder / "kit")
+    exact = COLORS / 255
+    state = {
+        "head.weight": (80 * exact).astype(np.float32)[..., None, None],
+        "head.bias": (-40 * (exact**2).sum(1)).astype(np.float32),
+    }
+    write_best(folder / "kit", kit, state, CLASSES)
+    return folder
+
+
+def test_evaluate(run, place):
+    result = run(
+        *("evaluate", place / "kit", place / "photos", "--window", "slide", "--overlap", 0.5),
+        *("--per-class", "classes.csv", "--confusion", "confusion.csv"),
+    )
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("mIoU ")
+    assert "of 4 photos" in result.stdout
+    with Path("classes.csv").open(newline="") as file:
+        rows = list(csv.reader(file))
+    assert rows[0] == ["class", "pixels", "IoU", "accuracy", "precision"]
+    assert [row[0] for row in rows[1:]] == list(CLASSES)
+    with Path("confusion.csv").open(newline="") as file:
+        assert sum(int(n) for row in list(csv.reader(file))[1:] for n in row[1:]) == 4 * 45 * 29
+
+
+def test_evaluate_reads_masks_as_it_is_told(run, place):
+    result = run("evaluate", place / "kit", place / "photos", "--ignore", "sky", "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["absent"] == ["sky"]
+    result = run("evaluate", place / "kit", place / "photos", "--ignore", "grass")
+    assert result.exit_code == 1
+    assert "ignore='grass' is neither a value" in result.stderr
+
+
+def test_predict_writes_masks(run, place):
+    result = run("predict", place / "kit", place / "photos" / "images", "--out", "seen")
+    assert result.exit_code == 0, result.output
+    assert len(result.stdout.splitlines()) == 4
+    with Image.open("seen/masks/2.png") as mask:
+        assert (mask.mode, mask.size) == ("P", (45, 30))
+    assert Path("seen/overlays/2.jpg").is_file()
+    assert Path("seen/classes.txt").read_text().split() == list(CLASSES)
+    again = run("predict", place / "kit", place / "photos" / "images", "--out", "seen")
+    assert again.exit_code == 1
+    assert "seen is not empty" in again.stderr
+
+
+def test_predict_json(run, place):
+    photo = place / "photos" / "images" / "0.png"
+    result = run("predict", place / "kit", photo, "--json", "--window", "slide", "--top", 1)
+    (line,) = map(json.loads, result.stdout.splitlines())
+    assert list(line) == ["image", "classes"]
+    assert set(line["classes"][0]) == {"class", "share"}
+
+
+def test_masks_for_a_bundled_kit(run, place):
+    result = run("train", place / "photos", "--out", "run")
+    assert result.exit_code == 1
+    assert "has masks, which give each pixel a class" in result.stderr
+    assert "train with --network to build a kit for these labels" in result.stderr
+
+
+def test_masks_are_not_planned(run, place):
+    result = run("plan", place / "photos", "--out", "p")
+    assert result.exit_code == 1
+    assert "name a kit or a network" in result.stderr
+    assert not Path("p").exists()
+
+
+def test_unknown_weights(run, place):
+    result = run("train", place / "photos", "--kit", place / "kit", "--class-weights", "heavy")
+    assert result.exit_code == 2
+    assert "'heavy'" in result.stderr
+
+
+def test_objects_of_255(run, place):
+    write_scenes(Path("photos"), 3)
+    for file in Path("photos", "masks").iterdir():
+        mask = np.zeros((24, 32), np.uint8)
+        mask[:, 16:] = 255
+        Image.fromarray(mask).save(file)
+    result = run("train", "photos", "--kit", place / "kit", "--out", "run")
+    assert result.exit_code == 1
+    assert "0 (50.0%), 255 (50.0%)" in result.stderr
+    assert "give --ignore none if it is a class, or --ignore 255 to ignore it" in result.stderr
+    assert not Path("run").exists()
+
+
+def test_classes_for_a_kit_of_masks(run, photos, place):
+    result = run("train", photos, "--kit", place / "kit", "--out", "run")
+    assert result.exit_code == 1
+    assert "gives each image a class by its folder, but masks are needed" in result.stderr
+
+
+def test_a_kit_of_masks_is_shown(run, place):
+    result = run("kit", "show", place / "kit")
+    assert "sky, road, car" in result.stdout
+    assert Kit.open(place / "kit").manifest.task.name == "segmentation"
