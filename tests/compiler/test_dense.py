@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from pocketune.authoring import build_kit
 from pocketune.compiler import compile
 from pocketune.compiler.draft import draft
 from pocketune.device.engine.onnx import OnnxEngine
@@ -152,6 +153,13 @@ def test_both_engines_agree_for_other_classes(network: nn.Module, kit: Kit) -> N
         first, second = (engine.predict(images) for engine in engines)
         np.testing.assert_allclose(first, second, rtol=1e-4, atol=1e-5)
         assert first.shape == (2, classes, 8, 8)
+
+
+@pytest.mark.parametrize("network", ["deeplabv3", "mobilenet_v2"])
+def test_a_kit_by_name_needs_a_task_that_fits(network: str, tmp_path: Path) -> None:
+    other = "classification" if network == "deeplabv3" else "segmentation"
+    with pytest.raises(PocketuneError, match=f"the task {other} does not: give photos with other"):
+        build_kit(tmp_path / "kit", network=network, method=LastLayer(), task=other)
 
 
 def test_a_task_of_images_does_not_fit(network: nn.Module, tmp_path: Path) -> None:

@@ -72,6 +72,9 @@ class SoftmaxEngine:
     def embed(self, images: NDArray[np.uint8]) -> FloatArray:
         return self._pool(images) - self.statistics["mean"]
 
+    def release(self) -> None:
+        pass
+
     def state(self) -> State:
         return {k: v.copy() for k, v in {**self.parameters, **self.statistics}.items()}
 

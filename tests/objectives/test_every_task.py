@@ -115,7 +115,7 @@ def test_it_learns_and_the_best_epoch_is_kept(place: Path, tmp_path: Path) -> No
     assert not any(task.is_better(score, result.best) for score in scores)
     (end,) = lines(result.run, "end")
     assert end[f"best_{task.metric_name}"] == result.best.value
-    assert evaluate(result.run).images == 5
+    assert 0 < evaluate(result.run).images < 24
 
 
 def test_both_engines_train_to_the_same(place: Path, tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def check(model: onnx.ModelProto, inputs: tuple[Tensor, Tensor, Tensor], stride:
 sides = st.tuples(st.integers(1, 9), st.integers(1, 9))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25)
 @given(
     batch=st.integers(1, 3),
     cells=sides,
@@ -152,7 +152,7 @@ def test_a_batch_without_labels_has_no_loss_and_no_gradient() -> None:
     objective = objective_of(Segmentation(numbered(3)))
     leaf = logits.clone().requires_grad_()
     plain = objective.loss(leaf, labels)
-    assert float(plain) == 0
+    assert float(plain.detach()) == 0
     assert not torch.autograd.grad(plain, leaf)[0].any()
 
 

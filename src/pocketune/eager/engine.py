@@ -115,6 +115,9 @@ class TorchEngine:
             raise no_embeddings()
         return found
 
+    def release(self) -> None:
+        """Do nothing: there are no graphs."""
+
     def state(self) -> State:
         """Copies of all parameters and statistics."""
         return {name: array.copy() for name, array in self._arrays().items()}

@@ -13,7 +13,7 @@ from pocketune.tasks.views import Box, Seen
 
 IGNORED = 255
 """The class of pixels that do not count."""
-STRIP = 1 << 20
+STRIP = 1 << 18
 """Logits of a strip of rows, which are resized at once: an image of any size takes this much."""
 
 ClassMap = NDArray[np.uint8]

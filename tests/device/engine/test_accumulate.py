@@ -33,6 +33,9 @@ class Linear:
     def embed(self, images: np.ndarray) -> np.ndarray:
         return 2 * self.predict(images)
 
+    def release(self) -> None:
+        self.parts.clear()
+
     def state(self) -> dict[str, np.ndarray]:
         return self.parameters
 

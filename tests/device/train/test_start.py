@@ -168,14 +168,14 @@ def test_a_part_of_the_photos_in_the_time_for_them(
 
 
 def test_little_memory_gives_class_means(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(start_module, "_room", lambda _: fit_module.means_bytes(48, 3))
+    monkeypatch.setattr(start_module, "head_room", lambda _: fit_module.means_bytes(48, 3))
     assert run(epochs=0).head == "class means"
 
 
 def test_without_steps_a_classifier_for_which_there_is_no_room_is_refused(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(start_module, "_room", lambda _: 1000)
+    monkeypatch.setattr(start_module, "head_room", lambda _: 1000)
     with pytest.raises(BudgetExceeded, match=r"no room to compute a classifier of 3 classes"):
         run(epochs=0, budget="4GB")
     assert run(epochs=1, budget="4GB").head == "random"

@@ -18,7 +18,11 @@ from pocketune.device.use.model import Model
 from pocketune.errors import PocketuneError
 from pocketune.kit.kit import Kit
 from pocketune.kit.writer import write_kit
+from pocketune.tasks import Box
+from pocketune.tasks.maps import class_map
+from pocketune.tasks.views import Seen
 
+from ..pixel_kit import write_pixel_kit
 from ..runs import trained_state, write_best
 from ..tiny_kit import CLASSES, TinyKit
 
@@ -69,6 +73,42 @@ def test_what_is_exported_is_not_overwritten(tmp_path: Path, kit: str, out: str)
     with pytest.raises(PocketuneError, match="is the exported run or kit, or a file in it: choose"):
         export(tmp_path / kit, tmp_path / out)
     Model.open(tmp_path / kit)
+
+
+def test_the_class_of_each_pixel(tmp_path: Path) -> None:
+    kit = write_pixel_kit(tmp_path / "kit")
+    file = export(kit.path, tmp_path / "map.onnx", output="classes")
+    onnx.checker.check_model(file, full_check=True)
+    side = kit.manifest.size
+    seen = np.random.default_rng(9).integers(0, 256, (3, side, side, 3), dtype=np.uint8)
+    (found,) = open_session(file, as_written=False).run(None, {"images": seen})
+    assert found.dtype == np.uint8
+    whole = Seen(side, side, Box(0, 0, side, side))
+    logits = OnnxEngine(kit, kit.state()).predict(seen)
+    np.testing.assert_array_equal(found, [class_map(each, whole) for each in logits])
+    assert len(np.unique(found)) > 1
+
+
+def test_a_model_of_images_has_no_class_of_each_pixel(tmp_path: Path) -> None:
+    kit = TinyKit().write(tmp_path / "kit")
+    with pytest.raises(PocketuneError, match="no class for each pixel: export its logits"):
+        export(kit.path, tmp_path / "map.onnx", output="classes")
+    with pytest.raises(PocketuneError, match="output='map' must be one of logits, classes"):
+        export(kit.path, tmp_path / "map.onnx", output="map")
+    assert not (tmp_path / "map.onnx").exists()
+
+
+def test_a_class_map_that_is_wrong_is_not_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kit = write_pixel_kit(tmp_path / "kit")
+    add = onnx_merge._add_class_map
+    monkeypatch.setattr(
+        onnx_merge, "_add_class_map", lambda graph, *both: add(graph, *(m[::-1] for m in both))
+    )
+    with pytest.raises(PocketuneError, match="exported logits differ"):
+        export(kit.path, tmp_path / "map.onnx", output="classes")
+    assert not (tmp_path / "map.onnx").exists()
 
 
 def test_interface(tmp_path: Path) -> None:

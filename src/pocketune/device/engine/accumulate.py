@@ -78,6 +78,10 @@ class AccumulatingEngine:
         """See :class:`Engine`."""
         return self._engine.embed(images)
 
+    def release(self) -> None:
+        """See :class:`Engine`."""
+        self._engine.release()
+
     def state(self) -> State:
         """See :class:`Engine`."""
         return self._engine.state()

@@ -89,6 +89,10 @@ class Engine(Protocol):
         """
         ...
 
+    def release(self) -> None:
+        """Free the memory of open graphs; the next call opens them again."""
+        ...
+
     def state(self) -> State:
         """Copies of all parameters and statistics."""
         ...

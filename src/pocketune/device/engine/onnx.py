@@ -140,6 +140,11 @@ class OnnxEngine:
         self.statistics: State = {spec.name: values[spec.name] for spec in manifest.statistics}
         self.inputs: State = manifest.task.step_inputs(classes)
 
+    def release(self) -> None:
+        """Close all graphs; the next call opens them again."""
+        self._open = None
+        self.__dict__.pop("_features", None)
+
     def state(self) -> State:
         """Copies of all parameters and statistics."""
         return {name: values.copy() for name, values in self._arrays().items()}

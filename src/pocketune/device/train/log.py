@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pocketune.device.engine.base import Gradients
+    from pocketune.device.head import Head
     from pocketune.device.train.checkpoint import Counters
     from pocketune.device.train.events import EventFile
     from pocketune.device.train.folder import Run
-    from pocketune.device.train.progress import Progress
+    from pocketune.device.train.progress import PhotosReport, Progress
     from pocketune.tasks import Score
 
 
@@ -233,6 +234,23 @@ class RunLog:
             best=best,
         )
         self._progress.epoch(report)
+
+    def photos(self, report: PhotosReport) -> None:
+        """Show a pass over photos that makes no steps."""
+        self._progress.photos(report)
+
+    def refit(
+        self, counters: Counters, head: Head, validation: Score | None, *, best: bool
+    ) -> None:
+        """Write the classifier that was computed after the last step."""
+        self._write(
+            "refit",
+            step=counters.step,
+            head=head.name,
+            **self._known(head.score).to_dict("estimated_"),
+            **self._known(validation).to_dict("validation_"),
+            best=best,
+        )
 
     def end(self, counters: Counters) -> None:
         """Write the end of the run."""

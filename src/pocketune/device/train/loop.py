@@ -16,6 +16,7 @@ from pocketune.device.train.checkpoint import Saver
 from pocketune.device.train.interrupt import Interrupted
 from pocketune.device.train.optimizer import CosineSchedule, clip_scale, gradient_norm
 from pocketune.device.train.record import record_run
+from pocketune.device.train.refit import is_refitted, refit
 from pocketune.errors import PocketuneError
 
 if TYPE_CHECKING:
@@ -129,14 +130,16 @@ class Loop:
         counters.count_step(result.loss, result.metrics)
         self._log.step(counters, result, lr=lr, norm=norm)
 
-    def _validate(self) -> tuple[Score | None, Score | None]:
+    def _validate(
+        self, after_batch: Callable[[], None] | None = None
+    ) -> tuple[Score | None, Score | None]:
         """The score, and that by which epochs are compared: rare classes count as in training."""
         if self._run.photos.validation is None:
             return None, None
         engine, task, adjustment = self._state.engine, self._task, self._adjustment
         judge = None if adjustment is None else adjustment.metric(task)
         with _closing(self._run.photos.validation.epoch(0)) as photos:
-            score = validate(engine, task, photos, self._stop_if_needed, judge)
+            score = validate(engine, task, photos, after_batch or self._stop_if_needed, judge)
         if score is None:
             return None, None
         self._require_finite(score.loss, "the validation loss")
@@ -153,8 +156,32 @@ class Loop:
         counters.next_epoch()
         reason = self._reason_to_finish()
         if reason:
-            self._finish(reason, score)
+            self._finish(reason, self._refit() or score)
         self.save()
+
+    def _refit(self) -> Score | None:
+        """Compute the classifier again, for the trained features; its score if it is the best.
+
+        A resumed run repeats this with its last epoch: nothing is saved meanwhile.
+        """
+        if not is_refitted(self._run):
+            return None
+        counters, engine, best = self._counters, self._state.engine, self._counters.judged
+        head = refit(self._run, engine, self._log.photos)
+        if head is None or best is None:
+            return None
+        trained, (weight, bias) = engine.state(), self._task.head
+        values = {**trained, weight: head.weight, bias: head.bias}
+        engine.load(values if self._adjustment is None else self._adjustment.add_to(values))
+        score, judged = self._validate(lambda: None)
+        better = judged is not None and self._task.is_better(judged, best)
+        if better:
+            counters.best, counters.judged, counters.best_step = score, judged, counters.step
+            self._saver.save_best(self._state)
+        else:
+            engine.load(trained)
+        self._log.refit(counters, head, score, best=better)
+        return score if better else None
 
     def _finish(self, reason: str, score: Score | None) -> None:
         self._counters.finished = reason

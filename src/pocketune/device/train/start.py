@@ -81,7 +81,7 @@ def start_values(
     ) as embeddings:
         reclaim()
         with freed_at_once():
-            head = fit_head(embeddings.blocks, run.photos.task, room=_room(run))
+            head = fit_head(embeddings.blocks, run.photos.task, room=head_room(run))
         values = _values(run, kit)
         if kept:
             score = _score(values, embeddings, run.photos.task)
@@ -105,15 +105,15 @@ def _values(run: Run, kit: Kit) -> State:
     return kit.manifest.task.new_head(model.state, len(classes), rng)
 
 
-def _room(run: Run) -> int | None:
-    """Bytes that the budget leaves."""
+def head_room(run: Run) -> int | None:
+    """Bytes that the budget leaves; None for no limit."""
     budget = run.settings.budget_bytes
     return None if budget is None else budget - process_memory().current
 
 
 def _refuse(run: Run, size: int) -> None:
     """Refuse a run without steps whose budget has no room for a classifier of its photos."""
-    room, budget = _room(run), run.settings.budget_bytes
+    room, budget = head_room(run), run.settings.budget_bytes
     if room is None or budget is None:
         return
     classes = len(run.identity.classes)
