@@ -104,5 +104,8 @@ def test_an_unknown_task_is_answered_with_the_known_ones(run, tmp_path):
     options = ("--task", "poetry", "--out", str(tmp_path / "kit"))
     result = run("kit", "build", "mcunet_5fps", *options)
     assert result.exit_code == 1
-    assert "unknown task 'poetry': choose one of classification, attributes" in result.stderr
+    assert (
+        "unknown task 'poetry': choose one of classification, segmentation, attributes"
+        in result.stderr
+    )
     assert not (tmp_path / "kit").exists()

@@ -22,7 +22,8 @@ class NetworkConfig:
         width: multiplier of every layer's channels, except those of a decode head.
         padding: `"symmetric"` (k // 2 zeros on every side, as PyTorch's own networks) or
             `"same"` (TensorFlow's rule: a strided convolution pads right and bottom first).
-        feature_fusion: keep the feature-fusion layer, the 1x1 convolution before pooling.
+        feature_fusion: keep the feature-fusion layer, the 1x1 convolution before pooling. A decode
+            head reads it or not, whatever this is.
         hidden: remaining hidden channels of each pruned block, by the block's module path.
         branches: arguments of the `LiteResidual` of each block that has one, by the block's module
             path, for a network that was pretrained with these modules.

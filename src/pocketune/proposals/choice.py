@@ -33,7 +33,8 @@ def drafts_in(
     if not pretrained:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in strange[:3]) or "it has none"
         raise PocketuneError(f"no weights of a network are in {folder} ({reasons})")
-    chosen = _named(pretrained, networks)
+    # Large networks are looked at first: where they fit, their features are mostly better.
+    chosen = sorted(_named(pretrained, networks), key=lambda one: -one.path.stat().st_size)
     for name in methods or ():
         create_method(name)
     left_out = [LeftOut(name=name, reason=reason) for name, reason in strange]

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, NamedTuple
 
-from pocketune.device.memory.estimate import ARENA_OVERHEAD, MemoryEstimate
+from pocketune.device.memory.estimate import ARENA_OVERHEAD, MemoryEstimate, feature_bytes
 from pocketune.kit.names import STEP
 
 if TYPE_CHECKING:
@@ -112,7 +112,8 @@ def step_memory(kit: Kit, estimate: MemoryEstimate, classes: int) -> StepMemory 
     line = fused(model, sizes).timeline(model.graph.node)
     blocks = _blocks([list(node.input) for node in model.graph.node], trained)
     nodes += [Node(block, _arena(size)) for block, size in zip(blocks, line, strict=True)]
-    return StepMemory(estimate.total - estimate.activations, tuple(nodes), frozen)
+    base = estimate.total - estimate.activations + feature_bytes(manifest, manifest.batch)
+    return StepMemory(base, tuple(nodes), frozen)
 
 
 def _arena(live: int) -> int:

@@ -77,6 +77,18 @@ def test_fewer_photos_validate_where_time_is_short(
     assert len(validation.dataset) == len(run.photos.splits.val) == 3
 
 
+@pytest.mark.parametrize(("seconds", "refits"), [(10_000, True), (10_000, False), (30, True)])
+def test_time_is_kept_for_the_classifier_of_the_trained_features(
+    make: Make, monkeypatch: pytest.MonkeyPatch, seconds: float, refits: bool
+) -> None:
+    monkeypatch.setattr(limit_module, "_measure", lambda *_: Pace(1.0, 1.0, opening=0.0))
+    run = make(seconds, steps=50)
+    shorter = within(run, engine(run), refits=refits)
+    assert (shorter.refit_seconds > 24) == (refits and seconds > 1000)
+    kept = run.deadline - shorter.deadline
+    assert (24 < kept < 100) == (shorter.refit_seconds > 0)
+
+
 def test_timing_changes_nothing(make: Make) -> None:
     run = make(60, epochs=2)
     timed = engine(run)

@@ -93,7 +93,7 @@ def test_the_better_one_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
-    "changes", [{"val_fraction": 0.0}, {"head_start": "random"}, {"seconds": 1000.0}]
+    "changes", [{"val_fraction": 0.0}, {"head_start": "random"}, {"seconds": 1e-9}]
 )
 def test_runs_without_it(changes: dict[str, Any], tmp_path: Path) -> None:
     assert not lines(run(tmp_path, **changes).run, "refit")

@@ -15,6 +15,7 @@ import pytest
 import torch
 from PIL import Image
 from torch import Tensor, nn
+from torch.nn import functional
 
 from pocketune.errors import PocketuneError
 from pocketune.methods import GradientFilter, adapt, dc_energy, dc_ratio, gradient_snr
@@ -33,6 +34,25 @@ def noise(images: int = 4) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(0)
     pixels = torch.randn(images, 3, SIZE, SIZE, generator=generator)
     return pixels, torch.arange(images) % 4
+
+
+def test_labels_of_pixels() -> None:
+    """The plain reference: the exact gradient of one kernel, from the resized logits."""
+    torch.manual_seed(0)
+    original = create_network("fcn", width=0.1, head_channels=8, classes=4).eval()
+    images, labels = noise(2)[0], torch.randint(0, 4, (2, SIZE, SIZE), dtype=torch.uint8)
+    labels[:, :9] = 255
+    layers = ("decode_head.conv_cat.0",)
+    (found,) = gradient_snr(original, GradientFilter(2, layers=layers), images, labels)
+    gradients = []
+    for patches in ({}, {layers[0]: 2}):
+        adapted = adapt(original, GradientFilter(patches, layers=layers)).eval()
+        logits = functional.interpolate(adapted(images), (SIZE, SIZE), mode="bilinear")
+        functional.cross_entropy(logits, labels.long(), ignore_index=255).backward()
+        gradients.append(adapted.get_submodule(layers[0]).weight.grad)
+    exact, filtered = gradients
+    ratio = exact.square().sum() / (filtered - exact).square().sum()
+    assert found.kernel == pytest.approx(10 * ratio.log10().item(), abs=0.01)
 
 
 def test_patches_of_one_pixel_lose_nothing_in_1x1_convolutions() -> None:

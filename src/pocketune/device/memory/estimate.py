@@ -104,7 +104,7 @@ def estimate_memory(
     # Only one of the step and the prediction is open at a time.
     graphs = features.open + max(held["step"].open, held["predict"].open)
     activations = round(ARENA_OVERHEAD * max(peaks.values()))
-    activations += batch * _bytes(manifest.features or (0,))
+    activations += feature_bytes(manifest, batch)
     optimizer = slots * trained
     photos = photo_bytes(manifest.size, batch * accumulate, _label_bytes(manifest, classes))
     estimate = MemoryEstimate(
@@ -121,6 +121,11 @@ def estimate_memory(
     head = process + CLOSED + trained + statistics
     head += fit_bytes(images, manifest.embeddings, classes)
     return replace(estimate, head=max(0, head - estimate.total))
+
+
+def feature_bytes(manifest: Manifest, batch: int) -> int:
+    """Bytes of the features of a batch, which the step reads."""
+    return 0 if manifest.features is None else batch * _bytes(manifest.features)
 
 
 def _label_bytes(manifest: Manifest, classes: int) -> int:

@@ -58,6 +58,7 @@ class Run:
         predicted_memory: Predicted peak resident bytes of the process.
         began: ``time.monotonic()`` when this process began the run, or resumed it.
         deadline: ``time.monotonic()`` after which no step begins.
+        refit_seconds: Time for computing the classifier again after the last step.
     """
 
     folder: Path
@@ -67,6 +68,7 @@ class Run:
     predicted_memory: int
     began: float
     deadline: float = math.inf
+    refit_seconds: float = math.inf
 
     @property
     def batch(self) -> int:

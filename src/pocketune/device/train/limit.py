@@ -27,6 +27,10 @@ HEAD_SHARE = 0.5
 """Share of a run's time in which photos may give the classifier, which is worth more than steps."""
 VALIDATION_SHARE = 0.05
 """Share of the time that is left after that, in which one validation has to fit."""
+REFIT_SHARE = 0.25
+"""Largest share of the time that is left for computing the classifier again after the last step."""
+SLOWER = 1.3
+"""How much longer this may take than expected."""
 SAFETY = 0.9
 """Share of the time that steps are planned for; a busy machine may take the rest."""
 TIMED = 4
@@ -52,12 +56,13 @@ def head_seconds(run: Run) -> float:
     return min(HEAD_SECONDS, HEAD_SHARE * max(0.0, run.deadline - time.monotonic()))
 
 
-def within(run: Run, engine: Engine) -> Run:
+def within(run: Run, engine: Engine, *, refits: bool = False) -> Run:
     """The run with as many steps as it has time for, so that its learning rate decays to zero.
 
     A few steps are timed whose gradients are not used. If a validation would take too long, fewer
     photos validate. A limit shortens a run and never makes it longer; with no time for a step, the
-    classifier is the result.
+    classifier is the result. If the run ``refits``, time is kept for computing the classifier again
+    after the last step, unless that would take too long.
     """
     if math.isinf(run.deadline) or not run.steps:
         return run
@@ -65,8 +70,14 @@ def within(run: Run, engine: Engine) -> Run:
     left = max(0.0, run.deadline - time.monotonic())
     run = _validating(run, math.ceil(VALIDATION_SHARE * left / pace.photo))
     validation = pace.opening + pace.photo * len(run.photos.splits.val)
-    run = replace(run, deadline=run.deadline - validation)
-    steps = fitting_steps(left, pace.step, validation, run.steps_per_epoch)
+    again = pace.opening + SLOWER * pace.photo * len(run.photos.splits.train)
+    if not refits or again + validation > REFIT_SHARE * left:
+        again = 0.0
+    reserved = validation + (again + validation if again else 0.0)
+    run = replace(run, deadline=run.deadline - reserved, refit_seconds=again)
+    steps = fitting_steps(
+        left - (reserved - validation), pace.step, validation, run.steps_per_epoch
+    )
     if steps >= run.steps:
         return run
     shorter = replace(run.settings, steps=max(1, steps), epochs=None)

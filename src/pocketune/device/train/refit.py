@@ -6,13 +6,12 @@ Steps see random crops with dropout, and predictions the middle of a photo witho
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from pocketune.device.head import fit_head
 from pocketune.device.head.embeddings import embedded
 from pocketune.device.memory.process import freed_at_once, reclaim
-from pocketune.device.train.limit import head_seconds
+from pocketune.device.train.limit import HEAD_SECONDS
 from pocketune.device.train.photos import has_closed_form
 from pocketune.device.train.progress import PhotosReport
 from pocketune.device.train.start import head_room
@@ -33,13 +32,13 @@ def is_refitted(run: Run) -> bool:
     """Whether a run computes its classifier again after the last step.
 
     It does so if steps change the features, if validation photos can tell which classifier is
-    better, and if the time is not limited.
+    better, and if there is time for all photos.
     """
     manifest = Kit.open(run.folder, verify=False).manifest
     return (
         run.settings.head_start != "random"
         and run.photos.validation is not None
-        and run.deadline == math.inf
+        and run.refit_seconds > 0
         and has_closed_form(manifest, run.photos.splits.train.labels)
         and any(spec.name not in manifest.task.head for spec in manifest.parameters)
     )
@@ -57,7 +56,8 @@ def refit(run: Run, engine: Engine, show: Callable[[PhotosReport], None]) -> Hea
         show(PhotosReport(_PURPOSE, done, len(photos.dataset), seconds_left))
 
     path = run.folder / EMBEDDINGS
-    with embedded(lambda: engine, photos, path, size, report, head_seconds(run)) as embeddings:
+    seconds = min(HEAD_SECONDS, run.refit_seconds)
+    with embedded(lambda: engine, photos, path, size, report, seconds) as embeddings:
         engine.release()
         reclaim()
         with freed_at_once():

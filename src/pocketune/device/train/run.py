@@ -34,6 +34,7 @@ from pocketune.device.train.loop import Loop
 from pocketune.device.train.optimizer import Optimizer, create_optimizer
 from pocketune.device.train.photos import Photos, head_alone, is_linear
 from pocketune.device.train.progress import PhotosReport, Progress, console
+from pocketune.device.train.refit import is_refitted
 from pocketune.device.train.settings import TrainSettings
 from pocketune.device.train.start import start_values
 from pocketune.errors import PocketuneError, counted
@@ -159,7 +160,7 @@ def train(
         run = Run(folder, settings, found, identity, memory.total, began, began + seconds)
         with closing(shown):
             state = _start(run, opened, copy, factory, shown)
-            run = within(run, state.engine)
+            run = within(run, state.engine, refits=is_refitted(run))
         return _finish(run, state, shown, describe=most is None)
 
 

@@ -24,6 +24,9 @@ from pocketune.networks.copies import gradients_on
 from pocketune.networks.probe import probing
 from pocketune.surgery import disable_inplace, in_float, swap, train_only
 
+IGNORED = 255
+"""The label of pixels that do not count."""
+
 
 @dataclass(frozen=True)
 class LayerSNR:
@@ -69,7 +72,8 @@ def gradient_snr(
         network: not adapted yet; not changed.
         method: which layers are filtered, and how; `layers` is a number or names.
         images: (N, 3, H, W), normalized as the network expects.
-        labels: (N,), classes of the images.
+        labels: (N,), classes of the images; or (N, H, W), classes of their pixels, with 255 for
+            those that do not count. The logits of a network that classifies pixels are resized.
 
     Returns:
         In the order in which the gradient passes the layers, from the classifier down.
@@ -94,6 +98,13 @@ def gradient_snr(
     exact = _gradients(network, layers, {}, images, labels)
     filtered = _gradients(network, layers, factories, images, labels)
     return [_snr(name, exact[name], filtered[name]) for name in reversed(layers)]
+
+
+def _loss(logits: Tensor, labels: Tensor) -> Tensor:
+    if labels.dim() == 1:
+        return functional.cross_entropy(logits, labels)
+    logits = functional.interpolate(logits, labels.shape[1:], mode="bilinear", align_corners=False)
+    return functional.cross_entropy(logits, labels.long(), ignore_index=IGNORED)
 
 
 def _snr(layer: str, exact: _Gradients, filtered: _Gradients) -> LayerSNR:
@@ -177,7 +188,7 @@ def _gradients(
         outputs[path] = made[0]
 
     with probing(network, paths=layers, enter=note_input, leave=note_output, gradients=True):
-        loss = functional.cross_entropy(network(images), labels)
+        loss = _loss(network(images), labels)
     wanted = {
         **{("output", name): y for name, y in outputs.items()},
         **{("input", name): x for name, x in inputs.items()},
