@@ -97,7 +97,7 @@ def worker(weights: str, photos: str, what: str, seconds: float, began: float) -
     trained = [each for each in network.parameters() if each.requires_grad]
     optimizer = torch.optim.Adam(trained, lr=RATES[what])
     steps, loader = 0, Loader(train, size=SIZE, batch=BATCH, train=True)
-    network.train(everything)
+    network.eval()  # the published weights have their norms folded in, with the statistics
 
     def passed() -> float:
         return (time.monotonic() - began) / (LAST_STEP * seconds)
@@ -113,7 +113,6 @@ def worker(weights: str, photos: str, what: str, seconds: float, began: float) -
         optimizer.step()
         steps += 1
     taken, peak = time.monotonic() - began, process_memory().peak
-    network.eval()
     test, right = load_splits(Path(photos) / "test", val_fraction=1.0).val, 0
     with torch.inference_mode():
         for batch in Loader(test, size=SIZE, batch=BATCH, train=False).epoch(0):
@@ -139,7 +138,7 @@ def publish(results: dict[str, dict[str, Any]], options: argparse.Namespace) -> 
             f"{found['steps']} of {found['images']}",
             f"{found['test']:.1f}",
         ]
-        for found in results.values()
+        for found in (results[what] for what in ("plan", *RATES) if what in results)
     ]
     lines = table(["recipe", "seconds", "peak MB", "steps of images", "test, %"], rows)
     note = (

@@ -25,7 +25,7 @@ RUNS = {
     "memory": "bench_memory.py",
     "mobiletl_step_mobilenet_v2": "bench_mobiletl_step.py",
     "mobiletl_step_mobilenet_v3_small": "bench_mobiletl_step.py",
-    "cold_start": "bench_cold_start.py --fresh",
+    "cold_start": "bench_cold_start.py --fresh --seconds 180",
     "plan": "bench_plan.py --fresh",
     "prune": "bench_prune.py",
     "repnet_memory": "bench_repnet_memory.py",

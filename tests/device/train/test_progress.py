@@ -13,11 +13,13 @@ from pocketune.device.train.progress import (
     LiveLine,
     PhotosReport,
     PlainLines,
+    RefitReport,
     Silent,
     StepReport,
     console,
     format_epoch,
     format_photos,
+    format_refit,
     format_step,
 )
 from pocketune.tasks import Score
@@ -59,8 +61,18 @@ def test_an_epoch_in_a_line() -> None:
     assert format_epoch(replace(EPOCH, best=False)) == text
     stale = replace(EPOCH, best=False, stale=2, patience=5)
     assert format_epoch(stale) == text + "  (none better for 2 of 5 epochs)"
+    assert format_epoch(replace(stale, stale=0)) == text
     without = EpochReport(2, 10, TRAINING, None, best=False)
     assert format_epoch(without) == "epoch 2/10  loss 0.430"
+
+
+def test_a_classifier_computed_again_in_a_line() -> None:
+    text = "classifier computed again (LDA)"
+    shown = text + "  validation loss 0.510  accuracy 90.0%"
+    report = RefitReport("LDA", EPOCH.validation, best=False)
+    assert format_refit(report) == shown
+    assert format_refit(replace(report, best=True)) == shown + "  (best)"
+    assert format_refit(replace(report, validation=None)) == text
 
 
 def test_photos_in_a_line() -> None:

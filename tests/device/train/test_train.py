@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from pocketune.errors import PocketuneError
 from pocketune.kit.bundled import bundled_kit
 from pocketune.kit.kit import Kit
 from pocketune.kit.names import BEST, LAST, METRICS, RESULT
+from pocketune.tasks import Score
 
 from ..failing import failing, interrupt
 from ..runs import assert_same_end, lines
@@ -177,6 +179,16 @@ def test_patience(run: Run) -> None:
     epochs = lines(result.run, "epoch")
     assert [line["best"] for line in epochs[-3:]] == [True, False, False]
     assert result.best_step == epochs[-3]["step"]
+
+
+def test_patience_does_not_count_from_the_start(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = iter([0.9, 0.1, 0.2, 0.1, 0.3, 0.1, 0.1, 0.1])
+    score = partial(Score, "accuracy", loss=1.0)
+    monkeypatch.setattr(loop_module, "validate", lambda *_: score(next(values)))
+    result = run(epochs=50, patience=2)
+    assert result.reason == "patience"
+    assert [line["best"] for line in lines(result.run, "epoch")] == [False] * 6
+    assert (result.best_step, result.best) == (0, score(0.9))
 
 
 def test_no_step_begins_after_the_limit_of_time(run: Run) -> None:

@@ -45,7 +45,8 @@ class Counters:
         head_images: Training photos that it was computed from.
         estimate: Its leave-one-out score on these; None if unknown.
         started: Whether the values before the first step have been validated and saved.
-        stale: Epochs since the best score.
+        trained: The best score of an epoch, as epochs are compared; the start does not count.
+        stale: Epochs since this score.
         metrics_bytes: Length of metrics.jsonl.
         finished: Why the run has ended: ``steps`` or ``patience``; None while it is running.
     """
@@ -63,6 +64,7 @@ class Counters:
     head_images: int = 0
     estimate: Score | None = None
     started: bool = False
+    trained: Score | None = None
     stale: int = 0
     metrics_bytes: int = 0
     finished: str | None = None
@@ -83,8 +85,8 @@ class Counters:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Counters:
         """Counters from the dictionary of ``dataclasses.asdict``."""
-        scores = {name: _score(values[name]) for name in ("best", "judged", "start", "estimate")}
-        return cls(**{**values, **scores})
+        names = ("best", "judged", "start", "estimate", "trained")
+        return cls(**{**values, **{name: _score(values[name]) for name in names}})
 
 
 @dataclass

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pocketune.device.memory.process import process_memory
-from pocketune.device.train.progress import EpochReport, StartReport, StepReport
+from pocketune.device.train.progress import EpochReport, RefitReport, StartReport, StepReport
 from pocketune.files import reading, writing
 
 if TYPE_CHECKING:
@@ -251,6 +251,7 @@ class RunLog:
             **self._known(validation).to_dict("validation_"),
             best=best,
         )
+        self._progress.refit(RefitReport(head.name, validation, best))
 
     def end(self, counters: Counters) -> None:
         """Write the end of the run."""

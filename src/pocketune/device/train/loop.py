@@ -146,18 +146,25 @@ class Loop:
         return score, score if judge is None else judge.score
 
     def _end_epoch(self, score: Score | None, judged: Score | None) -> None:
-        counters, best = self._counters, self._counters.judged
-        better = judged is None or best is None or self._task.is_better(judged, best)
+        counters = self._counters
+        better = self._improves(judged, counters.judged)
         if better:
             counters.best, counters.judged, counters.best_step = score, judged, counters.step
             self._saver.save_best(self._state)
-        counters.stale = 0 if better else counters.stale + 1
+        # Steps may first lose what the start has, so that patience only compares epochs.
+        if self._improves(judged, counters.trained):
+            counters.trained, counters.stale = judged, 0
+        else:
+            counters.stale += 1
         self._log.epoch(counters, score, best=better)
         counters.next_epoch()
         reason = self._reason_to_finish()
         if reason:
             self._finish(reason, self._refit() or score)
         self.save()
+
+    def _improves(self, judged: Score | None, best: Score | None) -> bool:
+        return judged is None or best is None or self._task.is_better(judged, best)
 
     def _refit(self) -> Score | None:
         """Compute the classifier again, for the trained features; its score if it is the best.

@@ -61,7 +61,7 @@ class EpochReport:
         training: Mean loss and metric of the epoch's steps.
         validation: Mean loss and metric of the validation photos; None without validation photos.
         best: Whether it is the best epoch so far.
-        stale: Epochs since the best one.
+        stale: Epochs since the best of them; the start does not count.
         patience: Number of such epochs at which the run stops early; 0 if it never does.
     """
 
@@ -115,8 +115,23 @@ class StartReport:
     balance: float | None = None
 
 
+@dataclass(frozen=True)
+class RefitReport:
+    """A classifier that was computed again, after the last step.
+
+    Attributes:
+        head: Its form: ``class means``, ``LDA`` or ``ridge``.
+        validation: Score on the validation photos; None if none of them could be decoded.
+        best: Whether it is better than the start and all epochs.
+    """
+
+    head: str
+    validation: Score | None
+    best: bool
+
+
 class Progress(Protocol):
-    """Receives the start, each step and each epoch."""
+    """Receives the start, each step, each epoch, and the classifier computed after the last one."""
 
     def photos(self, report: PhotosReport) -> None:
         """Called after each batch of photos whose embeddings are computed."""
@@ -132,6 +147,10 @@ class Progress(Protocol):
 
     def epoch(self, report: EpochReport) -> None:
         """Called after each epoch."""
+        ...
+
+    def refit(self, report: RefitReport) -> None:
+        """Called when the classifier has been computed again."""
         ...
 
     def close(self) -> None:
@@ -152,6 +171,9 @@ class Silent:
         """Do nothing."""
 
     def epoch(self, report: EpochReport) -> None:
+        """Do nothing."""
+
+    def refit(self, report: RefitReport) -> None:
         """Do nothing."""
 
     def close(self) -> None:
@@ -181,6 +203,10 @@ class PlainLines:
     def epoch(self, report: EpochReport) -> None:
         """Print the epoch."""
         _write(self._stream, format_epoch(report) + "\n")
+
+    def refit(self, report: RefitReport) -> None:
+        """Print the classifier."""
+        _write(self._stream, format_refit(report) + "\n")
 
     def close(self) -> None:
         """Do nothing."""
@@ -216,6 +242,11 @@ class LiveLine:
     def epoch(self, report: EpochReport) -> None:
         """Print the epoch on a line that stays."""
         self._write(format_epoch(report))
+        self.close()
+
+    def refit(self, report: RefitReport) -> None:
+        """Print the classifier on a line that stays."""
+        self._write(format_refit(report))
         self.close()
 
     def close(self) -> None:
@@ -302,9 +333,17 @@ def format_epoch(report: EpochReport) -> str:
         text += f"  validation loss {report.validation.loss:.3f}  {report.validation}"
     if report.best:
         return text + "  (best)"
-    if report.patience:
+    if report.patience and report.stale:
         text += f"  (none better for {report.stale} of {report.patience} epochs)"
     return text
+
+
+def format_refit(report: RefitReport) -> str:
+    """One line for a classifier that was computed again."""
+    text = f"classifier computed again ({report.head})"
+    if report.validation is not None:
+        text += f"  validation loss {report.validation.loss:.3f}  {report.validation}"
+    return text + "  (best)" * report.best
 
 
 def format_time(seconds: float) -> str:
