@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from pocketune.errors import PocketuneError
-from pocketune.kit.tensors import read_tensors, write_tensors
+from pocketune.kit.tensors import copy_tensors, read_tensors, write_tensors
 
 TENSORS = {
     "weight": np.arange(12, dtype=np.float32).reshape(3, 4),
@@ -220,6 +220,41 @@ def test_writing_copies_nothing(tmp_path: Path) -> None:
     finally:
         tracemalloc.stop()
     assert peak < 200_000
+
+
+def test_tensors_are_copied_into_arrays_one_after_the_other(tmp_path: Path) -> None:
+    import tracemalloc
+
+    tensors = {str(i): np.full(500_000, i, np.float32) for i in range(8)}
+    write_tensors(tmp_path / "f", tensors, kind="x", metadata={})
+    arrays = {name: np.zeros_like(tensor) for name, tensor in tensors.items() if name != "3"}
+    tracemalloc.start()
+    try:
+        copy_tensors(tmp_path / "f", arrays, kind="x")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 3 * tensors["0"].nbytes
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(array, tensors[name])
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "kind", "expected"),
+    [
+        ("v", (1000,), "checkpoint", "v"),
+        ("w", (1, 1000), "checkpoint", r"its tensor w is of shape \(1000,\), not \(1, 1000\)"),
+        ("w", (1000,), "delta", "not a Pocketune delta"),
+    ],
+)
+def test_tensors_that_do_not_fit_the_arrays(
+    name: str, shape: tuple[int, ...], kind: str, expected: str, tmp_path: Path
+) -> None:
+    write(tmp_path / "f")
+    arrays = {name: np.zeros(shape, np.float32)}
+    with pytest.raises(PocketuneError, match=expected):
+        copy_tensors(tmp_path / "f", arrays, kind=kind)
+    assert not arrays[name].any()
 
 
 @pytest.mark.parametrize(("kind", "size"), [("BF16", 2), ("F16", 2), ("F8_E4M3", 1), ("I64", 8)])

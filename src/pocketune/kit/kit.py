@@ -146,7 +146,15 @@ def checked_state(
     Raises:
         KitError: A tensor is missing, of another shape or not float32.
     """
-    state: State = {}
+    check_state(values, shapes, where)
+    # copies: a loaded tensor may be read-only
+    return {name: np.array(values[name], order="C") for name in shapes}
+
+
+def check_state(
+    values: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]], where: str
+) -> None:
+    """Check what :func:`checked_state` checks, without copies."""
     for name, shape in shapes.items():
         if name not in values:
             raise KitError(f"{where} lacks the tensor {name}")
@@ -156,8 +164,6 @@ def checked_state(
                 f"{where} holds {name} as {value.dtype} of shape {value.shape} where float32 of "
                 f"shape {shape} is needed"
             )
-        state[name] = np.array(value, order="C")  # a copy: a loaded tensor may be read-only
-    return state
 
 
 def manifest_text(place: Storage) -> bytes:

@@ -50,12 +50,39 @@ def read_tensors(path: Path, *, kind: str) -> tuple[State, dict[str, Any]]:
         PocketuneError: The file is missing, unreadable, damaged or of another kind.
     """
     with reading(path, SafetensorError, ValueError):
-        with safe_open(path, framework="numpy") as file:
-            names = list(file.keys())
-            stored = (file.metadata() or {}).get(_METADATA_KEY)
-        metadata = json.loads(stored or "{}")
-        _require_kind(path, metadata, kind)
+        names, metadata = _read_metadata(path, kind)
         return {name: _read_one(path, name) for name in names}, metadata
+
+
+def copy_tensors(path: Path, arrays: Mapping[str, NDArray[np.float32]], *, kind: str) -> None:
+    """Copy tensors of a file of :func:`write_tensors` into arrays, one after the other.
+
+    Args:
+        path: The file.
+        arrays: Where each of these tensors goes.
+        kind: Kind of the file.
+
+    Raises:
+        PocketuneError: The file is missing, unreadable, damaged or of another kind, or a tensor is
+            missing or of another shape.
+    """
+    with reading(path, SafetensorError, ValueError):
+        _read_metadata(path, kind)
+        for name, array in arrays.items():
+            tensor = _read_one(path, name)
+            if tensor.shape != array.shape:
+                raise ValueError(f"its tensor {name} is of shape {tensor.shape}, not {array.shape}")
+            np.copyto(array, tensor)
+
+
+def _read_metadata(path: Path, kind: str) -> tuple[list[str], dict[str, Any]]:
+    """The names of all tensors, and the metadata."""
+    with safe_open(path, framework="numpy") as file:
+        names = list(file.keys())
+        stored = (file.metadata() or {}).get(_METADATA_KEY)
+    metadata = json.loads(stored or "{}")
+    _require_kind(path, metadata, kind)
+    return names, metadata
 
 
 def _require_kind(path: Path, metadata: Any, kind: str) -> None:

@@ -1,5 +1,6 @@
 """The ONNX engine on tiny kits, against the same network in numpy and its finite differences."""
 
+import tracemalloc
 import weakref
 from dataclasses import replace
 from pathlib import Path
@@ -195,6 +196,20 @@ def test_state_and_load(tmp_path: Path) -> None:
     engine.load(saved)
     assert np.array_equal(engine.predict(images), before)
     assert all(engine.parameters[name] is array for name, array in arrays.items())
+
+
+def test_loading_copies_nothing(tmp_path: Path) -> None:
+    kit = TinyKit().write(tmp_path / "kit")
+    head = {"fc.weight": (200_000, WIDTH), "fc.bias": (200_000,)}
+    state = kit.state() | {name: np.ones(shape, np.float32) for name, shape in head.items()}
+    engine = OnnxEngine(kit, state)
+    tracemalloc.start()
+    try:
+        engine.load(state)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 200_000
 
 
 @pytest.mark.parametrize(

@@ -1,20 +1,31 @@
 """What a finished run leaves for telling photos of none of its classes."""
 
+import tracemalloc
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.numpy
 
+from pocketune.arrays import FloatArray
+from pocketune.device.engine.base import Gradients
 from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.device.train import ending, train
 from pocketune.device.train.checkpoint import TrainedNetwork
 from pocketune.device.train.progress import PhotosReport, Silent
 from pocketune.device.use.known import Known
 from pocketune.device.use.model import Model
-from pocketune.kit.kit import Kit
-from pocketune.kit.names import BEST, KNOWN
+from pocketune.kit.kit import Kit, required_files
+from pocketune.kit.manifest import ParameterSpec
+from pocketune.kit.names import BEST, KNOWN, PARAMETERS
+from pocketune.kit.writer import write_kit
 
-from ..runs import make_settings, write_photos
+from ..runs import lines, make_settings, write_photos
+from ..softmax_engine import SoftmaxEngine, write_softmax_kit
+from ..softmax_engine import write_photos as write_colors
 from ..tiny_kit import CLASSES, TinyKit
 
 
@@ -37,6 +48,51 @@ def test_the_description_is_of_the_best_values(tmp_path: Path) -> None:
     assert np.isfinite(known.threshold)
     assert known.distances(engine.embed(np.zeros((1, 8, 8, 3), np.uint8))).shape == (1,)
     assert photos.is_dir()
+
+
+class BulkyEngine(SoftmaxEngine):
+    """Trains eight more parameters of half a megabyte, whose gradients take no memory."""
+
+    names = tuple(f"bulk.{number}" for number in range(8))
+    shape = (1 << 17,)
+
+    def __init__(self, kit: Kit, state: Mapping[str, FloatArray]) -> None:
+        super().__init__(kit, state)
+        self.parameters |= {name: state[name].copy() for name in self.names}
+        self.at_last_step = 0
+
+    def gradients(self, images: Any, labels: Any, rng: Any) -> Gradients:
+        result = super().gradients(images, labels, rng)
+        zeros = np.broadcast_to(np.float32(0), self.shape)
+        tracemalloc.reset_peak()
+        self.at_last_step = tracemalloc.get_traced_memory()[0]
+        return replace(result, values=result.values | dict.fromkeys(self.names, zeros))
+
+
+def test_the_end_of_a_run_copies_the_network_nowhere(tmp_path: Path) -> None:
+    small, names = write_softmax_kit(tmp_path / "small"), BulkyEngine.names
+    specs = tuple(ParameterSpec(name, BulkyEngine.shape) for name in names)
+    state = small.state() | {name: np.ones(BulkyEngine.shape, np.float32) for name in names}
+    manifest = replace(small.manifest, parameters=small.manifest.parameters + specs)
+    files = {name: (small.path / name).read_bytes() for name in required_files(manifest)}
+    files[PARAMETERS] = safetensors.numpy.save(state)
+    kit, engines = write_kit(tmp_path / "kit", manifest, files), []
+    del state, files
+
+    def make(kit: Kit, state: Mapping[str, FloatArray]) -> BulkyEngine:
+        engines.append(BulkyEngine(kit, state))
+        return engines[-1]
+
+    photos = write_colors(tmp_path / "photos")
+    tracemalloc.start()
+    try:
+        result = train(kit, photos, tmp_path / "run", epochs=1, engine=make, progress=Silent())
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert lines(result.run, "refit") and (result.run / KNOWN).exists()
+    whole = sum(engines[-1].parameters[name].nbytes for name in names)
+    assert 0 < engines[-1].at_last_step < peak < engines[-1].at_last_step + whole / 2
 
 
 def test_many_photos_are_thinned_out_by_class_in_turn() -> None:

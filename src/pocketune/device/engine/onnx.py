@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pocketune.arrays import FloatArray, State
 from pocketune.device.engine.base import Gradients, draw_masks, no_embeddings
 from pocketune.device.engine.session import RUNTIME, Graph
-from pocketune.kit.kit import Kit, checked_state
+from pocketune.kit.kit import Kit, check_state, checked_state
 from pocketune.kit.names import FEATURES, PREDICT, STEP
 from pocketune.tasks import Labels
 
@@ -155,9 +155,9 @@ class OnnxEngine:
         Raises:
             KitError: A tensor is missing or of another shape; then nothing is written.
         """
-        values = self._checked(state, "the saved state")
+        check_state(state, self._kit.manifest.shapes(self._classes), "the saved state")
         for name, array in self._arrays().items():
-            np.copyto(array, values[name])
+            np.copyto(array, state[name])
 
     @cached_property
     def _features(self) -> Graph:
@@ -195,9 +195,6 @@ class OnnxEngine:
 
     def _arrays(self) -> State:
         return {**self.parameters, **self.statistics}
-
-    def _checked(self, state: Mapping[str, FloatArray], where: str) -> State:
-        return checked_state(state, self._kit.manifest.shapes(self._classes), where)
 
     def _start_values(self, images: NDArray[np.uint8]) -> NDArray[Any]:
         """The images, or their features if the kit has a frozen part."""

@@ -10,7 +10,7 @@ from pocketune.device.train.folder import Run, RunIdentity
 from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError
 from pocketune.kit.names import BEST, LAST
-from pocketune.kit.tensors import read_tensors, write_tensors
+from pocketune.kit.tensors import copy_tensors, read_tensors, write_tensors
 from pocketune.tasks import Score
 
 if TYPE_CHECKING:
@@ -234,6 +234,16 @@ class TrainedNetwork:
             )
         except (KeyError, TypeError) as error:
             raise PocketuneError(f"{path} is not a complete trained network ({error})") from error
+
+    @staticmethod
+    def load_into(engine: Engine, path: Path) -> None:
+        """Copy the values of a file into an engine, with one tensor at a time in memory.
+
+        Raises:
+            PocketuneError: The file is missing, truncated, or holds something else.
+        """
+        arrays = {**engine.parameters, **engine.statistics}
+        copy_tensors(path, arrays, kind="trained network")
 
 
 def _score(values: dict[str, Any] | None) -> Score | None:

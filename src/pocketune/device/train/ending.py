@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pocketune.arrays import FloatArray
     from pocketune.data import ImageDataset
     from pocketune.device.engine.base import Engine
+    from pocketune.device.train.checkpoint import TrainState
     from pocketune.device.train.folder import Run
     from pocketune.device.train.progress import Progress
     from pocketune.kit.manifest import Manifest
@@ -35,7 +36,7 @@ _BYTES = 64
 """Bytes for each of these values: for the fit, photos that are decoded, and pages of the graphs."""
 
 
-def describe_known(run: Run, engine: Engine, progress: Progress) -> None:
+def describe_known(run: Run, state: TrainState, progress: Progress) -> None:
     """Write what photos of the run's classes look like, if it has classes and embeddings.
 
     The embeddings of at most 600 photos are in memory at once; nothing is written if the budget
@@ -50,8 +51,9 @@ def describe_known(run: Run, engine: Engine, progress: Progress) -> None:
     budget, needed = run.settings.budget_bytes, _BYTES * limit * manifest.embeddings
     if budget is not None and process_memory().current + needed > budget:
         return
-    best = TrainedNetwork.load(run.folder / BEST)
-    engine.load(best.state)
+    engine = state.engine
+    with freed_at_once():
+        TrainedNetwork.load_into(engine, run.folder / BEST)
     part, validation = train.subset(_even(groups, limit)), run.photos.splits.val
     held_out = validation.subset(np.arange(len(validation))[:limit])
     began, photos = time.monotonic(), len(part) + len(held_out)
@@ -67,9 +69,11 @@ def describe_known(run: Run, engine: Engine, progress: Progress) -> None:
         if not len(embeddings):
             return
         others, _ = _embedded(engine, held_out, manifest, lambda done: show(len(part) + done))
+        engine.release()
         reclaim()
         with freed_at_once():
-            Known.fit(embeddings, labels, others).save(run.folder, best.kit, best.step)
+            known = Known.fit(embeddings, labels, others)
+        known.save(run.folder, run.identity.kit, state.counters.best_step)
 
 
 class _TooSlow(Exception):  # noqa: N818 - it is no error

@@ -8,6 +8,8 @@ from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING, cast
 
+import numpy as np
+
 from pocketune.data import Purpose, random_stream
 from pocketune.device.memory.budget import BudgetExceeded
 from pocketune.device.memory.process import process_memory
@@ -22,6 +24,7 @@ from pocketune.errors import PocketuneError
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
 
+    from pocketune.arrays import State
     from pocketune.data import Batch
     from pocketune.device.engine.base import Engine
     from pocketune.device.train.adjustment import AdjustedMetric
@@ -177,16 +180,17 @@ class Loop:
         head = refit(self._run, engine, self._log.photos)
         if head is None or best is None:
             return None
-        trained, (weight, bias) = engine.state(), self._task.head
-        values = {**trained, weight: head.weight, bias: head.bias}
-        engine.load(values if self._adjustment is None else self._adjustment.add_to(values))
+        weight, bias = self._task.head
+        values = {weight: head.weight, bias: head.bias}
+        trained = {name: engine.parameters[name].copy() for name in values}
+        _write(engine, values if self._adjustment is None else self._adjustment.add_to(values))
         score, judged = self._validate(lambda: None)
         better = judged is not None and self._task.is_better(judged, best)
         if better:
             counters.best, counters.judged, counters.best_step = score, judged, counters.step
             self._saver.save_best(self._state)
         else:
-            engine.load(trained)
+            _write(engine, trained)
         self._log.refit(counters, head, score, best=better)
         return score if better else None
 
@@ -256,6 +260,12 @@ def validate(
         metric.update(outputs, batch.labels)
         after_batch()
     return metric.score if metric.images else None
+
+
+def _write(engine: Engine, values: State) -> None:
+    """Write some parameters. Copies of all would raise the memory of a run after its last step."""
+    for name, value in values.items():
+        np.copyto(engine.parameters[name], value)
 
 
 def _closing(photos: Iterator[Batch]) -> closing[Generator[Batch, None, None]]:

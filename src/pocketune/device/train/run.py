@@ -221,7 +221,7 @@ def _finish(run: Run, state: TrainState, shown: Progress, *, describe: bool = Tr
     counters = state.counters
     if describe and counters.finished != "time":
         with closing(shown):
-            describe_known(run, state.engine, shown)
+            describe_known(run, state, shown)
     return TrainResult(
         run=run.folder,
         classes=run.identity.classes,
