@@ -30,10 +30,11 @@ def test_says_how_it_went_and_how_to_go_on(run, photos, kit):
     told = result.stdout.splitlines()
     assert told[0].startswith("start  classifier from the photos (")
     assert told[1].startswith("epoch 1/2  loss ")
-    assert told[3].startswith("12 steps, best at step ")
-    assert told[4].startswith("peak memory ")
+    assert told[3].startswith("classifier computed again (")
+    assert told[4].startswith("12 steps, best at step ")
+    assert told[5].startswith("peak memory ")
     run_folder = Path("runs") / "photos"
-    assert told[5] == f"saved in {run_folder}"
+    assert told[6] == f"saved in {run_folder}"
     assert result.stderr == f"try: pocketune predict {run_folder} PHOTO\n"
 
 
