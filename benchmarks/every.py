@@ -35,6 +35,7 @@ RUNS = {
     "uneven": "bench_uneven.py",
     "unknown": "bench_unknown.py",
     "filter_accuracy": "bench_filter_accuracy.py",
+    "filter_segmentation": "bench_filter_segmentation.py",
     "repnet_accuracy_mbv2-w0.35": "bench_repnet_accuracy.py --network mbv2-w0.35 --fresh",
     "repnet_accuracy_mbv2-w1.0": "bench_repnet_accuracy.py --network mbv2-w1.0 --fresh",
     "accuracy_mbv2-w0.35": "bench_accuracy.py --network mbv2-w0.35 --fresh",
