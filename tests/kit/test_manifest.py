@@ -86,7 +86,7 @@ def test_wrong_type(name: str, value: object) -> None:
         ({"task": {**TASK, "classes": []}}, "one or more different names"),
         ({"task": {**TASK, "classes": ["cat", "cat", "owl"]}}, "different names"),
         ({"task": {**TASK, "classes": ["cat", "dog"]}}, "has 2 classes but gives fc.weight"),
-        ({"task": {**TASK, "name": "drawing"}}, "'task.name' must be one of classification, attr"),
+        ({"task": {**TASK, "name": "drawing"}}, "'task.name' must be one of classification, segm"),
         ({"task": {**TASK, "label_smoothing": 1}}, r"label_smoothing=1.0 must lie in \[0, 1\)"),
         ({"task": {"name": "classification"}}, "'task' lacks the field 'classes'"),
         ({"task": {**TASK, "head": ["x", "fc.bias"]}}, "names x as part of the head"),
