@@ -9,9 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pocketune.device.memory.estimate import MemoryEstimate, estimate_memory, photo_bytes
+from pocketune.device.memory.estimate import (
+    SCORED_STRIPS,
+    MemoryEstimate,
+    estimate_memory,
+    photo_bytes,
+)
 from pocketune.kit.kit import Kit
 from pocketune.kit.manifest import GraphSpec
+from pocketune.tasks import Segmentation
+from pocketune.tasks.maps import STRIP
 
 from ..tiny_kit import TinyKit
 
@@ -123,6 +130,15 @@ def test_the_features_of_a_batch_are_counted(kit: Kit) -> None:
     wide = replace(kit, manifest=replace(kit.manifest, features=(320, 64, 64)))
     more = estimate(wide, batch=4).activations - estimate(kit, batch=4).activations
     assert more == features(wide, 4) - features(kit, 4) > 10_000_000
+
+
+def test_a_validation_of_masks_is_counted(kit: Kit) -> None:
+    task = Segmentation(kit.manifest.classes, kit.manifest.task.head)
+    dense = replace(kit, manifest=replace(kit.manifest, task=task))
+    size = kit.manifest.size
+    labels = photo_bytes(size, 1, size * size) - photo_bytes(size, 1, 8)
+    more = estimate(dense, batch=1).photos - estimate(kit, batch=1).photos
+    assert more == labels + SCORED_STRIPS * 4 * STRIP
 
 
 def test_masks_are_counted_with_their_photos() -> None:

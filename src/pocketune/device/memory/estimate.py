@@ -11,6 +11,7 @@ import numpy as np
 from pocketune.data.loader import AHEAD
 from pocketune.device.head.fit import fit_bytes
 from pocketune.device.memory.sizes import format_size
+from pocketune.tasks.maps import STRIP
 
 if TYPE_CHECKING:
     from pocketune.kit.manifest import GraphSpec, Manifest, Quantization
@@ -27,6 +28,8 @@ NODE_BYTES = 4_400
 OPENING_COPIES, OPENING_LARGEST = 2, 3
 """While a frozen part is opened: copies of all its weights (parsed, and as tensors), and further
 copies of the largest weight, which is converted to the layout that the processor needs."""
+SCORED_STRIPS = 3
+"""Arrays of the size of a strip that a validation of masks makes at once, beside the arena."""
 ARENA_OVERHEAD = 1.2
 """Size of the runtime's arena relative to the live tensors at the peak."""
 
@@ -44,7 +47,8 @@ class MemoryEstimate:
             the graphs share one arena. Then the features of a batch.
         parameters: The trained parameters and the running statistics.
         optimizer: The optimizer's state.
-        photos: Photos that are being decoded, and batches with labels that wait for the step.
+        photos: Photos that are being decoded, and batches with labels that wait for the step. For
+            masks, also the logits that a validation compares with them.
         head: What the classifier's computation takes beyond all this, while the graphs are closed.
     """
 
@@ -107,6 +111,8 @@ def estimate_memory(
     activations += feature_bytes(manifest, batch)
     optimizer = slots * trained
     photos = photo_bytes(manifest.size, batch * accumulate, _label_bytes(manifest, classes))
+    if manifest.task.dense:
+        photos += SCORED_STRIPS * 4 * STRIP
     estimate = MemoryEstimate(
         process=process,
         runtime=RUNTIME,
