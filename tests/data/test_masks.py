@@ -185,6 +185,11 @@ class TestRefused:
             masked(a=mask(0, 0, 255)), masks=MaskOptions(ignore="255")
         )
 
+    def test_a_few_photos_of_one_class_can_be_evaluated(self, masked):
+        path = masked(a=mask(1, 255))
+        splits = load_splits(path, val_fraction=1.0, classes=("sky", "road"))
+        assert splits.val.labels["pixels"].tolist() == [[0, 240]]
+
     def test_a_value_above_the_names(self, masked):
         message = refusal(masked([("classes.txt", "a\nb\n")], a=mask(0, 1), b=mask(0, 2)))
         assert "masks/b.png in" in message

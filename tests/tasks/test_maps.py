@@ -91,3 +91,11 @@ def test_a_truth_says_which_part_the_output_is_for():
     mask = np.array([[0, 1]], np.uint8)
     box = whole_view(2, 1, 4).box
     assert compare(output, Truth(mask, box)).confusion.tolist() == [[1, 0], [0, 1]]
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (1, 1), (7, 9)])
+def test_values_are_counted_in_parts(shape, monkeypatch):
+    monkeypatch.setattr(maps, "STRIP", 10)
+    mask = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+    expected = np.bincount(mask.ravel(), minlength=256)
+    np.testing.assert_array_equal(maps.count_values(mask), expected)

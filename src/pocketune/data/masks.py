@@ -25,7 +25,7 @@ from pocketune.data.images import (
 )
 from pocketune.errors import PocketuneError, Remedy
 from pocketune.files import Skipped, printable, reading, shown
-from pocketune.tasks.maps import IGNORED, ClassMap
+from pocketune.tasks.maps import IGNORED, ClassMap, count_values
 from pocketune.tasks.segmentation import Mask
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def _scanned(
             f"the mask {shown(mask)} has {width} x {height} pixels and its image {shown(image)} "
             f"{size[0]} x {size[1]}; save the mask at the image's size"
         )
-    counts = np.bincount(values.ravel(), minlength=VALUES)
+    counts = count_values(values)
     pixels = tuple((value, int(counts[value])) for value in np.flatnonzero(counts).tolist())
     palettes.check(mask, colors, [value for value, _ in pixels])
     return pixels
@@ -226,7 +226,7 @@ def value_names(
             f"every pixel of the masks of {where} is ignored: they have the values "
             f"{shares(found)}; check the masks, and which of their values are ignored"
         )
-    if options.ignore is None:
+    if options.ignore is None and not classes:
         _refuse_binary(found, where)
     if names is None and classes and not all(name.isdecimal() for name in classes):
         counted = (value for value in range(VALUES) if value not in ignored)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pocketune.arrays import FloatArray
 from pocketune.errors import counted
 from pocketune.files import Skipped, shown
-from pocketune.tasks.maps import ClassMap, compare
+from pocketune.tasks.maps import ClassMap, compare, count_values
 from pocketune.tasks.results import (
     Evaluation,
     Labels,
@@ -250,7 +250,7 @@ class SegmentationPrediction(Prediction):
     @property
     def shares(self) -> tuple[tuple[str, float], ...]:
         """Classes with their share of the pixels, the largest first."""
-        pixels = np.bincount(self.mask.ravel(), minlength=len(self.classes))
+        pixels = count_values(self.mask)
         best = [i for i in np.argsort(-pixels, kind="stable").tolist() if pixels[i]]
         return tuple((self.classes[i], float(pixels[i]) / self.mask.size) for i in best[: self.top])
 

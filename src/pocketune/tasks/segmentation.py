@@ -22,6 +22,7 @@ from pocketune.tasks.maps import (
     cells_inside,
     class_map,
     compare,
+    count_values,
 )
 from pocketune.tasks.overlap import Overlap, SegmentationEvaluation, SegmentationPrediction
 from pocketune.tasks.results import Labels, Score, Values, Verdict, share
@@ -306,7 +307,7 @@ def _compared(outputs: FloatArray, labels: Labels) -> list[Comparison]:
 
 def _largest_share(mask: ClassMap) -> float:
     """The share of the class with most of the pixels that count; 1 if none counts."""
-    pixels = np.bincount(mask.ravel(), minlength=IGNORED + 1)[:IGNORED]
+    pixels = count_values(mask)[:IGNORED]
     total = int(pixels.sum())
     return float(pixels.max()) / total if total else 1.0
 
