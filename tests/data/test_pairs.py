@@ -64,6 +64,12 @@ class TestFolders:
         train, _ = split(pairs("set/images/a.png set/masks/a.png"), val_fraction=0)
         assert train == [("set/images/a.png", "set/masks/a.png")]
 
+    @pytest.mark.parametrize("file", ["classes.txt", "masks/labels.txt"])
+    def test_names_of_classes_beside_or_among_the_masks(self, pairs, file):
+        path = pairs("images/a.png masks/a.png")
+        (path / file).write_text("even\nodd\n")
+        assert load_splits(path, val_fraction=0).classes == ("even", "odd")
+
     def test_a_random_division(self, pairs):
         names = [f"{kind}/{i}.png" for i in range(10) for kind in ("images", "masks")]
         train, val = split(pairs(*names))

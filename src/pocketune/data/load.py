@@ -6,6 +6,7 @@ import os
 import posixpath
 from contextlib import suppress
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -32,7 +33,7 @@ from pocketune.data.masks import (
     scan,
     value_names,
 )
-from pocketune.data.pairs import read_pairs
+from pocketune.data.pairs import FOLDERS, read_pairs
 from pocketune.data.sources import FolderSource, Source, ZipSource, is_archive
 from pocketune.errors import PocketuneError, Remedy, counted
 from pocketune.files import Skipped, printable, reading, shown
@@ -187,7 +188,8 @@ def _find(path: Path, tasks: Sequence[type[Task]], test: TestUse) -> _Found:
         return _table(source, tables[0], dense, test)
     pairs = read_pairs(names, source, where, test)
     if pairs is not None:
-        return _Found(source, pairs, _of_masks(tasks, where), listed=_listed(source, prefix))
+        listed = _listed(source, prefix, f"{prefix}{FOLDERS[1]}")
+        return _Found(source, pairs, _of_masks(tasks, where), listed=listed)
     examples, outside = read_folders(names)
     if len({example.label for example in examples}) < 2 and len(tables) == 1:
         return _table(source, tables[0], tasks, test)
@@ -224,9 +226,9 @@ def _with_values(
     return found._replace(titles=value_names(labels, options, where, found.listed, classes))
 
 
-def _listed(source: Source, folder: str) -> tuple[str, bytes] | None:
-    """The file of the names of classes in a folder, and its bytes; None if there is none."""
-    for name in NAMES_FILES:
+def _listed(source: Source, *folders: str) -> tuple[str, bytes] | None:
+    """The file of the names of classes in one of these folders, and its bytes; None without."""
+    for folder, name in product(folders, NAMES_FILES):
         with suppress(OSError), source.open(posixpath.join(folder, name)) as file:
             return name, file.read()
     return None

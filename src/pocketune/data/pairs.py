@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from pocketune.data.layouts import PARTS, Example, TestUse, one_validation, wrapper
+from pocketune.data.masks import NAMES_FILES
 from pocketune.errors import PocketuneError
 from pocketune.files import reading, shown
 from pocketune.tasks.segmentation import Mask
@@ -63,7 +64,7 @@ def _in_folders(
         *path, file = name[len(prefix) :].split("/")
         lower = [part.casefold() for part in path]
         place = next((i for i, part in enumerate(lower) if part in folders), None)
-        if place is None:
+        if place is None or file.casefold() in NAMES_FILES:
             continue
         kind = folders.index(lower[place])
         key = "/".join([*path[:place], *path[place + 1 :], posixpath.splitext(file)[0]])
