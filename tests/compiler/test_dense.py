@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from pathlib import Path
 
@@ -123,9 +124,7 @@ def test_both_engines_agree_for_other_classes(network: nn.Module, kit: Kit) -> N
     assert len(kit.manifest.task.head) == 2 * (1 + (network.high is not None))
     for classes in (2, 7):
         state = kit.manifest.task.new_head(kit.state(), classes, rng)
-        other = type(network)(
-            "3x3" if network.low.kernel_size == (3, 3) else "two layers" if network.high else ""
-        )
+        other = copy.deepcopy(network)
         for name, value in state.items():
             module, _, parameter = name.rpartition(".")
             tensor = nn.Parameter(torch.from_numpy(value.copy()))

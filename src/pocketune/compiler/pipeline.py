@@ -53,8 +53,9 @@ def compile(
             maps of one pixel.
         size: height and width of the images, in pixels.
         task: what is learned, with the names of the network's outputs, such as
-            `Classification(("cat", "dog"))`; by default the classification of "0", "1", ... The
-            device trains for other classes too, with a new classifier.
+            `Classification(("cat", "dog"))` or, for a network whose output is (N, classes, h, w),
+            `Segmentation(("sky", "road"))`; by default the classes are "0", "1", ... The device
+            trains for other classes too, with a new classifier.
         frozen_bits: 8 or 32 for the kernels of frozen convolutions; None leaves them as `adapt`
             made them.
         calibration: images of `size`, of the kind that the kit will see. With them, a frozen part
