@@ -23,9 +23,7 @@ from pocketune.networks.anatomy.modules import is_convolution
 from pocketune.networks.copies import gradients_on
 from pocketune.networks.probe import probing
 from pocketune.surgery import disable_inplace, in_float, swap, train_only
-
-IGNORED = 255
-"""The label of pixels that do not count."""
+from pocketune.tasks.maps import IGNORED
 
 
 @dataclass(frozen=True)
