@@ -1,10 +1,16 @@
 """Folders of images and masks, tables of both, and VOC's lists."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
 from pocketune.data import has_test, load_splits
+from pocketune.data.pairs import read_pairs
+from pocketune.data.sources import FolderSource
 from pocketune.errors import PocketuneError
 
 
@@ -151,6 +157,37 @@ class TestVoc:
     def test_a_listed_image_without_a_mask(self, pairs):
         path = self.lists(pairs(self.names), train="a\nc\n")
         assert "train.txt lists c, which has no mask" in refusal(path)
+
+
+words = st.sampled_from(
+    [
+        "images",
+        "masks",
+        "Masks",
+        "train",
+        "val",
+        "test",
+        "a",
+        "b",
+        "JPEGImages",
+        "SegmentationClass",
+    ]
+)
+files = st.tuples(st.lists(words, max_size=3), st.sampled_from(["1.png", "1.jpg", "2.png"]))
+
+
+@given(st.sets(files.map(lambda file: "/".join([*file[0], file[1]])), min_size=1, max_size=12))
+def test_any_tree_is_read_or_refused(names):
+    """Each image has one mask, and no file is both; otherwise the tree is refused, or no layout."""
+    try:
+        found = read_pairs(sorted(names), FolderSource(Path("nowhere")), "photos")
+    except PocketuneError:
+        found = None
+    if found is not None:
+        images = [example.name for example in found]
+        masks = [example.label.name for example in found]
+        assert len(set(images) | set(masks)) == len(images) + len(masks)
+        assert set(images) | set(masks) <= names
 
 
 class TestOtherTasks:
