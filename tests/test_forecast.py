@@ -18,7 +18,7 @@ from pocketune.forecast import draft
 from pocketune.kit.manifest import Manifest
 from pocketune.methods import adapt, create_method
 from pocketune.networks.config import NetworkConfig
-from pocketune.tasks import Attributes, Classification, numbered
+from pocketune.tasks import Attributes, Classification, Segmentation, numbered
 from pocketune.weights import create_network
 from pocketune.weights.create import describe_network
 
@@ -36,6 +36,23 @@ def test_the_graphs_are_those_of_the_kit(method: str, tmp_path: Path) -> None:
     adapted = adapt(network, create_method(method))
     kit = compile(adapted, tmp_path / "kit", **STEP).manifest
     assert replace(kit, files={}) == drafted(method, calibrated=False)
+
+
+@pytest.mark.parametrize("stride", [1, 4])
+def test_a_kit_of_pixels_is_drafted(stride: int, tmp_path: Path) -> None:
+    config = NetworkConfig(
+        "deeplabv3", classes=4, width=0.1, backbone="mobilenet_v2", head_channels=8
+    )
+    method = create_method("blocks", blocks=0)
+    task = Segmentation(numbered(4), loss_stride=stride)
+    network = create_network(
+        config.name, classes=4, width=0.1, backbone=config.backbone, head_channels=8
+    )
+    kit = compile(adapt(network, method), tmp_path / "kit", task=task, **STEP).manifest
+    found = draft(config, method, task=task, calibrated=False, cached=False, **STEP)
+    assert replace(kit, files={}, network={}) == replace(found, network={})
+    if stride == 1:
+        assert draft(config, method, calibrated=False, cached=False, **STEP) == found
 
 
 def test_an_integer_frozen_part_is_drafted_without_images(tmp_path: Path) -> None:
