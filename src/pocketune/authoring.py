@@ -20,15 +20,11 @@ from pocketune.kit.kit import Kit
 from pocketune.methods import Method, adapt, final_plan
 from pocketune.methods.method import resolve_frozen_bits
 from pocketune.networks import list_networks
-from pocketune.networks.registry import is_dense
+from pocketune.networks.registry import is_dense, published_classes
 from pocketune.surgery import dequantize, float_shapes, quantize_frozen, quantized
 from pocketune.tasks import Task, default_task, task_named
 from pocketune.weights import create_network, sample_batches
 from pocketune.weights.measured import are_folded, measure_norms
-from pocketune.weights.saved import IMAGENET_CLASSES
-
-VOC_CLASSES = 21
-"""Classes of a network that classifies pixels, without photos: those of Pascal VOC."""
 
 _CALIBRATED = 192
 """Number of photos that calibrate and evaluate an 8-bit frozen part."""
@@ -146,7 +142,7 @@ def _task(network: str, photos: ImageDataset | None, task: str | None) -> Task:
     """What the network learns, with the classes of the photos."""
     dense = is_dense(network)
     if photos is None:
-        labeled = default_task(VOC_CLASSES if dense else IMAGENET_CLASSES, dense=dense)
+        labeled = default_task(published_classes(network), dense=dense)
     else:
         labeled = photos.labeled
     kind = task_named(task) if task else type(labeled)

@@ -20,6 +20,13 @@ from pocketune.methods import BiasAndLast, GradientFilter, MobileTL, SignedBackw
             ["layers=stem.0,fusion.0"],
             GradientFilter(layers=("stem.0", "fusion.0")),
         ),
+        (
+            "gradfilter",
+            None,
+            ["patch=stem.0:2,fusion.0:4"],
+            GradientFilter({"stem.0": 2, "fusion.0": 4}),
+        ),
+        ("gradfilter", None, ["patch=stem.0:2"], GradientFilter({"stem.0": 2})),
         ("gradfilter", None, ["layers=stem.0,"], GradientFilter(layers=("stem.0",))),
         ("blocks+signed", 2, None, TopBlocks(blocks=2) + SignedBackward()),
         ("bias+mobiletl", 1, ["norm=all"], BiasAndLast() + MobileTL(1, norm="all")),

@@ -29,6 +29,18 @@ def test_is_the_manifest_of_the_kit_that_is_built(run, tmp_path):
     assert not list(tmp_path.glob("**/drafts"))
 
 
+def test_a_network_that_classifies_pixels(run):
+    """Of Pascal VOC's classes without others, with a patch for each filtered layer."""
+    network = ["pspnet", "--backbone", "mobilenet_v2", "--width", 0.1, "--head-channels", 8]
+    method = ["--method", "gradfilter", "--method-option", "layers=2"]
+    patch = ["--method-option", "patch=decode_head.bottleneck.0:4,"]
+    result = run("kit", "forecast", *network, *method, *patch, *SMALL[3:-2])
+    assert result.exit_code == 0, result.output
+    lines = dict(line.split(None, 1) for line in result.stdout.splitlines())
+    assert "patch {'decode_head.bottleneck.0': 4}, layers 2" in lines["method"]
+    assert lines["classes"].startswith("21: ")
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -25,7 +25,9 @@ from pocketune.options import option
 class ForecastOptions:
     """What the kit would be trained for."""
 
-    classes: int = option("Number of classes.", default=1000, metavar="N")
+    classes: int | None = option(
+        "Number of classes.", default=None, metavar="N", unset="1,000; 21 for classes of pixels"
+    )
 
 
 @command(
@@ -54,14 +56,15 @@ def forecast(
     process, speed = training_baseline(), measure_speed()
     with author_half("a forecast"):
         from pocketune.forecast import draft
+        from pocketune.networks.registry import published_classes
         from pocketune.weights.create import describe_network
         from pocketune.weights.formats.int8 import INT8
 
+    known = published_classes(named.network)
+    classes = known if options.classes is None else options.classes
     in_8_bits = network.weights is not None and Path(network.weights).suffix == INT8
     manifest = draft(
-        describe_network(
-            named.network, **asdict(network), **asdict(dense), classes=options.classes
-        ),
+        describe_network(named.network, **asdict(network), **asdict(dense), classes=classes),
         parse_method(**asdict(method), batch=step.batch, size=step.size),
         size=step.size,
         batch=step.batch,

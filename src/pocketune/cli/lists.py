@@ -11,16 +11,18 @@ def networks() -> None:
         import torch
 
         from pocketune.networks import about, list_networks
+        from pocketune.networks.registry import published_classes
         from pocketune.weights import create_network
 
     with torch.device("meta"):  # shapes only
         for dense in (False, True):
             for name in list_networks(dense=dense):
-                network = create_network(name, classes=21 if dense else 1000)
+                network = create_network(name, classes=published_classes(name))
                 count = sum(p.numel() for p in network.parameters())
                 config = about(network).config
-                over = f"21 classes of pixels, over {config.backbone}" if dense and config else ""
-                print(f"{name:<22}{count / 1e6:5.1f} M parameters for {over or '1,000 classes'}")
+                over = f" of pixels, over {config.backbone}" if dense and config else ""
+                classes = f"{published_classes(name):,} classes{over}"
+                print(f"{name:<22}{count / 1e6:5.1f} M parameters for {classes}")
 
 
 @command()

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 class ProfileOptions:
     """What is counted and how it is shown."""
 
-    classes: int = option("Number of classes.", default=1000, metavar="N")
+    classes: int | None = option(
+        "Number of classes.", default=None, metavar="N", unset="1,000; 21 for classes of pixels"
+    )
     optimizer: str = option("Optimizer.", default="adam", choices=OPTIMIZERS)
     published: str | None = option(
         "Count as this paper does, to compare with its tables, instead of actual memory.",
@@ -79,14 +81,15 @@ def profile(
         from pocketune.accounting import account
         from pocketune.accounting.plot import save_figure
         from pocketune.methods import adapt
+        from pocketune.networks.registry import published_classes
         from pocketune.papers import published_memory
         from pocketune.papers.report import draw_published, to_dict
         from pocketune.weights import create_network
 
     batch, size = step.batch, step.size
-    created = create_network(
-        named.network, **asdict(network), **asdict(dense), classes=options.classes
-    )
+    known = published_classes(named.network)
+    classes = known if options.classes is None else options.classes
+    created = create_network(named.network, **asdict(network), **asdict(dense), classes=classes)
     chosen = parse_method(**asdict(method), batch=batch, size=size)
     adapted = adapt(created, chosen, frozen_bits=step.frozen_bits)
     if options.published is not None:

@@ -78,6 +78,11 @@ def is_dense(name: str) -> bool:
     return name in _dense
 
 
+def published_classes(name: str) -> int:
+    """Classes of the published weights: ImageNet's, or Pascal VOC's of pixels."""
+    return 21 if is_dense(name) else 1000
+
+
 def with_published_options(config: NetworkConfig) -> NetworkConfig:
     """The config with the published backbone, head channels and output stride for None.
 
