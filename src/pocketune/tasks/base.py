@@ -268,7 +268,8 @@ class Task(ABC):
             PocketuneError: The loss of the task has no weights.
         """
         raise PocketuneError(
-            f"the loss of {self.name} has no weights of its {self.noun}; leave them out"
+            f"the loss of {self.name} has no weights of its {self.noun}: leave class_weights out, "
+            "or set balance for classes of uneven numbers of photos"
         )
 
     def label_shape(self, size: int, classes: int | None = None) -> tuple[int, ...]:

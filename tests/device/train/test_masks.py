@@ -105,6 +105,7 @@ def test_balanced_weights_reach_the_engine(place, tmp_path):
         ({"class_weights": "heavy"}, "unknown class_weights 'heavy'"),
         ({"ignore": "grass"}, "ignore='grass' is neither a value of 0 to 255 nor a class"),
         ({"class_names": "sky,road"}, "has the value 2"),
+        ({"balance": 0.5}, "class_weights weighs the classes of pixels"),
     ],
 )
 def test_refused(place, tmp_path, options, message):

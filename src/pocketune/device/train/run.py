@@ -330,7 +330,9 @@ def _check_balance(photos: Photos, settings: TrainSettings, kit: Kit) -> None:
     if not settings.balance:
         return
     what = ""
-    if Adjustment.of(photos.splits.train, photos.task, settings.balance) is None:
+    if photos.task.dense:
+        what = "it weighs photos, and class_weights weighs the classes of pixels"
+    elif Adjustment.of(photos.splits.train, photos.task, settings.balance) is None:
         what = f"the task {photos.task.name} has no classes that exclude each other"
     elif not is_linear(kit.manifest):
         what = "the kit's output layer has no bias that could hold the classes' frequencies"
