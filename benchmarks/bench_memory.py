@@ -1,10 +1,11 @@
 """Predicted and measured peak memory of training runs from kits.
 
-    python benchmarks/bench_memory.py [--rows 1 2 3 ...]
+    python benchmarks/bench_memory.py [--masks] [--rows 1 2 3 ...]
 
 Each row compiles a kit and trains it for a few steps on generated photos, validation included, in
 a fresh process with Adam. The prediction is made there just before, as ``--budget`` makes it;
 measured is the peak resident size of that process. The rows were chosen before any was measured.
+With --masks, networks classify the pixels of the photos.
 """
 
 from __future__ import annotations
@@ -36,6 +37,13 @@ class Row(NamedTuple):
     method: str
     batch: int
     size: int
+    backbone: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The network, its backbone if it has one, and its width if it is not 1."""
+        name = f"{self.network} of {self.backbone}" if self.backbone else self.network
+        return name if self.width == 1 else f"{name} x {self.width}"
 
 
 ROWS = [
@@ -54,14 +62,26 @@ ROWS = [
     Row("resnet18", 0.25, "full", 8, 96),
     Row("resnet50", 1.0, "last", 2, 160),
 ]
+MASKS = [
+    Row("deeplabv3", 0.35, "last", 8, 256, "mobilenet_v2"),
+    Row("deeplabv3", 0.35, "blocks", 4, 256, "mobilenet_v2"),
+    Row("deeplabv3", 0.35, "mobiletl", 4, 176, "mobilenet_v2"),
+    Row("deeplabv3", 0.35, "norm", 4, 176, "mobilenet_v2"),
+    Row("deeplabv3", 0.35, "full", 4, 176, "mobilenet_v2"),
+    Row("pspnet", 0.25, "bias", 4, 128, "resnet18_v1c"),
+    Row("lraspp", 1.0, "blocks", 8, 224, "mobilenet_v3_large"),
+]
 
 
 def build_kit(row: Row, out: Path) -> None:
     import pocketune
 
-    network = pocketune.create_network(row.network, width=row.width, classes=CLASSES)
+    network = pocketune.create_network(
+        row.network, width=row.width, classes=CLASSES, backbone=row.backbone
+    )
     adapted = pocketune.adapt(network, pocketune.create_method(row.method))
-    task = pocketune.Classification(tuple(class_names(CLASSES)))
+    kind = pocketune.Segmentation if row.backbone else pocketune.Classification
+    task = kind(tuple(class_names(CLASSES)))
     pocketune.compile(adapted, out, batch=row.batch, size=row.size, task=task)
 
 
@@ -89,7 +109,8 @@ def work(kit: str, photos: str, out: str) -> None:
 def measure(row: Row, photos: Path) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as scratch:
         kit = Path(scratch) / "kit"
-        subprocess.run([sys.executable, __file__, "--build", *map(str, row), str(kit)], check=True)
+        fields = [json.dumps(value) for value in row]
+        subprocess.run([sys.executable, __file__, "--build", *fields, str(kit)], check=True)
         done = subprocess.run(
             [sys.executable, __file__, "--worker", str(kit), str(photos), f"{scratch}/run"],
             stdout=subprocess.PIPE,
@@ -105,13 +126,12 @@ def described(row: Row, result: dict) -> list[object]:
     predicted, measured = sum(result["parts"].values()), result["peak"]
     error = predicted - measured
     good = abs(error) <= max(TOLERANCE[0] * measured, TOLERANCE[1])
-    network = row.network if row.width == 1 else f"{row.network} x {row.width}"
     megabytes = [f"{size / 1e6:.0f}" for size in (predicted, measured)]
     errors = [f"{error / 1e6:+.0f}", f"{error / measured:+.1%}"]
-    return [network, row.method, row.batch, row.size, *megabytes, *errors, "yes" if good else "no"]
+    return [row.name, row.method, row.batch, row.size, *megabytes, *errors, "yes" if good else "no"]
 
 
-def publish(rows: list[list[object]]) -> None:
+def publish(rows: list[list[object]], all_rows: list[Row]) -> None:
     """Write the finished rows of the table, since a row takes a minute or more."""
     header = ["network", "method", "batch", "px"]
     header += ["predicted MB", "measured MB", "error MB", "error", "within"]
@@ -119,31 +139,35 @@ def publish(rows: list[list[object]]) -> None:
     note = (
         "Peak resident memory of the whole process, Python and runtime included, while a kit is "
         f"trained with {OPTIMIZER} on photos of 640 x 480 and validated. {within} of {len(rows)} "
-        f"predictions are within 10 % or 8 MB, whichever is more ({len(ROWS)} rows in all)."
+        f"predictions are within 10 % or 8 MB, whichever is more ({len(all_rows)} rows in all)."
     )
     title = "Memory of training from a kit, predicted and measured"
-    write("memory", title, f"{note}\n\n{table(header, rows)}")
+    if all_rows is MASKS:
+        write("memory_masks", f"{title}: masks", f"{note}\n\n{table(header, rows)}")
+    else:
+        write("memory", title, f"{note}\n\n{table(header, rows)}")
 
 
 def main() -> None:
     if sys.argv[1:2] == ["--build"]:
-        network, width, method, batch, size, out = sys.argv[2:]
-        build_kit(Row(network, float(width), method, int(batch), int(size)), Path(out))
+        *fields, out = sys.argv[2:]
+        build_kit(Row(*map(json.loads, fields)), Path(out))
         return
     if sys.argv[1:2] == ["--worker"]:
         work(*sys.argv[2:])
         return
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, nargs="+", default=range(1, len(ROWS) + 1))
+    parser.add_argument("--masks", action="store_true", help="networks that classify pixels")
+    parser.add_argument("--rows", type=int, nargs="+", help="by number; all by default")
     options = parser.parse_args()
-    rows = []
+    every, rows = MASKS if options.masks else ROWS, []
     with tempfile.TemporaryDirectory() as photos:
-        write_photos(Path(photos), CLASSES, PHOTOS, CAMERA, grain=40)
-        for number in options.rows:
-            result = measure(ROWS[number - 1], Path(photos))
+        write_photos(Path(photos), CLASSES, PHOTOS, CAMERA, grain=40, masks=options.masks)
+        for number in options.rows or range(1, len(every) + 1):
+            result = measure(every[number - 1], Path(photos))
             print(json.dumps(result), file=sys.stderr)
-            rows.append(described(ROWS[number - 1], result))
-            publish(rows)
+            rows.append(described(every[number - 1], result))
+            publish(rows, every)
 
 
 if __name__ == "__main__":

@@ -64,13 +64,27 @@ def class_names(count: int) -> list[str]:
 
 
 def write_photos(
-    folder: Path, classes: int, count: int, size: tuple[int, int] = (256, 256), grain: int = 1
+    folder: Path,
+    classes: int,
+    count: int,
+    size: tuple[int, int] = (256, 256),
+    grain: int = 1,
+    *,
+    masks: bool = False,
 ) -> Path:
-    """Noise in grains of so many pixels, as JPEGs in class folders; `size` is (width, height)."""
+    """Noise in grains of so many pixels, as JPEGs in class folders; `size` is (width, height).
+
+    With masks, the photos are in one folder and the classes of their grains in another.
+    """
     rng, names = np.random.default_rng(0), class_names(classes)
     for number in range(count):
         coarse = rng.integers(0, 256, (size[1] // grain, size[0] // grain, 3), dtype=np.uint8)
-        path = folder / names[number % classes] / f"{number}.jpg"
+        path = folder / ("images" if masks else names[number % classes]) / f"{number}.jpg"
+        if masks:
+            mask = Image.fromarray(coarse[..., 0] % classes)
+            (folder / "masks").mkdir(parents=True, exist_ok=True)
+            mask.resize(size, Image.Resampling.NEAREST).save(folder / "masks" / f"{number}.png")
+            (folder / "classes.txt").write_text("\n".join(names))
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(coarse).resize(size).save(path)
     return folder
