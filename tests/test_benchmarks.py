@@ -28,6 +28,7 @@ TOOLS = {
     "build_demo_kits.py": "safetensors",
     "make_digits_sheet.py": "sklearn",
     "make_probes.py": "onnx",
+    "make_segmentation_picture.py": "torch",
     "pretrain_cifar10.py": "pyarrow",
 }
 """Each tool, with a package that the others do not need."""
@@ -198,6 +199,16 @@ def test_generated_photos_are_those_of_the_classes(tmp_path: Path) -> None:
     assert list(photos.classes) == data["class_names"](2)
     assert photos.labels.tolist() == [0, 0, 0, 1, 1]
     assert {Image.open(path).size for path in tmp_path.rglob("*.jpg")} == {(80, 40)}
+
+
+def test_drawn_streets_show_every_class(tmp_path: Path) -> None:
+    tool = runpy.run_path(str(BENCHMARKS.with_name("tools") / "make_segmentation_picture.py"))
+    tool["draw_scenes"](tmp_path, {"train": 8, "val": 1})
+    streets = load_splits(tmp_path)
+    assert streets.train.classes == tool["CLASSES"]
+    assert len(streets.train) == 8
+    masks = [np.asarray(Image.open(path)) for path in sorted(tmp_path.rglob("masks/*.png"))]
+    assert set(np.unique(masks)) == set(range(len(tool["CLASSES"])))
 
 
 @pytest.mark.parametrize(
