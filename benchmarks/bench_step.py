@@ -4,7 +4,8 @@
 
 MobileNetV2 1.0, batch 8, 224 px, the whole step: frozen part, gradients, Adam. Each configuration
 runs in a process of its own that does nothing else. For time the processes take turns, one step
-each after one that is not timed, and the medians are compared; PyTorch gets both memory formats,
+each after one that is not timed, and the medians are compared. The processor's time, of all threads
+together, tells more where other programs use the machine too. PyTorch gets both memory formats,
 its fused Adam and an allocator that keeps its memory (without which it is 1.5 times slower). For
 memory each runs again in a fresh process with the default allocator, and the peak resident size
 counts.
@@ -40,6 +41,11 @@ CONFIGURATIONS = [
     ("full", "eager, NCHW"),
     ("full", "eager, channels-last"),
 ]
+DEEPLABV3_PATCHES = {
+    **{f"decode_head.aspp.{i}.0": patch for i, patch in enumerate((3, 3, 6, 9))},
+    "decode_head.bottleneck.0": 3,
+}
+"""A quarter of each dilation, and 3 without one; see docs/gradient-filtering.md."""
 METHODS = {
     "full": ("full", {}),
     "norm": ("norm", {}),
@@ -48,15 +54,22 @@ METHODS = {
     "mobiletl": ("mobiletl", {"blocks": 3}),
     "TinyTL-L+B": ("tinytl", {}),
     "TinyTL-B": ("tinytl", {"lite_residual": False}),
+    "last": ("last", {}),
+    "decode head": ("blocks", {"blocks": 0}),
+    "5 layers, filtered": ("gradfilter", {"patch": DEEPLABV3_PATCHES}),
 }
 """What a configuration calls a method: its registered name and its options."""
-HEADER = ["method", "step", "median ms", "fastest ms", "peak process MB"]
+BACKBONES = {"deeplabv3": "mobilenet_v2"}
+"""Of networks that classify pixels."""
+HEADER = ["method", "step", "median ms", "fastest ms", "median CPU ms", "peak process MB"]
 
 
 def adapted(network: str, method: str, width: float) -> nn.Module:
     import pocketune
 
-    created = pocketune.create_network(network, weights=None, classes=CLASSES, width=width)
+    created = pocketune.create_network(
+        network, weights=None, classes=CLASSES, width=width, backbone=BACKBONES.get(network)
+    )
     name, options = METHODS[method]
     return pocketune.adapt(created, pocketune.create_method(name, **options))
 
@@ -88,7 +101,7 @@ def kit_step(path: str) -> Callable[[np.ndarray, np.ndarray], None]:
 
 def eager_step(network: nn.Module, channels_last: bool) -> Callable[[np.ndarray, np.ndarray], None]:
     import torch
-    from torch.nn.functional import cross_entropy
+    from torch.nn.functional import cross_entropy, interpolate
 
     from pocketune.networks import normalize
 
@@ -100,7 +113,9 @@ def eager_step(network: nn.Module, channels_last: bool) -> Callable[[np.ndarray,
 
     def step(images: np.ndarray, labels: np.ndarray) -> None:
         logits = network(normalize(network, images).contiguous(memory_format=layout))
-        loss = cross_entropy(logits, torch.from_numpy(labels))
+        if labels.ndim > 1:
+            logits = interpolate(logits, labels.shape[1:], mode="bilinear", align_corners=False)
+        loss = cross_entropy(logits, torch.from_numpy(labels).long())
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
@@ -111,7 +126,7 @@ def eager_step(network: nn.Module, channels_last: bool) -> Callable[[np.ndarray,
 def work(
     network: str, width: float, method: str, how: str, kit: str, batch: int, size: int
 ) -> None:
-    """Make a step for every line on standard input and answer with its milliseconds."""
+    """Make a step for every line on standard input; answer with what `Worker.step` returns."""
     from pocketune.device.memory.process import process_memory
 
     if how == "kit":
@@ -121,14 +136,17 @@ def work(
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (batch, size, size, 3), dtype=np.uint8)
     labels = rng.integers(0, CLASSES, batch)
+    if network in BACKBONES:
+        labels = rng.integers(0, CLASSES, (batch, size, size), dtype=np.uint8)
     for _ in range(2):
         step(images, labels)
     for _ in sys.stdin:
         step(images, labels)  # fills the caches, as the step before does in training
-        start = time.perf_counter()
+        start, busy = time.perf_counter(), time.process_time()
         step(images, labels)
         milliseconds = (time.perf_counter() - start) * 1e3
-        print(milliseconds, process_memory().peak / 1e6, flush=True)
+        cpu = (time.process_time() - busy) * 1e3
+        print(milliseconds, cpu, process_memory().peak / 1e6, flush=True)
 
 
 class Worker:
@@ -152,14 +170,14 @@ class Worker:
             env={**os.environ, "OMP_WAIT_POLICY": "passive", **environment},
         )
 
-    def step(self) -> tuple[float, float]:
-        """Milliseconds of a step, and the peak megabytes of the process so far."""
+    def step(self) -> tuple[float, float, float]:
+        """Milliseconds of a step, those of the processor, and the peak megabytes so far."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write("\n")
         self.process.stdin.flush()
-        milliseconds, megabytes = self.process.stdout.readline().split()
-        return float(milliseconds), float(megabytes)
+        milliseconds, cpu, megabytes = map(float, self.process.stdout.readline().split())
+        return milliseconds, cpu, megabytes
 
     def close(self) -> None:
         """Let the process end."""
@@ -175,19 +193,22 @@ def measure(
         module = adapted(network, method, options.width)
         build_kit(module, method, options.batch, options.size, kits[method])
     times: dict[tuple[str, str], list[float]] = {c: [] for c in configurations}
+    busy: dict[tuple[str, str], list[float]] = {c: [] for c in configurations}
     workers = {}
     for method, how in configurations:
         environment = {} if how == "kit" else KEEPING_ALLOCATOR
         workers[method, how] = Worker(network, method, how, kits[method], options, environment)
     for _ in range(options.rounds):
         for configuration, worker in workers.items():
-            times[configuration].append(worker.step()[0])
+            milliseconds, cpu, _ = worker.step()
+            times[configuration].append(milliseconds)
+            busy[configuration].append(cpu)
     for worker in workers.values():
         worker.close()
     rows: list[list[object]] = []
     for method, how in configurations:
         worker = Worker(network, method, how, kits[method], options, {})
-        megabytes = max(worker.step()[1] for _ in range(5))
+        megabytes = max(worker.step()[2] for _ in range(3))
         worker.close()
         rows.append(
             [
@@ -195,6 +216,7 @@ def measure(
                 how,
                 f"{median(times[method, how]):.0f}",
                 f"{min(times[method, how]):.0f}",
+                f"{median(busy[method, how]):.0f}",
                 f"{megabytes:.0f}",
             ]
         )
@@ -213,12 +235,14 @@ def main() -> None:
     write("step", title, table(HEADER, rows))
 
 
-def arguments(description: str | None, rounds: int) -> argparse.Namespace:
+def arguments(
+    description: str | None, rounds: int, *, batch: int = 8, size: int = 224, width: float = 1.0
+) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--rounds", type=int, default=rounds)
-    parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--size", type=int, default=224)
-    parser.add_argument("--width", type=float, default=1.0)
+    parser.add_argument("--batch", type=int, default=batch)
+    parser.add_argument("--size", type=int, default=size)
+    parser.add_argument("--width", type=float, default=width)
     return parser.parse_args()
 
 

@@ -30,6 +30,7 @@ RUNS = {
     "plan": "bench_plan.py --fresh",
     "prune": "bench_prune.py",
     "repnet_memory": "bench_repnet_memory.py",
+    "segmentation": "bench_segmentation.py",
     "step": "bench_step.py",
     "tinytl": "bench_tinytl.py",
     "defaults_adam": "bench_defaults.py --optimizer adam",
