@@ -110,8 +110,8 @@ def write_pixel_kit(path: Path, *, classes: tuple[str, ...] = CLASSES) -> Kit:
         statistics=(),
         masks=(),
         graphs={
-            "step": GraphSpec(8_000_000, 0, 0, 0, 0, {}),
-            "predict": GraphSpec(4_000_000, 0, 0, 0, 0, {}),
+            "step": GraphSpec(8_000_000, 0, 0, 0, 0, {}, 0),
+            "predict": GraphSpec(4_000_000, 0, 0, 0, 0, {}, 0),
         },
     )
     files = {

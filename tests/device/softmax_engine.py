@@ -115,8 +115,8 @@ def write_softmax_kit(path: Path, *, classes: tuple[str, ...] = CLASSES, batch: 
         statistics=(TensorSpec("mean", (FEATURES,)),),
         masks=(),
         graphs={
-            "step": GraphSpec(8_000_000, 0, 0, 0, 0, {}),
-            "predict": GraphSpec(4_000_000, 0, 0, 0, 0, {}),
+            "step": GraphSpec(8_000_000, 0, 0, 0, 0, {}, 0),
+            "predict": GraphSpec(4_000_000, 0, 0, 0, 0, {}, 0),
         },
     )
     files = {

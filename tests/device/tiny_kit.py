@@ -66,6 +66,7 @@ class TinyKit:
             weights=sum(weights),
             largest=max(weights, default=0),
             work={"matrix": Work(1, 2000, 4096)},
+            arena=4096,
         )
 
     def manifest(self) -> Manifest:

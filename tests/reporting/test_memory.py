@@ -4,7 +4,7 @@ import builtins
 
 import pytest
 
-from pocketune.device.memory.estimate import ARENA_OVERHEAD, estimate_memory
+from pocketune.device.memory.estimate import arena_size, estimate_memory
 from pocketune.kit.kit import Kit
 from pocketune.reporting.memory import parts, step_memory
 
@@ -29,8 +29,8 @@ def test_the_peak_over_the_step_is_the_manifest_s(kit):
     graphs, at_once = kit.manifest.graphs, kit.manifest.images_at_once
     frozen = max(node.bytes for node in found.nodes[: found.frozen])
     trained = max(node.bytes for node in found.nodes[found.frozen :])
-    assert frozen == round(ARENA_OVERHEAD * graphs["features"].memory * at_once)
-    assert trained == round(ARENA_OVERHEAD * graphs["step"].memory)
+    assert frozen == round(arena_size(graphs["features"]) * at_once)
+    assert trained == round(arena_size(graphs["step"]))
     assert found.frozen == graphs["features"].nodes
     assert len(found.nodes) - found.frozen == graphs["step"].nodes
     assert max(found.totals) == estimate(kit).total

@@ -10,7 +10,8 @@ from torch import nn
 import pocketune
 from pocketune.compiler.capture.trace import running_statistics, trained_parameters
 from pocketune.compiler.graphs import Graphs
-from pocketune.compiler.passes.schedule import fused_peak
+from pocketune.compiler.passes.arena import arena_bytes
+from pocketune.compiler.passes.schedule import Liveness, fused
 from pocketune.compiler.passes.sizes import graph_flops
 from pocketune.compiler.passes.work import graph_work
 from pocketune.compiler.settings import CompileSettings
@@ -33,14 +34,10 @@ def describe(
     graphs: Graphs,
     settings: CompileSettings,
     *,
-    memory: dict[str, int],
     masks: tuple[MaskSpec, ...],
     quantization: Quantization | None,
 ) -> Manifest:
-    """The manifest of a kit of these graphs, which are not changed.
-
-    `memory` is what `optimize` returns; everything else is as in `compile` and `Manifest`.
-    """
+    """The manifest of a kit of these graphs, which are not changed."""
     return Manifest(
         version=pocketune.__version__,
         network=_network(network),
@@ -59,7 +56,7 @@ def describe(
         ),
         masks=masks,
         graphs={
-            name: graph_spec(model, sizes, memory[name], optimized=name != "step")
+            name: graph_spec(model, sizes, Liveness.of(model, sizes), optimized=name != "step")
             for name, model, sizes in graphs.sized(settings)
         },
         quantization=quantization,
@@ -71,7 +68,7 @@ def with_quantized_features(
 ) -> Manifest:
     """The manifest with a frozen part that computes with integers; its FLOPs stay the same."""
     sizes = {"N": 1}
-    spec = graph_spec(features, sizes, fused_peak(features, sizes), optimized=True)
+    spec = graph_spec(features, sizes, fused(features, sizes), optimized=True)
     spec = replace(spec, flops=manifest.graphs["features"].flops)
     return replace(
         manifest, graphs={**manifest.graphs, "features": spec}, quantization=quantization
@@ -79,17 +76,18 @@ def with_quantized_features(
 
 
 def graph_spec(
-    model: onnx.ModelProto, sizes: Mapping[str, int], memory: int, *, optimized: bool
+    model: onnx.ModelProto, sizes: Mapping[str, int], liveness: Liveness, *, optimized: bool
 ) -> GraphSpec:
-    """The manifest's entry for a graph with this peak; the rest is as in `graph_work`."""
+    """The manifest's entry for a graph with these lifetimes; the rest is as in `graph_work`."""
     weights = [tensor.ByteSize() for tensor in model.graph.initializer]
     return GraphSpec(
-        memory=memory,
+        memory=liveness.peak(model.graph.node),
         flops=graph_flops(model, sizes),
         nodes=len(model.graph.node),
         weights=sum(weights),
         largest=max(weights, default=0),
         work=graph_work(model, sizes, optimized=optimized),
+        arena=arena_bytes(liveness, model.graph.node),
     )
 
 

@@ -92,12 +92,11 @@ def prepare(
     masks = supply_masks(network, batch, size)
     graphs = build_graphs(network, settings, masks)
     rounded = _store_weights(graphs, calibrated=calibrated) if bits == 8 else 0
-    memory = optimize(graphs, settings, masks)
+    optimize(graphs, settings, masks)
     manifest = describe(
         network,
         graphs,
         settings,
-        memory=memory,
         masks=masks,
         quantization=Quantization(activations=32) if rounded else None,
     )
@@ -162,26 +161,19 @@ def _store_weights(graphs: Graphs, *, calibrated: bool) -> int:
     return sum(store_as_int8(model) for model in models)
 
 
-def optimize(
-    graphs: Graphs, settings: CompileSettings, masks: Iterable[MaskSpec]
-) -> dict[str, int]:
+def optimize(graphs: Graphs, settings: CompileSettings, masks: Iterable[MaskSpec]) -> None:
     """Recompute, reorder and rename nodes, in place; what the graphs compute stays the same.
 
     Args:
         graphs: as `build_graphs` makes them.
         settings: those of `build_graphs`.
         masks: the dropout masks, which the device draws for each step.
-
-    Returns:
-        Bytes that a run of each graph allocates at once, by the graph's name.
     """
     varying = frozenset({"images", "features", "labels", *settings.task.step_inputs()})
     varying |= {spec.name for spec in masks}
-    memory = {}
     for name, model, sizes in graphs.sized(settings):
         if name == "step":
             recompute_from_parameters(model, sizes, varying)
-        memory[name] = order_for_memory(model, sizes)
+        order_for_memory(model, sizes)
         if name == "step":
             leave_large_plain(model, sizes)
-    return memory

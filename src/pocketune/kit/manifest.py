@@ -88,6 +88,8 @@ class GraphSpec:
         largest: Bytes of the largest constant.
         work: What a run does, by the kinds of `WorkKind`, for one image (``features``) or one
             batch.
+        arena: Bytes of the runtime's arena after a run, with the gaps between tensors, for one
+            image (``features``) or one batch.
     """
 
     memory: int
@@ -96,6 +98,7 @@ class GraphSpec:
     weights: int
     largest: int
     work: dict[str, Work]
+    arena: int
 
 
 @dataclass(frozen=True)

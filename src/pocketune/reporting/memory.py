@@ -6,13 +6,14 @@ import re
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, NamedTuple
 
-from pocketune.device.memory.estimate import ARENA_OVERHEAD, MemoryEstimate, feature_bytes
+from pocketune.device.memory.estimate import MemoryEstimate, arena_size, feature_bytes
 from pocketune.kit.names import STEP
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pocketune.kit.kit import Kit
+    from pocketune.kit.manifest import GraphSpec
 
 PARTS = {
     "process": "Python and libraries",
@@ -104,20 +105,22 @@ def step_memory(kit: Kit, estimate: MemoryEstimate, classes: int) -> StepMemory 
     if manifest.features is not None:
         model = onnx.load_from_string(kit.read("features.onnx"))
         line = fused(model, sizes).timeline(model.graph.node)
-        at_once = manifest.images_at_once
-        nodes += [Node("frozen part", _arena(size * at_once)) for size in line]
+        scale = manifest.images_at_once * _scale(manifest.graphs["features"])
+        nodes += [Node("frozen part", round(scale * size)) for size in line]
     frozen = len(nodes)
     model = onnx.load_from_string(kit.read(STEP))
     trained = {spec.name for spec in manifest.parameters}
     line = fused(model, sizes).timeline(model.graph.node)
+    scale = _scale(manifest.graphs["step"])
     blocks = _blocks([list(node.input) for node in model.graph.node], trained)
-    nodes += [Node(block, _arena(size)) for block, size in zip(blocks, line, strict=True)]
+    nodes += [Node(block, round(scale * size)) for block, size in zip(blocks, line, strict=True)]
     base = estimate.total - estimate.activations + feature_bytes(manifest, manifest.batch)
     return StepMemory(base, tuple(nodes), frozen)
 
 
-def _arena(live: int) -> int:
-    return round(ARENA_OVERHEAD * live)
+def _scale(graph: GraphSpec) -> float:
+    """Bytes of the arena for each byte of the live tensors at the peak."""
+    return arena_size(graph) / max(1, graph.memory)
 
 
 def _blocks(inputs: Sequence[Sequence[str]], trained: set[str]) -> list[str]:

@@ -113,6 +113,11 @@ def test_a_graph_of_the_manifest_is_counted(kit: Kit, graph: str) -> None:
     assert estimate(more).total - estimate(kit).total > 100_000_000
 
 
+def test_gaps_in_the_arena_are_counted(kit: Kit) -> None:
+    more = with_graph(kit, "step", arena=50_000_000)
+    assert 49_000_000 < estimate(more).activations - estimate(kit).activations < 50_000_000
+
+
 @given(st.integers(1, 512), st.integers(1, 64), st.integers(1, 8))
 def test_photos_are_batches_that_wait_and_one_in_each_worker(
     size: int, batch: int, workers: int

@@ -31,7 +31,8 @@ copies of the largest weight, which is converted to the layout that the processo
 SCORED_STRIPS = 3
 """Arrays of the size of a strip that a validation of masks makes at once, beside the arena."""
 ARENA_OVERHEAD = 1.2
-"""Size of the runtime's arena relative to the live tensors at the peak."""
+"""Least size of the runtime's arena relative to the live tensors at the peak: it also holds what
+operators take while they run. Gaps between tensors can need more, which the compiler simulates."""
 
 
 @dataclass(frozen=True)
@@ -99,15 +100,16 @@ def estimate_memory(
     trained = sum(_bytes(shapes[spec.name]) for spec in manifest.parameters)
     statistics = sum(_bytes(shapes[spec.name]) for spec in manifest.statistics)
     # The frozen part runs a few images at a time, the other graphs a batch at a time.
-    peaks = {
-        name: g.memory * (manifest.images_at_once if name == "features" else batch / manifest.batch)
-        for name, g in manifest.graphs.items()
-    }
+    parts = batch / manifest.batch
+    arenas = (
+        arena_size(graph) * (manifest.images_at_once if name == "features" else parts)
+        for name, graph in manifest.graphs.items()
+    )
     held = {n: _held(n, graph, manifest.quantization) for n, graph in manifest.graphs.items()}
     features = held.get("features", Held(0, 0))
     # Only one of the step and the prediction is open at a time.
     graphs = features.open + max(held["step"].open, held["predict"].open)
-    activations = round(ARENA_OVERHEAD * max(peaks.values()))
+    activations = round(max(arenas))
     activations += feature_bytes(manifest, batch)
     optimizer = slots * trained
     photos = photo_bytes(manifest.size, batch * accumulate, _label_bytes(manifest, classes))
@@ -152,6 +154,11 @@ def photo_bytes(
     """
     pixels = 3 * size * size
     return waiting * batch * (pixels + label) + workers * (4 * pixels * 4 // 3 + pixels)
+
+
+def arena_size(graph: GraphSpec) -> float:
+    """Bytes of the runtime's arena for a graph."""
+    return max(ARENA_OVERHEAD * graph.memory, graph.arena)
 
 
 class Held(NamedTuple):

@@ -1,0 +1,99 @@
+"""The memory that the runtime's arena takes for a graph, with the gaps between live tensors.
+
+ONNX Runtime's arena is a best-fit allocator with coalescing, after TensorFlow's
+(``onnxruntime/core/framework/bfc_arena.cc``). No tensor can use two gaps, so the arena is larger
+than the live tensors: twice as large for the lite residual modules of a narrow network.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import defaultdict
+
+from pocketune.compiler.passes.schedule import Liveness, Nodes
+
+_ALIGNMENT = 256
+_REGION, _DEAD = 1 << 25, 1 << 16
+"""``initial_chunk_size_bytes`` and ``max_dead_bytes_per_chunk``, as the engine sets them."""
+_APART = 1 << 48
+"""Distance of the addresses of two regions."""
+
+
+def arena_bytes(liveness: Liveness, nodes: Nodes) -> int:
+    """Bytes of the arena that were used, after a run of nodes in this order."""
+    alias, sizes, last = liveness.alias, liveness.bytes, dict[str, int]()
+    for i, node in enumerate(nodes):
+        for name in (*node.input, *node.output):
+            last[alias.get(name, name)] = i
+    freed = defaultdict(list)
+    for name, i in last.items():
+        if name not in liveness.outputs:
+            freed[i].append(name)
+    arena, held = Arena(), dict[str, tuple[int, int]]()
+    for i, node in enumerate(nodes):
+        for name in node.output:
+            if name not in alias and sizes.get(name, 0):
+                held[name] = arena.allocate(sizes[name])
+        for name in freed[i]:
+            if name in held:
+                arena.free(*held.pop(name))
+    return arena.used
+
+
+class Arena:
+    """Places of tensors in memory. Pages that were used once stay resident."""
+
+    def __init__(self) -> None:
+        self._gaps: list[tuple[int, int]] = []  # size and address, the smallest first
+        self._sizes: dict[int, int] = {}  # of the gaps, by address
+        self._begins: dict[int, int] = {}  # of the gaps, by the address of their end
+        self._used: list[int] = []  # of each region, up to the highest tensor so far
+        self._region = _REGION
+
+    @property
+    def used(self) -> int:
+        """Bytes that were used so far."""
+        return sum(self._used)
+
+    def allocate(self, size: int) -> tuple[int, int]:
+        """The address and the size of a chunk in the smallest gap for so many bytes."""
+        size = -(-size // _ALIGNMENT) * _ALIGNMENT
+        place = bisect_left(self._gaps, (size, 0))
+        if place == len(self._gaps):
+            self._extend(size)
+            place = bisect_left(self._gaps, (size, 0))
+        gap, address = self._gaps[place]
+        self._remove(address)
+        if gap >= 2 * size or gap - size >= _DEAD:
+            self._add(address + size, gap - size)
+            gap = size
+        region, offset = divmod(address, _APART)
+        self._used[region] = max(self._used[region], offset + gap)
+        return address, gap
+
+    def free(self, address: int, size: int) -> None:
+        """Free a chunk, which becomes one gap with those beside it."""
+        before, after = self._begins.get(address), address + size
+        if after in self._sizes:
+            size += self._remove(after)
+        if before is not None:
+            size += self._remove(before)
+            address = before
+        self._add(address, size)
+
+    def _extend(self, size: int) -> None:
+        while self._region < size:
+            self._region *= 2
+        self._add(_APART * len(self._used), self._region)
+        self._used.append(0)
+        self._region *= 2
+
+    def _add(self, address: int, size: int) -> None:
+        insort(self._gaps, (size, address))
+        self._sizes[address] = size
+        self._begins[address + size] = address
+
+    def _remove(self, address: int) -> int:
+        size = self._sizes.pop(address)
+        del self._begins[address + size], self._gaps[bisect_left(self._gaps, (size, address))]
+        return size

@@ -1,0 +1,75 @@
+"""The simulated arena: no overlap, best fit, and the bytes of a graph worked out by hand."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pocketune.compiler.passes.arena import Arena, arena_bytes
+from pocketune.compiler.passes.schedule import Liveness, Operator
+
+KB = 1 << 10
+
+
+@given(st.lists(st.tuples(st.integers(1, 40 << 20), st.booleans()), max_size=40))
+def test_chunks_do_not_overlap_and_free_gaps_are_joined(
+    requests: list[tuple[int, bool]],
+) -> None:
+    arena, held = Arena(), list[tuple[int, int]]()
+    for size, freed in requests:
+        address, taken = arena.allocate(size)
+        assert taken >= size
+        assert all(a + s <= address or address + taken <= a for a, s in held)
+        held.append((address, taken))
+        if freed:
+            arena.free(*held.pop(len(held) // 2))
+    assert arena.used >= sum(taken for _, taken in held)
+    while held:
+        arena.free(*held.pop())
+    assert len(arena._gaps) == len(arena._used)  # each region is one gap again
+
+
+def test_a_tensor_is_put_into_the_smallest_gap_that_holds_it() -> None:
+    arena = Arena()
+    large, _, small, _ = [arena.allocate(size * KB) for size in (300, 1, 100, 1)]
+    arena.free(*large)
+    arena.free(*small)
+    assert arena.allocate(100 * KB) == small
+    assert arena.allocate(100 * KB)[0] == large[0]
+    assert arena.allocate(100 * KB)[0] == large[0] + 100 * KB
+    assert arena.used == 402 * KB
+
+
+def test_a_gap_that_is_a_little_larger_is_given_whole() -> None:
+    arena = Arena()
+    chunk, _ = arena.allocate(100 * KB), arena.allocate(KB)
+    arena.free(*chunk)
+    assert arena.allocate(90 * KB) == chunk
+
+
+def test_a_new_region_is_as_large_as_the_tensor_needs() -> None:
+    arena = Arena()
+    arena.allocate(1000)
+    assert arena.allocate(100 << 20)[1] == 100 << 20
+    assert arena.used == 1024 + (100 << 20)
+
+
+def test_two_gaps_cannot_hold_one_tensor() -> None:
+    def nodes(*steps: tuple[str, str]) -> list[Operator]:
+        return [Operator("Op", tuple(read.split()), (made,)) for read, made in steps]
+
+    bytes_ = {"a": 100 * KB, "b": KB, "c": 100 * KB, "d": KB, "wide": 200 * KB, "end": KB}
+    order = nodes(("", "a"), ("", "b"), ("", "c"), ("a c", "d"), ("b d", "wide"), ("wide b", "end"))
+    liveness = Liveness(bytes_, frozenset({"end"}), {})
+    assert liveness.peak(order) == 202 * KB
+    assert arena_bytes(liveness, order) == 402 * KB  # `wide` is behind all the others
+
+
+def test_views_and_outputs() -> None:
+    order = [
+        Operator("Op", ("x",), ("a",)),
+        Operator("Reshape", ("a",), ("view",)),
+        Operator("Op", ("view",), ("kept",)),
+        Operator("Op", ("kept",), ("b",)),
+    ]
+    sizes = {"a": 10 * KB, "view": 10 * KB, "kept": 5 * KB, "b": 10 * KB}
+    liveness = Liveness(sizes, frozenset({"kept"}), {"view": "a"})
+    assert arena_bytes(liveness, order) == 15 * KB
