@@ -213,7 +213,7 @@ class TestStopped:
             env={**environment(), "TMPDIR": str(tmp_path)},
         )
         assert process.stdout is not None
-        while not process.stdout.readline().startswith("Training the"):
+        while not process.stdout.readline().startswith("Training: "):
             assert process.poll() is None
         process.terminate()
         _, error = process.communicate()  # once the training too has closed standard output
