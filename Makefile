@@ -14,7 +14,7 @@ DEV := $(VENV)/.dev
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(BASE) ## Fine-tune the bundled network on real images, without PyTorch (2 minutes)
+demo: $(BASE) ## Fine-tune the bundled network on real images, without PyTorch (a minute)
 	$(BIN)/pocketune demo
 
 # A process for each core, of one thread each; neighbors stay together and share their fixtures.

@@ -236,13 +236,13 @@ def main() -> None:
 
 
 def arguments(
-    description: str | None, rounds: int, *, batch: int = 8, size: int = 224, width: float = 1.0
+    description: str | None, rounds: int, *, batch: int = 8, size: int = 224
 ) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--rounds", type=int, default=rounds)
     parser.add_argument("--batch", type=int, default=batch)
     parser.add_argument("--size", type=int, default=size)
-    parser.add_argument("--width", type=float, default=width)
+    parser.add_argument("--width", type=float, default=1.0)
     return parser.parse_args()
 
 
