@@ -10,8 +10,7 @@ from PIL import Image
 
 from pocketune.kit import Kit
 
-from ..device.pixel_kit import CLASSES, COLORS, write_pixel_kit, write_scenes
-from ..device.runs import write_best
+from ..device.pixel_kit import CLASSES, write_exact_model, write_scenes
 
 
 @pytest.fixture(scope="module")
@@ -19,13 +18,7 @@ def place(tmp_path_factory) -> Path:
     """Scenes, and a model that knows their colors."""
     folder = tmp_path_factory.mktemp("masks")
     write_scenes(folder / "photos", 4, size=(45, 30))
-    kit = write_pixel_kit(folder / "kit")
-    exact = COLORS / 255
-    state = {
-        "head.weight": (80 * exact).astype(np.float32)[..., None, None],
-        "head.bias": (-40 * (exact**2).sum(1)).astype(np.float32),
-    }
-    write_best(folder / "kit", kit, state, CLASSES)
+    write_exact_model(folder / "kit")
     return folder
 
 

@@ -23,6 +23,8 @@ from pocketune.kit.writer import write_kit
 from pocketune.tasks import Segmentation
 from pocketune.tasks.maps import IGNORED
 
+from .runs import write_best
+
 SIZE, CELL, BATCH = 16, 4, 2
 CELLS = SIZE // CELL
 CLASSES = ("sky", "road", "car")
@@ -85,6 +87,17 @@ def pooled(images: NDArray[np.uint8]) -> FloatArray:
     cells = images.reshape(len(images), CELLS, CELL, CELLS, CELL, 3) / np.float32(255)
     means: FloatArray = cells.mean(axis=(2, 4), dtype=np.float32)
     return np.ascontiguousarray(np.moveaxis(means, -1, 1))
+
+
+def write_exact_model(folder: Path) -> None:
+    """A trained model that knows the colors of the classes."""
+    kit = write_pixel_kit(folder)
+    exact = COLORS / 255
+    state = {
+        "head.weight": (80 * exact).astype(np.float32)[..., None, None],
+        "head.bias": (-40 * (exact**2).sum(1)).astype(np.float32),
+    }
+    write_best(folder, kit, state, CLASSES)
 
 
 def write_pixel_kit(path: Path, *, classes: tuple[str, ...] = CLASSES) -> Kit:

@@ -32,6 +32,7 @@ from pocketune.reporting.words import (
     setting,
     titled,
 )
+from pocketune.tasks import task_named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,7 +97,7 @@ def _quality(record: RunRecord) -> str:
         return "No photos were held back, so it is not known how good the result is."
     value = f"{best.name} is {best.value:{best.style}}"
     text = f"On {held:,} photos that it was not trained on, its {value}"
-    if best.style.endswith("%") and record.task == "classification":
+    if task_named(record.task).metric_is_share:
         points = 100 * chance(best.value, held)
         text += f" (another {held:,} photos could give {points:.1f} points more or less)"
     if record.start is None:

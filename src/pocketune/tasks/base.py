@@ -89,6 +89,8 @@ class Task(ABC):
     """The function that makes outputs probabilities: ``softmax``, ``sigmoid`` or empty."""
     metric_name: ClassVar[str]
     metric_style: ClassVar[str] = ".1%"
+    metric_is_share: ClassVar[bool] = False
+    """Whether the metric is the share of images that are right, so that chance is binomial."""
     step_metrics: ClassVar[tuple[str, ...]]
     """Outputs of a training step other than its loss, each a sum over the images of the batch."""
 

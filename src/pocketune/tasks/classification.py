@@ -21,6 +21,7 @@ from pocketune.tasks.results import (
     Table,
     Values,
     Verdict,
+    confusion_rows,
     known,
     reasons,
     share,
@@ -50,6 +51,7 @@ class Classification(Task):
     output_dims = (CLASSES,)
     activation = "softmax"
     metric_name = "accuracy"
+    metric_is_share = True
     step_metrics = ("correct",)
 
     def __post_init__(self) -> None:
@@ -331,8 +333,7 @@ class ClassEvaluation(Evaluation):
     @property
     def confusion_table(self) -> Table:
         """See :class:`Evaluation`."""
-        rows = zip(self.classes, self.confusion.tolist(), strict=True)
-        return Table(("class", *self.classes), tuple((name, *row) for name, row in rows))
+        return confusion_rows(self.classes, self.confusion)
 
     @property
     def per_class_table(self) -> Table:

@@ -20,6 +20,7 @@ from pocketune.tasks.results import (
     Prediction,
     Score,
     Table,
+    confusion_rows,
     known,
     reasons,
     share,
@@ -219,8 +220,7 @@ class SegmentationEvaluation(Evaluation):
     @property
     def confusion_table(self) -> Table:
         """See :class:`Evaluation`; it counts pixels."""
-        rows = zip(self.classes, self.confusion.tolist(), strict=True)
-        return Table(("class", *self.classes), tuple((name, *row) for name, row in rows))
+        return confusion_rows(self.classes, self.confusion)
 
     @property
     def per_class_table(self) -> Table:
@@ -246,6 +246,11 @@ class SegmentationPrediction(Prediction):
     classes: tuple[str, ...]
     mask: ClassMap
     top: int | None = None
+
+    @property
+    def class_map(self) -> ClassMap:
+        """See :class:`Prediction`."""
+        return self.mask
 
     @property
     def shares(self) -> tuple[tuple[str, float], ...]:

@@ -75,6 +75,11 @@ class Prediction(ABC):
 
     name: str
 
+    @property
+    def class_map(self) -> NDArray[np.uint8] | None:
+        """The class of each pixel of the upright image (height, width); None for a whole image."""
+        return None
+
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """Values for JSON."""
@@ -237,6 +242,12 @@ class Mean:
 def share(part: float, whole: float) -> float:
     """``part / whole``; nan if ``whole`` is 0."""
     return part / whole if whole else float("nan")
+
+
+def confusion_rows(classes: Sequence[str], confusion: NDArray[np.int64]) -> Table:
+    """A confusion matrix (classes, classes) as a table: a row per class, a column per guess."""
+    rows = zip(classes, confusion.tolist(), strict=True)
+    return Table(("class", *classes), tuple((name, *row) for name, row in rows))
 
 
 def known(share: float) -> float | None:

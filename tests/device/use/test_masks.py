@@ -14,8 +14,7 @@ from pocketune.device.use.windows import Windows
 from pocketune.errors import PocketuneError
 from pocketune.kit import Kit
 
-from ..pixel_kit import CLASSES, COLORS, PixelEngine, write_pixel_kit, write_scenes
-from ..runs import write_best
+from ..pixel_kit import CLASSES, PixelEngine, write_exact_model, write_scenes
 from ..tiny_kit import TinyKit
 
 
@@ -24,13 +23,7 @@ def place(tmp_path_factory):
     """Scenes, and a model that knows their colors."""
     folder = tmp_path_factory.mktemp("masks")
     write_scenes(folder / "photos", 5, size=(45, 30))
-    kit = write_pixel_kit(folder / "kit")
-    exact = COLORS / 255
-    state = {
-        "head.weight": (80 * exact).astype(np.float32)[..., None, None],
-        "head.bias": (-40 * (exact**2).sum(1)).astype(np.float32),
-    }
-    write_best(folder / "kit", kit, state, CLASSES)
+    write_exact_model(folder / "kit")
     return folder
 
 

@@ -18,7 +18,6 @@ from pocketune.files import replacing, writing
 if TYPE_CHECKING:
     from pocketune.arrays import StrPath
     from pocketune.data import ImageDataset
-    from pocketune.tasks.overlap import SegmentationPrediction
 
 OPACITY = 0.5
 LONGEST = 1024
@@ -61,10 +60,10 @@ class Pictures:
         with replacing(self._folder / "classes.txt") as file:
             file.write_text("".join(f"{name}\n" for name in classes), encoding="utf-8")
 
-    def write(self, index: int, found: SegmentationPrediction) -> None:
-        """Write the mask of a photo, and its overlay."""
+    def write(self, index: int, class_map: NDArray[np.uint8]) -> None:
+        """Write the mask (height, width) of a photo, and its overlay."""
         name = self._files[index]
-        mask = Image.fromarray(found.mask)
+        mask = Image.fromarray(class_map)
         mask.putpalette(palette().tobytes())
         self._save(mask, f"masks/{name}.png", "PNG")
         self._save(self._overlay(index, mask), f"overlays/{name}.jpg", "JPEG")

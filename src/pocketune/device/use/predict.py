@@ -27,7 +27,6 @@ from pocketune.device.use.windows import OVERLAP, Window, Windows, check_window
 from pocketune.errors import PocketuneError, check_positive
 from pocketune.files import printable
 from pocketune.tasks import Prediction
-from pocketune.tasks.overlap import SegmentationPrediction
 
 
 @dataclass(frozen=True)
@@ -239,7 +238,7 @@ def _written(
     """The predictions, once their masks are written."""
     places = {name: index for index, name in enumerate(images.names)}
     for each in found:
-        mask = each.prediction if isinstance(each, DeltaPrediction) else each
-        if isinstance(mask, SegmentationPrediction):
-            pictures.write(places[mask.name], mask)
+        plain = each.prediction if isinstance(each, DeltaPrediction) else each
+        if isinstance(plain, Prediction) and plain.class_map is not None:
+            pictures.write(places[plain.name], plain.class_map)
         yield each
