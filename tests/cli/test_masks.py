@@ -72,7 +72,7 @@ def test_masks_for_a_bundled_kit(run, place):
     result = run("train", place / "photos", "--out", "run")
     assert result.exit_code == 1
     assert "has masks, which give each pixel a class" in result.stderr
-    assert "train with --network to build a kit for these labels" in result.stderr
+    assert "train with --network deeplabv3, or another one that classifies pixels" in result.stderr
 
 
 def test_masks_are_not_planned(run, place):

@@ -24,6 +24,7 @@ _LISTED = 20
 REMEDIES = {
     "add method": "add it to another, as in --method blocks+signed",
     "other task": "train with --network to build a kit for these labels",
+    "masks": "train with --network deeplabv3, or another one that classifies pixels",
     "binary masks": "give --ignore none if it is a class, or --ignore 255 to ignore it",
     "build kit": "build one with: pocketune kit build",
     "saved network": "give a file that pocketune prune or pocketune retrain has written",

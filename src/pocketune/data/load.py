@@ -210,7 +210,7 @@ def _of_masks(tasks: Sequence[type[Task]], where: str) -> type[Task]:
     raise PocketuneError(
         f"{where} has masks, which give each pixel a class, but {tasks[0].noun} of whole images "
         "are needed",
-        remedy=Remedy("other task", "use a kit for these labels"),
+        remedy=Remedy("masks", "use a kit for masks"),
     )
 
 
