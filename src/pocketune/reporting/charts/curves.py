@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pocketune.tasks import Score
 
 POINTS = 80
-"""Points of a curve; each is the mean of its neighbors."""
+"""Points of a curve of training batches; each is the mean of its neighbors."""
 _ROWS = 60
 _NOTHING = "Nothing was measured."
 
@@ -106,7 +106,7 @@ def rate_chart(metrics: Metrics) -> Chart | None:
 def _plot(
     axes: Any, curve: Curve, label: str, color: str, *, marker: str = "", faint: bool = False
 ) -> None:
-    thin = curve.thinned(POINTS)
+    thin = curve.thinned(POINTS) if faint else curve  # the best epoch lies on its curve
     if any(map(math.isfinite, thin.values)):
         looks = {"linewidth": 1.1, "alpha": 0.8} if faint else {"markersize": 4}
         few = marker if len(thin.steps) <= 40 else ""
