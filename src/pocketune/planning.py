@@ -18,6 +18,7 @@ from pocketune.device.train.photos import mask_options
 from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError
 from pocketune.options import takes_options
+from pocketune.planner.evidence import Evidence
 from pocketune.planner.journal import Journal
 from pocketune.planner.kits import KitSource
 from pocketune.planner.limits import Limits, make_limits
@@ -123,7 +124,7 @@ def plan(
     if drafts is not None:
         sources.append(drafts(Path(photos), splits.train, chosen, process, folder))
     journal.write(process=process, preparing=journal.plan.preparing or monotonic() - began)
-    return Search(Sources(sources), journal, _images(asked, chosen)).run()
+    return Search(Evidence(Sources(sources), journal), _images(asked, chosen)).run()
 
 
 def plan_folder(run: Path) -> Path:

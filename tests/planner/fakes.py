@@ -8,6 +8,7 @@ from pathlib import Path
 from pocketune.device.machine import Machine
 from pocketune.errors import PocketuneError
 from pocketune.planner.candidate import Candidate, Cost
+from pocketune.planner.evidence import Evidence
 from pocketune.planner.journal import Journal
 from pocketune.planner.limits import Limits
 from pocketune.planner.plan import Asked, LeftOut, Plan
@@ -135,4 +136,4 @@ def search(
 ) -> Plan:
     """The plan of a source; its folder is that of an earlier one that was stopped, or new."""
     journal = Journal(folder, asked(budget, time), say=lambda _: None)
-    return Search(source, journal, images, clock=lambda: 0.0).run()
+    return Search(Evidence(source, journal, clock=lambda: 0.0), images).run()

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from pocketune.errors import PocketuneError
 from pocketune.planner.candidate import Candidate
+from pocketune.planner.look import FEW
 from pocketune.planner.plan import LeftOut, Plan
 from pocketune.planner.probe import TooSlow
-from pocketune.planner.search import FEW
 from pocketune.planner.trial import HeadScore, Probe
 
 from .fakes import MB, Facts, FakeSource, Killed, search

@@ -1,0 +1,139 @@
+"""Evidence of trials: recalled from a plan that was stopped, or gathered and written."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from pocketune.errors import PocketuneError
+from pocketune.planner.halving import promising
+from pocketune.planner.probe import TooSlow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from pocketune.planner.journal import Journal
+    from pocketune.planner.source import Source
+    from pocketune.planner.trial import Trial
+
+T = TypeVar("T")
+
+
+class Evidence:
+    """What is known of the trials of a plan, and the time that is left to learn more.
+
+    Args:
+        source: The candidates, and how they are measured.
+        journal: The journal of the plan.
+        clock: Seconds, for measuring what preparations take.
+
+    Attributes:
+        limits: The limits of the plan.
+        training: Seconds of the training that follows.
+    """
+
+    def __init__(
+        self, source: Source, journal: Journal, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.source = source
+        self.journal = journal
+        self.clock = clock
+        self.limits = journal.plan.asked.limits
+        limit = self.limits.time
+        self.training = math.inf if limit is None else limit - self.limits.planning
+        self._kits: dict[str, Path] = {}
+
+    def known(
+        self,
+        trial: Trial,
+        recall: Callable[[Trial], T | None],
+        measure: Callable[[], T],
+        add: Callable[[Trial, T], Trial],
+    ) -> T | None:
+        """A piece of evidence, recalled or measured; None drops the trial."""
+        earlier = self.journal.earlier(trial)
+        found = recall(earlier) if earlier else None
+        if found is None and self.failed_earlier(trial):
+            return None
+        if found is not None:
+            self.journal.put(add(self.current(trial), found))
+            return found
+        began = self.clock()
+        try:
+            found = measure()
+        except PocketuneError as error:
+            self.fail(trial, error, self.clock() - began)
+            return None
+        self.journal.put(add(self.current(trial), found))
+        self.journal.write()
+        return found
+
+    def kit(self, trial: Trial) -> Path | None:
+        """The kit of a trial; building it counts as planning."""
+        name = trial.name
+        if name not in self._kits:
+            began = self.clock()
+            try:
+                self._kits[name] = self.source.kit(trial.candidate)
+            except PocketuneError as error:
+                self.fail(trial, error, self.clock() - began)
+                return None
+            earlier = self.journal.earlier(trial)
+            seconds = earlier.built_seconds if earlier else None
+            built = self.clock() - began if seconds is None else seconds
+            self.journal.put(replace(self.current(trial), built_seconds=built))
+            self.journal.write()
+        return self._kits[name]
+
+    def fail(self, trial: Trial, error: PocketuneError, seconds: float) -> None:
+        """Drop a trial whose kit, prediction or run failed."""
+        self.journal.say(f"{trial.name}: {error}")
+        failed = self.current(trial)
+        if isinstance(error, TooSlow):
+            failed = replace(failed, late_seconds=seconds)
+        else:
+            failed = replace(failed, failed_seconds=seconds)
+        self.journal.put(failed.drop(str(error)))
+        self.journal.write()
+
+    def failed_earlier(self, trial: Trial) -> bool:
+        """Whether a trial failed in the plan that was stopped; then it is dropped again."""
+        earlier = self.journal.earlier(trial)
+        if earlier is None:
+            return False
+        for kind, seconds in (
+            (PocketuneError, earlier.failed_seconds),
+            (TooSlow, earlier.late_seconds),
+        ):
+            if seconds is not None:
+                self.fail(trial, kind(earlier.dropped or ""), seconds)
+                return True
+        return False
+
+    def drop(self, trials: Iterable[Trial], reason: str) -> None:
+        """Drop trials for a reason."""
+        self.journal.put(*(trial.drop(reason) for trial in trials))
+
+    def current(self, trial: Trial) -> Trial:
+        """The trial as it is in the plan now."""
+        return next(each for each in self.journal.plan.trials if each.name == trial.name)
+
+    def seconds_left(self, share: float = 1.0) -> float:
+        """Seconds until a share of the time for planning is over, preparations apart."""
+        plan = self.journal.plan
+        own = max(0.0, self.limits.planning - plan.preparing)
+        return share * own - (plan.seconds - plan.preparing)
+
+    def order(self, trials: Iterable[Trial]) -> list[Trial]:
+        """Trials in the order of what they promise."""
+        return promising(list(trials), self.training)
+
+    def why_not(self) -> str:
+        """Why no candidate could be tried."""
+        plan = self.journal.plan
+        reasons = [f"{t.name}: {t.dropped}" for t in plan.trials if t.failed_seconds is not None]
+        reasons += [f"{each.name}: {each.reason}" for each in plan.left_out]
+        return "; ".join(reasons[:3]) or "there are no kits"

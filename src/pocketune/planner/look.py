@@ -1,0 +1,218 @@
+"""A first look: predict memory, score frozen features, and keep what promises most."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pocketune.device.memory.sizes import format_size
+from pocketune.errors import PocketuneError
+from pocketune.planner.outlook import smallest_budget, too_large
+
+if TYPE_CHECKING:
+    from pocketune.planner.evidence import Evidence
+    from pocketune.planner.trial import Trial
+
+FEW = 4
+"""Number of candidates that are tried in short runs."""
+OF_ONE = 2
+"""Number of these that may be of one network, unless there are too few others."""
+LOOK_SHARE = 0.5
+"""Share of the planning time after which no further group is looked at."""
+PREDICTION_SHARE = 0.7
+"""Share of the planning time after which no further memory is predicted."""
+BEHIND = 0.05
+"""Groups whose frozen features score lower than the best ones by more than this are dropped."""
+
+
+class Look:
+    """Leaves the few trials of a plan that fit and promise most.
+
+    Args:
+        evidence: The evidence of the plan.
+
+    Attributes:
+        reserve: Names of the trials that were dropped for better ones.
+    """
+
+    def __init__(self, evidence: Evidence) -> None:
+        self.reserve: list[str] = []
+        self._evidence = evidence
+        self._journal = evidence.journal
+        self._many = len(self._journal.left) > FEW
+
+    def run(self) -> None:
+        """Drop all other trials.
+
+        Raises:
+            PocketuneError: Nothing fits the budget.
+        """
+        self._look_at_groups()
+        self._predict_the_rest()
+
+    def _look_at_groups(self) -> None:
+        """Predict the memory of the first trial of each group, and score the group's features.
+
+        A network that is behind at one resolution is not looked at at another. With few candidates,
+        none is behind.
+        """
+        firsts: dict[str, Trial] = {}
+        for trial in self._journal.left:
+            firsts.setdefault(trial.candidate.group, trial)
+        several = len(self._journal.left) > 1
+        waiting = list(firsts.values())
+        while waiting:
+            waiting.remove(first := min(waiting, key=lambda each: self._turn(each, waiting)))
+            late = self._evidence.seconds_left(LOOK_SHARE) <= 0
+            if late and any(trial.cost for trial in self._journal.left):
+                self._evidence.drop(self._mates(first), "there was no time to look at it")
+            elif (why := self._behind(first) or self._larger(first)) is not None:
+                self._evidence.drop(self._mates(first), why)
+            elif self._predict(first) and several and not late:
+                self._score_features(first)
+        if not self._journal.left:
+            raise PocketuneError(self._nothing())
+        for trial in self._journal.left:
+            if (why := self._behind(trial)) is not None:
+                self._evidence.drop([trial], why)
+                self.reserve.append(trial.name)
+        self._journal.write()
+
+    def _predict_the_rest(self) -> None:
+        """Predict the trials that promise most, until a few of them are known to fit."""
+        while True:
+            best = self._finalists()
+            unknown = next((trial for trial in best if trial.cost is None), None)
+            if unknown is None:
+                break
+            if self._evidence.seconds_left(PREDICTION_SHARE) <= 0:
+                others = [trial for trial in self._journal.left if trial.cost is None]
+                self._evidence.drop(others, "there was no time to predict its memory")
+            else:
+                self._predict(unknown)
+        others = [trial for trial in self._journal.left if trial not in best]
+        self._evidence.drop(others, f"{best[0].name} promises more" if best else "")
+        self.reserve += [trial.name for trial in others]
+        self._journal.write()
+
+    def _turn(self, first: Trial, waiting: list[Trial]) -> tuple[int, float]:
+        """When a group is looked at: every network at one resolution, then the best at others."""
+        left = sum(_network(each) == _network(first) for each in waiting)
+        known = [t for t in self._journal.plan.trials if _network(t) == _network(first)]
+        return -left, -max(map(_features, known))
+
+    def _larger(self, first: Trial) -> str | None:
+        """Why a resolution cannot fit: a lower one does not. None if it may."""
+        for trial in too_large(self._journal.plan):
+            small = trial.candidate.size < first.candidate.size
+            if small and _network(trial) == _network(first) and _method(trial) == _method(first):
+                return f"needs more than {trial.name}, which takes {format_size(trial.memory)}"
+        return None
+
+    def _finalists(self) -> list[Trial]:
+        """The few trials that promise most, of different networks where there are any.
+
+        Frozen features of some hundred photos do not tell similar networks apart.
+        """
+        ordered, counts = self._evidence.order(self._journal.left), Counter[str]()
+        if len(ordered) <= FEW:
+            return ordered
+        ranks = []
+        for place, trial in enumerate(ordered):
+            name = str(trial.candidate.network)
+            counts[name] += 1
+            ranks.append((counts[name] > OF_ONE, place))
+        return [ordered[place] for _, place in sorted(ranks)[:FEW]]
+
+    def _predict(self, trial: Trial) -> bool:
+        """Predict a trial's cost; drop it, and trials that need more, if it does not fit."""
+        cost = self._evidence.known(
+            trial,
+            lambda earlier: earlier.cost,
+            lambda: self._evidence.source.cost(trial.candidate),
+            lambda trial, cost: replace(trial, cost=cost),
+        )
+        if cost is None:
+            return False
+        budget, needed = self._evidence.limits.budget, format_size(cost.memory)
+        self._journal.say(f"{trial.name}: {needed} predicted")
+        if budget is None or cost.memory <= budget:
+            return True
+        over = format_size(cost.memory - budget)
+        self._evidence.drop(
+            [self._evidence.current(trial)], f"needs {needed}, {over} over the budget"
+        )
+        mates = self._mates(trial)
+        if mates[0].name == trial.name:
+            self._evidence.drop(mates[1:], f"needs more than {trial.name}, which takes {needed}")
+        return False
+
+    def _score_features(self, first: Trial) -> None:
+        """Score the features of a group; without a score, its trials are tried all the same."""
+        earlier = self._journal.earlier(first)
+        try:
+            head = (earlier and earlier.head) or self._evidence.source.head(first.candidate)
+        except PocketuneError as error:
+            self._journal.say(f"{_title(first)}: {error}")
+            return
+        free = replace(head, seconds=0.0)
+        for trial in self._mates(first):
+            self._journal.put(replace(trial, head=head if trial.name == first.name else free))
+        self._journal.write()
+        self._journal.say(f"{_title(first)}: {head.score} before training")
+
+    def _behind(self, trial: Trial) -> str | None:
+        """Why a trial's network is too far behind others; None if it is not."""
+        if not self._many:
+            return None
+        scored = [each for each in self._journal.plan.trials if each.head is not None]
+        best = max(scored, key=_features, default=None)
+        mine = [each for each in scored if _network(each) == _network(trial)]
+        if trial.head is not None:  # its own resolution
+            mine = [trial]
+        if best is None or not mine or max(map(_features, mine)) >= _features(best) - BEHIND:
+            return None
+        own = max(mine, key=_features)
+        return f"its frozen features give {_words(own)}, and {_words(best)} with {_title(best)}"
+
+    def _nothing(self) -> str:
+        """Why there is no candidate, and the smallest budget that gives one."""
+        trials = [trial for trial in self._journal.plan.trials if trial.cost]
+        budget = self._evidence.limits.budget
+        if not trials or budget is None:
+            return f"there is nothing to choose from: {self._evidence.why_not()}"
+        needed = format_size(smallest_budget(self._journal.plan) or 0)
+        least = min(trials, key=lambda trial: trial.memory)
+        return (
+            f"nothing fits the budget of {format_size(budget)}; the smallest that something fits "
+            f"is {needed}, for {least.name}"
+        )
+
+    def _mates(self, trial: Trial) -> list[Trial]:
+        """All trials of a group."""
+        group = trial.candidate.group
+        return [each for each in self._journal.plan.trials if each.candidate.group == group]
+
+
+def _method(trial: Trial) -> str:
+    return str(trial.candidate.method)
+
+
+def _title(trial: Trial) -> str:
+    """What has these features: a kit by its name, or a network at a resolution."""
+    return trial.name if trial.candidate.kit else trial.candidate.group
+
+
+def _features(trial: Trial) -> float:
+    return trial.head.score.value if trial.head else 0.0
+
+
+def _words(trial: Trial) -> str:
+    return str(trial.head.score) if trial.head else ""
+
+
+def _network(trial: Trial) -> tuple[str, str | None]:
+    """What resolutions of one network have in common; a kit is a network of its own."""
+    candidate = trial.candidate
+    return (candidate.group, None) if candidate.kit else (str(candidate.network), candidate.weights)
