@@ -2,6 +2,7 @@
 
 import builtins
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +41,16 @@ def test_the_summary_says_what_was_trained_on_what_and_how_good_it_is(page, run)
     assert tiles["accuracy"].value == f"{record.best.value:.1%}"
     assert tiles["trained parameters"].value == f"{record.parameters:,}"
     assert tiles["training photos"].value == str(3 * (EACH - 2))
+
+
+def test_a_classifier_that_was_computed_again_is_named(run, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(run, folder)
+    record = RunRecord.read(run)
+    for refitted in (None, "ridge"):
+        replace(record, refitted=refitted).write(folder)
+        said = " ".join(run_page(folder, None).summary)
+        assert ("computed again after the last step (ridge" in said) == bool(refitted)
 
 
 def test_the_mistakes_are_those_of_the_evaluation(page, run):

@@ -100,9 +100,13 @@ def _quality(record: RunRecord) -> str:
     if task_named(record.task).metric_is_share:
         points = 100 * chance(best.value, held)
         text += f" (another {held:,} photos could give {points:.1f} points more or less)"
-    if record.start is None:
-        return f"{text}. The start was not measured."
-    return f"{text}. {gain(record.start, best)}"
+    text += f". {gain(record.start, best)}" if record.start else ". The start was not measured."
+    if record.refitted is not None:
+        text += (
+            f" Its classifier was computed again after the last step ({record.refitted} of the "
+            "trained features), and is better than the one that steps had trained."
+        )
+    return text
 
 
 def _tiles(record: RunRecord) -> Iterator[Tile]:

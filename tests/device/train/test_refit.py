@@ -12,6 +12,7 @@ from pocketune.device.train import loop, train
 from pocketune.device.train.checkpoint import Checkpoint, TrainedNetwork
 from pocketune.device.train.interrupt import Interrupted
 from pocketune.device.train.progress import Silent
+from pocketune.device.train.record import RunRecord
 from pocketune.device.train.run import TrainResult, resume
 from pocketune.kit.names import BEST, EMBEDDINGS, LAST
 from pocketune.tasks import Classification
@@ -78,6 +79,7 @@ def test_the_better_one_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert line["best"]
     assert result.best is not None and result.best_step == result.steps
     assert line["validation_accuracy"] == result.best.value
+    assert RunRecord.read(result.run).refitted == line["head"]
 
     monkeypatch.setattr(loop, "is_refitted", lambda _: False)
     plain = Checkpoint.load(run(tmp_path, "plain").run / LAST)
@@ -90,6 +92,7 @@ def test_the_better_one_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     np.testing.assert_array_equal(kept.parameters[WEIGHT], plain.parameters[WEIGHT])
     assert worse.best_step == 0
     assert not lines(worse.run, "refit")[0]["best"]
+    assert RunRecord.read(worse.run).refitted is None
 
 
 @pytest.mark.parametrize(

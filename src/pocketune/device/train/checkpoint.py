@@ -37,6 +37,8 @@ class Counters:
         metrics: Sums of the step metrics of the epoch, by name.
         best: Best score on the validation photos so far; None before there is one.
         best_step: The step of the best score.
+        refitted: Form of the classifier that was computed after the last step, if its score is the
+            best.
         judged: The best score as epochs are compared: on classes of uneven size, photos of rare
             ones weigh more.
         start: Score on the validation photos before the first step; None without such photos, or
@@ -58,6 +60,7 @@ class Counters:
     metrics: dict[str, float] = field(default_factory=dict)
     best: Score | None = None
     best_step: int = 0
+    refitted: str | None = None
     judged: Score | None = None
     start: Score | None = None
     head: str = "random"

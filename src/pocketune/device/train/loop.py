@@ -188,6 +188,7 @@ class Loop:
         better = judged is not None and self._task.is_better(judged, best)
         if better:
             counters.best, counters.judged, counters.best_step = score, judged, counters.step
+            counters.refitted = head.name
             self._saver.save_best(self._state)
         else:
             _write(engine, trained)

@@ -88,6 +88,8 @@ class RunRecord:
             ``kept`` from the kit or run, or ``random``.
         estimate: Leave-one-out score of the computed classifier on the training photos; of a kept
             one, its score. None if it is unknown.
+        refitted: Form of the classifier that was computed again after the last step, if its score
+            is the best; None if the best classifier was trained by steps, or is that of the start.
         schema: Version of these fields.
     """
 
@@ -120,6 +122,7 @@ class RunRecord:
     result_bytes: int
     head: str = "random"
     estimate: Score | None = None
+    refitted: str | None = None
     schema: Positive = SCHEMA
 
     @property
@@ -210,6 +213,7 @@ def record_run(run: Run, state: TrainState, last: Score | None) -> RunRecord:
         start=counters.start,
         head=counters.head,
         estimate=counters.estimate,
+        refitted=counters.refitted,
         best=counters.best,
         best_step=counters.best_step,
         last=last,
