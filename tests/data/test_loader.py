@@ -74,6 +74,22 @@ class TestTraining:
         loader = Loader(splits.train.subset([0]), size=8, batch=1, train=True)
         assert not np.array_equal(next(loader.epoch(0)).images, next(loader.epoch(1)).images)
 
+    def test_draws_come_again_in_another_order(self, splits):
+        def crops(epoch, draws):
+            loader = Loader(splits.train, size=8, batch=4, train=True, draws=draws)
+            batches = list(loader.epoch(epoch))
+            names = [name for batch in batches for name in batch.names]
+            pixels = [image.tobytes() for batch in batches for image in batch.images]
+            return names, dict(zip(names, pixels, strict=True))
+
+        names, once = crops(1, draws=3)
+        again, repeated = crops(4, draws=3)
+        common = set(names) & set(again)
+        assert names != again and common
+        assert all(once[name] == repeated[name] for name in common)
+        assert crops(1, draws=None) == (names, once)
+        assert crops(4, draws=None)[1] != repeated
+
     @pytest.mark.parametrize("start", [0, 1, 3, 4, 9])
     def test_resumed(self, splits, start):
         whole = list(Loader(splits.train, size=8, batch=4, train=True).epoch(2))

@@ -88,6 +88,16 @@ class ImageDataset:
         with self.open(index) as file:
             return file.read()
 
+    def stamp(self, index: int) -> bytes | None:
+        """Bytes that differ once the image or its mask has changed; None if one is missing."""
+        try:
+            found = [self.names[index], *self.source.stamp(self.names[index])]
+            if self.masks is not None:
+                found += self.masks.source.stamp(str(self.labels[index]["mask"]))
+        except OSError:
+            return None
+        return "\0".join(map(str, found)).encode("utf-8", "surrogatepass")
+
     def label(self, index: int, width: int, height: int) -> Labels:
         """The label of an image of this size: for masks, its pixels (height, width).
 

@@ -23,7 +23,7 @@ from pocketune.files import Skipped, printable
 from pocketune.tasks import Seen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pocketune.data.dataset import ImageDataset
     from pocketune.tasks import Labels, Task, View
@@ -48,8 +48,10 @@ class Batch:
     seen: tuple[Seen, ...] = ()
 
 
-class _Sample(NamedTuple):
-    position: int  # in the dataset
+class Sample(NamedTuple):
+    """A decoded image, its position in the dataset, and its label as a batch has it."""
+
+    position: int
     pixels: Pixels
     label: Any
     seen: Seen
@@ -72,6 +74,8 @@ class Loader:
         seed: Seed of order and crops.
         workers: Number of decoding threads. Each holds one decoded image at a time.
         task: The task that chooses the views; by default that of the labels.
+        draws: Number of different crops of each training image; epochs after so many repeat them.
+            By default, every epoch draws new ones.
 
     Raises:
         PocketuneError: An argument is invalid, or there is no training image.
@@ -87,8 +91,9 @@ class Loader:
         seed: int = 0,
         workers: int = 2,
         task: Task | None = None,
+        draws: int | None = None,
     ) -> None:
-        check_positive(size=size, batch=batch, workers=workers)
+        check_positive(size=size, batch=batch, workers=workers, draws=draws or 1)
         if seed < 0:
             raise PocketuneError(f"seed={seed} is negative; give 0 or more")
         if train and not len(dataset):
@@ -99,6 +104,7 @@ class Loader:
         self.train = train
         self.seed = seed
         self.workers = workers
+        self.draws = draws
         self._task = task or dataset.task
         self._failed: dict[int, str] = {}
         self._reported = len(dataset) if train else 0  # failures before this position are reported
@@ -126,17 +132,34 @@ class Loader:
         Raises:
             PocketuneError: None of the training images can be decoded.
         """
+        for samples in self.decoded(self.draw(epoch), self.chosen(epoch, start)):
+            if samples:
+                yield self.collated(samples)
+
+    def draw(self, epoch: int) -> int:
+        """The number of the crops that an epoch sees."""
+        return epoch % self.draws if self.draws else epoch
+
+    def chosen(self, epoch: int, start: int = 0) -> Iterator[list[int]]:
+        """The images of each batch by position, from batch ``start`` on; further turns count on."""
         order = self._order(epoch)
+        for number in range(start, len(self)):
+            yield order[number * self.batch : (number + 1) * self.batch].tolist()
+
+    def decoded(self, draw: int, groups: Iterable[list[int]]) -> Iterator[list[Sample]]:
+        """The images of each group, as :meth:`chosen` names them; unreadable ones are replaced.
+
+        The groups are taken a few ahead of the images that are returned.
+        """
         pool = ThreadPoolExecutor(self.workers, thread_name_prefix="pocketune-decode")
-        pending: deque[list[Future[_Sample | None]]] = deque()
+        pending: deque[tuple[list[int], list[Future[Sample | None]]]] = deque()
         try:
-            for number in range(start, len(self)):
-                chosen = order[number * self.batch : (number + 1) * self.batch]
-                pending.append([pool.submit(self._sample, epoch, int(i)) for i in chosen])
+            for group in groups:
+                pending.append((group, [pool.submit(self._sample, draw, i) for i in group]))
                 if len(pending) > AHEAD:
-                    yield from self._collect(pending.popleft())
+                    yield self._collect(*pending.popleft())
             while pending:
-                yield from self._collect(pending.popleft())
+                yield self._collect(*pending.popleft())
         finally:
             pool.shutdown(cancel_futures=True)
 
@@ -149,26 +172,32 @@ class Loader:
         turns = np.arange(max(count, self.batch)) // count
         return np.resize(order, len(turns)) + count * turns
 
-    def _collect(self, pending: list[Future[_Sample | None]]) -> Iterator[Batch]:
+    def _collect(self, group: list[int], pending: list[Future[Sample | None]]) -> list[Sample]:
         samples = [sample for sample in (future.result() for future in pending) if sample]
-        self._reported += len(pending)
-        if samples:
-            labels = self.dataset.task
-            yield Batch(
-                np.stack([sample.pixels for sample in samples]),
-                (labels.collate if labels else np.stack)([sample.label for sample in samples]),
-                tuple(self.dataset.names[sample.position] for sample in samples),
-                tuple(sample.seen for sample in samples),
-            )
+        self._reported = max(self._reported, max(group, default=-1) + 1)
+        return samples
 
-    def _sample(self, epoch: int, index: int) -> _Sample | None:
+    def collated(self, samples: Sequence[Sample]) -> Batch:
+        """A batch of decoded images."""
+        return Batch(
+            np.stack([sample.pixels for sample in samples]),
+            self.labels([sample.label for sample in samples]),
+            tuple(self.dataset.names[sample.position] for sample in samples),
+            tuple(sample.seen for sample in samples),
+        )
+
+    def labels(self, labels: Sequence[Any]) -> Labels:
+        """The labels of a batch, as the task collates them."""
+        return (self.dataset.task.collate if self.dataset.task else np.stack)(labels)
+
+    def _sample(self, draw: int, index: int) -> Sample | None:
         """The image at ``index``; for training, the next one that can be decoded.
 
         An index past the last image is an image's further turn, with a crop of its own.
         """
         count = len(self.dataset)
         for candidate in range(index, index + (count if self.train else 1)):
-            sample = self._seen(candidate % count, epoch, index)
+            sample = self._seen(candidate % count, draw, index)
             if sample is not None:
                 return sample
         if not self.train:
@@ -179,7 +208,7 @@ class Loader:
             f"{first.reason}"
         )
 
-    def _seen(self, index: int, epoch: int, drawn: int) -> _Sample | None:
+    def _seen(self, index: int, draw: int, drawn: int) -> Sample | None:
         """The image at ``index``, with the crop of the one ``drawn``; None if it is damaged."""
         if index in self._failed:
             return None
@@ -188,21 +217,21 @@ class Loader:
             with reading_image(name), self.dataset.open(index) as file, open_image(file) as image:
                 width, height = oriented_size(image)
                 label = self.dataset.label(index, width, height)
-                view = self._view(label, width, height, epoch, drawn)
+                view = self._view(label, width, height, draw, drawn)
                 pixels = apply(image, view)
         except UnreadableImage as error:
             self._failed[index] = error.reason
             return None
         if task := self.dataset.task:
             label = (task.transform if self.train else task.truth)(label, view)
-        return _Sample(index, pixels, label, Seen(width, height, view.box))
+        return Sample(index, pixels, label, Seen(width, height, view.box))
 
-    def _view(self, label: Labels, width: int, height: int, epoch: int, drawn: int) -> View:
+    def _view(self, label: Labels, width: int, height: int, draw: int, drawn: int) -> View:
         task, size = self._task, self.size
         if not self.train:
             chosen = task.evaluation_view(width, height, size) if task else None
             return chosen or center_view(width, height, size)
-        rng = random_stream(self.seed, Purpose.CROP, epoch, drawn)
+        rng = random_stream(self.seed, Purpose.CROP, draw, drawn)
         chosen = task.training_view(label, width, height, size, rng) if task else None
         return chosen or random_view(width, height, size, rng)
 

@@ -44,6 +44,14 @@ class Source(Protocol):
         """
         ...
 
+    def stamp(self, name: str) -> tuple[int, ...]:
+        """Numbers that differ once the file's content has changed, found without reading it.
+
+        Raises:
+            OSError: The file is missing.
+        """
+        ...
+
 
 class FolderSource:
     """The files in a folder and its subfolders; links are followed, but no folder is read twice."""
@@ -87,6 +95,14 @@ class FolderSource:
             raise OSError("not a regular file")
         with path.open("rb") as file:
             yield file
+
+    def stamp(self, name: str) -> tuple[int, ...]:
+        """Size, and the times of the last change of content and of anything else.
+
+        A program may restore the first time after it has changed a photo, but not the second.
+        """
+        found = (self.root / name).stat()
+        return found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 class ZipSource:
@@ -137,6 +153,13 @@ class ZipSource:
             with self._turn:
                 file.close()
 
+    def stamp(self, name: str) -> tuple[int, ...]:
+        """Size and checksum, from the archive's list of members."""
+        if name not in self._members:
+            raise FileNotFoundError(name)
+        member = self._members[name]
+        return member.file_size, member.CRC
+
     def _check(self, member: zipfile.ZipInfo) -> None:
         archive, name = shown(str(self.root)), shown(member.filename)
         if not is_inside(member.filename):
@@ -158,15 +181,28 @@ class PathSource(FolderSource):
     @contextmanager
     def open(self, name: str) -> Iterator[IO[bytes]]:
         """The file ``name``, on disk or in an archive."""
-        archive = next(filter(is_archive, Path(name).parents), None)
+        archive = self._archive_of(name)
         if archive is None:
             with super().open(name) as file:
                 yield file
             return
+        with self._opened(archive).open(Path(name).relative_to(archive).as_posix()) as file:
+            yield file
+
+    def stamp(self, name: str) -> tuple[int, ...]:
+        """See :class:`Source`."""
+        archive = self._archive_of(name)
+        if archive is None:
+            return super().stamp(name)
+        return self._opened(archive).stamp(Path(name).relative_to(archive).as_posix())
+
+    def _archive_of(self, name: str) -> Path | None:
+        return next(filter(is_archive, Path(name).parents), None)
+
+    def _opened(self, archive: Path) -> ZipSource:
         if archive not in self._archives:
             self._archives[archive] = ZipSource(archive)
-        with self._archives[archive].open(Path(name).relative_to(archive).as_posix()) as file:
-            yield file
+        return self._archives[archive]
 
 
 def is_archive(path: Path) -> bool:

@@ -1,0 +1,60 @@
+"""A stamp differs once a photo has changed, however carefully its time is restored."""
+
+import os
+import shutil
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from pocketune.data import load_splits, open_images, unlabeled
+from pocketune.data.dataset import ImageDataset
+
+
+def changed(path: Path) -> None:
+    """Change a byte and restore the time of the last change."""
+    before, content = path.stat(), bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    if path.stat().st_ctime_ns == before.st_ctime_ns:  # a clock of whole ticks
+        pytest.skip("the file system's clock is too coarse for two changes at once")
+
+
+def stamps(dataset: ImageDataset) -> list[bytes | None]:
+    return [dataset.stamp(index) for index in range(len(dataset))]
+
+
+def test_of_files(photos) -> None:
+    dataset = load_splits(photos(cats=2, dogs=2), val_fraction=0).train
+    before = stamps(dataset)
+    assert len({*before}) == 4 and before == stamps(dataset)
+    changed(dataset.root / dataset.names[1])
+    (dataset.root / dataset.names[3]).unlink()
+    assert [one == other for one, other in zip(before, stamps(dataset), strict=True)] == [
+        True,
+        False,
+        True,
+        False,
+    ]
+    assert dataset.stamp(3) is None
+
+
+def test_of_members(photos, tmp_path: Path) -> None:
+    folder = photos(cats=2, dogs=2)
+    first = Path(shutil.make_archive(str(tmp_path / "first"), "zip", folder))
+    with zipfile.ZipFile(first) as archive, zipfile.ZipFile(tmp_path / "b.zip", "w") as other:
+        for number, name in enumerate(n for n in archive.namelist() if not n.endswith("/")):
+            content = bytearray(archive.read(name))
+            content[-1] ^= number == 1
+            other.writestr(name, bytes(content))
+    one, other = (
+        stamps(load_splits(path, val_fraction=0).train) for path in (first, tmp_path / "b.zip")
+    )
+    assert sum(a == b for a, b in zip(one, other, strict=True)) == 3
+
+
+def test_of_an_archive_in_a_path(photos, tmp_path: Path) -> None:
+    archive = shutil.make_archive(str(tmp_path / "cats"), "zip", photos(cats=2, dogs=2))
+    dataset = unlabeled(open_images([archive]))
+    assert len({*stamps(dataset)}) == 4 and None not in stamps(dataset)
