@@ -53,6 +53,8 @@ def test_what_is_empty_is_not_written() -> None:
         ({"width": float("nan")}, "width=nan must be"),
         ({"width": "1"}, "width='1' must be"),
         ({"padding": "valid"}, "padding='valid' is unknown; choose from"),
+        ({"norm": "layer"}, "norm='layer' is unknown; choose from"),
+        ({"standardized": 1}, "standardized=1 must be True or False"),
         ({"hidden": {"a": 2.5}}, "must give a whole number for each block"),
         ({"hidden": {"a": True}}, "must give a whole number for each block"),
         ({"hidden": {"a": "8"}}, "must give a whole number for each block"),
@@ -156,3 +158,9 @@ def test_black_and_white_pixels(normalization: Normalization) -> None:
     for channel, (mean, std) in enumerate(zip(normalization.mean, normalization.std, strict=True)):
         torch.testing.assert_close(black[channel], torch.full((2, 3), -mean / std))
         torch.testing.assert_close(white[channel], torch.full((2, 3), (1 - mean) / std))
+
+
+def test_norms_are_written_where_they_are_not_the_usual_ones() -> None:
+    config = NetworkConfig("mine", norm="group", standardized=True)
+    assert config.to_dict().items() >= {"norm": "group", "standardized": True}.items()
+    assert NetworkConfig.from_dict(config.to_dict()) == config

@@ -15,6 +15,7 @@ from pocketune.layers.quantized import QuantizedConv2d, Uint8, round_to_int8
 from pocketune.layers.side_branch import LiteResidual, ProgramModule
 from pocketune.layers.weight_standardization import (
     StandardizedConv2d,
+    settled,
     standardize_convolution,
     standardized,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "computes_integers",
     "make_contiguous",
     "round_to_int8",
+    "settled",
     "standardize_convolution",
     "standardized",
 ]

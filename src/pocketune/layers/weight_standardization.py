@@ -101,6 +101,14 @@ def standardize_convolution(conv: nn.Module) -> StandardizedConv2d:
     return StandardizedConv2d.from_convolution(conv)
 
 
+def settled(conv: nn.Conv2d) -> Conv2d:
+    """The ordinary convolution that computes what a `StandardizedConv2d` does now."""
+    made = Conv2d.like(conv)
+    kernel = standardize(conv.weight.detach())
+    made.weight = nn.Parameter(kernel, requires_grad=conv.weight.requires_grad)
+    return made
+
+
 def standardized(conv: nn.Conv2d) -> nn.Conv2d:
     """A copy of `conv` with its filters standardized once, for a convolution that stays frozen.
 

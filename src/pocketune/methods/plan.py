@@ -17,6 +17,7 @@ from pocketune.surgery import (
     freeze_convolutions,
     quantize_frozen,
     quantized,
+    settle_kernels,
     swap,
     train_only,
 )
@@ -118,6 +119,7 @@ class Plan:
             )
         train_only(network, self.trained)
         freeze_batch_norms(network, keep=self.batch_norms)
+        settle_kernels(network)
         self._run_passes(network, late=False)
         freeze_convolutions(network)
         disable_inplace(network)

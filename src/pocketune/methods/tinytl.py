@@ -8,17 +8,23 @@ from math import prod
 from torch import nn
 
 from pocketune.errors import PocketuneError, check_positive
-from pocketune.layers import GroupNorm, LiteResidual, standardize_convolution, standardized
-from pocketune.layers.group_norm import group_size
+from pocketune.layers import LiteResidual, standardize_convolution, standardized
 from pocketune.methods.method import Method
 from pocketune.methods.parts import biases, parameters_of_branches, planned_branches
 from pocketune.methods.plan import Pass, Plan
 from pocketune.methods.registry import register_method
 from pocketune.networks import Factory, about, anatomy, set_about
 from pocketune.networks.anatomy.blocks import Block
-from pocketune.networks.anatomy.modules import is_convolution, main_modules
+from pocketune.networks.anatomy.modules import is_convolution
 from pocketune.networks.copies import copy_network
-from pocketune.surgery import BRANCH, add_branches, mask_activations, parameters_under
+from pocketune.surgery import (
+    BRANCH,
+    add_branches,
+    group_norms,
+    kernels_before_norms,
+    mask_activations,
+    parameters_under,
+)
 
 NORMS = ("batch", "group")
 
@@ -94,7 +100,7 @@ class TinyTL(Method):
         return Plan(
             trained,
             frozenset(),
-            replaced=_group_norms(network) | _standardized(network) if group else {},
+            replaced=group_norms(network) | _standardized(network) if group else {},
             branches=modules.branches,
             passes=(MASKS,),
         )
@@ -219,31 +225,9 @@ def _has_branch(network: nn.Module, block: str) -> bool:
     return hasattr(network.get_submodule(block), BRANCH)
 
 
-def _group_norms(network: nn.Module) -> dict[str, Factory]:
-    """Factories that replace all batch norms by group norms with the same weight and bias."""
-    norms = {n: m for n, m in main_modules(network) if isinstance(m, nn.BatchNorm2d)}
-    for name, norm in norms.items():
-        _check_groups(name, norm)
-    return dict.fromkeys(norms, _group_norm)
-
-
 def _standardized(network: nn.Module) -> dict[str, Factory]:
-    """Factories that standardize the kernels of all convolutions without a bias."""
-    modules = main_modules(network)
-    names = [name for name, m in modules if is_convolution(m) and m.bias is None]
-    return dict.fromkeys(names, _standardize)
-
-
-def _check_groups(name: str, norm: nn.BatchNorm2d) -> None:
-    try:
-        group_size(norm.num_features)
-    except PocketuneError as error:
-        raise PocketuneError(f"layer {name}: {error}") from None
-
-
-def _group_norm(norm: nn.Module) -> nn.Module:
-    assert isinstance(norm, nn.BatchNorm2d)
-    return GroupNorm.from_batch_norm(norm)
+    """Factories that standardize the kernels of all convolutions with a norm."""
+    return dict.fromkeys(kernels_before_norms(network), _standardize)
 
 
 def _standardize(conv: nn.Module) -> nn.Module:

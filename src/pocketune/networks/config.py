@@ -8,7 +8,16 @@ from pocketune.errors import PocketuneError, check_positive, real_number, whole_
 
 PADDINGS = ("symmetric", "same")
 OUTPUT_STRIDES = (4, 8, 16, 32)
-OPTIONAL = ("hidden", "branches", "backbone", "head_channels", "output_stride")
+NORMS = ("batch", "group")
+OPTIONAL = (
+    "hidden",
+    "branches",
+    "backbone",
+    "head_channels",
+    "output_stride",
+    "norm",
+    "standardized",
+)
 
 
 @dataclass(frozen=True)
@@ -32,6 +41,8 @@ class NetworkConfig:
         head_channels: channels of its decode head.
         output_stride: side of the image over the side of the last feature map of the network, or
             of the backbone; strides beyond it become dilations. None for the network's own.
+        norm: `"batch"`, or `"group"` for group norms of 8 channels a group in their places.
+        standardized: whether the kernels of convolutions with a norm are standardized.
 
     Raises:
         PocketuneError: a value is out of range.
@@ -47,6 +58,8 @@ class NetworkConfig:
     backbone: str | None = None
     head_channels: int | None = None
     output_stride: int | None = None
+    norm: str = "batch"
+    standardized: bool = False
 
     def __post_init__(self) -> None:
         check_positive(classes=self.classes)
@@ -66,6 +79,10 @@ class NetworkConfig:
             raise PocketuneError(
                 f"output_stride={self.output_stride!r} is unknown; choose from {OUTPUT_STRIDES}"
             )
+        if self.norm not in NORMS:
+            raise PocketuneError(f"norm={self.norm!r} is unknown; choose from {NORMS}")
+        if not isinstance(self.standardized, bool):
+            raise PocketuneError(f"standardized={self.standardized!r} must be True or False")
 
     def _counts(self) -> dict[str, int]:
         """`hidden`, so that no later change of what was given changes the config."""
@@ -78,7 +95,12 @@ class NetworkConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON, without those that a network need not have and does not."""
-        return {k: v for k, v in asdict(self).items() if v or k not in OPTIONAL}
+        usual = NetworkConfig(self.name)
+        return {
+            name: value
+            for name, value in asdict(self).items()
+            if name not in OPTIONAL or value != getattr(usual, name)
+        }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "NetworkConfig":

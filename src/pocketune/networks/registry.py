@@ -117,7 +117,9 @@ def large_side_kernels(name: str) -> frozenset[str]:
 
 
 def make_network(config: NetworkConfig) -> nn.Module:
-    """The unpruned network of `config`, randomly initialized; ignores `hidden` and `branches`.
+    """The unpruned network of `config`, randomly initialized.
+
+    It ignores `hidden`, `branches`, `norm` and `standardized`.
 
     Raises:
         PocketuneError: the name is unknown, or this network does not have an option.

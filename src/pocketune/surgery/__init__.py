@@ -11,6 +11,12 @@ from pocketune.surgery.freeze import (
     separate_batch_norms,
     train_only,
 )
+from pocketune.surgery.norms import (
+    group_norms,
+    kernels_before_norms,
+    settle_kernels,
+    use_norms,
+)
 from pocketune.surgery.prune import prune
 from pocketune.surgery.quantize import (
     dequantize,
@@ -38,7 +44,9 @@ __all__ = [
     "float_shapes",
     "freeze_batch_norms",
     "freeze_convolutions",
+    "group_norms",
     "in_float",
+    "kernels_before_norms",
     "mask_activations",
     "masked_activations",
     "parameters_under",
@@ -47,8 +55,10 @@ __all__ = [
     "quantized",
     "separate",
     "separate_batch_norms",
+    "settle_kernels",
     "signed_activations",
     "signed_after",
     "swap",
     "train_only",
+    "use_norms",
 ]

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -14,6 +15,7 @@ from pocketune.networks.architectures.backbone import Backbone, Staged
 from pocketune.networks.architectures.dense import DenseNetwork, backbone_config
 from pocketune.networks.config import NetworkConfig
 from pocketune.networks.registry import is_dense, make_network, with_published_options
+from pocketune.surgery.norms import use_norms
 from pocketune.weights.download import download
 from pocketune.weights.formats.files import load_state, read_state, unwrap
 from pocketune.weights.formats.folded import is_folded, lacks_fusion, load_folded
@@ -38,6 +40,8 @@ def create_network(
     backbone: str | None = None,
     head_channels: int | None = None,
     output_stride: int | None = None,
+    norm: str | None = None,
+    standardized: bool | None = None,
 ) -> nn.Module:
     """Build a network that takes images (N, 3, H, W), normalized as `about(network)` says.
 
@@ -75,6 +79,11 @@ def create_network(
         output_stride: side of the image over the side of the last map, that of the backbone in a
             network that classifies pixels: 4, 8, 16 or 32. Strides beyond it become dilations.
             None for the published one; networks that classify images have no dilations.
+        norm: `"batch"`; or `"group"`, which gives every image statistics of its own, with 8
+            channels a group. Of weights with batch norms, group norms take over scale and shift.
+            None follows the weights.
+        standardized: whether each filter of a convolution with a norm has mean 0 and standard
+            deviation 1 in the forward pass (weight standardization). None follows the weights.
 
     Returns:
         The network in training mode; `about(network)` has its `config` and `normalization`.
@@ -103,6 +112,7 @@ def create_network(
         backbone=backbone,
         head_channels=head_channels,
         output_stride=output_stride,
+        **_norms(weights, norm, standardized),
     )
     if weights is not None and is_dense(name) and not _has_decode_head(weights):
         return _on_backbone(with_published_options(config), weights, normalization)
@@ -112,6 +122,20 @@ def create_network(
     known = None if weights is None else _load(network, config, weights, normalization)
     set_about(network, config=config, normalization=normalization or known or Normalization())
     return network
+
+
+def _norms(weights: Weights | None, norm: str | None, standardized: bool | None) -> dict[str, Any]:
+    """The norms of a config: those that are asked for, else those of the weights."""
+    there = None
+    if isinstance(weights, nn.Module):
+        there = about(weights).config
+    elif (file := _file(weights)) is not None and (recorded := read_description(file)):
+        there = recorded[0]
+    if norm is None:
+        norm = "batch" if there is None else there.norm
+    if standardized is None:
+        standardized = False if there is None else there.standardized
+    return {"norm": norm, "standardized": standardized}
 
 
 def _has_decode_head(weights: Weights) -> bool:
@@ -137,6 +161,7 @@ def _on_backbone(
     assert isinstance(network, DenseNetwork)
     assert isinstance(source, Staged)
     network.backbone = Backbone(source.stages(feature_fusion=True), network.backbone.taps)
+    use_norms(network, config.norm, standardized=config.standardized)
     facts = about(source)
     assert facts.config is not None
     set_about(
@@ -170,6 +195,8 @@ def describe_network(
     backbone: str | None = None,
     head_channels: int | None = None,
     output_stride: int | None = None,
+    norm: str | None = None,
+    standardized: bool | None = None,
 ) -> NetworkConfig:
     """The config of the network that `create_network` would build, without building it.
 
@@ -183,6 +210,7 @@ def describe_network(
         backbone=backbone,
         head_channels=head_channels,
         output_stride=output_stride,
+        **_norms(weights, norm, standardized),
     )
     if weights is not None and is_dense(name) and not _has_decode_head(weights):
         config = with_published_options(config)

@@ -2,7 +2,6 @@
 
 import json
 import tempfile
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from os import PathLike
 from pathlib import Path
@@ -11,24 +10,28 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
-from torch import nn
+from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
 from pocketune.files import reading, replacing, writing
-from pocketune.layers import IntegerConv2d, LiteResidual
+from pocketune.layers import IntegerConv2d, LiteResidual, StandardizedConv2d
 from pocketune.networks.about import Normalization, about
 from pocketune.networks.anatomy.anatomy import anatomy
-from pocketune.networks.anatomy.modules import Factory
+from pocketune.networks.anatomy.modules import Factory, main_modules
 from pocketune.networks.architectures.dense import DenseNetwork, initialize_output
 from pocketune.networks.architectures.parts import initialize
 from pocketune.networks.config import NetworkConfig
 from pocketune.networks.registry import make_network
 from pocketune.surgery.branch import add_branches
 from pocketune.surgery.channels import narrow
+from pocketune.surgery.norms import kernels_before_norms, use_norms
 from pocketune.weights.formats.files import COUNTER, float_state
 
 IMAGENET_CLASSES = 1000
 """Of the published weights."""
+
+CHANGEABLE = {"output_stride": None, "norm": "batch", "standardized": False}
+"""Options with the value from which weights may be loaded into a network of another value."""
 
 HEADER = "pocketune.network"
 """Key of the description in the file's header."""
@@ -40,7 +43,8 @@ def save_network(network: nn.Module, path: str | PathLike[str]) -> None:
     `create_network(..., weights=path)` reads the file, including pruned blocks and lite residual
     modules. The number of classes is that of the output layer. An adapted network is saved in the
     form before it was adapted, with its trained values. 8-bit kernels are written exactly, in
-    float32.
+    float32. If standardized kernels were frozen, the file has every kernel as it is after
+    standardization, and the option standardized=False: the same outputs.
 
     Raises:
         PocketuneError: the network is foreign and has no config, or no longer fits its config, as
@@ -52,9 +56,20 @@ def save_network(network: nn.Module, path: str | PathLike[str]) -> None:
     normalization = about(network).normalization
     facts = {"config": config.to_dict(), "normalization": asdict(normalization)}
     state = float_state(network.state_dict())
+    if not config.standardized:
+        state |= _standardized_kernels(network)
     tensors = {name: tensor.contiguous() for name, tensor in state.items()}
     with replacing(path, SafetensorError) as file:
         file.write_bytes(save(tensors, {HEADER: json.dumps(facts)}))
+
+
+def _standardized_kernels(network: nn.Module) -> dict[str, Tensor]:
+    """The kernels that layers standardize in every step, as they compute with them."""
+    return {
+        f"{path}.weight": module.kernel().detach()
+        for path, module in main_modules(network)
+        if isinstance(module, StandardizedConv2d)
+    }
 
 
 def check_saveable(network: nn.Module, path: Path) -> NetworkConfig:
@@ -83,6 +98,8 @@ def _config(network: nn.Module) -> NetworkConfig:
         raise PocketuneError(f"{kind} has no config to save; create it with create_network")
     own = _shapes(network)
     config = replace(config, classes=own[f"{anatomy(network).classifier[-1]}.weight"][0])
+    if config.standardized and kernels_before_norms(network):  # frozen ones: standardized once
+        config = replace(config, standardized=False)
     with torch.device("meta"):
         plain = build(config)
     read = _shapes(plain)
@@ -153,25 +170,21 @@ def _channels(values: Any) -> tuple[float, float, float]:
 def require_same(asked: NetworkConfig, recorded: NetworkConfig, path: Path) -> None:
     """Check that weights are of the requested network; classes may differ.
 
-    Weights of a network without dilations may be asked for with any output stride.
+    Weights of a network without dilations may be asked for with any output stride, those of batch
+    norms with any norm, and those of ordinary kernels with standardized ones.
 
     Raises:
         PocketuneError: an option differs; the message gives its value in the file.
     """
-    wanted, there = _options(asked), _options(recorded)
+    there = asdict(recorded)
+    left_out = {"classes", "hidden", "branches"}
+    left_out |= {name for name, usual in CHANGEABLE.items() if there[name] == usual}
     for name, value in there.items():
-        if wanted[name] != value:
+        if name not in left_out and getattr(asked, name) != value:
             raise PocketuneError(
-                f"{path.name} holds a network with {name}={value!r}, not {wanted[name]!r}; "
+                f"{path.name} holds a network with {name}={value!r}, not {getattr(asked, name)!r}; "
                 "ask for that"
             )
-
-
-def _options(config: NetworkConfig) -> Mapping[str, Any]:
-    left_out = {"classes", "hidden", "branches"}
-    if config.output_stride is None:
-        left_out.add("output_stride")
-    return {name: value for name, value in asdict(config).items() if name not in left_out}
 
 
 def build(config: NetworkConfig) -> nn.Module:
@@ -179,7 +192,7 @@ def build(config: NetworkConfig) -> nn.Module:
 
     Raises:
         PocketuneError: the name is unknown, this network does not have an option, or its blocks
-            cannot have the `hidden` channels.
+            cannot have the `hidden` channels, or its norms these channels in groups.
     """
     network = make_network(config)
     if config.hidden:
@@ -187,6 +200,7 @@ def build(config: NetworkConfig) -> nn.Module:
         initialize(network)
         if isinstance(network, DenseNetwork):
             initialize_output(network)
+    use_norms(network, config.norm, standardized=config.standardized)
     add_branches(network, {block: _lite_residual(**a) for block, a in config.branches.items()})
     return network
 

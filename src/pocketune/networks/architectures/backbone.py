@@ -6,6 +6,7 @@ from typing import Protocol, runtime_checkable
 from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
+from pocketune.networks.anatomy.modules import is_norm
 from pocketune.networks.architectures.parts import Stage
 
 Taps = Callable[[Sequence[Stage]], list[Stage]]
@@ -75,5 +76,5 @@ def first_of_8_and_last(stages: Sequence[Stage]) -> list[Stage]:
 
 def _output_channels(module: nn.Module) -> int:
     """Channels of the last norm: every block and layer here ends with one, up to activations."""
-    *_, norm = (part for part in module.modules() if isinstance(part, nn.BatchNorm2d))
-    return norm.num_features
+    *_, norm = (part for part in module.modules() if is_norm(part))
+    return len(norm.get_parameter("weight"))

@@ -70,6 +70,8 @@ def backbone_config(config: NetworkConfig) -> NetworkConfig:
         width=config.width,
         padding=config.padding,
         output_stride=config.output_stride,
+        norm=config.norm,
+        standardized=config.standardized,
     )
 
 

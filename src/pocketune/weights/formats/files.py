@@ -63,6 +63,8 @@ def unwrap(content: Any, source: str) -> dict[str, Tensor]:
 
 
 COUNTER = "num_batches_tracked"  # older files lack it, and nothing here reads it
+STATISTICS = ("running_mean", "running_var", COUNTER)
+"""What a batch norm has and a group norm has not."""
 
 
 def float_state(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -92,7 +94,7 @@ def load_state(
     Raises:
         PocketuneError: a tensor is missing, unknown or of another shape; the message names it.
     """
-    own, state = network.state_dict(), float_state(state)
+    own, state = network.state_dict(), _without_statistics(network, float_state(state), source)
     _check_names(own, state, source)
     fitting = {}
     for name, target in own.items():
@@ -105,6 +107,37 @@ def load_state(
                 f"there and {tuple(target.shape)} here; check name, width and feature_fusion"
             )
     network.load_state_dict(fitting, strict=False)
+
+
+def _without_statistics(
+    network: nn.Module, state: Mapping[str, Tensor], source: str
+) -> dict[str, Tensor]:
+    """The state without the statistics of batch norms where `network` has group norms.
+
+    Raises:
+        PocketuneError: the network has batch norms, and the state no statistics for them.
+    """
+    grouped = []
+    for name, module in network.named_modules():
+        if isinstance(module, nn.GroupNorm):
+            grouped.append(name)
+        elif isinstance(module, nn.BatchNorm2d) and f"{name}.weight" in state:
+            require_statistics(name, f"{name}.running_mean" in state, source)
+    left_out = {f"{name}.{part}" for name in grouped for part in STATISTICS}
+    return {name: tensor for name, tensor in state.items() if name not in left_out}
+
+
+def require_statistics(norm: str, known: bool, source: str) -> None:
+    """Check that weights for a batch norm have running statistics.
+
+    Raises:
+        PocketuneError: they have none, as those of a group norm.
+    """
+    if not known:
+        raise PocketuneError(
+            f"{source} has no running statistics for the batch norm {norm}, as if it came from a "
+            "network of group norms; create the network with norm='group'"
+        )
 
 
 def _check_names(own: Mapping[str, Tensor], state: Mapping[str, Tensor], source: str) -> None:

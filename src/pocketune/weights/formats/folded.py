@@ -47,9 +47,15 @@ def load_folded(
     """Copy folded weights into the convolutions; each norm becomes the identity plus the bias.
 
     Raises:
-        PocketuneError: a layer does not fit, the padding differs from the weights', or the
-            normalization of the images is unknown.
+        PocketuneError: a layer does not fit, the padding differs from the weights', the network
+            has other norms, or the normalization of the images is unknown.
     """
+    if config.norm != "batch" or config.standardized:
+        raise PocketuneError(
+            f"{path.name} has its batch norms folded into the kernels, which group norms and "
+            "standardized kernels would undo; create the network with norm='batch' and "
+            "standardized=False"
+        )
     facts = _read_facts(path)
     _check_padding(facts, config, path)
     normalization = normalization or _normalization(facts)

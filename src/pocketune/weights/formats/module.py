@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from pocketune.errors import PocketuneError
 from pocketune.networks.about import Normalization
 from pocketune.networks.anatomy.modules import is_convolution, is_norm
+from pocketune.weights.formats.files import STATISTICS, require_statistics
 
 GEOMETRY = ("kernel_size", "stride", "groups", "padding")
 
@@ -59,6 +60,10 @@ def _check(mine: tuple[str, nn.Module], theirs: tuple[str, nn.Module], output: s
     """Same tensors of the same shapes; the output layer may have other classes."""
     (name, target), (origin_name, origin) = mine, theirs
     own, other = _shapes(target), _shapes(origin)
+    if isinstance(target, nn.GroupNorm):
+        other = {key: size for key, size in other.items() if key not in STATISTICS}
+    elif isinstance(target, nn.BatchNorm2d) and isinstance(origin, nn.GroupNorm):
+        require_statistics(name, False, "the given model")
     if name == output:
         own, other = ({key: size[1:] for key, size in shapes.items()} for shapes in (own, other))
     if own != other:
@@ -94,6 +99,8 @@ def _shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
 def _copy(target: nn.Module, origin: nn.Module, *, is_output: bool) -> None:
     tensors = _tensors(target)
     for name, value in _tensors(origin).items():
+        if name not in tensors:  # the statistics of a batch norm that is a group norm here
+            continue
         if is_output and value.shape[0] != tensors[name].shape[0]:
             continue
         tensors[name].data.copy_(value.detach().reshape(tensors[name].shape))
