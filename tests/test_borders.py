@@ -25,6 +25,7 @@ FLOORS = (
     {"networks", "objectives", "planner"},
     {"surgery", "accounting"},
     {"weights"},
+    {"supernet"},
     {"methods"},
     {"compiler", "papers"},
     {"eager", "forecast", "pruning", "demo"},

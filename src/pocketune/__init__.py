@@ -57,11 +57,17 @@ if TYPE_CHECKING:
     from pocketune.pruning import prune_for_memory as prune_for_memory
     from pocketune.pruning import retrain as retrain
     from pocketune.reporting import report as report
+    from pocketune.supernet import SubnetConfig as SubnetConfig
+    from pocketune.supernet import Supernet as Supernet
+    from pocketune.supernet import SupernetSpace as SupernetSpace
+    from pocketune.supernet import load_supernet as load_supernet
+    from pocketune.supernet import save_supernet as save_supernet
     from pocketune.surgery import prune as prune
     from pocketune.tasks import Attributes as Attributes
     from pocketune.tasks import Classification as Classification
     from pocketune.tasks import Segmentation as Segmentation
     from pocketune.weights import create_network as create_network
+    from pocketune.weights import estimate_batch_norm as estimate_batch_norm
     from pocketune.weights import load_network as load_network
     from pocketune.weights import restore_batch_norm as restore_batch_norm
     from pocketune.weights import sample_batches as sample_batches
@@ -148,6 +154,13 @@ _HOMES = {
     "reporting": [
         "report",
     ],
+    "supernet": [
+        "SubnetConfig",
+        "Supernet",
+        "SupernetSpace",
+        "load_supernet",
+        "save_supernet",
+    ],
     "surgery": [
         "prune",
     ],
@@ -158,6 +171,7 @@ _HOMES = {
     ],
     "weights": [
         "create_network",
+        "estimate_batch_norm",
         "load_network",
         "restore_batch_norm",
         "sample_batches",

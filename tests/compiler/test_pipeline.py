@@ -299,13 +299,18 @@ WITH_ATTRIBUTES = {"mobilenet_v2", "mobilenet_v3_small", "mobilenet_v3_large", "
 ALIKE = [  # of the same operators; each method has the next of them
     ("resnet18", "resnet34", "resnet18_v1c"),
     ("resnet50", "resnet101"),
-    ("mobilenet_v2", "proxylessnas_mobile", "mcunet_5fps"),
+    ("mobilenet_v2", "proxylessnas_mobile", "mcunet_5fps", "ofa_mobilenet_v2"),
     ("mobilenet_v3_small", "mobilenet_v3_large"),
 ]
 COMBINATIONS = BASELINES + [
     (names[i % len(names)], method) for i, method in enumerate(OTHERS) for names in ALIKE
 ]
-WIDTHS = {"mobilenet_v2": 0.1, "mobilenet_v3_small": 0.35, "mcunet_5fps": 1.0}
+WIDTHS = {
+    "mobilenet_v2": 0.1,
+    "ofa_mobilenet_v2": 0.1,
+    "mobilenet_v3_small": 0.35,
+    "mcunet_5fps": 1.0,
+}
 
 
 def test_every_network_and_method_is_compiled() -> None:

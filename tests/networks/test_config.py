@@ -22,6 +22,7 @@ from pocketune.networks import About, NetworkConfig, Normalization, about, set_a
         {"classes": 3, "width": 0.35, "padding": "same", "feature_fusion": False},
         {"hidden": {"features.1": 22}},
         {"branches": {"features.2": {"inputs": 16, "outputs": 24}}},
+        {"subnet": {"depths": [2, 2, 3, 4, 2], "first": "reduced"}},
     ],
     ids=str,
 )
@@ -59,6 +60,7 @@ def test_what_is_empty_is_not_written() -> None:
         ({"hidden": {"a": True}}, "must give a whole number for each block"),
         ({"hidden": {"a": "8"}}, "must give a whole number for each block"),
         ({"hidden": [8]}, "must give a whole number for each block"),
+        ({"subnet": [2, 3]}, "must map choices to their values"),
     ],
     ids=str,
 )

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from pocketune.errors import PocketuneError
-from pocketune.weights import create_network, restore_batch_norm
+from pocketune.weights import create_network, estimate_batch_norm, restore_batch_norm
 
 
 def norms(network):
@@ -90,3 +90,41 @@ def test_a_norm_that_does_not_run_stays(network, images):
 def test_without_images(network):
     with pytest.raises(PocketuneError, match="without images"):
         restore_batch_norm(network, [])
+
+
+def test_estimated_statistics_are_those_of_batches_in_training(network, images):
+    """Against a loop over batches of different sizes with the statistics of each."""
+    seen = {norm: [] for norm in norms(network)}
+    hooks = [
+        norm.register_forward_pre_hook(lambda norm, given: seen[norm].append(given[0]))
+        for norm in seen
+    ]
+    network.train()
+    network.classifier.eval()
+    weights = dict(network.named_parameters())
+    before = {name: value.detach().clone() for name, value in weights.items()}
+    for norm in seen:
+        norm.momentum = 0.0
+    parts = images.split([5, 16, 3])
+    for part in parts:
+        network(part)
+    for hook in hooks:
+        hook.remove()
+    assert estimate_batch_norm(network.eval(), parts) is network
+    for norm, inputs in seen.items():
+        moments = [torch.var_mean(x, (0, 2, 3), correction=0) for x in inputs]
+        variance, mean = (
+            sum(len(x) / 24 * each[i] for x, each in zip(inputs, moments, strict=True))
+            for i in range(2)
+        )
+        torch.testing.assert_close(norm.running_var, variance, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(norm.running_mean, mean, rtol=1e-9, atol=1e-9)
+    assert not network.training
+    assert all(torch.equal(value, before[name]) for name, value in weights.items())
+
+
+def test_estimating_needs_images_and_norms(network):
+    with pytest.raises(PocketuneError, match="cannot be estimated without images"):
+        estimate_batch_norm(network, [])
+    linear = nn.Linear(2, 2)
+    assert estimate_batch_norm(linear, []) is linear

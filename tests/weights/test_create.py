@@ -33,6 +33,7 @@ def test_list():
         "mobilenet_v2",
         "mobilenet_v3_large",
         "mobilenet_v3_small",
+        "ofa_mobilenet_v2",
         "proxylessnas_mobile",
         "resnet101",
         "resnet18",

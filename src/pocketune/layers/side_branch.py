@@ -11,6 +11,9 @@ from pocketune.errors import PocketuneError
 from pocketune.layers.group_norm import GroupNorm
 from pocketune.layers.weight_standardization import StandardizedConv2d
 
+TABLE_SIDE = 128
+"""Side of the maps at the first block in TinyTL's table of map sizes, for images of any side."""
+
 EPS = 1e-3
 """Added to the variance in the batch norms of Rep-Net's modules."""
 
@@ -63,7 +66,8 @@ class SideBranch(nn.Module):
         """Kernels are normal with variance 2 / (k^2 out); norms the identity, the last weight 0."""
         for conv in (self.conv1, self.conv2):
             fan_out = math.prod(conv.kernel_size) * conv.out_channels
-            nn.init.normal_(conv.weight, std=math.sqrt(2 / fan_out))
+            if not conv.weight.is_meta:  # PyTorch would import its compiler to draw nothing
+                nn.init.normal_(conv.weight, std=math.sqrt(2 / fan_out))
         self.norm1.reset_parameters()
         self.norm2.reset_parameters()
         nn.init.zeros_(self.norm2.weight)
@@ -127,6 +131,16 @@ class LiteResidual(SideBranch):
             GroupNorm(outputs),
             stride=stride,
         )
+
+    @staticmethod
+    def fitting_kernel(kernel: int, side: int) -> int:
+        """`kernel`, shrunk until it fits the pooled map of a block whose input has `side` pixels.
+
+        As in TinyTL's code, which has a table of the map sizes of ProxylessNAS-Mobile.
+        """
+        while kernel > max(side // 2, 1):
+            kernel -= 2
+        return kernel
 
     def arguments(self) -> dict[str, int]:
         """The arguments of the module: `LiteResidual(**module.arguments())` has the same shapes."""

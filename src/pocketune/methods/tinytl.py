@@ -9,6 +9,7 @@ from torch import nn
 
 from pocketune.errors import PocketuneError, check_positive
 from pocketune.layers import LiteResidual, standardize_convolution, standardized
+from pocketune.layers.side_branch import TABLE_SIDE
 from pocketune.methods.method import Method
 from pocketune.methods.parts import biases, parameters_of_branches, planned_branches
 from pocketune.methods.plan import Pass, Plan
@@ -30,9 +31,6 @@ NORMS = ("batch", "group")
 
 MASKS = Pass(mask_activations)
 """Exact activations that keep one bit, except where a method has replaced them."""
-
-RESOLUTION = 128
-"""Side of the maps at the first block in the published table, for images of any side."""
 
 
 @register_method("tinytl")
@@ -173,8 +171,8 @@ class TinyTL(Method):
     def _branches(self, network: nn.Module) -> dict[str, Factory]:
         """Factories of the lite residual modules, by the block's name.
 
-        Kernels shrink until they fit the pooled map, as in TinyTL's code. That code has a table of
-        the map sizes of ProxylessNAS-Mobile; here they follow from the strides of the blocks.
+        Kernels shrink until they fit the pooled map, whose side follows from the strides of the
+        blocks.
         """
         first, *blocks = anatomy(network).blocks
         if not blocks:
@@ -188,11 +186,9 @@ class TinyTL(Method):
                 "itself; use TinyTL(lite_residual=False)"
             )
         branches: dict[str, Factory] = {}
-        side = RESOLUTION // _stride(network, first)
+        side = TABLE_SIDE // _stride(network, first)
         for block in blocks:
-            kernel = self.kernel
-            while kernel > max(side // 2, 1):
-                kernel -= 2
+            kernel = LiteResidual.fitting_kernel(self.kernel, side)
             branches[block.name] = partial(self._lite_residual, network, block, kernel)
             side //= _stride(network, block)
         return branches

@@ -11,6 +11,7 @@ from pocketune.networks.architectures import lraspp as lraspp
 from pocketune.networks.architectures import mcunet as mcunet
 from pocketune.networks.architectures import mobilenet_v2 as mobilenet_v2
 from pocketune.networks.architectures import mobilenet_v3 as mobilenet_v3
+from pocketune.networks.architectures import ofa_mobilenet_v2 as ofa_mobilenet_v2
 from pocketune.networks.architectures import proxylessnas as proxylessnas
 from pocketune.networks.architectures import pspnet as pspnet
 from pocketune.networks.architectures import resnet as resnet

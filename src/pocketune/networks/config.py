@@ -17,6 +17,7 @@ OPTIONAL = (
     "output_stride",
     "norm",
     "standardized",
+    "subnet",
 )
 
 
@@ -43,6 +44,8 @@ class NetworkConfig:
             of the backbone; strides beyond it become dilations. None for the network's own.
         norm: `"batch"`, or `"group"` for group norms of 8 channels a group in their places.
         standardized: whether the kernels of convolutions with a norm are standardized.
+        subnet: the choices that make a sub-network of a supernet, as
+            `pocketune.supernet.Space.network_config` gives them. None for the smallest one.
 
     Raises:
         PocketuneError: a value is out of range.
@@ -60,6 +63,7 @@ class NetworkConfig:
     output_stride: int | None = None
     norm: str = "batch"
     standardized: bool = False
+    subnet: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         check_positive(classes=self.classes)
@@ -73,6 +77,10 @@ class NetworkConfig:
         object.__setattr__(self, "hidden", self._counts())
         branches = {block: dict(arguments) for block, arguments in self.branches.items()}
         object.__setattr__(self, "branches", branches)
+        if self.subnet is not None:
+            if not isinstance(self.subnet, Mapping):
+                raise PocketuneError(f"subnet={self.subnet!r} must map choices to their values")
+            object.__setattr__(self, "subnet", dict(self.subnet))
         if self.head_channels is not None:
             check_positive(head_channels=self.head_channels)
         if self.output_stride not in (None, *OUTPUT_STRIDES):

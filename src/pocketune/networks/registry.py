@@ -32,10 +32,15 @@ class Dense:
 _builders: dict[str, Builder] = {}
 _large_side_kernels: dict[str, frozenset[str]] = {}
 _dense: dict[str, Dense] = {}
+_with_subnets: set[str] = set()
 
 
 def register_network(
-    name: str, *, large_side_kernels: Iterable[str] = (), dense: Dense | None = None
+    name: str,
+    *,
+    large_side_kernels: Iterable[str] = (),
+    dense: Dense | None = None,
+    has_subnets: bool = False,
 ) -> Callable[[Builder], Builder]:
     """Decorator: `builder(config)` makes the network called `name`, randomly initialized.
 
@@ -44,6 +49,7 @@ def register_network(
         large_side_kernels: blocks whose side module has a kernel of 5 in Rep-Net's published
             layout for this network, although the maps there are small.
         dense: the published options of a network that classifies pixels.
+        has_subnets: whether `config.subnet` chooses one of its many sub-networks.
 
     Raises:
         ValueError: a network of that name is registered already.
@@ -56,6 +62,8 @@ def register_network(
         _large_side_kernels[name] = frozenset(large_side_kernels)
         if dense is not None:
             _dense[name] = dense
+        if has_subnets:
+            _with_subnets.add(name)
         return builder
 
     return register
@@ -90,6 +98,12 @@ def with_published_options(config: NetworkConfig) -> NetworkConfig:
         PocketuneError: the name is unknown, or these options are for other networks.
     """
     _require_known(config.name)
+    searched = config.backbone or config.name
+    if config.subnet is not None and searched not in _with_subnets:
+        raise PocketuneError(
+            f"{searched} has no sub-networks to choose from: subnet is an option of "
+            f"{', '.join(_with_subnets)}"
+        )
     usual = _dense.get(config.name)
     if usual is None:
         if config.backbone is not None or config.head_channels is not None:

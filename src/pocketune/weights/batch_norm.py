@@ -1,12 +1,13 @@
-"""Giving batch norms measured statistics without changing what the network computes."""
+"""Giving batch norms measured statistics."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
-from pocketune.networks.probe import watch_inputs
+from pocketune.networks.probe import probing, watch_inputs
 
 
 class _Moments:
@@ -77,6 +78,82 @@ def restore_batch_norm(network: nn.Module, batches: Iterable[Tensor]) -> nn.Modu
             if moments[path].count:
                 _restore(norm, moments[path])
     return network
+
+
+def estimate_batch_norm(network: nn.Module, batches: Iterable[Tensor]) -> nn.Module:
+    """Set the running statistics of every batch norm to what images give, and change nothing else.
+
+    The statistics of a sub-network of a supernet are those of others, too, and mislead it. The
+    network runs with the statistics of each batch; a norm gets the mean over images of the means
+    and of the biased variances of the batches (Cai et al., Once for All, ICLR 2020, public code:
+    2,000 training images in batches of 200). A network without batch norms stays as it is.
+
+    Args:
+        network: changed in place; its training mode is restored.
+        batches: normalized images (N, 3, H, W), two or more a batch.
+
+    Returns:
+        The network.
+
+    Raises:
+        PocketuneError: there are no images.
+    """
+    norms = {
+        path: module
+        for path, module in network.named_modules()
+        if isinstance(module, nn.BatchNorm2d) and module.track_running_stats
+    }
+    if not norms:
+        return network
+    means = {path: _Mean() for path in norms}
+
+    def note(path: str, _: nn.Module, given: list[Tensor]) -> None:
+        variance, mean = torch.var_mean(given[0], dim=(0, 2, 3), correction=0)
+        means[path].add(torch.stack((mean, variance)), len(given[0]))
+
+    images = 0
+    with probing(network, paths=norms, enter=note), _batch_statistics(norms.values()):
+        for batch in batches:
+            network(batch)
+            images += len(batch)
+    if images == 0:
+        raise PocketuneError(
+            "statistics of batch norms cannot be estimated without images; give a few hundred"
+        )
+    for path, norm in norms.items():
+        if means[path].count:
+            assert norm.running_mean is not None
+            assert norm.running_var is not None
+            mean, variance = means[path].value
+            norm.running_mean.copy_(mean)
+            norm.running_var.copy_(variance)
+    return network
+
+
+class _Mean:
+    """Mean of tensors, each with a weight."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.value = torch.zeros((), dtype=torch.float64)
+
+    def add(self, value: Tensor, count: int) -> None:
+        self.count += count
+        self.value = self.value + (value.double() - self.value) * (count / self.count)
+
+
+@contextmanager
+def _batch_statistics(norms: Iterable[nn.BatchNorm2d]) -> Iterator[None]:
+    """Let norms use the statistics of the batch in evaluation mode, and keep their own."""
+    norms = list(norms)
+    kept = [(norm.running_mean, norm.running_var) for norm in norms]
+    for norm in norms:
+        norm.running_mean = norm.running_var = None  # then a norm uses those of its input
+    try:
+        yield
+    finally:
+        for norm, (mean, variance) in zip(norms, kept, strict=True):
+            norm.running_mean, norm.running_var = mean, variance
 
 
 def _restore(norm: nn.BatchNorm2d, measured: _Moments) -> None:

@@ -42,6 +42,7 @@ def create_network(
     output_stride: int | None = None,
     norm: str | None = None,
     standardized: bool | None = None,
+    subnet: Mapping[str, Any] | None = None,
 ) -> nn.Module:
     """Build a network that takes images (N, 3, H, W), normalized as `about(network)` says.
 
@@ -84,6 +85,8 @@ def create_network(
             None follows the weights.
         standardized: whether each filter of a convolution with a norm has mean 0 and standard
             deviation 1 in the forward pass (weight standardization). None follows the weights.
+        subnet: which sub-network of a supernet, as in `NetworkConfig`; not needed for a file of
+            `save_network`.
 
     Returns:
         The network in training mode; `about(network)` has its `config` and `normalization`.
@@ -113,6 +116,7 @@ def create_network(
         head_channels=head_channels,
         output_stride=output_stride,
         **_norms(weights, norm, standardized),
+        subnet=subnet,
     )
     if weights is not None and is_dense(name) and not _has_decode_head(weights):
         return _on_backbone(with_published_options(config), weights, normalization)
@@ -182,6 +186,7 @@ def _changed_as(config: NetworkConfig, source: NetworkConfig) -> NetworkConfig:
         config,
         hidden={paths[path]: count for path, count in source.hidden.items()},
         branches={paths[path]: arguments for path, arguments in source.branches.items()},
+        subnet=source.subnet,
     )
 
 
@@ -234,7 +239,8 @@ def _completed(
     there, normalization = recorded
     require_same(config, there, file)
     hidden = config.hidden or there.hidden
-    return replace(config, hidden=hidden, branches=there.branches), normalization
+    subnet = config.subnet or there.subnet
+    return replace(config, hidden=hidden, branches=there.branches, subnet=subnet), normalization
 
 
 def _has_fusion(file: Path) -> bool:

@@ -177,7 +177,7 @@ def require_same(asked: NetworkConfig, recorded: NetworkConfig, path: Path) -> N
         PocketuneError: an option differs; the message gives its value in the file.
     """
     there = asdict(recorded)
-    left_out = {"classes", "hidden", "branches"}
+    left_out = {"classes", "hidden", "branches", "subnet"}
     left_out |= {name for name, usual in CHANGEABLE.items() if there[name] == usual}
     for name, value in there.items():
         if name not in left_out and getattr(asked, name) != value:

@@ -1,5 +1,7 @@
 """Anatomy of networks with the names and layouts of timm's, and of what nobody knows."""
 
+import copy
+
 import pytest
 from torch import nn
 
@@ -100,11 +102,33 @@ def test_blocks_in_a_container_of_ones_own():
     assert [block.name for block in anatomy(network).blocks] == ["1.0", "1.1"]
 
 
+def test_a_dense_expansion_is_part_of_an_inverted_residual():
+    network = MobileNetV2()
+    network.blocks[3][0] = EdgeResidual(8, 16, 8)
+    (block,) = (block for block in anatomy(network).blocks if block.name == "blocks.3.0")
+    assert [layer.role for layer in block.layers] == ["expand", "project"]
+
+
+class Separable(nn.Module):
+    """Two depthwise separable convolutions in one, as in Xception."""
+
+    def __init__(self, channels):
+        super().__init__()
+        layers = [
+            nn.Sequential(nn.Conv2d(channels, channels, 3, groups=channels, padding=1)),
+            nn.Sequential(nn.Conv2d(channels, channels, 1)),
+        ]
+        self.layers = nn.Sequential(*layers, *copy.deepcopy(layers))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
 @pytest.mark.parametrize("place", [0, 3, 6])
 def test_an_unknown_block_is_named(place):
     """Wherever it is: it must not pass for a stem or a feature fusion layer."""
     network = MobileNetV2()
-    network.blocks[place][0] = EdgeResidual(8, 16, 8)
+    network.blocks[place][0] = Separable(8)
     with pytest.raises(PocketuneError, match=rf"the block 'blocks.{place}.0' of MobileNetV2"):
         anatomy(network)
 

@@ -73,6 +73,9 @@ def test_the_layers_of_a_block_are_found_with_what_follows_them() -> None:
     [
         ([conv(4, 8), conv(8, 8, 3, 8), conv(8, 4)], "inverted_residual"),
         ([conv(4, 4, 5, 4), conv(4, 6)], "inverted_residual"),
+        ([conv(4, 8, 3), conv(8, 6)], "inverted_residual"),  # the expansion is not 1x1
+        ([conv(4, 8, 3), nn.ReLU(), conv(8, 6)], "inverted_residual"),
+        ([conv(4, 8, 3), nn.ReLU(), conv(8, 6), nn.ReLU()], None),  # nothing is projected
         ([conv(4, 4, 3), conv(4, 4, 3)], "basic"),
         ([conv(4, 2), conv(2, 2, 3), conv(2, 4)], "bottleneck"),
         ([conv(4, 4), conv(4, 4, 3, 2), conv(4, 8)], "bottleneck"),  # grouped, as in ResNeXt

@@ -3,7 +3,8 @@
 Nothing here knows a network by name. Blocks are recognized by the convolutions in them, so the
 networks of timm and torchvision are understood as well as our own:
 
-* inverted residual: 1x1 expand (may be missing), depthwise k x k, 1x1 project
+* inverted residual: 1x1 expand (may be missing), depthwise k x k, 1x1 project; or a dense k x k
+  expand in place of the first two
 * basic: two k x k convolutions
 * bottleneck: 1x1, k x k, 1x1
 

@@ -24,9 +24,15 @@ PATTERNS = (  # kind, then role and test of each convolution in the order in whi
         (("expand", is_pointwise), ("depthwise", is_depthwise), ("project", is_pointwise)),
     ),
     ("inverted_residual", (("depthwise", is_depthwise), ("project", is_pointwise))),
+    ("inverted_residual", (("expand", is_spatial), ("project", is_pointwise))),
     ("basic", (("conv1", is_spatial), ("conv2", is_spatial))),
     ("bottleneck", (("conv1", is_pointwise), ("conv2", is_spatial), ("conv3", is_pointwise))),
 )
+FUSED = ("expand", "project")
+"""A dense expansion in place of an expansion and a depthwise convolution, and a linear projection.
+
+With an activation at the end, two such convolutions may be anything.
+"""
 SHORTCUTS = ("downsample", "shortcut")
 RESIDUAL_FLAGS = ("use_res_connect", "has_skip")  # torchvision's and ours; timm's
 
@@ -157,10 +163,11 @@ def _match(main: list[ConvLayer]) -> tuple[str, tuple[str, ...]] | None:
     if any(left.conv.out_channels != right.conv.in_channels for left, right in pairwise(main)):
         return None
     for kind, pattern in PATTERNS:
+        roles = tuple(role for role, _ in pattern)
         if len(pattern) == len(main) and all(
             test(layer.conv) for (_, test), layer in zip(pattern, main, strict=True)
         ):
-            return kind, tuple(role for role, _ in pattern)
+            return None if roles == FUSED and main[-1].activation else (kind, roles)
     return None
 
 

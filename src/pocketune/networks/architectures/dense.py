@@ -72,6 +72,7 @@ def backbone_config(config: NetworkConfig) -> NetworkConfig:
         output_stride=config.output_stride,
         norm=config.norm,
         standardized=config.standardized,
+        subnet=config.subnet,
     )
 
 

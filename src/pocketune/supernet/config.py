@@ -1,0 +1,66 @@
+"""One sub-network of a supernet, as data."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pocketune.errors import PocketuneError
+from pocketune.networks.architectures.ofa_mobilenet_v2 import whole_numbers
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubnetConfig:
+    """The choices of a sub-network, for every block of the largest one.
+
+    Choices of blocks that the depths leave out have no effect; `Space.canonical` makes them equal.
+    Blocks are in order, stage by stage, with the last block, of a stage of its own, at the end;
+    stem and first block have no choices and are left out.
+
+    Attributes:
+        depths: blocks that run in each of the five stages.
+        kernels: kernel of each block.
+        expansions: hidden channels of each block over its input channels.
+        module_groups: groups of the lite residual module of each block; empty without modules.
+        module_kernels: largest kernel of each module; empty without modules.
+        size: side of the images, in pixels.
+
+    Raises:
+        PocketuneError: a value is not understood. `Space.check` says whether a space has it.
+
+    Example:
+        >>> from pocketune.supernet import Space
+        >>> smallest = Space().smallest
+        >>> SubnetConfig.from_dict(smallest.to_dict()) == smallest
+        True
+    """
+
+    depths: tuple[int, ...]
+    kernels: tuple[int, ...]
+    expansions: tuple[int, ...]
+    module_groups: tuple[int, ...] = ()
+    module_kernels: tuple[int, ...] = ()
+    size: int = 224
+
+    def __post_init__(self) -> None:
+        for name in ("depths", "kernels", "expansions", "module_groups", "module_kernels"):
+            values = getattr(self, name)
+            needed = not name.startswith("module")
+            numbers = whole_numbers(name, values) if needed or len(values) else ()
+            object.__setattr__(self, name, numbers)
+        whole_numbers("size", [self.size])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON, without the choices of modules if there are none."""
+        values = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+        return {name: value for name, value in values.items() if value != []}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "SubnetConfig":
+        """The inverse of `to_dict`; unknown and missing keys are an error."""
+        wanted = set(cls.__dataclass_fields__)
+        needed = {"depths", "kernels", "expansions"}
+        if not isinstance(values, Mapping) or set(values) - wanted or needed - set(values):
+            raise PocketuneError(
+                f"the sub-network {values!r} is not understood: its keys are {', '.join(wanted)}"
+            )
+        return cls(**values)

@@ -1,0 +1,100 @@
+"""Saved supernets: safetensors files whose header describes the space."""
+
+import json
+from dataclasses import asdict
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save
+
+from pocketune.errors import PocketuneError
+from pocketune.files import reading, replacing
+from pocketune.networks import Normalization, about
+from pocketune.supernet.space import Space
+from pocketune.supernet.supernet import Supernet
+
+HEADER = "pocketune.supernet"
+VERSION = 1
+
+
+def save_supernet(supernet: Supernet, path: str | PathLike[str]) -> None:
+    """Write a supernet: its values, its space and the normalization of its images.
+
+    Raises:
+        PocketuneError: the file cannot be written, or does not end in `.safetensors`.
+    """
+    path = Path(path)
+    if path.suffix != ".safetensors":
+        raise PocketuneError(f"{path} must end in .safetensors")
+    tensors = {name: tensor.contiguous() for name, tensor in supernet.state_dict().items()}
+    with replacing(path, SafetensorError) as file:
+        file.write_bytes(save(tensors, {HEADER: json.dumps(describe(supernet))}))
+
+
+def describe(supernet: Supernet) -> dict[str, Any]:
+    """What the header of the file says: the version, the space and the normalization."""
+    return {
+        "version": VERSION,
+        "space": supernet.space.to_dict(),
+        "normalization": asdict(about(supernet).normalization),
+    }
+
+
+def load_supernet(path: str | PathLike[str], space: Space | None = None) -> Supernet:
+    """The supernet in a file of `save_supernet`, in training mode.
+
+    Args:
+        path: the file.
+        space: the space that it must have; None takes any.
+
+    Raises:
+        PocketuneError: the file is missing, damaged or no supernet, or it is of another version or
+            space.
+    """
+    path = Path(path)
+    own, normalization = read_space(path)
+    if space is not None and own != space:
+        differing = next(k for k, v in own.to_dict().items() if v != space.to_dict()[k])
+        raise PocketuneError(
+            f"{path} holds a supernet of another space, with {differing}="
+            f"{getattr(own, differing)!r} in place of {getattr(space, differing)!r}; give one of "
+            "this space"
+        )
+    with torch.device("meta"):
+        supernet = Supernet(own, normalization)
+    with reading(path, SafetensorError):
+        tensors = load_file(path)
+    try:
+        supernet.load_state_dict(tensors, assign=True)
+    except RuntimeError as error:
+        raise PocketuneError(
+            f"{path} does not hold the values of its space; save the supernet again"
+        ) from error
+    return supernet
+
+
+def read_space(path: Path) -> tuple[Space, Normalization]:
+    """The space and the normalization in the header of a file.
+
+    Raises:
+        PocketuneError: the file is missing, damaged or no supernet, or of another version.
+    """
+    if not path.is_file():
+        raise PocketuneError(f"there is no supernet {path}; give a file of save_supernet")
+    with reading(path, SafetensorError), safe_open(path, "pt") as file:
+        text = (file.metadata() or {}).get(HEADER)
+    if text is None:
+        raise PocketuneError(f"{path} is not a supernet; give a file of save_supernet")
+    with reading(f"the description in {path}", ValueError, KeyError, TypeError, AttributeError):
+        facts = json.loads(text)
+        version, space = facts["version"], facts["space"]
+        mean, std = (tuple(facts["normalization"][key]) for key in ("mean", "std"))
+    if version != VERSION:
+        raise PocketuneError(
+            f"{path} holds a supernet of version {version!r}, and this program reads version "
+            f"{VERSION}; save it again with this program"
+        )
+    return Space.from_dict(space), Normalization(mean, std)

@@ -1,0 +1,263 @@
+"""A network that holds the weights of all sub-networks of a space."""
+
+import copy
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pocketune.errors import PocketuneError, check_positive
+from pocketune.networks import Normalization, about, set_about
+from pocketune.networks.architectures.parts import initialize_linear, make_divisible
+from pocketune.supernet.config import SubnetConfig
+from pocketune.supernet.pretrained import fill, space_around
+from pocketune.supernet.sharing import leading, module_kernel, smaller_kernel
+from pocketune.supernet.sorting import sort_hidden
+from pocketune.supernet.space import FIRST_BLOCK, Space, block_path
+from pocketune.surgery import BRANCH
+from pocketune.weights.saved import build
+
+SKELETONS = 64
+"""Networks without values that a supernet keeps to run sub-networks with."""
+OUTPUT = "classifier.1"
+DEPTHWISE = "conv.1.0.weight"
+MODULE = f"{BRANCH}.conv1.weight"
+
+
+class Supernet(nn.Module):
+    """The weights of all sub-networks of a space, and any of them as an ordinary network.
+
+    It stores the values of the largest sub-network, and for each depthwise convolution the matrices
+    that make smaller kernels of the stored ones. A sub-network uses the first blocks of each stage,
+    the first hidden channels of each block, the transformed centers of the kernels, and for modules
+    of more groups the parts of the kernels that its groups read. `state_of` says which, and both
+    `forward` and `subnet` take its values, so they compute the same, bit for bit.
+
+    Cai et al., Once for All, ICLR 2020; TinyTL, NeurIPS 2020, section 3.3.
+
+    Args:
+        space: the sub-networks to have.
+        normalization: of the images.
+
+    Attributes:
+        space: as given.
+        network: the stored values, as the largest sub-network with the largest kernels.
+        matrices: for the index of each block, and each kernel but the largest, a square matrix.
+
+    Example:
+        >>> from pocketune.supernet import Space
+        >>> supernet = Supernet(Space(width=0.35, classes=10, depths=(1, 2), sizes=(64,)))
+        >>> config = supernet.sample(np.random.default_rng(0))
+        >>> supernet.activate(config)
+        >>> supernet.eval()(torch.zeros(1, 3, 64, 64)).shape
+        torch.Size([1, 10])
+        >>> network = supernet.subnet(config)  # for adapt, compile, save_network
+    """
+
+    def __init__(self, space: Space, normalization: Normalization | None = None) -> None:
+        super().__init__()
+        self.space = space
+        self.network = build(space.network_config(space.largest))
+        self.matrices = nn.ModuleDict(
+            {
+                str(block): nn.ParameterDict(
+                    {str(k): nn.Parameter(torch.eye(k * k)) for k in space.kernels[:-1]}
+                )
+                for block in range(space.blocks)
+                if len(space.kernels) > 1 and not space.place(block).reduced
+            }
+        )
+        self._active = space.largest
+        self._skeletons: OrderedDict[SubnetConfig, nn.Module] = OrderedDict()
+        set_about(self, normalization=normalization or Normalization())
+
+    @property
+    def active(self) -> SubnetConfig:
+        """The sub-network that `forward` runs; at first the largest."""
+        return self._active
+
+    @property
+    def largest(self) -> SubnetConfig:
+        """The largest sub-network."""
+        return self.space.largest
+
+    @property
+    def smallest(self) -> SubnetConfig:
+        """The smallest sub-network."""
+        return self.space.smallest
+
+    def sample(self, rng: np.random.Generator) -> SubnetConfig:
+        """A sub-network whose choices are drawn uniformly and independently of each other."""
+        return self.space.sample(rng)
+
+    def activate(self, config: SubnetConfig) -> None:
+        """Make `forward` run this sub-network.
+
+        Raises:
+            PocketuneError: the space does not have it.
+        """
+        self.space.check(config)
+        self._active = config
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalized images (N, 3, H, W) -> logits (N, classes) of the active sub-network.
+
+        The gradients arrive in the stored parameters. In training mode, batch norms update the part
+        of the stored statistics that the sub-network uses.
+        """
+        skeleton = self._skeleton(self._active).train(self.training)
+        state = self._state(self._active, skeleton)
+        logits: Tensor = torch.func.functional_call(skeleton, state, (x,))
+        return logits
+
+    def state_of(self, config: SubnetConfig) -> dict[str, Tensor]:
+        """The values of a sub-network by their names in `subnet(config)`.
+
+        They are made of the stored ones by differentiable operations. Statistics of norms are views
+        of the stored ones.
+
+        Raises:
+            PocketuneError: the space does not have the sub-network.
+        """
+        return self._state(config, self._skeleton(config))
+
+    def subnet(self, config: SubnetConfig) -> nn.Module:
+        """A sub-network with values of its own, as `create_network` makes networks.
+
+        It can be adapted, compiled and saved like any other. With batch norm, call
+        `estimate_batch_norm` before it is evaluated: its statistics are those of the supernet.
+
+        Args:
+            config: the sub-network.
+
+        Returns:
+            The network, in the supernet's training mode and on its device.
+
+        Raises:
+            PocketuneError: the space does not have the sub-network.
+        """
+        network = copy.deepcopy(self._skeleton(config))
+        state = {name: t.detach().clone() for name, t in self.state_of(config).items()}
+        network.load_state_dict(state, assign=True)
+        set_about(
+            network,
+            config=self.space.network_config(config),
+            normalization=about(self).normalization,
+        )
+        return network.train(self.training)
+
+    def with_classes(self, classes: int) -> "Supernet":
+        """A copy with a new classifier, as for other photos.
+
+        Raises:
+            PocketuneError: `classes` is not positive.
+        """
+        check_positive(classes=classes)
+        twin = copy.deepcopy(self)
+        twin.space = replace(self.space, classes=classes)
+        old = twin.network.get_submodule(OUTPUT)
+        assert isinstance(old, nn.Linear)
+        layer = nn.Linear(old.in_features, classes).to(old.weight)
+        initialize_linear(layer)
+        twin.network.set_submodule(OUTPUT, layer)
+        return twin
+
+    def sort_channels(self, keep: int | None = None) -> None:
+        """Put the most important hidden channels of each block first, in place.
+
+        Narrow sub-networks then lose the least important ones. Importance is the L1 norm of the
+        projection's weights that read a channel; what the largest sub-network computes stays the
+        same, up to rounding.
+
+        Args:
+            keep: an expansion whose channels stay in front of the others, as before the second
+                phase of width; None sorts all.
+
+        Raises:
+            PocketuneError: the space does not have this expansion.
+        """
+        expansion = self.space.expansions[-1] if keep is None else keep
+        if expansion not in self.space.expansions:
+            raise PocketuneError(
+                f"the space has no expansion of {keep}; choose from {self.space.expansions}"
+            )
+        kept = {
+            block_path(block): make_divisible(self.space.place(block).inputs * expansion)
+            for block in range(self.space.blocks)
+        }
+        sort_hidden(self.network, kept)
+
+    @classmethod
+    def from_network(cls, network: nn.Module, **options: Any) -> "Supernet":
+        """A supernet in which a pretrained MobileNetV2 is one of the sub-networks.
+
+        Its kernels go into the center of the larger ones and all matrices are the identity, so
+        every kernel computes the same at first. Blocks that it does not have start as the identity.
+        The sub-network `pretrained_config(supernet.space)` gives the outputs of the network. If its
+        batch norms are folded, call `restore_batch_norm` first.
+
+        Args:
+            network: a `mobilenet_v2` of `create_network`; not changed.
+            options: of `Space`, such as `sizes`; channels, width, classes and padding are those
+                of the network.
+
+        Raises:
+            PocketuneError: the network is another or was changed, or the space has no place for it.
+        """
+        supernet = cls(space_around(network, options), about(network).normalization)
+        fill(supernet.network, network, supernet.space)
+        return supernet
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is copied: all but the skeletons."""
+        return {**vars(self), "_skeletons": OrderedDict()}
+
+    def _state(self, config: SubnetConfig, skeleton: nn.Module) -> dict[str, Tensor]:
+        stored = dict(_tensors(self.network))
+        places = [*range(FIRST_BLOCK), *(FIRST_BLOCK + b for b in self.space.active(config))]
+        places.append(FIRST_BLOCK + self.space.blocks)  # feature fusion
+        state = {}
+        for name, wanted in _tensors(skeleton):
+            part, _, rest = name.partition(".")
+            if part != "features":
+                state[name] = stored[name]
+                continue
+            number, _, rest = rest.partition(".")
+            place = places[int(number)]
+            value = stored[f"features.{place}.{rest}"]
+            state[name] = self._cut(value, rest, place - FIRST_BLOCK, wanted.shape)
+        return state
+
+    def _cut(self, stored: Tensor, rest: str, block: int, shape: torch.Size) -> Tensor:
+        """The part of a stored tensor of a block that has this shape."""
+        if stored.shape == shape:
+            return stored
+        if rest == MODULE:
+            return module_kernel(stored, shape)
+        if rest == DEPTHWISE and not self.space.place(block).reduced:
+            matrices = self.matrices[str(block)]
+            assert isinstance(matrices, nn.ParameterDict)
+            by_kernel = {int(kernel): matrix for kernel, matrix in matrices.items()}
+            return smaller_kernel(stored[: shape[0]], shape[-1], by_kernel)
+        return leading(stored, shape)
+
+    def _skeleton(self, config: SubnetConfig) -> nn.Module:
+        """The network of a config without values; those used last are kept."""
+        self.space.check(config)
+        key = replace(self.space.canonical(config), size=self.space.sizes[0])
+        if key not in self._skeletons:
+            with torch.device("meta"):
+                self._skeletons[key] = build(self.space.network_config(config))
+            if len(self._skeletons) > SKELETONS:
+                self._skeletons.popitem(last=False)
+        self._skeletons.move_to_end(key)
+        return self._skeletons[key]
+
+
+def _tensors(network: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    yield from network.named_parameters()
+    yield from network.named_buffers()
