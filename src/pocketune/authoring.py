@@ -57,6 +57,8 @@ def build_kit(
     backbone: str | None = None,
     head_channels: int | None = None,
     output_stride: int | None = None,
+    norm: str | None = None,
+    standardized: bool | None = None,
     photos: ImageDataset | None = None,
     save_network: Path | None = None,
     frozen_bits: int | None = None,
@@ -79,6 +81,8 @@ def build_kit(
         backbone: Of a network that classifies pixels; see ``create_network``.
         head_channels: Channels of its decode head.
         output_stride: Side of the image over the side of its last map.
+        norm: ``"batch"`` or ``"group"``; None follows the weights.
+        standardized: Whether kernels are standardized; None follows the weights.
         photos: Labeled photos. They define the classes or attributes, calibrate an 8-bit frozen
             part, and restore batch norms that were folded into the weights. Without photos, the
             network has 1,000 numbered classes, or 21 if it classifies pixels.
@@ -106,6 +110,8 @@ def build_kit(
         backbone=backbone,
         head_channels=head_channels,
         output_stride=output_stride,
+        norm=norm,
+        standardized=standardized,
     )
     plan = final_plan(method, float_shapes(created))
     rounded = bool(quantized(created))

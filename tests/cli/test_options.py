@@ -7,7 +7,7 @@ import pytest
 from pocketune.accounting.report import OPTIMIZERS as ACCOUNTED
 from pocketune.cli import options
 from pocketune.device.train.defaults import OPTIMIZERS
-from pocketune.networks.config import PADDINGS
+from pocketune.networks.config import NORMS, PADDINGS
 from pocketune.papers.published import MEMORY
 from pocketune.surgery.prune import RANKINGS
 
@@ -16,6 +16,7 @@ from pocketune.surgery.prune import RANKINGS
     ("choices", "known"),
     [
         (options.PADDINGS, PADDINGS),
+        (options.NORMS, NORMS),
         (OPTIMIZERS, ACCOUNTED),
         (options.RANKINGS, RANKINGS),
         (options.CONVENTIONS, MEMORY),

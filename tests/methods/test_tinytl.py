@@ -11,6 +11,7 @@ from pocketune.errors import PocketuneError
 from pocketune.layers import FrozenBatchNorm2d, GroupNorm, LiteResidual
 from pocketune.methods import TinyTL, TopBlocks, adapt, method_from_dict, method_to_dict, trainable
 from pocketune.networks import anatomy
+from pocketune.papers import published_memory
 from pocketune.surgery import add_branches
 from pocketune.weights import create_network
 
@@ -57,6 +58,21 @@ def open_modules(network: nn.Module) -> nn.Module:
 def test_published_counts_of_proxylessnas(classes: int, method: TinyTL, trained: int) -> None:
     network = create_network("proxylessnas_mobile", classes=classes)
     assert trainable(adapt(network, method)).trained == trained
+
+
+def test_the_feature_fusion_layer_may_be_trained_as_well() -> None:
+    """By the paper's own count, its kernel then takes 4 bytes a weight in place of 1."""
+    network = create_network("proxylessnas_mobile", classes=102)
+    plain, more = adapt(network, LB), adapt(network, TinyTL(head=True))
+    assert trainable(more).trained - trainable(plain).trained == 320 * 1280
+    counted = [published_memory(n, "tinytl", batch=8, size=224) for n in (plain, more)]
+    assert counted[1].total_bytes - counted[0].total_bytes == 3 * 320 * 1280
+    modules = adapt(small(), TinyTL(bias=False, head=True))
+    names = {name for name, p in modules.named_parameters() if p.requires_grad}
+    fusion = anatomy(small()).feature_fusion[0]
+    assert {f"{fusion.conv}.weight", f"{fusion.norm}.bias"} <= names
+    with pytest.raises(PocketuneError, match="the network has none; leave it out"):
+        adapt(create_network("resnet18", width=0.25), TinyTL(head=True))
 
 
 def test_biases_of_a_network_that_has_lite_residual_modules() -> None:

@@ -244,3 +244,12 @@ def test_pruned_networks_are_refused() -> None:
     network = create_network("mcunet_5fps", hidden={"features.2": 20})
     with pytest.raises(PocketuneError, match="pruned already"):
         plan_pruning(network)
+
+
+def test_networks_of_group_norms_lose_whole_groups() -> None:
+    network = create_network("mobilenet_v2", width=0.35, classes=3, norm="group", standardized=True)
+    plan = plan_pruning(network, 80_000, size=64)
+    assert plan.channels
+    assert all(left % 8 == 0 for _, left in plan.channels.values())
+    pruned = prune_for_memory(network, 80_000, importance="weight", size=64)
+    assert about(pruned).config.hidden == {b: left for b, (_, left) in plan.channels.items()}

@@ -258,6 +258,25 @@ def test_the_command(photos, tmp_path):
     assert "--weights cannot be used here" in done.stderr
 
 
+def test_the_command_makes_group_norms_of_batch_norms(photos, tmp_path):
+    """With modules of the asked kernel and groups, taught by the network of batch norms."""
+    pytest.importorskip("lightning_fabric")
+    plain, out = tmp_path / "plain.safetensors", tmp_path / "group.safetensors"
+    save_network(create_network("mobilenet_v2", width=0.1, classes=3), plain)
+    named = ["retrain", "mobilenet_v2", "--width", "0.1", "--photos", str(photos.root)]
+    named += ["--out", str(out), "--epochs", "1", "--batch", "4", "--size", "32"]
+    named += ["--norm", "group", "--standardized", "--accelerator", "cpu"]
+    modules = ["--lite-kernel", "3", "--lite-groups", "4"]
+    taught = ["--weights", str(plain), "--teacher", str(plain), "--lite-residual"]
+    done = CliRunner().invoke(app, [*named, *taught, *modules])
+    assert done.exit_code == 0, done.output
+    config = about(load_network(out)).config
+    assert (config.norm, config.standardized, config.classes) == ("group", True, 3)
+    assert {(a["kernel"], a["groups"]) for a in config.branches.values()} == {(3, 4)}
+    done = CliRunner().invoke(app, [*named, *modules])
+    assert "--lite-kernel and --lite-groups need --lite-residual" in done.stderr
+
+
 def test_the_command_follows_blocks(photos, tmp_path):
     pytest.importorskip("lightning_fabric")
     whole, out = tmp_path / "whole.safetensors", tmp_path / "out.safetensors"

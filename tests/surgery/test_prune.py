@@ -1,6 +1,7 @@
 """Removing channels: the same function as with those channels silenced, in fewer numbers."""
 
 import json
+from typing import Any
 
 import pytest
 import torch
@@ -82,6 +83,44 @@ def test_config_builds_the_same_shapes_again(name: str) -> None:
     images = torch.randn(1, 3, 64, 64)
     assert torch.equal(again.eval()(images), pruned(images))
     assert [b.kind for b in anatomy(again).blocks] == [b.kind for b in anatomy(network).blocks]
+
+
+def group_normed(**options: Any) -> nn.Module:
+    """Features that group norms of 8 channels scale; the values of each group differ."""
+    torch.manual_seed(3)
+    network = create_network("mobilenet_v2", classes=4, width=0.35, norm="group", **options)
+    for parameter in network.parameters():
+        if parameter.dim() == 1:
+            nn.init.uniform_(parameter, 0.2, 1.5)
+    return network.double().eval()
+
+
+def test_group_norms_lose_whole_groups() -> None:
+    """A group is normalized by itself, so that the others compute what they did."""
+    network = group_normed()
+    blocks = ["features.1", "features.3", "features.4"]
+    pruned = prune(network, dict.fromkeys(blocks, 0.4), importance="weight")
+    kept = {}
+    for block in blocks:
+        (hidden,) = hidden_channels(network, block)
+        (score,) = rank_channels(network, [hidden], "weight")
+        groups = round(len(score) // 8 * 0.6)
+        best = score.view(-1, 8).mean(1).topk(groups).indices
+        kept[block] = [(best[:, None] * 8 + torch.arange(8)).flatten()]
+    images = torch.randn(2, 3, 64, 64, dtype=torch.float64)
+    torch.testing.assert_close(pruned(images), silenced(network, kept)(images))
+
+
+def test_a_pruned_network_of_group_norms_and_standardized_kernels_is_built_again() -> None:
+    network = group_normed(standardized=True)
+    batches = [torch.randn(2, 3, 32, 32, dtype=torch.float64)]
+    pruned = prune(network, {"features.2": 0.99, "features.5": 0.3}, batches=batches)
+    config = about(pruned).config
+    assert config is not None
+    assert config.hidden == {"features.2": 8, "features.5": 64}
+    again = create_network(**config.to_dict()).double().eval()
+    again.load_state_dict(pruned.state_dict())
+    assert torch.equal(again(batches[0]), pruned(batches[0]))
 
 
 def test_channels_of_the_paper() -> None:

@@ -48,7 +48,7 @@ def built_kit(
     Args:
         network: The network's name.
         options: Other options of ``kit build``. None stands for the default; a list repeats the
-            option.
+            option; True sets a flag.
         run: The run folder that will copy the kit; the kit is kept next to it.
 
     Yields:
@@ -63,8 +63,9 @@ def built_kit(
         arguments: list[object] = []
         for name, value in {**options, "out": kit, "save_network": values}.items():
             for each in value if isinstance(value, list) else [value]:
-                if each is not None:
-                    arguments += [f"--{name.replace('_', '-')}", each]
+                if each is not None and each is not False:
+                    flag = f"--{name.replace('_', '-')}"
+                    arguments += [flag] if each is True else [flag, each]
         code, _ = run_command("kit", "build", network, *arguments)
         if code:
             raise click.exceptions.Exit(code if code > 0 else 1)

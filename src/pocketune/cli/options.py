@@ -13,6 +13,7 @@ METHOD_PANEL = "Training method"
 
 # Copies of the library's names: reading them there would import numpy or torch.
 PADDINGS = ("symmetric", "same")
+NORMS = ("batch", "group")
 RANKINGS = ("l2", "weight")
 CONVENTIONS = ("tinytl", "mobiletl", "mobiletl-stored", "repnet", "gradfilter")
 
@@ -89,6 +90,17 @@ class NetworkOptions:
         "Padding of strided convolutions; [bold]same[/bold] for weights from TensorFlow.",
         default="symmetric",
         choices=PADDINGS,
+    )
+    norm: str | None = of_network(
+        "Norm of every layer; group norms take over scale and shift of weights with batch norms.",
+        default=None,
+        choices=NORMS,
+        unset="that of the weights, or batch",
+    )
+    standardized: bool | None = of_network(
+        "Standardize the kernels, as TinyTL's group-norm networks do.",
+        default=None,
+        unset="as the weights are",
     )
 
 

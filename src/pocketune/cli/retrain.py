@@ -44,6 +44,12 @@ class RetrainOptions:
         "from them.",
         default=False,
     )
+    lite_kernel: int = option(
+        "Largest kernel of these modules, odd.", default=5, metavar="PIXELS", at_least=1
+    )
+    lite_groups: int = option(
+        "Groups of the first convolution of these modules.", default=2, metavar="N", at_least=1
+    )
     teacher: str | None = option(
         "Weights of the unpruned network to distill from, in addition to the labels, or instead of "
         "them if the photos have other classes.",
@@ -62,6 +68,8 @@ class RetrainOptions:
     "    --out retrained.safetensors",
     "pocketune retrain mobilenet_v2 --weights imagenet --lite-residual \\",
     "    --photos imagenette/ --out with_modules.safetensors",
+    "pocketune retrain mobilenet_v2 --weights imagenet --norm group --standardized \\",
+    "    --lite-residual --teacher imagenet --photos photos/ --out group.safetensors",
 )
 def retrain(
     student: StudentArgument, options: RetrainOptions, recipe: Recipe, network: NetworkOptions
@@ -69,7 +77,8 @@ def retrain(
     """Retrain a whole network, on the CPU or on several GPUs.
 
     Recovers accuracy after pruning; or pretrains TinyTL's lite residual modules, on the data that
-    the network was pretrained on. The output file can be passed as --weights to the other commands.
+    the network was pretrained on; or turns batch norms into group norms. The output file can be
+    passed as --weights to the other commands.
     """
     from pocketune.data import load_splits
 
@@ -82,15 +91,19 @@ def retrain(
         from pocketune.weights.saved import recorded_classes
 
     teacher, name = options.teacher, str(student.network)
+    if not options.lite_residual and {"lite_kernel", "lite_groups"} & given().keys():
+        raise PocketuneError("--lite-kernel and --lite-groups need --lite-residual; add it")
     if Path(name).is_file() or Path(name).suffix:
         _refuse_network_options(name)
         created = load_network(name)
     else:
-        classes = recorded_classes(network.weights) if teacher else len(dataset.classes)
+        taught = recorded_classes(network.weights or teacher)
+        classes = taught if teacher else len(dataset.classes)
         created = create_network(name, classes=classes, **asdict(network))
     whole = None if teacher is None else load_teacher(teacher, created)
     if options.lite_residual:
-        created = TinyTL().insert_modules(created)
+        modules = TinyTL(kernel=options.lite_kernel, groups=options.lite_groups)
+        created = modules.insert_modules(created)
     losses = retrain_network(
         created,
         dataset,

@@ -59,6 +59,8 @@ class Network:
         backbone: Backbone of a network that classifies pixels; None for the published one.
         head_channels: Channels of its decode head; None for the published number.
         output_stride: Side of the image over that of its last map; None for the published one.
+        norm: Norm of every layer; None follows the weights.
+        standardized: Whether kernels are standardized; None follows the weights.
         size: Height and width of the images.
         batch: Images in a step.
         settings: Settings of ``pocketune.train`` for this network.
@@ -72,6 +74,8 @@ class Network:
     backbone: str | None = None
     head_channels: int | None = None
     output_stride: int | None = None
+    norm: str | None = None
+    standardized: bool | None = None
     size: Positive = 224
     batch: Positive = 8
     settings: dict[str, Any] = field(default_factory=dict)
@@ -80,7 +84,8 @@ class Network:
     def label(self) -> str:
         """The name in the tables."""
         backbone = f" {self.backbone}" if self.backbone else ""
-        return self.name or f"{self.network}{backbone}" + f" {self.width:g}" * (self.width != 1)
+        width = f" {self.width:g}" * (self.width != 1)
+        return self.name or f"{self.network}{backbone}{width}" + " gn" * (self.norm == "group")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -50,12 +50,15 @@ class TinyTL(Method):
         lite_residual: attach a `LiteResidual` to every block except the first, and train it. In
             L+B the bias of its last norm is frozen, since the last bias of the block does the
             same. Modules that the network already has are kept.
-        norm: `"batch"`, with frozen statistics, or `"group"`: the paper's group norm with
-            standardized kernels, for a network that was pretrained that way. Group norm keeps its
+        norm: what becomes of batch norms: `"batch"` keeps them, with frozen statistics; `"group"`
+            makes them the paper's group norms, and standardizes kernels. A network that was created
+            and pretrained with these has no batch norms and needs no option. Group norm keeps its
             input for the backward pass, frozen batch norm keeps nothing.
         kernel: largest kernel of the lite residual modules, odd. On the 7 x 7 maps of the last
             stage, 5 becomes 3, as in the public code and its parameter counts; the paper says 5.
         groups: groups of the first convolution of these modules.
+        head: also train the kernel and the last shift of the feature fusion layer, the 1x1
+            convolution before pooling, as the rows with a dagger of the paper's table 2.
     """
 
     bias: bool = True
@@ -63,6 +66,7 @@ class TinyTL(Method):
     norm: str = "batch"
     kernel: int = 5
     groups: int = 2
+    head: bool = False
 
     def __post_init__(self) -> None:
         if not (self.bias or self.lite_residual):
@@ -86,7 +90,8 @@ class TinyTL(Method):
 
         Raises:
             PocketuneError: there are no blocks for lite residual modules, or bottleneck blocks,
-                whose many channels would make the modules larger than the network.
+                whose many channels would make the modules larger than the network; or `head` is
+                asked for and the network has no feature fusion layer.
         """
         modules = self.modules(network) if self.lite_residual else Plan(frozenset(), frozenset())
         trained = parameters_under(network, anatomy(network).classifier) | modules.trained
@@ -94,6 +99,8 @@ class TinyTL(Method):
             last = f".{BRANCH}.{LiteResidual.LAST_BIAS}"
             repeated = frozenset(name for name in modules.trained if name.endswith(last))
             trained = (trained | biases(network)) - repeated
+        if self.head:
+            trained |= _feature_fusion(network)
         group = self.norm == "group"
         return Plan(
             trained,
@@ -209,6 +216,18 @@ class TinyTL(Method):
             )
         except PocketuneError as error:
             raise PocketuneError(f"block {block.name}: {error}") from None
+
+
+def _feature_fusion(network: nn.Module) -> frozenset[str]:
+    """Names of the kernel and of the shift of the feature fusion layer."""
+    layers = anatomy(network).feature_fusion
+    if not layers:
+        raise PocketuneError(
+            "head=True trains the feature fusion layer, and the network has none; leave it out"
+        )
+    return frozenset(
+        name for layer in layers for name in (f"{layer.conv}.weight", f"{layer.norm}.bias")
+    )
 
 
 def _stride(network: nn.Module, block: Block) -> int:

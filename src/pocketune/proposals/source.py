@@ -194,5 +194,6 @@ def _method(values: dict[str, Any]) -> Method:
 def _name(config: NetworkConfig) -> str:
     """``mobilenet_v2 0.35``; without the width if it is 1."""
     width = "" if config.width == 1 else f" {config.width:g}"
+    norm = ", group norm" if config.norm == "group" else ""
     pruned = ", pruned" if config.hidden else ""
-    return f"{config.name}{width}{pruned}"
+    return f"{config.name}{width}{norm}{pruned}"

@@ -191,7 +191,7 @@ def load_teacher(weights: str, student: nn.Module) -> nn.Module:
             "create_network"
         )
     options = known.config.to_dict()
-    for changed in ("hidden", "branches"):
+    for changed in ("hidden", "branches", "norm", "standardized"):
         options.pop(changed, None)
     options["classes"] = recorded_classes(weights)
     return create_network(**options, weights=weights, normalization=known.normalization)

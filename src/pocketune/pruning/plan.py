@@ -213,16 +213,17 @@ def _choices(
 ) -> dict[str, Sequence[int]]:
     """The numbers of hidden channels that each block may keep.
 
-    If `method` adds group norms, these must be able to divide them.
+    If the network has group norms, whole groups stay. If `method` adds some, these must be able to
+    divide the numbers.
     """
     adapted, body = adapt(shapes, method), anatomy(shapes)
     choices: dict[str, Sequence[int]] = {}
     for block, count in counts.items():
-        layers = [
-            layer
-            for hidden in hidden_channels(shapes, block, body)
-            for layer in (hidden.producer, hidden.depthwise)
-        ]
+        sets = hidden_channels(shapes, block, body)
+        if (group := sets[0].group(shapes)) > 1:
+            choices[block] = range(group, count + 1, group)
+            continue
+        layers = [layer for hidden in sets for layer in (hidden.producer, hidden.depthwise)]
         norms = [layer.norm for layer in layers if layer is not None and layer.norm is not None]
         grouped = any(isinstance(adapted.get_submodule(norm), GroupNorm) for norm in norms)
         every = range(FEWEST, count + 1)

@@ -56,13 +56,14 @@ def configured(values: dict[str, Any], *leave_out: str) -> str:
 
 
 def titled(network: dict[str, Any]) -> str:
-    """The name of a network, with its width if that is not 1.
+    """The name of a network, with its width if that is not 1, and group norm if it has that.
 
     >>> titled({"name": "mobilenet_v2", "width": 0.35, "classes": 10, "padding": "symmetric"})
     'mobilenet_v2 0.35'
     """
     name, width = str(network.get("name", "a network")), network.get("width", 1.0)
-    return name if width == 1 else f"{name} {width}"
+    norm = " with group norm" if network.get("norm") == "group" else ""
+    return f"{name}{norm}" if width == 1 else f"{name} {width}{norm}"
 
 
 def listing(names: Sequence[str]) -> str:

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
-from pocketune.layers import QuantizedConv2d
+from pocketune.layers import GroupNorm, QuantizedConv2d
+from pocketune.layers.group_norm import group_size
 from pocketune.networks.anatomy.anatomy import Anatomy, anatomy
 from pocketune.networks.anatomy.blocks import Block, Layer
 from pocketune.networks.anatomy.modules import is_convolution
@@ -46,6 +47,14 @@ class Hidden:
         conv = network.get_submodule(self.consumer.conv)
         assert is_convolution(conv)
         return conv.in_channels
+
+    def group(self, network: nn.Module) -> int:
+        """How many neighboring channels one group of a group norm has, which stay together or go.
+
+        1 without a group norm.
+        """
+        norm = network.get_submodule(self.producer.norm) if self.producer.norm else None
+        return norm.num_channels // norm.num_groups if isinstance(norm, GroupNorm) else 1
 
 
 def hidden_channels(
@@ -124,14 +133,14 @@ def _producer(block: Block, stem: tuple[Layer, ...]) -> Layer:
 
 
 def _check(network: nn.Module, hidden: Hidden) -> None:
-    """Check that channels can be removed: convolutions are dense, norms batch norms, used once."""
+    """Check that channels can be removed: convolutions are dense, norms known, used once."""
     names = Counter(id(module) for _, module in network.named_modules(remove_duplicate=False))
     layers = [hidden.producer, hidden.consumer, *filter(None, (hidden.depthwise,))]
     for path in chain.from_iterable((layer.conv, layer.norm) for layer in layers):
         module = None if path is None else network.get_submodule(path)
         if names[id(module)] > 1:
             raise _refusal(hidden, f"its layer {path} is shared with another place")
-        if isinstance(module, nn.GroupNorm):
+        if isinstance(module, nn.GroupNorm) and not isinstance(module, GroupNorm):
             raise _refusal(hidden, f"its norm {path} works on groups of channels")
     if tied := _tied(network, hidden):
         raise _refusal(hidden, f"its {tied} is shared with another place")
@@ -185,6 +194,9 @@ def _cut_vectors(module: nn.Module, count: int, keep: Tensor) -> None:
             _select(module, name, 0, keep)
     if hasattr(module, "num_features"):
         module.num_features = len(keep)  # type: ignore[assignment]
+    if isinstance(module, GroupNorm):
+        module.num_channels = len(keep)
+        module.num_groups = len(keep) // group_size(len(keep))
 
 
 def _select(module: nn.Module, name: str, axis: int, keep: Tensor) -> None:

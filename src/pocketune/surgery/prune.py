@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
+from pocketune.layers import StandardizedConv2d
 from pocketune.networks import about, anatomy, set_about
 from pocketune.networks.copies import copy_network
 from pocketune.networks.probe import watch_inputs
@@ -33,7 +34,9 @@ def prune(
         network: a network that is not adapted to a method; it is not changed.
         ratios: share of the hidden channels to remove, in [0, 1), by the name of the block, as
             in `anatomy(network).blocks`. Of C channels `round(C * (1 - ratio))` stay, at least 2.
-            In bottleneck blocks the ratio is that of both inner convolutions.
+            In bottleneck blocks the ratio is that of both inner convolutions. Where a group norm
+            follows, whole groups stay, by the mean importance of their channels. A standardized
+            kernel is standardized over the inputs that it has left.
         importance: `"l2"` or `"weight"`; see `rank_channels`.
         batches: normalized images (N, 3, H, W) to rank by, for `"l2"`.
 
@@ -55,13 +58,13 @@ def prune(
     losing = {}
     for hidden in sets:
         channels = hidden.count(pruned)
-        if (left := channels_left(channels, ratios[hidden.block])) < channels:
+        left = channels_left(channels, ratios[hidden.block], hidden.group(pruned))
+        if left < channels:
             losing[hidden] = left
     shown, batches = _peek(() if batches is None else batches)
     scores = rank_channels(pruned, list(losing), importance, batches) if losing else []
     for (hidden, count), score in zip(losing.items(), scores, strict=True):
-        best = score.argsort(descending=True, stable=True)[:count]
-        keep_channels(pruned, hidden, best.sort().values)
+        keep_channels(pruned, hidden, _best(score, count, hidden.group(pruned)))
     counts = {hidden.block: count for hidden, count in losing.items()}
     _try(network, pruned, counts, _an_image(network) if shown is None else shown[:1])
     if (config := about(network).config) is not None:
@@ -69,9 +72,17 @@ def prune(
     return pruned
 
 
-def channels_left(channels: int, ratio: float) -> int:
-    """The number of channels that stay."""
-    return max(FEWEST, round(channels * (1 - ratio)))
+def channels_left(channels: int, ratio: float, group: int = 1) -> int:
+    """The number of channels that stay, in whole groups."""
+    groups = round(channels // group * (1 - ratio))
+    return max(FEWEST, groups * group, group)
+
+
+def _best(score: Tensor, count: int, group: int) -> Tensor:
+    """The places of the best `count` channels, in order; whole groups, by their mean score."""
+    best = score.view(-1, group).mean(1).argsort(descending=True, stable=True)[: count // group]
+    places = torch.arange(len(score), device=score.device).view(-1, group)
+    return places[best.sort().values].flatten()
 
 
 def _check(network: nn.Module, ratios: Mapping[str, float]) -> None:
@@ -170,7 +181,8 @@ def rank_channels(
 
 def _weight_norms(network: nn.Module, hidden: Hidden) -> Tensor:
     """Norm of a convolution's weights (O, C, k, k) by input channel."""
-    weight = network.get_submodule(hidden.consumer.conv).get_parameter("weight")
+    conv = network.get_submodule(hidden.consumer.conv)
+    weight = conv.kernel() if isinstance(conv, StandardizedConv2d) else conv.get_parameter("weight")
     return weight.detach().double().square().sum((0, 2, 3)).sqrt()
 
 

@@ -25,6 +25,8 @@ def create_measured(
     padding: str,
     size: int,
     photos: ImageDataset | None,
+    norm: str | None = None,
+    standardized: bool | None = None,
 ) -> nn.Module:
     """A network with the classes of its weights; folded batch norms are measured on photos.
 
@@ -37,6 +39,8 @@ def create_measured(
         classes=recorded_classes(weights),
         width=width,
         padding=padding,
+        norm=norm,
+        standardized=standardized,
     )
     if are_folded(weights):
         measure_norms(created, photos, size, f"{weights} were folded away")
