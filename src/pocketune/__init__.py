@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pocketune.methods import FullFineTune as FullFineTune
     from pocketune.methods import GradientFilter as GradientFilter
     from pocketune.methods import LastLayer as LastLayer
+    from pocketune.methods import LoRA as LoRA
     from pocketune.methods import MobileTL as MobileTL
     from pocketune.methods import NormAndLast as NormAndLast
     from pocketune.methods import RepNet as RepNet
@@ -114,6 +115,7 @@ _HOMES = {
         "FullFineTune",
         "GradientFilter",
         "LastLayer",
+        "LoRA",
         "MobileTL",
         "NormAndLast",
         "RepNet",

@@ -10,6 +10,7 @@ from pocketune.layers.activation import (
 from pocketune.layers.conv import Conv2d, FrozenConv2d
 from pocketune.layers.group_norm import GroupNorm, make_contiguous
 from pocketune.layers.integer import IntegerConv2d, computes_integers
+from pocketune.layers.low_rank import LowRank, product
 from pocketune.layers.norm import FrozenBatchNorm1d, FrozenBatchNorm2d
 from pocketune.layers.quantized import QuantizedConv2d, Uint8, round_to_int8
 from pocketune.layers.side_branch import LiteResidual, ProgramModule
@@ -28,6 +29,7 @@ __all__ = [
     "GroupNorm",
     "IntegerConv2d",
     "LiteResidual",
+    "LowRank",
     "MaskedReLU",
     "MaskedReLU6",
     "ProgramModule",
@@ -39,6 +41,7 @@ __all__ = [
     "Uint8",
     "computes_integers",
     "make_contiguous",
+    "product",
     "round_to_int8",
     "settled",
     "standardize_convolution",

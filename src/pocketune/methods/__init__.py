@@ -5,6 +5,7 @@ from pocketune.methods.calibrate import Calibrate
 from pocketune.methods.gradient_filter.choice import FilterChoice, measure_filters
 from pocketune.methods.gradient_filter.method import GradientFilter
 from pocketune.methods.gradient_filter.quality import LayerSNR, dc_energy, dc_ratio, gradient_snr
+from pocketune.methods.lora import LoRA
 from pocketune.methods.method import Method, Sum, TrainableCount, adapt, final_plan, trainable
 from pocketune.methods.mobiletl import MobileTL, SignedBackward
 from pocketune.methods.plan import MethodConflict, Pass, Plan
@@ -28,6 +29,7 @@ __all__ = [
     "GradientFilter",
     "LastLayer",
     "LayerSNR",
+    "LoRA",
     "Method",
     "MethodConflict",
     "MobileTL",

@@ -6,11 +6,15 @@ import torch
 from torch import nn
 
 from pocketune.errors import PocketuneError, whole_number
+from pocketune.methods.plan import Pass
 from pocketune.networks import Anatomy, Factory, about
 from pocketune.networks.anatomy.blocks import Block
 from pocketune.networks.anatomy.modules import is_convolution, is_norm
 from pocketune.networks.anatomy.output import classifier_layers
-from pocketune.surgery import BRANCH, parameters_under
+from pocketune.surgery import BRANCH, mask_activations, parameters_under
+
+MASKS = Pass(mask_activations)
+"""Exact activations that keep one bit, except where a method has replaced them."""
 
 
 def top_blocks(body: Anatomy, count: int, *, least: int = 1) -> tuple[Block, ...]:

@@ -11,8 +11,8 @@ from pocketune.errors import PocketuneError, check_positive
 from pocketune.layers import LiteResidual, standardize_convolution, standardized
 from pocketune.layers.side_branch import TABLE_SIDE
 from pocketune.methods.method import Method
-from pocketune.methods.parts import biases, parameters_of_branches, planned_branches
-from pocketune.methods.plan import Pass, Plan
+from pocketune.methods.parts import MASKS, biases, parameters_of_branches, planned_branches
+from pocketune.methods.plan import Plan
 from pocketune.methods.registry import register_method
 from pocketune.networks import Factory, about, anatomy, set_about
 from pocketune.networks.anatomy.blocks import Block
@@ -23,14 +23,10 @@ from pocketune.surgery import (
     add_branches,
     group_norms,
     kernels_before_norms,
-    mask_activations,
     parameters_under,
 )
 
 NORMS = ("batch", "group")
-
-MASKS = Pass(mask_activations)
-"""Exact activations that keep one bit, except where a method has replaced them."""
 
 
 @register_method("tinytl")

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
 from pocketune.files import reading, replacing, writing
-from pocketune.layers import IntegerConv2d, LiteResidual, StandardizedConv2d
+from pocketune.layers import IntegerConv2d, LiteResidual, LowRank, StandardizedConv2d, product
 from pocketune.networks.about import Normalization, about
 from pocketune.networks.anatomy.anatomy import anatomy
 from pocketune.networks.anatomy.modules import Factory, main_modules
@@ -22,7 +22,7 @@ from pocketune.networks.architectures.dense import DenseNetwork, initialize_outp
 from pocketune.networks.architectures.parts import initialize
 from pocketune.networks.config import NetworkConfig
 from pocketune.networks.registry import make_network
-from pocketune.surgery.branch import add_branches
+from pocketune.surgery.branch import BRANCH, add_branches
 from pocketune.surgery.channels import narrow
 from pocketune.surgery.norms import kernels_before_norms, use_norms
 from pocketune.weights.formats.files import COUNTER, float_state
@@ -42,9 +42,10 @@ def save_network(network: nn.Module, path: str | PathLike[str]) -> None:
 
     `create_network(..., weights=path)` reads the file, including pruned blocks and lite residual
     modules. The number of classes is that of the output layer. An adapted network is saved in the
-    form before it was adapted, with its trained values. 8-bit kernels are written exactly, in
-    float32. If standardized kernels were frozen, the file has every kernel as it is after
-    standardization, and the option standardized=False: the same outputs.
+    form before it was adapted, with its trained values: LoRA's updates are added to the weights
+    beside them. 8-bit kernels are written exactly, in float32. If standardized kernels were frozen,
+    the file has every kernel as it is after standardization, and the option standardized=False: the
+    same outputs.
 
     Raises:
         PocketuneError: the network is foreign and has no config, or no longer fits its config, as
@@ -55,7 +56,7 @@ def save_network(network: nn.Module, path: str | PathLike[str]) -> None:
     config = check_saveable(network, path)
     normalization = about(network).normalization
     facts = {"config": config.to_dict(), "normalization": asdict(normalization)}
-    state = float_state(network.state_dict())
+    state = _state(network)
     if not config.standardized:
         state |= _standardized_kernels(network)
     tensors = {name: tensor.contiguous() for name, tensor in state.items()}
@@ -130,8 +131,19 @@ def _swish_lost(network: nn.Module, plain: nn.Module) -> list[str]:
 
 def _shapes(network: nn.Module) -> dict[str, tuple[int, ...]]:
     """Shapes of the tensors that a file must hold, by name."""
-    state = float_state(network.state_dict())
+    state = _state(network)
     return {name: tuple(t.shape) for name, t in state.items() if not name.endswith(COUNTER)}
+
+
+def _state(network: nn.Module) -> dict[str, Tensor]:
+    """The float values of a network, with low-rank updates added to the weights beside them."""
+    state = float_state(network.state_dict())
+    for path, module in network.named_modules():
+        if isinstance(module, LowRank):
+            down, up = (state.pop(f"{path}.{name}.weight") for name in ("down", "up"))
+            weight = f"{path.removesuffix(f'.{BRANCH}')}.weight"
+            state[weight] = state[weight] + product(down, up)
+    return state
 
 
 def recorded_classes(weights: str | PathLike[str] | None) -> int:

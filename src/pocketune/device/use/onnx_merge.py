@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from pocketune.arrays import FloatArray
+from pocketune.device.use.low_rank import fold_low_rank
 
 # Fields of onnx.proto3 (github.com/onnx/onnx): name, number and type, in a list if repeated.
 _SCHEMA: dict[str, tuple[tuple[str, int, Any], ...]] = {
@@ -76,7 +77,7 @@ def merge(
 
     With ``resizing``, its output is a class map instead: ``classes`` (N, H, W) uint8, the class of
     the largest of the resized logits. Shapes of intermediate values are left out, because runtimes
-    infer them.
+    infer them. Low-rank updates of layers (LoRA) are added to the weights of these layers.
 
     Args:
         features: The model from ``images`` to ``features``; None without a frozen part.
@@ -118,6 +119,7 @@ def merge(
     else:
         _add_class_map(graph, *resizing)
     _drop_unread(graph, _EMBEDDINGS)
+    fold_low_rank(graph)
     serialized: bytes = merged.SerializeToString()
     return serialized
 

@@ -1,0 +1,80 @@
+"""LoRA: trained low-rank updates beside frozen layers."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeGuard
+
+from torch import nn
+
+from pocketune.errors import PocketuneError, check_positive
+from pocketune.layers import LowRank
+from pocketune.methods.method import Method
+from pocketune.methods.parts import MASKS, classifier, parameters_of_branches, planned_branches
+from pocketune.methods.plan import Plan
+from pocketune.methods.registry import register_method
+from pocketune.networks import Factory
+from pocketune.networks.anatomy.modules import is_convolution, is_pointwise, main_modules
+from pocketune.networks.anatomy.output import classifier_layers
+
+
+@register_method("lora")
+@dataclass(frozen=True)
+class LoRA(Method):
+    """Train low-rank updates of linear layers and 1x1 convolutions, and the classifier.
+
+    LoRA: Low-Rank Adaptation of Large Language Models (Hu et al., ICLR 2022): beside a frozen layer
+    of weight W stands a trained product, so that the layer computes `W x + up(down(x))`. Every
+    linear layer and 1x1 convolution gets one, except those of the classifier, which is trained as a
+    whole. The paper's factor alpha / rank is 1: `side_lr` has the same effect.
+
+    `save_network` and the export of a run add the products to the weights, so that the result has
+    the layers and the speed of the original network.
+
+    Attributes:
+        rank: rank of each update.
+        train_down: train `down` too. Without it, `down` keeps its random values and the input of
+            the layer is not kept for the backward pass, only `rank` channels of it (LoRA-FA, Zhang
+            et al., 2023).
+    """
+
+    rank: int = 4
+    train_down: bool = True
+
+    def __post_init__(self) -> None:
+        check_positive(rank=self.rank)
+
+    def plan(self, network: nn.Module) -> Plan:
+        """The low-rank updates and the classifier.
+
+        Raises:
+            PocketuneError: no layer can have an update.
+        """
+        branches: dict[str, Factory] = {
+            name: partial(_update, self.rank) for name in _layers(network)
+        }
+        if not branches:
+            raise PocketuneError(
+                f"{self} finds no linear layer or 1x1 convolution before the classifier"
+            )
+        modules = planned_branches(network, branches)
+        kept = frozenset(f"{path}.down.weight" for path in modules if not self.train_down)
+        trained = classifier(network) | (parameters_of_branches(modules) - kept)
+        return Plan(trained, frozenset(), branches=branches, passes=(MASKS,))
+
+
+def _layers(network: nn.Module) -> Iterator[str]:
+    """Paths of the layers that get an update."""
+    heads = classifier_layers(network)
+    for name, module in main_modules(network):
+        if name not in heads and _is_linear(module):
+            yield name
+
+
+def _is_linear(module: nn.Module) -> TypeGuard[nn.Linear | nn.Conv2d]:
+    return isinstance(module, nn.Linear) or (is_convolution(module) and is_pointwise(module))
+
+
+def _update(rank: int, layer: nn.Module) -> LowRank:
+    assert _is_linear(layer)
+    return LowRank(layer, rank)
