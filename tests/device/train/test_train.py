@@ -557,8 +557,8 @@ def test_a_budget_below_the_prediction_leaves_no_run(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run_module, "process_memory", lambda: ProcessMemory(50_000_000, 50_000_000))
-    with pytest.raises(BudgetExceeded, match=r"the budget of 80 MB is .* short: .* a kit of batch"):
-        run(budget="80MB")
+    with pytest.raises(BudgetExceeded, match=r"the budget of 70 MB is .* short: .* a kit of batch"):
+        run(budget="70MB")
     assert not (tmp_path / "run").exists()
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # Measured with ONNX Runtime 1.31 on Linux, graph by graph. RUNTIME and ARENA_OVERHEAD are fitted to
 # the peaks of whole runs in benchmarks/bench_memory.py.
-RUNTIME = 24_000_000
+RUNTIME = 14_000_000
 """Bytes that the runtime and the training loop take once, mostly for pages of code and threads."""
 CLOSED = 10_000_000
 """Bytes of these that stay when the graphs are closed."""

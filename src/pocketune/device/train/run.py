@@ -14,7 +14,7 @@ import numpy as np
 from pocketune.arrays import StrPath
 from pocketune.device.engine.accumulate import accumulating, check_accumulation
 from pocketune.device.memory.budget import check_budget
-from pocketune.device.memory.process import process_memory, reclaim
+from pocketune.device.memory.process import process_memory, reclaim, share_one_heap
 from pocketune.device.memory.sizes import parse_size
 from pocketune.device.train.adjustment import Adjustment
 from pocketune.device.train.checkpoint import Checkpoint, Counters, TrainState
@@ -129,6 +129,7 @@ def train(
         TypeError: An option is unknown.
     """
     began = time.monotonic()
+    share_one_heap()
     settings = with_options(settings or TrainSettings(), options)
     opened = kit if isinstance(kit, Kit) else Kit.open(kit)
     factory, folder = engine or _onnx_engine(), Path(out or next_run(photos))
@@ -186,6 +187,7 @@ def resume(
             it, or the kit or the photos have changed since it started.
         Interrupted, BudgetExceeded, Diverged: See :func:`train`.
     """
+    share_one_heap()
     began, folder, factory = time.monotonic(), Path(run), engine or _onnx_engine()
     shown = progress or console()
     with open_run_folder(folder) as kit:
@@ -250,6 +252,7 @@ def _events(run: Run, state: TrainState) -> AbstractContextManager[EventFile | N
 def _onnx_engine() -> EngineFactory:
     # Imported here, because runs on another engine do not need the runtime; and before memory is
     # measured, because the runtime is part of it.
+    reclaim()  # otherwise this import sets the peak of a small run
     from pocketune.device.engine.onnx import OnnxEngine
 
     return OnnxEngine
