@@ -98,14 +98,15 @@ class TestSkipped:
     def test_file_that_may_not_be_read(self, photos, monkeypatch):
         folder = photos(cats=3, dogs=3)
         secret = folder / "cats" / "01.png"
-        opened = type(secret).open
+        for module, name in ((type(secret), "open"), (os, "open")):
+            opened = getattr(module, name)
 
-        def refuse(path, *args, **kwargs):
-            if path == secret:
-                raise PermissionError(13, "Permission denied", str(path))
-            return opened(path, *args, **kwargs)
+            def refuse(path, *args, opened=opened, **kwargs):
+                if os.fspath(path) == str(secret):
+                    raise PermissionError(13, "Permission denied", str(path))
+                return opened(path, *args, **kwargs)
 
-        monkeypatch.setattr(type(secret), "open", refuse)
+            monkeypatch.setattr(module, name, refuse)
         assert load_splits(folder).skipped == (("cats/01.png", "no permission to read it"),)
 
     def test_folder_that_may_not_be_read(self, photos, monkeypatch):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from pocketune.data import stratify
 from pocketune.data.dataset import ImageDataset, Splits, unlabeled
+from pocketune.data.names import Names
 from pocketune.data.sources import PathSource
 from pocketune.errors import PocketuneError
 from pocketune.files import Skipped
@@ -82,7 +83,9 @@ def test_negative_seed():
 
 def dataset(count: int = 4) -> ImageDataset:
     names = tuple(f"{number}.png" for number in range(count))
-    return ImageDataset(PathSource(), names, np.arange(count) % 2, Classification(("a", "b")))
+    return ImageDataset(
+        PathSource(), Names(names), np.arange(count) % 2, Classification(("a", "b"))
+    )
 
 
 def test_a_subset_keeps_the_order_asked_for():
@@ -119,7 +122,7 @@ def test_the_fingerprint_is_of_names_labels_order_and_sides():
         Splits(whole.subset([1, 0]), whole.subset([2, 3]), ()),
         Splits(whole.subset([0]), whole.subset([1, 2, 3]), ()),
         Splits(replace(whole, labels=1 - whole.labels).subset([0, 1]), whole.subset([2, 3]), ()),
-        Splits(replace(whole, names=("0.png",) * 4).subset([0, 1]), whole.subset([2, 3]), ()),
+        Splits(replace(whole, names=Names(["0.png"] * 4)).subset([0, 1]), whole.subset([2, 3]), ()),
     ]
     assert len({split.fingerprint() for split in (first, *others)}) == 5
 

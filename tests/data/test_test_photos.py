@@ -32,7 +32,7 @@ def test_without_others_a_part_of_the_training_photos_validates(tree) -> None:
     folder = tree({name: seed for name, seed in DIVIDED.items() if not name.startswith("val")})
     assert parts(load_splits(folder).val.names) == {"test"}
     splits = load_splits(folder, val_fraction=0.4, test="hold out")
-    assert parts(splits.train.names + splits.val.names) == {"train"}
+    assert parts([*splits.train.names, *splits.val.names]) == {"train"}
     assert (len(splits.train), len(splits.val)) == (6, 4)
 
 

@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from pocketune.data import Batch, ImageDataset, Splits
+from pocketune.data.names import Names
 from pocketune.files import Skipped
 from pocketune.reporting.evidence import SHOWN, Evidence, photo_sections
 from pocketune.reporting.page import Page, render
@@ -45,7 +46,7 @@ class OnePhoto:
 
 def dataset(task, labels, name="photo") -> ImageDataset:
     names = tuple(f"{name} {number}.jpg" for number in range(len(labels)))
-    return ImageDataset(OnePhoto(), names, labels, task)
+    return ImageDataset(OnePhoto(), Names(names), labels, task)
 
 
 def predicted(task, labels, outputs, name="photo") -> Predicted:
@@ -155,7 +156,7 @@ def test_of_many_photos_as_many_are_taken_evenly():
 @pytest.mark.parametrize(("read", "places"), [("aac", [0, 2, 3]), ("ba", [1, 2])])
 def test_photos_that_were_read_are_found_even_if_two_have_one_name(read, places):
     task, labels = Classification(("a", "b")), np.array([0, 1, 0, 1])
-    photos = ImageDataset(OnePhoto(), tuple("abac"), labels, task)
+    photos = ImageDataset(OnePhoto(), Names("abac"), labels, task)
     outputs = np.zeros((len(read), 2), np.float32)
     found = Collector(task, photos)
     found.add(Batch(np.zeros((len(read), 1, 1, 3), np.uint8), labels[places], tuple(read)), outputs)

@@ -10,6 +10,7 @@ from typing import IO, TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from pocketune.data.names import Indices, Names
 from pocketune.data.sources import PathSource
 from pocketune.data.streams import Purpose, random_stream
 from pocketune.errors import PocketuneError
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from pocketune.files import Skipped
     from pocketune.tasks import Labels, Task
 
-
-Indices = npt.NDArray[np.int64]
 
 VAL_FRACTION = 0.2
 FEWEST = 10
@@ -44,7 +43,7 @@ class ImageDataset:
     """
 
     source: Source
-    names: tuple[str, ...]
+    names: Names
     labels: Labels
     task: Task | None
     masks: Masks | None = None
@@ -120,8 +119,7 @@ class ImageDataset:
     def subset(self, indices: Sequence[int] | npt.NDArray[np.int64]) -> ImageDataset:
         """The images at ``indices``, in that order."""
         chosen = np.asarray(indices, dtype=np.int64)
-        names = tuple(self.names[i] for i in chosen)
-        return replace(self, names=names, labels=self.labels[chosen])
+        return replace(self, names=self.names.take(chosen), labels=self.labels[chosen])
 
     def thinned(self, most: int) -> ImageDataset:
         """At most so many of the images, evenly spread."""
@@ -133,7 +131,7 @@ class ImageDataset:
 def unlabeled(names: Sequence[str]) -> ImageDataset:
     """A dataset of the image paths of ``open_images``, without labels, for prediction."""
     labels = np.full(len(names), -1, dtype=np.int64)
-    return ImageDataset(PathSource(), tuple(names), labels, task=None)
+    return ImageDataset(PathSource(), Names(names), labels, task=None)
 
 
 @dataclass(frozen=True, eq=False)

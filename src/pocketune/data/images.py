@@ -21,6 +21,7 @@ from typing import IO
 import numpy as np
 from PIL import Image, TiffImagePlugin, UnidentifiedImageError, WebPImagePlugin
 
+from pocketune.data.headers import Header
 from pocketune.errors import PocketuneError
 from pocketune.files import shown
 
@@ -78,7 +79,7 @@ def open_image(file: IO[bytes]) -> Image.Image:
         image = Image.open(file, formats=FORMATS)
     except UnidentifiedImageError:
         raise ValueError(_unknown_format(file)) from None
-    needed = _working_bytes(image)
+    needed = working_bytes(header_of(image))
     if needed > MAX_WORKING_BYTES:
         raise ValueError(
             f"its {image.width} x {image.height} pixels take {needed >> 20} MB to decode, more "
@@ -118,7 +119,7 @@ def decode(image: Image.Image, scale: float = 1.0) -> Image.Image:
 
 def turn_for(image: Image.Image) -> AbstractContextManager[object]:
     """A context to hold while an image's pixels are in memory; only one heavy image may have it."""
-    return _heavy if _working_bytes(image) > HEAVY_BYTES else nullcontext()
+    return _heavy if working_bytes(header_of(image)) > HEAVY_BYTES else nullcontext()
 
 
 def orientation(image: Image.Image) -> int:
@@ -170,21 +171,29 @@ def _binary(data: bytes | str | Path) -> IO[bytes]:
     return io.BytesIO(data) if isinstance(data, bytes) else Path(data).open("rb")
 
 
-def _working_bytes(image: Image.Image) -> int:
+def header_of(image: Image.Image) -> Header:
+    """What decoding an image takes depends on this; see :class:`Header`."""
+    coefficients = 0.0
+    if image.info.get("progressive"):
+        areas = [across * down for _, across, down, *_ in getattr(image, "layer", ())]
+        coefficients = sum(areas) / max(areas)
+    if image.format in ("JPEG", "MPO"):
+        return Header("JPEG", image.mode, *image.size, coefficients)
+    plain = not (image.info.get("interlace") or getattr(image, "is_animated", False))
+    return Header(image.format or "", image.mode, *image.size, plain=plain)
+
+
+def working_bytes(header: Header) -> int:
     """Peak memory of decoding in bytes, from the header.
 
     Pillow stores RGB in four bytes per pixel. While another mode is converted, its own pixels take
     memory as well. A large JPEG is decoded at a quarter of its size or less, but a progressive one
     keeps two bytes for every coefficient at full size until its last scan.
     """
-    pixels = image.width * image.height
-    if image.format not in ("JPEG", "MPO"):
-        return pixels * (4 if image.mode == "RGB" else 8)
-    coefficients = 0
-    if image.info.get("progressive"):
-        areas = [across * down for _, across, down, *_ in getattr(image, "layer", ())]
-        coefficients = 2 * pixels * sum(areas) // max(areas)
-    return pixels * 4 // 16 + coefficients
+    pixels = header.width * header.height
+    if header.format != "JPEG":
+        return pixels * (4 if header.mode == "RGB" else 8)
+    return pixels * 4 // 16 + int(2 * pixels * header.coefficients)
 
 
 def _unknown_format(file: IO[bytes]) -> str:

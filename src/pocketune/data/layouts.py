@@ -12,12 +12,16 @@ import posixpath
 from itertools import chain
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+import numpy as np
+
+from pocketune.data.examples import Example, Examples, Repeated
+from pocketune.data.names import Names
 from pocketune.errors import PocketuneError, Remedy
 from pocketune.files import shown
 from pocketune.tasks.base import as_label
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from pocketune.tasks import Task
     from pocketune.tasks.base import RowReader
@@ -38,35 +42,21 @@ CELEBA = "list_attr_celeba.txt"
 _Row = tuple[int, list[str]]  # line number, and cells without surrounding spaces
 
 
-class Example(NamedTuple):
-    """An image file and its label.
-
-    Attributes:
-        name: The file.
-        label: The label that a task's reader returns, or the name of the class folder.
-        part: The one of ``PARTS`` that it belongs to; None if the data is not divided.
-    """
-
-    name: str
-    label: Hashable
-    part: str | None = None
-
-
-def one_validation(examples: Iterable[Example], test: TestUse = "validate") -> list[Example]:
+def one_validation(examples: Iterable[Example], test: TestUse = "validate") -> Examples:
     """The examples without ``test`` if there is a ``val``: the test images are not to be seen."""
-    examples = list(examples)
+    packed = examples if isinstance(examples, Examples) else Examples(examples)
+    present = packed.parts.distinct()
     if test == "only":
-        return [example for example in examples if example.part == TEST]
+        return packed.of_parts([TEST])
     if test == "hold out":
-        examples = [example for example in examples if example.part != TEST]
-    present = {example.part for example in examples}
+        present = [part for part in present if part != TEST]
     unused = [part for part in VALIDATION if part in present][1:]
-    return [example for example in examples if example.part not in unused]
+    return packed.of_parts([part for part in present if part not in unused])
 
 
 def read_folders(
     names: Sequence[str], test: TestUse = "validate"
-) -> tuple[list[Example], list[Example]]:
+) -> tuple[Examples, Sequence[str]]:
     """The examples among ``names``: every file in a class folder, at any depth.
 
     Since "train" or "valid" may also be the name of a class, ``train`` is a part only if it holds
@@ -79,19 +69,46 @@ def read_folders(
     Returns:
         The examples, and the files outside the class folders or outside the parts.
     """
-    prefix = wrapper(names)
-    paths = [name[len(prefix) :].split("/") for name in names]
-    tops = {path[0].casefold() for path in paths if len(path) > 1}
-    nested = any(path[0].casefold() == TRAIN and len(path) > 2 for path in paths)
-    divided = nested or (TRAIN in tops and not tops.isdisjoint(VALIDATION))
-    examples, outside = [], []
-    for name, path in zip(names, paths, strict=True):
-        part = path.pop(0).casefold() if divided else None
-        if len(path) > 1 and (part is None or part in PARTS):
-            examples.append(Example(name, as_label(path[0]), part))
-        else:
-            outside.append(Example(name, ""))
+    examples, outside = in_class_folders(names)
     return one_validation(examples, test), outside
+
+
+def in_class_folders(names: Sequence[str]) -> tuple[Examples, Names]:
+    """The examples of ``read_folders``, of all parts."""
+    packed = names if isinstance(names, Names) else Names(names)
+    places, numbers = packed.folders()
+    read = _labels(places)
+    known = np.array([found is not None for found in read], bool)[numbers]
+    kept = numbers[known]
+    labels, parts = (
+        Repeated.of(found and found[field] for found in read).take(kept) for field in (0, 1)
+    )
+    inside = Examples.of(packed.take(np.flatnonzero(known)), labels, parts)
+    return inside, packed.take(np.flatnonzero(~known))
+
+
+def _labels(places: Sequence[str]) -> list[tuple[str, str | None] | None]:
+    """The class and the part of the files in each of these folders; None outside of classes."""
+    prefix = wrapper_of(places)
+    paths = [
+        place[len(prefix) :].split("/") if len(place) >= len(prefix) else [] for place in places
+    ]
+    paths = [[] if path == [""] else path for path in paths]
+    tops = {path[0].casefold() for path in paths if path}
+    nested = any(path[0].casefold() == TRAIN for path in paths if len(path) > 1)
+    divided = nested or (TRAIN in tops and not tops.isdisjoint(VALIDATION))
+
+    def label(path: list[str]) -> tuple[str, str | None] | None:
+        part = path[0].casefold() if divided and path else None
+        rest = path if part is None else path[1:]
+        return (as_label(rest[0]), part) if rest and (part is None or part in PARTS) else None
+
+    return [label(path) for path in paths]
+
+
+def folders(names: Sequence[str]) -> list[str]:
+    """The folders that files are in; the root is empty."""
+    return (names if isinstance(names, Names) else Names(names)).folders()[0]
 
 
 def wrapper(names: Sequence[str]) -> str:
@@ -99,17 +116,26 @@ def wrapper(names: Sequence[str]) -> str:
 
     It is empty if the root holds more than one folder, or if the folder is the only class.
     """
-    tops = {name.partition("/")[0] for name in names}
-    if len(tops) != 1 or not any(name.count("/") > 1 for name in names):
-        return ""
-    top = tops.pop() + "/"
-    return top + wrapper([name[len(top) :] for name in names])
+    return wrapper_of(folders(names))
+
+
+def wrapper_of(places: Collection[str]) -> str:
+    """The same, from the folders that files are in."""
+    prefix, left = "", set(places)
+    while any("/" in place for place in left) and len(tops := {_top(place) for place in left}) == 1:
+        top = tops.pop() + "/"
+        prefix, left = prefix + top, {place[len(top) :] for place in left}
+    return prefix
+
+
+def _top(place: str) -> str:
+    return place.partition("/")[0]
 
 
 class Table(NamedTuple):
     """The examples of a table, the task that reads them, and the titles of the task's columns."""
 
-    examples: list[Example]
+    examples: Examples
     task: type[Task]
     titles: tuple[str, ...] = ()
 
@@ -166,7 +192,7 @@ def read_table(
             f"its first line has {shown(', '.join(first))}",
             remedy=Remedy("other task", "use a kit for these labels") if len(tasks) == 1 else None,
         )
-    examples = [_example(row, line, columns, name) for line, row in rows]
+    examples = Examples(_example(row, line, columns, name) for line, row in rows)
     return Table(_unique(one_validation(examples, test), name), columns.task, columns.label.titles)
 
 
@@ -183,10 +209,10 @@ def has_titles(data: bytes, name: str, tasks: Sequence[type[Task]]) -> bool:
 def _rows(data: bytes, name: str) -> Iterator[_Row]:
     """The lines that are not blank, one at a time because a table of attributes may be long."""
     try:
-        text = data.decode("utf-8-sig")
-        first = text.partition("\n")[0]
+        first = data.partition(b"\n")[0].decode("utf-8-sig")
         separator = max(",;\t", key=first.count)
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+        text = io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline="")
+        reader = csv.reader(text, delimiter=separator)
         for row in reader:
             cells = [cell.strip() for cell in row]
             if any(cells):
@@ -199,7 +225,7 @@ def _rows(data: bytes, name: str) -> Iterator[_Row]:
 
 def _celeba_rows(data: bytes, name: str) -> Iterator[_Row]:
     """The lines of CelebA's list, in the form of a CSV's."""
-    lines = enumerate(data.decode("utf-8", "replace").splitlines(), 1)
+    lines = enumerate(io.TextIOWrapper(io.BytesIO(data), "utf-8", "replace"), 1)
     rows = ((number, line.split()) for number, line in lines if line.strip())
     _, count = next(rows, (0, []))
     line, attributes = next(rows, (0, []))
@@ -242,13 +268,22 @@ def _example(row: Sequence[str], line: int, columns: _Columns, name: str) -> Exa
     return Example(file, columns.label(row, line), part)
 
 
-def _unique(examples: Iterable[Example], name: str) -> list[Example]:
+def _unique(examples: Examples, name: str) -> Examples:
     """Each file once; the lines of a file that is listed twice have to agree."""
+    hashes = np.fromiter(map(hash, examples.names), np.int64, len(examples))
+    values, counts = np.unique(hashes, return_counts=True)
+    if len(values) == len(examples):
+        return examples
     found: dict[str, Example] = {}
-    for example in examples:
-        if found.setdefault(example.name, example) != example:
+    repeated = []
+    for index in np.flatnonzero(np.isin(hashes, values[counts > 1])).tolist():
+        example = examples[index]
+        first = found.setdefault(example.name, example)
+        if first != example:
             raise PocketuneError(
                 f"{shown(name)} lists {shown(example.name)} twice, with different labels or "
                 "splits; keep one line"
             )
-    return list(found.values())
+        if first is not example:
+            repeated.append(index)
+    return examples.take(np.setdiff1d(np.arange(len(examples)), repeated))

@@ -6,6 +6,7 @@ import os
 import posixpath
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,15 +14,24 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from pocketune.data.dataset import VAL_FRACTION, ImageDataset, Splits, stratify
-from pocketune.data.images import UnreadableImage, open_image, reading_image
+from pocketune.data.examples import Example, Examples
+from pocketune.data.headers import Header, read_header
+from pocketune.data.images import (
+    MAX_WORKING_BYTES,
+    UnreadableImage,
+    header_of,
+    open_image,
+    reading_image,
+    working_bytes,
+)
 from pocketune.data.layouts import (
     TEST,
     VALIDATION,
-    Example,
     TestUse,
     has_titles,
+    in_class_folders,
     is_table,
-    read_folders,
+    one_validation,
     read_table,
     wrapper,
 )
@@ -33,6 +43,7 @@ from pocketune.data.masks import (
     scan,
     value_names,
 )
+from pocketune.data.names import Indices, Names
 from pocketune.data.pairs import FOLDERS, read_pairs
 from pocketune.data.sources import FolderSource, Source, ZipSource, is_archive
 from pocketune.errors import PocketuneError, Remedy, counted
@@ -85,7 +96,8 @@ def load_splits(
     found, where = _find(Path(path), tasks, test), shown(str(Path(path)))
     if test == "only" and not found.examples:
         raise PocketuneError(f"{where} has no test photos: they belong into a folder named {TEST}")
-    usable, skipped = _readable(found.source, found.examples)
+    readable, skipped = _readable(found.source, found.examples.names)
+    usable = found.examples.take(readable)
     if found.task.dense:
         usable, damaged = scan(found.source, usable, after_mask)
         skipped += damaged
@@ -99,9 +111,10 @@ def load_splits(
     if len(train):  # empty in an evaluation
         dataset.labeled.check_training(train.labels, val.labels, where)
     loose, _ = _readable(found.source, found.outside)
-    parts = " and ".join(sorted({example.part for example in usable if example.part}))
+    parts = " and ".join(sorted(str(part) for part in usable.parts.distinct() if part))
     folders = f"the class folders of {parts}" if parts else "the class folders"
-    skipped += [Skipped(image.name, f"it is outside {folders}") for image in loose]
+    outside = found.outside.take(loose)
+    skipped += [Skipped(name, f"it is outside {folders}") for name in outside]
     skipped += [Skipped(name, "an empty folder") for name in found.empty]
     return Splits(train, val, tuple(sorted(skipped)))
 
@@ -162,10 +175,10 @@ class _Found(NamedTuple):
     """
 
     source: Source
-    examples: list[Example]
+    examples: Examples
     task: type[Task]
     titles: tuple[str, ...] = ()
-    outside: Sequence[Example] = ()
+    outside: Names = Names()
     listed: tuple[str, bytes] | None = None
     empty: Sequence[str] = ()
 
@@ -182,24 +195,24 @@ def _find(path: Path, tasks: Sequence[type[Task]], test: TestUse) -> _Found:
     if not names:
         raise PocketuneError(f"{where} is empty; put a folder of images for each class there")
     prefix = wrapper(names)
-    tables = [name for name in names if "/" not in name[len(prefix) :] and is_table(name)]
+    tables = [name for name in names if is_table(name) and "/" not in name[len(prefix) :]]
     dense = [task for task in tasks if task.dense]
     if len(tables) == 1 and dense and _has_titles(source, tables[0], dense):
         return _table(source, tables[0], dense, test)
     pairs = read_pairs(names, source, where, test)
     if pairs is not None:
         listed = _listed(source, prefix, f"{prefix}{FOLDERS[1]}")
-        return _Found(source, pairs, _of_masks(tasks, where), listed=listed)
-    examples, outside = read_folders(names)
-    if len({example.label for example in examples}) < 2 and len(tables) == 1:
+        return _Found(source, pairs.sorted(), _of_masks(tasks, where), listed=listed)
+    examples, outside = in_class_folders(names)
+    if len(one_validation(examples).labels.distinct()) < 2 and len(tables) == 1:
         return _table(source, tables[0], tasks, test)
     if not examples:
         raise PocketuneError(
             f"{where} has no class folders; put each class's images into a folder of its name"
         )
-    used, _ = read_folders(names, test)
+    used = one_validation(examples, test)
     task, empty = _of_folders(tasks, where), map(printable, source.empty_folders())
-    return _Found(source, used, task, outside=outside, empty=tuple(empty))
+    return _Found(source, used.sorted(), task, outside=outside, empty=tuple(empty))
 
 
 def _of_masks(tasks: Sequence[type[Task]], where: str) -> type[Task]:
@@ -216,13 +229,13 @@ def _of_masks(tasks: Sequence[type[Task]], where: str) -> type[Task]:
 
 def _with_values(
     found: _Found,
-    usable: Sequence[Example],
+    usable: Examples,
     options: MaskOptions,
     where: str,
     classes: Sequence[str] | None,
 ) -> _Found:
     """With the class of each value of the masks as titles."""
-    labels = [example.label for example in usable if isinstance(example.label, Mask)]
+    labels = [label for label in usable.labels if isinstance(label, Mask)]
     return found._replace(titles=value_names(labels, options, where, found.listed, classes))
 
 
@@ -258,9 +271,9 @@ def _source(path: Path) -> Source:
 def _table(source: Source, name: str, tasks: Sequence[type[Task]], test: TestUse) -> _Found:
     """The labeled files that a table lists; their names are relative to its folder."""
     table, folder = read_table(_read(source, name), name, tasks, test), posixpath.dirname(name)
-    examples = [_within(folder, example) for example in table.examples]
+    examples = Examples(_within(folder, example) for example in table.examples)
     listed = _listed(source, folder) if table.task.dense else None
-    return _Found(source, examples, table.task, table.titles, listed=listed)
+    return _Found(source, examples.sorted(), table.task, table.titles, listed=listed)
 
 
 def _has_titles(source: Source, name: str, tasks: Sequence[type[Task]]) -> bool:
@@ -285,40 +298,52 @@ def _joined(folder: str, name: str) -> str:
     return posixpath.normpath(posixpath.join(folder, name))
 
 
-def _readable(source: Source, examples: Sequence[Example]) -> tuple[list[Example], list[Skipped]]:
-    """The examples whose header can be read, sorted; and the other files with the reason."""
-    known: list[Example] = []
+def _readable(source: Source, names: Names) -> tuple[Indices, list[Skipped]]:
+    """The positions of the names whose header can be read, and the other files with the reason."""
+    known = np.ones(len(names), bool)
     skipped: list[Skipped] = []
-    for example in sorted(examples):
+    for index, name in enumerate(names):
         try:
-            with reading_image(example.name), source.open(example.name) as file, open_image(file):
-                known.append(example)
+            _read_header(source, name)
         except UnreadableImage as error:
-            skipped.append(Skipped(printable(example.name), error.reason))
-    return known, skipped
+            known[index] = False
+            skipped.append(Skipped(printable(name), error.reason))
+    return np.flatnonzero(known), skipped
+
+
+def _read_header(source: Source, name: str) -> Header:
+    """The header of an image; Pillow reads it where it is not a usual one.
+
+    Raises:
+        UnreadableImage: The file is missing, too large or not an image.
+    """
+    with suppress(Exception):  # as Pillow does, which then says why
+        header = read_header(partial(source.beginning, name))
+        if header is not None and working_bytes(header) <= MAX_WORKING_BYTES:
+            return header
+    with reading_image(name), source.open(name) as file, open_image(file) as image:
+        return header_of(image)
 
 
 def _dataset(
-    found: _Found, usable: list[Example], classes: Sequence[str] | None, where: str
+    found: _Found, usable: Examples, classes: Sequence[str] | None, where: str
 ) -> ImageDataset:
     """The usable images, with labels encoded by the task."""
-    names = classes or found.task.find_classes((e.label for e in found.examples), found.titles)
+    names = classes or found.task.find_classes(found.examples.labels.distinct(), found.titles)
     task = found.task(tuple(names))
-    given = [example.label for example in usable]
-    labels = task.encode(given, found.titles, where, complete=classes is None)
+    labels = task.encode(usable.labels, found.titles, where, complete=classes is None)
     labels.setflags(write=False)
-    files = tuple(example.name for example in usable)
     masks = Masks(found.source, class_numbers(found.titles, task.classes)) if task.dense else None
-    return ImageDataset(found.source, files, labels, task, masks)
+    return ImageDataset(found.source, usable.names, labels, task, masks)
 
 
 def _divide(
-    dataset: ImageDataset, examples: list[Example], val_fraction: float | None, seed: int
+    dataset: ImageDataset, examples: Examples, val_fraction: float | None, seed: int
 ) -> tuple[ImageDataset, ImageDataset]:
     """The division that the user made, or else that of ``stratify`` over the task's groups."""
     task = dataset.labeled
-    parts = np.array([example.part or "" for example in examples])
-    validates = np.isin(parts, VALIDATION)
+    validation = [number for number, part in enumerate(examples.parts.values) if part in VALIDATION]
+    validates = np.isin(examples.parts.numbers, validation)
     if validates.any():
         train, val = np.flatnonzero(~validates), np.flatnonzero(validates)
     else:
@@ -336,7 +361,7 @@ def _check_exists(path: Path) -> None:
         raise PocketuneError(f"{shown(str(path))} does not exist; check the path")
 
 
-def _check_any(known: Sequence[Example], skipped: Sequence[Skipped], where: str) -> None:
+def _check_any(known: Examples, skipped: Sequence[Skipped], where: str) -> None:
     """Check that at least one file is an image."""
     if known:
         return

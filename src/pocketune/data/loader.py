@@ -163,13 +163,15 @@ class Loader:
         finally:
             pool.shutdown(cancel_futures=True)
 
-    def _order(self, epoch: int) -> npt.NDArray[np.int64]:
+    def _order(self, epoch: int) -> npt.NDArray[np.integer]:
         """Positions of the images; from the number of images on, they begin again."""
         count = len(self.dataset)
         if not self.train:
             return np.arange(count)
         order = random_stream(self.seed, Purpose.ORDER, epoch).permutation(count)
-        turns = np.arange(max(count, self.batch)) // count
+        if count >= self.batch:
+            return order.astype(np.uint32)  # it is held for the whole epoch
+        turns = np.arange(self.batch) // count
         return np.resize(order, len(turns)) + count * turns
 
     def _collect(self, group: list[int], pending: list[Future[Sample | None]]) -> list[Sample]:

@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING
 import numpy as np
 from PIL import Image
 
+from pocketune.data.examples import Example, Examples
 from pocketune.data.images import (
     UnreadableImage,
     open_image,
@@ -29,7 +30,6 @@ from pocketune.tasks.maps import IGNORED, ClassMap, count_values
 from pocketune.tasks.segmentation import Mask
 
 if TYPE_CHECKING:
-    from pocketune.data.layouts import Example
     from pocketune.data.sources import Source
 
 VALUES = 256
@@ -89,7 +89,7 @@ class Masks:
 
 def scan(
     source: Source, examples: Sequence[Example], after: AfterMask
-) -> tuple[list[Example], list[Skipped]]:
+) -> tuple[Examples, list[Skipped]]:
     """Read all masks once: the examples with the pixels of each value, and damaged files.
 
     Raises:
@@ -108,7 +108,7 @@ def scan(
         else:
             known.append(example._replace(label=mask._replace(pixels=pixels)))
         after(number, len(examples))
-    return known, skipped
+    return Examples(known), skipped
 
 
 def _of_mask(name: str, reason: str) -> str:

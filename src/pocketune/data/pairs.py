@@ -11,7 +11,8 @@ import posixpath
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from pocketune.data.layouts import PARTS, Example, TestUse, one_validation, wrapper
+from pocketune.data.examples import Example, Examples
+from pocketune.data.layouts import PARTS, TestUse, folders, one_validation, wrapper
 from pocketune.data.masks import NAMES_FILES
 from pocketune.errors import PocketuneError
 from pocketune.files import reading, shown
@@ -29,7 +30,7 @@ _Keyed = dict[str, str]  # file names by what an image and its mask have in comm
 
 def read_pairs(
     names: Sequence[str], source: Source, where: str, test: TestUse = "validate"
-) -> list[Example] | None:
+) -> Examples | None:
     """The images that have a mask, with the masks as labels; None if there are no such folders.
 
     In folders ``images`` and ``masks``, each image needs a mask. In folders of VOC, the lists say
@@ -44,6 +45,9 @@ def read_pairs(
     Raises:
         PocketuneError: An image has no mask, a mask has no image, or two files stand for one.
     """
+    parts = {part.casefold() for folder in folders(names) for part in folder.split("/")}
+    if parts.isdisjoint((*FOLDERS, *VOC_FOLDERS)):
+        return None
     prefix = wrapper(names)
     images, masks = _in_folders(names, prefix, FOLDERS, where)
     if images and masks:

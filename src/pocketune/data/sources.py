@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import posixpath
+import stat
 import threading
 import zipfile
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING, NoReturn, Protocol
 
+from pocketune.data.names import Names
 from pocketune.errors import PocketuneError
 from pocketune.files import reading, shown
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
 MANIFEST, STEP = "manifest.json", "step.onnx"  # the folder of a kit or run holds both
 ENCRYPTED = 0x1  # bit in the flags of an archive member
+_READING = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+"""Flags with which opening a pipe does not wait for somebody to write into it."""
 
 
 class Source(Protocol):
@@ -28,12 +32,20 @@ class Source(Protocol):
         """The folder or archive, for messages."""
         ...
 
-    def names(self) -> list[str]:
+    def names(self) -> Names:
         """The user's own files, relative to the root, with forward slashes, sorted."""
         ...
 
     def empty_folders(self) -> list[str]:
         """The user's own folders without files or folders, sorted."""
+        ...
+
+    def beginning(self, name: str, size: int) -> bytes:
+        """The first ``size`` bytes of a file, or all if it has fewer; none of what is no file.
+
+        Raises:
+            OSError, ValueError and others: The file cannot be read.
+        """
         ...
 
     def open(self, name: str) -> AbstractContextManager[IO[bytes]]:
@@ -59,31 +71,70 @@ class FolderSource:
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def names(self) -> list[str]:
+    def names(self) -> Names:
         """The user's own files under the root, sorted.
 
         Raises:
             PocketuneError: A folder may not be listed.
         """
-        found: list[str] = []
+        tops = [""]
+        names = Names(self._walk(tops))
+        return names if len(tops) == 1 else Names(sorted(names))
+
+    def _walk(self, tops: list[str]) -> Iterator[str]:
+        """The files in and below each of ``tops``, sorted; links to folders are appended to it.
+
+        So a folder is read before the links to it.
+        """
         known = set(self.root.resolve().parents)
-        tops = [self.root]
-        for top in tops:  # links are appended, so that a folder is read before links to it
-            for folder, folders, files in os.walk(top, onerror=_refuse):
-                here = Path(folder)
-                if here.resolve() in known:
-                    folders.clear()
-                    continue
-                known.add(here.resolve())
-                folders[:] = [name for name in folders if not _is_hidden(name)]
-                tops += [here / name for name in sorted(folders) if (here / name).is_symlink()]
-                found.extend((here / file).relative_to(self.root).as_posix() for file in files)
-        return users_own(found)
+        for top in tops:
+            levels = [iter([top])]
+            while levels:
+                name = next(levels[-1], None)
+                if name is None:
+                    levels.pop()
+                elif name and not name.endswith("/"):
+                    yield name
+                elif (folder := (self.root / name).resolve()) not in known:
+                    known.add(folder)
+                    levels.append(iter(self._inside(name, tops)))
+
+    def _inside(self, folder: str, links: list[str]) -> list[str]:
+        """The user's own files in a folder and, with a slash, its folders; sorted."""
+        found, linked = [], []
+        try:
+            with os.scandir(self.root / folder) as entries:
+                for entry in entries:
+                    if entry.name.startswith(".") or entry.name == "__MACOSX":
+                        continue
+                    if not _is_folder(entry):
+                        found.append(folder + entry.name)
+                    elif entry.is_symlink():
+                        linked.append(f"{folder}{entry.name}/")
+                    else:
+                        found.append(f"{folder}{entry.name}/")
+        except OSError as error:
+            _refuse(error)
+        if folder and {folder + MANIFEST, folder + STEP} <= set(found):
+            return []  # a run or a kit, which users may keep next to their photos
+        links += sorted(linked)
+        return sorted(found)
 
     def empty_folders(self) -> list[str]:
         """See :class:`Source`; links are not followed."""
         empty = [Path(folder) for folder, *inside in os.walk(self.root) if not any(inside)]
         return users_own(folder.relative_to(self.root).as_posix() for folder in empty)
+
+    def beginning(self, name: str, size: int) -> bytes:
+        """See :class:`Source`."""
+        if not _is_text(name):
+            return b""
+        descriptor = os.open(os.path.join(self.root, name), _READING)  # noqa: PTH118 - is faster
+        try:
+            regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
+            return os.read(descriptor, size) if regular else b""
+        finally:
+            os.close(descriptor)
 
     @contextmanager
     def open(self, name: str) -> Iterator[IO[bytes]]:
@@ -129,9 +180,14 @@ class ZipSource:
             else:
                 self._members[posixpath.normpath(name)] = member
 
-    def names(self) -> list[str]:
+    def names(self) -> Names:
         """The user's own files of the archive, sorted."""
-        return users_own(self._members)
+        return Names(users_own(self._members))
+
+    def beginning(self, name: str, size: int) -> bytes:
+        """See :class:`Source`."""
+        with self.open(name) as file:
+            return file.read(size)
 
     def empty_folders(self) -> list[str]:
         """See :class:`Source`."""
@@ -172,7 +228,10 @@ class ZipSource:
 
 
 class PathSource(FolderSource):
-    """Files by path, with archives treated as folders: ``photos.zip/cats/1.jpg``."""
+    """Files by path, with archives treated as folders: ``photos.zip/cats/1.jpg``.
+
+    No header is read before the image is.
+    """
 
     def __init__(self) -> None:
         super().__init__(Path())
@@ -236,6 +295,13 @@ def _is_hidden(name: str) -> bool:
     return any(part.startswith(".") or part == "__MACOSX" for part in PurePosixPath(name).parts)
 
 
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
+
+
 def _is_text(name: str) -> bool:
     """Whether a file name is valid Unicode; other names could be neither printed nor saved."""
     try:
@@ -245,7 +311,7 @@ def _is_text(name: str) -> bool:
     return True
 
 
-def _refuse(error: OSError) -> None:
+def _refuse(error: OSError) -> NoReturn:
     where = f"the folder {shown(str(error.filename))}"
     with reading(where, remedy="change its permissions"):
         raise error

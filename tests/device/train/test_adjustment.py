@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from pocketune.data.dataset import ImageDataset
+from pocketune.data.names import Names
 from pocketune.data.sources import PathSource
 from pocketune.device.train.adjustment import Adjustment
 from pocketune.tasks import Attributes, Classification, Task
@@ -17,7 +18,7 @@ def photos(task: Task) -> ImageDataset:
     labels = np.repeat(np.arange(3), COUNTS)
     if task.name == "attributes":
         labels = np.eye(3, dtype=np.uint8)[labels]
-    return ImageDataset(PathSource(), tuple(map(str, range(len(labels)))), labels, task)
+    return ImageDataset(PathSource(), Names(map(str, range(len(labels)))), labels, task)
 
 
 def adjustment(balance: float, task: Task) -> Adjustment | None:

@@ -136,6 +136,7 @@ def train(
     shown = progress or console()
     check_accumulation(opened, settings.accumulate)
     _check_rates(opened, settings)
+    reclaim()  # what was imported makes room for the list of the photos
     found = Photos.open(photos, settings, opened, after_mask=_masks_shown(shown), most=most)
     _check_patience(found, settings)
     _check_balance(found, settings, opened)

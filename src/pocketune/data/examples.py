@@ -1,0 +1,172 @@
+"""Image files with their labels, many of them in little memory."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple, cast, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from pocketune.data.names import Indices, Names
+
+
+class Example(NamedTuple):
+    """An image file and its label.
+
+    Attributes:
+        name: The file.
+        label: The label that a task's reader returns, or the name of the class folder.
+        part: The one of ``PARTS`` that it belongs to; None if the data is not divided.
+    """
+
+    name: str
+    label: Hashable
+    part: str | None = None
+
+
+class Repeated(Sequence[Hashable]):
+    """Values of which many are equal: each is kept once, with a number for each place.
+
+    Attributes:
+        values: The values that occur, and possibly others.
+        numbers: uint32 (n,), the position in ``values`` of each.
+    """
+
+    __slots__ = ("numbers", "values")
+    __hash__ = None  # type: ignore[assignment]  # as of other sequences
+
+    def __init__(self, values: tuple[Hashable, ...], numbers: npt.NDArray[np.uint32]) -> None:
+        self.values, self.numbers = values, numbers
+
+    @classmethod
+    def of(cls, values: Iterable[Hashable]) -> Repeated:
+        """These values."""
+        counting = _Counting()
+        for value in values:
+            counting.add(value)
+        return counting.done()
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @overload
+    def __getitem__(self, index: int) -> Hashable: ...
+    @overload
+    def __getitem__(self, index: slice) -> Repeated: ...
+    def __getitem__(self, index: int | slice) -> Hashable | Repeated:
+        if isinstance(index, slice):
+            return Repeated(self.values, self.numbers[index])
+        value: Hashable = self.values[self.numbers[index]]
+        return value
+
+    def __iter__(self) -> Iterator[Hashable]:
+        return map(self.values.__getitem__, self.numbers)
+
+    def __repr__(self) -> str:
+        return f"Repeated({list(self)!r})"
+
+    def take(self, indices: npt.NDArray[np.integer]) -> Repeated:
+        """The values at these indices, in that order."""
+        return Repeated(self.values, self.numbers[indices])
+
+    def distinct(self) -> list[Hashable]:
+        """Each value that occurs, once."""
+        return [self.values[number] for number in np.unique(self.numbers)]
+
+
+class Examples(Sequence[Example]):
+    """An immutable sequence of examples, packed; each is made when it is asked for.
+
+    Attributes:
+        names: Their files.
+        labels: Their labels.
+        parts: Their parts.
+    """
+
+    __slots__ = ("labels", "names", "parts")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, examples: Iterable[Example] = ()) -> None:
+        labels, parts = _Counting(), _Counting()
+
+        def names() -> Iterator[str]:
+            for name, label, part in examples:
+                labels.add(label)
+                parts.add(part)
+                yield name
+
+        self.names = Names(names())
+        self.labels, self.parts = labels.done(), parts.done()
+
+    @classmethod
+    def of(cls, names: Names, labels: Repeated, parts: Repeated) -> Examples:
+        """The examples of these names, with a label and a part for each."""
+        made = cls.__new__(cls)
+        made.names, made.labels, made.parts = names, labels, parts
+        return made
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @overload
+    def __getitem__(self, index: int) -> Example: ...
+    @overload
+    def __getitem__(self, index: slice) -> Examples: ...
+    def __getitem__(self, index: int | slice) -> Example | Examples:
+        if isinstance(index, slice):
+            return self.take(np.arange(len(self))[index])
+        part = cast("str | None", self.parts[index])
+        return Example(self.names[index], self.labels[index], part)
+
+    def __iter__(self) -> Iterator[Example]:
+        return map(Example, self.names, self.labels, cast("Sequence[str | None]", self.parts))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence):
+            return NotImplemented
+        return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
+
+    def __repr__(self) -> str:
+        return f"Examples({list(self)!r})"
+
+    def take(self, indices: Indices) -> Examples:
+        """The examples at these indices, in that order."""
+        chosen = self.labels.take(indices), self.parts.take(indices)
+        return Examples.of(self.names.take(indices), *chosen)
+
+    def of_parts(self, parts: Iterable[Hashable]) -> Examples:
+        """The examples of some of the parts."""
+        chosen = [number for number, part in enumerate(self.parts.values) if part in set(parts)]
+        return self.take(np.flatnonzero(np.isin(self.parts.numbers, chosen)))
+
+    def sorted(self) -> Examples:
+        """The examples by name, then by label and part; those of folders are sorted already."""
+        before = ""
+        for name in self.names:
+            if name <= before and before:
+                break
+            before = name
+        else:
+            return self
+        names = list(self.names)
+        order = sorted(range(len(self)), key=names.__getitem__)
+        if any(names[one] == names[other] for one, other in pairwise(order)):
+            order.sort(key=self.__getitem__)
+        return self.take(np.array(order, np.int64))
+
+
+class _Counting:
+    """Numbers values as they come."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, int] = {}
+        self._numbers = array("I")
+
+    def add(self, value: Hashable) -> None:
+        self._numbers.append(self._known.setdefault(value, len(self._known)))
+
+    def done(self) -> Repeated:
+        return Repeated(tuple(self._known), np.array(self._numbers, np.uint32))

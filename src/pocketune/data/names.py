@@ -1,0 +1,109 @@
+"""Many file names in few bytes: about seven each where they are sorted, instead of ninety."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import overload
+
+import numpy as np
+import numpy.typing as npt
+
+Indices = npt.NDArray[np.int64]
+
+_BLOCK = 16
+"""Names that are unpacked together to read one of them."""
+_END = b"\xff"  # no byte of UTF-8
+_LONGEST = 254  # bytes that a name shares with the one before it: less than the end of a name
+
+
+class Names(Sequence[str]):
+    """An immutable sequence of file names, packed.
+
+    A name is stored as the number of bytes that it begins with like the name before it, and the
+    rest. Every sixteenth name is stored whole, so that one name can be read without the others.
+
+    Args:
+        names: The names. Characters that are not valid Unicode, which Python reads names of other
+            encodings with, are kept.
+    """
+
+    __slots__ = ("_blocks", "_order", "_packed")
+    __hash__ = None  # type: ignore[assignment]  # as of other sequences that are equal to lists
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        packed, blocks, count, before = bytearray(), [0], 0, b""
+        for name in names:
+            text = name.encode("utf-8", "surrogatepass")
+            if count % _BLOCK == 0 and count:
+                blocks.append(len(packed))
+            shared = _shared(before, text) if count % _BLOCK else 0
+            packed.append(shared)
+            packed += text[shared:]
+            packed += _END
+            before, count = text, count + 1
+        self._packed = bytes(packed)
+        self._blocks = np.array([*blocks, len(packed)], np.uint64)
+        self._order: npt.NDArray[np.unsignedinteger] | range = range(count)
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> Names: ...
+    def __getitem__(self, index: int | slice) -> str | Names:
+        if isinstance(index, slice):
+            return self.take(np.arange(len(self))[index])
+        block, position = divmod(int(self._order[index]), _BLOCK)
+        return next(islice(self._unpacked(block), position, None))
+
+    def __iter__(self) -> Iterator[str]:
+        if isinstance(self._order, range):
+            blocks = range(-(-len(self) // _BLOCK))
+            return (name for block in blocks for name in self._unpacked(block))
+        return (self[index] for index in range(len(self)))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence) or isinstance(other, str):
+            return NotImplemented
+        return len(self) == len(other) and all(map(str.__eq__, self, other))
+
+    def __repr__(self) -> str:
+        return f"Names({list(self)!r})"
+
+    def take(self, indices: Indices) -> Names:
+        """The names at these indices, in that order; the packed bytes are shared."""
+        if len(indices) == len(self) and (indices == np.arange(len(self))).all():
+            return self
+        taken = Names.__new__(Names)
+        taken._packed, taken._blocks = self._packed, self._blocks
+        chosen = indices if isinstance(self._order, range) else self._order[indices]
+        taken._order = chosen.astype(np.uint32)
+        return taken
+
+    def folders(self) -> tuple[list[str], npt.NDArray[np.uint32]]:
+        """The folders that the files are in, and which of them each name (n,) is in.
+
+        A folder is the part of a name before its last slash; empty without one.
+        """
+        known: dict[str, int] = {}
+        places = (known.setdefault(name.rpartition("/")[0], len(known)) for name in self)
+        numbers = np.fromiter(places, np.uint32, len(self))
+        return list(known), numbers
+
+    def _unpacked(self, block: int) -> Iterator[str]:
+        """The names of a block."""
+        start, stop = int(self._blocks[block]), int(self._blocks[block + 1])
+        name = b""
+        for each in self._packed[start:stop].split(_END)[:-1]:
+            name = name[: each[0]] + each[1:]
+            yield name.decode("utf-8", "surrogatepass")
+
+
+def _shared(one: bytes, other: bytes) -> int:
+    """The number of bytes that both begin with."""
+    size = min(len(one), len(other), _LONGEST)
+    differing = int.from_bytes(one[:size], "big") ^ int.from_bytes(other[:size], "big")
+    return size - (differing.bit_length() + 7) // 8
