@@ -23,6 +23,7 @@ from pocketune.torch_private import (
     next_sequence_number,
     storage_address,
     uncheckpointed,
+    version,
 )
 
 SOURCE = Path(pocketune.__file__).parent
@@ -120,3 +121,10 @@ def test_checkpoints_run_their_function_once_while_they_are_switched_off():
         with uncheckpointed():
             assert gradient(reentrant) == 1
         assert gradient(reentrant) == 2
+
+
+def test_writing_into_a_tensor_gives_it_another_version():
+    x = torch.zeros(2)
+    before = version(x)
+    assert version(x[:1].add_(1)) > before
+    assert version(x) > before

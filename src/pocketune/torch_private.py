@@ -137,6 +137,11 @@ def storage_address(storage: torch.UntypedStorage) -> int:
     return int(storage._cdata)
 
 
+def version(tensor: Tensor) -> int:
+    """How often a tensor has been written into."""
+    return int(tensor._version)
+
+
 # ---- oneDNN
 
 

@@ -1,6 +1,7 @@
 """``pocketune kit build`` in this process, on the smallest networks."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -14,6 +15,13 @@ from ..device.softmax_engine import CLASSES
 SMALL = ["resnet18", "--width", 0.1, "--size", 32, "--batch", 2]
 
 
+@pytest.fixture(autouse=True)
+def waiting(monkeypatch):
+    """Restores how PyTorch's threads wait, which building a kit sets."""
+    monkeypatch.setenv("OMP_WAIT_POLICY", "unset")
+    monkeypatch.delenv("OMP_WAIT_POLICY")
+
+
 def test_build(run, photos):
     result = run(
         *("kit", "build", *SMALL, "--out", "kit.zip", "--photos", photos, "--method", "last"),
@@ -22,6 +30,7 @@ def test_build(run, photos):
     assert result.exit_code == 0, result.output
     assert result.stdout == "built a kit of resnet18: 32 px, batch 2, method last\n"
     assert "starts from random weights" in result.stderr
+    assert os.environ["OMP_WAIT_POLICY"] == "passive"
     manifest = Kit.open("kit.zip").manifest
     assert manifest.classes == CLASSES
     assert (manifest.size, manifest.batch, manifest.task.label_smoothing) == (32, 2, 0.1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -34,6 +35,15 @@ def author_half(purpose: str) -> Iterator[None]:
             f"{purpose} needs {error.name}, which is not installed; install it with: "
             'pip install "pocketune[author]"'
         ) from error
+
+
+def wait_asleep() -> None:
+    """Let PyTorch's threads sleep while they wait for each other, if it is not imported yet.
+
+    They would spin. Beside other work on as many cores, building a kit then takes six times the
+    processor's time.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pocketune.cli.author import author_half, parse_method
+from pocketune.cli.author import author_half, parse_method, wait_asleep
 from pocketune.cli.command import Group, command
 from pocketune.cli.errors import print_error
 from pocketune.cli.options import (
@@ -103,6 +103,7 @@ def build(
     """Compile a network's training step into a kit, for devices without PyTorch."""
     from pocketune.data import MaskOptions, load_splits
 
+    wait_asleep()
     dataset, masks = None, MaskOptions(**asdict(reading))
     if options.photos is not None:
         dataset = load_splits(options.photos, masks=masks).train

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import numpy as np
 import torch
@@ -12,17 +12,14 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
 
-from pocketune.arrays import State
-from pocketune.compiler.capture.trace import running_statistics, trained_parameters
+from pocketune.compiler.reference import Images, Reference, Tensors, in_float64
 from pocketune.compiler.settings import CompileSettings
 from pocketune.device.engine.base import Engine, draw_masks
 from pocketune.device.train.optimizer import SGD
 from pocketune.errors import PocketuneError
 from pocketune.kit.manifest import MaskSpec
-from pocketune.networks import normalize
-from pocketune.networks.anatomy.output import embeddings, inputs_of
 from pocketune.networks.copies import copy_network
-from pocketune.objectives import Objective, objective_of
+from pocketune.objectives import objective_of
 from pocketune.tasks import Labels
 from pocketune.torch_private import uncheckpointed
 
@@ -39,15 +36,18 @@ JITTERS = 3
 """Further runs of PyTorch in float32, if a tensor is off by more, on images that differ in their
 last bit. They show how much rounding can change the tensor, wherever an implementation rounds."""
 
+BATCHES = 2
+"""Batches of images, which the steps take in turn: PyTorch runs what is frozen once for each."""
+
+PREDICTED = 3
+"""Images whose predictions are compared; their number is not that of a batch, which is open."""
+
 ATTEMPTS = 6
 """Batches tried for a step. If an activation is on its kink, where rounding decides the gradient,
 other images pass; a wrong graph fails with all images."""
 
 LEARNING_RATE = 0.01
 """For gradients of norm up to 1; larger ones are scaled, since random weights might diverge."""
-
-Images = NDArray[np.uint8]
-Tensors = dict[str, NDArray[np.float64]]
 
 
 class CompileError(PocketuneError):
@@ -66,78 +66,6 @@ class Deviation:
     def share(self) -> float:
         """The error relative to the bound; infinite for an error that is not finite."""
         return self.error / self.allowed if np.isfinite(self.error) else np.inf
-
-
-class Reference:
-    """The training step in PyTorch, in the precision of `network`."""
-
-    def __init__(self, network: nn.Module, objective: Objective) -> None:
-        self._network = network
-        self._objective = objective
-        self._layer = objective.task.output_layer
-        self._trained = trained_parameters(network)
-        self._generator = torch.Generator().manual_seed(0)
-        self._optimizer = torch.optim.SGD(self._trained.values(), LEARNING_RATE)
-
-    def step(
-        self,
-        state: State,
-        images: Images,
-        labels: Labels,
-        masks: State,
-        lr: float,
-        jitter: float = 0.0,
-    ) -> Tensors:
-        """Everything that a step computes from the values `state`.
-
-        Each pixel is changed by a normally distributed share of it with deviation `jitter`.
-        """
-        self._load({**state, **masks})
-        self._network.train()
-        self._optimizer.zero_grad()
-        logits = self._logits(images, jitter)
-        loss = self._objective.loss(logits, torch.from_numpy(labels))
-        loss.backward()  # type: ignore[no-untyped-call]
-        values = {"loss": _to_numpy(loss)}
-        for name, parameter in self._trained.items():
-            assert parameter.grad is not None
-            values[f"gradient of {name}"] = _to_numpy(parameter.grad)
-        self._optimizer.param_groups[0]["lr"] = lr
-        self._optimizer.step()
-        for name, parameter in self._trained.items():
-            values[f"updated {name}"] = _to_numpy(parameter)
-        for name, statistic in running_statistics(self._network).items():
-            values[f"new {name}"] = _to_numpy(statistic)
-        return values
-
-    @torch.no_grad()
-    def predict(self, state: State, images: Images, jitter: float = 0.0) -> Tensors:
-        """Predictions, and embeddings if there are any, of a network with the values `state`."""
-        self._load(state)
-        self._network.eval()
-        with inputs_of(self._network, self._layer) as inputs:
-            values = {"predictions": _to_numpy(self._logits(images, jitter))}
-        found = embeddings(inputs)
-        return values if found is None else {**values, "embeddings": _to_numpy(found)}
-
-    def _logits(self, images: Images, jitter: float) -> torch.Tensor:
-        pixels = normalize(self._network, images)
-        if jitter:
-            noise = torch.empty_like(pixels).normal_(generator=self._generator)
-            pixels = pixels * (1 + jitter * noise)
-        dtype = next(self._network.parameters()).dtype
-        logits: torch.Tensor = self._network(pixels.to(dtype))
-        return logits
-
-    def buffers(self) -> State:
-        """Copies of all buffers."""
-        return {n: b.detach().numpy().copy() for n, b in self._network.named_buffers()}
-
-    @torch.no_grad()
-    def _load(self, values: State) -> None:
-        tensors = {**dict(self._network.named_parameters()), **dict(self._network.named_buffers())}
-        for name, value in values.items():
-            tensors[name].copy_(torch.from_numpy(value))
 
 
 @uncheckpointed()
@@ -174,49 +102,46 @@ def check_engine(
     """
     objective = objective_of(settings.task)
     label_shape = (settings.batch, *settings.task.label_shape(settings.size))
-    exact = Reference(_precise(network, settings.size), objective)
+    exact = Reference(in_float64(network, settings.size), objective)
     rounding = Reference(copy_network(network), objective)
     rng = np.random.default_rng(0)
     for value in engine.inputs.values():
         value[...] = rng.uniform(0.5, 1.5, value.shape)
     objective.inputs = {name: torch.from_numpy(value) for name, value in engine.inputs.items()}
+    batches: dict[int, Images] = {}
     worst = Deviation("loss", 0.0, 1.0)
     for step in range(steps):
         before, found = engine.state(), []
-        start = {**exact.buffers(), **before}
-        for _ in range(ATTEMPTS):
+        start, batch = {**exact.buffers(), **before}, step % BATCHES
+        for attempt in range(ATTEMPTS):
             engine.load(before)
-            images = _smooth_images(rng, settings.batch, settings.size)
-            labels = objective.draw_labels(rng, label_shape)
+            if attempt or batch not in batches:
+                batches[batch] = _smooth_images(rng, settings.batch, settings.size)
+            images, labels = batches[batch], objective.draw_labels(rng, label_shape)
             ours, lr = _engine_step(engine, images, labels, np.random.default_rng(step))
             drawn = draw_masks(masks, np.random.default_rng(step))
             inputs = (start, images, labels, drawn, lr)
-            found.append(_deviation(ours, exact.step, rounding.step, *inputs))
+            truth = exact.step(*inputs)
+            found.append(_deviation(ours, truth, partial(rounding.step, *inputs)))
             if found[-1].share <= 1:
                 break
         worst = max(worst, min(found, key=_share), key=_share)
         _require(worst, f"in step {step + 1}")
-    ours = {"predictions": np.array(engine.predict(images), np.float64)}
-    end = {**exact.buffers(), **engine.state()}
-    if "embeddings" in exact.predict(end, images):
-        ours["embeddings"] = np.array(engine.embed(images), np.float64)
-    predicted = _deviation(ours, exact.predict, rounding.predict, end, images)
+    predicted = _predictions(engine, exact, rounding, _smooth_images(rng, PREDICTED, settings.size))
     _require(predicted, f"after step {steps}")
     return max(worst, predicted, key=_share)
 
 
-def _precise(network: nn.Module, size: int) -> nn.Module:
-    """A copy in float64, or in float32 if the network's code insists on it, as `x.float()` does.
-
-    In float32, runs on images that differ in their last bit show the effect of rounding.
-    """
-    double = copy_network(network).double().eval()
-    try:
-        with torch.no_grad():
-            double(torch.zeros(1, 3, size, size, dtype=torch.float64))
-    except RuntimeError:
-        return copy_network(network)
-    return double
+def _predictions(
+    engine: Engine, exact: Reference, rounding: Reference, images: Images
+) -> Deviation:
+    """The worst of predictions and embeddings, if there are any."""
+    state = {**exact.buffers(), **engine.state()}
+    truth = exact.predict(state, images)
+    ours = {"predictions": np.array(engine.predict(images), np.float64)}
+    if "embeddings" in truth:
+        ours["embeddings"] = np.array(engine.embed(images), np.float64)
+    return _deviation(ours, truth, partial(rounding.predict, state, images))
 
 
 def _engine_step(
@@ -234,19 +159,18 @@ def _engine_step(
     return {name: np.array(value, np.float64) for name, value in values.items()}, lr
 
 
-def _deviation(
-    ours: Tensors, exact: Callable[..., Tensors], rounding: Callable[..., Tensors], *inputs: Any
-) -> Deviation:
+def _deviation(ours: Tensors, truth: Tensors, noisy: Callable[[int], Tensors]) -> Deviation:
     """The tensor that is nearest to its bound, or furthest beyond.
 
-    The effect of rounding is computed only if a tensor is off by more than `TOLERANCE`.
+    The effect of rounding is computed only if a tensor is off by more than `TOLERANCE`: by runs
+    `noisy(0)`, `noisy(1)`, ..., as many as are needed.
     """
-    truth, rounded = exact(*inputs), list[Tensors]()
+    rounded: list[Tensors] = []
     worst = max(_deviations(ours, truth, rounded), key=_share)
-    for jitter in (0.0, *[float(np.finfo(np.float32).eps)] * JITTERS):
+    for noise in range(1 + JITTERS):
         if worst.share <= 1:
             break
-        rounded.append(rounding(*inputs, jitter))
+        rounded.append(noisy(noise))
         worst = max(_deviations(ours, truth, rounded), key=_share)
     return worst
 
@@ -282,8 +206,3 @@ def _smooth_images(rng: np.random.Generator, batch: int, size: int) -> Images:
     smooth = functional.interpolate(maps, size=(size, size), mode="bicubic", align_corners=False)
     images: Images = (smooth.permute(0, 2, 3, 1) * 255).clamp(0, 255).byte().numpy()
     return images
-
-
-def _to_numpy(tensor: torch.Tensor) -> NDArray[np.float64]:
-    values: NDArray[np.float64] = tensor.detach().double().numpy().copy()
-    return values
