@@ -134,6 +134,7 @@ def begin(folder: Path, photos: Path, kit: Path, *more: object) -> subprocess.Po
         env=environment(),
     )
     assert process.stdout is not None
+    assert process.stdout.readline().startswith("cache  features of ")
     assert process.stdout.readline().startswith("start  classifier from the photos")
     assert process.stdout.readline().startswith(f"epoch 1/{LONG}")
     assert process.stdout.readline().startswith(f"epoch 2/{LONG}")

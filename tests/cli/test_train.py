@@ -27,7 +27,8 @@ def settings_of(folder: Path):
 def test_says_how_it_went_and_how_to_go_on(run, photos, kit):
     result = run("train", photos, "--kit", kit, "--epochs", 2, "--lr", 0.05)
     assert result.exit_code == 0, result.output
-    told = result.stdout.splitlines()
+    cache, *told = result.stdout.splitlines()
+    assert cache == "cache  off: 4 draws pay from 8 epochs on"
     assert told[0].startswith("start  classifier from the photos (")
     assert told[1].startswith("epoch 1/2  loss ")
     assert told[3].startswith("classifier computed again (")
@@ -79,10 +80,10 @@ def test_classes_of_uneven_size_are_named_and_balanced(run, tmp_path, kit):
     (photos / "grey").mkdir()
     result = run("train", photos, "--kit", kit, "--epochs", 1, "--out", "run")
     assert result.exit_code == 0, result.output
-    assert result.stdout.startswith(
-        "uneven  the largest class has 19 times the photos of the smallest; photos of rare classes "
-        "count more (balance 0.5)\nstart  "
-    )
+    assert (
+        "\nuneven  the largest class has 19 times the photos of the smallest; photos of rare "
+        "classes count more (balance 0.5)\nstart  "
+    ) in result.stdout
     assert "1 file skipped:\n  grey: an empty folder\n" in result.stdout
     assert settings_of(Path("run")).balance == 0.5
     plain = run("train", photos, "--kit", kit, "--epochs", 1, "--balance", 0, "--out", "plain")

@@ -14,6 +14,7 @@ import safetensors.numpy
 from PIL import Image
 
 from pocketune.arrays import FloatArray, State
+from pocketune.device.cache.code import Features
 from pocketune.device.engine.base import Gradients
 from pocketune.kit.manifest import GraphSpec, Manifest, ParameterSpec, TensorSpec
 from pocketune.kit.writer import write_kit
@@ -92,8 +93,27 @@ class SoftmaxEngine:
         return np.einsum("nf,cf->nc", inputs, weight) + bias
 
 
-def write_softmax_kit(path: Path, *, classes: tuple[str, ...] = CLASSES, batch: int = BATCH) -> Kit:
-    """A kit for :class:`SoftmaxEngine`; its graphs are placeholders that nothing opens."""
+class FrozenEngine(SoftmaxEngine):
+    """The same with a frozen part, which pools the pixels; it takes features in their place."""
+
+    def prepare(self, images: NDArray[np.uint8]) -> FloatArray:
+        return super()._pool(images)
+
+    def _pool(self, images: NDArray[np.uint8] | Features) -> FloatArray:
+        return images.decoded() if isinstance(images, Features) else super()._pool(images)
+
+
+def write_softmax_kit(
+    path: Path,
+    *,
+    classes: tuple[str, ...] = CLASSES,
+    batch: int = BATCH,
+    frozen: bool = False,
+) -> Kit:
+    """A kit for :class:`SoftmaxEngine`, or if something is frozen for :class:`FrozenEngine`.
+
+    Its graphs are placeholders that nothing opens.
+    """
     rng = np.random.default_rng(0)
     state = {
         "fc.weight": rng.standard_normal((len(classes), FEATURES), np.float32) / 10,
@@ -109,12 +129,13 @@ def write_softmax_kit(path: Path, *, classes: tuple[str, ...] = CLASSES, batch: 
         mean=(0.0, 0.0, 0.0),
         std=(1.0, 1.0, 1.0),
         batch=batch,
-        features=None,
+        features=(FEATURES,) if frozen else None,
         embeddings=FEATURES,
         parameters=tuple(ParameterSpec(k, state[k].shape) for k in ("fc.weight", "fc.bias")),
         statistics=(TensorSpec("mean", (FEATURES,)),),
         masks=(),
         graphs={
+            **({"features": GraphSpec(1_000_000, 0, 0, 0, 0, {}, 0)} if frozen else {}),
             "step": GraphSpec(8_000_000, 0, 0, 0, 0, {}, 0),
             "predict": GraphSpec(4_000_000, 0, 0, 0, 0, {}, 0),
         },
@@ -122,6 +143,7 @@ def write_softmax_kit(path: Path, *, classes: tuple[str, ...] = CLASSES, batch: 
     files = {
         "step.onnx": b"\x3a\x00",  # a model of an empty graph
         "predict.onnx": b"\x3a\x00\x12\x07predict",
+        **({"features.onnx": b"\x3a\x00\x12\x08features"} if frozen else {}),
         "parameters.safetensors": safetensors.numpy.save(state),
     }
     return write_kit(path, manifest, files)

@@ -7,6 +7,7 @@ enough, because Pillow releases Python's lock while it decodes and resizes.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -108,6 +109,11 @@ class Loader:
         self._task = task or dataset.task
         self._failed: dict[int, str] = {}
         self._reported = len(dataset) if train else 0  # failures before this position are reported
+
+    @property
+    def turns(self) -> int:
+        """How often an image may be in an epoch: more than once if they are fewer than a batch."""
+        return math.ceil(self.batch / max(1, len(self.dataset))) if self.train else 1
 
     def __len__(self) -> int:
         """Batches in an epoch."""

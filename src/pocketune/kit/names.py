@@ -21,10 +21,12 @@ RESULT = "result.json"
 """The record of a finished run."""
 EMBEDDINGS = "embeddings.f32"
 """Embeddings of the photos, while the classifier is computed from them."""
+CACHE = "features.cache"
+"""Features of the photos, while a run trains."""
 NETWORK = "network.safetensors"
 """All values of the network, for training with PyTorch."""
 
 RUN_FILES = frozenset(
-    (*KIT_FILES, MANIFEST, METRICS, LAST, BEST, KNOWN, RESULT, EMBEDDINGS, NETWORK)
+    (*KIT_FILES, MANIFEST, METRICS, LAST, BEST, KNOWN, RESULT, EMBEDDINGS, CACHE, NETWORK)
 )
 """Every file in the folder of a run."""

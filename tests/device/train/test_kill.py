@@ -18,7 +18,7 @@ from ..runs import assert_same_end, lines
 from ..softmax_engine import write_photos, write_softmax_kit
 
 SCRIPT = Path(__file__).parents[1] / "train_process.py"
-KILLS = 24
+KILLS = 12  # of a run that keeps features, and of one that does not
 CHECKPOINT_STEPS = 2  # as in train_process.py
 
 
@@ -72,13 +72,15 @@ def told_step(folder: Path) -> int:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="kills as POSIX does")
+@pytest.mark.parametrize("frozen", [False, True])
 def test_kills_at_any_moment_cost_nothing_but_the_steps_since_the_checkpoint(
-    tmp_path: Path,
+    frozen: bool, tmp_path: Path
 ) -> None:
-    kit = write_softmax_kit(tmp_path / "kit").path
+    kit = write_softmax_kit(tmp_path / "kit", frozen=frozen).path
     photos = write_photos(tmp_path / "photos")
     whole = tmp_path / "whole"
     start(kit, photos, whole).communicate()
+    assert RunRecord.read(whole).settings["cache"] == ("disk" if frozen else "off")
     moments = random.Random(0)
     kills, runs, at = 0, 0, -1
     while kills < KILLS:

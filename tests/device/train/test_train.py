@@ -222,7 +222,7 @@ def test_clipping_and_decay_change_the_run(optimizer: str, run: Run, tmp_path: P
 def test_rates_length_and_patience_that_are_left_out(run: Run) -> None:
     result = run(lr=None, epochs=None, optimizer="sgd")
     settings = Checkpoint.load(result.run / LAST).settings
-    assert settings == TrainSettings(optimizer="sgd", head_start="random").resolved(
+    assert settings == TrainSettings(optimizer="sgd", head_start="random", cache="off").resolved(
         images=BATCH, steps_per_epoch=PER_EPOCH, validation=6
     )
 
@@ -261,7 +261,9 @@ def test_progress_is_shown(run: Run) -> None:
 
 def test_prints_to_standard_output_by_default(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     run(epochs=1, progress=None)
-    assert capsys.readouterr().out.startswith("start  classifier kept  validation loss ")
+    told = capsys.readouterr().out.splitlines()
+    assert told[0].startswith("cache  off: no features are frozen, ")
+    assert told[1].startswith("start  classifier kept  validation loss ")
 
 
 # --- classes ---------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pocketune.arrays import FloatArray, State
-    from pocketune.device.engine.base import Engine, EngineFactory
+    from pocketune.device.engine.base import Engine, EngineFactory, Preparing
     from pocketune.kit.kit import Kit
     from pocketune.tasks import Labels
 
@@ -77,6 +77,10 @@ class AccumulatingEngine:
     def embed(self, images: NDArray[np.uint8]) -> FloatArray:
         """See :class:`Engine`."""
         return self._engine.embed(images)
+
+    def prepare(self, images: NDArray[np.uint8]) -> FloatArray:
+        """The features of the engine of the parts; see :class:`Preparing`."""
+        return cast("Preparing", self._engine).prepare(images)
 
     def release(self) -> None:
         """See :class:`Engine`."""

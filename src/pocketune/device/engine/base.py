@@ -102,6 +102,18 @@ class Engine(Protocol):
         ...
 
 
+class Preparing(Protocol):
+    """An engine that computes the frozen part of its network on its own.
+
+    Its other methods take encoded features (``pocketune.device.cache``) in place of pixels. Its
+    factory has the method too, as a class has.
+    """
+
+    def prepare(self, images: NDArray[np.uint8]) -> FloatArray:
+        """The features (N, ...) of the frozen part for pixels (N, S, S, 3)."""
+        ...
+
+
 EngineFactory = Callable[["Kit", Mapping[str, FloatArray]], Engine]
 """Makes an engine from a kit and initial values (parameters and statistics)."""
 

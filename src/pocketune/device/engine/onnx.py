@@ -8,11 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pocketune.arrays import FloatArray, State
+from pocketune.device.cache.code import Features
 from pocketune.device.engine.base import Gradients, draw_masks, no_embeddings
 from pocketune.device.engine.session import RUNTIME, Graph
 from pocketune.kit.kit import Kit, check_state, checked_state
 from pocketune.kit.names import FEATURES, PREDICT, STEP
 from pocketune.tasks import Labels
+
+Images = NDArray[np.uint8] | Features
 
 
 class OnnxEngine:
@@ -25,6 +28,9 @@ class OnnxEngine:
     A graph is opened when it is first used. Either the step or the prediction is open, never both:
     a run alternates between training and validation, opening a graph again takes a fraction of a
     second, and two open graphs would take the memory of both.
+
+    In place of pixels, every method but :meth:`prepare` takes the :class:`Features` that were kept
+    of its result.
 
     Args:
         kit: An opened kit.
@@ -42,17 +48,17 @@ class OnnxEngine:
         self._take(state)
         self._open: tuple[str, Graph] | None = None
 
-    def gradients(
-        self, images: NDArray[np.uint8], labels: Labels, rng: np.random.Generator
-    ) -> Gradients:
+    def gradients(self, images: Images, labels: Labels, rng: np.random.Generator) -> Gradients:
         """Loss and gradients of a batch; see :meth:`Engine.gradients`.
 
         Raises:
             ValueError: The images or labels do not have the shapes of the kit's step.
         """
         manifest, batch = self._kit.manifest, self._kit.manifest.batch
+        pixels = (manifest.size, manifest.size, 3)
+        source = images.code.shape if isinstance(images, Features) else pixels
         expected = (
-            (batch, manifest.size, manifest.size, 3),
+            (batch, *source),
             (batch, *manifest.task.label_shape(manifest.size, self._classes)),
         )
         if (images.shape, labels.shape) != expected:
@@ -73,22 +79,20 @@ class OnnxEngine:
             values={name: cast("FloatArray", outputs[f"grad.{name}"]) for name in self.parameters},
         )
 
-    def predict(self, images: NDArray[np.uint8]) -> FloatArray:
+    def predict(self, images: Images) -> FloatArray:
         """Outputs (N, ...) for pixels (N, S, S, 3), computed a training batch at a time."""
         manifest = self._kit.manifest
         shape = manifest.task.output_shape(manifest.size, self._classes)
         return self._evaluate("logits", images, shape)
 
-    def embed(self, images: NDArray[np.uint8]) -> FloatArray:
+    def embed(self, images: Images) -> FloatArray:
         """Inputs (N, D) of the output layer for pixels (N, S, S, 3); see :meth:`Engine.embed`."""
         size = self._kit.manifest.embeddings
         if size is None:
             raise no_embeddings()
         return self._evaluate("embeddings", images, (size,))
 
-    def _evaluate(
-        self, output: str, images: NDArray[np.uint8], shape: tuple[int, ...]
-    ) -> FloatArray:
+    def _evaluate(self, output: str, images: Images, shape: tuple[int, ...]) -> FloatArray:
         """An output of the prediction, of this shape for each image."""
         batch = self._kit.manifest.batch
         values = np.empty((len(images), *shape), np.float32)
@@ -196,8 +200,10 @@ class OnnxEngine:
     def _arrays(self) -> State:
         return {**self.parameters, **self.statistics}
 
-    def _start_values(self, images: NDArray[np.uint8]) -> NDArray[Any]:
+    def _start_values(self, images: Images) -> NDArray[Any]:
         """The images, or their features if the kit has a frozen part."""
+        if isinstance(images, Features):
+            return images.decoded()
         manifest = self._kit.manifest
         if manifest.features is None:
             return np.ascontiguousarray(images)

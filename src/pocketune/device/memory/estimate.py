@@ -50,6 +50,7 @@ class MemoryEstimate:
         optimizer: The optimizer's state.
         photos: Photos that are being decoded, and batches with labels that wait for the step. For
             masks, also the logits that a validation compares with them.
+        cache: Features that are kept between epochs, as far as they are in memory.
         head: What the classifier's computation takes beyond all this, while the graphs are closed.
     """
 
@@ -61,15 +62,23 @@ class MemoryEstimate:
     optimizer: int
     photos: int
     head: int = 0
+    cache: int = 0
 
     @property
     def total(self) -> int:
         """The sum of all parts."""
         return sum(getattr(self, field.name) for field in fields(self))
 
+    def with_cache(self, size: int) -> MemoryEstimate:
+        """The estimate of a run that keeps features in so many bytes.
+
+        The classifier is computed before there are any.
+        """
+        return replace(self, cache=size, head=max(0, self.head - size))
+
     def __str__(self) -> str:
         every = ((field.name, getattr(self, field.name)) for field in fields(self))
-        parts = ((name, size) for name, size in every if size or name != "head")
+        parts = ((name, size) for name, size in every if size or name not in ("head", "cache"))
         return ", ".join(f"{name} {format_size(size)}" for name, size in parts)
 
 

@@ -83,7 +83,9 @@ class Photos:
             splits = replace(splits, train=replace(splits.train, task=task))
         size, batch, seed = kit.manifest.size, kit.manifest.batch, settings.seed
         step = batch * settings.accumulate
-        training = Loader(splits.train, size=size, batch=step, train=True, seed=seed)
+        training = Loader(
+            splits.train, size=size, batch=step, train=True, seed=seed, draws=settings.draws
+        )
         validation = Loader(splits.val, size=size, batch=batch, train=False)
         order = random_stream(seed, Purpose.SAMPLE).permutation(len(splits.train))
         sample = Loader(splits.train.subset(order), size=size, batch=batch, train=False)

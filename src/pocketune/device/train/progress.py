@@ -133,6 +133,10 @@ class RefitReport:
 class Progress(Protocol):
     """Receives the start, each step, each epoch, and the classifier computed after the last one."""
 
+    def note(self, text: str) -> None:
+        """Called with a line about how the run works."""
+        ...
+
     def photos(self, report: PhotosReport) -> None:
         """Called after each batch of photos whose embeddings are computed."""
         ...
@@ -161,6 +165,9 @@ class Progress(Protocol):
 class Silent:
     """Shows nothing."""
 
+    def note(self, text: str) -> None:
+        """Do nothing."""
+
     def photos(self, report: PhotosReport) -> None:
         """Do nothing."""
 
@@ -186,6 +193,10 @@ class PlainLines:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._next = time.monotonic() + _PLAIN
+
+    def note(self, text: str) -> None:
+        """Print the line."""
+        _write(self._stream, text + "\n")
 
     def photos(self, report: PhotosReport) -> None:
         """Print the count if the last line is ten seconds old."""
@@ -224,6 +235,11 @@ class LiveLine:
         self._stream = stream
         self._next = 0.0
         self._shown = 0
+
+    def note(self, text: str) -> None:
+        """Print the line, which stays."""
+        self._write(text)
+        self.close()
 
     def photos(self, report: PhotosReport) -> None:
         """Rewrite the line, at most ten times a second."""

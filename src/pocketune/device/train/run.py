@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pocketune.arrays import StrPath
+from pocketune.device.cache.choice import cache_bytes, choose
+from pocketune.device.cache.opening import cached
 from pocketune.device.engine.accumulate import accumulating, check_accumulation
 from pocketune.device.memory.budget import check_budget
 from pocketune.device.memory.process import process_memory, reclaim, share_one_heap
@@ -156,11 +158,23 @@ def train(
         images=len(found.splits.train),
         before=process_memory(),
     )
+    budget = settings.budget_bytes
+    settings, note = choose(
+        settings,
+        found,
+        opened.manifest,
+        folder,
+        prepares=hasattr(factory, "prepare"),
+        room=None if budget is None else budget - memory.total + memory.head,
+    )
+    memory = memory.with_cache(cache_bytes(settings, found, opened.manifest))
     with new_run_folder(folder):
         copy = opened.copy_to(folder)
         identity = RunIdentity(copy.identity, found.fingerprint(), found.classes)
         run = Run(folder, settings, found, identity, memory.total, began, began + seconds)
         with closing(shown):
+            if note:
+                shown.note(note)
             state = _start(run, opened, copy, factory, shown)
             run = within(run, state.engine, refits=is_refitted(run))
         return _finish(run, state, shown, describe=most is None)
@@ -205,7 +219,7 @@ def resume(
             classes=len(found.classes),
             images=len(found.splits.train),
             before=before,
-        )
+        ).with_cache(cache_bytes(settings, found, kit.manifest))
         resumed = Run(folder, settings, found, checkpoint.identity, memory.total, began)
         return _finish(resumed, _restore(checkpoint, kit, factory, found.task), shown)
 
@@ -217,7 +231,8 @@ def _finish(run: Run, state: TrainState, shown: Progress, *, describe: bool = Tr
     with closing(metrics), closing(shown), _events(run, state) as events, StopRequest() as stop:
         try:
             log = RunLog(run, metrics, shown, before, events)
-            Loop(run, state, log, stop).run()
+            with cached(run, state.engine, shown.note) as fed:
+                Loop(fed, state, log, stop).run()
         except KeyboardInterrupt:  # the second Ctrl-C: an update may be incomplete, so do not save
             what = "stopped immediately; the last checkpoint is kept"
             raise Interrupted(what, str(run.folder)) from None

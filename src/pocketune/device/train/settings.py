@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pocketune.device.memory.sizes import parse_size
 from pocketune.device.train.defaults import (
     BALANCE,
+    DRAWS,
     ENOUGH_TO_STOP,
     EPOCHS,
     MEASURED_IMAGES,
@@ -195,6 +196,20 @@ class TrainSettings:
         default=None,
         metavar="FILE|NAMES",
         unset="classes.txt or labels.txt of the photos; else the values themselves",
+    )
+    cache: str = _option(
+        "Keep the features of the frozen part, so that later epochs neither decode photos nor "
+        "compute them: on disk, in memory, or not at all. With auto, in the run folder if it pays "
+        "and fits.",
+        default="auto",
+        choices=("auto", "off", "memory", "disk"),
+    )
+    draws: int | None = _option(
+        "Number of random crops of each photo; epochs after so many repeat them.",
+        default=None,
+        metavar="K",
+        unset=f"{DRAWS} with a cache; without one, new crops in every epoch",
+        at_least=1,
     )
     seed: int = _option("Random seed.", default=0, metavar="N", at_least=0)
 

@@ -1,0 +1,1 @@
+"""Features of the frozen part, computed once for each photo and draw."""

@@ -1,0 +1,125 @@
+"""A cache is chosen where it pays and fits, and refused where it is impossible."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pocketune.device.cache import choice
+from pocketune.device.cache.choice import Parts, cache_bytes, choose
+from pocketune.device.memory.budget import BudgetExceeded
+from pocketune.device.train.photos import Photos
+from pocketune.device.train.settings import TrainSettings
+from pocketune.errors import PocketuneError
+from pocketune.kit.kit import Kit
+
+from ..softmax_engine import FEATURES, write_photos, write_softmax_kit
+
+Disk = namedtuple("Disk", "total used free")
+
+
+@pytest.fixture(scope="module")
+def kit(tmp_path_factory: pytest.TempPathFactory) -> Kit:
+    return write_softmax_kit(tmp_path_factory.mktemp("kit") / "kit", frozen=True)
+
+
+@pytest.fixture(scope="module")
+def photos(kit: Kit, tmp_path_factory: pytest.TempPathFactory) -> Photos:
+    folder = write_photos(tmp_path_factory.mktemp("photos") / "photos")
+    return Photos.open(folder, TrainSettings(), kit)
+
+
+def chosen(
+    photos: Photos, kit: Kit, *, prepares: bool = True, room: int | None = None, **options: Any
+) -> tuple[TrainSettings, str]:
+    settings = TrainSettings(**{"epochs": 20} | options)
+    return choose(settings, photos, kit.manifest, Path("run"), prepares=prepares, room=room)
+
+
+def test_sizes(photos: Photos, kit: Kit) -> None:
+    parts = Parts.of(photos, kit.manifest, 3)
+    assert parts.validation is not None
+    record = 20 + 8 + 2 * 128 + 8  # key and checksum, range, a block of 16-bit codes, label
+    exact = 20 + 4 * FEATURES + 8
+    assert (parts.training.record, parts.validation.record) == (record, exact)
+    assert parts.training.end == 3 * 24 * record == parts.validation.start
+    assert parts.size == 3 * 24 * record + 6 * exact
+    places = [parts.training.place(draw, index) for draw in range(3) for index in range(24)]
+    assert places == list(range(0, parts.training.end, record))
+    memory = chosen(photos, kit, cache="memory", draws=3)[0]
+    disk = chosen(photos, kit, cache="disk", draws=3)[0]
+    found = [cache_bytes(each, photos, kit.manifest) for each in (memory, disk)]
+    assert found == [parts.size + 2 * 4 * record, 2 * 4 * record]
+
+
+def test_many_values_take_8_bits(photos: Photos, kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Parts.of(photos, kit.manifest, 1).training.code.bits == 16
+    monkeypatch.setattr(choice, "FEW", FEATURES - 1)
+    assert Parts.of(photos, kit.manifest, 1).training.code.bits == 8
+
+
+def test_without_epochs_there_is_nothing_to_say(photos: Photos, kit: Kit) -> None:
+    for cache in ("auto", "disk"):
+        settings, words = chosen(photos, kit, cache=cache, epochs=0)
+        assert (settings.cache, words) == ("off", "")
+
+
+def test_off_keeps_the_draws(photos: Photos, kit: Kit) -> None:
+    settings, words = chosen(photos, kit, cache="off", draws=3)
+    assert (settings.cache, settings.draws, words) == ("off", 3, "")
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"epochs": 7}, "4 draws pay from 8 epochs on"),
+        ({"steps": 47}, "4 draws pay from 8 epochs on"),
+        ({"draws": 15}, "15 draws pay from 30 epochs on"),
+        ({"prepares": False}, "the engine computes the network as a whole"),
+        ({"room": 100}, "the budget leaves no room for it"),
+    ],
+)
+def test_auto_says_why_not(options: dict[str, Any], reason: str, photos: Photos, kit: Kit) -> None:
+    options = {**options, "epochs": options.get("epochs", None if "steps" in options else 20)}
+    settings, words = chosen(photos, kit, **options)
+    assert (settings.cache, words) == ("off", f"cache  off: {reason}")
+
+
+def test_auto_leaves_three_quarters_of_the_disk_free(
+    photos: Photos, kit: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = Parts.of(photos, kit.manifest, 4).size
+    for free, cache in ((4 * size, "disk"), (4 * size - 1, "off")):
+        monkeypatch.setattr(choice.shutil, "disk_usage", lambda _, f=free: Disk(9 * f, 8 * f, f))
+        assert chosen(photos, kit)[0].cache == cache
+    monkeypatch.setattr(choice, "MOST", size - 1)
+    monkeypatch.setattr(choice.shutil, "disk_usage", lambda _: Disk(10**12, 0, 10**12))
+    settings, words = chosen(photos, kit)
+    assert settings.cache == "off"
+    assert words.endswith("24 photos in 4 draws take 29 kB, and 1000000 MB of disk are free")
+
+
+def test_what_the_user_asks_for_is_refused_if_it_is_impossible(
+    photos: Photos, kit: Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = write_softmax_kit(tmp_path / "kit")
+    for each, prepares, reason in (
+        (
+            whole,
+            True,
+            "no features are frozen, because the kit's method, full, trains early layers",
+        ),
+        (kit, False, "the engine computes the network as a whole"),
+    ):
+        with pytest.raises(PocketuneError) as error:
+            chosen(photos, each, prepares=prepares, cache="disk")
+        assert str(error.value) == f"cache='disk' has no effect: {reason}; leave it out"
+    monkeypatch.setattr(choice.shutil, "disk_usage", lambda _: Disk(10, 9, 1000))
+    with pytest.raises(PocketuneError, match="takes 29 kB in run, where 1 kB are free: make room"):
+        chosen(photos, kit, cache="disk")
+    with pytest.raises(BudgetExceeded, match="memory, of which the budget leaves 20 kB: leave"):
+        chosen(photos, kit, cache="memory", room=20_000)
+    assert chosen(photos, kit, cache="memory", room=40_000)[0].cache == "memory"
