@@ -30,7 +30,7 @@ FLOORS = (
     {"compiler", "papers"},
     {"eager", "forecast", "pruning", "demo"},
     {"authoring"},
-    {"comparison", "proposals"},
+    {"comparison", "extractor", "proposals"},
     {"planning", "reporting"},
     {"cli"},
     {"__main__"},

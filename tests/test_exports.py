@@ -9,6 +9,7 @@ import pytest
 import pocketune
 import pocketune.device
 import pocketune.device.train
+import pocketune.extractor
 import pocketune.kit
 import pocketune.planner
 import pocketune.pruning
@@ -17,6 +18,7 @@ PACKAGES = [
     pocketune,
     pocketune.device,
     pocketune.device.train,
+    pocketune.extractor,
     pocketune.kit,
     pocketune.planner,
     pocketune.pruning,

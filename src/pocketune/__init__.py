@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from pocketune.device.train import train as train
     from pocketune.eager import calibrate as calibrate
     from pocketune.errors import PocketuneError as PocketuneError
+    from pocketune.extractor import ExtractorSettings as ExtractorSettings
+    from pocketune.extractor import adapt_extractor as adapt_extractor
     from pocketune.kit import Kit as Kit
     from pocketune.methods import BiasAndLast as BiasAndLast
     from pocketune.methods import Calibrate as Calibrate
@@ -105,6 +107,10 @@ _HOMES = {
     ],
     "errors": [
         "PocketuneError",
+    ],
+    "extractor": [
+        "ExtractorSettings",
+        "adapt_extractor",
     ],
     "kit": [
         "Kit",

@@ -1,0 +1,173 @@
+"""What sub-networks take: the forecast of each kit, and estimates for many from a few forecasts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from pocketune.device.train.settings import TrainSettings
+from pocketune.extractor.genome import Genes
+from pocketune.extractor.predictor import Values
+from pocketune.extractor.record import Forecast
+from pocketune.extractor.settings import ExtractorSettings
+from pocketune.extractor.shapes import Tables
+from pocketune.forecast import draft
+from pocketune.layers import LiteResidual
+from pocketune.methods import Method
+from pocketune.networks import NetworkConfig
+from pocketune.networks.probe import probing
+from pocketune.papers.search_cost import Macs
+from pocketune.planner.predict import predict_cost
+from pocketune.supernet import Space, SubnetConfig
+from pocketune.tasks import Task
+from pocketune.weights.saved import build
+
+PENALTY = 1e-2
+"""Of the linear model, whose features have a standard deviation of 1."""
+
+
+@dataclass(frozen=True)
+class Forecaster:
+    """Forecasts what training a sub-network's kit takes on the device.
+
+    Attributes:
+        space: The sub-networks.
+        method: What the kit trains.
+        batch: Images in a step.
+        task: What is learned.
+        process: Resident bytes of a training process before it opens a kit.
+    """
+
+    space: Space
+    method: Method
+    batch: int
+    task: Task
+    process: int
+
+    def __call__(self, config: SubnetConfig) -> Forecast:
+        """The forecast of a sub-network, in seconds: its kit's graphs are made, without values."""
+        network = self.space.network_config(config)
+        manifest = draft(
+            network, self.method, size=config.size, batch=self.batch, task=self.task, cached=False
+        )
+        cost = predict_cost(
+            manifest,
+            TrainSettings(),
+            process=self.process,
+            classes=len(self.task.classes),
+            accumulate=1,
+        )
+        macs = count_macs(network, config.size)
+        return Forecast(
+            config=self.space.canonical(config),
+            memory=cost.memory,
+            step_seconds=cost.step_seconds,
+            macs=macs.inference,
+            training_macs=macs.training,
+        )
+
+
+def count_macs(config: NetworkConfig, size: int) -> Macs:
+    """Multiplications of convolutions and linear layers for an image, by TinyTL's rule.
+
+    A step takes twice those of the forward pass, since the gradients of all inputs are computed,
+    and once more those of the lite residual modules, whose weights are trained.
+    """
+    counts = {"main": 0, "modules": 0}
+    with torch.device("meta"):
+        network = build(config)
+    modules = [path for path, each in network.named_modules() if isinstance(each, LiteResidual)]
+    inside = tuple(f"{path}." for path in modules)
+
+    def note(path: str, layer: nn.Module, outputs: list[Tensor]) -> None:
+        if isinstance(layer, (nn.Conv2d, nn.Linear)):
+            each = layer.weight.numel() // layer.weight.shape[0]
+            counts["modules" if path.startswith(inside) else "main"] += each * outputs[0].numel()
+
+    with probing(network, leave=note):
+        network(torch.empty(1, 3, size, size, device="meta"))
+    inference = sum(counts.values())
+    return Macs(inference, 2 * inference + counts["modules"])
+
+
+class CostModel:
+    """Estimates the costs of sub-networks from the forecasts of some.
+
+    A forecast takes seconds, and a search looks at 50,000 sub-networks. The estimate is linear in
+    the sizes of weights and maps. A sub-network that has a forecast keeps it.
+
+    Args:
+        tables: The sizes of the sub-networks.
+        genes: Sub-networks (N, G) with forecasts.
+        forecasts: Their forecasts.
+        settings: The limits.
+
+    Attributes:
+        error: 95 % of the forecasts differ at most by this share from the estimate of their memory
+            that the others give.
+    """
+
+    def __init__(
+        self,
+        tables: Tables,
+        genes: Genes,
+        forecasts: Iterable[Forecast],
+        settings: ExtractorSettings,
+    ) -> None:
+        self._tables = tables
+        self._settings = settings
+        costs = np.array([[f.memory, f.step_seconds, f.macs] for f in forecasts], float)
+        self._known = dict(zip(self._keys(genes), costs, strict=True))
+        features = tables.features(genes)
+        self._fit(features, costs)
+        self.error = self._left_out(features, costs[:, 0])
+
+    def estimate(self, genes: Genes) -> Values:
+        """Memory, seconds of a step and multiplications (N, 3)."""
+        scaled = (self._tables.features(genes) - self._center) / self._scale
+        costs: Values = scaled @ self._weight + self._base
+        for row, key in enumerate(self._keys(genes)):
+            if key in self._known:
+                costs[row] = self._known[key]
+        return costs
+
+    def fits(self, genes: Genes) -> NDArray[np.bool_]:
+        """Whether sub-networks (N,) keep the limits, by the estimate."""
+        return within(self.estimate(genes), self._settings)
+
+    def _fit(self, features: Values, costs: Values) -> None:
+        self._center, self._scale = features.mean(axis=0), features.std(axis=0)
+        self._scale[self._scale == 0] = 1  # a single image size
+        scaled = (features - self._center) / self._scale
+        self._base = costs.mean(axis=0)
+        self._moment = scaled.T @ scaled + PENALTY * np.eye(scaled.shape[1])
+        self._weight = np.linalg.solve(self._moment, scaled.T @ (costs - self._base))
+
+    def _left_out(self, features: Values, memory: Values) -> float:
+        scaled = (features - self._center) / self._scale
+        leverage = (scaled * np.linalg.solve(self._moment, scaled.T).T).sum(axis=1)
+        leverage = np.minimum(leverage + 1 / len(scaled), 1 - 1e-9)
+        residual = memory - scaled @ self._weight[:, 0] - self._base[0]
+        return float(np.quantile(np.abs(residual / (1 - leverage)) / memory, 0.95))
+
+    def _keys(self, genes: Genes) -> list[bytes]:
+        return [row.tobytes() for row in self._tables.genome.canonical(genes)]
+
+
+def within(costs: Values, settings: ExtractorSettings) -> NDArray[np.bool_]:
+    """Whether costs (N, 3), of memory, step and multiplications, keep the limits."""
+    most = (settings.budget_bytes, settings.step_seconds, settings.macs and settings.macs * 1e6)
+    ends = np.array([np.inf if limit is None else limit for limit in most], float)
+    kept: NDArray[np.bool_] = np.all(costs <= ends, axis=1)
+    return kept
+
+
+def keeps(forecast: Forecast, settings: ExtractorSettings) -> bool:
+    """Whether a forecast keeps the limits."""
+    costs = np.array([[forecast.memory, forecast.step_seconds, forecast.macs]], float)
+    return bool(within(costs, settings)[0])

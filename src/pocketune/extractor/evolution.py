@@ -1,0 +1,101 @@
+"""Evolutionary search for the sub-network of the highest predicted accuracy within limits.
+
+The settings are those that Once-for-All has published; TinyTL names the method and gives none. A
+library such as pymoo would bring four packages, and its operators would still have to be written:
+children are redrawn until they keep the limits, and all of this is one array operation each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from pocketune.extractor.genome import TRIES, Fits, Genes, Genome, cross, fitting
+from pocketune.extractor.predictor import Values
+
+POPULATION, GENERATIONS = 100, 500
+PARENTS = 0.25
+"""Share of the population whose best become parents; they stay."""
+MUTATION = 0.1
+
+
+class Best(NamedTuple):
+    """The best sub-networks (N, G) of a search, the best first, and their accuracies (N,)."""
+
+    genes: Genes
+    accuracies: Values
+
+
+def evolve(
+    genome: Genome,
+    score: Callable[[Genes], Values],
+    fits: Fits,
+    rng: np.random.Generator,
+    *,
+    start: Genes | None = None,
+    population: int = POPULATION,
+    generations: int = GENERATIONS,
+) -> Best:
+    """The best sub-networks of all generations, as many as there are parents, all different.
+
+    A generation is the parents, as many children by mutation of a parent, and as many by crossover
+    of two, where each gene comes from either: the best quarter of all become the next parents.
+
+    Args:
+        genome: The choices.
+        score: Predicted accuracies (N,) of sub-networks.
+        fits: The limits, which the smallest sub-network keeps.
+        rng: Random numbers.
+        start: Sub-networks that keep the limits, to begin with besides random ones.
+        population: Number of children in a generation.
+        generations: Number of generations.
+    """
+    half, parents = population // 2, max(2, round(PARENTS * population))
+    drawn = fitting(genome, rng, population, fits)
+    best = _best(genome, drawn if start is None else np.concatenate([start, drawn]), score, parents)
+    for _ in range(generations):
+        genes = best.genes
+        one, other, mutated = (genes[rng.integers(len(genes), size=half)] for _ in range(3))
+        children = [
+            _children(mutated, mutated, fits, partial(_mutants, genome, rng)),
+            _children(one, other, fits, partial(cross, rng=rng)),
+        ]
+        best = _best(genome, np.concatenate([genes, *children]), score, parents)
+    return best
+
+
+def _children(one: Genes, other: Genes, fits: Fits, draw: Callable[[Genes, Genes], Genes]) -> Genes:
+    """A child of each pair of parents that keeps the limits; the first parent where no draw does.
+
+    Args:
+        one: The first parents, which keep the limits.
+        other: The second parents.
+        fits: The limits.
+        draw: Draws a child of each of these pairs.
+    """
+    children: Genes = one.copy()
+    waiting = np.arange(len(one))
+    for _ in range(TRIES):
+        drawn = draw(one[waiting], other[waiting])
+        inside = fits(drawn)
+        children[waiting[inside]] = drawn[inside]
+        waiting = waiting[~inside]
+        if not len(waiting):
+            break
+    return children
+
+
+def _mutants(genome: Genome, rng: np.random.Generator, one: Genes, _: Genes) -> Genes:
+    return genome.mutate(one, rng, MUTATION)
+
+
+def _best(genome: Genome, genes: Genes, score: Callable[[Genes], Values], count: int) -> Best:
+    """The best of different sub-networks, the best first."""
+    _, places = np.unique(genome.canonical(genes), axis=0, return_index=True)
+    genes = genes[np.sort(places)]
+    accuracies = score(genes)
+    order = np.argsort(-accuracies, kind="stable")[:count]
+    return Best(genes[order], accuracies[order])

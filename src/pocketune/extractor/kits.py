@@ -1,0 +1,95 @@
+"""The third phase: the chosen sub-network as a kit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from pocketune.authoring import build_kit
+from pocketune.data import ImageDataset
+from pocketune.device.train.settings import TrainSettings
+from pocketune.errors import PocketuneError
+from pocketune.extractor.costs import keeps
+from pocketune.extractor.record import CHOSEN, Finalist
+from pocketune.extractor.settings import ExtractorSettings
+from pocketune.kit.kit import Kit
+from pocketune.methods import Method
+from pocketune.networks import about
+from pocketune.planner.predict import predict_cost
+from pocketune.supernet import SubnetConfig, Supernet
+from pocketune.weights import estimate_batch_norm, sample_batches, save_network
+
+STATISTICS = 512
+"""Photos that the chosen sub-network's batch norms get their statistics from, or up to twice as
+many."""
+
+
+def build_chosen(
+    supernet: Supernet,
+    finalists: Sequence[Finalist],
+    out: Path,
+    *,
+    method: Method,
+    photos: ImageDataset,
+    settings: ExtractorSettings,
+    folder: Path,
+    process: int,
+) -> tuple[Finalist, ...]:
+    """Build the kit of the first finalist whose kit keeps the limits.
+
+    A kit may need more than its forecast: which layers stay in float32 is known when it is built.
+
+    Returns:
+        The finalists, the one of the kit first, with the memory of that kit.
+
+    Raises:
+        PocketuneError: None of the kits keeps them.
+    """
+    for number, finalist in enumerate(finalists):
+        config = finalist.forecast.config
+        kit = _build(supernet, config, out, method, photos, settings, folder / CHOSEN)
+        cost = predict_cost(
+            kit.manifest,
+            TrainSettings(),
+            process=process,
+            classes=len(photos.classes),
+            accumulate=1,
+        )
+        forecast = replace(finalist.forecast, memory=cost.memory, step_seconds=cost.step_seconds)
+        if keeps(forecast, settings):
+            rest = [each for place, each in enumerate(finalists) if place != number]
+            return (replace(finalist, forecast=forecast), *rest)
+    raise PocketuneError(
+        f"the kits of all sub-networks that were found need more than {settings.limits}; give a "
+        "little more"
+    )
+
+
+def _build(
+    supernet: Supernet,
+    config: SubnetConfig,
+    out: Path,
+    method: Method,
+    photos: ImageDataset,
+    settings: ExtractorSettings,
+    file: Path,
+) -> Kit:
+    """The kit of a sub-network, whose values are also kept in a file of their own."""
+    network = supernet.subnet(config).eval()
+    batches = sample_batches(network, photos, size=config.size, count=STATISTICS, batch=64)
+    estimate_batch_norm(network, batches)
+    save_network(network, file)
+    described = about(network).config
+    assert described is not None
+    return build_kit(
+        out,
+        network=described.name,
+        weights=str(file),
+        width=described.width,
+        padding=described.padding,
+        method=method,
+        size=config.size,
+        batch=settings.batch,
+        photos=photos,
+    )

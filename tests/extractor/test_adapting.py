@@ -1,0 +1,243 @@
+"""A whole search: what it writes, what it refuses, and that a kill in any phase changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from shutil import copytree
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from pocketune.device.train.progress import PhotosReport, Silent
+from pocketune.errors import PocketuneError
+from pocketune.extractor import Record, adapt_extractor, adapting, choosing, predictor
+from pocketune.extractor.costs import Forecaster
+from pocketune.extractor.record import ADAPTED, CHOSEN, FRONT, RECORD, Forecast
+from pocketune.extractor.shapes import Tables
+from pocketune.extractor.spaces import genes_of, genome_of
+from pocketune.kit.kit import Kit
+from pocketune.supernet import SubnetConfig, Supernet, save_supernet
+from pocketune.weights import load_network
+
+from ..device.softmax_engine import CLASSES, write_photos
+from .small import space, supernet
+
+PROCESS = 50_000_000
+BUDGET = PROCESS + 4_000_000
+Search = Callable[..., Record]
+
+
+class Kill(Silent):
+    """Ends the process, in effect, at the report of this number whose purpose begins like this."""
+
+    def __init__(self, purpose: str = "none", number: int = 1) -> None:
+        self._purpose, self._left = purpose, number
+        self.seen: set[str] = set()
+
+    def photos(self, report: PhotosReport) -> None:
+        self.seen.add(report.purpose)
+        assert report.seconds_left >= 0
+        assert 1 <= report.done <= report.photos
+        self._left -= report.purpose.startswith(self._purpose)
+        if not self._left:
+            raise KeyboardInterrupt
+
+
+def forecast(self: Forecaster, config: SubnetConfig) -> Forecast:
+    """Grows with the sub-network, at once."""
+    genome = genome_of(self.space)
+    genes = genes_of(genome, [config])
+    macs = int(Tables.of(self.space, genome).features(genes)[0, 6])
+    return Forecast(
+        config=self.space.canonical(config),
+        memory=self.process + 10 * macs,
+        step_seconds=macs * 1e-9,
+        macs=macs,
+        training_macs=2 * macs,
+    )
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Photos and a supernet."""
+    folder = tmp_path_factory.mktemp("inputs")
+    write_photos(folder / "photos", each=12)
+    save_supernet(supernet(), folder / "supernet.safetensors")
+    return folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick() -> Iterator[None]:
+    """Forecasts from multiplications, and short searches."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Forecaster, "__call__", forecast)
+        patch.setattr(adapting, "process_bytes", lambda *_: PROCESS)
+        patch.setattr(adapting, "GENERATIONS", 5)
+        patch.setattr(adapting, "FORECASTS", 12)
+        patch.setattr(choosing, "LEVELS", 2)
+        patch.setattr(predictor, "EPOCHS", 2)
+        yield
+
+
+def run(inputs: Path, out: Path, progress: Kill | None = None, **options: Any) -> Record:
+    """A search of one epoch and 20 pairs."""
+    return adapt_extractor(
+        options.pop("photos", inputs / "photos"),
+        out,
+        supernet=options.pop("supernet", inputs / "supernet.safetensors"),
+        progress=progress or Kill(),
+        **{"epochs": 1, "pairs": 20, **options},
+    )
+
+
+@contextmanager
+def no_kit() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(adapting, "build_chosen", lambda _net, found, *_, **__: tuple(found))
+        yield
+
+
+@pytest.fixture(scope="module")
+def shown() -> Kill:
+    """What the whole search has shown."""
+    return Kill()
+
+
+@pytest.fixture(scope="module")
+def whole(inputs: Path, shown: Kill) -> Record:
+    """A search without a kit; its folder is `whole.search`."""
+    with no_kit():
+        return run(inputs, inputs / "whole", shown, budget=BUDGET)
+
+
+@pytest.fixture
+def search(inputs: Path, tmp_path: Path) -> Iterator[Search]:
+    """A search that builds no kit."""
+    with no_kit():
+        yield lambda out="kit", *given, **options: run(inputs, tmp_path / out, *given, **options)
+
+
+def measured(record: Record) -> dict[str, Any]:
+    """The record without times, in an order that does not depend on interruptions."""
+    found = asdict(record)
+    del found["seconds"]
+    for name in ("pairs", "forecasts"):
+        found[name] = sorted(found[name], key=str)
+    return found
+
+
+def test_a_search_that_is_killed_in_each_phase_ends_as_if_it_had_not_been(
+    whole: Record, search: Search
+) -> None:
+    for phase, number in (("adapting", 2), ("measuring", 9), ("forecasting", 7)):
+        with pytest.raises(KeyboardInterrupt):
+            search("killed", Kill(phase, number), budget=BUDGET)
+    assert measured(search("killed", budget=BUDGET)) == measured(whole)
+
+
+def test_the_record_has_everything_that_was_measured(
+    whole: Record, shown: Kill, inputs: Path
+) -> None:
+    folder = inputs / "whole.search"
+    assert Record.read(folder / RECORD) == whole
+    assert len(whole.pairs) == whole.planned == len({pair.config for pair in whole.pairs}) == 20
+    assert whole.steps == 3
+    shown_of = {purpose.split()[0] for purpose in shown.seen}
+    assert shown_of == {"adapting", "measuring", "forecasting"}
+    assert all(each.forecast.memory <= BUDGET for each in (*whole.finalists, *whole.front))
+    assert [each.forecast.memory for each in whole.front] == sorted(
+        each.forecast.memory for each in whole.front
+    )
+    assert [each.predicted for each in whole.front] == sorted(
+        {each.predicted for each in whole.front}
+    )
+    assert whole.chosen.accuracy == max(each.accuracy or 0 for each in whole.finalists)
+    assert set(whole.seconds) == {"adaptation", "measurement", "search", "kit"}
+    assert whole.macs["adaptation"] > 0
+    assert "<svg" in (folder / FRONT).read_text()
+
+
+def test_other_limits_use_what_was_measured(
+    whole: Record, inputs: Path, search: Search, tmp_path: Path
+) -> None:
+    copytree(inputs / "whole.search", tmp_path / "work")
+    limit = whole.chosen.forecast.macs / 1e6 - 0.01
+    shown = Kill()
+    second = search("smaller", shown, work=tmp_path / "work", macs=limit)
+    assert shown.seen == {"forecasting memory"}
+    assert second.pairs == whole.pairs
+    assert all(each.forecast.macs <= limit * 1e6 for each in second.finalists)
+
+
+def test_a_time_limit_makes_it_shorter(search: Search) -> None:
+    record = search(time="1s", epochs=50, pairs=100)
+    assert (record.steps or 0) < 100
+    assert 20 <= (record.planned or 0) < 100
+
+
+def test_limits_below_the_smallest_name_it(search: Search) -> None:
+    with pytest.raises(PocketuneError, match=r"of 51 MB: the smallest one needs 5\d MB"):
+        search(budget="51MB")
+    with pytest.raises(PocketuneError, match=r"0.01 million mul.*: the smallest one needs 0"):
+        search(macs=0.01)
+    with pytest.raises(PocketuneError, match="budget of 40 MB is smaller than the 50 MB"):
+        search(budget="40MB")
+
+
+def test_two_photos_a_class(search: Search, tmp_path: Path) -> None:
+    photos = write_photos(tmp_path / "few", each=2)
+    with pytest.raises(PocketuneError, match=r"has 2 training photos, .* takes 5 of each class"):
+        search(photos=photos)
+    assert not (tmp_path / "kit.search").exists()
+
+
+def test_files_that_are_no_supernet_of_this_version(
+    search: Search, inputs: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(PocketuneError, match=r"there is no supernet .*none.safetensors"):
+        search(supernet=tmp_path / "none.safetensors")
+    other = tmp_path / "other.safetensors"
+    content = (inputs / "supernet.safetensors").read_bytes()
+    other.write_bytes(content.replace(rb"\"version\": 1", rb"\"version\": 7", 1))
+    with pytest.raises(PocketuneError, match="version 7"):
+        search(supernet=other)
+
+
+def test_another_supernet_or_other_photos_need_a_folder_of_their_own(
+    search: Search, tmp_path: Path
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        search(progress=Kill("adapting"))
+    save_supernet(Supernet(space(width=0.15)), tmp_path / "wider.safetensors")
+    with pytest.raises(PocketuneError, match="made with another supernet; name another folder"):
+        search(supernet=tmp_path / "wider.safetensors")
+    with pytest.raises(PocketuneError, match="made with epochs 1; name another folder"):
+        search(epochs=2)
+
+
+def test_a_size_that_the_supernet_does_not_have(search: Search) -> None:
+    with pytest.raises(PocketuneError, match="no images of 64 px: choose a size of 32"):
+        search(size=64)
+
+
+def test_the_kit_starts_from_the_adapted_values(
+    whole: Record, inputs: Path, tmp_path: Path
+) -> None:
+    copytree(inputs / "whole.search", tmp_path / "kit.search")
+    record = run(inputs, tmp_path / "kit", macs=0.25)
+    kit, chosen = Kit.open(tmp_path / "kit"), record.chosen.forecast
+    assert kit.manifest.network["subnet"]["depths"] == list(chosen.config.depths)
+    assert kit.manifest.method["name"] == "tinytl"
+    assert kit.manifest.classes == tuple(sorted(CLASSES))
+    network = load_network(tmp_path / "kit.search" / CHOSEN)
+    own, initial = network.state_dict(), kit.state()
+    for name in ("features.0.1.bias", "classifier.1.weight"):
+        assert np.array_equal(initial[name], own[name].numpy())
+    adapted = load_file(tmp_path / "kit.search" / ADAPTED)
+    assert torch.equal(own["classifier.1.weight"], adapted["value.classifier.1.weight"])
