@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pocketune.extractor import ExtractorSettings as ExtractorSettings
     from pocketune.extractor import adapt_extractor as adapt_extractor
     from pocketune.kit import Kit as Kit
+    from pocketune.methods import ActivationPruning as ActivationPruning
     from pocketune.methods import BiasAndLast as BiasAndLast
     from pocketune.methods import Calibrate as Calibrate
     from pocketune.methods import FullFineTune as FullFineTune
@@ -116,6 +117,7 @@ _HOMES = {
         "Kit",
     ],
     "methods": [
+        "ActivationPruning",
         "BiasAndLast",
         "Calibrate",
         "FullFineTune",

@@ -1,6 +1,13 @@
 """One method of every name, as it fits a network."""
 
-from pocketune.methods import Method, SignedBackward, TinyTL, TopBlocks, create_method
+from pocketune.methods import (
+    ActivationPruning,
+    Method,
+    SignedBackward,
+    TinyTL,
+    TopBlocks,
+    create_method,
+)
 
 
 def example_method(name: str, network_name: str) -> Method:
@@ -8,4 +15,5 @@ def example_method(name: str, network_name: str) -> Method:
     if name == "tinytl" and network_name in ("resnet50", "resnet101"):  # their blocks are wide
         return TinyTL(lite_residual=False)
     method = create_method(name)
-    return TopBlocks(blocks=1) + method if isinstance(method, SignedBackward) else method
+    adds = isinstance(method, (ActivationPruning, SignedBackward))
+    return TopBlocks(blocks=1) + method if adds else method

@@ -105,6 +105,7 @@ def _elementwise(tensor: Tensor) -> OperatorFlops:
     "aten.mse_loss_backward", "aten.smooth_l1_loss", "aten.binary_cross_entropy",
     "aten.softshrink_backward", "aten.hardshrink_backward", "aten.rrelu_with_noise_backward",
     "pocketune.mask_gradient", "pocketune.slope_between", "pocketune.slope_nonnegative",
+    "pocketune.zero_dropped",
 )  # fmt: skip
 def _untagged(args: tuple[Any, ...], result: Any) -> OperatorFlops:
     return _elementwise(result[0] if isinstance(result, tuple) else result)
@@ -128,6 +129,7 @@ def _products(macs: int, further: int = 0) -> OperatorFlops:
     "aten.channel_shuffle", "aten.pixel_shuffle", "aten.pixel_unshuffle", "aten.roll",
     "aten.flip", "aten._reshape_copy", "aten.im2col", "aten.upsample_nearest2d",
     "aten.nll_loss_backward", "aten.nll_loss2d_backward", "pocketune.patch_spread",
+    "pocketune.survivors", "pocketune.restore",
 )  # fmt: skip
 def _none(args: tuple[Any, ...], result: Any) -> OperatorFlops:
     return OperatorFlops(0, 0)
@@ -233,7 +235,8 @@ def _bilinear(args: tuple[Any, ...], result: Tensor) -> OperatorFlops:
 
 
 @register_flops(
-    "pocketune.patch_pool", "pocketune.int8_scale", "aten.binary_cross_entropy_with_logits",
+    "pocketune.patch_pool", "pocketune.int8_scale", "pocketune.magnitude_threshold",
+    "aten.binary_cross_entropy_with_logits",
     "aten.reflection_pad2d_backward", "aten.replication_pad2d_backward",
 )  # fmt: skip
 def _each_once(args: tuple[Any, ...], result: Any) -> OperatorFlops:

@@ -12,6 +12,7 @@ from pocketune.layers.group_norm import GroupNorm, make_contiguous
 from pocketune.layers.integer import IntegerConv2d, computes_integers
 from pocketune.layers.low_rank import LowRank, product
 from pocketune.layers.norm import FrozenBatchNorm1d, FrozenBatchNorm2d
+from pocketune.layers.pruned_activations import PrunedBatchNorm2d, PrunedConv2d
 from pocketune.layers.quantized import QuantizedConv2d, Uint8, round_to_int8
 from pocketune.layers.side_branch import LiteResidual, ProgramModule
 from pocketune.layers.weight_standardization import (
@@ -33,6 +34,8 @@ __all__ = [
     "MaskedReLU",
     "MaskedReLU6",
     "ProgramModule",
+    "PrunedBatchNorm2d",
+    "PrunedConv2d",
     "QuantizedConv2d",
     "SignedHardswish",
     "SignedReLU",

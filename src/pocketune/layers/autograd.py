@@ -113,6 +113,6 @@ def _is_nested() -> bool:
 
 def _refuse() -> NoReturn:
     raise PocketuneError(
-        "gradients of FilteredConv2d are averages over patches and have no second derivatives; "
-        "adapt the network with a method without gradient filtering"
+        "a layer with filtered gradients or pruned activations has no second derivatives; adapt "
+        "the network with a method without gradient filtering and activation pruning"
     )

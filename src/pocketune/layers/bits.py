@@ -61,9 +61,9 @@ def pack_nonnegative(x: Tensor, channels_last: bool) -> Tensor:
     Returns:
         uint8 (ceil(n / 8),).
     """
-    flat = _flat(x, channels_last)
-    if _in_numpy(flat):
-        return _pack(flat.numpy() >= 0)
+    flat = flat_elements(x, channels_last)
+    if in_numpy(flat):
+        return pack_array(flat.numpy() >= 0)
     return pack_bits(flat >= 0)
 
 
@@ -72,13 +72,13 @@ def pack_nonnegative(x: Tensor, channels_last: bool) -> Tensor:
 )
 def pack_between(x: Tensor, low: float, high: float, channels_last: bool) -> Tensor:
     """Packed `low < x < high`, where `high` may be infinite; see `pack_nonnegative`."""
-    flat = _flat(x, channels_last)
-    if _in_numpy(flat):
+    flat = flat_elements(x, channels_last)
+    if in_numpy(flat):
         array: NDArray[Any] = flat.numpy()
         inside = array > low
         if high != np.inf:
             inside &= array < high
-        return _pack(inside)
+        return pack_array(inside)
     return pack_bits((flat > low) & (flat < high))
 
 
@@ -96,8 +96,8 @@ def mask_gradient(gradient: Tensor, packed: Tensor, channels_last: bool) -> Tens
     Returns:
         A new tensor like `gradient`.
     """
-    flat = _flat(gradient, channels_last)
-    if _in_numpy(flat):
+    flat = flat_elements(gradient, channels_last)
+    if in_numpy(flat):
         mask = np.unpackbits(packed.numpy(), count=flat.numel(), bitorder="little")
         masked = torch.from_numpy(np.multiply(flat.numpy(), mask.view(np.bool_)))
     else:
@@ -118,14 +118,17 @@ def is_channels_last(x: Tensor) -> bool:
     )
 
 
-def _flat(x: Tensor, channels_last: bool) -> Tensor:
+def flat_elements(x: Tensor, channels_last: bool) -> Tensor:
+    """The elements in the order of their bits: (n,), without a gradient."""
     x = x.detach()
     return (x.permute(0, 2, 3, 1) if channels_last else x).reshape(-1)
 
 
-def _in_numpy(x: Tensor) -> bool:
+def in_numpy(x: Tensor) -> bool:
+    """Whether NumPy can compute with a tensor where it lies."""
     return x.device.type == "cpu" and x.dtype in _NUMPY_TYPES
 
 
-def _pack(mask: NDArray[np.bool_]) -> Tensor:
+def pack_array(mask: NDArray[np.bool_]) -> Tensor:
+    """`pack_bits` of a vector in NumPy."""
     return torch.from_numpy(np.packbits(mask, bitorder="little"))

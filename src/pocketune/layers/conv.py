@@ -93,9 +93,13 @@ class Conv2d(nn.Conv2d):
         """The input with "SAME" padding; the input itself if `same_padding` is not set."""
         if not self.same_padding:
             return x
-        top, bottom = self._same_pads(x.shape[-2], 0)
-        left, right = self._same_pads(x.shape[-1], 1)
-        return functional.pad(x, (left, right, top, bottom), value=self.padding_value(x))
+        return functional.pad(x, self.pads(x), value=self.padding_value(x))
+
+    def pads(self, x: Tensor) -> tuple[int, int, int, int]:
+        """What "SAME" padding adds on the left, on the right, above and below; 0 without it."""
+        if not self.same_padding:
+            return 0, 0, 0, 0
+        return *self._same_pads(x.shape[-1], 1), *self._same_pads(x.shape[-2], 0)
 
     def padding_value(self, x: Tensor) -> float:  # noqa: ARG002 (for overriding)
         """The number that represents zero in `x`."""

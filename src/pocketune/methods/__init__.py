@@ -9,6 +9,7 @@ from pocketune.methods.lora import LoRA
 from pocketune.methods.method import Method, Sum, TrainableCount, adapt, final_plan, trainable
 from pocketune.methods.mobiletl import MobileTL, SignedBackward
 from pocketune.methods.plan import MethodConflict, Pass, Plan
+from pocketune.methods.pruned_activations import ActivationPruning
 from pocketune.methods.registry import (
     compose_method,
     create_method,
@@ -22,6 +23,7 @@ from pocketune.methods.repnet import RepNet
 from pocketune.methods.tinytl import TinyTL
 
 __all__ = [
+    "ActivationPruning",
     "BiasAndLast",
     "Calibrate",
     "FilterChoice",

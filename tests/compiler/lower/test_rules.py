@@ -50,6 +50,14 @@ def batch_norm(x: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return result
 
 
+def pruned(x: Tensor, y: Tensor) -> list[Tensor]:
+    """Of each image, the 20 largest elements."""
+    packed = ours.pack_above(x * 1, ours.magnitude_threshold(x * 1, 20), False)
+    values = ours.survivors(x * 1, packed, 20, False)
+    kept = ours.zero_dropped(y, packed, False)
+    return [ours.restore(values, packed, list(x.shape), False), kept]
+
+
 def group_norm_gradients(g: Tensor, x: Tensor, w: Tensor) -> list[Tensor]:
     y, mean, inverse = aten.native_group_norm(x, w, w, 2, 4, 36, 2, 1e-5)
     gradients = aten.native_group_norm_backward(
@@ -151,6 +159,17 @@ MAPS: dict[Any, Function] = {
     aten.threshold_backward.default: derivative(aten.threshold_backward, 0.0),
     aten._softmax.default: lambda x, y: [aten._softmax(x, 1, False) * y],
     aten._log_softmax.default: lambda x, y: [aten._log_softmax(x, 1, False) * y],
+    aten.topk.default: lambda x, y: [aten.topk(x.abs().flatten(1), 3)[0]],
+    **dict.fromkeys(
+        (
+            ours.magnitude_threshold.default,
+            ours.pack_above.default,
+            ours.survivors.default,
+            ours.zero_dropped.default,
+            ours.restore.default,
+        ),
+        pruned,
+    ),
     aten.amax.default: lambda x, y: [aten.amax(x, [2, 3], True) * y],
     aten.mean.dim: lambda x, y: [aten.mean.dim(x, [2, 3], True) * y],
     aten.sum.dim_IntList: lambda x, y: [aten.sum.dim_IntList(x, [0, 2, 3])],

@@ -6,9 +6,13 @@ from math import prod
 import torch
 from torch import Tensor, fx
 
+import pocketune.layers.survivors  # noqa: F401 - registers its operators
 from pocketune.compiler.capture.trace import Traced
 
 _SHARE_OF_LARGEST = 0.75
+
+_SELECTING = {torch.ops.aten.topk.default, torch.ops.pocketune.magnitude_threshold.default}
+"""Operators of the first trained layer, which prunes the features that the frozen part gives."""
 
 
 def features_nodes(traced: Traced, size: int) -> tuple[fx.Node, ...]:
@@ -68,7 +72,7 @@ def _frozen_nodes(traced: Traced, images: fx.Node) -> set[fx.Node]:
     constant = {traced.placeholders[name] for name in traced.constants}
     frozen = {images}
     for node in traced.graph.nodes:
-        if node.op in ("placeholder", "output"):
+        if node.op in ("placeholder", "output") or node.target in _SELECTING:
             continue
         inputs = set(node.all_input_nodes)
         if inputs <= constant:

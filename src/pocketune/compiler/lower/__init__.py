@@ -15,6 +15,7 @@ from pocketune.compiler.lower import (  # noqa: F401 - their rules register them
     patches,
     resample,
     shape,
+    survivors,
 )
 from pocketune.compiler.lower.context import Context, constant_value, list_lowerings, lowers
 from pocketune.compiler.lower.value import Value

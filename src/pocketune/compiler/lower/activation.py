@@ -3,10 +3,10 @@
 Only activations with an ONNX operator or in the networks of this package have rules here. The
 others are traced as arithmetic; see `pocketune.compiler.capture.operators`.
 
-Masks are those of `pocketune.layers.bits` and `pocketune.filtering.pooled`. The former are kept as
-bytes or packed to bits. A packed mask takes an eighth of the memory between the passes, but more
-while it is unpacked, and more nodes. The compiler therefore lowers a step both ways and keeps the
-graph that needs less memory.
+Masks are those of `pocketune.layers.bits`, of `pocketune.layers.survivors` and of
+`pocketune.filtering.pooled`. The first two are kept as bytes or packed to bits. A packed mask takes
+an eighth of the memory between the passes, but more while it is unpacked, and more nodes. The
+compiler therefore lowers a step both ways and keeps the graph that needs less memory.
 """
 
 from math import inf, prod
@@ -121,19 +121,20 @@ LEAST_PACKED = 1 << 15
 
 def has_masks(graph: fx.Graph) -> bool:
     """Whether a traced graph keeps masks for its backward pass."""
-    return any(node.target is ops.mask_gradient.default for node in graph.nodes)
+    readers = (ops.mask_gradient.default, ops.restore.default)
+    return any(node.target in readers for node in graph.nodes)
 
 
 @lowers(ops.pack_nonnegative.default)
 def _pack_nonnegative(context: Context, node: fx.Node, x: Value, channels_last: bool) -> Value:
-    return _keep(context, node, elementwise(context, "GreaterOrEqual", [x, 0.0], x.shape))
+    return keep_mask(context, node, elementwise(context, "GreaterOrEqual", [x, 0.0], x.shape))
 
 
 @lowers(ops.pack_between.default)
 def _pack_between(
     context: Context, node: fx.Node, x: Value, low: float, high: float, channels_last: bool
 ) -> Value:
-    return _keep(context, node, _between(context, x, low, high))
+    return keep_mask(context, node, _between(context, x, low, high))
 
 
 @lowers(ops.slope_nonnegative.default)
@@ -162,15 +163,19 @@ def _as_float(context: Context, mask: Value) -> Value:
 def _mask_gradient(
     context: Context, node: fx.Node, g: Value, packed: Value, channels_last: bool
 ) -> Value:
-    mask = packed.saved
-    assert isinstance(mask, Mask)
     # a product needs the mask as floats, one more tensor of that size; Where needs two, and takes
     # twice as long
-    factor = _unpack(context, mask) if mask.packed else _as_float(context, mask.value)
-    return elementwise(context, "Mul", [g, factor], g.shape)
+    return elementwise(context, "Mul", [g, kept_mask(context, packed)], g.shape)
 
 
-def _keep(context: Context, node: fx.Node, mask: Value) -> Value:
+def kept_mask(context: Context, packed: Value) -> Value:
+    """A mask in the backward pass, as zeros and ones in the layout that it had."""
+    mask = packed.saved
+    assert isinstance(mask, Mask)
+    return _unpack(context, mask) if mask.packed else _as_float(context, mask.value)
+
+
+def keep_mask(context: Context, node: fx.Node, mask: Value) -> Value:
     """Keep a mask for the backward pass, with its elements in the order of the graph's layout."""
     packed = _pack(context, mask) if prod(mask.shape) >= context.least_packed else None
     return Value(shape_of(node), saved=Mask(mask, packed))

@@ -29,6 +29,22 @@ def tensor_bytes(model: onnx.ModelProto, sizes: Mapping[str, int]) -> dict[str, 
     }
 
 
+_MOST = "pocketune.most_elements"
+
+
+def limit_elements(node: onnx.NodeProto, most: int) -> None:
+    """Note the most elements that a `Compress` selects: shape inference cannot know them.
+
+    The note is in the node's metadata, which a runtime does not read.
+    """
+    node.metadata_props.append(onnx.StringStringEntryProto(key=_MOST, value=str(most)))
+
+
+def most_elements(node: onnx.NodeProto) -> int | None:
+    """What `limit_elements` has noted; None for other nodes."""
+    return next((int(entry.value) for entry in node.metadata_props if entry.key == _MOST), None)
+
+
 @cache
 def _item_bytes(kind: int) -> int:
     return int(np.dtype(helper.tensor_dtype_to_np_dtype(kind)).itemsize)
@@ -48,6 +64,11 @@ def _inferred(model: onnx.ModelProto, sizes: Mapping[str, int]) -> onnx.GraphPro
         else:
             bare.graph.input.append(
                 helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            )
+    for node in graph.node:
+        if (most := most_elements(node)) is not None:
+            bare.graph.value_info.append(
+                helper.make_tensor_value_info(node.output[0], onnx.TensorProto.FLOAT, [most])
             )
     for value in (*bare.graph.input, *bare.graph.output):
         for dim in value.type.tensor_type.shape.dim:

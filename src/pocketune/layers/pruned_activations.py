@@ -1,0 +1,280 @@
+"""Layers that keep only the elements of large magnitude of their input.
+
+They follow the double mask of Dynamic Sparse Graph (Liu et al., Dynamic Sparse Graph for Efficient
+Deep Learning, ICLR 2019, section 2.3): the same mask zeroes the input of a norm and its output. All
+gradients are exact, of the network with these zeros. With `forward=False` nothing is zeroed in the
+forward pass; the backward pass then computes with zeros for what was not kept, and its gradients of
+kernels and scales are approximate.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from pocketune.errors import PocketuneError
+from pocketune.layers.autograd import first_order, is_recorded
+from pocketune.layers.bits import is_channels_last, mask_gradient
+from pocketune.layers.conv import Conv2d
+from pocketune.layers.survivors import (
+    drop_small,
+    magnitude_threshold,
+    pack_above,
+    restore,
+    survivor_count,
+    survivors,
+    threshold,
+    zero_dropped,
+)
+
+aten = torch.ops.aten
+
+
+class PrunedConv2d(Conv2d):
+    """A convolution of the largest elements of its input, with a trained kernel.
+
+    Of each image, the share `ratio` with the smallest magnitude is set to zero first. Padding adds
+    nothing to the elements that are counted, and is filled with zeros.
+
+    Kept for the backward pass: 32 bits for each survivor and 1 bit an element. `nn.Conv2d` keeps 32
+    bits an element.
+
+    Args:
+        arguments: those of `Conv2d`.
+        ratio: share of the elements to drop, from 0 to less than 1.
+        forward: whether the forward pass computes with the zeros, too.
+        options: keyword arguments of `Conv2d`.
+    """
+
+    def __init__(
+        self, *arguments: Any, ratio: float = 0.5, forward: bool = True, **options: Any
+    ) -> None:
+        super().__init__(*arguments, **options)
+        self.ratio, self.masks_forward = ratio, forward
+
+    def forward(self, input: Tensor) -> Tensor:
+        """(N, in, H, W) or (in, H, W) -> the same with `out_channels`, and the output's size."""
+        if input.dim() == 3:
+            return self.forward(input[None])[0]
+        count = survivor_count(input[0].numel(), self.ratio)
+        if not (self.training and is_recorded(input, self.weight, self.bias)):
+            plain: Tensor = super().forward(
+                drop_small(input, count) if self.masks_forward else input
+            )
+            return plain
+        call = _Convolution(
+            (self.stride, self.padding, self.dilation), self.groups, self.pads(input)
+        )
+        pruning = _Pruning(count, self.masks_forward, is_channels_last(input))
+        y: Tensor = _PrunedConvolution.apply(  # type: ignore[no-untyped-call]
+            input, self.kernel(), self.bias, call, pruning
+        )[0]
+        return y
+
+    def extra_repr(self) -> str:
+        """As `Conv2d`, then the share that is dropped, for `repr`."""
+        return f"{super().extra_repr()}, ratio={self.ratio}"
+
+
+class PrunedBatchNorm2d(nn.BatchNorm2d):
+    """Batch norm of the largest elements of its input, with the statistics of its batch.
+
+    Of each image, the share `ratio` with the smallest magnitude is set to zero, in the input and
+    then in the output, in evaluation as in training. The statistics are those of the input with its
+    zeros.
+
+    Kept for the backward pass: 32 bits for each survivor, 1 bit an element, and the mean and the
+    deviation of each channel. `nn.BatchNorm2d` keeps 32 bits an element.
+
+    Args:
+        features: number of channels.
+        ratio: share of the elements to drop, from 0 to less than 1.
+        forward: whether the forward pass computes with the zeros, too.
+        options: keyword arguments of `nn.BatchNorm2d`.
+    """
+
+    def __init__(
+        self, features: int, *, ratio: float = 0.5, forward: bool = True, **options: Any
+    ) -> None:
+        super().__init__(features, **options)
+        self.ratio, self.masks_forward = ratio, forward
+
+    @classmethod
+    def from_batch_norm(
+        cls, norm: nn.BatchNorm2d, *, ratio: float, forward: bool
+    ) -> PrunedBatchNorm2d:
+        """Take over the tensors of a batch norm (the same objects, not copies).
+
+        Raises:
+            PocketuneError: it has no weight and bias, or no running statistics.
+        """
+        if not (norm.affine and norm.track_running_stats):
+            raise PocketuneError(
+                f"{norm} cannot be pruned: it needs a weight, a bias and running statistics "
+                "(affine=True, track_running_stats=True)"
+            )
+        made = cls(
+            norm.num_features, ratio=ratio, forward=forward, eps=norm.eps, momentum=norm.momentum
+        )
+        made.weight, made.bias = norm.weight, norm.bias
+        made.running_mean, made.running_var = norm.running_mean, norm.running_var
+        made.num_batches_tracked = norm.num_batches_tracked
+        for name, module in norm.named_children():
+            made.add_module(name, module)
+        return made.train(norm.training)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """(N, features, H, W) -> the same shape."""
+        y = self._normalize(input)
+        for module in self.children():
+            y = module(y)
+        return y
+
+    def _normalize(self, x: Tensor) -> Tensor:
+        count = survivor_count(x[0].numel(), self.ratio)
+        if not self.training:
+            if not self.masks_forward:
+                return super().forward(x)
+            survives = x.abs() > threshold(x, count).view(-1, 1, 1, 1)
+            return super().forward(x * survives) * survives
+        assert self.num_batches_tracked is not None
+        self.num_batches_tracked.add_(1)
+        momentum = self.momentum
+        if momentum is None:
+            momentum = 1 / float(self.num_batches_tracked)
+        pruning = _Pruning(count, self.masks_forward, is_channels_last(x))
+        statistics = (self.running_mean, self.running_var, momentum, self.eps)
+        y: Tensor = _PrunedNorm.apply(  # type: ignore[no-untyped-call]
+            x, self.weight, self.bias, statistics, pruning
+        )[0]
+        return y
+
+    def extra_repr(self) -> str:
+        """As `nn.BatchNorm2d`, then the share that is dropped, for `repr`."""
+        usual: str = super().extra_repr()  # type: ignore[no-untyped-call]
+        return f"{usual}, ratio={self.ratio}"
+
+
+class _Pruning(NamedTuple):
+    """How a layer's input is pruned: survivors of an image, and whether the forward pass is."""
+
+    most: int
+    masks_forward: bool
+    channels_last: bool
+
+    def select(self, x: Tensor) -> Tensor:
+        """The packed bits of the survivors."""
+        return pack_above(x, magnitude_threshold(x, self.most), self.channels_last)
+
+    def zero(self, x: Tensor, packed: Tensor) -> Tensor:
+        """What the forward pass computes with."""
+        return zero_dropped(x, packed, self.channels_last) if self.masks_forward else x
+
+    def keep(self, x: Tensor, packed: Tensor) -> Tensor:
+        """The values of the survivors."""
+        return survivors(x, packed, self.most, self.channels_last)
+
+    def restore(self, values: Tensor, packed: Tensor, shape: torch.Size) -> Tensor:
+        """The input with zeros for what was dropped."""
+        return restore(values, packed, list(shape), self.channels_last)
+
+    def mask(self, gradient: Tensor, packed: Tensor) -> Tensor:
+        """The gradient of what `zero` returns, as one of its argument."""
+        return (
+            mask_gradient(gradient, packed, self.channels_last) if self.masks_forward else gradient
+        )
+
+
+class _Convolution(NamedTuple):
+    """Stride, padding and dilation of a convolution, its groups, and the zeros put around first."""
+
+    numbers: tuple[Any, Any, Any]
+    groups: int
+    pads: tuple[int, int, int, int]
+
+    def pad(self, x: Tensor) -> Tensor:
+        return functional.pad(x, self.pads) if any(self.pads) else x
+
+    def crop(self, gradient: Tensor) -> Tensor:
+        left, right, top, bottom = self.pads
+        return (
+            functional.pad(gradient, (-left, -right, -top, -bottom)) if any(self.pads) else gradient
+        )
+
+
+class _PrunedConvolution(torch.autograd.Function):
+    """The output, and what is kept: values and bits."""
+
+    @staticmethod
+    def forward(
+        x: Tensor, weight: Tensor, bias: Tensor | None, call: _Convolution, pruning: _Pruning
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        packed = pruning.select(x)
+        padded = call.pad(pruning.zero(x, packed))
+        y = functional.conv2d(padded, weight, bias, *call.numbers, call.groups)
+        return y, pruning.keep(x, packed), packed
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        x, weight, bias, ctx.call, ctx.pruning = inputs
+        _, values, packed = output
+        ctx.mark_non_differentiable(values, packed)
+        ctx.set_materialize_grads(False)
+        ctx.shape, ctx.bias = x.shape, None if bias is None else list(bias.shape)
+        ctx.save_for_backward(values, packed, weight)
+
+    @staticmethod
+    @first_order
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        call, pruning, g = ctx.call, ctx.pruning, gradients[0]
+        values, packed, weight = ctx.saved_tensors
+        x = call.pad(pruning.restore(values, packed, ctx.shape))
+        wanted = list(ctx.needs_input_grad[:3])
+        of_x, of_weight, of_bias = aten.convolution_backward(
+            g, x.to(g.dtype), weight.to(g.dtype), ctx.bias,
+            *call.numbers, False, (0, 0), call.groups, wanted,
+        )  # fmt: skip
+        if of_x is not None:
+            of_x = pruning.mask(call.crop(of_x), packed)
+        return of_x, of_weight, of_bias, None, None
+
+
+class _PrunedNorm(torch.autograd.Function):
+    """The output with its zeros, and what is kept: values and bits."""
+
+    @staticmethod
+    def forward(
+        x: Tensor, weight: Tensor, bias: Tensor, statistics: tuple[Any, ...], pruning: _Pruning
+    ) -> tuple[Tensor, ...]:
+        packed = pruning.select(x)
+        running_mean, running_var, momentum, eps = statistics
+        y, mean, inverse = torch.native_batch_norm(
+            pruning.zero(x, packed), weight, bias, running_mean, running_var, True, momentum, eps
+        )
+        return pruning.zero(y, packed), pruning.keep(x, packed), packed, mean, inverse
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        x, weight, _, (*_, ctx.eps), ctx.pruning = inputs
+        ctx.shape = x.shape
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(weight, *output[1:])
+
+    @staticmethod
+    @first_order
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        weight, values, packed, mean, inverse = ctx.saved_tensors
+        pruning: _Pruning = ctx.pruning
+        g = pruning.mask(gradients[0], packed)
+        x = pruning.restore(values, packed, ctx.shape)
+        of_x, of_weight, of_bias = aten.native_batch_norm_backward(
+            g, x.to(g.dtype), weight, None, None, mean, inverse, True, ctx.eps,
+            list(ctx.needs_input_grad[:3]),
+        )  # fmt: skip
+        if of_x is not None:
+            of_x = pruning.mask(of_x, packed)
+        return of_x, of_weight, of_bias, None, None

@@ -1,0 +1,182 @@
+"""Pruned layers against plain autograd of the masked network, in float64."""
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from pocketune.errors import PocketuneError
+from pocketune.layers import PrunedBatchNorm2d, PrunedConv2d
+from pocketune.layers.survivors import drop_small, survivor_count, threshold
+
+from .kept import kept_tensors
+
+FORMATS = pytest.mark.parametrize(
+    "memory_format", [torch.contiguous_format, torch.channels_last], ids=["plain", "last"]
+)
+RATIOS = pytest.mark.parametrize("ratio", [0.0, 0.3, 0.9])
+SHAPE = (3, 4, 7, 9)
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(0)
+
+
+def images(memory_format: torch.memory_format = torch.contiguous_format) -> Tensor:
+    x = torch.randn(SHAPE, dtype=torch.float64).contiguous(memory_format=memory_format)
+    return x.requires_grad_()
+
+
+def convolution(ratio: float, *, same: bool = False, forward: bool = True) -> PrunedConv2d:
+    padding = 0 if same else 1
+    conv = PrunedConv2d(
+        4, 6, 3, 2, padding, groups=2, ratio=ratio, forward=forward, same_padding=same
+    )
+    return conv.double()
+
+
+def norm(ratio: float, *, forward: bool = True) -> PrunedBatchNorm2d:
+    made = PrunedBatchNorm2d(4, ratio=ratio, forward=forward).double()
+    nn.init.normal_(made.weight)
+    nn.init.normal_(made.bias)
+    return made
+
+
+def mask(x: Tensor, ratio: float) -> Tensor:
+    count = survivor_count(x[0].numel(), ratio)
+    return x.abs() > threshold(x, count).view(-1, 1, 1, 1)
+
+
+def plain_convolution(conv: PrunedConv2d, x: Tensor) -> Tensor:
+    padded = functional.pad(x, conv.pads(x))
+    return functional.conv2d(padded, conv.weight, conv.bias, conv.stride, conv.padding, groups=2)
+
+
+def gradients(y: Tensor, layer: nn.Module, x: Tensor) -> tuple[Tensor, ...]:
+    return torch.autograd.grad(y, [x, *layer.parameters()], upstream(y))
+
+
+def upstream(y: Tensor) -> Tensor:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(y.shape, dtype=torch.float64, generator=generator).to(y.dtype)
+
+
+@RATIOS
+@FORMATS
+@pytest.mark.parametrize("same", [False, True])
+def test_convolution(ratio: float, memory_format: torch.memory_format, same: bool) -> None:
+    conv, x = convolution(ratio, same=same), images(memory_format)
+    y, expected = conv(x), plain_convolution(conv, x * mask(x, ratio))
+    torch.testing.assert_close(y, expected)
+    found = gradients(y, conv, x)
+    torch.testing.assert_close(found, gradients(expected, conv, x))
+    assert found[0].is_contiguous(memory_format=memory_format)
+
+
+@RATIOS
+@FORMATS
+def test_norm(ratio: float, memory_format: torch.memory_format) -> None:
+    ours, x = norm(ratio), images(memory_format)
+    plain, m = copy.deepcopy(ours), mask(x, ratio)
+    y, expected = ours(x), nn.BatchNorm2d.forward(plain, x * m) * m
+    torch.testing.assert_close(y, expected)
+    torch.testing.assert_close(gradients(y, ours, x), gradients(expected, plain, x))
+    torch.testing.assert_close(dict(ours.named_buffers()), dict(plain.named_buffers()))
+
+
+def test_only_the_backward_pass_of_a_convolution() -> None:
+    """The output and the input's gradient are exact; the kernel's is of the pruned input."""
+    conv, x = convolution(0.6, forward=False), images()
+    y, exact, pruned = conv(x), plain_convolution(conv, x), plain_convolution(conv, drop(x, 0.6))
+    torch.testing.assert_close(y, exact)
+    found, whole, part = (gradients(each, conv, x) for each in (y, exact, pruned))
+    torch.testing.assert_close(found, (whole[0], part[1], whole[2]))
+
+
+def test_only_the_backward_pass_of_a_norm() -> None:
+    """Output and statistics are exact; the gradients are those at the pruned input."""
+    ours, x = norm(0.6, forward=False), images()
+    plain = copy.deepcopy(ours)
+    y, exact = ours(x), nn.BatchNorm2d.forward(plain, x)
+    torch.testing.assert_close(y, exact)
+    torch.testing.assert_close(dict(ours.named_buffers()), dict(plain.named_buffers()))
+    found, whole = gradients(y, ours, x), gradients(exact, plain, x)
+    mean, variance = x.mean((0, 2, 3)), x.var((0, 2, 3), unbiased=False)
+    centered = drop(x, 0.6) - mean.view(1, -1, 1, 1)
+    of_scale = (upstream(y) * centered).sum((0, 2, 3)) * (variance + ours.eps).rsqrt()
+    torch.testing.assert_close(found[1], of_scale)
+    torch.testing.assert_close(found[2], whole[2])
+    assert not torch.equal(found[1], whole[1])
+
+
+def drop(x: Tensor, ratio: float) -> Tensor:
+    return drop_small(x, survivor_count(x[0].numel(), ratio))
+
+
+@pytest.mark.parametrize("layer", [convolution(0.7), norm(0.7)], ids=["convolution", "norm"])
+def test_keeps_survivors_and_one_bit_an_element(layer: nn.Module) -> None:
+    x = images()
+    kept = [t for t in kept_tensors(layer, x) if all(t is not p for p in layer.parameters())]
+    own = {p.data_ptr() for p in layer.parameters()}
+    total = sum(t.nbytes for t in kept if t.data_ptr() not in own)
+    statistics = 2 * 8 * 4 if isinstance(layer, nn.BatchNorm2d) else 0
+    count = survivor_count(x[0].numel(), 0.7)
+    assert total == 8 * len(x) * count + (x.numel() + 7) // 8 + statistics
+
+
+@pytest.mark.parametrize("forward", [True, False])
+@pytest.mark.parametrize("make", [convolution, norm], ids=["convolution", "norm"])
+def test_in_evaluation(make, forward: bool) -> None:
+    layer, x = make(0.6, forward=forward).eval(), images()
+    m = mask(x, 0.6) if forward else torch.ones_like(x)
+    if isinstance(layer, PrunedConv2d):
+        expected = plain_convolution(layer, x * m)
+    else:
+        expected = nn.BatchNorm2d.forward(layer, x * m) * m
+    torch.testing.assert_close(layer(x), expected)
+
+
+def test_a_single_image_without_a_batch() -> None:
+    conv, x = convolution(0.5), images()[0]
+    torch.testing.assert_close(conv(x), conv(x[None])[0])
+
+
+def test_second_derivatives_are_refused() -> None:
+    x = images()
+    y = convolution(0.5)(x).square().sum()
+    (first,) = torch.autograd.grad(y, x, create_graph=True)
+    with pytest.raises(PocketuneError, match="no second derivatives"):
+        first.sum().backward()
+
+
+def test_autocast() -> None:
+    conv, x = convolution(0.5).float(), images().detach().float().requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):
+        y = conv(x)
+    found = gradients(y, conv, x)
+    exact = gradients(convolution_in_float(conv, x), conv, x)
+    for ours, expected in zip(found, exact, strict=True):
+        assert ours.dtype == torch.float32
+        torch.testing.assert_close(ours, expected, rtol=0.05, atol=0.1)
+
+
+def convolution_in_float(conv: PrunedConv2d, x: Tensor) -> Tensor:
+    return plain_convolution(conv, x * mask(x, conv.ratio))
+
+
+def test_a_norm_without_statistics_is_refused() -> None:
+    with pytest.raises(PocketuneError, match="cannot be pruned: it needs a weight, a bias"):
+        PrunedBatchNorm2d.from_batch_norm(nn.BatchNorm2d(4, affine=False), ratio=0.5, forward=True)
+
+
+def test_a_norm_that_averages_its_statistics() -> None:
+    plain = nn.BatchNorm2d(4, momentum=None).double()
+    ours = PrunedBatchNorm2d.from_batch_norm(copy.deepcopy(plain), ratio=0.5, forward=False)
+    for _ in range(2):
+        x = images()
+        ours(x)
+        plain(x)
+    torch.testing.assert_close(ours.running_var, plain.running_var)
