@@ -22,7 +22,7 @@ def changed(path: Path) -> None:
 
 
 def stamps(dataset: ImageDataset) -> list[bytes | None]:
-    return [dataset.stamp(index) for index in range(len(dataset))]
+    return [dataset.stamp(index, name) for index, name in enumerate(dataset.names)]
 
 
 def test_of_files(photos) -> None:
@@ -37,7 +37,7 @@ def test_of_files(photos) -> None:
         True,
         False,
     ]
-    assert dataset.stamp(3) is None
+    assert stamps(dataset)[3] is None
 
 
 def test_of_members(photos, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def estimate(kit):
 def test_parts_add_up_to_the_prediction(kit):
     found = parts(estimate(kit))
     assert sum(part.bytes for part in found) == estimate(kit).total
-    assert len({part.name for part in found}) == 8
+    assert len({part.name for part in found}) == 9
 
 
 def test_the_peak_over_the_step_is_the_manifest_s(kit):

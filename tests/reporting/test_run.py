@@ -106,7 +106,7 @@ def test_the_command_repeats_the_run(page):
     code = section(page, "Repeat it").code
     assert code == (
         "pocketune train photos --kit last --budget 300MB --epochs 3 --lr 0.003"
-        " --head-start random --val-fraction 0.25"
+        " --head-start random --val-fraction 0.25 --cache off"
     )
 
 

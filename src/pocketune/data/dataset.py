@@ -87,10 +87,15 @@ class ImageDataset:
         with self.open(index) as file:
             return file.read()
 
-    def stamp(self, index: int) -> bytes | None:
-        """Bytes that differ once the image or its mask has changed; None if one is missing."""
+    def stamp(self, index: int, name: str) -> bytes | None:
+        """Bytes that differ once the image or its mask has changed; None if one is missing.
+
+        Args:
+            index: The image.
+            name: Its name.
+        """
         try:
-            found = [self.names[index], *self.source.stamp(self.names[index])]
+            found = [name, *self.source.stamp(name)]
             if self.masks is not None:
                 found += self.masks.source.stamp(str(self.labels[index]["mask"]))
         except OSError:

@@ -24,6 +24,7 @@ PARTS = {
     "optimizer": "optimizer state",
     "photos": "photos being decoded",
     "head": "computing the classifier",
+    "cache": "kept features",
 }
 """The parts of a ``MemoryEstimate`` in words."""
 

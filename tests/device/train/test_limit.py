@@ -14,10 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pocketune.device.cache.code import Features
 from pocketune.device.train import limit as limit_module
 from pocketune.device.train.checkpoint import Checkpoint
 from pocketune.device.train.folder import Run, RunIdentity
-from pocketune.device.train.limit import SAFETY, Pace, fitting_steps, within
+from pocketune.device.train.limit import SAFETY, TIMED, Pace, fitting_steps, within
 from pocketune.device.train.photos import Photos
 from pocketune.device.train.record import RunRecord
 from pocketune.device.train.run import train
@@ -25,7 +26,7 @@ from pocketune.device.train.settings import TrainSettings
 from pocketune.kit.kit import Kit
 from pocketune.kit.names import LAST
 
-from ..softmax_engine import SoftmaxEngine, write_photos, write_softmax_kit
+from ..softmax_engine import FrozenEngine, SoftmaxEngine, write_photos, write_softmax_kit
 
 OTHERS = ("cyan", "pink", "rose")
 Make = Callable[..., Run]
@@ -108,6 +109,36 @@ def test_steps_and_validations_fit(
     validations = 1 + math.ceil(steps / per_epoch)
     if steps:
         assert steps * step + validations * validation <= SAFETY * seconds + 1e-6
+
+
+@given(st.floats(0, 1e3), st.floats(1e-2, 1), st.floats(0, 1), st.integers(0, 40))
+def test_kept_features_leave_time_for_more_steps(
+    seconds: float, step: float, share: float, first: int
+) -> None:
+    plain = fitting_steps(seconds, step, 2.0, 10)
+    steps = fitting_steps(seconds, step, 2.0, 10, later=share * step, first=first)
+    assert steps >= plain
+    taken = min(steps, first) * step + max(0, steps - first) * share * step
+    if steps:
+        assert taken + (1 + math.ceil(steps / 10)) * 2.0 <= SAFETY * seconds + 1e-6
+    if plain <= first:
+        assert steps == plain or steps >= first
+
+
+def test_steps_on_kept_features_are_timed(make: Make, tmp_path: Path) -> None:
+    run = make(1, cache="memory", draws=1, steps=50)
+    kit = write_softmax_kit(tmp_path / "run", frozen=True)  # as a run has a copy of its kit
+    rng = np.random.default_rng(0)
+    timed = FrozenEngine(kit, kit.manifest.task.new_head(kit.state(), len(OTHERS), rng))
+    before, seen = timed.state(), []
+    gradients = timed.gradients
+    timed.gradients = lambda images, *rest: (seen.append(type(images)), gradients(images, *rest))[1]
+    pace = limit_module._measure(run, timed)
+    assert seen == [np.ndarray] * TIMED + [Features] * TIMED
+    assert pace.later is not None and pace.later > 0
+    for name, values in timed.state().items():
+        np.testing.assert_array_equal(values, before[name])
+    assert limit_module._measure(make(1, cache="off"), timed).later is None
 
 
 def test_no_time_for_a_step_leaves_the_computed_classifier(make: Make, tmp_path: Path) -> None:

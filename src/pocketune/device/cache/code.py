@@ -65,19 +65,25 @@ class Code:
         content: bytes = np.hstack([low, step]).tobytes() + codes.tobytes()
         return content
 
+    def features(self, images: FloatArray) -> Features:
+        """The encoded features of several images (N, ...)."""
+        rows = [np.frombuffer(self.encode(image), np.uint8) for image in images]
+        return Features(self, np.stack(rows))
+
     def decode(self, rows: Rows) -> FloatArray:
         """Features (N, ...) from the bytes (N, size) of N images."""
         if self.bits == EXACT:
             return np.ascontiguousarray(rows).view(np.float32).reshape(len(rows), *self.shape)
+        blocks = self._blocks
         features = np.empty((len(rows), self.values), np.float32)
-        for row, into in zip(rows, features, strict=True):  # temporaries of one image at a time
-            ranges = row[: 8 * self._blocks].copy().view(np.float32).reshape(-1, 2)
-            codes = row[8 * self._blocks :].copy().view(_TYPES[self.bits])
-            values = codes.reshape(self._blocks, BLOCK).astype(np.float32)
-            with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore"):
+            for row, into in zip(rows, features, strict=True):  # temporaries of one image at a time
+                ranges = row[: 8 * blocks].copy().view(np.float32).reshape(blocks, 2)
+                codes = row[8 * blocks :].copy().view(_TYPES[self.bits])
+                values = codes.astype(np.float32).reshape(blocks, BLOCK)
                 values *= ranges[:, 1:]
                 values += ranges[:, :1]
-            into[:] = values.reshape(-1)[: self.values]
+                into[:] = values.reshape(-1)[: self.values]
         return features.reshape(len(rows), *self.shape)
 
 

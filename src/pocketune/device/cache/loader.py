@@ -6,7 +6,7 @@ import math
 from collections import deque
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
@@ -121,7 +121,7 @@ class CachedLoader(Loader):
         def missing() -> Iterator[list[int]]:
             for chosen in self.chosen(epoch, start):
                 ahead.append([self._look_up(draw, index) for index in chosen])
-                yield [wanted.index for wanted in ahead[-1] if wanted.content is None]
+                yield [wanted.number for wanted in ahead[-1] if wanted.content is None]
 
         decoded = cast("Generator[list[Sample], None, None]", self.decoded(draw, missing()))
         with closing(decoded):
@@ -129,30 +129,30 @@ class CachedLoader(Loader):
                 yield from self._batch(ahead.popleft(), deque(samples))
 
     def _look_up(self, draw: int, index: int) -> _Wanted:
+        position = index % len(self.dataset)
+        name, place = self.dataset.names[position], self._part.place(draw, index)
         # The stamp is read before the image, so that a change in between is noticed later.
-        stamp = self.dataset.stamp(index % len(self.dataset))
-        place = self._part.place(draw, index)
+        stamp = self.dataset.stamp(position, name)
         content = stamp and self._records.get(place, self._part.content, stamp)
-        return _Wanted(index, place, stamp, content or None)
+        return _Wanted(index, name, place, stamp, content or None)
 
     def _batch(self, batch: list[_Wanted], decoded: deque[Sample]) -> Iterator[Batch]:
         found = [
-            (wanted.index, content)
+            (wanted.name, content)
             for wanted in batch
             if (content := wanted.content or self._computed(wanted, decoded)) is not None
         ]
         if found:
             features, labels = self._part.unpack([content for _, content in found])
-            names = self.dataset.names
             yield Batch(
                 cast("NDArray[np.uint8]", features),  # the engine that prepared them takes them
                 labels,
-                tuple(names[index % len(names)] for index, _ in found),
+                tuple(name for name, _ in found),
             )
 
     def _computed(self, wanted: _Wanted, decoded: deque[Sample]) -> bytes | None:
         """The content of an image that was not known; None if an evaluation cannot decode it."""
-        index = wanted.index % len(self.dataset)
+        index = wanted.number % len(self.dataset)
         if not self.train and (not decoded or decoded[0].position != index):
             return None
         sample = decoded.popleft()
@@ -163,11 +163,11 @@ class CachedLoader(Loader):
         return content
 
 
-@dataclass(frozen=True)
-class _Wanted:
+class _Wanted(NamedTuple):
     """An image of a batch: its place, the stamp of its file, and its content if that is known."""
 
-    index: int
+    number: int
+    name: str
     place: int
     stamp: bytes | None
     content: bytes | None

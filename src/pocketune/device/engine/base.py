@@ -102,7 +102,7 @@ class Engine(Protocol):
         ...
 
 
-class Preparing(Protocol):
+class Preparing(Engine, Protocol):
     """An engine that computes the frozen part of its network on its own.
 
     Its other methods take encoded features (``pocketune.device.cache``) in place of pixels. Its

@@ -12,12 +12,17 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import numpy as np
 
 from pocketune.data import Loader, Purpose, random_stream
+from pocketune.device.cache.choice import Parts
+from pocketune.device.cache.code import Features
+from pocketune.kit.kit import Kit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
+    from numpy.typing import NDArray
+
     from pocketune.data import Batch
-    from pocketune.device.engine.base import Engine
+    from pocketune.device.engine.base import Engine, Preparing
     from pocketune.device.train.folder import Run
 
 HEAD_SECONDS = 300.0
@@ -44,11 +49,13 @@ class Pace(NamedTuple):
         photo: A photo of a validation.
         step: A step, or the wait for its photos if that is longer.
         opening: Opening the graphs of a step and of a validation.
+        later: A step on features that were kept; None if none are.
     """
 
     photo: float
     step: float
     opening: float
+    later: float | None = None
 
 
 def head_seconds(run: Run) -> float:
@@ -76,7 +83,12 @@ def within(run: Run, engine: Engine, *, refits: bool = False) -> Run:
     reserved = validation + (again + validation if again else 0.0)
     run = replace(run, deadline=run.deadline - reserved, refit_seconds=again)
     steps = fitting_steps(
-        left - (reserved - validation), pace.step, validation, run.steps_per_epoch
+        left - (reserved - validation),
+        pace.step,
+        validation,
+        run.steps_per_epoch,
+        later=pace.later,
+        first=(run.settings.draws or 0) * run.steps_per_epoch,
     )
     if steps >= run.steps:
         return run
@@ -84,10 +96,31 @@ def within(run: Run, engine: Engine, *, refits: bool = False) -> Run:
     return replace(run, settings=shorter, deadline=run.deadline if steps else -math.inf)
 
 
-def fitting_steps(seconds: float, step: float, validation: float, per_epoch: int) -> int:
-    """Steps that fit with their validations: one before them, one an epoch and one after them."""
+def fitting_steps(
+    seconds: float,
+    step: float,
+    validation: float,
+    per_epoch: int,
+    *,
+    later: float | None = None,
+    first: int = 0,
+) -> int:
+    """Steps that fit with their validations: one before them, one an epoch and one after them.
+
+    Args:
+        seconds: Time for them.
+        step: Seconds of a step.
+        validation: Seconds of a validation.
+        per_epoch: Steps in an epoch.
+        later: Seconds of each step after the ``first`` ones, if these keep features.
+        first: Steps that compute features.
+    """
     left = SAFETY * seconds - 2 * validation
-    return max(0, int(left / (step + validation / per_epoch)))
+    share = validation / per_epoch
+    spent = first * (step + share)
+    if later is None or left <= spent:
+        return max(0, int(left / (step + share)))
+    return first + int((left - spent) / (later + share))
 
 
 def _validating(run: Run, most: int) -> Run:
@@ -109,10 +142,27 @@ def _measure(run: Run, engine: Engine) -> Pace:
     started, made = _times(
         run.photos.training, lambda batch: engine.gradients(batch.images, batch.labels, rng)
     )
+    later = None
+    if run.settings.cache in ("disk", "memory"):
+        later = _later(run, cast("Preparing", engine), rng)
     for name, values in statistics.items():
         np.copyto(engine.statistics[name], values)
     opening = max(0.0, opened - seen) + max(0.0, started - made)
-    return Pace(seen / run.photos.sample.batch, made, opening)
+    return Pace(seen / run.photos.sample.batch, made, opening, later)
+
+
+def _later(run: Run, engine: Preparing, rng: np.random.Generator) -> float:
+    """Seconds of a step on kept features."""
+    manifest = Kit.open(run.folder, verify=False).manifest
+    code = Parts.of(run.photos, manifest, 1).training.code
+    with closing(cast("Generator[Batch, None, None]", run.photos.training.epoch(0))) as batches:
+        batch = next(batches)
+    kept = [code.features(engine.prepare(image[np.newaxis])).rows for image in batch.images]
+    features = cast("NDArray[np.uint8]", Features(code, np.concatenate(kept)))
+    began = time.monotonic()
+    for _ in range(TIMED):
+        engine.gradients(features, batch.labels, rng)
+    return (time.monotonic() - began) / TIMED
 
 
 def _times(photos: Loader, compute: Callable[[Batch], object]) -> tuple[float, float]:
