@@ -218,3 +218,18 @@ def test_auto_says_what_it_does(kit: Path, photos: Path, tmp_path: Path) -> None
     assert (settings["cache"], settings["draws"]) == ("disk", 4)
     settings = json.loads((tmp_path / "short" / RESULT).read_text())["settings"]
     assert (settings["cache"], settings["draws"]) == ("off", None)
+
+
+def test_photos_that_cannot_be_read_are_listed(kit: Path, tmp_path: Path) -> None:
+    photos = write_photos(tmp_path / "photos")
+    for number in range(10):
+        damaged = photos / "red" / f"{number}.png"
+        damaged.write_bytes(damaged.read_bytes()[:300])
+    listed = []
+    for cache in ("disk", "off"):
+        options = {"engine": FrozenEngine, "epochs": 2, "draws": 1, "head_start": "random"}
+        out = tmp_path / cache
+        result = train(kit, photos, out, cache=cache, progress=Silent(), **options)
+        listed.append(result.skipped)
+    assert listed[0] == listed[1]
+    assert len(listed[0]) == 10

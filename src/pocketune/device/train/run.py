@@ -231,8 +231,8 @@ def _finish(run: Run, state: TrainState, shown: Progress, *, describe: bool = Tr
     with closing(metrics), closing(shown), _events(run, state) as events, StopRequest() as stop:
         try:
             log = RunLog(run, metrics, shown, before, events)
-            with cached(run, state.engine, shown.note) as fed:
-                Loop(fed, state, log, stop).run()
+            with cached(run, state.engine, shown.note) as run:
+                Loop(run, state, log, stop).run()
         except KeyboardInterrupt:  # the second Ctrl-C: an update may be incomplete, so do not save
             what = "stopped immediately; the last checkpoint is kept"
             raise Interrupted(what, str(run.folder)) from None
