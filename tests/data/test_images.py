@@ -14,14 +14,15 @@ import pytest
 from PIL import Image
 
 from pocketune.data import UnreadableImage, center_crop, load_image, open_image
+from pocketune.data import decoding as decoding_module
 from pocketune.data import images as images_module
+from pocketune.data.decoding import HEAVY_BYTES, turn_for
 from pocketune.data.images import (
     EXIF_ORIENTATION,
     FORMATS,
     UPRIGHT,
     decode,
     oriented_size,
-    turn_for,
 )
 
 RED, WHITE = (255, 0, 0), (255, 255, 255)
@@ -244,8 +245,7 @@ class TestMemory:
             assert decode(image, scale).width == expected
 
     def test_heavy_images_take_turns(self):
-        light = Image.new("RGB", (64, 64))
-        heavy = Image.new("RGB", (3000, 2000))
+        light, heavy = HEAVY_BYTES, HEAVY_BYTES + 1
         with turn_for(heavy):
             with turn_for(light):
                 pass
@@ -258,9 +258,7 @@ class TestMemory:
 
     def test_photo_is_not_heavy(self, encoded):
         data = encoded(Image.new("L", (4000, 3000)), "JPEG")
-        with open_image(io.BytesIO(data)) as image:
-            with turn_for(image):
-                assert not images_module._heavy.locked()
+        with decoding_module._heavy, open_image(io.BytesIO(data)) as image:
             assert center_crop(image, 32).shape == (32, 32, 3)
 
     def test_no_other_plugin_is_imported(self):

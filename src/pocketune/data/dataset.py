@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
+    from pocketune.data.decoding import Decoding
     from pocketune.data.masks import Masks
     from pocketune.data.sources import Source
     from pocketune.files import Skipped
@@ -147,11 +148,13 @@ class Splits:
         train: Training images.
         val: Validation images.
         skipped: Files that were skipped, sorted by name.
+        decoding: What decoding the images takes; None if it is not known.
     """
 
     train: ImageDataset
     val: ImageDataset
     skipped: tuple[Skipped, ...]
+    decoding: Decoding | None = None
 
     @property
     def classes(self) -> tuple[str, ...]:

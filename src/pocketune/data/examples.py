@@ -144,9 +144,9 @@ class Examples(Sequence[Example]):
 
     def sorted(self) -> Examples:
         """The examples by name, then by label and part; those of folders are sorted already."""
-        before = ""
+        before: str | None = None
         for name in self.names:
-            if name <= before and before:
+            if before is not None and name <= before:
                 break
             before = name
         else:

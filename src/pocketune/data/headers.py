@@ -40,7 +40,8 @@ class Header(NamedTuple):
         height: The same.
         coefficients: For each pixel, the coefficients that a progressive JPEG holds until its last
             scan; 0 for others.
-        plain: Whether there is one frame, whose rows are stored from the first to the last.
+        streamed: Whether it is a PNG whose rows can be decoded one by one.
+        file_bytes: Size of a file that is read as a whole; 0 for others.
     """
 
     format: str
@@ -48,7 +49,8 @@ class Header(NamedTuple):
     width: int
     height: int
     coefficients: float = 0.0
-    plain: bool = True
+    streamed: bool = False
+    file_bytes: int = 0
 
 
 def read_header(read: Callable[[int], bytes]) -> Header | None:
@@ -144,7 +146,8 @@ def _png(data: bytes) -> Header | None:
     while True:
         length, kind = struct.unpack_from(">I4s", data, position)
         if kind == b"IDAT":
-            return Header("PNG", mode, width, height, plain=not interlaced)
+            streamed = bits == 8 and not interlaced
+            return Header("PNG", mode, width, height, streamed=streamed)
         end = position + 12 + length
         if position > 8 and _PNG_LENGTHS.get(kind) != length and kind != b"PLTE":
             return None

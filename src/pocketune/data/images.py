@@ -2,9 +2,9 @@
 
 This module saves memory. A 12-megapixel JPEG takes 48 MB when it is decoded in full, but a JPEG can
 also be decoded at a half, a quarter or an eighth of its size. The crop is therefore chosen from the
-header, and the image is decoded only as large as the crop needs. The rare large image that cannot
-be decoded at a smaller size waits for its turn, so that two of them are never in memory at once. An
-image above a limit is refused.
+header, and the image is decoded only as large as the crop needs. What else is large is converted
+and resized in strips (``strips.py``), and the rare image that takes much in any way waits for its
+turn (``decoding.py``). An image above a limit is refused.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from __future__ import annotations
 import io
 import math
 import os
-import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 from PIL import Image, TiffImagePlugin, UnidentifiedImageError, WebPImagePlugin
 
+from pocketune.data.decoding import MAX_WORKING_BYTES, READ_WHOLE, limited_bytes
 from pocketune.data.headers import Header
 from pocketune.errors import PocketuneError
 from pocketune.files import shown
@@ -35,10 +35,7 @@ except ImportError:  # Pillow before 11.2
 _PLUGINS = (WebPImagePlugin, TiffImagePlugin, AvifImagePlugin)  # importing registers them
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM") + (("AVIF",) * bool(AvifImagePlugin))
 
-MAX_WORKING_BYTES = 128 << 20  # an image that takes more than this to decode is refused
-HEAVY_BYTES = 16 << 20  # above this, one image at a time
-_heavy = threading.Lock()
-
+PNG_CHANNELS = {"L": 1, "P": 1, "LA": 2, "RGB": 3, "RGBA": 4}
 EXIF_ORIENTATION = 0x0112
 UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -75,17 +72,31 @@ def open_image(file: IO[bytes]) -> Image.Image:
         OSError, ValueError and others: The file is not an image or is too large; see
             ``reading_image``.
     """
+    _refuse_endless(file)
     try:
         image = Image.open(file, formats=FORMATS)
     except UnidentifiedImageError:
         raise ValueError(_unknown_format(file)) from None
-    needed = working_bytes(header_of(image))
+    needed = limited_bytes(header_of(image))
     if needed > MAX_WORKING_BYTES:
         raise ValueError(
             f"its {image.width} x {image.height} pixels take {needed >> 20} MB to decode, more "
             f"than the {MAX_WORKING_BYTES >> 20} MB allowed; make it smaller"
         )
     return image
+
+
+def _refuse_endless(file: IO[bytes]) -> None:
+    """Refuse a file of a format that Pillow reads as a whole, if that takes too much."""
+    head = file.read(12)
+    if head.startswith(b"RIFF") or head[4:8] == b"ftyp":
+        size = file.seek(0, os.SEEK_END)
+        if size > MAX_WORKING_BYTES:
+            raise ValueError(
+                f"its file of {size >> 20} MB is larger than the {MAX_WORKING_BYTES >> 20} MB "
+                "allowed; make it smaller"
+            )
+    file.seek(0)
 
 
 def load_image(data: bytes | str | Path) -> Image.Image:
@@ -111,15 +122,15 @@ def decode(image: Image.Image, scale: float = 1.0) -> Image.Image:
             by a power of two, if that leaves enough pixels.
     """
     turn = orientation(image)  # decoding may discard it
-    if scale < 1:
-        image.draft(None, (math.ceil(image.width * scale), math.ceil(image.height * scale)))
+    draft(image, scale)
     image.load()
     return upright(to_rgb(image), turn)
 
 
-def turn_for(image: Image.Image) -> AbstractContextManager[object]:
-    """A context to hold while an image's pixels are in memory; only one heavy image may have it."""
-    return _heavy if working_bytes(header_of(image)) > HEAVY_BYTES else nullcontext()
+def draft(image: Image.Image, scale: float) -> None:
+    """Have a JPEG that is not decoded yet decoded smaller; see ``decode``."""
+    if scale < 1:
+        image.draft(None, (math.ceil(image.width * scale), math.ceil(image.height * scale)))
 
 
 def orientation(image: Image.Image) -> int:
@@ -179,21 +190,34 @@ def header_of(image: Image.Image) -> Header:
         coefficients = sum(areas) / max(areas)
     if image.format in ("JPEG", "MPO"):
         return Header("JPEG", image.mode, *image.size, coefficients)
-    plain = not (image.info.get("interlace") or getattr(image, "is_animated", False))
-    return Header(image.format or "", image.mode, *image.size, plain=plain)
+    streamed, size = is_streamed(image), _file_bytes(image)
+    return Header(image.format or "", image.mode, *image.size, streamed=streamed, file_bytes=size)
 
 
-def working_bytes(header: Header) -> int:
-    """Peak memory of decoding in bytes, from the header.
+def _file_bytes(image: Image.Image) -> int:
+    """Size of the file of an image that is not decoded yet, of a format that is read as a whole."""
+    file: IO[bytes] | None = getattr(image, "fp", None)
+    if image.format not in READ_WHOLE or file is None or image.info.get("compression") == "raw":
+        return 0
+    position = file.tell()
+    try:
+        return file.seek(0, os.SEEK_END)
+    finally:
+        file.seek(position)
 
-    Pillow stores RGB in four bytes per pixel. While another mode is converted, its own pixels take
-    memory as well. A large JPEG is decoded at a quarter of its size or less, but a progressive one
-    keeps two bytes for every coefficient at full size until its last scan.
-    """
-    pixels = header.width * header.height
-    if header.format != "JPEG":
-        return pixels * (4 if header.mode == "RGB" else 8)
-    return pixels * 4 // 16 + int(2 * pixels * header.coefficients)
+
+def is_streamed(image: Image.Image) -> bool:
+    """Whether an image that is not decoded yet is a PNG whose rows can be decoded one by one."""
+    tiles: list[tuple[Any, ...]] = getattr(image, "tile", [])
+    return bool(
+        image.format == "PNG"
+        and len(tiles) == 1
+        and tiles[0][3] == image.mode  # a byte for each channel
+        and image.mode in PNG_CHANNELS
+        and not image.info.get("interlace")
+        and not getattr(image, "is_animated", False)
+        and orientation(image) < 5
+    )
 
 
 def _unknown_format(file: IO[bytes]) -> str:

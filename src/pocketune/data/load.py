@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from pocketune.data.dataset import VAL_FRACTION, ImageDataset, Splits, stratify
+from pocketune.data.decoding import MAX_WORKING_BYTES, Dearest, limited_bytes
 from pocketune.data.examples import Example, Examples
 from pocketune.data.headers import Header, read_header
 from pocketune.data.images import (
-    MAX_WORKING_BYTES,
     UnreadableImage,
     header_of,
     open_image,
     reading_image,
-    working_bytes,
 )
 from pocketune.data.layouts import (
     TEST,
@@ -65,6 +64,7 @@ def load_splits(
     test: TestUse = "validate",
     masks: MaskOptions | None = None,
     after_mask: AfterMask = lambda _done, _all: None,
+    size: int | None = None,
 ) -> Splits:
     """Find labeled images and divide them into training and validation.
 
@@ -88,6 +88,8 @@ def load_splits(
             the only ones to load, as validation photos.
         masks: How the values of masks are read; None for the defaults of ``MaskOptions``.
         after_mask: Called after each mask with the number of masks that were read and of all.
+        size: Height and width of the squares that the images will be cut to, to know what decoding
+            them takes.
 
     Raises:
         PocketuneError: The path or its content cannot be used; the message says why.
@@ -96,7 +98,8 @@ def load_splits(
     found, where = _find(Path(path), tasks, test), shown(str(Path(path)))
     if test == "only" and not found.examples:
         raise PocketuneError(f"{where} has no test photos: they belong into a folder named {TEST}")
-    readable, skipped = _readable(found.source, found.examples.names)
+    dearest = None if size is None else Dearest(size, found.task.dense)
+    readable, skipped = _readable(found.source, found.examples.names, dearest)
     usable = found.examples.take(readable)
     if found.task.dense:
         usable, damaged = scan(found.source, usable, after_mask)
@@ -116,7 +119,8 @@ def load_splits(
     outside = found.outside.take(loose)
     skipped += [Skipped(name, f"it is outside {folders}") for name in outside]
     skipped += [Skipped(name, "an empty folder") for name in found.empty]
-    return Splits(train, val, tuple(sorted(skipped)))
+    decoding = None if dearest is None else dearest.decoding
+    return Splits(train, val, tuple(sorted(skipped)), decoding)
 
 
 def training_images(photos: ImageDataset | str | os.PathLike[str]) -> ImageDataset:
@@ -298,13 +302,17 @@ def _joined(folder: str, name: str) -> str:
     return posixpath.normpath(posixpath.join(folder, name))
 
 
-def _readable(source: Source, names: Names) -> tuple[Indices, list[Skipped]]:
+def _readable(
+    source: Source, names: Names, dearest: Dearest | None = None
+) -> tuple[Indices, list[Skipped]]:
     """The positions of the names whose header can be read, and the other files with the reason."""
     known = np.ones(len(names), bool)
     skipped: list[Skipped] = []
     for index, name in enumerate(names):
         try:
-            _read_header(source, name)
+            header = _read_header(source, name)
+            if dearest is not None:
+                dearest.add(name, header)
         except UnreadableImage as error:
             known[index] = False
             skipped.append(Skipped(printable(name), error.reason))
@@ -319,7 +327,7 @@ def _read_header(source: Source, name: str) -> Header:
     """
     with suppress(Exception):  # as Pillow does, which then says why
         header = read_header(partial(source.beginning, name))
-        if header is not None and working_bytes(header) <= MAX_WORKING_BYTES:
+        if header is not None and limited_bytes(header) <= MAX_WORKING_BYTES:
             return header
     with reading_image(name), source.open(name) as file, open_image(file) as image:
         return header_of(image)

@@ -16,13 +16,13 @@ from typing import IO, TYPE_CHECKING
 import numpy as np
 from PIL import Image
 
+from pocketune.data.decoding import MASK_BYTES, turn_for
 from pocketune.data.examples import Example, Examples
 from pocketune.data.images import (
     UnreadableImage,
     open_image,
     oriented_size,
     reading_image,
-    turn_for,
 )
 from pocketune.errors import PocketuneError, Remedy
 from pocketune.files import Skipped, printable, reading, shown
@@ -138,7 +138,7 @@ def _scanned(
 
 def _values(file: IO[bytes], name: str = "the mask") -> tuple[ClassMap, bytes | None]:
     """The pixels (height, width) of a mask, and the colors of its palette if it has one."""
-    with open_image(file) as image, turn_for(image):
+    with open_image(file) as image, turn_for(MASK_BYTES * image.width * image.height):
         if image.format == "JPEG":
             raise PocketuneError(
                 f"the mask {shown(name)} is a JPEG, whose compression changes classes at edges; "

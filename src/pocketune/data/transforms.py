@@ -14,7 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from pocketune.data.images import decode, oriented_size, turn_for
+from pocketune.data.decoding import SMALL, decoding_bytes, turn_for
+from pocketune.data.images import decode, draft, header_of, oriented_size
+from pocketune.data.strips import resized_in_strips
 from pocketune.tasks import Box, View
 from pocketune.tasks.views import Colors
 
@@ -99,16 +101,25 @@ def crop(image: Image.Image, box: Box, size: int) -> Pixels:
 
 
 def resized(image: Image.Image, box: Box, columns: int, rows: int) -> Pixels:
-    """A part of an image, in pixels of the upright image, as uint8 (rows, columns, 3)."""
+    """A part of an image, in pixels of the upright image, as uint8 (rows, columns, 3).
+
+    A large image is decoded in strips, with the same result.
+    """
     width, height = oriented_size(image)
-    with turn_for(image):
-        rgb = decode(image, scale=max(columns / box.width, rows / box.height))
-        across, down = rgb.width / width, rgb.height / height
+    scale = max(columns / box.width, rows / box.height)
+    with turn_for(decoding_bytes(header_of(image), scale, columns)):
+        draft(image, scale)
+        decoded = oriented_size(image)
+        across, down = decoded[0] / width, decoded[1] / height
         # Pillow refuses a box whose edge rounding has pushed a millionth of a pixel out.
-        right = min((box.left + box.width) * across, rgb.width)
-        bottom = min((box.top + box.height) * down, rgb.height)
+        right = min((box.left + box.width) * across, decoded[0])
+        bottom = min((box.top + box.height) * down, decoded[1])
         part = (box.left * across, box.top * down, right, bottom)
-        return np.asarray(rgb.resize((columns, rows), Image.Resampling.BILINEAR, box=part))
+        if math.prod(decoded) > SMALL and image.mode not in ("I", "F"):  # scaled by their maximum
+            return resized_in_strips(image, part, columns, rows)
+        return np.asarray(
+            decode(image).resize((columns, rows), Image.Resampling.BILINEAR, box=part)
+        )
 
 
 def recolored(pixels: Pixels, colors: Colors) -> Pixels:

@@ -5,16 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from pocketune.data.decoding import HEAVY_BYTES
 from pocketune.device.memory.estimate import MemoryEstimate, estimate_memory
 from pocketune.device.memory.sizes import format_size
 from pocketune.device.train.optimizer import state_slots
 from pocketune.errors import PocketuneError
+from pocketune.files import shown
 from pocketune.kit.bundled import list_kits
 from pocketune.kit.kit import Kit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pocketune.data.decoding import Decoding
     from pocketune.device.memory.process import ProcessMemory
     from pocketune.device.train.settings import TrainSettings
 
@@ -24,7 +27,13 @@ class BudgetExceeded(PocketuneError):  # noqa: N818 - the name says what happene
 
 
 def check_budget(
-    kit: Kit, settings: TrainSettings, *, classes: int, images: int, before: ProcessMemory
+    kit: Kit,
+    settings: TrainSettings,
+    *,
+    classes: int,
+    images: int,
+    before: ProcessMemory,
+    decoding: Decoding | None = None,
 ) -> MemoryEstimate:
     """Refuse a run that will not fit its budget, and name changes that would fit.
 
@@ -34,6 +43,7 @@ def check_budget(
         classes: Number of classes of the photos.
         images: Number of training photos.
         before: Memory of the process after importing the runtime and before loading the kit.
+        decoding: What decoding the photos takes, if it is known.
 
     Returns:
         The memory that the run will take.
@@ -42,7 +52,7 @@ def check_budget(
         BudgetExceeded: The runtime alone, or the estimate, exceeds the budget.
     """
     budget = settings.budget_bytes
-    run = _Run(kit, budget or 0, before.current, classes, settings.accumulate)
+    run = _Run(kit, budget or 0, before.current, classes, settings.accumulate, decoding)
     slots = state_slots(settings.optimizer, settings.sgd_momentum)
     estimate = run.estimate(slots)
     computed = None if settings.head_start == "random" else images
@@ -56,11 +66,28 @@ def check_budget(
         )
     if estimate.total <= budget:  # where all photos do not fit, the classifier is of fewer
         return replace(estimate, head=min(head, budget - estimate.total))
+    if decoding is not None and decoding.most > HEAVY_BYTES:
+        _refuse_photo(decoding, replace(run, decoding=None).estimate(slots), estimate, budget)
     remedies = list(run.remedies(slots)) or list(run.bundled_kits(slots))
     advice = f"it would fit with {' or with '.join(remedies)}" if remedies else "use a smaller kit"
     raise BudgetExceeded(
         f"the budget of {format_size(budget)} is {format_size(estimate.total - budget)} short: "
         f"training needs about {format_size(estimate.total)} ({estimate}); {advice}"
+    )
+
+
+def _refuse_photo(
+    decoding: Decoding, without: MemoryEstimate, estimate: MemoryEstimate, budget: int
+) -> None:
+    """Refuse a run that would fit if it were not for its photos."""
+    if without.total > budget:
+        return
+    header = decoding.header
+    raise BudgetExceeded(
+        f"the budget of {format_size(budget)} is {format_size(estimate.total - budget)} short: "
+        f"decoding {shown(decoding.name)} ({header.format}, {header.width} x {header.height}) "
+        f"takes about {format_size(decoding.most)}; save it smaller or as an ordinary JPEG, or "
+        "remove it"
     )
 
 
@@ -73,6 +100,7 @@ class _Run:
     process: int
     classes: int
     accumulate: int
+    decoding: Decoding | None = None
 
     def estimate(
         self,
@@ -90,6 +118,7 @@ class _Run:
             batch=batch,
             accumulate=self.accumulate,
             images=images,
+            decoding=self.decoding,
         )
 
     def fits(self, slots: int, *, batch: int | None = None, kit: Kit | None = None) -> bool:

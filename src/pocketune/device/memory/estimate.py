@@ -14,6 +14,7 @@ from pocketune.device.memory.sizes import format_size
 from pocketune.tasks.maps import STRIP
 
 if TYPE_CHECKING:
+    from pocketune.data.decoding import Decoding
     from pocketune.kit.manifest import GraphSpec, Manifest, Quantization
 
 
@@ -91,6 +92,7 @@ def estimate_memory(
     batch: int | None = None,
     accumulate: int = 1,
     images: int | None = None,
+    decoding: Decoding | None = None,
 ) -> MemoryEstimate:
     """Peak resident memory of a training run.
 
@@ -103,6 +105,8 @@ def estimate_memory(
         accumulate: Batches in a step; more than one need memory for the sum of their gradients.
         images: Training photos that the classifier is computed from before the first step; None if
             it is not computed.
+        decoding: What decoding the photos takes; by default they are little larger than the kit's
+            size.
     """
     batch = batch or manifest.batch
     shapes = manifest.shapes(classes)
@@ -122,6 +126,7 @@ def estimate_memory(
     activations += feature_bytes(manifest, batch)
     optimizer = slots * trained
     photos = photo_bytes(manifest.size, batch * accumulate, _label_bytes(manifest, classes))
+    photos += 0 if decoding is None else larger_bytes(manifest.size, decoding)
     if manifest.task.dense:
         photos += SCORED_STRIPS * 4 * STRIP
     estimate = MemoryEstimate(
@@ -163,6 +168,13 @@ def photo_bytes(
     """
     pixels = 3 * size * size
     return waiting * batch * (pixels + label) + workers * (4 * pixels * 4 // 3 + pixels)
+
+
+def larger_bytes(size: int, decoding: Decoding, workers: int = 2) -> int:
+    """Bytes that decoding takes beyond those of ``photo_bytes``."""
+    usual = photo_bytes(size, 0, workers=workers) - photo_bytes(size, 0, workers=0)
+    pixels = 3 * size * size
+    return max(0, decoding.total(workers) + workers * pixels - usual)
 
 
 def arena_size(graph: GraphSpec) -> float:

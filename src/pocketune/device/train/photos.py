@@ -162,4 +162,5 @@ def _load(
         test="hold out" if settings.hold_out_test else "validate",
         masks=mask_options(settings),
         after_mask=after_mask,
+        size=kit.manifest.size,
     )

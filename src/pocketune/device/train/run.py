@@ -157,6 +157,7 @@ def train(
         classes=len(found.classes),
         images=len(found.splits.train),
         before=process_memory(),
+        decoding=found.splits.decoding,
     )
     budget = settings.budget_bytes
     settings, note = choose(
@@ -219,6 +220,7 @@ def resume(
             classes=len(found.classes),
             images=len(found.splits.train),
             before=before,
+            decoding=found.splits.decoding,
         ).with_cache(cache_bytes(settings, found, kit.manifest))
         resumed = Run(folder, settings, found, checkpoint.identity, memory.total, began)
         return _finish(resumed, _restore(checkpoint, kit, factory, found.task), shown)

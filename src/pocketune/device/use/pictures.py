@@ -11,9 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from pocketune.data.images import decode, open_image, oriented_size, reading_image, turn_for
+from pocketune.data.images import open_image, oriented_size, reading_image
+from pocketune.data.transforms import resized
 from pocketune.errors import PocketuneError
 from pocketune.files import replacing, writing
+from pocketune.tasks import Box
 
 if TYPE_CHECKING:
     from pocketune.arrays import StrPath
@@ -82,8 +84,7 @@ class Pictures:
             size = oriented_size(image)
             scale = min(1.0, LONGEST / max(size))
             small = (max(1, round(size[0] * scale)), max(1, round(size[1] * scale)))
-            with turn_for(image):
-                photo = decode(image, scale).resize(small, Image.Resampling.BILINEAR)
+            photo = Image.fromarray(resized(image, Box(0, 0, *size), *small))
         return Image.blend(
             photo, mask.resize(small, Image.Resampling.NEAREST).convert("RGB"), OPACITY
         )

@@ -1,0 +1,141 @@
+"""What decoding an image takes, from its header; and that large images are decoded one by one."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pocketune.data.headers import Header
+
+MAX_WORKING_BYTES = 128 << 20  # an image that would take more than this is refused
+HEAVY_BYTES = 8 << 20  # above this, one image at a time
+SMALL = 1 << 18
+"""Pixels of an image that is decoded as a whole, which takes less time than in strips."""
+PIXELS = 1 << 16
+"""Pixels of a strip of a larger one."""
+
+_SCALES = 8, 4, 2, 1  # a JPEG can be decoded at these fractions of its size
+_SMALLEST_VIEW = 0.4
+"""Least side of a part that a network sees, relative to the image's shorter side: training crops
+have at least 22 % of the area and an aspect ratio of 3 to 4, and a task may enlarge twice."""
+
+# Bytes for each pixel, measured with Pillow 13 (benchmarks/bench_photos.py).
+_MODES = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I": 17, "F": 17}
+_OTHER_MODES = 4
+_FORMATS = {"WEBP": 16, "AVIF": 12}  # for whole images, the decoder's own copies included
+READ_WHOLE = ("WEBP", "AVIF", "TIFF")  # their files are in memory too
+_CONVERTED = {"RGB": 4, "1": 6, "L": 6, "P": 6, "CMYK": 8, "I": 17, "F": 17}
+_OTHERS_CONVERTED = 17  # through RGBA, with the page behind it
+_STRIP = 8, 32  # of RGB, and of a mode that is converted
+_ROWS = 200_000  # what the decoder itself holds
+MASK_BYTES = 3
+"""For each pixel of a mask: decoded, as an array, and its class."""
+
+_heavy = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """What decoding the photos of a set takes.
+
+    Attributes:
+        name: The photo that takes most.
+        header: Its header.
+        most: Bytes that it takes.
+        others: Bytes of the one that takes most of those that are decoded at the same time as any
+            other.
+    """
+
+    name: str
+    header: Header
+    most: int
+    others: int
+
+    def total(self, workers: int) -> int:
+        """Bytes that so many threads take together."""
+        return self.most + (workers - 1) * self.others
+
+
+class Dearest:
+    """Finds what decoding takes most, photo by photo.
+
+    Args:
+        size: Height and width of the squares that photos are cut to.
+        masks: Whether each has a mask.
+    """
+
+    def __init__(self, size: int, masks: bool = False) -> None:
+        self._size, self._masks = size, masks
+        self._most, self._others = -1, 0
+        self._found: tuple[str, Header] | None = None
+
+    def add(self, name: str, header: Header) -> None:
+        """Another photo of the set."""
+        taken = view_bytes(header, self._size)
+        if self._masks:
+            taken += MASK_BYTES * header.width * header.height
+        if taken <= HEAVY_BYTES:
+            self._others = max(self._others, taken)
+        if taken > self._most:
+            self._most, self._found = taken, (name, header)
+
+    @property
+    def decoding(self) -> Decoding | None:
+        """What was found; None without photos."""
+        return self._found and Decoding(*self._found, self._most, self._others)
+
+
+def limited_bytes(header: Header) -> int:
+    """What counts for the limit on sizes, whatever the decoder takes.
+
+    A large JPEG is decoded at a quarter of its size or less, but a progressive one keeps two bytes
+    for every coefficient at full size until its last scan.
+    """
+    pixels = header.width * header.height
+    if header.format != "JPEG":
+        return pixels * (4 if header.mode == "RGB" else 8)
+    return pixels * 4 // 16 + _coefficient_bytes(header)
+
+
+def view_bytes(header: Header, size: int) -> int:
+    """Most bytes for cutting a square of ``size`` pixels out of an image, at any place."""
+    scale = size / (_SMALLEST_VIEW * min(header.width, header.height))
+    return decoding_bytes(header, scale, size)
+
+
+def decoding_bytes(header: Header, scale: float, columns: int) -> int:
+    """Peak of the memory for decoding an image and shrinking a part of it.
+
+    Args:
+        header: Of the image. One of more pixels than ``SMALL`` is converted strip by strip.
+        scale: By which the part is shrunk.
+        columns: To which width.
+    """
+    width, height = header.width, header.height
+    if header.format == "JPEG":
+        fraction = next((each for each in _SCALES if each * scale <= 1), 1)
+        width, height = -(-width // fraction), -(-height // fraction)
+    pixels = width * height
+    if pixels <= SMALL:
+        converted = _CONVERTED.get(header.mode, _OTHERS_CONVERTED)
+        taken = pixels * (converted + _FORMATS.get(header.format, 0))
+    else:
+        taken = PIXELS * _STRIP[header.mode != "RGB"] + 4 * columns * max(width, height)
+        if not header.streamed:
+            each = _FORMATS.get(header.format, 0)
+            taken += pixels * max(each, _MODES.get(header.mode, _OTHER_MODES))
+    if header.format in READ_WHOLE:
+        taken += header.file_bytes
+    return taken + _coefficient_bytes(header) + _ROWS
+
+
+def turn_for(taken: int) -> AbstractContextManager[object]:
+    """A context to hold while so many bytes of pixels are in memory; only one may be heavy."""
+    return _heavy if taken > HEAVY_BYTES else nullcontext()
+
+
+def _coefficient_bytes(header: Header) -> int:
+    return int(2 * header.width * header.height * header.coefficients)

@@ -1,0 +1,213 @@
+"""Large images are decoded in bounded memory, which is known from their headers."""
+
+import io
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pocketune.data import UnreadableImage, load_image, load_splits, open_image, random_view
+from pocketune.data import strips as strips_module
+from pocketune.data import transforms as transforms_module
+from pocketune.data.decoding import (
+    HEAVY_BYTES,
+    SMALL,
+    Dearest,
+    decoding_bytes,
+    view_bytes,
+)
+from pocketune.data.headers import Header
+from pocketune.data.images import EXIF_ORIENTATION, header_of, oriented_size
+from pocketune.data.transforms import apply, crop
+from pocketune.tasks import Box
+
+MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")
+
+PEAKS = """
+import io, json, sys
+from PIL import Image
+from pocketune.data import center_crop, open_image
+from pocketune.data.decoding import view_bytes
+from pocketune.data.images import header_of
+
+def status(key):
+    return next(int(x.split()[1]) for x in open("/proc/self/status") if x.startswith(key)) * 1024
+
+def written(kind, mode, options):
+    file = io.BytesIO()
+    Image.new(mode, (2400, 1500), 99 if len(mode) == 1 else (9, 99, 199, 128)[:len(mode)]).save(
+        file, kind, **options)
+    return file
+
+for kind in ("JPEG", "PNG", "WEBP", "GIF", "TIFF"):  # the code of each decoder
+    file = io.BytesIO()
+    Image.new("RGB", (700, 700)).save(file, kind)
+    center_crop(open_image(file), 64)
+found = []
+for kind, mode, options in json.loads(sys.argv[1]):
+    file = written(kind, mode, options)
+    before = status("VmRSS")
+    open("/proc/self/clear_refs", "w").write("5")
+    with open_image(file) as image:
+        counted = view_bytes(header_of(image), 64)
+        center_crop(image, 64)
+    found.append([status("VmHWM") - before, counted])
+print(json.dumps(found))
+"""
+
+
+def picture(mode: str, width: int, height: int) -> Image.Image:
+    pixels = np.random.default_rng(0).integers(0, 256, (height // 8, width // 8, 4), np.uint8)
+    image = Image.fromarray(pixels, "RGBA").resize((width, height), Image.Resampling.BICUBIC)
+    if mode == "I;16":
+        return Image.fromarray(np.asarray(image)[..., 0].astype(np.uint16) * 257)
+    return image.convert(mode)
+
+
+def both_ways(data: bytes, box: Box, columns: int, rows: int, monkeypatch) -> tuple:
+    """A part of an image in strips, and of the whole one."""
+    found = []
+    for small in (0, 1 << 40):
+        with monkeypatch.context() as patch, open_image(io.BytesIO(data)) as image:
+            patch.setattr(transforms_module, "SMALL", small)
+            patch.setattr(strips_module, "PIXELS", 5000)
+            found.append(transforms_module.resized(image, box, columns, rows))
+    return tuple(found)
+
+
+class TestStrips:
+    @pytest.mark.parametrize("orientation", [1, 3, 4, 6, 7])
+    @pytest.mark.parametrize("mode", MODES)
+    def test_pixels_are_those_of_the_whole_image(self, encoded, monkeypatch, mode, orientation):
+        exif = Image.Exif()
+        exif[EXIF_ORIENTATION] = orientation
+        data = encoded(picture(mode, 240, 200), exif=exif, compress_level=1)
+        with open_image(io.BytesIO(data)) as image:
+            width, height = oriented_size(image)
+        for box, columns, rows in (
+            (Box(0, 0, width, height), 64, 48),
+            (Box(51, 102, 90, 61), 37, 29),
+            (Box(7.25, 3.5, width - 8, height - 4.75), 50, 300),
+            (Box(width - 9, height - 5, 9, 5), 30, 30),
+        ):
+            one, other = both_ways(data, box, columns, rows, monkeypatch)
+            np.testing.assert_array_equal(one, other)
+
+    @pytest.mark.parametrize(
+        ("kind", "mode", "options"),
+        [
+            ("JPEG", "RGB", {}),
+            ("JPEG", "CMYK", {}),
+            ("WEBP", "RGBA", {"lossless": True}),
+            ("GIF", "P", {}),
+            ("TIFF", "RGBA", {"compression": "tiff_lzw"}),
+            ("PNG", "P", {"transparency": 3}),
+            ("PNG", "P", {"bits": 4}),
+            ("PNG", "RGB", {"transparency": (0, 0, 0)}),
+        ],
+    )
+    def test_other_formats(self, encoded, monkeypatch, kind, mode, options):
+        image = picture(mode, 240, 160)
+        if options.get("bits"):
+            image = picture("RGB", 240, 160).quantize(16)
+        data = encoded(image, kind, **options)
+        one, other = both_ways(data, Box(20.5, 30, 200, 111), 60, 40, monkeypatch)
+        np.testing.assert_array_equal(one, other)
+
+    def test_pixels_in_several_chunks(self, encoded, noise, monkeypatch):
+        data = encoded(noise(0, 600, 500), compress_level=0)
+        assert data.count(b"IDAT") > 5
+        one, other = both_ways(data, Box(0, 0, 600, 500), 64, 64, monkeypatch)
+        np.testing.assert_array_equal(one, other)
+
+    @pytest.mark.parametrize("share", [0.3, 0.9])
+    def test_truncated(self, encoded, noise, share):
+        data = encoded(noise(0, 600, 500))
+        with (
+            pytest.raises(OSError, match="truncated"),
+            open_image(io.BytesIO(data[: int(len(data) * share)])) as image,
+        ):
+            crop(image, Box(0, 0, 600, 500), 64)
+
+    def test_damaged(self, encoded, noise):
+        data = bytearray(encoded(noise(0, 600, 500)))
+        data[5000:5100] = bytes(100)
+        with (
+            pytest.raises(OSError, match="damaged"),
+            open_image(io.BytesIO(bytes(data))) as image,
+        ):
+            crop(image, Box(0, 0, 600, 500), 64)
+
+
+class TestBytes:
+    @pytest.mark.skipif(sys.platform != "linux", reason="peaks are reset as on Linux")
+    def test_no_format_takes_more_than_its_header_says(self):
+        cases = [
+            ("JPEG", "RGB", {}),
+            ("JPEG", "RGB", {"progressive": True}),
+            ("PNG", "RGBA", {"compress_level": 1}),
+            ("PNG", "1", {}),
+            ("WEBP", "RGB", {"method": 0}),
+            ("GIF", "P", {}),
+            ("TIFF", "RGB", {"compression": "tiff_lzw"}),
+        ]
+        command = [sys.executable, "-c", PEAKS, json.dumps(cases)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if "clear_refs" in done.stderr:
+            pytest.skip("this system does not reset the peak")
+        for case, (taken, counted) in zip(cases, json.loads(done.stdout), strict=True):
+            assert taken <= counted + 1_000_000, case  # pages that are touched once
+        assert json.loads(done.stdout)[2][0] < 6_000_000  # a PNG row by row
+
+    def test_a_jpeg_takes_what_its_scale_does(self):
+        large, larger = (Header("JPEG", "RGB", side, side) for side in (4000, 8000))
+        assert view_bytes(larger, 32) > decoding_bytes(larger, 1 / 8, 32) - 1
+        assert decoding_bytes(large, 1, 32) > 4 * 4000**2
+        assert decoding_bytes(large, 1 / 8, 32) < 4 * 500**2 + 1_000_000
+
+    def test_every_view_is_covered(self):
+        rng = np.random.default_rng(0)
+        for _ in range(300):
+            width, height = (int(side) for side in rng.integers(300, 5000, 2))
+            header = Header("JPEG", "RGB", width, height)
+            box, *_ = random_view(width, height, 160, rng)
+            scale = max(160 / box.width, 160 / box.height)
+            assert decoding_bytes(header, scale, 160) <= view_bytes(header, 160)
+
+    def test_the_dearest_photo_is_named(self):
+        dearest = Dearest(64)
+        assert dearest.decoding is None
+        light, heavy = Header("JPEG", "RGB", 640, 480), Header("WEBP", "RGB", 4000, 3000)
+        for name, header in (("a", light), ("b", heavy), ("c", light)):
+            dearest.add(name, header)
+        found = dearest.decoding
+        assert (found.name, found.header, found.most) == ("b", heavy, view_bytes(heavy, 64))
+        assert found.total(2) == found.most + view_bytes(light, 64)
+        assert found.others <= HEAVY_BYTES < found.most
+
+    def test_a_set_knows_its_dearest_photo(self, photos, tree, encoded):
+        folder = photos(cats=3, dogs=3)
+        data = encoded(Image.new("RGB", (900, 800)), "WEBP")
+        splits = load_splits(tree({"cats/large.webp": data}), size=32)
+        assert splits.decoding.name == "cats/large.webp"
+        assert splits.decoding.most > 900 * 800 * 16
+        assert load_splits(folder).decoding is None
+
+    @pytest.mark.parametrize("head", [b"RIFF\0\0\0\0WEBPVP8 ", b"\0\0\0\x1cftypavif"])
+    def test_an_endless_file_is_not_read(self, tmp_path, head):
+        path = tmp_path / "endless.webp"
+        with path.open("wb") as file:
+            file.write(head)
+            file.truncate(3 << 30)
+        with pytest.raises(UnreadableImage, match="3072 MB is larger"):
+            load_image(path)
+
+    def test_small_images_are_decoded_whole(self, encoded, monkeypatch):
+        monkeypatch.setattr(transforms_module, "resized_in_strips", None)
+        with open_image(io.BytesIO(encoded(Image.new("RGB", (512, 512))))) as image:
+            assert image.width * image.height <= SMALL
+            assert header_of(image).streamed
+            assert apply(image, random_view(512, 512, 32, np.random.default_rng(0))).any() == 0

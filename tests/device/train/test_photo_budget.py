@@ -1,0 +1,93 @@
+"""A budget holds with the photos that people have, or the photo that breaks it is named."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pocketune.data import load_splits
+from pocketune.data.decoding import Decoding
+from pocketune.data.headers import Header
+from pocketune.device.memory.budget import BudgetExceeded, check_budget
+from pocketune.device.memory.estimate import estimate_memory, larger_bytes
+from pocketune.device.memory.process import ProcessMemory
+from pocketune.device.train.settings import TrainSettings
+from pocketune.kit.bundled import kit_path
+from pocketune.kit.kit import Kit
+
+BEFORE = ProcessMemory(40_000_000, 40_000_000)
+SCREENSHOT = Decoding("a/shot.png", Header("PNG", "RGBA", 1440, 3200), 20_000_000, 500_000)
+
+TRAIN = """
+import json, sys
+from pocketune.device.memory.budget import check_budget
+from pocketune.device.train import run, train
+from pocketune.device.train.progress import Silent
+
+predicted = []
+def checked(*args, **options):
+    predicted.append(check_budget(*args, **options).total)
+    return check_budget(*args, **options)
+
+run.check_budget = checked
+result = train("last", sys.argv[1], sys.argv[2], steps=2, head_start="random", progress=Silent())
+print(json.dumps([predicted[0], result.peak_memory, len(result.skipped)]))
+"""
+
+
+def last() -> Kit:
+    return Kit.open(kit_path("last"))
+
+
+def total(decoding: Decoding | None) -> int:
+    return estimate_memory(
+        last().manifest, process=BEFORE.current, classes=2, slots=2, decoding=decoding
+    ).total
+
+
+def test_the_photo_that_breaks_the_budget_is_named():
+    settings = TrainSettings(budget=total(None) + 5_000_000, optimizer="adam")
+    with pytest.raises(BudgetExceeded) as caught:
+        check_budget(last(), settings, classes=2, images=9, before=BEFORE, decoding=SCREENSHOT)
+    message = str(caught.value)
+    assert "decoding a/shot.png (PNG, 1440 x 3200) takes about 20 MB" in message
+    assert "save it smaller" in message
+    assert "\n" not in message
+
+
+def test_a_kit_that_does_not_fit_anyway_is_the_problem():
+    settings = TrainSettings(budget=total(None) - 1_000_000, optimizer="adam")
+    with pytest.raises(BudgetExceeded, match="training needs about"):
+        check_budget(last(), settings, classes=2, images=9, before=BEFORE, decoding=SCREENSHOT)
+
+
+def test_small_photos_take_what_has_always_been_counted():
+    small = Decoding("a/1.jpg", Header("JPEG", "RGB", 64, 64), 30_000, 30_000)
+    assert larger_bytes(224, small) == 0
+    assert total(small) == total(None)
+    assert total(SCREENSHOT) > total(None) + 15_000_000
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the prediction was fitted on Linux")
+def test_large_photos_stay_below_the_prediction(tmp_path):
+    folder, pixels = tmp_path / "photos", np.random.default_rng(0).integers(0, 256, (24, 32, 3))
+    (folder / "a").mkdir(parents=True)
+    (folder / "b").mkdir()
+    noise = Image.fromarray(pixels.astype(np.uint8))
+    for number in range(8):
+        noise.resize((320, 240)).save(folder / "ab"[number % 2] / f"{number}.jpg")
+    Image.new("RGBA", (1440, 3200), (9, 99, 199, 128)).save(folder / "a" / "screenshot.png")
+    noise.resize((4000, 3000)).save(folder / "a" / "phone.jpg")
+    noise.resize((2000, 1500)).save(folder / "b" / "web.jpg", progressive=True)
+    noise.resize((1600, 1200)).convert("CMYK").save(folder / "b" / "print.jpg")
+    noise.resize((1600, 1200)).save(folder / "b" / "small.webp", method=0)
+    (folder / "b" / "phone.heic").write_bytes(b"\0\0\0\x18ftypheic" + bytes(40))
+    assert load_splits(folder, size=224).decoding.name == "b/small.webp"
+    command = [sys.executable, "-c", TRAIN, str(folder), str(tmp_path / "run")]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+    predicted, peak, skipped = json.loads(done.stdout.splitlines()[-1])
+    assert peak <= predicted
+    assert skipped == 1
