@@ -39,3 +39,20 @@ def test_the_start_of_a_network_gives_the_maps_of_its_blocks(name, modules):
         assert all(map(torch.equal, found, maps))
         assert objective.loss(found, images, torch.zeros(2)) > 0
         assert objective.loss(objective.teacher(images), images, torch.zeros(2)) == 0
+
+
+def test_a_network_whose_norms_have_changed_follows_all_blocks():
+    """And the feature fusion layer, but not the classifier, which any photos may see."""
+    teacher = create_network("mobilenet_v2", width=0.1, classes=3).eval()
+    network = create_network(
+        "mobilenet_v2", width=0.1, weights=teacher, classes=3, norm="group", standardized=True
+    )
+    objective = Blocks(network, teacher)
+    images = torch.randn(2, 3, 32, 32)
+    maps = objective.model(images)
+    assert [m.shape for m in maps] == [m.shape for m in objective.teacher(images)]
+    assert len(maps) == len(anatomy(network).blocks) + 1
+    assert torch.equal(maps[-1], network.features(images))
+    objective.loss(maps, images, torch.zeros(2)).backward()
+    untrained = {name for name, p in network.named_parameters() if p.grad is None}
+    assert untrained == {"classifier.1.weight", "classifier.1.bias"}

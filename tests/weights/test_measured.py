@@ -1,14 +1,20 @@
 """Photos for whatever looks at what photos make of a network."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import save_file
 
 from pocketune.data import Loader, load_splits
 from pocketune.errors import PocketuneError
 from pocketune.networks import normalize
 from pocketune.weights import create_network, sample_batches
+from pocketune.weights.measured import create_measured
+
+from .formats.test_folded import FACTS, fold
 
 NETWORK = create_network("mobilenet_v2", width=0.1)
 
@@ -56,3 +62,22 @@ def test_a_number_that_is_none_is_refused_at_once(folder, name):
 def test_photos_that_are_not_there(tmp_path):
     with pytest.raises(PocketuneError, match="nowhere"):
         sample_batches(NETWORK, tmp_path / "nowhere")
+
+
+def test_folded_norms_are_measured_before_they_become_group_norms(folder, tmp_path):
+    """Their scales and shifts are then those that the photos give."""
+    path = tmp_path / "tiny.float32.safetensors"
+    save_file(fold(create_network("mobilenet_v2", width=0.1, feature_fusion=False)), path)
+    (tmp_path / "tiny.arch.json").write_text(json.dumps(FACTS))
+    options = {"weights": str(path), "width": 0.1, "padding": "symmetric", "size": 32}
+    photos = load_splits(folder).train
+    measured = create_measured("mobilenet_v2", **options, photos=photos)
+    group = {"norm": "group", "standardized": True}
+    network = create_measured("mobilenet_v2", **options, photos=photos, classes=3, **group)
+    for name, parameter in network.named_parameters():
+        if not name.startswith("classifier"):
+            assert torch.equal(parameter, measured.get_parameter(name)), name
+    assert network.classifier[1].out_features == 3
+    assert not hasattr(network.features[0][1], "running_mean")
+    with pytest.raises(PocketuneError, match="name photos to measure them on"):
+        create_measured("mobilenet_v2", **options, photos=None, **group)

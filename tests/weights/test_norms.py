@@ -11,8 +11,8 @@ from torch import nn
 
 from pocketune.errors import PocketuneError
 from pocketune.layers import GroupNorm, StandardizedConv2d
-from pocketune.methods import FullFineTune, TinyTL, TopBlocks, adapt
-from pocketune.networks import about, anatomy, list_networks
+from pocketune.methods import FullFineTune, LastLayer, TinyTL, TopBlocks, adapt
+from pocketune.networks import Normalization, about, anatomy, list_networks
 from pocketune.weights import create_network, load_network, save_network
 from pocketune.weights.create import describe_network
 from pocketune.weights.saved import HEADER
@@ -145,3 +145,14 @@ def test_what_is_trained_as_a_whole_stays_standardized(tmp_path: Path) -> None:
     assert about(again).config == about(network).config
     images = torch.randn(2, 3, 64, 64)
     assert torch.equal(again(images), adapted(images))
+
+
+def test_a_network_of_ours_as_weights_says_what_it_is() -> None:
+    """What is frozen is standardized already, and would change if it were standardized again."""
+    options = {"feature_fusion": False, "normalization": Normalization.HALF}
+    network = small(weights=adapt(small(**GROUP, **options), LastLayer(), frozen_bits=32))
+    facts = about(network)
+    assert facts.config is not None
+    assert facts.normalization == Normalization.HALF
+    assert (facts.config.norm, facts.config.standardized) == ("group", False)
+    assert not facts.config.feature_fusion

@@ -87,7 +87,8 @@ def retrain(
         from pocketune.methods import TinyTL
         from pocketune.pruning import retrain as retrain_network
         from pocketune.pruning.objectives import load_teacher
-        from pocketune.weights import create_network, load_network
+        from pocketune.weights import load_network
+        from pocketune.weights.measured import create_measured
         from pocketune.weights.saved import recorded_classes
 
     teacher, name = options.teacher, str(student.network)
@@ -99,7 +100,9 @@ def retrain(
     else:
         taught = recorded_classes(network.weights or teacher)
         classes = taught if teacher else len(dataset.classes)
-        created = create_network(name, classes=classes, **asdict(network))
+        created = create_measured(
+            name, classes=classes, **asdict(network), size=recipe.size, photos=dataset
+        )
     whole = None if teacher is None else load_teacher(teacher, created)
     if options.lite_residual:
         modules = TinyTL(kernel=options.lite_kernel, groups=options.lite_groups)

@@ -81,22 +81,23 @@ class Predictions:
 
 
 class Blocks:
-    """The outputs of the pruned blocks, compared with those of the teacher's blocks.
+    """The outputs of the changed blocks, compared with those of the teacher's blocks.
 
-    Layers after the last pruned block are not trained, so a few photos cannot harm them (the
-    reconstruction of He, Zhang and Sun, Channel Pruning for Accelerating Very Deep
+    Pruned blocks are changed; and all of them, with the feature fusion layer, if norms or kernels
+    became others. Layers after the last of them are not trained, so a few photos cannot harm them
+    (the reconstruction of He, Zhang and Sun, Channel Pruning for Accelerating Very Deep
     Neural Networks, ICCV 2017, by gradients and for all blocks at once). Labels are not needed.
 
     Args:
-        network: a pruned network.
-        teacher: the network that it was pruned from.
+        network: a pruned network, or one with group norms or standardized kernels.
+        teacher: the network that it was made from.
 
     Attributes:
         model: the trained part; `loss` takes its output.
         teacher: the same part of the teacher.
 
     Raises:
-        PocketuneError: there is no teacher, or no block of the network was pruned.
+        PocketuneError: there is no teacher, or no block of the network was changed.
     """
 
     def __init__(self, network: nn.Module, teacher: nn.Module | None) -> None:
@@ -104,14 +105,13 @@ class Blocks:
             raise PocketuneError(
                 "following the blocks of a teacher needs one: give the unpruned network as teacher"
             )
-        config = about(network).config
-        pruned = () if config is None else tuple(config.hidden)
-        if not pruned:
+        changed = _changed(network, teacher)
+        if not changed:
             raise PocketuneError(
                 "no block of this network was pruned: let it follow a teacher's predictions"
             )
-        self.model: nn.Module = _Start(network, pruned)
-        self.teacher: nn.Module | None = _Start(teacher, pruned)
+        self.model: nn.Module = _Start(network, changed)
+        self.teacher: nn.Module | None = _Start(teacher, changed)
 
     def loss(self, output: list[Tensor], images: Tensor, labels: Tensor) -> Tensor:  # noqa: ARG002
         """Sum over blocks of the squared error of a map divided by the sum of its squares."""
@@ -123,6 +123,23 @@ class Blocks:
             for own, other in zip(output, wanted, strict=True)
         ]
         return torch.stack(errors).sum()
+
+
+def _changed(network: nn.Module, teacher: nn.Module) -> tuple[str, ...]:
+    """Parts of `_in_order` whose outputs are compared."""
+    own, other = about(network).config, about(teacher).config
+    if own is None:
+        return ()
+    if other is None or (own.norm, own.standardized) == (other.norm, other.standardized):
+        return tuple(own.hidden)
+    body = anatomy(network)
+    convolutions = {layer.conv for layer in body.feature_fusion}
+    behind = (
+        name
+        for name, _ in _in_order(network)
+        if any(f"{conv}.".startswith(f"{name}.") for conv in convolutions)
+    )
+    return (*(block.name for block in body.blocks), *behind)
 
 
 class _Start(nn.Module):

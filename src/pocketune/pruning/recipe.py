@@ -23,8 +23,9 @@ class Recipe:
     """
 
     follow: str = _option(
-        "What to distill from the teacher: its predictions, or its block outputs, for which a few "
-        "hundred photos of any kind are enough.",
+        "What to distill from the teacher: its predictions, or the outputs of its blocks that "
+        "pruning or other norms have changed, for which a few hundred photos of any kind are "
+        "enough.",
         default="predictions",
         choices=tuple(LEARNING_RATES),
     )

@@ -22,7 +22,7 @@ from pocketune.weights.formats.folded import is_folded, lacks_fusion, load_folde
 from pocketune.weights.formats.int8 import INT8, has_fusion, load_int8
 from pocketune.weights.formats.module import load_module
 from pocketune.weights.formats.torchvision import from_torchvision, is_torchvision
-from pocketune.weights.saved import build, read_description, require_same
+from pocketune.weights.saved import as_it_computes, build, read_description, require_same
 
 Weights = str | PathLike[str] | nn.Module | Mapping[str, Tensor]
 
@@ -68,7 +68,7 @@ def create_network(
         width: multiplier of every layer's channels.
         padding: `"symmetric"`, or `"same"` for weights that come from TensorFlow.
         feature_fusion: whether to have the feature-fusion layer, the 1x1 convolution before
-            pooling; None follows the file of weights.
+            pooling; None follows the weights, a file or a network of ours.
         hidden: hidden channels of pruned blocks, as in `NetworkConfig`; not needed for a file of
             `save_network`.
         normalization: the normalization that the weights were trained with, if it is not
@@ -120,7 +120,7 @@ def create_network(
     )
     if weights is not None and is_dense(name) and not _has_decode_head(weights):
         return _on_backbone(with_published_options(config), weights, normalization)
-    config, recorded = _completed(config, _file(weights), feature_fusion)
+    config, recorded = _completed(config, weights, feature_fusion)
     normalization = normalization or recorded
     network = build(config)
     known = None if weights is None else _load(network, config, weights, normalization)
@@ -132,7 +132,7 @@ def _norms(weights: Weights | None, norm: str | None, standardized: bool | None)
     """The norms of a config: those that are asked for, else those of the weights."""
     there = None
     if isinstance(weights, nn.Module):
-        there = about(weights).config
+        there = as_it_computes(weights)
     elif (file := _file(weights)) is not None and (recorded := read_description(file)):
         there = recorded[0]
     if norm is None:
@@ -220,16 +220,20 @@ def describe_network(
     if weights is not None and is_dense(name) and not _has_decode_head(weights):
         config = with_published_options(config)
         alone = backbone_config(config)
-        known = _completed(alone, _file(weights), None)[0]
+        known = _completed(alone, weights, None)[0]
         return _changed_as(config, known)
-    return _completed(config, _file(weights), None)[0]
+    return _completed(config, weights, None)[0]
 
 
 def _completed(
-    config: NetworkConfig, file: Path | None, fusion: bool | None
+    config: NetworkConfig, weights: Weights | None, fusion: bool | None
 ) -> tuple[NetworkConfig, Normalization | None]:
-    """The config with what a file of weights says of its network; and its normalization."""
+    """The config with what is known of the weights' network; and its normalization."""
     config = with_published_options(config)
+    if isinstance(weights, nn.Module) and (own := about(weights)).config is not None:
+        fusion = own.config.feature_fusion if fusion is None else fusion
+        return replace(config, feature_fusion=fusion), own.normalization
+    file = _file(weights)
     recorded = None if file is None else read_description(file)
     if fusion is None:
         fusion = recorded[0].feature_fusion if recorded else file is None or _has_fusion(file)

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -27,24 +28,25 @@ def create_measured(
     photos: ImageDataset | None,
     norm: str | None = None,
     standardized: bool | None = None,
+    classes: int | None = None,
 ) -> nn.Module:
-    """A network with the classes of its weights; folded batch norms are measured on photos.
+    """A network whose folded batch norms are measured on photos before they become other norms.
+
+    It has the classes of its weights unless `classes` says otherwise.
 
     Raises:
         PocketuneError: as `create_network` and `measure_norms`.
     """
-    created = create_network(
-        network,
-        weights=weights,
-        classes=recorded_classes(weights),
-        width=width,
-        padding=padding,
-        norm=norm,
-        standardized=standardized,
-    )
-    if are_folded(weights):
-        measure_norms(created, photos, size, f"{weights} were folded away")
-    return created
+    options: dict[str, Any] = {"width": width, "padding": padding}
+    options["classes"] = recorded_classes(weights) if classes is None else classes
+    norms: dict[str, Any] = {"norm": norm, "standardized": standardized}
+    if not are_folded(weights):
+        return create_network(network, weights=weights, **options, **norms)
+    created = create_network(network, weights=weights, **options)
+    measure_norms(created, photos, size, f"{weights} were folded away")
+    if norm in (None, "batch") and not standardized:
+        return created
+    return create_network(network, weights=created, **options, **norms)
 
 
 def are_folded(weights: str | None) -> bool:

@@ -99,8 +99,7 @@ def _config(network: nn.Module) -> NetworkConfig:
         raise PocketuneError(f"{kind} has no config to save; create it with create_network")
     own = _shapes(network)
     config = replace(config, classes=own[f"{anatomy(network).classifier[-1]}.weight"][0])
-    if config.standardized and kernels_before_norms(network):  # frozen ones: standardized once
-        config = replace(config, standardized=False)
+    config = replace(config, standardized=_standardizes(network, config))
     with torch.device("meta"):
         plain = build(config)
     read = _shapes(plain)
@@ -117,6 +116,19 @@ def _config(network: nn.Module) -> NetworkConfig:
             "file; save the network that create_network, prune or insert_modules has returned"
         )
     return config
+
+
+def _standardizes(network: nn.Module, config: NetworkConfig) -> bool:
+    """Whether all kernels are standardized in every step; frozen ones are standardized once."""
+    return config.standardized and not kernels_before_norms(network)
+
+
+def as_it_computes(network: nn.Module) -> NetworkConfig | None:
+    """The config of a network with the kernels that it has now; None for a foreign network."""
+    config = about(network).config
+    if config is None:
+        return None
+    return replace(config, standardized=_standardizes(network, config))
 
 
 def _swish_lost(network: nn.Module, plain: nn.Module) -> list[str]:
