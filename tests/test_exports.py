@@ -13,6 +13,7 @@ import pocketune.extractor
 import pocketune.kit
 import pocketune.planner
 import pocketune.pruning
+import pocketune.shrinking
 
 PACKAGES = [
     pocketune,
@@ -22,6 +23,7 @@ PACKAGES = [
     pocketune.kit,
     pocketune.planner,
     pocketune.pruning,
+    pocketune.shrinking,
 ]
 
 packages = pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.__name__)

@@ -61,6 +61,8 @@ if TYPE_CHECKING:
     from pocketune.pruning import prune_for_memory as prune_for_memory
     from pocketune.pruning import retrain as retrain
     from pocketune.reporting import report as report
+    from pocketune.shrinking import ShrinkingRecipe as ShrinkingRecipe
+    from pocketune.shrinking import pretrain_supernet as pretrain_supernet
     from pocketune.supernet import SubnetConfig as SubnetConfig
     from pocketune.supernet import Supernet as Supernet
     from pocketune.supernet import SupernetSpace as SupernetSpace
@@ -163,6 +165,10 @@ _HOMES = {
     ],
     "reporting": [
         "report",
+    ],
+    "shrinking": [
+        "ShrinkingRecipe",
+        "pretrain_supernet",
     ],
     "supernet": [
         "SubnetConfig",

@@ -184,7 +184,7 @@ def test_classes_that_do_not_fit(photos, tmp_path):
 
 
 def test_what_could_not_be_saved_is_not_trained(photos, tmp_path, monkeypatch):
-    monkeypatch.setattr("pocketune.pruning.retraining._fabric", pytest.fail)
+    monkeypatch.setattr("pocketune.pruning.retraining.make_fabric", pytest.fail)
     with pytest.raises(PocketuneError, match=r"must end in \.safetensors"):
         retrain(network(), photos, tmp_path / "out.pth")
     with pytest.raises(PocketuneError, match="cannot be written"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from pocketune.cli.options import (
     argument,
     shown_name,
 )
+from pocketune.device.train.progress import console
 from pocketune.errors import PocketuneError
 from pocketune.options import option
 from pocketune.pruning.recipe import Recipe
@@ -115,6 +117,7 @@ def retrain(
         teacher=whole,
         accelerator=options.accelerator,
         devices=options.devices,
+        shown=console(sys.stderr),
     )
     if losses:
         print(f"mean loss of the last epoch {losses[-1]:.3f}")

@@ -14,6 +14,7 @@ class Purpose(IntEnum):
     DROPOUT = 3
     CLASSIFIER = 4
     SAMPLE = 5
+    SUBNET = 6
 
 
 def random_stream(seed: int, purpose: Purpose, *numbers: int) -> np.random.Generator:

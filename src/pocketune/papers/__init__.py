@@ -2,6 +2,7 @@
 
 # Importing a paper registers its tables; they are listed in this order.
 from pocketune.papers import tinytl as tinytl  # isort: skip
+from pocketune.papers import tinytl_search as tinytl_search  # isort: skip
 from pocketune.papers import mobiletl_tables as mobiletl_tables  # isort: skip
 from pocketune.papers import repnet as repnet  # isort: skip
 from pocketune.papers import gradfilter_tables as gradfilter_tables  # isort: skip

@@ -1,6 +1,7 @@
 """Saved supernets: safetensors files whose header describes the space."""
 
 import json
+import tempfile
 from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
@@ -11,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save
 
 from pocketune.errors import PocketuneError
-from pocketune.files import reading, replacing
+from pocketune.files import reading, replacing, writing
 from pocketune.networks import Normalization, about
 from pocketune.supernet.space import Space
 from pocketune.supernet.supernet import Supernet
@@ -27,11 +28,22 @@ def save_supernet(supernet: Supernet, path: str | PathLike[str]) -> None:
         PocketuneError: the file cannot be written, or does not end in `.safetensors`.
     """
     path = Path(path)
-    if path.suffix != ".safetensors":
-        raise PocketuneError(f"{path} must end in .safetensors")
+    check_saveable(path)
     tensors = {name: tensor.contiguous() for name, tensor in supernet.state_dict().items()}
     with replacing(path, SafetensorError) as file:
         file.write_bytes(save(tensors, {HEADER: json.dumps(describe(supernet))}))
+
+
+def check_saveable(path: Path) -> None:
+    """Raise as `save_supernet` would, before long work; writes nothing.
+
+    Raises:
+        PocketuneError: as `save_supernet` does.
+    """
+    if path.suffix != ".safetensors":
+        raise PocketuneError(f"{path} must end in .safetensors")
+    with writing(path), tempfile.TemporaryFile(dir=path.parent):
+        pass
 
 
 def describe(supernet: Supernet) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pocketune.supernet.config import SubnetConfig
 from pocketune.supernet.space import FIRST_BLOCK, Space
 
 NAME = "mobilenet_v2"
-FIXED = ("channels", "width", "classes", "padding", "norm", "standardized")
+FIXED = ("channels", "width", "classes", "padding", "norm", "standardized", "feature_fusion")
 """What a pretrained network determines of its space."""
 DEPTHS = tuple(blocks for _, _, blocks, _ in STAGES[1:-1])
 KERNEL, EXPANSION = 3, STAGES[1][0]
@@ -34,6 +34,7 @@ def space_around(network: nn.Module, options: dict[str, Any]) -> Space:
         padding=config.padding,
         norm=config.norm,
         standardized=config.standardized,
+        feature_fusion=config.feature_fusion,
         **options,
     )
     if (
@@ -112,15 +113,9 @@ def _write(target: Tensor, value: Tensor, name: str) -> None:
 def _config(network: nn.Module) -> NetworkConfig:
     facts = about(network)
     config = facts.config
-    if (
-        config is None
-        or config.name != NAME
-        or config.hidden
-        or facts.method is not None
-        or not config.feature_fusion
-    ):
+    if config is None or config.name != NAME or config.hidden or facts.method is not None:
         raise PocketuneError(
-            "a supernet can be made around a mobilenet_v2 of create_network with feature fusion, "
-            "neither pruned nor adapted"
+            "a supernet can be made around a mobilenet_v2 of create_network, neither pruned nor "
+            "adapted"
         )
     return config

@@ -78,6 +78,7 @@ class Space:
         padding: as in `NetworkConfig`.
         norm: `"batch"`, or `"group"`, with which every sub-network has its own statistics.
         standardized: whether kernels are standardized, after they are cut and transformed.
+        feature_fusion: as in `NetworkConfig`.
 
     Raises:
         PocketuneError: a value is out of range.
@@ -101,6 +102,7 @@ class Space:
     padding: str = "symmetric"
     norm: str = "batch"
     standardized: bool = False
+    feature_fusion: bool = True
 
     def __post_init__(self) -> None:
         for name in CHOICES:
@@ -264,6 +266,7 @@ class Space:
             padding=self.padding,
             norm=self.norm,
             standardized=self.standardized,
+            feature_fusion=self.feature_fusion,
             subnet=subnet.to_dict(),
             branches={
                 block_path(number): self._module(config, block)

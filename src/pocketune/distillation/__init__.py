@@ -1,0 +1,1 @@
+"""What training whole networks over Lightning Fabric has in common: devices, teacher, progress."""

@@ -1,0 +1,100 @@
+"""The file from which a stopped run resumes."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from pocketune.data import ImageDataset
+from pocketune.errors import PocketuneError
+from pocketune.files import reading, replacing
+
+HEADER = "pocketune.retraining"
+MOMENTUM = "momentum_buffer"
+
+
+def hash_photos(photos: ImageDataset) -> str:
+    """A hash of the photos' names and labels."""
+    digest = hashlib.sha256()
+    photos.add_to(digest)
+    return digest.hexdigest()
+
+
+def hash_values(network: nn.Module | None) -> str | None:
+    """A hash of the names and values of a network; None without one."""
+    if network is None:
+        return None
+    digest = hashlib.sha256()
+    for name, value in network.state_dict().items():
+        digest.update(name.encode() + value.cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The file from which a stopped run resumes: all values and momenta; never a pickle."""
+
+    path: Path
+    network: nn.Module
+    optimizer: torch.optim.SGD
+    identity: dict[str, Any]
+
+    def save(self, epochs: int) -> None:
+        """Write the state after so many epochs, whole or not at all."""
+        tensors = {f"network.{name}": value for name, value in self.network.state_dict().items()}
+        for name, parameter in self.network.named_parameters():
+            if MOMENTUM in self.optimizer.state[parameter]:
+                tensors[f"{MOMENTUM}.{name}"] = self.optimizer.state[parameter][MOMENTUM]
+        facts = json.dumps({"epochs": epochs, **self.identity})
+        with replacing(self.path, SafetensorError) as file:
+            file.write_bytes(save({k: v.contiguous() for k, v in tensors.items()}, {HEADER: facts}))
+
+    def resume(self) -> int:
+        """Load what `save` has written; returns how many epochs are done."""
+        if not self.path.exists():
+            return 0
+        facts, tensors = self._read()
+        self._require_same(facts)
+        self._load(tensors)
+        return int(facts["epochs"])
+
+    def _read(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        damage = (SafetensorError, KeyError, ValueError)
+        with (
+            reading(self.path, *damage, remedy="remove it to start over"),
+            safe_open(self.path, "pt") as file,
+        ):
+            facts = json.loads((file.metadata() or {})[HEADER])
+            return facts, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+
+    def _require_same(self, facts: dict[str, Any]) -> None:
+        if facts["recipe"] != self.identity["recipe"]:
+            raise PocketuneError(
+                f"{self.path} was left by a run with another recipe; remove it to start over, or "
+                f"continue with {facts['recipe']}"
+            )
+        for what, other in (("photos", "other photos"), ("teacher", "another teacher or none")):
+            if facts.get(what) != self.identity[what]:
+                raise PocketuneError(
+                    f"{self.path} was left by a run with {other}; remove it to start over, or "
+                    f"continue with the original {what}"
+                )
+
+    def _load(self, tensors: dict[str, Tensor]) -> None:
+        prefix = "network."
+        state = {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
+        try:
+            self.network.load_state_dict(state)
+        except RuntimeError as error:
+            raise PocketuneError(
+                f"{self.path} was left by a run of another network; remove it to start over"
+            ) from error
+        for name, parameter in self.network.named_parameters():
+            if (momentum := tensors.get(f"{MOMENTUM}.{name}")) is not None:
+                self.optimizer.state[parameter][MOMENTUM] = momentum.to(parameter.device)

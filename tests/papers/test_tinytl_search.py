@@ -1,0 +1,138 @@
+"""The published space of TinyTL, to the integer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+from torch import nn
+
+from pocketune.methods import TinyTL, adapt
+from pocketune.papers import published_memory
+from pocketune.papers.counts import PublishedMemory
+from pocketune.papers.tinytl_search import (
+    SPACE,
+    SearchMacs,
+    call_macs,
+    extremes,
+    predictor_inputs,
+    predictor_macs,
+    shapes_of,
+)
+from pocketune.papers.trace import ModuleTrace, trace_modules
+from pocketune.supernet import Space
+
+SMALLEST, LARGEST = extremes(SPACE)
+
+
+@cache
+def network(which: str) -> nn.Module:
+    return shapes_of(SPACE, LARGEST if which == "largest" else SMALLEST)
+
+
+@cache
+def trace(which: str, size: int = 224) -> ModuleTrace:
+    return trace_modules(network(which), (3, size, size))
+
+
+@cache
+def memory(which: str, size: int = 224) -> PublishedMemory:
+    adapted = adapt(network(which), TinyTL())
+    return published_memory(adapted, "tinytl", size=size)
+
+
+def parameters(which: str) -> tuple[int, ...]:
+    """Main convolutions, main norms, those of the modules, classifier, all."""
+    counts = dict.fromkeys(("conv", "norm", "lite conv", "lite norm", "classifier"), 0)
+    for path, module in network(which).named_modules():
+        own = sum(p.numel() for p in module.parameters(recurse=False))
+        if own:
+            kind = "conv" if isinstance(module, nn.Conv2d) else "norm"
+            lite = "lite " if ".branch." in path else ""
+            counts["classifier" if isinstance(module, nn.Linear) else lite + kind] += own
+    return (*counts.values(), sum(counts.values()))
+
+
+def test_parameters_are_the_published_ones() -> None:
+    assert parameters("smallest") == (2_046_448, 20_416, 1_594_208, 5_424, 169_830, 3_836_326)
+    assert parameters("largest") == (6_233_632, 63_728, 3_117_472, 9_968, 169_830, 9_594_630)
+
+
+def macs_by_part(which: str) -> list[int]:
+    """Of the main branch: stem, first block, reduced block, stages 0 to 5, fusion, classifier."""
+    depths = (LARGEST if which == "largest" else SMALLEST).depths
+    ends = [3]
+    for depth in (depths[0] - 1, *depths[1:], 1, 1):
+        ends.append(ends[-1] + depth)
+    bounds = [0, 1, 2, *ends]
+    found = [0] * len(bounds)
+    for call in trace(which).calls:
+        if not call.in_branch:
+            kind, _, rest = call.path.partition(".")
+            place = int(rest.partition(".")[0] or 0) if kind == "features" else 1000
+            found[max(i for i, start in enumerate(bounds) if place >= start)] += call_macs(call)
+    return found
+
+
+def test_macs_of_each_part_are_the_published_ones() -> None:
+    assert macs_by_part("smallest") == [
+        13_547_520, 16_558_080, 55_996_416, 21_977_088, 30_463_104, 24_366_720, 34_682_592,
+        32_879_784, 24_534_888, 33_918_976, 169_728,
+    ]  # fmt: skip
+    assert macs_by_part("largest") == [
+        13_547_520, 16_558_080, 111_992_832, 204_115_968, 162_306_816, 119_124_096, 172_100_544,
+        149_655_408, 51_986_256, 33_918_976, 169_728,
+    ]  # fmt: skip
+    assert SearchMacs.of(trace("smallest")).modules == 65_967_456
+    assert SearchMacs.of(trace("largest")).modules == 146_313_696
+
+
+@pytest.mark.parametrize(
+    ("which", "size", "megabytes", "inference", "training"),
+    [
+        ("smallest", 224, 35.864, 355.062, 776.092),
+        ("smallest", 352, 75.09, 877.7, 1919.5),
+        ("largest", 224, 61.264, 1181.790, 2509.894),
+    ],
+)
+def test_costs_at_each_size(
+    which: str, size: int, megabytes: float, inference: float, training: float
+) -> None:
+    digits = 3 if size == 224 else 1
+    macs = SearchMacs.of(trace(which, size))
+    assert round(macs.inference / 1e6, digits) == inference
+    assert round(macs.training / 1e6, digits) == training
+    assert round(memory(which, size).total_bytes / 1e6, 3 if size == 224 else 2) == megabytes
+
+
+def test_the_peak_is_where_the_published_profiler_has_it() -> None:
+    largest, smallest = memory("largest"), memory("smallest")
+    assert largest.parameter_bytes == 19_573_968
+    assert largest.activation_bytes == 8 * 5_211_248
+    assert largest.peak_layer == "features.6.conv.0.0", "the expansion at the start of stage 1"
+    assert smallest.parameter_bytes == 9_170_680
+    assert smallest.activation_bytes == 8 * 3_336_704
+    assert smallest.peak_layer == "features.1.conv.1", "the projection of the first block"
+
+
+def test_an_ordinary_first_block_takes_a_third_more() -> None:
+    ordinary = replace(SPACE, first="ordinary")
+    adapted = adapt(shapes_of(ordinary, LARGEST), TinyTL())
+    total = published_memory(adapted, "tinytl").total_bytes
+    assert round(total / 1e6, 3) == 87.994
+
+
+def test_the_released_space_without_modules() -> None:
+    """OFA-Proxyless of width 1.3; its 14,826 matrix entries are those of 21 layers."""
+    released = Space(width=1.3, classes=102)
+    for config, count in ((released.smallest, 2_223_662), (released.largest, 6_446_886)):
+        assert sum(p.numel() for p in shapes_of(released, config).parameters()) == count
+    matrices = sum(k**4 for k in released.kernels[:-1]) * released.blocks
+    assert (matrices, 6_446_886 + matrices) == (14_826, 6_461_712)
+
+
+def test_the_predictor() -> None:
+    assert predictor_inputs(SPACE) == 127
+    assert predictor_macs(127) == 371_200
+    assert (predictor_macs(126), predictor_macs(128)) == (370_800, 371_600)
