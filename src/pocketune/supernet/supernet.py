@@ -1,7 +1,6 @@
 """A network that holds the weights of all sub-networks of a space."""
 
 import copy
-from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -21,8 +20,6 @@ from pocketune.supernet.space import FIRST_BLOCK, Space, block_path
 from pocketune.surgery import BRANCH
 from pocketune.weights.saved import build
 
-SKELETONS = 64
-"""Networks without values that a supernet keeps to run sub-networks with."""
 OUTPUT = "classifier.1"
 DEPTHWISE = "conv.1.0.weight"
 MODULE = f"{BRANCH}.conv1.weight"
@@ -72,7 +69,7 @@ class Supernet(nn.Module):
             }
         )
         self._active = space.largest
-        self._skeletons: OrderedDict[SubnetConfig, nn.Module] = OrderedDict()
+        self._blocks: dict[tuple[int, ...] | None, nn.Module] = {}  # without values
         set_about(self, normalization=normalization or Normalization())
 
     @property
@@ -140,7 +137,7 @@ class Supernet(nn.Module):
         Raises:
             PocketuneError: the space does not have the sub-network.
         """
-        network = copy.deepcopy(self._skeleton(config))
+        network = _without_values(self.space, config)
         state = {name: t.detach().clone() for name, t in self.state_of(config).items()}
         network.load_state_dict(state, assign=True)
         set_about(
@@ -213,8 +210,8 @@ class Supernet(nn.Module):
         return supernet
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is copied: all but the skeletons."""
-        return {**vars(self), "_skeletons": OrderedDict()}
+        """What is copied: all but the blocks without values."""
+        return {**vars(self), "_blocks": {}}
 
     def _state(self, config: SubnetConfig, skeleton: nn.Module) -> dict[str, Tensor]:
         stored = dict(_tensors(self.network))
@@ -246,16 +243,44 @@ class Supernet(nn.Module):
         return leading(stored, shape)
 
     def _skeleton(self, config: SubnetConfig) -> nn.Module:
-        """The network of a config without values; those used last are kept."""
-        self.space.check(config)
-        key = replace(self.space.canonical(config), size=self.space.sizes[0])
-        if key not in self._skeletons:
-            with torch.device("meta"):
-                self._skeletons[key] = build(self.space.network_config(config))
-            if len(self._skeletons) > SKELETONS:
-                self._skeletons.popitem(last=False)
-        self._skeletons.move_to_end(key)
-        return self._skeletons[key]
+        """The network of a config without values, of blocks that are kept.
+
+        A block depends only on its own choices, and building it takes a fifth of the time of a
+        step on small images.
+        """
+        config = self.space.canonical(config)
+        blocks = self.space.active(config)
+        keys = [self._choices(config, block) for block in blocks]
+        if not all(key in self._blocks for key in keys):
+            built = _without_values(self.space, config).features
+            assert isinstance(built, nn.Sequential)
+            found = list(built)[FIRST_BLOCK : FIRST_BLOCK + len(blocks)]
+            self._blocks |= dict(zip(keys, found, strict=True))
+        whole = self._whole()
+        assert isinstance(whole.features, nn.Sequential)
+        features = list(whole.features)
+        features[FIRST_BLOCK : FIRST_BLOCK + self.space.blocks] = [self._blocks[k] for k in keys]
+        skeleton = copy.copy(whole)
+        vars(skeleton)["_modules"] = {**whole._modules, "features": nn.Sequential(*features)}
+        return skeleton
+
+    def _whole(self) -> nn.Module:
+        """The largest network without values, for all but the blocks."""
+        key = None
+        if key not in self._blocks:
+            self._blocks[key] = _without_values(self.space, self.space.largest)
+        return self._blocks[key]
+
+    @staticmethod
+    def _choices(config: SubnetConfig, block: int) -> tuple[int, ...]:
+        """What a block's layers depend on."""
+        kinds = (config.kernels, config.expansions, config.module_groups, config.module_kernels)
+        return (block, *(kind[block] for kind in kinds if kind))
+
+
+def _without_values(space: Space, config: SubnetConfig) -> nn.Module:
+    with torch.device("meta"):
+        return build(space.network_config(config))
 
 
 def _tensors(network: nn.Module) -> Iterator[tuple[str, Tensor]]:
