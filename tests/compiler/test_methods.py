@@ -16,6 +16,7 @@ from pocketune.filtering import FilteredConv2d, filter_convolution
 from pocketune.layers import StandardizedConv2d
 from pocketune.layers.conv import Conv2d
 from pocketune.methods import (
+    ActivationPruning,
     BiasAndLast,
     FullFineTune,
     GradientFilter,
@@ -41,6 +42,7 @@ from .settled import BATCH, SIZE, batch, settled
 @pytest.mark.parametrize(
     "method",
     [
+        FullFineTune() + ActivationPruning(0.7),
         MobileTL(blocks=2) + GradientFilter(layers="trained"),
         MobileTL(blocks=2) + NormAndLast(),
         MobileTL(blocks=2) + TinyTL(bias=False),

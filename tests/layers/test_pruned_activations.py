@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from pocketune.errors import PocketuneError
 from pocketune.layers import PrunedBatchNorm2d, PrunedConv2d
+from pocketune.layers.pruned_activations import estimate_dimensions, ternary
 from pocketune.layers.survivors import drop_small, survivor_count, threshold
 
 from .kept import kept_tensors
@@ -137,6 +138,63 @@ def test_in_evaluation(make, forward: bool) -> None:
     else:
         expected = nn.BatchNorm2d.forward(layer, x * m) * m
     torch.testing.assert_close(layer(x), expected)
+
+
+def estimating() -> PrunedConv2d:
+    return PrunedConv2d(16, 6, 3, padding=1, bias=False, ratio=0.7, dimensions=60).double()
+
+
+def estimated(conv: PrunedConv2d, x: Tensor) -> Tensor:
+    """Windows of the input and kernels, both projected, one product for each output."""
+    matrix = ternary(60, 16, 3, 3).double().flatten(1)
+    windows = functional.unfold(x, 3, padding=1)
+    products = (matrix @ conv.weight.flatten(1).t()).t() @ (matrix @ windows) / 60
+    return products.view(len(x), 6, *x.shape[2:])
+
+
+def test_an_output_that_is_selected_by_its_estimate() -> None:
+    conv, x = estimating(), torch.randn(3, 16, 5, 7, dtype=torch.float64).requires_grad_()
+    y, pruned = conv(x), drop(x, 0.7)
+    exact = functional.conv2d(pruned, conv.weight, padding=1)
+    estimate = estimated(conv, x).abs()
+    first = estimate[0].flatten().sort(descending=True).values[survivor_count(210, 0.7)]
+    expected = exact * (estimate > first)
+    torch.testing.assert_close(y, expected)
+    torch.testing.assert_close(gradients(y, conv, x), gradients(expected, conv, x))
+    dropped = y.eq(0).flatten(1).sum(1)
+    assert dropped[0] == 147
+    assert len(set(dropped.tolist())) > 1  # they share the threshold of the first image
+    conv.eval()
+    assert conv(x).eq(0).flatten(1).sum(1).tolist() == [147] * 3
+    bits = (y.numel() + 7) // 8
+    assert bits in [t.nbytes for t in kept_tensors(conv.train(), x)]
+
+
+def test_an_estimate_is_right_on_average() -> None:
+    """The mean over matrices is the product itself; here over the windows of large maps."""
+    conv, x = estimating(), torch.randn(4, 16, 24, 24, dtype=torch.float64)
+    y, estimate = functional.conv2d(x, conv.weight, padding=1), estimated(conv, x)
+    torch.testing.assert_close((y * estimate).mean() / y.square().mean(), one(), rtol=0, atol=0.1)
+    both = torch.stack([y.flatten(), estimate.flatten()])
+    assert torch.corrcoef(both)[0, 1] > 0.4  # of random kernels: there are 60 for 144 dimensions
+
+
+def one() -> Tensor:
+    return torch.ones((), dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("filters", "epsilon", "dimensions"), [(128, 0.5, 232), (128, 0.3, 539), (128, 0.9, 119)]
+)
+def test_dimensions_of_an_estimate(filters: int, epsilon: float, dimensions: int) -> None:
+    assert estimate_dimensions(filters, epsilon) == dimensions
+
+
+def test_the_random_matrix_has_two_thirds_zeros() -> None:
+    matrix = ternary(100, 10, 3, 3)
+    torch.testing.assert_close(matrix.unique(), torch.tensor([-(3**0.5), 0.0, 3**0.5]))
+    assert matrix.eq(0).double().mean().item() == pytest.approx(2 / 3, abs=0.02)
+    assert matrix.square().mean().item() == pytest.approx(1, abs=0.05)
 
 
 def test_a_single_image_without_a_batch() -> None:

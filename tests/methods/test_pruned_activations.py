@@ -93,6 +93,32 @@ def test_ratios_out_of_range(ratio: object) -> None:
         ActivationPruning(ratio)  # type: ignore[arg-type]
 
 
+def test_outputs_are_estimated_where_that_has_fewer_dimensions() -> None:
+    network = create_network("resnet18", width=0.25)
+    exact, fewer = (
+        adapt(network, FULL + ActivationPruning(0.5, epsilon=epsilon)) for epsilon in (None, 0.5)
+    )
+    found = {
+        name: len(module.projection)
+        for name, module in fewer.named_modules()
+        if isinstance(module, PrunedConv2d) and module.projection is not None
+    }
+    assert found["layer1.0.conv1"] == 133  # 16 filters of 144 weights
+    assert "layer2.0.downsample.0" not in found  # 32 filters of 16 weights
+    assert exact.state_dict().keys() == fewer.state_dict().keys()
+
+
+@pytest.mark.parametrize("epsilon", [0, 1.5, True, "half"])
+def test_errors_out_of_range(epsilon: object) -> None:
+    with pytest.raises(PocketuneError, match=r"must be a number between 0 and 1\.5"):
+        ActivationPruning(0.5, epsilon=epsilon)  # type: ignore[arg-type]
+
+
+def test_an_estimate_needs_the_forward_pass() -> None:
+    with pytest.raises(PocketuneError, match="leave out epsilon or forward"):
+        ActivationPruning(0.5, forward=False, epsilon=0.5)
+
+
 def test_to_plain_values_and_back() -> None:
     method = FULL + ActivationPruning(0.25, forward=False)
     assert method_from_dict(method_to_dict(method)) == method

@@ -9,8 +9,11 @@ kernels and scales are approximate.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -33,6 +36,28 @@ from pocketune.layers.survivors import (
 aten = torch.ops.aten
 
 
+def ternary(*shape: int) -> Tensor:
+    """A random tensor of -sqrt(3), 0 and sqrt(3), two thirds zeros (equation 6 with s = 3).
+
+    Layers of the same shape have the same, on any machine.
+    """
+    drawn = np.random.default_rng(0).choice([-1.0, 0.0, 0.0, 0.0, 0.0, 1.0], size=shape)
+    return torch.from_numpy((math.sqrt(3) * drawn).astype(np.float32))
+
+
+def estimate_dimensions(filters: int, epsilon: float) -> int:
+    """Dimensions in which products with `filters` kernels are off by `epsilon` with a bound.
+
+    The paper gives their order, log(filters) / epsilon^2 (section 2.2). The constants are those of
+    Dasgupta and Gupta's proof of the lemma (An Elementary Proof of a Theorem of Johnson and
+    Lindenstrauss, 2003).
+
+    >>> estimate_dimensions(128, 0.5)
+    232
+    """
+    return max(1, int(4 * math.log(filters) / (epsilon**2 / 2 - epsilon**3 / 3)))
+
+
 class PrunedConv2d(Conv2d):
     """A convolution of the largest elements of its input, with a trained kernel.
 
@@ -42,18 +67,36 @@ class PrunedConv2d(Conv2d):
     Kept for the backward pass: 32 bits for each survivor and 1 bit an element. `nn.Conv2d` keeps 32
     bits an element.
 
+    With `dimensions`, the layer drops the same share of its output as well, by an estimate of it
+    (the dimension-reduction search of section 2.2): kernel and input are projected to so many
+    dimensions by a random matrix of -sqrt(3), 0 and sqrt(3). The threshold that the estimate must
+    exceed is that of the first image in training, for the whole batch (section 2.1), and each
+    image's own in evaluation. This keeps 1 bit for each element of the output, too.
+
     Args:
         arguments: those of `Conv2d`.
         ratio: share of the elements to drop, from 0 to less than 1.
         forward: whether the forward pass computes with the zeros, too.
+        dimensions: of the projection; None leaves the output as it is. Of one group only.
         options: keyword arguments of `Conv2d`.
     """
 
+    projection: Tensor | None
+
     def __init__(
-        self, *arguments: Any, ratio: float = 0.5, forward: bool = True, **options: Any
+        self,
+        *arguments: Any,
+        ratio: float = 0.5,
+        forward: bool = True,
+        dimensions: int | None = None,
+        **options: Any,
     ) -> None:
         super().__init__(*arguments, **options)
         self.ratio, self.masks_forward = ratio, forward
+        matrix = None
+        if dimensions is not None:
+            matrix = ternary(dimensions, self.in_channels, *self.kernel_size)
+        self.register_buffer("projection", matrix, persistent=False)
 
     def forward(self, input: Tensor) -> Tensor:
         """(N, in, H, W) or (in, H, W) -> the same with `out_channels`, and the output's size."""
@@ -64,7 +107,10 @@ class PrunedConv2d(Conv2d):
             plain: Tensor = super().forward(
                 drop_small(input, count) if self.masks_forward else input
             )
-            return plain
+            if self.projection is None:
+                return plain
+            estimate = self._estimate(input)
+            return plain * (estimate.abs() > self._limit(estimate, threshold))
         call = _Convolution(
             (self.stride, self.padding, self.dilation), self.groups, self.pads(input)
         )
@@ -72,7 +118,30 @@ class PrunedConv2d(Conv2d):
         y: Tensor = _PrunedConvolution.apply(  # type: ignore[no-untyped-call]
             input, self.kernel(), self.bias, call, pruning
         )[0]
-        return y
+        if self.projection is None:
+            return y
+        estimate = self._estimate(input)
+        last = is_channels_last(y)
+        packed = pack_above(estimate, self._limit(estimate, magnitude_threshold).flatten(), last)
+        dropped: Tensor = _Drop.apply(y, packed, last)  # type: ignore[no-untyped-call]
+        return dropped
+
+    @torch.no_grad()
+    def _estimate(self, x: Tensor) -> Tensor:
+        """The output without its bias, from products in fewer dimensions (equations 4 and 5)."""
+        assert self.projection is not None
+        matrix = self.projection.to(x.dtype)
+        kernel = self.kernel().detach().flatten(1) @ matrix.flatten(1).t()
+        padded = functional.pad(x.detach(), self.pads(x)) if self.same_padding else x.detach()
+        small = functional.conv2d(padded, matrix, None, self.stride, self.padding, self.dilation)
+        return functional.conv2d(small, (kernel / len(matrix))[:, :, None, None])
+
+    @torch.no_grad()
+    def _limit(self, estimate: Tensor, threshold: Callable[[Tensor, int], Tensor]) -> Tensor:
+        """The magnitude that an estimate must exceed: (1 or N, 1, 1, 1)."""
+        count = survivor_count(estimate[0].numel(), self.ratio)
+        images = estimate[:1] if self.training else estimate
+        return threshold(images, count).view(-1, 1, 1, 1)
 
     def extra_repr(self) -> str:
         """As `Conv2d`, then the share that is dropped, for `repr`."""
@@ -203,6 +272,25 @@ class _Convolution(NamedTuple):
         return (
             functional.pad(gradient, (-left, -right, -top, -bottom)) if any(self.pads) else gradient
         )
+
+
+class _Drop(torch.autograd.Function):
+    """Zeros where no bit is set, in the gradient as well."""
+
+    @staticmethod
+    def forward(x: Tensor, packed: Tensor, channels_last: bool) -> Tensor:
+        return zero_dropped(x, packed, channels_last)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG004
+        _, packed, ctx.channels_last = inputs
+        ctx.save_for_backward(packed)
+
+    @staticmethod
+    @first_order
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        (packed,) = ctx.saved_tensors
+        return mask_gradient(gradients[0], packed, ctx.channels_last), None, None
 
 
 class _PrunedConvolution(torch.autograd.Function):

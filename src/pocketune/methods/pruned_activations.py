@@ -9,6 +9,7 @@ from torch import nn
 from pocketune.errors import PocketuneError
 from pocketune.layers import PrunedBatchNorm2d, PrunedConv2d
 from pocketune.layers.conv import computes_kernel, is_plain
+from pocketune.layers.pruned_activations import estimate_dimensions
 from pocketune.methods.method import Method
 from pocketune.methods.plan import Pass, Plan
 from pocketune.methods.registry import register_method
@@ -48,15 +49,28 @@ class ActivationPruning(Method):
             one bit an element.
         forward: False leaves the forward pass exact and drops only what is kept. The gradients of
             kernels and scales are then approximate.
+        epsilon: error of the paper's estimate, above 0 and below 1.5, which selects the outputs of
+            convolutions by random projections (section 2.2); 0.5 there. It is used where it has
+            fewer dimensions than the kernels have weights, and outputs are selected exactly
+            elsewhere. None selects exactly everywhere.
     """
 
     ratio: float = 0.5
     forward: bool = True
+    epsilon: float | None = None
 
     def __post_init__(self) -> None:
         number = isinstance(self.ratio, (int, float)) and not isinstance(self.ratio, bool)
         if not number or not math.isfinite(self.ratio) or not 0 <= self.ratio < 1:
             raise PocketuneError(f"ratio={self.ratio!r} must be a number from 0 to less than 1")
+        if self.epsilon is None:
+            return
+        if isinstance(self.epsilon, (bool, str)) or not 0 < self.epsilon < 1.5:
+            raise PocketuneError(f"epsilon={self.epsilon!r} must be a number between 0 and 1.5")
+        if not self.forward:
+            raise PocketuneError(
+                "epsilon selects what the forward pass computes with; leave out epsilon or forward"
+            )
 
     def plan(self, network: nn.Module) -> Plan:  # noqa: ARG002
         """An empty plan: the changes depend on what the other methods train."""
@@ -93,10 +107,16 @@ class ActivationPruning(Method):
             for layer in layers
             if layer.norm in plan.batch_norms and type(modules[layer.norm]) is nn.BatchNorm2d
         }
+        names = [n for n in (*convolutions, *norms) if n and not f"{n}.".startswith(taken)]
+        before = {layer.conv for layer in layers if layer.norm in names}
         return {
-            name: partial(_pruned, ratio=self.ratio, forward=self.forward)
-            for name in (*convolutions, *norms)
-            if name and not f"{name}.".startswith(taken)
+            name: partial(
+                _pruned,
+                ratio=self.ratio,
+                forward=self.forward,
+                epsilon=self.epsilon if name in before else None,
+            )
+            for name in names
         }
 
 
@@ -109,10 +129,20 @@ def _can_prune(conv: nn.Module) -> bool:
     )
 
 
-def _pruned(layer: nn.Module, *, ratio: float, forward: bool) -> nn.Module:
+def _pruned(layer: nn.Module, *, ratio: float, forward: bool, epsilon: float | None) -> nn.Module:
     if isinstance(layer, nn.BatchNorm2d):
         return PrunedBatchNorm2d.from_batch_norm(layer, ratio=ratio, forward=forward)
     assert isinstance(layer, nn.Conv2d)
-    made = PrunedConv2d.like(layer, ratio=ratio, forward=forward)
+    dimensions = None if epsilon is None else _dimensions(layer, epsilon)
+    made = PrunedConv2d.like(layer, ratio=ratio, forward=forward, dimensions=dimensions)
     made.weight = layer.weight
+    if made.projection is not None:
+        made.projection = made.projection.to(layer.weight)
     return made
+
+
+def _dimensions(conv: nn.Conv2d, epsilon: float) -> int | None:
+    """Dimensions of the projection; None where they are no fewer than a kernel's weights."""
+    dimensions = estimate_dimensions(conv.out_channels, epsilon)
+    fewer = conv.groups == 1 and dimensions < conv.weight[0].numel()
+    return dimensions if fewer else None

@@ -56,6 +56,18 @@ def test_convolution(ratio, rows_max_pixels, least_packed, kernel, groups) -> No
     check_function(step, [*inputs, upstream], (), rows_max_pixels, least_packed=least_packed)
 
 
+@LAYOUTS
+def test_an_output_that_is_selected_by_its_estimate(rows_max_pixels) -> None:
+    layer = PrunedConv2d(8, 4, 3, padding=1, bias=False, ratio=0.6, dimensions=30)
+
+    def step(x: Tensor, weight: Tensor, g: Tensor) -> list[Tensor]:
+        y = torch.func.functional_call(layer, {"weight": weight}, (x * 1,))
+        return [y, *torch.autograd.grad(y, [x, weight], g)]
+
+    inputs = [leaf(3, 8, 4, 5), leaf(4, 8, 3, 3, seed=1), leaf(3, 4, 4, 5, seed=2, grad=False)]
+    check_function(step, inputs, (), rows_max_pixels)
+
+
 def test_an_input_of_zeros() -> None:
     """No element survives."""
     layer = PrunedConv2d(4, 4, 1, bias=False, ratio=0.5)
