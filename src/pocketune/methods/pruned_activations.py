@@ -7,13 +7,14 @@ from functools import partial
 from torch import nn
 
 from pocketune.errors import PocketuneError
-from pocketune.layers import PrunedBatchNorm2d, PrunedConv2d
+from pocketune.layers import PrunedBatchNorm2d, PrunedConv2d, StandardizedConv2d
 from pocketune.layers.conv import computes_kernel, is_plain
 from pocketune.layers.pruned_activations import estimate_dimensions
 from pocketune.methods.method import Method
 from pocketune.methods.plan import Pass, Plan
 from pocketune.methods.registry import register_method
 from pocketune.networks import Factory, anatomy
+from pocketune.networks.anatomy.modules import main_modules
 from pocketune.surgery import mask_activations
 
 MASKS = Pass(mask_activations)
@@ -80,11 +81,16 @@ class ActivationPruning(Method):
         """Replace the trained convolutions and norms that no other method has replaced.
 
         Raises:
-            PocketuneError: there is none.
+            PocketuneError: there is none, as in a network with standardized kernels.
         """
         if not plan.trained:  # final_plan refuses it
             return plan
         pruned = self._layers(plan, network)
+        if not pruned and any(isinstance(m, StandardizedConv2d) for _, m in main_modules(network)):
+            raise PocketuneError(
+                f"{self} drops what ordinary convolutions and batch norms keep, and this network "
+                "has standardized kernels; create it with norm='batch' and standardized=False"
+            )
         if not pruned:
             raise PocketuneError(
                 f"{self} finds no trained convolution or batch norm that keeps its input; leave it "
