@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 RUNS = {
+    "compile": "bench_compile.py",
     "delta": "bench_delta.py",
     "filter": "bench_filter.py",
     "filter_quality": "bench_filter_quality.py --photos 16",

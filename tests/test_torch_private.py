@@ -1,6 +1,8 @@
 """PyTorch's private names are used in one file, and still do what they are used for."""
 
+import importlib
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,7 @@ from pocketune.torch_private import (
     storage_address,
     uncheckpointed,
     version,
+    without_dynamo,
 )
 
 SOURCE = Path(pocketune.__file__).parent
@@ -128,3 +131,31 @@ def test_writing_into_a_tensor_gives_it_another_version():
     before = version(x)
     assert version(x[:1].add_(1)) > before
     assert version(x) > before
+
+
+@pytest.fixture
+def unloaded(monkeypatch):
+    """TorchDynamo as if nothing had loaded it yet."""
+    monkeypatch.delitem(sys.modules, "torch._dynamo", raising=False)
+    monkeypatch.delitem(vars(torch), "_dynamo", raising=False)
+
+
+@pytest.mark.usefixtures("unloaded")
+def test_operators_in_python_do_not_load_dynamo():
+    def double(x):
+        return 2 * x
+
+    assert without_dynamo(torch._disable_dynamo(double), 3) == 6
+    assert "torch._dynamo" not in sys.modules
+    assert not vars(double)  # it will be told once TorchDynamo is loaded
+
+
+@pytest.mark.usefixtures("unloaded")
+def test_an_operator_that_needs_dynamo_runs_without_the_stand_in():
+    def needs(x):
+        if "torch._dynamo" in sys.modules:
+            importlib.import_module("torch._dynamo.no_such_part")
+        return x
+
+    assert without_dynamo(needs, 3) == 3
+    assert "torch._dynamo" not in sys.modules

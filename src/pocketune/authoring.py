@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from pocketune.compiler.pipeline import compile
+from pocketune.compiler.progress import Progress, part, silent
 from pocketune.compiler.quantize.calibration import Calibration
 from pocketune.data import ImageDataset, sample
 from pocketune.eager import observe_formats
@@ -28,6 +29,9 @@ from pocketune.weights.measured import are_folded, measure_norms
 
 _CALIBRATED = 192
 """Number of photos that calibrate and evaluate an 8-bit frozen part."""
+
+_CREATED = 0.1
+"""Share of the time after which a network is usually created and its photos are read."""
 
 _OBSERVED = 32
 """Number of photos from which PyTorch measures the activation ranges of an 8-bit frozen part."""
@@ -63,6 +67,7 @@ def build_kit(
     save_network: Path | None = None,
     frozen_bits: int | None = None,
     task: str | None = None,
+    progress: Progress | None = None,
 ) -> Kit:
     """Create a network, adapt it to a method and compile it.
 
@@ -92,12 +97,15 @@ def build_kit(
         frozen_bits: See ``adapt``.
         task: Name of the task, such as ``"attributes"``; by default the task of the photos'
             labels, or that of the network.
+        progress: Called with what is done next, and the share of the time that is over.
 
     Raises:
         PocketuneError: An argument is invalid, the weights cannot be loaded, the photos do not have
             the labels that the network needs, or the method trains norms that were folded away and
             there are no photos to restore them from.
     """
+    progress = progress or silent
+    progress("creating the network", 0.0)
     learned = _task(network, photos, task).configured(
         **_given(label_smoothing=label_smoothing, loss_stride=loss_stride)
     )
@@ -130,6 +138,7 @@ def build_kit(
         task=learned,
         frozen_bits=bits,
         calibration=_calibration(photos, size) if bits == 8 and photos is not None else None,
+        progress=part(progress, _CREATED),
     )
     if save_network is not None:
         if bits == 8:

@@ -6,9 +6,11 @@ changes, because all other modules use public names.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -72,6 +74,38 @@ class LightDispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False
+
+
+_DYNAMO = "torch._dynamo"
+
+
+def without_dynamo(operator: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """What an operator returns that would load TorchDynamo, which takes a second.
+
+    PyTorch's operators in Python load it in their first call, to tell it to keep away. If it is not
+    loaded, there is nothing to keep away.
+    """
+    if _DYNAMO in sys.modules:
+        return operator(*args, **kwargs)
+    told: list[Any] = []
+
+    def disable(function: Any, *_: Any, **__: Any) -> Any:
+        told.append(function)
+        return function
+
+    stand_in: Any = ModuleType(_DYNAMO)
+    stand_in.disable = disable
+    sys.modules[_DYNAMO] = stand_in
+    try:
+        return operator(*args, **kwargs)
+    except ImportError:  # it needs the real one
+        del sys.modules[_DYNAMO]
+        return operator(*args, **kwargs)
+    finally:
+        if sys.modules.get(_DYNAMO) is stand_in:
+            del sys.modules[_DYNAMO]
+        for function in told:
+            vars(function).pop("__dynamo_disable", None)
 
 
 @cache

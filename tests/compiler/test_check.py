@@ -11,7 +11,7 @@ import torch
 from onnx import numpy_helper
 from torch import Tensor, nn
 
-from pocketune.compiler import CompileError, compile
+from pocketune.compiler import Calibration, CompileError, compile
 from pocketune.compiler import prepare as prepare_module
 from pocketune.compiler.capture.dropout import supply_masks
 from pocketune.compiler.capture.trace import check_norms
@@ -134,6 +134,21 @@ def test_running_statistics_that_a_kit_would_not_update_are_refused(tmp_path: Pa
     with pytest.raises(PocketuneError, match=r"pool\.0 is a InstanceNorm2d with running statist"):
         compile(adapt(network, LastLayer()), tmp_path / "kit", **SETTINGS)
     check_norms(nn.InstanceNorm2d(4))
+
+
+def test_what_is_done_is_told_in_order(tmp_path: Path) -> None:
+    told: list[tuple[str, float]] = []
+    network = adapt(tiny(), TopBlocks(blocks=1), frozen_bits=8)
+    images = np.random.default_rng(0).integers(0, 256, (4, SIZE, SIZE, 3), np.uint8)
+    options = {"calibration": Calibration(images), "progress": lambda *seen: told.append(seen)}
+    compile(network, tmp_path / "kit", **SETTINGS, **options)
+    names, shares = zip(*told, strict=True)
+    steps = [f"comparing step {step} of 5 with PyTorch" for step in range(1, 6)]
+    last = "measuring the frozen part in 8 bits"
+    assert names == ("tracing the training step", *steps, last)
+    assert list(shares) == sorted({*shares})
+    assert shares[0] == 0
+    assert shares[-1] < 1
 
 
 def corrupt(model: onnx.ModelProto) -> None:

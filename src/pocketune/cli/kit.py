@@ -110,23 +110,26 @@ def build(
     with author_half("building a kit"):
         from pocketune.authoring import build_kit
         from pocketune.networks import list_networks
+    from pocketune.reporting.progress import staged
 
     network = named.network
     if created.weights is None and network in list_networks():
         print_error(
             f"warning: {network} starts from random weights; choose pretrained ones with --weights"
         )
-    build_kit(
-        options.out,
-        network=network,
-        **asdict(created),
-        **asdict(dense),
-        method=parse_method(**asdict(method), batch=step.batch, size=step.size),
-        **asdict(step),
-        photos=dataset,
-        save_network=options.save_network,
-        task=task.task,
-    )
+    with staged() as progress:
+        build_kit(
+            options.out,
+            network=network,
+            **asdict(created),
+            **asdict(dense),
+            method=parse_method(**asdict(method), batch=step.batch, size=step.size),
+            **asdict(step),
+            photos=dataset,
+            save_network=options.save_network,
+            task=task.task,
+            progress=progress,
+        )
     summary = f"{step.size} px, batch {step.batch}, method {method.method}"
     print(f"built a kit of {network}: {summary}", flush=True)
 

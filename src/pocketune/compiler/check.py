@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
 
+from pocketune.arrays import State
 from pocketune.compiler.reference import Images, Reference, Tensors, in_float64
 from pocketune.compiler.settings import CompileSettings
 from pocketune.device.engine.base import Engine, draw_masks
@@ -77,6 +78,7 @@ def check_engine(
     masks: Iterable[MaskSpec] = (),
     *,
     steps: int = 5,
+    progress: Callable[[int, int], None] = lambda _step, _steps: None,
 ) -> Deviation:
     """Train in `engine` and in PyTorch side by side, and compare everything after each step.
 
@@ -89,11 +91,12 @@ def check_engine(
     error and not rounding.
 
     Args:
-        engine: the engine to check; it starts from its own state.
+        engine: the engine to check; it starts near its own state.
         network: the adapted network, its dropouts replaced by `SuppliedDropout`.
         settings: the settings of the engine.
         masks: the dropout masks that the engine draws.
         steps: number of steps to compare.
+        progress: called with the number of each step, from 1, and that of all steps.
 
     Returns:
         The tensor that came nearest to its bound.
@@ -109,9 +112,11 @@ def check_engine(
     for value in engine.inputs.values():
         value[...] = rng.uniform(0.5, 1.5, value.shape)
     objective.inputs = {name: torch.from_numpy(value) for name, value in engine.inputs.items()}
+    engine.load(_moved(engine.state(), rng))
     batches: dict[int, Images] = {}
     worst = Deviation("loss", 0.0, 1.0)
     for step in range(steps):
+        progress(step + 1, steps)
         before, found = engine.state(), []
         start, batch = {**exact.buffers(), **before}, step % BATCHES
         for attempt in range(ATTEMPTS):
@@ -135,6 +140,19 @@ def check_engine(
     predicted = min(tried, key=_share)
     _require(predicted, f"after step {steps}")
     return max(worst, predicted, key=_share)
+
+
+def _moved(state: State, rng: np.random.Generator) -> State:
+    """Values near those of a state, so that a graph that has them built in is wrong.
+
+    Zeros move too: the gradients of what they are multiplied with would be zero.
+    """
+    moved = {}
+    for name, values in state.items():
+        share = rng.uniform(0.9, 1.1, values.shape)
+        step = np.where(values == 0, 0.01 * rng.standard_normal(values.shape), 0)
+        moved[name] = (values * share + step).astype(np.float32)
+    return moved
 
 
 def _predictions(

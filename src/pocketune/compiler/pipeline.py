@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import onnx
@@ -17,6 +18,7 @@ from pocketune.compiler.graphs import Graphs
 from pocketune.compiler.manifest import with_quantized_features
 from pocketune.compiler.passes.blocked import block_depthwise
 from pocketune.compiler.prepare import prepare
+from pocketune.compiler.progress import Progress, silent
 from pocketune.compiler.quantize.calibration import Calibration
 from pocketune.compiler.quantize.search import quantize_features
 from pocketune.device.engine.onnx import OnnxEngine
@@ -39,6 +41,7 @@ def compile(
     task: Task | None = None,
     frozen_bits: int | None = None,
     calibration: Calibration | None = None,
+    progress: Progress | None = None,
 ) -> Kit:
     """Compile the training step of an adapted network into a kit.
 
@@ -61,6 +64,7 @@ def compile(
         calibration: images of `size`, of the kind that the kit will see. With them, a frozen part
             in 8 bits computes in integers, faster and with smaller temporaries. Without them,
             only its weights are rounded. The manifest's `quantization` holds the error.
+        progress: called with what is done next, and the share of the time that is over.
 
     Returns:
         The kit, opened.
@@ -72,6 +76,8 @@ def compile(
     """
     _check_place(out)
     _check_images(calibration, size)
+    progress = progress or silent
+    progress("tracing the training step", 0.0)
     prepared = prepare(
         network,
         batch=batch,
@@ -88,12 +94,23 @@ def compile(
         files = _write_files(graphs, network, Path(scratch))
         kit = write_kit(Path(scratch) / "kit", manifest, files)
         engine = OnnxEngine(kit, kit.state())
-        check_engine(engine, network, prepared.settings, prepared.masks)
+        step = partial(_checking, progress)
+        check_engine(engine, network, prepared.settings, prepared.masks, progress=step)
         if prepared.calibrated and graphs.features is not None and calibration is not None:
+            progress("measuring the frozen part in 8 bits", _CHECKED)
             features, cost = quantize_features(graphs.features, calibration, prepared.exact)
             onnx.save(features, files[FEATURES])
             manifest = with_quantized_features(manifest, features, cost)
         return write_kit(out, manifest, files)
+
+
+_TRACED, _CHECKED = 0.2, 0.85
+"""Shares of the time that are usually over when the step is traced, and when it is checked."""
+
+
+def _checking(progress: Progress, step: int, steps: int) -> None:
+    share = _TRACED + (step - 1) / steps * (_CHECKED - _TRACED)
+    progress(f"comparing step {step} of {steps} with PyTorch", share)
 
 
 def _check_images(calibration: Calibration | None, size: int) -> None:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from pocketune.torch_private import LightDispatchMode, is_mutable, tree_leaves
+from pocketune.torch_private import LightDispatchMode, is_mutable, tree_leaves, without_dynamo
 
 Changed = TypeVar("Changed")
 
@@ -45,7 +45,7 @@ def result_on_meta(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
         if "device" in kwargs:
             kwargs = {**kwargs, "device": "meta"}
         args, kwargs = map_tensors((args, kwargs), empty_like)  # the operator may change them
-        _results[key] = map_tensors(operator(*args, **kwargs), meta)
+        _results[key] = map_tensors(without_dynamo(operator, *args, **kwargs), meta)
     return _results[key]
 
 
