@@ -1,6 +1,6 @@
 """A supernet around pretrained weights, before and after progressive shrinking.
 
-    python benchmarks/bench_supernet.py [--out supernet.safetensors] [--epochs 3] [--modules]
+    python benchmarks/bench_supernet.py [--out supernet.safetensors] [--epochs 1] [--modules]
 
 The pretrained MobileNetV2 of width 0.35 is one of the sub-networks of its supernet, and the teacher
 of all others, so the photos of Imagenette and flowers need no labels. Measured on the validation
@@ -109,8 +109,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, help="file of the supernet; by default it is removed")
     parser.add_argument("--modules", action="store_true", help="with lite residual modules")
-    parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--lr", type=float, default=0.1)
+    parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--lr", type=float, default=0.15)
     parser.add_argument("--batch", type=int, default=32)
     options = parse(parser)
     torch.set_num_threads(1)
