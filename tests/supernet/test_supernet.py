@@ -111,6 +111,13 @@ def test_group_norms_and_standardized_kernels_are_those_of_the_cut() -> None:
         assert not any(isinstance(module, nn.BatchNorm2d) for module in network.modules())
 
 
+def test_a_space_may_have_one_kernel() -> None:
+    made = supernet(kernels=(5,), expansions=(2, 3))
+    assert not made.matrices
+    made.activate(made.smallest)
+    assert torch.equal(made(images()), made.subnet(made.smallest)(images()))
+
+
 def test_a_sub_network_has_values_of_its_own() -> None:
     stored = supernet()
     network = stored.subnet(stored.largest)

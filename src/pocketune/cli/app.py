@@ -38,6 +38,7 @@ PANELS = {
     "Networks, methods and kits (need PyTorch)": {
         "prune": "prune:prune",
         "retrain": "retrain:retrain",
+        "pretrain-supernet": "supernet:pretrain_supernet",
         "adapt-extractor": "extractor:adapt_extractor",
         "profile": "profile:profile",
         "networks": "lists:networks",

@@ -106,7 +106,7 @@ class _Training:
     ) -> None:
         self.supernet, self.out, self.recipe, self.fabric = supernet, out, recipe, fabric
         self.photos, self.given = photos, teacher
-        self.phases = phases(supernet.space, recipe.epochs, recipe.start)
+        self.phases = phases(supernet.space, recipe.epochs, recipe.start or LARGEST)
         _make_equal(supernet, fabric)
         fabric.to_device(supernet)
         self.optimizer = sgd(supernet, recipe.lr, recipe.weight_decay)

@@ -30,10 +30,11 @@ class ShrinkingRecipe:
         metavar="N",
         at_least=1,
     )
-    start: str = _option(
-        "First phase. A supernet around pretrained weights starts with kernel.",
-        default="largest",
+    start: str | None = _option(
+        "First phase.",
+        default=None,
         choices=("largest", "kernel", "depth", "width"),
+        unset="largest; kernel with pretrained weights",
     )
     lr: float = _option(
         "Peak learning rate of the kernel phase for a batch of 64. It is scaled to the batches of "

@@ -235,7 +235,7 @@ class Supernet(nn.Module):
             return stored
         if rest == MODULE:
             return module_kernel(stored, shape)
-        if rest == DEPTHWISE and not self.space.place(block).reduced:
+        if rest == DEPTHWISE and shape[-1] != stored.shape[-1]:
             matrices = self.matrices[str(block)]
             assert isinstance(matrices, nn.ParameterDict)
             by_kernel = {int(kernel): matrix for kernel, matrix in matrices.items()}

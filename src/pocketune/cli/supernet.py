@@ -1,0 +1,173 @@
+"""``pocketune pretrain-supernet``."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pocketune.cli.author import author_half
+from pocketune.cli.command import command
+from pocketune.cli.options import LABELED, NetworkOptions, argument
+from pocketune.errors import PocketuneError
+from pocketune.options import option
+from pocketune.shrinking.recipe import ShrinkingRecipe
+
+if TYPE_CHECKING:
+    from pocketune.data import ImageDataset
+    from pocketune.supernet import Supernet
+
+_of_space = partial(option, panel="Space of sub-networks")
+MODULES = {"module_groups": (2, 4), "module_kernels": (3, 5)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainOptions:
+    """The photos, the output, the teacher and the hardware."""
+
+    photos: str | Path = argument(LABELED, metavar="PHOTOS")
+    out: Path = option(
+        "Output .safetensors file. Repeat the same command to resume after a stop.",
+        metavar="FILE",
+    )
+    teacher: Path | None = option(
+        "Network whose soft labels all sub-networks follow: a .safetensors file of pocketune.",
+        default=None,
+        metavar="FILE",
+        unset="the largest sub-network",
+    )
+    accelerator: str = option(
+        "Accelerator for Lightning Fabric: cpu, cuda or auto.", default="auto", metavar="NAME"
+    )
+    devices: int = option("Number of devices.", default=1, metavar="N", at_least=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpaceOptions:
+    """Options of ``Space`` other than those of all networks."""
+
+    channels: str = _of_space(
+        "Channels of the stages: those of ProxylessNAS, as in TinyTL's paper, or those of "
+        "MobileNetV2, as with --weights.",
+        default="ofa",
+        choices=("ofa", "mobilenet_v2"),
+    )
+    sizes: str = _of_space(
+        "Image heights and widths. A batch has one from the smallest to the largest.",
+        default="128,160,192,224",
+        metavar="PIXELS,...",
+    )
+    depths: str = _of_space("Blocks of a stage.", default="2,3,4", metavar="N,...")
+    kernels: str = _of_space("Kernels of a block.", default="3,5,7", metavar="N,...")
+    expansions: str = _of_space("Expansions of a block.", default="3,4,6", metavar="N,...")
+    first: str = _of_space(
+        "First strided block: TinyTL's reduced one lowers the peak of memory by a third.",
+        default="ordinary",
+        choices=("ordinary", "reduced"),
+    )
+    lite_residual: bool = _of_space(
+        "With TinyTL's lite residual modules, of 2 or 4 groups and kernel 3 or 5.", default=False
+    )
+
+    def values(self) -> dict[str, Any]:
+        """The arguments of ``Space``."""
+        names = ("sizes", "depths", "kernels", "expansions")
+        listed = {name: _numbers(name, getattr(self, name)) for name in names}
+        return {**listed, "first": self.first, **(MODULES if self.lite_residual else {})}
+
+
+@command(
+    "pocketune pretrain-supernet imagenet/ --out supernet.safetensors --devices 8",
+    "pocketune pretrain-supernet photos/ --out supernet.safetensors --width 0.35 \\",
+    "    --weights mbv2-w0.35.safetensors --sizes 64,96 --epochs 10",
+)
+def pretrain_supernet(
+    options: PretrainOptions,
+    space: SpaceOptions,
+    recipe: ShrinkingRecipe,
+    network: NetworkOptions,
+) -> None:
+    """Pretrain a supernet by progressive shrinking, for adapt-extractor.
+
+    All sub-networks are trained at once: first the largest, then smaller kernels, fewer blocks and
+    fewer channels too. With weights of a MobileNetV2, the supernet starts from these, and photos of
+    any classes will do: every sub-network follows the largest one.
+    """
+    from pocketune.data import load_splits
+    from pocketune.device.train.progress import console
+
+    photos = load_splits(options.photos).train
+    with author_half("pretraining a supernet"):
+        from pocketune.shrinking import pretrain_supernet as pretrain
+        from pocketune.weights import load_network
+
+    teacher = None if options.teacher is None else load_network(options.teacher)
+    if network.weights is None:
+        supernet = _random(space, network, photos, recipe.seed)
+    else:
+        supernet = _around_weights(space, network, photos)
+        recipe = recipe if recipe.start else replace(recipe, start="kernel")
+    losses = pretrain(
+        supernet,
+        photos,
+        options.out,
+        recipe=recipe,
+        teacher=teacher,
+        accelerator=options.accelerator,
+        devices=options.devices,
+        shown=console(sys.stderr),
+    )
+    if losses:
+        print(f"mean loss of the last epoch {losses[-1]:.3f}")
+    print(f"saved in {options.out}")
+
+
+def _random(
+    space: SpaceOptions, network: NetworkOptions, photos: ImageDataset, seed: int
+) -> Supernet:
+    import torch
+
+    from pocketune.supernet import Space, Supernet
+
+    torch.manual_seed(seed)
+    return Supernet(
+        Space(
+            channels=space.channels,
+            width=network.width,
+            classes=len(photos.classes),
+            padding=network.padding,
+            norm=network.norm or "batch",
+            standardized=bool(network.standardized),
+            **space.values(),
+        )
+    )
+
+
+def _around_weights(space: SpaceOptions, network: NetworkOptions, photos: ImageDataset) -> Supernet:
+    from pocketune.supernet import Supernet
+    from pocketune.weights.measured import create_measured
+
+    values = space.values()
+    pretrained = create_measured(
+        "mobilenet_v2",
+        weights=str(network.weights),
+        width=network.width,
+        padding=network.padding,
+        norm=network.norm,
+        standardized=network.standardized,
+        size=max(values["sizes"]),
+        photos=photos,
+    )
+    return Supernet.from_network(pretrained, **values)
+
+
+def _numbers(name: str, text: str) -> tuple[int, ...]:
+    """The numbers of an option such as ``--sizes 64,96``."""
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdecimal() and int(word) for word in words):
+        raise PocketuneError(
+            f"--{name} {text!r} must be whole numbers above 0 with commas between them"
+        )
+    return tuple(int(word) for word in words)

@@ -1,0 +1,74 @@
+"""``pocketune pretrain-supernet``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from PIL import Image
+
+from pocketune.cli import app
+from pocketune.supernet import load_supernet
+from pocketune.weights import create_network, save_network
+
+pytest.importorskip("lightning_fabric")
+
+SMALL = ["--width", "0.1", "--sizes", "24,32", "--batch", "4", "--epochs", "1"]
+SMALL += ["--accelerator", "cpu"]
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder, rng = tmp_path_factory.mktemp("photos"), np.random.default_rng(0)
+    for name in ("dark", "light"):
+        (folder / name).mkdir()
+        for number in range(2):
+            pixels = rng.integers(0, 255, (32, 32, 3), np.uint8)
+            Image.fromarray(pixels).save(folder / name / f"{number}.png")
+    return folder
+
+
+def run(photos: Path, out: Path, *arguments: str) -> Result:
+    command = ["pretrain-supernet", str(photos), "--out", str(out), *SMALL, *arguments]
+    return CliRunner().invoke(app, command)
+
+
+def test_a_space_is_described_by_options(photos: Path, tmp_path: Path) -> None:
+    out = tmp_path / "supernet.safetensors"
+    choices = ["--depths", "1", "--kernels", "3", "--expansions", "3,2", "--first", "reduced"]
+    done = run(photos, out, *choices, "--lite-residual", "--norm", "group", "--start", "width")
+    assert done.exit_code == 0, done.output
+    space = load_supernet(out).space
+    assert (space.width, space.classes, space.sizes) == (0.1, 2, (24, 32))
+    assert (space.depths, space.kernels, space.expansions) == ((1,), (3,), (2, 3))
+    assert (space.first, space.norm, space.module_groups) == ("reduced", "group", (2, 4))
+    assert "mean loss of the last epoch" in done.stdout
+
+
+def test_weights_are_shrunk_with_photos_of_any_classes(photos: Path, tmp_path: Path) -> None:
+    weights, out = tmp_path / "weights.safetensors", tmp_path / "supernet.safetensors"
+    save_network(create_network("mobilenet_v2", width=0.1, classes=5), weights)
+    taught = ["--weights", str(weights), "--start", "width", "--expansions", "3,6"]
+    done = run(photos, out, *taught)
+    assert done.exit_code == 0, done.output
+    space = load_supernet(out).space
+    assert (space.channels, space.classes, space.depths) == ("mobilenet_v2", 5, (2, 3, 4))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--sizes", "small"], "--sizes 'small' must be whole numbers above 0 with commas"),
+        (["--kernels", "3,4"], "kernels and module_kernels must be odd"),
+        (["--teacher", "none.safetensors"], "there is no file none.safetensors"),
+        (["--out", "supernet.pth"], "supernet.pth must end in .safetensors"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    photos: Path, tmp_path: Path, arguments: list[str], said: str
+) -> None:
+    done = run(photos, tmp_path / "supernet.safetensors", *arguments)
+    assert done.exit_code == 1
+    assert said in done.stderr
