@@ -73,6 +73,7 @@ def both_ways(data: bytes, box: Box, columns: int, rows: int, monkeypatch) -> tu
     for small in (0, 1 << 40):
         with monkeypatch.context() as patch, open_image(io.BytesIO(data)) as image:
             patch.setattr(transforms_module, "SMALL", small)
+            patch.setattr(transforms_module, "is_better_in_strips", lambda _: True)
             patch.setattr(strips_module, "PIXELS", 5000)
             found.append(transforms_module.resized(image, box, columns, rows))
     return tuple(found)

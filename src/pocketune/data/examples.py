@@ -155,7 +155,9 @@ class Examples(Sequence[Example]):
         order = sorted(range(len(self)), key=names.__getitem__)
         if any(names[one] == names[other] for one, other in pairwise(order)):
             order.sort(key=self.__getitem__)
-        return self.take(np.array(order, np.int64))
+        chosen = np.array(order, np.int64)
+        labels, parts = self.labels.take(chosen), self.parts.take(chosen)
+        return Examples.of(Names(names[index] for index in order), labels, parts)
 
 
 class _Counting:

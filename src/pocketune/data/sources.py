@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import posixpath
 import stat
 import threading
 import zipfile
@@ -11,6 +10,9 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO, TYPE_CHECKING, NoReturn, Protocol
 
+import numpy as np
+
+from pocketune.data.directory import Bare, Directory
 from pocketune.data.names import Names
 from pocketune.errors import PocketuneError
 from pocketune.files import reading, shown
@@ -167,42 +169,33 @@ class ZipSource:
     def __init__(self, root: Path) -> None:
         self.root = root
         with reading(shown(str(root)), zipfile.BadZipFile, remedy="pack it again"):
-            self._archive = zipfile.ZipFile(root)
-        # ZipFile counts its open members without a lock, so opening and closing take turns here.
+            self._directory = Directory(root, self._check)
+            self._archive = zipfile.ZipFile(Bare(root))
+        # ZipFile counts its open members without a lock, and the directory moves in its file.
         self._turn = threading.Lock()
-        self._members: dict[str, zipfile.ZipInfo] = {}
-        self._folders: list[str] = []
-        for member in self._archive.infolist():
-            self._check(member)
-            name = member.filename.replace("\\", "/")  # some packers write these
-            if name.endswith("/"):
-                self._folders.append(posixpath.normpath(name))
-            else:
-                self._members[posixpath.normpath(name)] = member
 
     def names(self) -> Names:
         """The user's own files of the archive, sorted."""
-        return Names(users_own(self._members))
+        return _users_own(self._directory.names)
+
+    def empty_folders(self) -> list[str]:
+        """See :class:`Source`."""
+        places, _ = self._directory.names.folders()
+        full = {str(parent) for name in places for parent in (name, *PurePosixPath(name).parents)}
+        folders = self._directory.folders
+        full |= {str(parent) for name in folders for parent in PurePosixPath(name).parents}
+        return users_own(name for name in folders if name not in full)
 
     def beginning(self, name: str, size: int) -> bytes:
         """See :class:`Source`."""
         with self.open(name) as file:
             return file.read(size)
 
-    def empty_folders(self) -> list[str]:
-        """See :class:`Source`."""
-        everything = (*self._members, *self._folders)
-        full = {str(parent) for name in everything for parent in PurePosixPath(name).parents}
-        return users_own(name for name in self._folders if name not in full)
-
     @contextmanager
     def open(self, name: str) -> Iterator[IO[bytes]]:
         """The member ``name``, decompressed as it is read."""
         with self._turn:
-            try:
-                file = self._archive.open(self._members[name])
-            except KeyError as error:
-                raise FileNotFoundError(name) from error
+            file = self._archive.open(self._directory.member(name))
         try:
             yield file
         finally:
@@ -211,9 +204,8 @@ class ZipSource:
 
     def stamp(self, name: str) -> tuple[int, ...]:
         """Size and checksum, from the archive's list of members."""
-        if name not in self._members:
-            raise FileNotFoundError(name)
-        member = self._members[name]
+        with self._turn:
+            member = self._directory.member(name)
         return member.file_size, member.CRC
 
     def _check(self, member: zipfile.ZipInfo) -> None:
@@ -276,6 +268,21 @@ def is_inside(name: str) -> bool:
     return not rooted and ".." not in windows.parts
 
 
+def _users_own(names: Names) -> Names:
+    """What ``users_own`` leaves of sorted names."""
+    places, numbers = names.folders()
+    holds = [
+        {name.rpartition("/")[0] for name in names if name.endswith(f"/{file}")}
+        for file in (MANIFEST, STEP)
+    ]
+    ours = tuple(f"{place}/" for place in holds[0] & holds[1])
+    seen = [not (_is_hidden(place) or f"{place}/".startswith(ours)) for place in places]
+    files = (_is_hidden(name.rpartition("/")[2]) for name in names)
+    return names.take(
+        np.flatnonzero(np.array(seen, bool)[numbers] & ~np.fromiter(files, bool, len(names)))
+    )
+
+
 def users_own(names: Iterable[str]) -> list[str]:
     """The sorted names without the system's files and without the folders of runs and kits.
 
@@ -292,7 +299,7 @@ def users_own(names: Iterable[str]) -> list[str]:
 
 def _is_hidden(name: str) -> bool:
     """Whether a file belongs to the system: dot files, and what macOS adds to archives."""
-    return any(part.startswith(".") or part == "__MACOSX" for part in PurePosixPath(name).parts)
+    return any(part.startswith(".") or part == "__MACOSX" for part in name.split("/"))
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

@@ -32,6 +32,17 @@ _REVERSED = (3, 4, 7, 8)  # orientations whose upright rows begin at the end of 
 _Box = tuple[float, float, float, float]
 
 
+def is_better_in_strips(image: Image.Image) -> bool:
+    """Whether an image is not decoded whole, or is turned or converted, which makes copies.
+
+    Pixels of 32 bits are scaled by their maximum, so that all are needed at once.
+    """
+    if image.mode in ("I", "F"):
+        return False
+    as_it_is = image.mode == "RGB" and "transparency" not in image.info
+    return is_streamed(image) or not as_it_is or orientation(image) != 1
+
+
 def resized_in_strips(
     image: Image.Image, box: _Box, columns: int, rows: int
 ) -> npt.NDArray[np.uint8]:

@@ -16,7 +16,7 @@ from PIL import Image
 
 from pocketune.data.decoding import SMALL, decoding_bytes, turn_for
 from pocketune.data.images import decode, draft, header_of, oriented_size
-from pocketune.data.strips import resized_in_strips
+from pocketune.data.strips import is_better_in_strips, resized_in_strips
 from pocketune.tasks import Box, View
 from pocketune.tasks.views import Colors
 
@@ -115,7 +115,7 @@ def resized(image: Image.Image, box: Box, columns: int, rows: int) -> Pixels:
         right = min((box.left + box.width) * across, decoded[0])
         bottom = min((box.top + box.height) * down, decoded[1])
         part = (box.left * across, box.top * down, right, bottom)
-        if math.prod(decoded) > SMALL and image.mode not in ("I", "F"):  # scaled by their maximum
+        if math.prod(decoded) > SMALL and is_better_in_strips(image):
             return resized_in_strips(image, part, columns, rows)
         return np.asarray(
             decode(image).resize((columns, rows), Image.Resampling.BILINEAR, box=part)
