@@ -16,7 +16,8 @@ from safetensors.torch import load_file
 
 from pocketune.device.train.progress import PhotosReport, Silent
 from pocketune.errors import PocketuneError
-from pocketune.extractor import Record, adapt_extractor, adapting, choosing, predictor
+from pocketune.extractor import Record, adapt_extractor, choosing, predictor
+from pocketune.extractor import search as search_module
 from pocketune.extractor.costs import Forecaster
 from pocketune.extractor.record import ADAPTED, CHOSEN, FRONT, RECORD, Forecast
 from pocketune.extractor.shapes import Tables
@@ -77,9 +78,9 @@ def quick() -> Iterator[None]:
     """Forecasts from multiplications, and short searches."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Forecaster, "__call__", forecast)
-        patch.setattr(adapting, "process_bytes", lambda *_: PROCESS)
-        patch.setattr(adapting, "GENERATIONS", 5)
-        patch.setattr(adapting, "FORECASTS", 12)
+        patch.setattr(search_module, "process_bytes", lambda *_: PROCESS)
+        patch.setattr(search_module, "GENERATIONS", 5)
+        patch.setattr(search_module, "FORECASTS", 12)
         patch.setattr(choosing, "LEVELS", 2)
         patch.setattr(predictor, "EPOCHS", 2)
         yield
@@ -99,7 +100,7 @@ def run(inputs: Path, out: Path, progress: Kill | None = None, **options: Any) -
 @contextmanager
 def no_kit() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(adapting, "build_chosen", lambda _net, found, *_, **__: tuple(found))
+        patch.setattr(search_module, "build_chosen", lambda _net, found, *_, **__: tuple(found))
         yield
 
 

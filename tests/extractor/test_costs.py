@@ -9,13 +9,14 @@ import pytest
 import torch
 from torch import nn
 
-from pocketune.extractor.costs import CostModel, count_macs, keeps, within
+from pocketune.extractor.costs import CostModel, keeps, within
 from pocketune.extractor.genome import Genes
 from pocketune.extractor.predictor import Values
 from pocketune.extractor.record import Forecast
 from pocketune.extractor.settings import ExtractorSettings
 from pocketune.extractor.shapes import Tables
 from pocketune.extractor.spaces import config_of, genome_of
+from pocketune.papers.tinytl_search import macs_of
 from pocketune.supernet import Space, SubnetConfig
 from pocketune.weights.saved import build
 
@@ -42,23 +43,12 @@ def test_sums_of_tables_are_those_of_the_networks(first: str) -> None:
     for row, found in zip(genes, sums, strict=True):
         config = config_of(where, genome, row)
         assert (found[4], found[5]) == kernels_of(where, config)
-        macs.append(count_macs(where.network_config(config), config.size).inference)
+        macs.append(macs_of(where, config, config.size).inference)
     # What the blocks do not have depends on the size alone.
     rest = np.array(macs) - sums[:, 6]
     for size in (0, 1):
         same = rest[genes[:, 0] == size]
         assert (same == same[0]).all()
-
-
-def test_multiplications_of_the_published_space() -> None:
-    options = {"module_groups": (2,), "module_kernels": (5,), "first": "reduced"}
-    published = Space(width=1.3, classes=102, **options)  # type: ignore[arg-type]
-    found = [
-        count_macs(published.network_config(config), 224)
-        for config in (published.smallest, published.largest)
-    ]
-    assert [round(each.inference / 1e3) for each in found] == [355_062, 1_181_790]
-    assert [round(each.training / 1e3) for each in found] == [776_092, 2_509_894]
 
 
 def forecasts(genes: Genes, tables: Tables) -> list[Forecast]:

@@ -11,13 +11,13 @@ from torch import nn
 from pocketune.methods import TinyTL, adapt
 from pocketune.papers import published_memory
 from pocketune.papers.counts import PublishedMemory
+from pocketune.papers.search_cost import predictor_macs
 from pocketune.papers.tinytl_search import (
     SPACE,
     SearchMacs,
     call_macs,
     extremes,
     predictor_inputs,
-    predictor_macs,
     shapes_of,
 )
 from pocketune.papers.trace import ModuleTrace, trace_modules

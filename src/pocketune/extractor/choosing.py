@@ -51,8 +51,8 @@ def require_feasible(smallest: Forecast, settings: ExtractorSettings) -> None:
     if settings.macs is not None:
         needed.append(f"{smallest.macs / 1e6:.1f} million multiplications")
     raise PocketuneError(
-        f"no sub-network keeps {settings.limits}: the smallest one needs {' and '.join(needed)}, "
-        f"with images of {smallest.config.size} px; give it as much"
+        f"no sub-network keeps {settings.limits_text}: the smallest one needs "
+        f"{' and '.join(needed)}, with images of {smallest.config.size} px; give it as much"
     )
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
+from pocketune.data.decoding import Decoding
 from pocketune.device.train.settings import TrainSettings
 from pocketune.extractor.genome import Genes
 from pocketune.extractor.predictor import Values
@@ -17,15 +16,13 @@ from pocketune.extractor.record import Forecast
 from pocketune.extractor.settings import ExtractorSettings
 from pocketune.extractor.shapes import Tables
 from pocketune.forecast import draft
-from pocketune.layers import LiteResidual
+from pocketune.kit.manifest import Manifest
 from pocketune.methods import Method
-from pocketune.networks import NetworkConfig
-from pocketune.networks.probe import probing
-from pocketune.papers.search_cost import Macs
+from pocketune.papers.tinytl_search import macs_of
+from pocketune.planner.candidate import Cost
 from pocketune.planner.predict import predict_cost
 from pocketune.supernet import Space, SubnetConfig
 from pocketune.tasks import Task
-from pocketune.weights.saved import build
 
 PENALTY = 1e-2
 """Of the linear model, whose features have a standard deviation of 1."""
@@ -41,6 +38,7 @@ class Forecaster:
         batch: Images in a step.
         task: What is learned.
         process: Resident bytes of a training process before it opens a kit.
+        decodings: What decoding the photos takes, by the size of the images.
     """
 
     space: Space
@@ -48,21 +46,14 @@ class Forecaster:
     batch: int
     task: Task
     process: int
+    decodings: Mapping[int, Decoding | None]
 
     def __call__(self, config: SubnetConfig) -> Forecast:
         """The forecast of a sub-network, in seconds: its kit's graphs are made, without values."""
         network = self.space.network_config(config)
-        manifest = draft(
-            network, self.method, size=config.size, batch=self.batch, task=self.task, cached=False
-        )
-        cost = predict_cost(
-            manifest,
-            TrainSettings(),
-            process=self.process,
-            classes=len(self.task.classes),
-            accumulate=1,
-        )
-        macs = count_macs(network, config.size)
+        manifest = draft(network, self.method, size=config.size, batch=self.batch, task=self.task)
+        cost = self.cost(manifest)
+        macs = macs_of(self.space, config, config.size)
         return Forecast(
             config=self.space.canonical(config),
             memory=cost.memory,
@@ -71,28 +62,16 @@ class Forecaster:
             training_macs=macs.training,
         )
 
-
-def count_macs(config: NetworkConfig, size: int) -> Macs:
-    """Multiplications of convolutions and linear layers for an image, by TinyTL's rule.
-
-    A step takes twice those of the forward pass, since the gradients of all inputs are computed,
-    and once more those of the lite residual modules, whose weights are trained.
-    """
-    counts = {"main": 0, "modules": 0}
-    with torch.device("meta"):
-        network = build(config)
-    modules = [path for path, each in network.named_modules() if isinstance(each, LiteResidual)]
-    inside = tuple(f"{path}." for path in modules)
-
-    def note(path: str, layer: nn.Module, outputs: list[Tensor]) -> None:
-        if isinstance(layer, (nn.Conv2d, nn.Linear)):
-            each = layer.weight.numel() // layer.weight.shape[0]
-            counts["modules" if path.startswith(inside) else "main"] += each * outputs[0].numel()
-
-    with probing(network, leave=note):
-        network(torch.empty(1, 3, size, size, device="meta"))
-    inference = sum(counts.values())
-    return Macs(inference, 2 * inference + counts["modules"])
+    def cost(self, manifest: Manifest) -> Cost:
+        """What training a kit takes, from its manifest."""
+        return predict_cost(
+            manifest,
+            TrainSettings(),
+            process=self.process,
+            classes=len(self.task.classes),
+            accumulate=1,
+            decoding=self.decodings[manifest.size],
+        )
 
 
 class CostModel:

@@ -139,7 +139,10 @@ def fitting(genome: Genome, rng: np.random.Generator, count: int, fits: Fits) ->
         if len(kept) >= count:
             return kept[:count]
     rest = genome.sample(rng, count - len(kept))
-    while not (inside := fits(rest)).all():
-        small = np.broadcast_to(genome.smallest, rest[~inside].shape)
-        rest[~inside] = cross(rest[~inside], small, rng, 0.25)
+    for number in range(TRIES + 1):
+        outside = ~fits(rest)
+        if not outside.any():
+            break
+        small = np.broadcast_to(genome.smallest, rest[outside].shape)
+        rest[outside] = cross(rest[outside], small, rng, 0.25 if number < TRIES else 1.0)
     return np.concatenate([kept, rest])

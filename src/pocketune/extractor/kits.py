@@ -8,15 +8,13 @@ from pathlib import Path
 
 from pocketune.authoring import build_kit
 from pocketune.data import ImageDataset
-from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError
-from pocketune.extractor.costs import keeps
+from pocketune.extractor.costs import Forecaster, keeps
 from pocketune.extractor.record import CHOSEN, Finalist
 from pocketune.extractor.settings import ExtractorSettings
 from pocketune.kit.kit import Kit
 from pocketune.methods import Method
 from pocketune.networks import about
-from pocketune.planner.predict import predict_cost
 from pocketune.supernet import SubnetConfig, Supernet
 from pocketune.weights import estimate_batch_norm, sample_batches, save_network
 
@@ -30,11 +28,10 @@ def build_chosen(
     finalists: Sequence[Finalist],
     out: Path,
     *,
-    method: Method,
     photos: ImageDataset,
     settings: ExtractorSettings,
     folder: Path,
-    process: int,
+    forecaster: Forecaster,
 ) -> tuple[Finalist, ...]:
     """Build the kit of the first finalist whose kit keeps the limits.
 
@@ -48,21 +45,15 @@ def build_chosen(
     """
     for number, finalist in enumerate(finalists):
         config = finalist.forecast.config
-        kit = _build(supernet, config, out, method, photos, settings, folder / CHOSEN)
-        cost = predict_cost(
-            kit.manifest,
-            TrainSettings(),
-            process=process,
-            classes=len(photos.classes),
-            accumulate=1,
-        )
+        kit = _build(supernet, config, out, forecaster.method, photos, settings, folder / CHOSEN)
+        cost = forecaster.cost(kit.manifest)
         forecast = replace(finalist.forecast, memory=cost.memory, step_seconds=cost.step_seconds)
         if keeps(forecast, settings):
             rest = [each for place, each in enumerate(finalists) if place != number]
             return (replace(finalist, forecast=forecast), *rest)
     raise PocketuneError(
-        f"the kits of all sub-networks that were found need more than {settings.limits}; give a "
-        "little more"
+        f"the kits of all sub-networks that were found need more than {settings.limits_text}; "
+        "give a little more"
     )
 
 

@@ -62,7 +62,8 @@ def keys(space: Space, config: SubnetConfig) -> list[Key]:
     modules = [config.module_groups, config.module_kernels] if space.has_modules else []
     choices = [config.kernels, config.expansions, *modules]
     blocks = [(block, *(each[block] for each in choices)) for block in space.active(config)]
-    return [("stem", config.size), ("first",), *blocks, ("fusion",)]
+    fusion: list[Key] = [("fusion",)] if space.feature_fusion else []
+    return [("stem", config.size), ("first",), *blocks, *fusion]
 
 
 class Measurer:

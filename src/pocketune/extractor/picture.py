@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from pocketune.extractor.predictor import Values
 from pocketune.extractor.record import Record
 from pocketune.files import writing
 
@@ -11,11 +12,12 @@ _INK, _GRID = "#2f3640", "#e6e8ec"
 _PAIRS, _FRONT, _CHOSEN = "#a3acba", "#2a9d8f", "#e76f51"
 
 
-def draw_front(record: Record, metric: str, path: Path) -> None:
+def draw_front(record: Record, memory: Values, metric: str, path: Path) -> None:
     """Draw measured sub-networks, the front and the chosen one; nothing without matplotlib.
 
     Args:
         record: A finished search.
+        memory: Estimated peak bytes (N,) of the measured sub-networks.
         metric: What is measured, for the axis.
         path: The picture to write, an ``.svg``.
 
@@ -28,11 +30,9 @@ def draw_front(record: Record, metric: str, path: Path) -> None:
         return
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.add_subplot()
-    memory = {each.config: each.memory / 1e6 for each in record.forecasts}
-    measured = [pair for pair in record.pairs if pair.config in memory]
     axes.scatter(
-        [memory[pair.config] for pair in measured],
-        [pair.accuracy for pair in measured],
+        memory / 1e6,
+        [pair.accuracy for pair in record.pairs],
         s=14, color=_PAIRS, label="measured, at random",
     )  # fmt: skip
     axes.step(

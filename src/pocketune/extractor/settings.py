@@ -86,8 +86,13 @@ class ExtractorSettings:
         return {name: value for name, value in asdict(self).items() if name not in limits}
 
     @property
-    def limits(self) -> str:
-        """The limits of a sub-network in words."""
+    def limits(self) -> dict[str, Any]:
+        """The limits of a sub-network: bytes, seconds, and millions of multiplications."""
+        return {"budget": self.budget_bytes, "step_seconds": self.step_seconds, "macs": self.macs}
+
+    @property
+    def limits_text(self) -> str:
+        """The same in words."""
         told = []
         if self.budget_bytes is not None:
             told.append(f"the budget of {format_size(self.budget_bytes)}")

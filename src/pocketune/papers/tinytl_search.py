@@ -23,6 +23,7 @@ from torch import nn
 
 from pocketune.methods import TinyTL, adapt
 from pocketune.papers.published import published_memory
+from pocketune.papers.search_cost import HIDDEN, Macs, phase_macs, predictor_macs
 from pocketune.papers.tables import About, Cell, Row, register_table
 from pocketune.papers.trace import ModuleCall, ModuleTrace, trace_modules
 from pocketune.supernet import Space, SubnetConfig
@@ -32,11 +33,10 @@ FIGURE = "figure"
 SPACE = Space(width=1.3, classes=102, first="reduced", module_groups=(2, 4), module_kernels=(3, 5))
 """The published space, with the classes of Flowers."""
 
-EPOCHS, IMAGES, PAIRS = 50, 2040, 500
-"""Epochs of each phase, training images of Flowers, and sub-networks whose accuracy is measured."""
-SEARCHED = 2190e6
+IMAGES = 2040
+"""Training images of Flowers."""
+SEARCHED = 2_190_000_000
 """Training MACs of the sub-network that the paper's search has found, as printed."""
-HIDDEN = 400
 
 
 @dataclass(frozen=True)
@@ -95,11 +95,6 @@ def predictor_inputs(space: Space) -> int:
     return space.blocks * (len(space.kernels) + len(space.expansions)) + len(space.sizes)
 
 
-def predictor_macs(inputs: int) -> int:
-    """MACs of the accuracy predictor: three hidden layers of 400, and one output."""
-    return inputs * HIDDEN + 2 * HIDDEN**2 + HIDDEN
-
-
 @register_table(
     About(
         "tinytl-search",
@@ -131,9 +126,11 @@ def search() -> Iterator[Row]:
     yield _row("memory (MB)", 61, published_memory(adapted, "tinytl").total_bytes / 1e6)
     yield _row("predictor, MACs (M)", 0.37, predictor_macs(inputs) / 1e6)
     yield _row("predictor, activations (KB)", 5, 4 * (inputs + 3 * HIDDEN + 1) / 1e3)
-    yield _row("MACs (T) of training the supernet", 134, training * IMAGES * 0.8 * EPOCHS / 1e12)
-    yield _row("MACs (T) of measuring pairs", 157, inference * IMAGES * 0.2 * PAIRS / 1e12)
-    yield _row("MACs (T) of training the result", 223, SEARCHED * IMAGES * EPOCHS / 1e12)
+    least, most = (Macs(each.inference, each.training) for each in (small, large))
+    phases = phase_macs(least, most, Macs(0, SEARCHED), photos=IMAGES)
+    yield _row("MACs (T) of training the supernet", 134, phases.adaptation / 1e12)
+    yield _row("MACs (T) of measuring pairs", 157, phases.measurement / 1e12)
+    yield _row("MACs (T) of training the result", 223, phases.fine_tuning / 1e12)
 
 
 def _row(label: str, paper: float, ours: float) -> Row:

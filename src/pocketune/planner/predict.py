@@ -13,6 +13,7 @@ from pocketune.device.train.record import step_flops
 from pocketune.planner.candidate import Cost
 
 if TYPE_CHECKING:
+    from pocketune.data.decoding import Decoding
     from pocketune.device.train.settings import TrainSettings
     from pocketune.kit.manifest import Manifest
 
@@ -31,6 +32,7 @@ def predict_cost(
     classes: int,
     accumulate: int,
     seconds: float = 0.0,
+    decoding: Decoding | None = None,
 ) -> Cost:
     """The cost of a run.
 
@@ -41,10 +43,16 @@ def predict_cost(
         classes: Number of classes of the photos.
         accumulate: Batches in a step.
         seconds: Seconds that making the manifest took.
+        decoding: What decoding the photos takes, if it is known.
     """
     slots = state_slots(settings.optimizer, settings.sgd_momentum)
     memory = estimate_memory(
-        manifest, process=process, classes=classes, slots=slots, accumulate=accumulate
+        manifest,
+        process=process,
+        classes=classes,
+        slots=slots,
+        accumulate=accumulate,
+        decoding=decoding,
     )
     step = estimate_step(manifest, _speed(), classes=classes, slots=slots, accumulate=accumulate)
     shapes = manifest.shapes(classes)

@@ -1,0 +1,298 @@
+"""A search for the best sub-network, phase by phase."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import pocketune
+from pocketune.data import load_splits
+from pocketune.device.train.progress import PhotosReport, Progress
+from pocketune.device.train.settings import TrainSettings
+from pocketune.extractor.adaptation import Adaptation
+from pocketune.extractor.choosing import Chooser, require_feasible
+from pocketune.extractor.costs import CostModel, Forecaster
+from pocketune.extractor.division import divided
+from pocketune.extractor.evolution import GENERATIONS
+from pocketune.extractor.genome import Genes
+from pocketune.extractor.kits import build_chosen
+from pocketune.extractor.measuring import Measurer, ordered
+from pocketune.extractor.picture import draw_front
+from pocketune.extractor.predictor import Predictor, fit_predictor
+from pocketune.extractor.record import ADAPTED, FRONT, Asked, Finalist, Forecast, Journal, Ranking
+from pocketune.extractor.settings import ExtractorSettings
+from pocketune.extractor.shapes import Tables
+from pocketune.extractor.spaces import config_of, genes_of, genome_of
+from pocketune.files import reading
+from pocketune.methods import Method, method_to_dict
+from pocketune.papers.search_cost import Macs, phase_macs
+from pocketune.planner.limits import Limits
+from pocketune.planner.process import process_bytes
+from pocketune.supernet import SubnetConfig, load_supernet
+
+FORECASTS = 48
+"""Forecasts from which the costs of all other sub-networks are estimated."""
+PILOT = 4
+"""Sub-networks that show how long one takes."""
+UNTIL = {"adaptation": 0.4, "measurement": 0.8}
+"""Share of the time limit after which a phase ends."""
+
+
+class Search:
+    """The phases, each of which goes on from what the journal has."""
+
+    def __init__(
+        self,
+        photos: Path,
+        settings: ExtractorSettings,
+        supernet: Path,
+        method: Method,
+        folder: Path,
+        shown: Progress,
+    ) -> None:
+        self.settings, self.method, self._shown = settings, method, shown
+        loaded = load_supernet(supernet)
+        self.genome = genome_of(loaded.space, settings.size)
+        self.photos = load_splits(photos, val_fraction=None, seed=settings.seed).train
+        self.task = self.photos.labeled
+        self.fit, self.held = divided(self.photos, settings.seed)
+        with torch.random.fork_rng(devices=()):
+            torch.default_generator.manual_seed(settings.seed)
+            self.supernet = loaded.with_classes(len(self.task.classes))
+        self.space = self.supernet.space
+        self.journal = Journal(folder, self._asked(supernet))
+        record = self.journal.record
+        process = record.process or process_bytes(photos, TrainSettings(seed=settings.seed))
+        Limits(budget=settings.budget_bytes).check_process(process)
+        decodings = {size: load_splits(photos, size=size).decoding for size in self.genome.sizes}
+        self.forecaster = Forecaster(
+            self.space, method, settings.batch, self.task, process, decodings
+        )
+        self.journal.write(process=process, limits=settings.limits)
+        self._made = {each.config: each for each in record.forecasts}
+        require_feasible(self.forecast(self._config(self.genome.smallest)), settings)
+        self.limit: float | None = None
+
+    def adapt(self) -> None:
+        """The first phase."""
+        adaptation = Adaptation(
+            self.supernet,
+            self.genome,
+            self.fit,
+            self.task,
+            self.settings,
+            self.journal.folder / ADAPTED,
+        )
+        with self._spending("adaptation"):
+            adaptation.start()
+            steps = self.journal.record.steps
+            if steps is None:
+                left = self._left("adaptation")
+                steps = adaptation.whole if left is None else adaptation.fitting(left)
+                self.journal.write(steps=steps)
+            if adaptation.done < steps:
+                adaptation.run(steps, partial(self._show, "adapting the supernet, step"))
+
+    def measure(self) -> None:
+        """The pairs of the second phase."""
+        configs = self._drawn()
+        known = {pair.config for pair in self.journal.record.pairs}
+        if self.journal.record.planned is None:
+            sample = ordered(self.space, configs[:PILOT])
+            began = time.monotonic()
+            self._measure([config for config in sample if config not in known], len(configs))
+            each = (time.monotonic() - began) / PILOT
+            left = self._left("measurement")
+            planned = len(configs) if left is None else min(len(configs), int(left / each))
+            self.journal.write(planned=max(planned, min(20, len(configs))))
+        chosen = configs[: self.journal.record.planned]
+        known = {pair.config for pair in self.journal.record.pairs}
+        rest = [config for config in ordered(self.space, chosen) if config not in known]
+        self._measure(rest, len(chosen))
+
+    def choose(self) -> None:
+        """The forecasts, the predictor and the search of the second phase."""
+        with self._spending("search"):
+            self._forecast_some()
+            record = self.journal.record
+            # In the order in which they were drawn, so that an interrupted search has the same.
+            pairs = sorted(record.pairs, key=lambda pair: repr(pair.config))
+            self.journal.write(pairs=tuple(pairs))
+            genes = genes_of(self.genome, (pair.config for pair in pairs))
+            predictor = fit_predictor(
+                self.genome.encode(genes),
+                np.array([pair.accuracy for pair in pairs]),
+                self.settings.seed,
+            )
+            predictions = [0]
+            chooser = Chooser(
+                self.space,
+                self.genome,
+                replace(predictor, predict=_counting(predictor, predictions)),
+                self.forecast,
+                lambda: list(self._made.values()),
+                self.settings,
+                GENERATIONS,
+            )
+            front = chooser.front(genes)
+            found = self._measured(chooser.finalists(genes))
+            self.journal.write(
+                ranking=Ranking(
+                    predictor=predictor.name,
+                    correlations=predictor.correlations,
+                    memory_error=self.costs().error,
+                ),
+                front=tuple(front),
+                finalists=tuple(found),
+                macs=self._macs(found[0].forecast, predictions[0]),
+            )
+        draw_front(
+            self.journal.record,
+            self.costs().estimate(genes)[:, 0],
+            self.task.metric_name,
+            self.journal.folder / FRONT,
+        )
+
+    def build(self, out: Path) -> None:
+        """The kit of the third phase."""
+        with self._spending("kit"):
+            finalists = build_chosen(
+                self.supernet,
+                self.journal.record.finalists,
+                out,
+                photos=self.photos,
+                settings=self.settings,
+                folder=self.journal.folder,
+                forecaster=self.forecaster,
+            )
+        self.journal.write(finalists=finalists)
+
+    def forecast(self, config: SubnetConfig) -> Forecast:
+        """The forecast of a sub-network, from the record if it is there."""
+        config = self.space.canonical(config)
+        if config not in self._made:
+            self._made[config] = self.forecaster(config)
+            self.journal.write(forecasts=tuple(self._made.values()))
+        return self._made[config]
+
+    def _asked(self, supernet: Path) -> Asked:
+        photos = hashlib.sha256()
+        self.photos.add_to(photos)
+        with reading(supernet):
+            weights = hashlib.sha256(supernet.read_bytes()).hexdigest()
+        return Asked(
+            version=pocketune.__version__,
+            photos=photos.hexdigest(),
+            supernet=weights,
+            method=method_to_dict(self.method),
+            settings=self.settings.evidence,
+        )
+
+    def _drawn(self) -> list[SubnetConfig]:
+        """The sub-networks to measure, all different."""
+        genes = self.genome.sample(
+            np.random.default_rng((self.settings.seed, 1)), 2 * self.settings.pairs
+        )
+        drawn = dict.fromkeys(config_of(self.space, self.genome, row) for row in genes)
+        return list(drawn)[: self.settings.pairs]
+
+    def _measure(self, configs: list[SubnetConfig], whole: int) -> None:
+        """Measure sub-networks and write each."""
+        measurer = Measurer(self.supernet, self.fit, self.held, self.task)
+        began = time.monotonic()
+        for pair in measurer.measure(configs):
+            pairs = (*self.journal.record.pairs, pair)
+            now = time.monotonic()
+            self.journal.spend("measurement", now - began)
+            began = now
+            self.journal.write(pairs=pairs)
+            spent = self.journal.record.seconds["measurement"]
+            left = spent / len(pairs) * (whole - len(pairs))
+            self._show("measuring sub-networks", len(pairs), whole, left)
+
+    def _forecast_some(self) -> None:
+        """Forecasts of a random sample and of both ends."""
+        ends = [self._config(each) for each in (self.genome.smallest, self.genome.largest)]
+        # The same for every search in a space, so that they can be kept.
+        genes = self.genome.sample(np.random.default_rng(0), FORECASTS - len(ends))
+        configs = [*ends, *(self._config(row[None]) for row in genes)]
+        began = time.monotonic()
+        for done, config in enumerate(configs, 1):
+            self.forecast(config)
+            left = (time.monotonic() - began) / done * (len(configs) - done)
+            self._show("forecasting memory", done, len(configs), left)
+
+    def costs(self) -> CostModel:
+        """Estimates from all forecasts that were made."""
+        known = list(self._made.values())
+        genes = genes_of(self.genome, (each.config for each in known))
+        return CostModel(Tables.of(self.space, self.genome), genes, known, self.settings)
+
+    def _measured(self, finalists: list[Finalist]) -> list[Finalist]:
+        """The finalists with measured accuracies, the best first; of equal ones, the predicted."""
+        measurer = Measurer(self.supernet, self.fit, self.held, self.task)
+        order = ordered(self.space, (each.forecast.config for each in finalists))
+        accuracies = {pair.config: pair.accuracy for pair in measurer.measure(order)}
+        measured = [replace(each, accuracy=accuracies[each.forecast.config]) for each in finalists]
+        return sorted(measured, key=lambda each: (-(each.accuracy or 0.0), -each.predicted))
+
+    def _macs(self, chosen: Forecast, predictions: int) -> dict[str, float]:
+        """Multiplications of the phases, by the paper's formulas."""
+        record = self.journal.record
+        ends = [
+            self.forecast(self._config(each))
+            for each in (self.genome.smallest, self.genome.largest)
+        ]
+        smallest, largest, best = (Macs(e.macs, e.training_macs) for e in (*ends, chosen))
+        epochs = (record.steps or 0) * self.settings.batch / len(self.fit)
+        found = phase_macs(
+            smallest,
+            largest,
+            best,
+            photos=len(self.photos),
+            epochs=epochs,
+            pairs=len(record.pairs),
+            predictions=predictions,
+            inputs=self.genome.encode(self.genome.smallest).shape[1],
+        )
+        return found._asdict()
+
+    def _config(self, row: Genes) -> SubnetConfig:
+        return config_of(self.space, self.genome, row[0])
+
+    def _left(self, phase: str) -> float | None:
+        """Seconds until a phase has to end; None without a limit."""
+        if self.limit is None:
+            return None
+        return max(0.0, UNTIL[phase] * self.limit - sum(self.journal.record.seconds.values()))
+
+    @contextmanager
+    def _spending(self, phase: str) -> Iterator[None]:
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.journal.spend(phase, time.monotonic() - began)
+            self.journal.write()
+
+    def _show(self, purpose: str, done: int, whole: int, left: float) -> None:
+        self._shown.photos(PhotosReport(purpose, done, whole, left))
+
+
+def _counting(predictor: Predictor, count: list[int]) -> Callable[..., Any]:
+    """The predictor, which adds the number of its predictions to a count."""
+
+    def predict(codes: Any) -> Any:
+        count[0] += len(codes)
+        return predictor.predict(codes)
+
+    return predict

@@ -1,0 +1,142 @@
+"""Forecasts decide, whatever the estimates say; and the front has nothing that is beaten."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from pocketune.arrays import FloatArray
+from pocketune.errors import PocketuneError
+from pocketune.extractor import kits
+from pocketune.extractor.choosing import Chooser, front_of, require_feasible
+from pocketune.extractor.predictor import Predictor, Values
+from pocketune.extractor.record import Finalist, Forecast
+from pocketune.extractor.settings import ExtractorSettings
+from pocketune.extractor.spaces import config_of, genes_of, genome_of
+from pocketune.supernet import SubnetConfig
+
+from .small import space
+
+WHERE = space()
+GENOME = genome_of(WHERE)
+BASE = 50_000_000
+
+
+def forecast(config: SubnetConfig, trap: int = 0) -> Forecast:
+    """A megabyte a block and expansion; deep networks take more than a linear model expects."""
+    code = GENOME.encode(genes_of(GENOME, [config]))[0]
+    extra = trap * (sum(config.depths) >= 8)
+    memory = BASE + int(1_000_000 * code.sum()) + extra
+    return Forecast(
+        config=config, memory=memory, step_seconds=0.1, macs=memory, training_macs=memory
+    )
+
+
+def predict(codes: FloatArray) -> Values:
+    """Larger is better."""
+    found: Values = 0.5 + codes.sum(axis=1) / 100
+    return found
+
+
+def chooser(budget: int, trap: int = 0) -> Chooser:
+    made: dict[SubnetConfig, Forecast] = {}
+
+    def remembered(config: SubnetConfig) -> Forecast:
+        return made.setdefault(config, forecast(config, trap))
+
+    for row in (*GENOME.smallest, *GENOME.sample(np.random.default_rng(0), 60)):
+        config = config_of(WHERE, GENOME, row)
+        if sum(config.depths) < 8:  # the trap is not among them
+            made[config] = forecast(config)
+    return Chooser(
+        WHERE,
+        GENOME,
+        Predictor(predict, "ridge", {}),
+        remembered,
+        lambda: list(made.values()),
+        ExtractorSettings(budget=budget),
+        30,
+    )
+
+
+def test_what_exceeds_the_budget_by_its_forecast_is_not_chosen() -> None:
+    budget = BASE + 20_500_000
+    found = chooser(budget, trap=30_000_000).finalists(GENOME.smallest)
+    assert found
+    assert all(each.forecast.memory <= budget for each in found)
+    assert all(sum(each.forecast.config.depths) < 8 for each in found)
+    assert len({each.forecast.config for each in found}) == len(found)
+    assert found[0].predicted == max(each.predicted for each in found)
+
+
+def test_if_nothing_else_fits_the_smallest_is_chosen() -> None:
+    smallest = forecast(config_of(WHERE, GENOME, GENOME.smallest[0]))
+    found = chooser(smallest.memory).finalists(GENOME.smallest)
+    assert [each.forecast.config for each in found] == [smallest.config]
+
+
+def test_the_front_rises_up_to_the_budget() -> None:
+    budget = BASE + 21_500_000
+    front = chooser(budget).front(GENOME.smallest)
+    assert len(front) > 3
+    for one, other in pairwise(front):
+        assert one.forecast.memory < other.forecast.memory <= budget
+        assert one.predicted < other.predicted
+
+
+def test_beaten_ones_have_no_place_on_the_front() -> None:
+    some = forecast(WHERE.smallest)
+    found = [
+        Finalist(forecast=replace(some, memory=memory), predicted=predicted)
+        for memory, predicted in ((3, 0.5), (1, 0.4), (2, 0.3), (4, 0.5), (1, 0.2), (5, 0.6))
+    ]
+    front = [(each.forecast.memory, each.predicted) for each in front_of(found)]
+    assert front == [(1, 0.4), (3, 0.5), (5, 0.6)]
+
+
+def test_the_smallest_that_would_do_is_named_for_each_limit() -> None:
+    small = forecast(WHERE.smallest)
+    require_feasible(small, ExtractorSettings(budget=small.memory))
+    with pytest.raises(PocketuneError, match=r"needs 6\d MB and 0.1 s for a step, with .* 32 px"):
+        require_feasible(small, ExtractorSettings(budget=small.memory - 1, step_seconds=1))
+
+
+def test_a_kit_that_needs_more_than_its_forecast_gives_way_to_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = [
+        Finalist(forecast=replace(forecast(WHERE.smallest), memory=size), predicted=0.5)
+        for size in (10, 8, 6)
+    ]
+    built: list[int] = []
+
+    def build(*_: object) -> object:
+        built.append(1)
+        return type("Kit", (), {"manifest": None})
+
+    class Costs:
+        method = None
+
+        def cost(self, _: object) -> object:
+            return type("Cost", (), {"memory": 14 - len(built), "step_seconds": 0.1})
+
+    monkeypatch.setattr(kits, "_build", build)
+    photos = type("Photos", (), {"classes": ("a", "b")})
+
+    def chosen(budget: int) -> tuple[Finalist, ...]:
+        built.clear()
+        return kits.build_chosen(
+            *(None, found, None),  # type: ignore[arg-type]
+            photos=photos,  # type: ignore[arg-type]
+            settings=ExtractorSettings(budget=budget),
+            folder=kits.Path(),
+            forecaster=Costs(),  # type: ignore[arg-type]
+        )
+
+    first, *rest = chosen(12)
+    assert (first.forecast.memory, len(built), rest) == (12, 2, [found[0], found[2]])
+    with pytest.raises(PocketuneError, match="need more than the budget of 5 bytes"):
+        chosen(5)
