@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError
 from pocketune.kit.kit import Kit
 
+from ..pixel_kit import write_pixel_kit, write_scenes
 from ..softmax_engine import FEATURES, write_photos, write_softmax_kit
 
 Disk = namedtuple("Disk", "total used free")
@@ -86,6 +88,24 @@ def test_auto_says_why_not(options: dict[str, Any], reason: str, photos: Photos,
     options = {**options, "epochs": options.get("epochs", None if "steps" in options else 20)}
     settings, words = chosen(photos, kit, **options)
     assert (settings.cache, words) == ("off", f"cache  off: {reason}")
+
+
+def test_auto_does_not_repeat_crops_of_masks(tmp_path: Path) -> None:
+    pixels = write_pixel_kit(tmp_path / "pixels")
+    photos = Photos.open(write_scenes(tmp_path / "scenes", 6), TrainSettings(), pixels)
+    manifest = replace(
+        pixels.manifest,
+        features=(3, 4, 4),
+        graphs={**pixels.manifest.graphs, "features": pixels.manifest.graphs["step"]},
+    )
+    frozen = replace(pixels, manifest=manifest)
+    settings, words = chosen(photos, frozen)
+    assert (settings.cache, settings.draws) == ("off", None)
+    assert words == "cache  off: photos with masks get new crops in every epoch"
+    assert chosen(photos, frozen, cache="disk")[0].draws == 4
+    parts = Parts.of(photos, manifest, 1)
+    assert parts.validation is None
+    assert parts.training.content == parts.training.code.size + 16 * 16  # the mask, as bytes
 
 
 def test_auto_leaves_three_quarters_of_the_disk_free(

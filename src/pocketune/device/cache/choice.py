@@ -124,6 +124,8 @@ def choose(
     what = f"features of {counted(len(photos.training.dataset), 'photo')}"
     takes = f"{what} in {counted(draws, 'draw')} take {format_size(size)}"
     if settings.cache == "auto":
+        if photos.task.dense:  # how many crops of masks are enough was not measured
+            return _without(settings, "photos with masks get new crops in every epoch")
         if epochs < 2 * draws:
             return _without(settings, f"{counted(draws, 'draw')} pay from {2 * draws} epochs on")
         if size > min(MOST, MOST_OF_FREE * free):
