@@ -31,15 +31,18 @@ if sys.platform == "linux":
         The peak is VmHWM and not that of ``getrusage``, which survives ``exec``: a process started
         by a large one would report its parent's peak.
         """
-        with open("/proc/self/status", "rb") as file:  # noqa: PTH123 - on the path of every step
-            status = file.read()
+        try:
+            with open("/proc/self/status", "rb") as file:  # noqa: PTH123 - on the path of every step
+                status = file.read()
+        except OSError:  # some containers do not have it
+            status = b""
         current = _kibibytes(status, b"VmRSS:")
         # The kernel counts on each processor separately, so the peak may lag behind.
         return ProcessMemory(current, max(current, _kibibytes(status, b"VmHWM:")))
 
     def _kibibytes(status: bytes, key: bytes) -> int:
         found = status.find(key)
-        if found < 0:  # some sandboxes omit lines
+        if found < 0:  # some sandboxes omit lines or the file
             import resource
 
             return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
