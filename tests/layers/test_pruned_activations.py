@@ -39,8 +39,8 @@ def convolution(ratio: float, *, same: bool = False, forward: bool = True) -> Pr
     return conv.double()
 
 
-def norm(ratio: float, *, forward: bool = True) -> PrunedBatchNorm2d:
-    made = PrunedBatchNorm2d(4, ratio=ratio, forward=forward).double()
+def norm(ratio: float, *, forward: bool = True, rectified: bool = False) -> PrunedBatchNorm2d:
+    made = PrunedBatchNorm2d(4, ratio=ratio, forward=forward, rectified=rectified).double()
     nn.init.normal_(made.weight)
     nn.init.normal_(made.bias)
     return made
@@ -77,14 +77,23 @@ def test_convolution(ratio: float, memory_format: torch.memory_format, same: boo
     assert found[0].is_contiguous(memory_format=memory_format)
 
 
+def output_mask(y: Tensor, ratio: float, *, rectified: bool) -> Tensor:
+    return mask(functional.relu(y) if rectified else y, ratio)
+
+
 @RATIOS
 @FORMATS
-def test_norm(ratio: float, memory_format: torch.memory_format) -> None:
-    ours, x = norm(ratio), images(memory_format)
-    plain, m = copy.deepcopy(ours), mask(x, ratio)
-    y, expected = ours(x), nn.BatchNorm2d.forward(plain, x * m) * m
+@pytest.mark.parametrize("rectified", [False, True])
+def test_norm(ratio: float, memory_format: torch.memory_format, rectified: bool) -> None:
+    """Plain autograd of the masked norm; the gradient of the input is that of its survivors."""
+    ours, x = norm(ratio, rectified=rectified), images(memory_format)
+    plain = copy.deepcopy(ours)
+    whole = nn.BatchNorm2d.forward(plain, x)
+    m = output_mask(whole, ratio, rectified=rectified)
+    y, expected = ours(x), whole * m
     torch.testing.assert_close(y, expected)
-    torch.testing.assert_close(gradients(y, ours, x), gradients(expected, plain, x))
+    found, (of_x, *others) = gradients(y, ours, x), gradients(expected, plain, x)
+    torch.testing.assert_close(found, (of_x * m, *others))
     torch.testing.assert_close(dict(ours.named_buffers()), dict(plain.named_buffers()))
 
 
@@ -98,7 +107,7 @@ def test_only_the_backward_pass_of_a_convolution() -> None:
 
 
 def test_only_the_backward_pass_of_a_norm() -> None:
-    """Output and statistics are exact; the gradients are those at the pruned input."""
+    """Output and statistics are exact; in the gradients, what was dropped is as the mean."""
     ours, x = norm(0.6, forward=False), images()
     plain = copy.deepcopy(ours)
     y, exact = ours(x), nn.BatchNorm2d.forward(plain, x)
@@ -106,7 +115,7 @@ def test_only_the_backward_pass_of_a_norm() -> None:
     torch.testing.assert_close(dict(ours.named_buffers()), dict(plain.named_buffers()))
     found, whole = gradients(y, ours, x), gradients(exact, plain, x)
     mean, variance = x.mean((0, 2, 3)), x.var((0, 2, 3), unbiased=False)
-    centered = drop(x, 0.6) - mean.view(1, -1, 1, 1)
+    centered = (x - mean.view(1, -1, 1, 1)) * mask(y, 0.6)
     of_scale = (upstream(y) * centered).sum((0, 2, 3)) * (variance + ours.eps).rsqrt()
     torch.testing.assert_close(found[1], of_scale)
     torch.testing.assert_close(found[2], whole[2])
@@ -123,7 +132,7 @@ def test_keeps_survivors_and_one_bit_an_element(layer: nn.Module) -> None:
     kept = [t for t in kept_tensors(layer, x) if all(t is not p for p in layer.parameters())]
     own = {p.data_ptr() for p in layer.parameters()}
     total = sum(t.nbytes for t in kept if t.data_ptr() not in own)
-    statistics = 2 * 8 * 4 if isinstance(layer, nn.BatchNorm2d) else 0
+    statistics = 8 * 4 if isinstance(layer, nn.BatchNorm2d) else 0
     count = survivor_count(x[0].numel(), 0.7)
     assert total == 8 * len(x) * count + (x.numel() + 7) // 8 + statistics
 
@@ -132,11 +141,11 @@ def test_keeps_survivors_and_one_bit_an_element(layer: nn.Module) -> None:
 @pytest.mark.parametrize("make", [convolution, norm], ids=["convolution", "norm"])
 def test_in_evaluation(make, forward: bool) -> None:
     layer, x = make(0.6, forward=forward).eval(), images()
-    m = mask(x, 0.6) if forward else torch.ones_like(x)
     if isinstance(layer, PrunedConv2d):
-        expected = plain_convolution(layer, x * m)
+        expected = plain_convolution(layer, drop(x, 0.6) if forward else x)
     else:
-        expected = nn.BatchNorm2d.forward(layer, x * m) * m
+        expected = nn.BatchNorm2d.forward(layer, x)
+        expected = drop(expected, 0.6) if forward else expected
     torch.testing.assert_close(layer(x), expected)
 
 
@@ -152,22 +161,29 @@ def estimated(conv: PrunedConv2d, x: Tensor) -> Tensor:
     return products.view(len(x), 6, *x.shape[2:])
 
 
-def test_an_output_that_is_selected_by_its_estimate() -> None:
+@pytest.mark.parametrize("rectified", [False, True])
+def test_a_norm_that_selects_by_an_estimate(rectified: bool) -> None:
     conv, x = estimating(), torch.randn(3, 16, 5, 7, dtype=torch.float64).requires_grad_()
-    y, pruned = conv(x), drop(x, 0.7)
-    exact = functional.conv2d(pruned, conv.weight, padding=1)
-    estimate = estimated(conv, x).abs()
-    first = estimate[0].flatten().sort(descending=True).values[survivor_count(210, 0.7)]
-    expected = exact * (estimate > first)
-    torch.testing.assert_close(y, expected)
-    torch.testing.assert_close(gradients(y, conv, x), gradients(expected, conv, x))
+    reader = PrunedBatchNorm2d(6, ratio=0.7, rectified=rectified).double()
+    conv.estimate_for(reader)
+    y = reader(conv(x))
+
+    middle = functional.conv2d(drop(x, 0.7), conv.weight, padding=1).detach()
+    mean, variance = middle.mean((0, 2, 3)), middle.var((0, 2, 3), unbiased=False)
+    estimate = functional.batch_norm(estimated(conv, x), mean, variance)
+    whole = functional.batch_norm(middle, None, None, training=True)
+    if rectified:
+        estimate = functional.relu(estimate)
+    first = estimate[0].abs().flatten().sort(descending=True).values[survivor_count(210, 0.7)]
+    chosen = whole * (estimate.abs() > first)
+    survives = output_mask(chosen, 0.7, rectified=rectified)
+    torch.testing.assert_close(y, chosen * survives)
     dropped = y.eq(0).flatten(1).sum(1)
-    assert dropped[0] == 147
+    assert (dropped >= 147).all()
     assert len(set(dropped.tolist())) > 1  # they share the threshold of the first image
-    conv.eval()
-    assert conv(x).eq(0).flatten(1).sum(1).tolist() == [147] * 3
-    bits = (y.numel() + 7) // 8
-    assert bits in [t.nbytes for t in kept_tensors(conv.train(), x)]
+    if not rectified:
+        conv.eval(), reader.eval()
+        assert reader(conv(x)).eq(0).flatten(1).sum(1).tolist() == [147] * 3
 
 
 def test_an_estimate_is_right_on_average() -> None:

@@ -46,6 +46,20 @@ def test_every_layer_but_the_first_convolution() -> None:
     assert {m.ratio for m in adapted.modules() if isinstance(m, PrunedConv2d)} == {0.4}
 
 
+def test_negative_elements_are_zeros_where_a_relu_follows() -> None:
+    network = create_network("resnet18", width=0.25)
+    adapted = adapt(network, FULL + ActivationPruning())
+    found = {
+        name.removeprefix("layer2.0."): module.rectified
+        for name, module in adapted.named_modules()
+        if isinstance(module, PrunedBatchNorm2d) and name.startswith("layer2.0.")
+    }
+    assert found == {"bn1": True, "bn2": False, "downsample.1": False}  # two are added first
+    adapted = adapt(small_mobilenet(), FULL + ActivationPruning())
+    kinds = [m.rectified for m in adapted.modules() if isinstance(m, PrunedBatchNorm2d)]
+    assert kinds == [layer.activation is not None for layer in anatomy(adapted).layers]
+
+
 def test_only_what_is_trained() -> None:
     network = small_mobilenet()
     body = anatomy(network)
@@ -104,6 +118,9 @@ def test_outputs_are_estimated_where_that_has_fewer_dimensions() -> None:
         if isinstance(module, PrunedConv2d) and module.projection is not None
     }
     assert found["layer1.0.conv1"] == 133  # 16 filters of 144 weights
+    adapted = adapt(network, FULL + ActivationPruning(0.5, epsilon=0.5)).train()
+    adapted(torch.randn(2, 3, 32, 32)).sum().backward()
+    assert not any("_estimate" in vars(module) for module in adapted.modules())
     assert "layer2.0.downsample.0" not in found  # 32 filters of 16 weights
     assert exact.state_dict().keys() == fewer.state_dict().keys()
 

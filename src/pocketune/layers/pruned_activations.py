@@ -1,16 +1,14 @@
-"""Layers that keep only the elements of large magnitude of their input.
+"""Layers that keep only the largest elements of their input.
 
-They follow the double mask of Dynamic Sparse Graph (Liu et al., Dynamic Sparse Graph for Efficient
-Deep Learning, ICLR 2019, section 2.3): the same mask zeroes the input of a norm and its output. All
-gradients are exact, of the network with these zeros. With `forward=False` nothing is zeroed in the
-forward pass; the backward pass then computes with zeros for what was not kept, and its gradients of
-kernels and scales are approximate.
+They follow Dynamic Sparse Graph (Liu et al., Dynamic Sparse Graph for Efficient Deep Learning,
+ICLR 2019), in which the elements with the smallest activation are zero in the forward and in the
+backward pass. With `forward=False` nothing is zeroed in the forward pass, and the backward pass
+computes with zeros for what was not kept.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,17 +65,15 @@ class PrunedConv2d(Conv2d):
     Kept for the backward pass: 32 bits for each survivor and 1 bit an element. `nn.Conv2d` keeps 32
     bits an element.
 
-    With `dimensions`, the layer drops the same share of its output as well, by an estimate of it
-    (the dimension-reduction search of section 2.2): kernel and input are projected to so many
-    dimensions by a random matrix of -sqrt(3), 0 and sqrt(3). The threshold that the estimate must
-    exceed is that of the first image in training, for the whole batch (section 2.1), and each
-    image's own in evaluation. This keeps 1 bit for each element of the output, too.
+    With `dimensions`, the layer also estimates its output, for the norm behind it (`estimate_for`):
+    in the dimension-reduction search of section 2.2, kernel and input are projected to so many
+    dimensions by a random matrix of -sqrt(3), 0 and sqrt(3).
 
     Args:
         arguments: those of `Conv2d`.
         ratio: share of the elements to drop, from 0 to less than 1.
         forward: whether the forward pass computes with the zeros, too.
-        dimensions: of the projection; None leaves the output as it is. Of one group only.
+        dimensions: of the projection; None estimates nothing. Of one group only.
         options: keyword arguments of `Conv2d`.
     """
 
@@ -97,20 +93,24 @@ class PrunedConv2d(Conv2d):
         if dimensions is not None:
             matrix = ternary(dimensions, self.in_channels, *self.kernel_size)
         self.register_buffer("projection", matrix, persistent=False)
+        self._readers: tuple[PrunedBatchNorm2d, ...] = ()
+
+    def estimate_for(self, norm: PrunedBatchNorm2d) -> None:
+        """Let the norm that reads the output select by its estimate."""
+        self._readers = (norm,)  # a tuple, so that it is no part of this module
 
     def forward(self, input: Tensor) -> Tensor:
         """(N, in, H, W) or (in, H, W) -> the same with `out_channels`, and the output's size."""
         if input.dim() == 3:
             return self.forward(input[None])[0]
+        for norm in self._readers:
+            vars(norm)[_ESTIMATE] = self._estimate(input)
         count = survivor_count(input[0].numel(), self.ratio)
         if not (self.training and is_recorded(input, self.weight, self.bias)):
             plain: Tensor = super().forward(
                 drop_small(input, count) if self.masks_forward else input
             )
-            if self.projection is None:
-                return plain
-            estimate = self._estimate(input)
-            return plain * (estimate.abs() > self._limit(estimate, threshold))
+            return plain
         call = _Convolution(
             (self.stride, self.padding, self.dilation), self.groups, self.pads(input)
         )
@@ -118,13 +118,7 @@ class PrunedConv2d(Conv2d):
         y: Tensor = _PrunedConvolution.apply(  # type: ignore[no-untyped-call]
             input, self.kernel(), self.bias, call, pruning
         )[0]
-        if self.projection is None:
-            return y
-        estimate = self._estimate(input)
-        last = is_channels_last(y)
-        packed = pack_above(estimate, self._limit(estimate, magnitude_threshold).flatten(), last)
-        dropped: Tensor = _Drop.apply(y, packed, last)  # type: ignore[no-untyped-call]
-        return dropped
+        return y
 
     @torch.no_grad()
     def _estimate(self, x: Tensor) -> Tensor:
@@ -136,46 +130,49 @@ class PrunedConv2d(Conv2d):
         small = functional.conv2d(padded, matrix, None, self.stride, self.padding, self.dilation)
         return functional.conv2d(small, (kernel / len(matrix))[:, :, None, None])
 
-    @torch.no_grad()
-    def _limit(self, estimate: Tensor, threshold: Callable[[Tensor, int], Tensor]) -> Tensor:
-        """The magnitude that an estimate must exceed: (1 or N, 1, 1, 1)."""
-        count = survivor_count(estimate[0].numel(), self.ratio)
-        images = estimate[:1] if self.training else estimate
-        return threshold(images, count).view(-1, 1, 1, 1)
-
     def extra_repr(self) -> str:
         """As `Conv2d`, then the share that is dropped, for `repr`."""
         return f"{super().extra_repr()}, ratio={self.ratio}"
 
 
 class PrunedBatchNorm2d(nn.BatchNorm2d):
-    """Batch norm of the largest elements of its input, with the statistics of its batch.
+    """Batch norm that keeps the elements of its input whose output is largest.
 
-    Of each image, the share `ratio` with the smallest magnitude is set to zero, in the input and
-    then in the output, in evaluation as in training. The statistics are those of the input with its
-    zeros.
+    Of each image, the share `ratio` of the output with the smallest magnitude is set to zero, in
+    evaluation as in training. Where a ReLU follows, its output counts, so that negative elements
+    are the first to go. The statistics are those of the whole input. The gradient reaches the
+    survivors alone: what it would be for the others, through the statistics, is left out.
 
-    Kept for the backward pass: 32 bits for each survivor, 1 bit an element, and the mean and the
-    deviation of each channel. `nn.BatchNorm2d` keeps 32 bits an element.
+    Kept for the backward pass: 32 bits for each survivor, 1 bit an element, and the deviation of
+    each channel. `nn.BatchNorm2d` keeps 32 bits an element.
 
     Args:
         features: number of channels.
         ratio: share of the elements to drop, from 0 to less than 1.
         forward: whether the forward pass computes with the zeros, too.
+        rectified: whether a ReLU follows.
         options: keyword arguments of `nn.BatchNorm2d`.
     """
 
     def __init__(
-        self, features: int, *, ratio: float = 0.5, forward: bool = True, **options: Any
+        self,
+        features: int,
+        *,
+        ratio: float = 0.5,
+        forward: bool = True,
+        rectified: bool = False,
+        **options: Any,
     ) -> None:
         super().__init__(features, **options)
-        self.ratio, self.masks_forward = ratio, forward
+        self.ratio, self.masks_forward, self.rectified = ratio, forward, rectified
 
     @classmethod
-    def from_batch_norm(
-        cls, norm: nn.BatchNorm2d, *, ratio: float, forward: bool
-    ) -> PrunedBatchNorm2d:
+    def from_batch_norm(cls, norm: nn.BatchNorm2d, **options: Any) -> PrunedBatchNorm2d:
         """Take over the tensors of a batch norm (the same objects, not copies).
+
+        Args:
+            norm: the batch norm.
+            options: further arguments of this class.
 
         Raises:
             PocketuneError: it has no weight and bias, or no running statistics.
@@ -185,9 +182,7 @@ class PrunedBatchNorm2d(nn.BatchNorm2d):
                 f"{norm} cannot be pruned: it needs a weight, a bias and running statistics "
                 "(affine=True, track_running_stats=True)"
             )
-        made = cls(
-            norm.num_features, ratio=ratio, forward=forward, eps=norm.eps, momentum=norm.momentum
-        )
+        made = cls(norm.num_features, eps=norm.eps, momentum=norm.momentum, **options)
         made.weight, made.bias = norm.weight, norm.bias
         made.running_mean, made.running_var = norm.running_mean, norm.running_var
         made.num_batches_tracked = norm.num_batches_tracked
@@ -203,23 +198,26 @@ class PrunedBatchNorm2d(nn.BatchNorm2d):
         return y
 
     def _normalize(self, x: Tensor) -> Tensor:
+        estimate = vars(self).pop(_ESTIMATE, None)
         count = survivor_count(x[0].numel(), self.ratio)
         if not self.training:
+            y: Tensor = super().forward(x)
             if not self.masks_forward:
-                return super().forward(x)
-            survives = x.abs() > threshold(x, count).view(-1, 1, 1, 1)
-            return super().forward(x * survives) * survives
+                return y
+            score = y if estimate is None else super().forward(estimate)
+            score = functional.relu(score) if self.rectified else score
+            return y * (score.abs() > threshold(score, count).view(-1, 1, 1, 1))
         assert self.num_batches_tracked is not None
         self.num_batches_tracked.add_(1)
         momentum = self.momentum
         if momentum is None:
             momentum = 1 / float(self.num_batches_tracked)
-        pruning = _Pruning(count, self.masks_forward, is_channels_last(x))
+        pruning = _Pruning(count, self.masks_forward, is_channels_last(x), self.rectified)
         statistics = (self.running_mean, self.running_var, momentum, self.eps)
-        y: Tensor = _PrunedNorm.apply(  # type: ignore[no-untyped-call]
-            x, self.weight, self.bias, statistics, pruning
+        pruned: Tensor = _PrunedNorm.apply(  # type: ignore[no-untyped-call]
+            x, self.weight, self.bias, estimate, statistics, pruning
         )[0]
-        return y
+        return pruned
 
     def extra_repr(self) -> str:
         """As `nn.BatchNorm2d`, then the share that is dropped, for `repr`."""
@@ -227,16 +225,40 @@ class PrunedBatchNorm2d(nn.BatchNorm2d):
         return f"{usual}, ratio={self.ratio}"
 
 
+_ESTIMATE = "_estimate"
+"""Attribute of a norm that holds the estimate of its input until it runs."""
+
+
 class _Pruning(NamedTuple):
-    """How a layer's input is pruned: survivors of an image, and whether the forward pass is."""
+    """How a layer is pruned.
+
+    Attributes:
+        most: survivors of an image.
+        masks_forward: whether the forward pass is pruned.
+        channels_last: the order of the bits.
+        rectified: whether negative elements count as zeros.
+    """
 
     most: int
     masks_forward: bool
     channels_last: bool
+    rectified: bool = False
 
-    def select(self, x: Tensor) -> Tensor:
-        """The packed bits of the survivors."""
-        return pack_above(x, magnitude_threshold(x, self.most), self.channels_last)
+    def select(self, score: Tensor, estimate: Tensor | None = None) -> Tensor:
+        """The packed bits of the survivors; of those whose estimate is large enough, if given.
+
+        The threshold of the first image's estimate serves the whole batch (section 2.1).
+        """
+        score = self._rectify(score)
+        if estimate is not None:
+            estimate = self._rectify(estimate)
+            shared = magnitude_threshold(estimate[:1], self.most)
+            packed = pack_above(estimate, shared, self.channels_last)
+            score = zero_dropped(score, packed, self.channels_last)
+        return pack_above(score, magnitude_threshold(score, self.most), self.channels_last)
+
+    def _rectify(self, score: Tensor) -> Tensor:
+        return functional.relu(score) if self.rectified else score
 
     def zero(self, x: Tensor, packed: Tensor) -> Tensor:
         """What the forward pass computes with."""
@@ -272,25 +294,6 @@ class _Convolution(NamedTuple):
         return (
             functional.pad(gradient, (-left, -right, -top, -bottom)) if any(self.pads) else gradient
         )
-
-
-class _Drop(torch.autograd.Function):
-    """Zeros where no bit is set, in the gradient as well."""
-
-    @staticmethod
-    def forward(x: Tensor, packed: Tensor, channels_last: bool) -> Tensor:
-        return zero_dropped(x, packed, channels_last)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG004
-        _, packed, ctx.channels_last = inputs
-        ctx.save_for_backward(packed)
-
-    @staticmethod
-    @first_order
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        (packed,) = ctx.saved_tensors
-        return mask_gradient(gradients[0], packed, ctx.channels_last), None, None
 
 
 class _PrunedConvolution(torch.autograd.Function):
@@ -331,22 +334,31 @@ class _PrunedConvolution(torch.autograd.Function):
 
 
 class _PrunedNorm(torch.autograd.Function):
-    """The output with its zeros, and what is kept: values and bits."""
+    """The output with its zeros, and what is kept: values less their means, bits, deviations."""
 
     @staticmethod
     def forward(
-        x: Tensor, weight: Tensor, bias: Tensor, statistics: tuple[Any, ...], pruning: _Pruning
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        estimate: Tensor | None,
+        statistics: tuple[Any, ...],
+        pruning: _Pruning,
     ) -> tuple[Tensor, ...]:
-        packed = pruning.select(x)
         running_mean, running_var, momentum, eps = statistics
         y, mean, inverse = torch.native_batch_norm(
-            pruning.zero(x, packed), weight, bias, running_mean, running_var, True, momentum, eps
+            x, weight, bias, running_mean, running_var, True, momentum, eps
         )
-        return pruning.zero(y, packed), pruning.keep(x, packed), packed, mean, inverse
+        mean = mean.view(1, -1, 1, 1)
+        if estimate is not None:
+            scale, shift = (weight * inverse).view(mean.shape), bias.view(mean.shape)
+            estimate = (estimate - mean) * scale + shift
+        packed = pruning.select(y, estimate)
+        return pruning.zero(y, packed), pruning.keep(x - mean, packed), packed, inverse
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        x, weight, _, (*_, ctx.eps), ctx.pruning = inputs
+        x, weight, _, _, (*_, ctx.eps), ctx.pruning = inputs
         ctx.shape = x.shape
         ctx.mark_non_differentiable(*output[1:])
         ctx.set_materialize_grads(False)
@@ -355,14 +367,15 @@ class _PrunedNorm(torch.autograd.Function):
     @staticmethod
     @first_order
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        weight, values, packed, mean, inverse = ctx.saved_tensors
+        weight, values, packed, inverse = ctx.saved_tensors
         pruning: _Pruning = ctx.pruning
         g = pruning.mask(gradients[0], packed)
-        x = pruning.restore(values, packed, ctx.shape)
+        centered = pruning.restore(values, packed, ctx.shape)
+        zeros = torch.zeros(inverse.shape, dtype=inverse.dtype, device=inverse.device)
         of_x, of_weight, of_bias = aten.native_batch_norm_backward(
-            g, x.to(g.dtype), weight, None, None, mean, inverse, True, ctx.eps,
+            g, centered.to(g.dtype), weight, None, None, zeros, inverse, True, ctx.eps,
             list(ctx.needs_input_grad[:3]),
         )  # fmt: skip
         if of_x is not None:
             of_x = pruning.mask(of_x, packed)
-        return of_x, of_weight, of_bias, None, None
+        return of_x, of_weight, of_bias, None, None, None

@@ -8,6 +8,7 @@ from torch import nn
 
 from pocketune.errors import PocketuneError
 from pocketune.layers import PrunedBatchNorm2d, PrunedConv2d, StandardizedConv2d
+from pocketune.layers.activation import SIGNED
 from pocketune.layers.conv import computes_kernel, is_plain
 from pocketune.layers.pruned_activations import estimate_dimensions
 from pocketune.methods.method import Method
@@ -21,6 +22,21 @@ MASKS = Pass(mask_activations)
 """Exact activations that keep one bit, except where a method has replaced them."""
 
 
+def _pass_estimates(network: nn.Module) -> None:
+    """Let each norm select by the estimate of the convolution before it, if that makes one."""
+    modules = dict(network.named_modules())
+    for layer in anatomy(network).layers:
+        conv, norm = modules[layer.conv], modules.get(layer.norm or "")
+        if not isinstance(conv, PrunedConv2d) or conv.projection is None:
+            continue
+        if isinstance(norm, PrunedBatchNorm2d):
+            conv.estimate_for(norm)
+
+
+ESTIMATES = Pass(_pass_estimates)
+"""Norms read the estimates of convolutions."""
+
+
 @register_method("actprune")
 @dataclass(frozen=True)
 class ActivationPruning(Method):
@@ -31,15 +47,15 @@ class ActivationPruning(Method):
     figure 4. Of each image and layer, the share `ratio` of the elements with the smallest magnitude
     is set to zero:
 
-    * in the output of a trained convolution and, at the same places, after its batch norm (the
-      double mask, section 2.3),
+    * after a trained convolution and its batch norm; negative elements count as zeros if a ReLU
+      follows,
     * in the input of a trained convolution. After a norm that is pruned and a ReLU, these elements
       are zero already, so that this changes only sums of blocks.
 
-    Gradients are those of the network with these zeros, which predicts with them, too. What is kept
-    are the survivors' values and one bit an element; ReLU and ReLU6 keep one bit. The paper selects
-    the largest elements before a ReLU that precedes the norm. Here the norm comes first, as in
-    pretrained networks, where an element may matter at either sign.
+    The gradient reaches the survivors alone, and the network predicts with the zeros, too. What is
+    kept are the survivors' values and one bit an element; ReLU and ReLU6 keep one bit. The paper
+    also masks the input of the norm (section 2.3) and has the ReLU before the norm. Pretrained
+    networks have it behind, where an element that is zero before the norm is not after it.
 
     The convolution that reads the image, squeeze-excite modules and the classifier are exact, and
     so is what keeps nothing: frozen convolutions and norms on running statistics. This trains
@@ -51,9 +67,9 @@ class ActivationPruning(Method):
         forward: False leaves the forward pass exact and drops only what is kept. The gradients of
             kernels and scales are then approximate.
         epsilon: error of the paper's estimate, above 0 and below 1.5, which selects the outputs of
-            convolutions by random projections (section 2.2); 0.5 there. It is used where it has
-            fewer dimensions than the kernels have weights, and outputs are selected exactly
-            elsewhere. None selects exactly everywhere.
+            norms from random projections of the convolutions before them (section 2.2); 0.5 there.
+            It is used where it has fewer dimensions than the kernels have weights, and elements
+            are selected exactly elsewhere. None selects exactly everywhere.
     """
 
     ratio: float = 0.5
@@ -96,34 +112,48 @@ class ActivationPruning(Method):
                 f"{self} finds no trained convolution or batch norm that keeps its input; leave it "
                 "out, or train some, as in FullFineTune() + ActivationPruning()"
             )
-        return replace(plan, replaced={**plan.replaced, **pruned}) if self.ratio else plan
+        if not self.ratio:
+            return plan
+        passes = plan.passes if self.epsilon is None else (*plan.passes, ESTIMATES)
+        return replace(plan, replaced={**plan.replaced, **pruned}, passes=passes)
 
     def _layers(self, plan: Plan, network: nn.Module) -> dict[str, Factory]:
         """Factories of the pruned layers, by name."""
         modules = dict(network.named_modules())
         taken = tuple(f"{name}." for name in plan.replaced)
-        layers = anatomy(network).layers
-        convolutions = {
-            layer.conv
-            for layer in layers[1:]  # the first one reads the image
-            if f"{layer.conv}.weight" in plan.trained and _can_prune(modules[layer.conv])
-        }
-        norms = {
-            layer.norm
-            for layer in layers
-            if layer.norm in plan.batch_norms and type(modules[layer.norm]) is nn.BatchNorm2d
-        }
-        names = [n for n in (*convolutions, *norms) if n and not f"{n}.".startswith(taken)]
-        before = {layer.conv for layer in layers if layer.norm in names}
-        return {
-            name: partial(
-                _pruned,
-                ratio=self.ratio,
-                forward=self.forward,
-                epsilon=self.epsilon if name in before else None,
-            )
-            for name in names
-        }
+        body = anatomy(network)
+        ends = {block.main[-1] for block in body.blocks}
+        found: dict[str, Factory] = {}
+        for layer in body.layers:
+            conv, norm = layer.conv, layer.norm
+            prunes_norm = norm in plan.batch_norms and type(modules[norm]) is nn.BatchNorm2d
+            trains_conv = f"{conv}.weight" in plan.trained and _can_prune(modules[conv])
+            if trains_conv and layer != body.layers[0]:  # the first one reads the image
+                epsilon = self.epsilon if prunes_norm else None
+                found[conv] = partial(self._convolution, epsilon=epsilon)
+            if norm and prunes_norm:
+                activation = type(modules[layer.activation]) if layer.activation else None
+                # the ends of a block's two paths are added before an activation
+                rectified = activation in SIGNED and layer not in ends and not layer.in_shortcut
+                found[norm] = partial(self._norm, rectified=rectified)
+        return {name: make for name, make in found.items() if not f"{name}.".startswith(taken)}
+
+    def _convolution(self, conv: nn.Module, *, epsilon: float | None) -> nn.Module:
+        assert isinstance(conv, nn.Conv2d)
+        dimensions = None if epsilon is None else _dimensions(conv, epsilon)
+        made = PrunedConv2d.like(
+            conv, ratio=self.ratio, forward=self.forward, dimensions=dimensions
+        )
+        made.weight = conv.weight
+        if made.projection is not None:
+            made.projection = made.projection.to(conv.weight)
+        return made
+
+    def _norm(self, norm: nn.Module, *, rectified: bool) -> nn.Module:
+        assert isinstance(norm, nn.BatchNorm2d)
+        return PrunedBatchNorm2d.from_batch_norm(
+            norm, ratio=self.ratio, forward=self.forward, rectified=rectified
+        )
 
 
 def _can_prune(conv: nn.Module) -> bool:
@@ -133,18 +163,6 @@ def _can_prune(conv: nn.Module) -> bool:
         and conv.padding_mode == "zeros"
         and not isinstance(conv.padding, str)
     )
-
-
-def _pruned(layer: nn.Module, *, ratio: float, forward: bool, epsilon: float | None) -> nn.Module:
-    if isinstance(layer, nn.BatchNorm2d):
-        return PrunedBatchNorm2d.from_batch_norm(layer, ratio=ratio, forward=forward)
-    assert isinstance(layer, nn.Conv2d)
-    dimensions = None if epsilon is None else _dimensions(layer, epsilon)
-    made = PrunedConv2d.like(layer, ratio=ratio, forward=forward, dimensions=dimensions)
-    made.weight = layer.weight
-    if made.projection is not None:
-        made.projection = made.projection.to(layer.weight)
-    return made
 
 
 def _dimensions(conv: nn.Conv2d, epsilon: float) -> int | None:

@@ -59,9 +59,13 @@ def test_convolution(ratio, rows_max_pixels, least_packed, kernel, groups) -> No
 @LAYOUTS
 def test_an_output_that_is_selected_by_its_estimate(rows_max_pixels) -> None:
     layer = PrunedConv2d(8, 4, 3, padding=1, bias=False, ratio=0.6, dimensions=30)
+    norm = PrunedBatchNorm2d(4, ratio=0.6)
+    layer.estimate_for(norm)
 
     def step(x: Tensor, weight: Tensor, g: Tensor) -> list[Tensor]:
-        y = torch.func.functional_call(layer, {"weight": weight}, (x * 1,))
+        state = {n: t.detach().to(x.dtype) for n, t in norm.state_dict().items() if "num" not in n}
+        middle = torch.func.functional_call(layer, {"weight": weight}, (x * 1,))
+        y = torch.func.functional_call(norm, state, (middle,))
         return [y, *torch.autograd.grad(y, [x, weight], g)]
 
     inputs = [leaf(3, 8, 4, 5), leaf(4, 8, 3, 3, seed=1), leaf(3, 4, 4, 5, seed=2, grad=False)]
