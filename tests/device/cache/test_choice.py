@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections import namedtuple
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from pocketune.device.cache import choice
 from pocketune.device.cache.choice import Parts, cache_bytes, choose
+from pocketune.device.cache.records import HELD, MemoryStore
 from pocketune.device.memory.budget import BudgetExceeded
 from pocketune.device.train.photos import Photos
 from pocketune.device.train.settings import TrainSettings
@@ -54,7 +56,8 @@ def test_sizes(photos: Photos, kit: Kit) -> None:
     memory = chosen(photos, kit, cache="memory", draws=3)[0]
     disk = chosen(photos, kit, cache="disk", draws=3)[0]
     found = [cache_bytes(each, photos, kit.manifest) for each in (memory, disk)]
-    assert found == [parts.size + 2 * 4 * record, 2 * 4 * record]
+    assert parts.records == 3 * 24 + 6
+    assert found == [parts.size + 78 * HELD + 2 * 4 * record, 2 * 4 * record]
 
 
 def test_many_values_take_8_bits(photos: Photos, kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,4 +145,14 @@ def test_what_the_user_asks_for_is_refused_if_it_is_impossible(
         chosen(photos, kit, cache="disk")
     with pytest.raises(BudgetExceeded, match="memory, of which the budget leaves 20 kB: leave"):
         chosen(photos, kit, cache="memory", room=20_000)
-    assert chosen(photos, kit, cache="memory", room=40_000)[0].cache == "memory"
+    assert chosen(photos, kit, cache="memory", room=60_000)[0].cache == "memory"
+
+
+def test_what_a_record_takes_in_memory_is_counted() -> None:
+    store, count, record = MemoryStore(), 5_000, 1_000
+    tracemalloc.start()
+    for number in range(count):
+        store.write(number * record, bytes(record))
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert count * record < taken < count * (record + HELD) < 1.1 * taken

@@ -147,6 +147,17 @@ class TestFile:
         Records(FileStore(path, ONE), never).discard()
         assert not path.exists()
 
+    def test_a_disk_without_room_for_the_header(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(*_: object) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(FileStore, "_write", refuse)
+        with pytest.raises(PocketuneError, match="cache cannot be written: No space left on"):
+            FileStore(tmp_path / "cache", ONE)
+        assert not (tmp_path / "cache").exists()
+
     def test_a_place_that_cannot_be_written(self, tmp_path: Path) -> None:
         (tmp_path / "cache").mkdir()
         with pytest.raises(PocketuneError, match="cache cannot be written: Is a directory"):

@@ -10,6 +10,7 @@ import numpy as np
 
 from pocketune.device.cache.code import EXACT, Code
 from pocketune.device.cache.loader import Part
+from pocketune.device.cache.records import HELD
 from pocketune.device.memory.budget import BudgetExceeded
 from pocketune.device.memory.sizes import format_size
 from pocketune.device.train.defaults import DRAWS
@@ -54,6 +55,12 @@ class Parts:
         return cls(training, replace(validation, start=training.end))
 
     @property
+    def records(self) -> int:
+        """Number of all records."""
+        kept = (self.training, self.validation) if self.validation else (self.training,)
+        return sum(part.draws * part.images for part in kept)
+
+    @property
     def size(self) -> int:
         """Bytes of all records."""
         return self.validation.end if self.validation else self.training.end
@@ -82,7 +89,7 @@ def cache_bytes(settings: TrainSettings, photos: Photos, manifest: Manifest) -> 
     parts = Parts.of(photos, manifest, settings.draws or DRAWS)
     # Features that wait for the step do so in place of pixels; a batch is put together of them.
     batch = 2 * photos.training.batch * parts.training.record
-    return batch + (parts.size if settings.cache == "memory" else 0)
+    return batch + (parts.size + HELD * parts.records if settings.cache == "memory" else 0)
 
 
 def choose(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
+from contextlib import suppress
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from pocketune.files import writing
@@ -17,6 +18,8 @@ _HEADER = len(_MAGIC) + 32
 _KEY = 16
 OVERHEAD = _KEY + 4
 """Bytes of a record beside its content: a key and a checksum."""
+HELD = 150
+"""Bytes that Python takes for a record in memory beside the record itself."""
 
 
 class Store(Protocol):
@@ -59,9 +62,13 @@ class FileStore:
         header = _MAGIC + identity
         with writing(path):
             self._file: BinaryIO = path.open("r+b" if path.exists() else "w+b", buffering=0)
-            if self._file.read(_HEADER) != header:
-                self._file.truncate(0)
-                self._write(0, header)
+            try:
+                if self._file.read(_HEADER) != header:
+                    self._file.truncate(0)
+                    self._write(0, header)
+            except OSError:
+                self.discard()
+                raise
 
     def read(self, place: int, size: int) -> bytes:
         """See :class:`Store`."""
@@ -81,7 +88,8 @@ class FileStore:
     def discard(self) -> None:
         """See :class:`Store`."""
         self._file.close()
-        self._path.unlink(missing_ok=True)
+        with suppress(OSError):
+            self._path.unlink(missing_ok=True)
 
     def close(self) -> None:
         """See :class:`Store`."""
