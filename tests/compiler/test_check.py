@@ -15,7 +15,7 @@ from pocketune.compiler import Calibration, CompileError, compile
 from pocketune.compiler import prepare as prepare_module
 from pocketune.compiler.capture.dropout import supply_masks
 from pocketune.compiler.capture.trace import check_norms
-from pocketune.compiler.check import check_engine
+from pocketune.compiler.check import _moved, check_engine
 from pocketune.compiler.graphs import Graphs, build_graphs
 from pocketune.compiler.settings import CompileSettings
 from pocketune.device.engine.base import Gradients
@@ -96,6 +96,13 @@ def test_a_hundredth_too_much_is_found_and_named(
 def test_what_is_not_a_number_is_found(network: nn.Module) -> None:
     with pytest.raises(CompileError, match="loss"):
         check(network, "loss", float("nan"))
+
+
+def test_values_are_moved_and_a_variance_of_zero_stays_a_variance() -> None:
+    state = {"running_var": np.zeros(50, np.float32), "weight": np.ones(50, np.float32)}
+    moved = _moved(state, np.random.default_rng(0))
+    assert (moved["running_var"] > 0).all()
+    assert (moved["weight"] != 1).all()
 
 
 def test_the_networks_own_values_stay(network: nn.Module) -> None:

@@ -145,12 +145,13 @@ def check_engine(
 def _moved(state: State, rng: np.random.Generator) -> State:
     """Values near those of a state, so that a graph that has them built in is wrong.
 
-    Zeros move too: the gradients of what they are multiplied with would be zero.
+    Zeros move too: the gradients of what they are multiplied with would be zero. They move up,
+    because the running variance of a dead channel is 0 and has a square root.
     """
     moved = {}
     for name, values in state.items():
         share = rng.uniform(0.9, 1.1, values.shape)
-        step = np.where(values == 0, 0.01 * rng.standard_normal(values.shape), 0)
+        step = np.where(values == 0, rng.uniform(0.001, 0.02, values.shape), 0)
         moved[name] = (values * share + step).astype(np.float32)
     return moved
 
