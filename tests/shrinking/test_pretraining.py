@@ -60,7 +60,7 @@ def same(one: nn.Module, other: nn.Module) -> bool:
 
 def test_all_sub_networks_learn(photos: ImageDataset, tmp_path: Path) -> None:
     made, out = supernet(), tmp_path / "supernet.safetensors"
-    recipe = ShrinkingRecipe(epochs=2, batch=8, lr=0.1)
+    recipe = ShrinkingRecipe(epochs=2, batch=8, lr=0.1)  # 2 steps an epoch
     losses = pretrain_supernet(made, photos, out, recipe=recipe, accelerator="cpu")
     assert len(losses) == 3 + 2 + 2 + 1 + 2  # two phases of width
     saved = load_supernet(out)
@@ -84,21 +84,19 @@ def _stop_after(epochs: int, patch: pytest.MonkeyPatch) -> None:
     patch.setattr("pocketune.shrinking.pretraining.save_supernet", stop)
 
 
-@pytest.mark.parametrize("epochs", [1, 2])
 def test_goes_on_as_if_it_had_not_been_stopped(
-    epochs: int, photos: ImageDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    photos: ImageDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A stop inside a phase of width, and one between two phases that sort the channels."""
-    whole, stopped = supernet(), supernet()
-    pretrain_supernet(whole, photos, tmp_path / "whole.safetensors", **ONE)
+    """Stopped before each of the two phases that sort the channels."""
+    whole, again = supernet(), supernet()
+    assert len(pretrain_supernet(whole, photos, tmp_path / "whole.safetensors", **ONE)) == 3
     out = tmp_path / "stopped.safetensors"
-    with monkeypatch.context() as patch:
-        _stop_after(epochs, patch)
-        with pytest.raises(KeyboardInterrupt):
-            pretrain_supernet(stopped, photos, out, **ONE)
-    again = supernet()
-    losses = pretrain_supernet(again, photos, out, **ONE)
-    assert len(losses) == 3 - epochs
+    for _ in range(2):
+        with monkeypatch.context() as patch:
+            _stop_after(1, patch)
+            with pytest.raises(KeyboardInterrupt):
+                pretrain_supernet(supernet(), photos, out, **ONE)
+    assert len(pretrain_supernet(again, photos, out, **ONE)) == 1
     assert same(again, whole)
 
 
@@ -217,6 +215,6 @@ def test_two_processes_train_one_supernet(folder: Path, tmp_path: Path) -> None:
         check=True,
         cwd=Path(__file__).parents[2],
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-        timeout=120,
+        timeout=300,
     )
     assert load_supernet(out).space == SPACE

@@ -20,7 +20,7 @@ from pocketune.weights import create_network, load_network, save_network
 
 SHARED = supernet(**MODULES, first="reduced")
 FEW = settings(
-    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 
