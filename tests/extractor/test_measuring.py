@@ -23,9 +23,10 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> ImageDataset:
     return load_splits(write_photos(tmp_path_factory.mktemp("data") / "photos", each=6)).train
 
 
-@pytest.fixture(scope="module")
-def made() -> Supernet:
-    return supernet(sizes=(32, 48), **MODULES)
+@pytest.fixture(scope="module", params=["batch", "group"])
+def made(request: pytest.FixtureRequest) -> Supernet:
+    standardized = request.param == "group"
+    return supernet(sizes=(32, 48), norm=request.param, standardized=standardized, **MODULES)
 
 
 @pytest.fixture(scope="module")

@@ -39,7 +39,7 @@ from pocketune.planner.limits import Limits
 from pocketune.planner.process import process_bytes
 from pocketune.supernet import SubnetConfig, load_supernet
 
-FORECASTS = 48
+FORECASTS = 24
 """Forecasts from which the costs of all other sub-networks are estimated."""
 PILOT = 4
 """Sub-networks that show how long one takes."""
