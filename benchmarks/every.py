@@ -24,6 +24,7 @@ RUNS = {
     "frigate": "bench_frigate.py",
     "frozen_eager": "bench_frozen_eager.py",
     "memory": "bench_memory.py",
+    "memory_causes": "bench_memory_causes.py",
     "memory_masks": "bench_memory.py --masks",
     "mobiletl_step_mobilenet_v2": "bench_mobiletl_step.py",
     "mobiletl_step_mobilenet_v3_small": "bench_mobiletl_step.py",

@@ -14,6 +14,7 @@ from pocketune.compiler.capture.trace import check_norms, running_statistics, tr
 from pocketune.compiler.collector import paused_collector
 from pocketune.compiler.graphs import Graphs, build_features, build_graphs
 from pocketune.compiler.manifest import describe
+from pocketune.compiler.passes.activations import recompute_activations
 from pocketune.compiler.passes.blocked import leave_large_plain
 from pocketune.compiler.passes.recompute import recompute_from_parameters
 from pocketune.compiler.passes.schedule import order_for_memory
@@ -28,6 +29,9 @@ from pocketune.networks.anatomy.output import find_output, only_layer
 from pocketune.networks.copies import copy_network
 from pocketune.surgery import quantize_frozen
 from pocketune.tasks import Task, default_task
+
+_WORTHWHILE = 0.95
+"""Activations are recomputed if the step then needs at most this share of the memory."""
 
 
 @dataclass(frozen=True)
@@ -172,8 +176,14 @@ def optimize(graphs: Graphs, settings: CompileSettings, masks: Iterable[MaskSpec
     varying = frozenset({"images", "features", "labels", *settings.task.step_inputs()})
     varying |= {spec.name for spec in masks}
     for name, model, sizes in graphs.sized(settings):
-        if name == "step":
-            recompute_from_parameters(model, sizes, varying)
-        order_for_memory(model, sizes)
-        if name == "step":
-            leave_large_plain(model, sizes)
+        if name != "step":
+            order_for_memory(model, sizes)
+            continue
+        again = onnx.ModelProto()
+        again.CopyFrom(model)
+        recompute_activations(again, sizes)
+        for step in (model, again):
+            recompute_from_parameters(step, sizes, varying)
+        if order_for_memory(again, sizes) < _WORTHWHILE * order_for_memory(model, sizes):
+            model.CopyFrom(again)
+        leave_large_plain(model, sizes)

@@ -138,9 +138,9 @@ class Loader:
         Raises:
             PocketuneError: None of the training images can be decoded.
         """
-        for samples in self.decoded(self.draw(epoch), self.chosen(epoch, start)):
-            if samples:
-                yield self.collated(samples)
+        # Not a loop, whose variable would hold the images of a batch that is in use already.
+        samples = self.decoded(self.draw(epoch), self.chosen(epoch, start))
+        yield from map(self.collated, filter(None, samples))
 
     def draw(self, epoch: int) -> int:
         """The number of the crops that an epoch sees."""

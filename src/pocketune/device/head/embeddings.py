@@ -94,6 +94,7 @@ def _write(
             engine.embed(batch.images).tofile(file)
             labels.append(batch.labels)
             count += len(batch.labels)
+            del batch  # before the next one is put together
             taken = time.monotonic() - began
             whole = taken / count * len(photos.dataset)
             progress(count, max(0.0, min(whole, seconds) - taken))

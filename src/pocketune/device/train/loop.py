@@ -112,6 +112,7 @@ class Loop:
             self._log.throughput.restart()
             for batch in islice(photos, batches - counters.batch):
                 self._step(batch)
+                del batch  # before the next one is put together
                 self._stop_if_needed()
                 if self._is_late():
                     break
@@ -259,6 +260,7 @@ def validate(
             outputs = judge.adjustment.logits(outputs)
             judge.update(outputs, batch.labels)
         metric.update(outputs, batch.labels)
+        del batch  # before the next one is put together
         after_batch()
     return metric.score if metric.images else None
 

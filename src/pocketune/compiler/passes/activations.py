@@ -1,0 +1,118 @@
+"""Recompute activations in the backward pass from the input of their norm.
+
+A norm that uses batch statistics needs its input again in the backward pass, and the layer behind
+it needs its activation again. Both are equally large, and a norm and an activation function are
+cheap. So only the input is kept (Chen et al., 2016, arXiv 1604.06174, section 3: results of low
+cost operations are dropped).
+
+Requires: nodes are in topological order. Afterwards the backward pass reads no large tensor that
+follows cheaply from others that it reads.
+"""
+
+from collections.abc import Mapping
+
+import onnx
+
+from pocketune.compiler.passes.sizes import tensor_bytes
+
+_CHEAP = {"Add", "Clip", "HardSigmoid", "HardSwish", "Mul", "Relu", "Reshape", "Transpose"}
+
+_LEAST = 1 << 12
+"""Bytes of the smallest tensor that is recomputed."""
+
+_SMALL = 16
+"""A tensor of at most a 16th of the result's size may be kept for recomputing it."""
+
+
+def recompute_activations(model: onnx.ModelProto, sizes: Mapping[str, int]) -> None:
+    """Let the backward pass recompute activations behind norms with batch statistics, in place.
+
+    Args:
+        model: a training step with an input `labels` and an output `loss`.
+        sizes: of open dimensions.
+    """
+    step = _Step(model, sizes)
+    nodes = [made for node in model.graph.node for made in step.with_copies(node)]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+
+
+class _Step:
+    """A training step, divided into the forward pass and all other nodes."""
+
+    def __init__(self, model: onnx.ModelProto, sizes: Mapping[str, int]) -> None:
+        nodes = model.graph.node
+        self._size = tensor_bytes(model, sizes)
+        labeled, read = {"labels"}, {"loss"}
+        for node in nodes:
+            if labeled.intersection(node.input):
+                labeled.update(node.output)
+        for node in reversed(nodes):
+            if read.intersection(node.output):
+                read.update(node.input)
+        passed = (read - labeled) | {output.name for output in model.graph.output}
+        self._forward = {n.output[0]: n for n in nodes if passed.intersection(n.output)}
+        self._read = {
+            name for node in nodes if node.output[0] not in self._forward for name in node.input
+        }
+        self._sources: dict[str, str | None] = {}
+        self._copied: set[str] = set()
+
+    def with_copies(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+        """The node, behind new copies of those that it is to read; it is changed."""
+        if node.output[0] in self._forward:
+            return [node]
+        found = onnx.NodeProto()
+        found.CopyFrom(node)
+        made: list[onnx.NodeProto] = []
+        for i, name in enumerate(node.input):
+            if self._is_recomputed(name):
+                found.input[i] = self._copy(name, made)
+        return [*made, found]
+
+    def _is_recomputed(self, name: str) -> bool:
+        return self._source(name) is not None
+
+    def _source(self, name: str) -> str | None:
+        """The norm's input from which a large tensor of the forward pass follows cheaply."""
+        if name not in self._sources:
+            node = self._forward.get(name)
+            large = self._size.get(name, 0) >= _LEAST
+            self._sources[name] = self._source_of(node) if large and node is not None else None
+        return self._sources[name]
+
+    def _source_of(self, node: onnx.NodeProto) -> str | None:
+        if node.op_type == "BatchNormalization":
+            in_batch = len(node.output) == 3 and node.input[0] in self._read
+            return node.input[0] if in_batch else None
+        if node.op_type not in _CHEAP:
+            return None
+        most = self._size[node.output[0]] // _SMALL
+        sources = {self._source(n) for n in node.input if self._size.get(n, 0) > most}
+        return sources.pop() if len(sources) == 1 else None
+
+    def _copy(self, name: str, made: list[onnx.NodeProto]) -> str:
+        """The name of a tensor's copy; the nodes that compute it, if they are new, go to `made`."""
+        copied = f"{name}_again"
+        if name in self._copied:
+            return copied
+        self._copied.add(name)
+        node = onnx.NodeProto()
+        node.CopyFrom(self._forward[name])
+        if node.op_type == "BatchNormalization":
+            _use_statistics(node)
+        else:
+            inputs = (self._copy(n, made) if self._is_recomputed(n) else n for n in node.input)
+            node.input[:] = list(inputs)
+        node.output[0] = node.name = copied
+        made.append(node)
+        return copied
+
+
+def _use_statistics(norm: onnx.NodeProto) -> None:
+    """Normalize with the mean and the variance that the norm has found in the batch."""
+    norm.input[3:] = norm.output[1:]
+    del norm.output[1:]
+    kept = [attribute for attribute in norm.attribute if attribute.name == "epsilon"]
+    del norm.attribute[:]
+    norm.attribute.extend(kept)

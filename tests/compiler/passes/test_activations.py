@@ -1,0 +1,94 @@
+"""The backward pass recomputes activations from the input of their norm."""
+
+import numpy as np
+import onnx
+import pytest
+
+from pocketune.compiler.builder import FLOAT, GraphBuilder
+from pocketune.compiler.passes.activations import recompute_activations
+from pocketune.compiler.passes.schedule import order_for_memory
+from pocketune.device.engine.session import open_session
+
+ROWS, SIDE, LAYERS = 64, 64, 5
+
+
+def step(activation: str = "Clip", *, kept: bool = True, shortcut: bool = False) -> onnx.ModelProto:
+    """Products, norms and activations; then readers of them all in the other order.
+
+    The backward pass reads the centered inputs of the norms if they are `kept`.
+    """
+    b = GraphBuilder()
+    y = b.input("features", FLOAT, (ROWS, SIDE))
+    labels = b.input("labels", FLOAT, (ROWS, SIDE))
+    layers = []
+    for i in range(LAYERS):
+        made = b.add("MatMul", y, b.input(f"w{i}", FLOAT, (SIDE, SIDE)))
+        scale, bias = (b.input(f"{name}{i}", FLOAT, (SIDE,)) for name in ("scale", "bias"))
+        before = [b.add("Mul", each, b.constant(0.0)) for each in (scale, bias)]  # overwritten
+        normed, mean, _ = b.add_many(
+            "BatchNormalization", [made, scale, bias, *before], 3, training_mode=1, momentum=0.0
+        )
+        active = _active(b, activation, normed)
+        y = b.add("Add", active, y) if shortcut else active
+        layers.append((made, mean, y))
+    b.emit(b.add("ReduceSum", b.add("Sub", y, labels), keepdims=0), "loss", FLOAT, ())
+    gradient = b.add("Sub", y, labels)
+    for made, mean, active in reversed(layers):
+        gradient = b.add("Mul", gradient, active)
+        if kept:
+            gradient = b.add("Add", gradient, b.add("Sub", made, mean))
+    b.emit(gradient, "gradient", FLOAT, (ROWS, SIDE))
+    return b.model("step")
+
+
+def _active(b: GraphBuilder, activation: str, normed: str) -> str:
+    if activation == "Clip":
+        return b.add("Clip", normed, b.constant(0.0), b.constant(6.0))
+    if activation == "hard swish":
+        return b.add("Mul", normed, b.add("HardSigmoid", normed, alpha=1 / 6))
+    return b.add(activation, normed)
+
+
+def run(model: onnx.ModelProto) -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    shapes = {
+        v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in model.graph.input
+    }
+    feeds = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    return open_session(model.SerializeToString(), as_written=True).run(None, feeds)
+
+
+def count(model: onnx.ModelProto, op: str) -> int:
+    return [node.op_type for node in model.graph.node].count(op)
+
+
+@pytest.mark.parametrize("activation", ["Clip", "Relu", "hard swish"])
+def test_results_stay_and_memory_does_not(activation: str) -> None:
+    kept, again = step(activation), step(activation)
+    recompute_activations(again, {})
+    onnx.checker.check_model(again)
+    assert order_for_memory(again, {}) < 0.8 * order_for_memory(kept, {})
+    for found, expected in zip(run(again), run(kept), strict=True):
+        assert np.allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_each_activation_is_recomputed_once() -> None:
+    model = step()
+    recompute_activations(model, {})
+    assert count(model, "BatchNormalization") == count(model, "Clip") == 2 * LAYERS
+    assert count(model, "MatMul") == LAYERS
+
+
+def test_what_follows_from_several_layers_is_kept() -> None:
+    model = step(shortcut=True)
+    recompute_activations(model, {})
+    assert count(model, "BatchNormalization") == LAYERS + 1  # the first sum is with an input
+
+
+@pytest.mark.parametrize(
+    "model", [step(kept=False), step("Sigmoid")], ids=["input not kept", "not cheap"]
+)
+def test_others_are_kept(model: onnx.ModelProto) -> None:
+    before = [node.SerializeToString() for node in model.graph.node]
+    recompute_activations(model, {})
+    assert [node.SerializeToString() for node in model.graph.node] == before
