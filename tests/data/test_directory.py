@@ -41,7 +41,10 @@ def check(path: Path) -> Directory:
         for name in directory.names:
             found = directory.member(name)
             assert (found.file_size, found.CRC) == (expected[name].file_size, expected[name].CRC)
-            assert bare.read(found) == archive.read(expected[name])
+            content = archive.read(expected[name])
+            assert bare.read(found) == content
+            usual = found.compress_type != zipfile.ZIP_BZIP2
+            assert directory.beginning(name, 30) == (content[:30] if usual else b"")
     return directory
 
 

@@ -7,6 +7,7 @@ import os
 import posixpath
 import struct
 import zipfile
+import zlib
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
@@ -22,6 +23,9 @@ _END = struct.Struct("<4s4H2LH")
 _END64 = struct.Struct("<4sQ2H2L4Q")
 _LOCATOR64 = struct.Struct("<4sLQL")
 _MEMBER = struct.Struct("<4s6H3L5H2L")
+_LOCAL = struct.Struct("<4s5H3L2H")
+_LONG_EXTRA = 128  # bytes: what stands before a member is read with it
+STORED, DEFLATED = zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED
 _LONGEST_COMMENT = 0xFFFF
 _IN_EXTRA, _EXTRA64 = 0xFFFFFFFF, 1
 _UTF8 = 0x800
@@ -76,13 +80,37 @@ class Directory:
         Raises:
             FileNotFoundError: There is none of this name.
         """
+        return self._parsed(self._bytes(self._place(name)))
+
+    def beginning(self, name: str, size: int) -> bytes:
+        """The first bytes of a member, if it is stored or deflated as most are; else nothing.
+
+        Raises:
+            FileNotFoundError: There is none of this name.
+        """
+        entry = self._bytes(self._place(name))
+        member, length = self._parsed(entry), _MEMBER.unpack_from(entry)[10]
+        self._file.seek(member.header_offset)
+        data = self._file.read(_LOCAL.size + 2 * length + _LONG_EXTRA + size)
+        if len(data) < _LOCAL.size or member.compress_type not in (STORED, DEFLATED):
+            return b""
+        *_, named, extra = _LOCAL.unpack_from(data)
+        start = _LOCAL.size + named + extra
+        if data[_LOCAL.size :][:named] != entry[_MEMBER.size :][:length]:
+            return b""
+        found = data[start : start + member.compress_size]
+        if member.compress_type == DEFLATED:
+            found = zlib.decompressobj(-zlib.MAX_WBITS).decompress(found, size)
+        return found[:size]
+
+    def _place(self, name: str) -> int:
         index = self._next  # members are often asked for in order
         if index >= len(self.names) or self.names[index] != name:
             index = bisect_left(self.names, name)
             if index == len(self.names) or self.names[index] != name:
                 raise FileNotFoundError(name)
         self._next = index + 1
-        return self._entry(int(self._places[index]))
+        return int(self._places[index])
 
     def _members(self) -> Iterator[tuple[int, zipfile.ZipInfo]]:
         """Each member with the place of its entry."""
@@ -107,8 +135,7 @@ class Directory:
             raise zipfile.BadZipFile("Bad magic number for central directory")
         return fixed + self._file.read(sum(_MEMBER.unpack(fixed)[10:13]))
 
-    def _entry(self, place: int) -> zipfile.ZipInfo:
-        data = self._bytes(place)
+    def _parsed(self, data: bytes) -> zipfile.ZipInfo:
         fields = _MEMBER.unpack_from(data)
         flags, method, crc, sizes = fields[3], fields[4], fields[7], [fields[9], fields[8]]
         name, extra = data[_MEMBER.size :][: fields[10]], data[_MEMBER.size + fields[10] :]

@@ -188,8 +188,8 @@ class ZipSource:
 
     def beginning(self, name: str, size: int) -> bytes:
         """See :class:`Source`."""
-        with self.open(name) as file:
-            return file.read(size)
+        with self._turn:
+            return self._directory.beginning(name, size)
 
     @contextmanager
     def open(self, name: str) -> Iterator[IO[bytes]]:
