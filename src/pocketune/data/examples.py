@@ -10,7 +10,8 @@ from typing import NamedTuple, cast, overload
 import numpy as np
 import numpy.typing as npt
 
-from pocketune.data.names import Indices, Names
+from pocketune.data.names import Indices, Names, Packing
+from pocketune.tasks.segmentation import Mask
 
 
 class Example(NamedTuple):
@@ -77,6 +78,48 @@ class Repeated(Sequence[Hashable]):
         return [self.values[number] for number in np.unique(self.numbers)]
 
 
+class Masks(Sequence[Mask]):
+    """Masks with their pixels, packed; each is made when it is asked for."""
+
+    __slots__ = ("_ends", "_names", "_pixels", "_values")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(
+        self, names: Names, ends: array[int], values: array[int], pixels: array[int]
+    ) -> None:
+        self._names, self._ends, self._values, self._pixels = names, ends, values, pixels
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    @overload
+    def __getitem__(self, index: int) -> Mask: ...
+    @overload
+    def __getitem__(self, index: slice) -> Masks: ...
+    def __getitem__(self, index: int | slice) -> Mask | Masks:
+        if isinstance(index, slice):
+            return self.take(np.arange(len(self))[index])
+        return Mask(self._names[index], self._counts(range(len(self))[index]))
+
+    def __iter__(self) -> Iterator[Mask]:
+        return map(Mask, self._names, map(self._counts, range(len(self))))
+
+    def take(self, indices: npt.NDArray[np.integer]) -> Masks:
+        """The masks at these indices, in that order."""
+        counting = _CountingMasks()
+        for index in indices.tolist():
+            counting.add(self[index])
+        return counting.done()
+
+    def distinct(self) -> Masks:
+        """All of them."""
+        return self
+
+    def _counts(self, place: int) -> tuple[tuple[int, int], ...]:
+        some = slice(self._ends[place], self._ends[place + 1])
+        return tuple(zip(self._values[some], self._pixels[some], strict=True))
+
+
 class Examples(Sequence[Example]):
     """An immutable sequence of examples, packed; each is made when it is asked for.
 
@@ -90,19 +133,20 @@ class Examples(Sequence[Example]):
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, examples: Iterable[Example] = ()) -> None:
-        labels, parts = _Counting(), _Counting()
-
-        def names() -> Iterator[str]:
-            for name, label, part in examples:
-                labels.add(label)
-                parts.add(part)
-                yield name
-
-        self.names = Names(names())
-        self.labels, self.parts = labels.done(), parts.done()
+        names, parts = Packing(), _Counting()
+        labels: _Counting | _CountingMasks = _Counting()
+        for name, label, part in examples:
+            if isinstance(label, Mask) and not names.count:
+                labels = _CountingMasks()
+            names.add(name)
+            labels.add(label)
+            parts.add(part)
+        self.names = Names.of(names)
+        self.labels: Repeated | Masks = labels.done()
+        self.parts = parts.done()
 
     @classmethod
-    def of(cls, names: Names, labels: Repeated, parts: Repeated) -> Examples:
+    def of(cls, names: Names, labels: Repeated | Masks, parts: Repeated) -> Examples:
         """The examples of these names, with a label and a part for each."""
         made = cls.__new__(cls)
         made.names, made.labels, made.parts = names, labels, parts
@@ -172,3 +216,22 @@ class _Counting:
 
     def done(self) -> Repeated:
         return Repeated(tuple(self._known), np.array(self._numbers, np.uint32))
+
+
+class _CountingMasks:
+    """Packs masks as they come."""
+
+    def __init__(self) -> None:
+        self._names = Packing()
+        self._ends, self._values, self._pixels = array("Q", [0]), array("B"), array("Q")
+
+    def add(self, mask: Hashable) -> None:
+        assert isinstance(mask, Mask)  # as the first one
+        for value, count in mask.pixels:
+            self._values.append(value)
+            self._pixels.append(count)
+        self._ends.append(len(self._values))
+        self._names.add(mask.name)
+
+    def done(self) -> Masks:
+        return Masks(Names.of(self._names), self._ends, self._values, self._pixels)

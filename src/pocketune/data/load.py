@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
@@ -239,7 +239,7 @@ def _with_values(
     classes: Sequence[str] | None,
 ) -> _Found:
     """With the class of each value of the masks as titles."""
-    labels = [label for label in usable.labels if isinstance(label, Mask)]
+    labels = cast("Sequence[Mask]", usable.labels)
     return found._replace(titles=value_names(labels, options, where, found.listed, classes))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -95,20 +95,22 @@ def scan(
     Raises:
         PocketuneError: A file is not a mask, or not one of its image; or palettes differ.
     """
-    known: list[Example] = []
     skipped: list[Skipped] = []
     palettes = _Palettes()
-    for number, example in enumerate(examples, 1):
-        mask = example.label
-        assert isinstance(mask, Mask)  # from the reader of a table, or from a layout
-        try:
-            pixels = _scanned(source, example.name, mask.name, palettes)
-        except UnreadableImage as error:
-            skipped.append(Skipped(printable(example.name), _of_mask(mask.name, error.reason)))
-        else:
-            known.append(example._replace(label=mask._replace(pixels=pixels)))
-        after(number, len(examples))
-    return Examples(known), skipped
+
+    def known() -> Iterator[Example]:
+        for number, example in enumerate(examples, 1):
+            mask = example.label
+            assert isinstance(mask, Mask)  # from the reader of a table, or from a layout
+            try:
+                pixels = _scanned(source, example.name, mask.name, palettes)
+            except UnreadableImage as error:
+                skipped.append(Skipped(printable(example.name), _of_mask(mask.name, error.reason)))
+            else:
+                yield example._replace(label=mask._replace(pixels=pixels))
+            after(number, len(examples))
+
+    return Examples(known()), skipped
 
 
 def _of_mask(name: str, reason: str) -> str:

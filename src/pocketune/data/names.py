@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import overload
@@ -32,19 +33,19 @@ class Names(Sequence[str]):
     __hash__ = None  # type: ignore[assignment]  # as of other sequences that are equal to lists
 
     def __init__(self, names: Iterable[str] = ()) -> None:
-        packed, blocks, count, before = bytearray(), [0], 0, b""
+        packing = Packing()
         for name in names:
-            text = name.encode("utf-8", "surrogatepass")
-            if count % _BLOCK == 0 and count:
-                blocks.append(len(packed))
-            shared = _shared(before, text) if count % _BLOCK else 0
-            packed.append(shared)
-            packed += text[shared:]
-            packed += _END
-            before, count = text, count + 1
-        self._packed = bytes(packed)
-        self._blocks = np.array([*blocks, len(packed)], np.uint64)
-        self._order: npt.NDArray[np.unsignedinteger] | range = range(count)
+            packing.add(name)
+        self._packed, self._blocks = packing.packed()
+        self._order: npt.NDArray[np.unsignedinteger] | range = range(packing.count)
+
+    @classmethod
+    def of(cls, packing: Packing) -> Names:
+        """The names that were added."""
+        made = cls.__new__(cls)
+        made._packed, made._blocks = packing.packed()
+        made._order = range(packing.count)
+        return made
 
     def __len__(self) -> int:
         return len(self._order)
@@ -100,6 +101,36 @@ class Names(Sequence[str]):
         for each in self._packed[start:stop].split(_END)[:-1]:
             name = name[: each[0]] + each[1:]
             yield name.decode("utf-8", "surrogatepass")
+
+
+class Packing:
+    """Packs names as they come.
+
+    Attributes:
+        count: Names so far.
+    """
+
+    def __init__(self) -> None:
+        self._packed, self._blocks, self._before = bytearray(), array("Q"), b""
+        self.count = 0
+
+    def add(self, name: str) -> None:
+        """The next name."""
+        text = name.encode("utf-8", "surrogatepass")
+        shared = 0
+        if self.count % _BLOCK:
+            shared = _shared(self._before, text)
+        else:
+            self._blocks.append(len(self._packed))
+        self._packed.append(shared)
+        self._packed += text[shared:]
+        self._packed += _END
+        self._before = text
+        self.count += 1
+
+    def packed(self) -> tuple[bytes, npt.NDArray[np.uint64]]:
+        """All names, and where each block begins and the last one ends."""
+        return bytes(self._packed), np.array([*self._blocks, len(self._packed)], np.uint64)
 
 
 def _shared(one: bytes, other: bytes) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -115,7 +115,7 @@ class Segmentation(Task):
         has to occur.
         """
         numbers = class_numbers(titles, self.classes)
-        masks = [label for label in labels if isinstance(label, Mask)]
+        masks = cast("Sequence[Mask]", labels)
         self._refuse_strange(masks, titles, numbers, where)
         length = max((len(mask.name) for mask in masks), default=1)
         rows = np.zeros(
