@@ -87,17 +87,18 @@ def _stop_after(epochs: int, patch: pytest.MonkeyPatch) -> None:
 def test_goes_on_as_if_it_had_not_been_stopped(
     photos: ImageDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Stopped before each of the two phases that sort the channels."""
+    """Stopped before each of the two phases that sort the channels, and before the last file."""
     whole, again = supernet(), supernet()
     assert len(pretrain_supernet(whole, photos, tmp_path / "whole.safetensors", **ONE)) == 3
     out = tmp_path / "stopped.safetensors"
-    for _ in range(2):
+    for _ in range(3):
         with monkeypatch.context() as patch:
             _stop_after(1, patch)
             with pytest.raises(KeyboardInterrupt):
                 pretrain_supernet(supernet(), photos, out, **ONE)
-    assert len(pretrain_supernet(again, photos, out, **ONE)) == 1
+    assert pretrain_supernet(again, photos, out, **ONE) == []
     assert same(again, whole)
+    assert same(load_supernet(out), whole)
 
 
 def test_goes_on_only_with_the_same_recipe(

@@ -126,6 +126,8 @@ def retrain(
             fabric.barrier()
     display.close()
     if fabric.is_global_zero:
+        if not losses:  # stopped between the last epoch and its file
+            save_network(network, out)
         progress.path.unlink(missing_ok=True)
     return losses
 

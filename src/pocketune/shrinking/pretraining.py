@@ -147,6 +147,8 @@ class _Training:
             first += phase.epochs
         display.close()
         if self.fabric.is_global_zero:
+            if not losses:  # stopped between the last epoch and its file
+                save_supernet(self.supernet, self.out)
             self.progress.path.unlink(missing_ok=True)
             self.own_teacher.unlink(missing_ok=True)
         return losses
