@@ -26,7 +26,7 @@ FLOORS = (
     {"surgery", "accounting"},
     {"weights"},
     {"supernet"},
-    {"methods"},
+    {"imports", "methods"},
     {"compiler", "papers", "distillation"},
     {"eager", "forecast", "pruning", "shrinking", "demo"},
     {"authoring"},

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pocketune.errors import PocketuneError as PocketuneError
     from pocketune.extractor import ExtractorSettings as ExtractorSettings
     from pocketune.extractor import adapt_extractor as adapt_extractor
+    from pocketune.imports import load_onnx as load_onnx
     from pocketune.kit import Kit as Kit
     from pocketune.methods import ActivationPruning as ActivationPruning
     from pocketune.methods import BiasAndLast as BiasAndLast
@@ -114,6 +115,9 @@ _HOMES = {
     "extractor": [
         "ExtractorSettings",
         "adapt_extractor",
+    ],
+    "imports": [
+        "load_onnx",
     ],
     "kit": [
         "Kit",

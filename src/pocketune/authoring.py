@@ -6,9 +6,11 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from pocketune.compiler.pipeline import compile
 from pocketune.compiler.progress import Progress, part, silent
@@ -17,15 +19,24 @@ from pocketune.data import ImageDataset, sample
 from pocketune.eager import observe_formats
 from pocketune.eager.run import save_values
 from pocketune.errors import PocketuneError
+from pocketune.imports import load_onnx
+from pocketune.imports.load import output_classes, with_classes
 from pocketune.kit.kit import Kit
 from pocketune.methods import Method, adapt, final_plan
 from pocketune.methods.method import resolve_frozen_bits
-from pocketune.networks import list_networks
+from pocketune.networks import Normalization, list_networks
 from pocketune.networks.registry import is_dense, published_classes
 from pocketune.surgery import dequantize, float_shapes, quantize_frozen, quantized
 from pocketune.tasks import Task, default_task, task_named
 from pocketune.weights import create_network, sample_batches
+from pocketune.weights.batch_norm import is_folded
 from pocketune.weights.measured import are_folded, measure_norms
+
+_NORMALIZATIONS = {
+    "imagenet": Normalization.IMAGENET,
+    "half": Normalization.HALF,
+    "unit": Normalization((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)),
+}
 
 _CALIBRATED = 192
 """Number of photos that calibrate and evaluate an 8-bit frozen part."""
@@ -67,13 +78,14 @@ def build_kit(
     save_network: Path | None = None,
     frozen_bits: int | None = None,
     task: str | None = None,
+    normalization: str | None = None,
     progress: Progress | None = None,
 ) -> Kit:
     """Create a network, adapt it to a method and compile it.
 
     Args:
         out: The kit's folder or .zip.
-        network: One of ``list_networks()``.
+        network: One of ``list_networks()``, or an ``.onnx`` file; see ``load_onnx``.
         method: The method that selects what is trained.
         weights: None for random weights, ``"imagenet"``, or a file; see ``create_network``.
         width: Multiplier of every layer's channels.
@@ -90,13 +102,16 @@ def build_kit(
         standardized: Whether kernels are standardized; None follows the weights.
         photos: Labeled photos. They define the classes or attributes, calibrate an 8-bit frozen
             part, and restore batch norms that were folded into the weights. Without photos, the
-            network has 1,000 numbered classes, or 21 if it classifies pixels.
+            network has 1,000 numbered classes, or 21 if it classifies pixels, or those of the
+            ``.onnx`` file.
         save_network: A ``.safetensors`` file for all values of the network, frozen ones included,
             for training with PyTorch. If the frozen part of the kit computes with integers, the
             file also holds the formats measured on the photos.
         frozen_bits: See ``adapt``.
         task: Name of the task, such as ``"attributes"``; by default the task of the photos'
             labels, or that of the network.
+        normalization: ``"imagenet"``, ``"half"`` (-1 to 1) or ``"unit"`` (0 to 1), of the images
+            that the weights were trained with; None follows the weights, or is ImageNet's.
         progress: Called with what is done next, and the share of the time that is over.
 
     Raises:
@@ -106,27 +121,36 @@ def build_kit(
     """
     progress = progress or silent
     progress("creating the network", 0.0)
-    learned = _task(network, photos, task).configured(
+    options: dict[str, Any] = {
+        "weights": weights,
+        "width": width,
+        "padding": padding,
+        "backbone": backbone,
+        "head_channels": head_channels,
+        "output_stride": output_stride,
+        "norm": norm,
+        "standardized": standardized,
+    }
+    chosen = None if normalization is None else _NORMALIZATIONS[normalization]
+    read = _read_onnx(network, size, chosen, options) if _is_onnx(network) else None
+    learned = _task(network, photos, task, read).configured(
         **_given(label_smoothing=label_smoothing, loss_stride=loss_stride)
     )
-    created = create_network(
-        network,
-        weights=weights,
-        classes=len(learned.classes),
-        width=width,
-        padding=padding,
-        backbone=backbone,
-        head_channels=head_channels,
-        output_stride=output_stride,
-        norm=norm,
-        standardized=standardized,
+    classes = len(learned.classes)
+    created = (
+        create_network(network, classes=classes, normalization=chosen, **options)
+        if read is None
+        else with_classes(read, classes, size)
     )
     plan = final_plan(method, float_shapes(created))
     rounded = bool(quantized(created))
     bits = resolve_frozen_bits(created, frozen_bits, method.frozen_bits)
     own = {name for name, _ in created.named_modules()}
-    if plan.batch_norms & own and are_folded(weights):
-        measure_norms(created, photos, size, f"{weights} were folded away and {method} trains them")
+    trained = plan.batch_norms & own
+    folded = are_folded(weights) or any(is_folded(created.get_submodule(n)) for n in trained)
+    if trained and folded:
+        source = network if weights is None else weights
+        measure_norms(created, photos, size, f"{source} were folded away and {method} trains them")
     # Adapt in float32 first: the error of the kit's frozen part is measured against it. Weights
     # that were published in 8 bits are not rounded again.
     adapted = adapt(created, method, frozen_bits=8 if rounded and bits == 8 else 32)
@@ -153,11 +177,32 @@ def build_kit(
     return kit
 
 
-def _task(network: str, photos: ImageDataset | None, task: str | None) -> Task:
+def _is_onnx(network: str) -> bool:
+    return Path(network).suffix == ".onnx"
+
+
+def _read_onnx(
+    network: str, size: int, normalization: Normalization | None, options: dict[str, Any]
+) -> nn.Module:
+    """The network in an ONNX file, with the file's classes."""
+    usual = {"width": 1.0, "padding": "symmetric"}
+    for name, value in options.items():
+        if value != usual.get(name):
+            raise PocketuneError(
+                f"{name}={value!r} is not possible with {network}: the file has the whole network, "
+                "and its weights"
+            )
+    return load_onnx(network, size=size, normalization=normalization)
+
+
+def _task(
+    network: str, photos: ImageDataset | None, task: str | None, read: nn.Module | None
+) -> Task:
     """What the network learns, with the classes of the photos."""
     dense = is_dense(network)
     if photos is None:
-        labeled = default_task(published_classes(network), dense=dense)
+        classes = published_classes(network) if read is None else output_classes(read)
+        labeled = default_task(classes, dense=dense)
     else:
         labeled = photos.labeled
     kind = task_named(task) if task else type(labeled)

@@ -13,11 +13,11 @@ from pocketune.cli.command import Group, command
 from pocketune.cli.errors import print_error
 from pocketune.cli.options import (
     DenseOptions,
+    ImageOptions,
     JsonOption,
     KitStepOptions,
     MaskReading,
     MethodOptions,
-    NetworkArgument,
     NetworkOptions,
     argument,
     of_method,
@@ -35,6 +35,16 @@ kit = Group(
     "Build kits, show what is in one, or forecast what training from one takes.",
     {"Commands": {"build": "kit:build", "forecast": "forecast:forecast", "show": "kit:show"}},
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class KitNetwork:
+    """The network of a kit."""
+
+    network: str = argument(
+        "A name of [bold]pocketune networks[/bold], or an .onnx file of a whole network.",
+        metavar="NETWORK",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,11 +99,13 @@ class KitArgument:
     "pocketune kit build mobilenet_v2 --weights imagenet --out mobilenet.zip",
     "pocketune kit build mcunet_5fps --weights mcunet.safetensors \\",
     "    --method bias --size 160 --photos photos/ --out flowers.zip",
+    "pocketune kit build model.onnx --method mobiletl --photos photos/ --out mine.zip",
 )
 def build(
-    named: NetworkArgument,
+    named: KitNetwork,
     options: BuildOptions,
     created: NetworkOptions,
+    images: ImageOptions,
     dense: DenseOptions,
     method: MethodOptions,
     step: KitStepOptions,
@@ -122,6 +134,7 @@ def build(
             options.out,
             network=network,
             **asdict(created),
+            **asdict(images),
             **asdict(dense),
             method=parse_method(**asdict(method), batch=step.batch, size=step.size),
             **asdict(step),

@@ -14,6 +14,7 @@ METHOD_PANEL = "Training method"
 # Copies of the library's names: reading them there would import numpy or torch.
 PADDINGS = ("symmetric", "same")
 NORMS = ("batch", "group")
+NORMALIZATIONS = ("imagenet", "half", "unit")
 RANKINGS = ("l2", "weight")
 CONVENTIONS = ("tinytl", "mobiletl", "mobiletl-stored", "repnet", "gradfilter")
 
@@ -101,6 +102,19 @@ class NetworkOptions:
         "Standardize the kernels, as TinyTL's group-norm networks do.",
         default=None,
         unset="as the weights are",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageOptions:
+    """How a network takes its images."""
+
+    normalization: str | None = of_network(
+        "Normalization of the images that the weights were trained with: [bold]half[/bold] is -1 "
+        "to 1, as Keras often has it, [bold]unit[/bold] is 0 to 1.",
+        default=None,
+        choices=NORMALIZATIONS,
+        unset="that of the weights, or imagenet",
     )
 
 

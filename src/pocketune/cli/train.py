@@ -18,6 +18,7 @@ from pocketune.cli.options import (
     METHOD_PANEL,
     NETWORK_PANEL,
     DenseOptions,
+    ImageOptions,
     KitStepOptions,
     MethodOptions,
     NetworkOptions,
@@ -86,7 +87,8 @@ class TrainedNetwork:
     """The network to build a kit from first."""
 
     network: str | None = of_network(
-        "Build a kit from this network first; see [bold]pocketune networks[/bold].",
+        "Build a kit from this network first: a name of [bold]pocketune networks[/bold], or an "
+        ".onnx file.",
         default=None,
         metavar="NAME",
     )
@@ -124,6 +126,7 @@ def train(
     choice: ChoiceOptions,
     trained: TrainedNetwork,
     network: NetworkOptions,
+    images: ImageOptions,
     dense: DenseOptions,
     method: MethodOptions,
     step: KitStepOptions,
@@ -149,7 +152,7 @@ def train(
     out, deadline = run.out or next_run(run.photos), Deadline.of(choice.time)
     check_new_run_folder(out)  # before a plan is made or a kit is built, which takes a while
     if trained.network is not None:
-        groups = (network, dense, method, step)
+        groups = (network, images, dense, method, step)
         options = {name: each for group in groups for name, each in asdict(group).items()}
         reading = {"ignore": settings.ignore, "class_names": settings.class_names}
         options = {"photos": run.photos, **options, **reading}

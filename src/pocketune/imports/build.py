@@ -1,0 +1,137 @@
+"""From the structure of a graph to nested modules."""
+
+from collections.abc import Sequence
+from typing import TypeGuard
+
+import torch
+from torch import nn
+
+from pocketune.imports.file import Node, OnnxFile
+from pocketune.imports.operators import make_module
+from pocketune.imports.parts import Gate, Meeting, Residual, Steps, WithConstant
+from pocketune.imports.structure import Segment, branches, segments
+from pocketune.networks.anatomy.modules import is_convolution
+
+NORMS = {"BatchNormalization", "LayerNormalization", "InstanceNormalization", "GroupNormalization"}
+
+
+class Builder:
+    """Makes the modules of a file.
+
+    Args:
+        file: the file.
+    """
+
+    def __init__(self, file: OnnxFile) -> None:
+        self._file = file
+        # exporters fold the norms of inference into the convolutions before them
+        self._unfold = not any(node.kind in NORMS for node in file.nodes)
+        self._pooled = _behind_pooling(file)
+
+    def chain(self, given: str, nodes: Sequence[Node]) -> list[nn.Module]:
+        """The modules in a row from a tensor to the output of the last node."""
+        made: list[nn.Module] = []
+        for segment in segments(given, nodes):
+            for module in self._modules(segment):
+                _append(made, module)
+        return made
+
+    def _modules(self, segment: Segment) -> list[nn.Module]:
+        if len(segment.nodes) > 1:
+            return [self._branched(segment)]
+        (node,) = segment.nodes
+        module = make_module(node, self._file)
+        if len(node.data) > 1:  # x op x
+            return [Steps(segment.input, [(module, node.data, node.output)])]
+        return self._unfolded(module, node)
+
+    def _unfolded(self, module: nn.Module, node: Node) -> list[nn.Module]:
+        """A convolution with a bias as one without and a norm, if norms were folded.
+
+        A convolution behind a global pooling is part of a squeeze-and-excitation or of the
+        classifier, and had no norm.
+        """
+        folded = self._unfold and node.output not in self._pooled
+        if not (folded and is_convolution(module)) or module.bias is None:
+            return [module]
+        norm = nn.BatchNorm2d(module.out_channels)
+        norm.bias.data = module.bias.data
+        assert norm.running_var is not None
+        norm.running_var -= norm.eps
+        module.bias = None
+        return [module, norm]
+
+    def _branched(self, segment: Segment) -> nn.Module:
+        found = branches(segment)
+        if found is None:
+            steps = [(make_module(n, self._file), n.data, n.output) for n in segment.nodes]
+            return Steps(segment.input, steps)
+        parts = [self.chain(segment.input, nodes) for nodes in found]
+        kind = segment.nodes[-1].kind
+        if kind == "Add" and len(parts) == 2:
+            main, other = sorted(parts, key=_convolutions, reverse=True)
+            if _convolutions(main) > max(_convolutions(other), 1 if other else 0):
+                return Residual(main, other)
+        if kind == "Mul" and [] in parts and len(parts) == 2:
+            (gate,) = [part for part in parts if part] or [[]]
+            return _self_gated(gate) or Gate(gate)
+        return Meeting(parts, make_module(segment.nodes[-1], self._file))
+
+
+def _behind_pooling(file: OnnxFile) -> set[str]:
+    """Results for whole images: those of global poolings, and what depends on them alone."""
+    found: set[str] = set()
+    for node in file.nodes:
+        before, after = (file.shape(name)[1:] for name in (node.data[0], node.output))
+        pools = node.kind.startswith(("Global", "Reduce"))
+        pools |= node.kind == "AveragePool" and set(before) != {1}
+        if (pools and len(before) == 2 and set(after) <= {1}) or found.issuperset(node.data):
+            found.add(node.output)
+    return found
+
+
+def _append(made: list[nn.Module], module: nn.Module) -> None:
+    """Add a module to a row; one that completes the module before it replaces that one."""
+    last = made[-1] if made else None
+    if isinstance(module, WithConstant) and module.function is torch.add and _lacks_bias(last):
+        last.bias = nn.Parameter(module.constant.flatten().expand(last.out_features).clone())
+    else:
+        made.append(module)
+
+
+def _lacks_bias(module: nn.Module | None) -> TypeGuard[nn.Linear]:
+    return isinstance(module, nn.Linear) and len(list(module.parameters())) == 1
+
+
+def _convolutions(modules: Sequence[nn.Module]) -> int:
+    return sum(is_convolution(part) for module in modules for part in module.modules())
+
+
+def _self_gated(gate: Sequence[nn.Module]) -> nn.Module | None:
+    """The activation `x * gate(x)`, if it is one of PyTorch's."""
+    kinds = [type(module) for module in gate]
+    if kinds == [nn.Sigmoid]:
+        return nn.SiLU()
+    if kinds == [nn.Hardsigmoid] or _is_hard_sigmoid(gate):
+        return nn.Hardswish()
+    if len(gate) == 2 and isinstance(gate[0], nn.Softplus) and isinstance(gate[1], nn.Tanh):
+        return nn.Mish()
+    return None
+
+
+def _is_hard_sigmoid(gate: Sequence[nn.Module]) -> bool:
+    """Whether these modules compute `relu6(x + 3) / 6`."""
+    if len(gate) != 3:
+        return False
+    plus, clip, divide = gate
+    if not (isinstance(plus, WithConstant) and isinstance(divide, WithConstant)):
+        return False
+    sixth = {torch.div: 6.0, torch.mul: 1 / 6}.get(divide.function)
+    return bool(
+        plus.function is torch.add
+        and isinstance(clip, nn.ReLU6)
+        and sixth is not None
+        and not divide.first
+        and torch.equal(plus.constant, torch.full_like(plus.constant, 3.0))
+        and torch.allclose(divide.constant, torch.full_like(divide.constant, sixth))
+    )

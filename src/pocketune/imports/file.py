@@ -1,0 +1,221 @@
+"""An ONNX file as nodes on data and values that never change.
+
+Whatever does not depend on the pixels is a constant: weights, shapes, and what exporters compute
+from both. Their values come from running the file once, so that no operator on shapes has to be
+understood here.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper
+
+from pocketune.device.engine.session import open_session
+from pocketune.errors import PocketuneError
+
+Array = NDArray[Any]
+
+OLDEST = 7
+"""The first opset in which a dropout or a norm without a mode is one of inference."""
+_SHAPELESS = {"Shape", "Size"}
+"""Operators whose result does not depend on the pixels, whatever they read."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """An operator that reads data.
+
+    Attributes:
+        kind: the operator's name.
+        data: names of the inputs that depend on the pixels, in order.
+        inputs: names of all inputs; empty for one that is left out.
+        output: name of its one output.
+        attributes: its attributes.
+        where: its name in the file, for messages.
+    """
+
+    kind: str
+    data: tuple[str, ...]
+    inputs: tuple[str, ...]
+    output: str
+    attributes: Mapping[str, Any]
+    where: str
+
+
+@dataclass(frozen=True)
+class OnnxFile:
+    """What a file computes from images.
+
+    Attributes:
+        path: the file.
+        input: name of the images.
+        output: name of the class scores.
+        channels_last: whether the images are (N, H, W, 3), as TensorFlow has them.
+        size: side of the images.
+        nodes: the operators on data, in an order in which they can run.
+        values: every constant, and every result for the images of the first run, by name.
+        images: these images, (N, 3, size, size).
+    """
+
+    path: Path
+    input: str
+    output: str
+    channels_last: bool
+    size: int
+    nodes: tuple[Node, ...]
+    values: Mapping[str, Array]
+    images: Array
+
+    @property
+    def scores(self) -> Array:
+        """The file's own output for `images`."""
+        return self.values[self.output]
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a value without its first side, that of the batch."""
+        return tuple(self.values[name].shape[1:])
+
+
+def read_file(path: Path, size: int) -> OnnxFile:
+    """Read a network from an ONNX file and run it once.
+
+    Args:
+        path: the file; weights beside it are found, too.
+        size: side of the images, for a file that leaves it open.
+
+    Raises:
+        PocketuneError: the file cannot be read, is too old or too new, has control flow, several
+            inputs or outputs, images of another size, or the runtime refuses it.
+    """
+    model = _read(path)
+    graph = model.graph
+    constants = {tensor.name for tensor in graph.initializer}
+    inputs = [each for each in graph.input if each.name not in constants]
+    if len(inputs) != 1 or len(graph.output) != 1:
+        raise PocketuneError(
+            f"{path} has {len(inputs)} inputs and {len(graph.output)} outputs; export a network of "
+            "one input, the images, and one output, the class scores"
+        )
+    shape, channels_last = _fit(inputs[0], path, size)
+    images = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    values = _run(model, inputs[0].name, images)
+    nodes = _data_nodes(model, inputs[0].name, path)
+    output = graph.output[0].name
+    if nodes and nodes[-1].kind in ("Softmax", "LogSoftmax"):  # the loss has its own
+        output, nodes = nodes[-1].data[0], nodes[:-1]
+    if values[output].dtype != np.float32 or values[output].shape[0] != len(images):
+        raise PocketuneError(f"{path} gives no float32 class scores for each image")
+    needed = _needed(nodes, output)
+    return OnnxFile(
+        path=path,
+        input=inputs[0].name,
+        output=output,
+        channels_last=channels_last,
+        size=size,
+        nodes=tuple(needed),
+        values=values,
+        images=images.transpose(0, 3, 1, 2) if channels_last else images,
+    )
+
+
+def _read(path: Path) -> onnx.ModelProto:
+    if not path.is_file():
+        raise PocketuneError(f"there is no file {path}")
+    try:
+        model = onnx.load(path)
+        _check_opset(model, path)
+        onnx.checker.check_model(model)
+    except PocketuneError:
+        raise
+    except Exception as error:  # protobuf's, onnx's and the system's, without a common base
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise PocketuneError(f"{path} is not an ONNX file that can be read: {reason[0]}") from error
+    for node in model.graph.node:
+        if any(attribute.type == onnx.AttributeProto.GRAPH for attribute in node.attribute):
+            raise PocketuneError(
+                f"{path} has control flow, {node.op_type} {node.name}; export a network whose "
+                "operators always run"
+            )
+    return model
+
+
+def _check_opset(model: onnx.ModelProto, path: Path) -> None:
+    version = max((each.version for each in model.opset_import if not each.domain), default=OLDEST)
+    if version < OLDEST:
+        raise PocketuneError(
+            f"{path} has operators of opset {version}; export it again with opset 11 or newer"
+        )
+
+
+def _fit(images: onnx.ValueInfoProto, path: Path, size: int) -> tuple[list[int], bool]:
+    """The shape of the first images, and whether channels come last; opens the batch."""
+    kind = images.type.tensor_type
+    sides = [side.dim_value or None for side in kind.shape.dim]
+    last = len(sides) == 4 and sides[3] == 3 and sides[1] != 3
+    if kind.elem_type != TensorProto.FLOAT or len(sides) != 4 or (sides[3 if last else 1] != 3):
+        raise PocketuneError(f"{path} does not take float32 images of three channels")
+    places = (1, 2) if last else (2, 3)
+    if any(sides[place] not in (None, size) for place in places):
+        given = " x ".join(str(sides[place]) for place in places)
+        raise PocketuneError(f"{path} takes images of {given} pixels, not {size} x {size}")
+    batch = sides[0] or 2
+    shape = [batch, size, size, 3] if last else [batch, 3, size, size]
+    return shape, last
+
+
+def _run(model: onnx.ModelProto, images: str, pixels: Array) -> dict[str, Array]:
+    """All values of a model: its constants, and what each node gives for these images."""
+    watched = onnx.ModelProto()
+    watched.CopyFrom(model)
+    names = [name for node in model.graph.node for name in node.output if name]
+    del watched.graph.output[:]
+    watched.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in names)
+    try:
+        session = open_session(watched.SerializeToString(), as_written=True)
+        found = session.run(names, {images: pixels})
+    except Exception as error:  # the runtime's own types, which have no common base
+        raise PocketuneError(
+            f"the runtime refuses the ONNX file: {str(error).splitlines()[0]}"
+        ) from error
+    values: dict[str, Array] = dict(zip(names, found, strict=True))
+    for tensor in model.graph.initializer:
+        values[tensor.name] = onnx.numpy_helper.to_array(tensor)
+    values[images] = pixels
+    return values
+
+
+def _data_nodes(model: onnx.ModelProto, images: str, path: Path) -> list[Node]:
+    """The nodes that read data; all others are known by their values."""
+    data, nodes = {images}, []
+    for place, node in enumerate(model.graph.node):
+        reads = tuple(name for name in node.input if name in data)
+        if not reads or node.op_type in _SHAPELESS:
+            continue
+        where = node.name or f"number {place + 1}"
+        outputs = [name for name in node.output if name]
+        attributes = {each.name: helper.get_attribute_value(each) for each in node.attribute}
+        if len(outputs) != 1:
+            if node.op_type not in ("Dropout", "MaxPool", "BatchNormalization"):
+                raise PocketuneError(
+                    f"{path}: the operator {node.op_type} ({where}) has several outputs, which is "
+                    "not supported yet"
+                )
+            outputs = outputs[:1]
+        data.add(outputs[0])
+        nodes.append(Node(node.op_type, reads, tuple(node.input), outputs[0], attributes, where))
+    return nodes
+
+
+def _needed(nodes: list[Node], output: str) -> list[Node]:
+    """The nodes that the output depends on."""
+    wanted, kept = {output}, []
+    for node in reversed(nodes):
+        if node.output in wanted:
+            wanted.update(node.data)
+            kept.append(node)
+    return kept[::-1]

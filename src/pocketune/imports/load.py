@@ -1,0 +1,110 @@
+"""Networks from ONNX files."""
+
+from os import PathLike
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from pocketune.errors import PocketuneError
+from pocketune.imports.blocks import with_blocks
+from pocketune.imports.build import Builder
+from pocketune.imports.file import OnnxFile, read_file
+from pocketune.imports.parts import OnnxNetwork
+from pocketune.networks.about import Normalization, set_about
+from pocketune.networks.anatomy.output import find_output, only_layer
+from pocketune.networks.architectures.parts import initialize_linear
+
+TOLERANCE = 1e-4
+"""Largest difference from the file's own output, relative to the largest score."""
+
+
+def load_onnx(
+    path: str | PathLike[str],
+    *,
+    size: int = 224,
+    classes: int | None = None,
+    normalization: Normalization | None = None,
+) -> nn.Module:
+    """The network in an ONNX file, as a module that can be adapted and compiled.
+
+    Operators on shapes are replaced by their results. A softmax at the end is left out. Norms that
+    the exporter has folded into convolutions become norms again that only add a bias: call
+    `restore_batch_norm` before such a norm is trained. Inverted residuals, the blocks of ResNets
+    and squeeze-and-excitations are found by how the operators are connected, so that methods that
+    need blocks apply. The result is compared with the file's own output.
+
+    Args:
+        path: a file with one input, float32 images (N, 3, H, W) or (N, H, W, 3), and one output,
+            the class scores (N, classes).
+        size: side of the images, in pixels.
+        classes: outputs of the network; another number than the file's initializes the output
+            layer, uniform in +-1 / sqrt(fan in).
+        normalization: normalization of the images that the file was trained with; ImageNet's if
+            it is not given.
+
+    Raises:
+        PocketuneError: the file cannot be read, has control flow, several inputs or outputs, images
+            of another size or an operator that is not supported, which the message names; its
+            scores come from no linear layer; or the module computes something else than the file.
+
+    Example:
+        >>> network = load_onnx("mobilenet_v2.onnx", classes=5)  # doctest: +SKIP
+    """
+    file = read_file(Path(path), size)
+    layers = Builder(file).chain(file.input, file.nodes)
+    network = OnnxNetwork(with_blocks(layers), channels_last=file.channels_last)
+    _compare(network, file)
+    set_about(network, normalization=normalization or Normalization())
+    if classes is not None:
+        with_classes(network, classes, size)
+    return network.train()
+
+
+def _compare(network: nn.Module, file: OnnxFile) -> None:
+    images = torch.tensor(file.images)
+    with torch.no_grad():
+        found = network.eval()(images)
+    expected = torch.tensor(file.scores)
+    if found.shape != expected.shape:
+        raise PocketuneError(
+            f"{file.path} gives scores of shape {tuple(expected.shape)}, and the network made from "
+            f"it {tuple(found.shape)}"
+        )
+    difference = float((found - expected).abs().max() / expected.abs().max().clamp(min=1e-6))
+    if not difference <= TOLERANCE:  # also true for nan
+        raise PocketuneError(
+            f"the network made from {file.path} differs from the file by {difference:.1e} of the "
+            f"largest score, more than {TOLERANCE:.0e}"
+        )
+
+
+def output_classes(network: nn.Module) -> int:
+    """The number of class scores of a network."""
+    (classes,) = find_output(network).shape
+    return classes
+
+
+def with_classes(network: nn.Module, classes: int, size: int) -> nn.Module:
+    """The network with so many classes: another number initializes its output layer, in place.
+
+    Args:
+        network: any network.
+        classes: number of class scores.
+        size: side of its images, in pixels.
+
+    Raises:
+        PocketuneError: the class scores come from no linear layer.
+    """
+    path = only_layer(network, find_output(network, size))
+    layer = network.get_submodule(path)
+    if not isinstance(layer, nn.Linear):
+        raise PocketuneError(
+            f"the class scores come from a {type(layer).__name__}; export a network whose last "
+            "layer is linear"
+        )
+    if layer.out_features != classes:
+        made = nn.Linear(layer.in_features, classes)
+        initialize_linear(made)
+        network.set_submodule(path, made, strict=True)
+    return network

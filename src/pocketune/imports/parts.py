@@ -1,0 +1,167 @@
+"""The modules of an imported network that PyTorch has no name for."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+
+class Function(nn.Module):
+    """An operator without parameters.
+
+    Args:
+        name: its name in the ONNX file.
+        function: takes the tensors that it reads.
+    """
+
+    def __init__(self, name: str, function: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self.name = name
+        self.function = function
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """The operator's result."""
+        return self.function(*inputs)
+
+    def extra_repr(self) -> str:
+        """The operator's name."""
+        return self.name
+
+
+class WithConstant(nn.Module):
+    """An elementwise operator of a tensor and a constant.
+
+    Args:
+        function: takes the two in the file's order.
+        constant: broadcast against the tensor.
+        first: whether the constant is the first operand.
+    """
+
+    def __init__(
+        self, function: Callable[[Tensor, Tensor], Tensor], constant: Tensor, *, first: bool
+    ) -> None:
+        super().__init__()
+        self.function = function
+        self.first = first
+        self.register_buffer("constant", constant)
+        self.constant: Tensor
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`constant op x` or `x op constant`."""
+        return self.function(self.constant, x) if self.first else self.function(x, self.constant)
+
+
+class Chain(nn.Module):
+    """Modules in a row that are a block; `nn.Sequential` is a container of blocks.
+
+    Attributes:
+        use_res_connect: False, for anatomy: nothing is added to the output.
+    """
+
+    def __init__(self, modules: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.main = nn.Sequential(*modules)
+        self.use_res_connect = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The output of the last module."""
+        y: Tensor = self.main(x)
+        return y
+
+
+class Residual(nn.Module):
+    """`main(x) + x`, or `main(x) + downsample(x)`, and an activation after the sum if there is one.
+
+    Attributes:
+        use_res_connect: True, for anatomy.
+    """
+
+    def __init__(
+        self,
+        main: Sequence[nn.Module],
+        downsample: Sequence[nn.Module],
+        activation: nn.Module | None = None,
+    ) -> None:
+        super().__init__()
+        self.main = nn.Sequential(*main)
+        self.activation: nn.Module | None = activation  # follows the last layer of `main`
+        self.downsample = nn.Sequential(*downsample) if downsample else None
+        self.use_res_connect = True
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The sum."""
+        y: Tensor = self.main(x) + (x if self.downsample is None else self.downsample(x))
+        return y if self.activation is None else self.activation(y)
+
+
+class Gate(nn.Module):
+    """`x * gate(x)`: squeeze-and-excitation."""
+
+    def __init__(self, gate: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.gate = nn.Sequential(*gate)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, C, H, W) -> the same shape."""
+        y: Tensor = x * self.gate(x)
+        return y
+
+
+class Meeting(nn.Module):
+    """Several branches of one tensor, whose outputs meet in one operator."""
+
+    def __init__(self, branches: Sequence[Sequence[nn.Module]], meet: nn.Module) -> None:
+        super().__init__()
+        self.branches = nn.ModuleList(nn.Sequential(*branch) for branch in branches)
+        self.meet = meet
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The operator of the branches' outputs."""
+        y: Tensor = self.meet(*(branch(x) for branch in self.branches))
+        return y
+
+
+class Steps(nn.Module):
+    """Operators that share intermediate results in any order.
+
+    Args:
+        given: name of the input.
+        steps: for each module, the names of the tensors that it reads and of its result.
+    """
+
+    def __init__(self, given: str, steps: Sequence[tuple[nn.Module, tuple[str, ...], str]]) -> None:
+        super().__init__()
+        self.steps = nn.ModuleList(module for module, _, _ in steps)
+        self.given = given
+        self.names = [(reads, output) for _, reads, output in steps]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The result of the last module."""
+        values = {self.given: x}
+        for module, (reads, output) in zip(self.steps, self.names, strict=True):
+            values[output] = module(*(values[name] for name in reads))
+        return values[self.names[-1][1]]
+
+
+class OnnxNetwork(nn.Module):
+    """A network from an ONNX file: `layers` in a row, of which some are blocks.
+
+    Args:
+        layers: from images (N, 3, H, W), or (N, H, W, 3) if `channels_last`, to class scores.
+        channels_last: whether the first layer takes the channels last.
+    """
+
+    def __init__(self, layers: Sequence[nn.Module], *, channels_last: bool) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(*layers)
+        self.channels_last = channels_last
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalized images (N, 3, H, W) -> class scores (N, classes)."""
+        scores: Tensor = self.layers(x.permute(0, 2, 3, 1) if self.channels_last else x)
+        return scores
+
+
+def tensor_of(values: object) -> Tensor:
+    """A copy of an array as a tensor."""
+    return torch.tensor(values)

@@ -1,0 +1,230 @@
+"""Networks from ONNX files: the same outputs, and an anatomy that methods understand."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import helper
+from torch import nn
+
+from pocketune.compiler import compile
+from pocketune.errors import PocketuneError
+from pocketune.imports import load_onnx
+from pocketune.methods import Method, MobileTL, TinyTL, adapt
+from pocketune.networks import Normalization, about, anatomy, list_networks
+from pocketune.networks.anatomy.blocks import Block
+from pocketune.weights import create_network
+from pocketune.weights.batch_norm import is_folded
+
+from .files import CLASSES, SIZE, drawn, exported, folded, written
+
+node = helper.make_node
+
+
+def images(count: int = 3) -> torch.Tensor:
+    return torch.randn(count, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(2))
+
+
+def network(name: str = "mobilenet_v2") -> nn.Module:
+    torch.manual_seed(0)
+    width = {} if name == "mcunet_5fps" else {"width": 0.1}
+    return drawn(create_network(name, classes=CLASSES, **width)).eval()
+
+
+def shape(block: Block) -> tuple[object, ...]:
+    layers = [(layer.role, bool(layer.norm), bool(layer.activation)) for layer in block.layers]
+    return block.kind, layers, block.residual, bool(block.squeeze_excite)
+
+
+def assert_close(found: torch.Tensor, expected: torch.Tensor) -> None:
+    torch.testing.assert_close(
+        found, expected, rtol=1e-3, atol=1e-4 * float(expected.detach().abs().max())
+    )
+
+
+@pytest.mark.parametrize("name", [n for n in list_networks(dense=False) if "101" not in n])
+def test_our_own_networks_come_back(name: str, tmp_path: Path) -> None:
+    original = network(name)
+    loaded = load_onnx(exported(original, tmp_path / "net.onnx"), size=SIZE).eval()
+    assert_close(loaded(images()), original(images()))
+    here, there = anatomy(loaded), anatomy(original)
+    assert [shape(block) for block in here.blocks] == [shape(block) for block in there.blocks]
+    assert len(here.stem) == len(there.stem)
+    assert len(here.feature_fusion) == len(there.feature_fusion)
+    assert len(here.classifier) == len(there.classifier)
+
+
+@pytest.mark.parametrize(("opset", "batch"), [(11, "n"), (13, None), (18, "n")])
+def test_files_of_any_opset_and_batch(opset: int, batch: str | None, tmp_path: Path) -> None:
+    original = network("mobilenet_v3_small")
+    file = exported(original, tmp_path / "net.onnx", opset=opset, batch=batch)
+    loaded = load_onnx(file, size=SIZE).eval()
+    assert_close(loaded(images()), original(images()))
+    assert sum(isinstance(m, nn.Hardswish) for m in loaded.modules()) > 5
+
+
+def test_folded_norms_are_norms_again(tmp_path: Path) -> None:
+    original = network()
+    file = folded(exported(original, tmp_path / "net.onnx"), tmp_path / "folded.onnx")
+    loaded = load_onnx(file, size=SIZE).eval()
+    assert_close(loaded(images()), original(images()))
+    norms = [module for module in loaded.modules() if isinstance(module, nn.BatchNorm2d)]
+    assert len(norms) == 52 and all(map(is_folded, norms))
+    here, there = anatomy(loaded), anatomy(original)
+    assert [shape(block) for block in here.blocks] == [shape(block) for block in there.blocks]
+
+
+@pytest.mark.parametrize("method", [MobileTL(blocks=2), TinyTL(lite_residual=False)], ids=str)
+def test_a_kit_of_a_loaded_network(method: Method, tmp_path: Path) -> None:
+    """`compile` compares the kit with PyTorch."""
+    file = exported(network(), tmp_path / "net.onnx", size=64)
+    loaded = load_onnx(file, size=64, classes=3)
+    assert compile(adapt(loaded, method), tmp_path / "kit", batch=4, size=64).manifest
+
+
+def test_classes_and_normalization(tmp_path: Path) -> None:
+    file = exported(network(), tmp_path / "net.onnx")
+    same = load_onnx(file, size=SIZE, classes=CLASSES).eval()
+    assert_close(same(images()), network()(images()))
+    other = load_onnx(file, size=SIZE, classes=4, normalization=Normalization.HALF)
+    assert other(images()).shape == (3, 4)
+    assert about(other).normalization == Normalization.HALF
+    assert about(same).normalization == Normalization.IMAGENET
+
+
+def test_channels_last_and_a_softmax(tmp_path: Path) -> None:
+    """As converters of TensorFlow's networks write them."""
+    rng = np.random.default_rng(0)
+    kernel = rng.standard_normal((4, 3, 3, 3)).astype(np.float32)
+    matrix = rng.standard_normal((4, 5)).astype(np.float32)
+    bias = rng.standard_normal(5).astype(np.float32)
+    nodes = [
+        node("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2]),
+        node("Conv", ["t", "w"], ["c"], strides=[2, 2], pads=[0, 0, 1, 1]),
+        node("Clip", ["c", "zero", "six"], ["r"]),
+        node("ReduceMean", ["r", "axes"], ["m"], keepdims=0),
+        node("MatMul", ["m", "matrix"], ["p"]),
+        node("Add", ["p", "bias"], ["s"]),
+        node("Softmax", ["s"], ["y"]),
+    ]
+    constants = {"w": kernel, "zero": np.float32(0), "six": np.float32(6), "matrix": matrix}
+    constants |= {"axes": np.array([2, 3]), "bias": bias}
+    file = written(tmp_path / "net.onnx", nodes, constants, shape=("n", SIZE, SIZE, 3))
+    loaded = load_onnx(file, size=SIZE).eval()
+    padded = nn.functional.pad(images(), (0, 1, 0, 1))
+    maps = nn.functional.conv2d(padded, torch.tensor(kernel), stride=2).clamp(0, 6)
+    expected = maps.mean((2, 3)) @ torch.tensor(matrix) + torch.tensor(bias)
+    torch.testing.assert_close(loaded(images()), expected, rtol=1e-4, atol=1e-4)
+    assert any(isinstance(module, nn.ReLU6) for module in loaded.modules())
+    assert load_onnx(file, size=SIZE, classes=3)(images()).shape == (3, 3)
+
+
+def test_shapes_that_the_file_computes_are_constants(tmp_path: Path) -> None:
+    nodes = [
+        node("Relu", ["x"], ["r"]),
+        node("Shape", ["r"], ["shape"]),
+        node("Gather", ["shape", "zero"], ["n"]),
+        node("Unsqueeze", ["n", "zeros"], ["n1"]),
+        node("Concat", ["n1", "rest"], ["target"], axis=0),
+        node("Reshape", ["r", "target"], ["f"]),
+        node("DequantizeLinear", ["w8", "scale"], ["w"]),
+        node("Gemm", ["f", "w"], ["y"], transB=1),
+    ]
+    weight = np.random.default_rng(0).integers(-127, 128, (5, 192)).astype(np.int8)
+    constants = {"zero": np.array(0), "zeros": np.array([0]), "rest": np.array([-1])}
+    constants |= {"w8": weight, "scale": np.float32(0.01)}
+    loaded = load_onnx(written(tmp_path / "net.onnx", nodes, constants), size=8).eval()
+    x = torch.randn(3, 3, 8, 8)
+    expected = x.relu().flatten(1) @ torch.tensor(weight.astype(np.float32) * 0.01).T
+    torch.testing.assert_close(loaded(x), expected, rtol=1e-4, atol=1e-4)
+
+
+def head(given: str) -> list[onnx.NodeProto]:
+    return [
+        node("GlobalAveragePool", [given], ["pooled"]),
+        node("Flatten", ["pooled"], ["flat"]),
+        node("Gemm", ["flat", "w"], ["y"]),
+    ]
+
+
+HEAD = {"w": np.ones((3, 2), np.float32), "zero": np.float32(0), "one": np.float32(1)}
+QUANTIZED = [
+    node("QuantizeLinear", ["x", "one"], ["q"]),
+    node("DequantizeLinear", ["q", "one"], ["d"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "options", "said"),
+    [
+        ([node("LRN", ["x"], ["d"], name="odd", size=3), *head("d")], {}, r"LRN \(odd\)"),
+        ([node("Clip", ["x", "zero"], ["d"]), *head("d")], {}, "Clip .* one bound"),
+        ([*QUANTIZED, *head("d")], {}, "QuantizeLinear"),
+        (head("x"), {"outputs": ("y", "flat")}, "1 inputs and 2 outputs"),
+        (head("x"), {"shape": ("n", 3, 16, 16)}, "16 x 16 pixels, not 8 x 8"),
+        (head("x"), {"shape": ("n", 1, 8, 8)}, "float32 images of three channels"),
+        (head("x"), {"opset": 6}, "opset 6"),
+    ],
+)
+def test_what_is_refused(
+    nodes: list[onnx.NodeProto], options: dict[str, object], said: str, tmp_path: Path
+) -> None:
+    file = written(tmp_path / "net.onnx", nodes, HEAD, **options)
+    with pytest.raises(PocketuneError, match=said):
+        load_onnx(file, size=8)
+
+
+def test_what_nothing_reads_need_not_be_supported(tmp_path: Path) -> None:
+    nodes = [node("LRN", ["x"], ["unread"], size=3), *head("x")]
+    assert load_onnx(written(tmp_path / "net.onnx", nodes, HEAD), size=8)
+
+
+def test_a_file_with_a_mistaken_module_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pocketune.imports import operators
+
+    monkeypatch.setitem(operators._PLAIN, "Relu", nn.ReLU6)
+    nodes = [node("Mul", ["x", "ten"], ["m"]), node("Relu", ["m"], ["d"]), *head("d")]
+    file = written(tmp_path / "net.onnx", nodes, HEAD | {"ten": np.float32(10)})
+    with pytest.raises(PocketuneError, match="differs from the file by"):
+        load_onnx(file, size=8)
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    with pytest.raises(PocketuneError, match="there is no file"):
+        load_onnx(tmp_path / "none.onnx")
+    (tmp_path / "bad.onnx").write_bytes(b"no network")
+    with pytest.raises(PocketuneError, match="not an ONNX file that can be read"):
+        load_onnx(tmp_path / "bad.onnx")
+
+
+def test_control_flow_is_named(tmp_path: Path) -> None:
+    result = helper.make_tensor_value_info("z", onnx.TensorProto.FLOAT, ("n", 3, 8, 8))
+    branch = helper.make_graph([node("Identity", ["x"], ["z"])], "branch", [], [result])
+    test = node("If", ["yes"], ["d"], name="choice", then_branch=branch, else_branch=branch)
+    file = written(tmp_path / "net.onnx", [test, *head("d")], HEAD | {"yes": np.array(True)})
+    with pytest.raises(PocketuneError, match="control flow, If choice"):
+        load_onnx(file, size=8)
+
+
+def test_a_result_that_several_operators_share(tmp_path: Path) -> None:
+    """No nesting of chains and branches expresses it."""
+    nodes = [
+        node("Relu", ["x"], ["a"]),
+        node("Sigmoid", ["a"], ["b"]),
+        node("Tanh", ["b"], ["c"]),
+        node("Mul", ["b", "c"], ["d"]),
+        node("Sub", ["d", "b"], ["e"]),
+        node("Concat", ["e", "c", "a"], ["f"], axis=1),
+        *head("f"),
+    ]
+    wide = {"w": np.ones((9, 2), np.float32)}
+    loaded = load_onnx(written(tmp_path / "net.onnx", nodes, wide), size=8).eval()
+    a = (x := torch.randn(2, 3, 8, 8)).relu()
+    b = a.sigmoid()
+    c = b.tanh()
+    maps = torch.cat((b * c - b, c, a), 1).mean((2, 3))
+    torch.testing.assert_close(loaded(x), maps @ torch.ones(9, 2), rtol=1e-4, atol=1e-4)
