@@ -6,11 +6,14 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.numpy import load_file
 
 from pocketune.kit import Kit
+from pocketune.weights import create_network
 
 from ..device.softmax_engine import CLASSES
+from ..imports.files import exported
 
 SMALL = ["resnet18", "--width", 0.1, "--size", 32, "--batch", 2]
 
@@ -40,6 +43,20 @@ def test_build(run, photos):
     assert values["fc.weight"].shape[0] == 3
     assert "conv1.weight" in values  # frozen, and there all the same
     assert json.loads(run("kit", "show", "kit.zip", "--json").stdout)["method"]["name"] == "last"
+
+
+def test_build_from_an_onnx_file(run, photos):
+    torch.manual_seed(0)
+    network = create_network("resnet18", width=0.1, classes=5)
+    exported(network, Path("model.onnx"))
+    step = ["--size", 32, "--batch", 2, "--method", "last", "--normalization", "half"]
+    assert run("kit", "build", "model.onnx", *step, "--out", "five.zip").exit_code == 0
+    assert len(Kit.open("five.zip").manifest.classes) == 5
+    built = run("kit", "build", "model.onnx", *step, "--photos", photos, "--out", "kit.zip")
+    assert built.stdout == "built a kit of model.onnx: 32 px, batch 2, method last\n"
+    assert Kit.open("kit.zip").manifest.classes == CLASSES
+    refused = run("kit", "build", "model.onnx", "--width", 0.5, "--out", "other.zip")
+    assert "width=0.5 is not possible with model.onnx" in refused.stderr
 
 
 @pytest.mark.parametrize("bits", [8, 32])
