@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder, rng = tmp_path_factory.mktemp("photos"), np.random.default_rng(0)
     for name in ("dark", "light"):
         (folder / name).mkdir()
-        for number in range(2):
+        for number in range(6):
             pixels = rng.integers(0, 255, (32, 32, 3), np.uint8)
             Image.fromarray(pixels).save(folder / name / f"{number}.png")
     return folder
@@ -45,6 +46,8 @@ def test_a_space_is_described_by_options(photos: Path, tmp_path: Path) -> None:
     assert (space.depths, space.kernels, space.expansions) == ((1,), (3,), (2, 3))
     assert (space.first, space.norm, space.module_groups) == ("reduced", "group", (2, 4))
     assert "mean loss of the last epoch" in done.stdout
+    said = re.findall(r"(\w+) sub-network, (\d+) px: [\d.]+% of 2 validation photos", done.stdout)
+    assert said == [("smallest", "24"), ("largest", "32")]
 
 
 def test_weights_are_shrunk_with_photos_of_any_classes(photos: Path, tmp_path: Path) -> None:
@@ -55,6 +58,7 @@ def test_weights_are_shrunk_with_photos_of_any_classes(photos: Path, tmp_path: P
     assert done.exit_code == 0, done.output
     space = load_supernet(out).space
     assert (space.channels, space.classes, space.depths) == ("mobilenet_v2", 5, (2, 3, 4))
+    assert "validation photos" not in done.stdout, "they are of other classes"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,7 +17,7 @@ from pocketune.options import option
 from pocketune.shrinking.recipe import ShrinkingRecipe
 
 if TYPE_CHECKING:
-    from pocketune.data import ImageDataset
+    from pocketune.data import ImageDataset, Splits
     from pocketune.supernet import Supernet
 
 _of_space = partial(option, panel="Space of sub-networks")
@@ -98,7 +99,8 @@ def pretrain_supernet(
     from pocketune.data import load_splits
     from pocketune.device.train.progress import console
 
-    photos = load_splits(options.photos).train
+    splits = load_splits(options.photos)
+    photos = splits.train
     with author_half("pretraining a supernet"):
         from pocketune.shrinking import pretrain_supernet as pretrain
         from pocketune.weights import load_network
@@ -119,9 +121,31 @@ def pretrain_supernet(
         devices=options.devices,
         shown=console(sys.stderr),
     )
+    if os.environ.get("LOCAL_RANK", "0") != "0":  # another process of the same run
+        return
     if losses:
         print(f"mean loss of the last epoch {losses[-1]:.3f}")
+    _print_accuracies(supernet, splits)
     print(f"saved in {options.out}")
+
+
+def _print_accuracies(supernet: Supernet, splits: Splits) -> None:
+    """Those of the extremes on the validation photos, if these are of the same classes."""
+    from pocketune.extractor.measuring import Measurer
+    from pocketune.tasks import Classification
+
+    train, held, space = splits.train, splits.val, supernet.space
+    if held is None or not isinstance(train.task, Classification):
+        return
+    if len(train.classes) != space.classes:
+        return
+    measurer = Measurer(supernet.cpu().eval(), train, held, train.task)
+    for name, config in (("smallest", space.smallest), ("largest", space.largest)):
+        (pair,) = measurer.measure([config])
+        print(
+            f"{name} sub-network, {config.size} px: {pair.accuracy:.1%} of {len(held)} validation "
+            "photos are right"
+        )
 
 
 def _random(
