@@ -16,6 +16,9 @@ from pathlib import Path
 
 RUNS = {
     "compile": "bench_compile.py",
+    "cache_times": "bench_cache.py --parts times",
+    "cache_memory": "bench_cache.py --parts memory",
+    "cache_accuracy": "bench_cache.py --parts accuracy",
     "delta": "bench_delta.py",
     "filter": "bench_filter.py",
     "filter_quality": "bench_filter_quality.py --photos 16",

@@ -25,6 +25,8 @@ from pocketune.data import (
     random_stream,
 )
 from pocketune.device import Model
+from pocketune.device.cache.code import EXACT, Code, Features
+from pocketune.device.engine.base import Gradients
 from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.device.head import fit_head
 from pocketune.device.train import TrainSettings
@@ -44,7 +46,12 @@ class Views:
         photos: Folder with `train` and `test`.
         per_class: Photos of each class to take, one number or one for each, a fifth of them for
             validation; None for all.
+
+    Attributes:
+        draws: Crops of each photo, which epochs repeat; None for as many as are kept.
     """
+
+    draws: int | None = None
 
     def __init__(self, photos: Path, per_class: int | Sequence[int] | None) -> None:
         everything = load_splits(photos / "train", val_fraction=0.0).train
@@ -63,7 +70,7 @@ class Views:
 
     def epoch(self, seed: int, number: int) -> list[tuple[Any, Any]]:
         """Batches of pixels and labels."""
-        key = seed, number % self._kept
+        key = seed, number % min(self._kept, self.draws or self._kept)
         if key not in self._epochs:
             loader = Loader(self.train, size=SIZE, batch=BATCH, train=True, seed=seed)
             self._epochs[key] = [(batch.images, batch.labels) for batch in loader.epoch(key[1])]
@@ -71,13 +78,22 @@ class Views:
 
 
 class Remembering(OnnxEngine):
-    """An engine that computes the frozen part once for each image."""
+    """An engine that computes the frozen part once for each image, and trains on few bits of it."""
 
     memory: dict[tuple[str, int], FloatArray]
+    bits = EXACT
+
+    def gradients(self, images: Any, labels: Any, rng: np.random.Generator) -> Gradients:
+        """See `OnnxEngine`; the features are rounded as those that a run keeps."""
+        if self.bits == EXACT:
+            return super().gradients(images, labels, rng)
+        features = self._start_values(images)
+        kept: Any = Code(features.shape[1:], self.bits).features(features)
+        return super().gradients(kept, labels, rng)
 
     def _start_values(self, images: Any) -> Any:
         features = self._kit.manifest.features
-        if features is None or np.prod(features) > KEPT:
+        if features is None or np.prod(features) > KEPT or isinstance(images, Features):
             return super()._start_values(images)
         keys = [(str(self._kit.path), hash(image.tobytes())) for image in images]
         new = [place for place, key in enumerate(keys) if key not in self.memory]
@@ -87,9 +103,10 @@ class Remembering(OnnxEngine):
 
 
 class Trials:
-    """Trials of one kit on one set of photos."""
+    """Trials of one kit on one set of photos, with features in 32 bits or fewer."""
 
-    def __init__(self, kit: Path, views: Views) -> None:
+    def __init__(self, kit: Path, views: Views, bits: int = EXACT) -> None:
+        self._bits = bits
         self._kit = Kit.open(kit)
         self._views = views
         self._memory: dict[tuple[str, int], FloatArray] = {}
@@ -102,6 +119,14 @@ class Trials:
     def accuracy(self, settings: TrainSettings) -> float:
         """Top-1 in percent on the test photos after the last step."""
         return 100 * float(self._right(self._trained(settings)).mean())
+
+    def error(self) -> float:
+        """Root mean square of what rounding changes, relative to that of the features."""
+        engine = self._engine(self._start)
+        features = engine.prepare(self._views.epoch(0, 0)[0][0])
+        code = Code(features.shape[1:], self._bits)
+        change = code.features(features).decoded() - features
+        return float(np.linalg.norm(change) / np.linalg.norm(features))
 
     def recalls(self, settings: TrainSettings | None) -> list[float]:
         """The same for the photos of each class; None stands for before the first step."""
@@ -139,7 +164,7 @@ class Trials:
 
     def _engine(self, state: State) -> Remembering:
         engine = Remembering(self._kit, state)
-        engine.memory = self._memory
+        engine.memory, engine.bits = self._memory, self._bits
         return engine
 
     def _right(self, engine: OnnxEngine) -> Any:

@@ -1,0 +1,308 @@
+"""Epochs after the first: how fast they are, what they take, and what they cost in accuracy.
+
+    python benchmarks/bench_cache.py [--parts times memory accuracy] [--rounds 20] [--kits FOLDER]
+
+Times: a step of a kit in the first epoch, with decoding and the frozen part, and in later ones,
+whose features are read from the file; and a step of eager full fine-tuning on random pixels,
+without any decoding. Each is a process of its own, and they take turns. Where other programs use
+the machine too, pin the script to one core and compare the processor's times. Memory: the peak of
+whole runs with and without kept features, on few photos and on four times as many. Accuracy: trials
+as in bench_defaults.py, whose features are encoded as a run encodes them, over draws and bits;
+finished ones are in the .json, so that a stopped script continues.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bench_step import adapted, build_kit, eager_step
+from data import DEFAULT, unpack, write_photos
+from fresh import KEEPING_ALLOCATOR, peak
+from pocketune.device.machine import available_cores
+from pocketune.errors import counted
+from report import keep, kept, spread, table, write
+
+if TYPE_CHECKING:
+    from pocketune.data import Batch
+    from trials import Views
+
+NETWORK, SIZE, BATCH, CLASSES = "mobilenet_v2", 224, 8, 10
+CAMERA = 320, 240
+METHODS = {"mobiletl": "MobileTL, top 3 blocks", "last": "last layer"}
+EPOCHS_OF = {"first epoch": 0, "later epoch": 1}
+EAGER = ("eager, NCHW", "eager, channels-last")
+FEW, MANY = 48, 192
+"""Photos of the runs whose memory is measured."""
+SEEDS = 4
+WAYS = ((None, 32), (1, 8), (4, 8), (8, 8), (4, 16), (4, 32))
+"""Draws and bits; the first is what a run without a cache has."""
+PARTS = ("times", "memory", "accuracy")
+
+RUN = """
+import sys
+from pocketune.device.train import train
+from pocketune.device.train.progress import Silent
+
+kit, photos, out, cache = sys.argv[1:]
+result = train(kit, photos, out=out, epochs=3, draws=1, cache=cache, progress=Silent())
+print(result.peak_memory / 1e6)
+"""
+
+
+# Times.
+
+
+def kit_steps(kit: str, photos: str, folder: str, later: bool) -> Callable[[], None]:
+    """A step of a run on photos: with new features each time, or with those of the file."""
+    from pocketune.device.cache.choice import Parts
+    from pocketune.device.cache.loader import CachedLoader
+    from pocketune.device.cache.records import FileStore, Records
+    from pocketune.device.engine.onnx import OnnxEngine
+    from pocketune.device.train.optimizer import Adam
+    from pocketune.device.train.photos import Photos
+    from pocketune.device.train.settings import TrainSettings
+    from pocketune.kit.kit import Kit
+
+    opened = Kit.open(kit)
+    engine = OnnxEngine(opened, opened.state())
+    optimizer, rng = Adam(engine.parameters), np.random.default_rng(0)
+    settings = TrainSettings(val_fraction=0.0, draws=1)
+    found = Photos.open(photos, settings, opened)
+    loader = found.training
+    if later:
+        records = Records(FileStore(Path(folder) / "features", bytes(32)), print)
+        part = Parts.of(found, opened.manifest, 1).training
+        loader = CachedLoader(loader, records, part, engine.prepare)
+        for _ in loader.epoch(0):  # fills the file
+            pass
+
+    def batches() -> Iterator[Batch]:
+        while True:
+            yield from loader.epoch(0)
+
+    source = batches()
+
+    def step() -> None:
+        batch = next(source)
+        optimizer.step(engine.gradients(batch.images, batch.labels, rng).values, lr=1e-4)
+
+    return step
+
+
+def full_steps(how: str) -> Callable[[], None]:
+    """A step of full fine-tuning in PyTorch."""
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (BATCH, SIZE, SIZE, 3), dtype=np.uint8)
+    labels = rng.integers(0, CLASSES, BATCH)
+    step = eager_step(adapted(NETWORK, "full", 1.0), how.endswith("channels-last"))
+    return lambda: step(images, labels)
+
+
+def work(how: str, *of: str) -> None:
+    """Make a few steps for every line on standard input; answer with their mean milliseconds."""
+    import time
+
+    if how.startswith("eager"):
+        step, steps = full_steps(how), 1
+    else:
+        # Several steps, because a loader prepares some batches ahead.
+        step, steps = kit_steps(*of, later=bool(EPOCHS_OF[how])), 6
+    for _ in range(3):
+        step()
+    for _ in sys.stdin:
+        step()  # fills the caches
+        wall, busy = time.perf_counter(), time.process_time()
+        for _ in range(steps):
+            step()
+        taken = (time.perf_counter() - wall, time.process_time() - busy)
+        print(*(1e3 * seconds / steps for seconds in taken), flush=True)
+
+
+class Worker:
+    """A process that makes steps when it is asked to."""
+
+    def __init__(self, *of: str) -> None:
+        import os
+
+        environment = KEEPING_ALLOCATOR if of[0] in EAGER else {}
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, "--worker", *of],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "OMP_WAIT_POLICY": "passive", **environment},
+        )
+
+    def steps(self) -> tuple[float, float]:
+        """Milliseconds of a step, and those of the processor."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        wall, busy = map(float, self._process.stdout.readline().split())
+        return wall, busy
+
+    def close(self) -> None:
+        """Let the process end."""
+        self._process.communicate("")
+
+
+def times(kits: dict[str, Path], rounds: int, scratch: Path) -> str:
+    """A row for each method and epoch, and for eager full fine-tuning."""
+    photos = write_photos(scratch / "photos", CLASSES, 80, CAMERA, grain=8)
+    workers = {("full", how): Worker(how) for how in EAGER}
+    for method, kit in kits.items():
+        for how in EPOCHS_OF:
+            folder = scratch / f"{method} {how}"
+            folder.mkdir()
+            workers[method, how] = Worker(how, str(kit), str(photos), str(folder))
+    taken: dict[tuple[str, str], list[tuple[float, float]]] = {key: [] for key in workers}
+    for _ in range(rounds):
+        for key, worker in workers.items():
+            taken[key].append(worker.steps())
+    for worker in workers.values():
+        worker.close()
+    found = {key: [median(column) for column in zip(*of, strict=True)] for key, of in taken.items()}
+    fastest = min((found["full", how] for how in EAGER), key=lambda pair: pair[1])
+    rows = []
+    for (method, how), pair in found.items():
+        ratios = (best / own for best, own in zip(fastest, pair, strict=True))
+        name = METHODS.get(method, "everything")
+        rows.append([name, how, *(f"{ms:.1f}" for ms in pair), *(f"{r:.1f}" for r in ratios)])
+    header = ["trained", "step", "median ms", "median CPU ms"]
+    header += ["times as fast as full", "by CPU time"]
+    cores = counted(available_cores(), "core")
+    return (
+        f"Steps of MobileNetV2 1.0, {SIZE} px, batch {BATCH}, on {cores}, over {rounds} rounds in "
+        "which the processes take turns. Steps of a kit include the wait for photos of "
+        f"{CAMERA[0]} x {CAMERA[1]}, eager ones are on random pixels. Compared with the faster of "
+        f"the two eager layouts.\n\n{table(header, rows)}"
+    )
+
+
+# Memory.
+
+
+def memory(kits: dict[str, Path], scratch: Path) -> str:
+    """A row for each method and number of photos: the peaks with and without kept features."""
+    rows = []
+    for count in (FEW, MANY):
+        photos = write_photos(scratch / f"{count}", CLASSES, count, CAMERA, grain=8)
+        for method, kit in kits.items():
+            peaks = []
+            for cache in ("off", "disk", "memory"):
+                out = scratch / f"{method} {count} {cache}"
+                peaks.append(peak(["-c", RUN, *map(str, (kit, photos, out)), cache]))
+            rows.append([METHODS[method], count, *(f"{megabytes:.1f}" for megabytes in peaks)])
+    header = ["trained", "photos", "off", "disk", "memory"]
+    return (
+        "Peak resident MB of a whole run of three epochs with one draw, in a fresh process.\n\n"
+        + table(header, rows)
+    )
+
+
+# Accuracy.
+
+
+def accuracy(data: Path, scratch: Path, names: list[str]) -> str:
+    """A row for each set, method and way to keep features; finished ones are in the .json."""
+    from bench_accuracy import METHODS as LABELED
+    from pocketune.methods import compose_method
+    from pretrained import NETWORKS, weights_file
+    from trials import Views
+
+    results = kept("cache_accuracy")
+    for name in names:
+        photos = unpack(data, name, scratch / name)
+        views = Views(photos, None)
+        for label in ("last", "mobiletl (top 3)"):
+            kit = scratch / "kits" / f"{name} {label}"
+            weights = weights_file(data, "mbv2-w0.35")
+            NETWORKS["mbv2-w0.35"].kit(kit, compose_method(*LABELED[label]), weights, photos)
+            cells = results.setdefault(f"{name}: {label}", {})
+            for draws, bits in WAYS:
+                key = f"{draws or 'new'} x {bits}"
+                if key not in cells:
+                    cells[key] = measured(kit, views, draws, bits)
+                    print(name, label, key, cells[key], flush=True)
+                    keep("cache_accuracy", results)
+    return shown(results)
+
+
+def measured(kit: Path, views: Views, draws: int | None, bits: int) -> dict[str, Any]:
+    """Top-1 in percent of each seed, and the error of the features."""
+    from pocketune.device.train import TrainSettings
+    from trials import Trials
+
+    views.draws = draws
+    trials = Trials(kit, views, bits)
+    found = [trials.accuracy(TrainSettings(seed=seed)) for seed in range(SEEDS)]
+    return {"top1": found, "error": trials.error()}
+
+
+def shown(results: dict[str, dict[str, Any]]) -> str:
+    """The table of all finished cells."""
+    rows = []
+    for name, cells in results.items():
+        plain = cells["new x 32"]["top1"]
+        for key, cell in cells.items():
+            draws, bits = key.split(" x ")
+            how = "new in every epoch" if draws == "new" else draws
+            pairs = [own - other for own, other in zip(cell["top1"], plain, strict=True)]
+            error = f"{cell['error']:.3%}"
+            rows.append([*name.split(": "), how, bits, error, spread(cell["top1"]), spread(pairs)])
+    header = ["photos", "trained", "draws", "bits", "error of features", "top-1", "difference"]
+    return (
+        f"Top-1 in percent on the test photos after the last step, over {SEEDS} seeds; MobileNetV2 "
+        "0.35 at 128 px, batch 8, default settings. The difference is to new crops in every epoch "
+        "and features in 32 bits, seed by seed. The error is the root mean square of what rounding "
+        "changes, relative to that of the features.\n\n" + table(header, rows)
+    )
+
+
+def built(kits: Path | None, scratch: Path) -> dict[str, Path]:
+    """The kits of both methods; those of a folder are taken as they are."""
+    found = {method: (kits or scratch / "kits") / f"1.0-{method}" for method in METHODS}
+    for method, path in found.items():
+        if not path.exists():
+            build_kit(adapted(NETWORK, method, 1.0), method, BATCH, SIZE, path)
+    return found
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["--worker"]:
+        work(*sys.argv[2:])
+        return
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--photos", nargs="+", default=["flowers"], help="of the accuracy")
+    parser.add_argument("--data", type=Path, default=DEFAULT, help="folder of images and weights")
+    parser.add_argument("--kits", type=Path, help="folder of kits 1.0-mobiletl and 1.0-last")
+    options = parser.parse_args()
+    parts: dict[str, Callable[[Path], str]] = {
+        "times": lambda scratch: times(built(options.kits, scratch), options.rounds, scratch),
+        "memory": lambda scratch: memory(built(options.kits, scratch), scratch),
+        "accuracy": lambda scratch: accuracy(options.data, scratch, options.photos),
+    }
+    for part in options.parts:
+        if part == "accuracy" and not options.data.is_dir():
+            print(
+                f"skipped: no images and weights at {options.data}; name their folder with --data"
+            )
+            continue
+        with tempfile.TemporaryDirectory() as scratch:
+            write(f"cache_{part}", f"Epochs after the first: {part}", parts[part](Path(scratch)))
+
+
+if __name__ == "__main__":
+    main()
