@@ -56,6 +56,7 @@ def texts(path: Path) -> Iterator[str]:
 
 RUNS_COMMANDS = {
     "demo/compare.py",
+    "extractor/adapting.py",
     "planner/probe.py",
     "reporting/words.py",  # shows the command that repeats a run
     "device/memory/process.py",  # reads "r--p"

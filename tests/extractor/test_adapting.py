@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from pocketune.device.train.progress import PhotosReport, Silent
 from pocketune.errors import PocketuneError
-from pocketune.extractor import Record, adapt_extractor, choosing, predictor
+from pocketune.extractor import Record, adapt_extractor, adapting, choosing, predictor
 from pocketune.extractor import search as search_module
 from pocketune.extractor.costs import Forecaster
 from pocketune.extractor.record import ADAPTED, CHOSEN, FRONT, RECORD, Forecast
@@ -174,6 +174,32 @@ def test_other_limits_use_what_was_measured(
     assert shown.seen == {"forecasting memory"}
     assert second.pairs == whole.pairs
     assert all(each.forecast.macs <= limit * 1e6 for each in second.finalists)
+
+
+def test_a_run_trains_the_kit_within_the_same_limits(
+    whole: Record,
+    inputs: Path,
+    search: Search,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    copytree(inputs / "whole.search", tmp_path / "work")
+    commands: list[tuple[object, ...]] = []
+    codes = [0, 1]
+
+    def command(*arguments: object) -> tuple[int, str]:
+        commands.append(arguments)
+        return codes.pop(0), ""
+
+    monkeypatch.setattr(adapting, "run_command", command)
+    options = {"work": tmp_path / "work", "run": tmp_path / "run", "budget": BUDGET}
+    search(**options)
+    (words,) = commands
+    assert words[:2] == ("train", inputs / "photos")
+    told = dict(zip(words[2::2], words[3::2], strict=True))
+    assert told == {"--kit": tmp_path / "kit", "--out": tmp_path / "run", "--budget": str(BUDGET)}
+    with pytest.raises(PocketuneError, match="is built, but training it has failed"):
+        search(**options)
 
 
 def test_a_time_limit_makes_it_shorter(search: Search) -> None:

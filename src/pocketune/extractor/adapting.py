@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from pocketune.command import run_command
 from pocketune.device.train.progress import Progress, console
+from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError
 from pocketune.extractor.record import Record
 from pocketune.extractor.search import Search
 from pocketune.extractor.settings import ExtractorSettings
 from pocketune.methods import Method, TinyTL
 from pocketune.options import takes_options, with_options
+from pocketune.planner.probe import command_options
 
 if TYPE_CHECKING:
     from pocketune.arrays import StrPath
@@ -98,9 +100,8 @@ def _beside(out: Path) -> Path:
 
 def _train(photos: Path, kit: Path, run: Path, settings: ExtractorSettings, record: Record) -> None:
     """Train the kit on all photos, in a process without PyTorch."""
-    options: list[object] = ["--kit", kit, "--out", run, "--seed", settings.seed]
-    if settings.budget_bytes is not None:
-        options += ["--budget", settings.budget_bytes]
+    options: list[object] = ["--kit", kit, "--out", run]
+    options += command_options(TrainSettings(budget=settings.budget_bytes, seed=settings.seed))
     if settings.seconds is not None:
         options += ["--time", max(1.0, settings.seconds - sum(record.seconds.values()))]
     code, _ = run_command("train", photos, *options)
