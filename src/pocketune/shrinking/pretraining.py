@@ -125,7 +125,9 @@ class _Training:
             train=True,
             seed=recipe.seed,
         )
-        self._objective(self.phases[0], teacher)  # photos that do not fit are refused at once
+        shrinks_at_once = self.phases[0].stage.name != LARGEST
+        # photos that do not fit are refused at once
+        self._objective(teacher or (supernet.network if shrinks_at_once else None))
 
     def run(self, shown: Shown | None) -> list[float]:
         """All phases, or those that a stopped run has left."""
@@ -167,14 +169,15 @@ class _Training:
                 save_network(self.supernet.subnet(self.supernet.largest), self.own_teacher)
             self.fabric.barrier()
             teacher = load_network(self.own_teacher)
-        return self._objective(phase, teacher)
+        if teacher is not None:
+            self.fabric.to_device(teacher.requires_grad_(False))
+            _set_mode(teacher, statistics_of_batch=self.given is None)
+        return self._objective(teacher)
 
-    def _objective(self, phase: Phase, teacher: nn.Module | None) -> Predictions:
-        """The loss of a phase."""
+    def _objective(self, teacher: nn.Module | None) -> Predictions:
+        """The loss with labels and a teacher's soft labels."""
         recipe = self.recipe
-        if teacher is None and phase.stage.name != LARGEST:
-            teacher = self.supernet.network  # which will be the teacher, as far as classes go
-        objective = Predictions(
+        return Predictions(
             self.supernet.network,
             self.photos,
             teacher,
@@ -182,10 +185,6 @@ class _Training:
             temperature=1.0,
             label_smoothing=recipe.label_smoothing,
         )
-        if teacher is not None and teacher is not self.supernet.network:
-            self.fabric.to_device(teacher.requires_grad_(False))
-            _set_mode(teacher, statistics_of_batch=self.given is None)
-        return objective
 
     def _epoch(
         self,

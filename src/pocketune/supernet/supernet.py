@@ -62,7 +62,7 @@ class Supernet(nn.Module):
         self.matrices = nn.ModuleDict(
             {
                 str(block): nn.ParameterDict(
-                    {str(k): nn.Parameter(torch.eye(k * k)) for k in space.kernels[:-1]}
+                    {str(k): nn.Parameter(_identity(k * k)) for k in space.kernels[:-1]}
                 )
                 for block in range(space.blocks)
                 if len(space.kernels) > 1 and not space.place(block).reduced
@@ -276,6 +276,11 @@ class Supernet(nn.Module):
         """What a block's layers depend on."""
         kinds = (config.kernels, config.expansions, config.module_groups, config.module_kernels)
         return (block, *(kind[block] for kind in kinds if kind))
+
+
+def _identity(size: int) -> Tensor:
+    """`torch.eye`, which takes long on the meta device."""
+    return torch.zeros(size, size).fill_diagonal_(1)
 
 
 def _without_values(space: Space, config: SubnetConfig) -> nn.Module:
