@@ -91,5 +91,8 @@ def clean_library_mappings(smaps: Iterable[str]) -> list[Mapping]:
     return [
         m
         for m in mappings
-        if m.file in libraries and m.rights in ("r-xp", "r--p") and not m.written
+        if m.file in libraries
+        and m.rights.startswith("r-")
+        and m.rights.endswith("p")
+        and not m.written
     ]
