@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -107,7 +108,7 @@ def check_engine(
     objective = objective_of(settings.task)
     label_shape = (settings.batch, *settings.task.label_shape(settings.size))
     exact = Reference(in_float64(network, settings.size), objective)
-    rounding = Reference(copy_network(network), objective)
+    rounding = cache(lambda: Reference(copy_network(network), objective))
     rng = np.random.default_rng(0)
     for value in engine.inputs.values():
         value[...] = rng.uniform(0.5, 1.5, value.shape)
@@ -128,7 +129,7 @@ def check_engine(
             drawn = draw_masks(masks, np.random.default_rng(step))
             inputs = (start, images, labels, drawn, lr)
             truth = exact.step(*inputs)
-            found.append(_deviation(ours, truth, partial(rounding.step, *inputs)))
+            found.append(_deviation(ours, truth, partial(_rounded, rounding, inputs)))
             if found[-1].share <= 1:
                 break
         worst = max(worst, min(found, key=_share), key=_share)
@@ -156,8 +157,13 @@ def _moved(state: State, rng: np.random.Generator) -> State:
     return moved
 
 
+def _rounded(reference: Callable[[], Reference], inputs: tuple[Any, ...], noise: int) -> Tensors:
+    """A step of a reference that is made when it is first needed."""
+    return reference().step(*inputs, noise=noise)
+
+
 def _predictions(
-    engine: Engine, exact: Reference, rounding: Reference, images: Images
+    engine: Engine, exact: Reference, rounding: Callable[[], Reference], images: Images
 ) -> Deviation:
     """The worst of predictions and embeddings, if there are any."""
     state = {**exact.buffers(), **engine.state()}
@@ -165,7 +171,7 @@ def _predictions(
     ours = {"predictions": np.array(engine.predict(images), np.float64)}
     if "embeddings" in truth:
         ours["embeddings"] = np.array(engine.embed(images), np.float64)
-    return _deviation(ours, truth, partial(rounding.predict, state, images))
+    return _deviation(ours, truth, lambda noise: rounding().predict(state, images, noise))
 
 
 def _engine_step(

@@ -44,6 +44,7 @@ class Reference:
         labels: Labels,
         masks: State,
         lr: float,
+        *,
         noise: int = 0,
     ) -> Tensors:
         """Everything that a step computes from the values `state`.
