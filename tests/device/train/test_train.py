@@ -219,9 +219,10 @@ def test_clipping_and_decay_change_the_run(optimizer: str, run: Run, tmp_path: P
     assert not np.array_equal(states[0], states[2])
 
 
-def test_rates_length_and_patience_that_are_left_out(run: Run) -> None:
-    result = run(lr=None, epochs=None, optimizer="sgd")
-    settings = Checkpoint.load(result.run / LAST).settings
+def test_rates_length_and_patience_that_are_left_out(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(Interrupted):
+        run(lr=None, epochs=None, optimizer="sgd", engine=failing("gradients", 1, interrupt))
+    settings = Checkpoint.load(tmp_path / "run" / LAST).settings
     assert settings == TrainSettings(optimizer="sgd", head_start="random", cache="off").resolved(
         images=BATCH, steps_per_epoch=PER_EPOCH, validation=6
     )
