@@ -41,6 +41,7 @@ RUNS = {
     "defaults_adam": "bench_defaults.py --optimizer adam",
     "uneven": "bench_uneven.py",
     "unknown": "bench_unknown.py",
+    "group_norm": "bench_group_norm.py --fresh",
     "filter_accuracy": "bench_filter_accuracy.py",
     "filter_segmentation": "bench_filter_segmentation.py",
     "repnet_accuracy_mbv2-w0.35": "bench_repnet_accuracy.py --network mbv2-w0.35 --fresh",
