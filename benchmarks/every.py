@@ -38,6 +38,7 @@ RUNS = {
     "repnet_memory": "bench_repnet_memory.py",
     "segmentation": "bench_segmentation.py",
     "step": "bench_step.py",
+    "supernet": "bench_supernet.py",
     "tinytl": "bench_tinytl.py",
     "defaults_adam": "bench_defaults.py --optimizer adam",
     "uneven": "bench_uneven.py",
