@@ -19,6 +19,7 @@ RUNS = {
     "cache_times": "bench_cache.py --parts times",
     "cache_memory": "bench_cache.py --parts memory",
     "cache_accuracy": "bench_cache.py --parts accuracy",
+    "activation_pruning": "bench_activation_pruning.py --fresh",
     "delta": "bench_delta.py",
     "filter": "bench_filter.py",
     "filter_quality": "bench_filter_quality.py --photos 16",

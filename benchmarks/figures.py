@@ -153,6 +153,33 @@ def accuracy_memory() -> Figure:
     return figure
 
 
+def activation_pruning() -> Figure:
+    """Accuracy of full fine-tuning by what it keeps, as its activations are pruned, and L+B."""
+    results = json.loads((RESULTS / "activation_pruning.json").read_text())
+    figure = Figure(figsize=(7.5, 4.5), layout="constrained")
+    axes = figure.subplots()
+    whole = {**results["full, drop 0"], "top1": results["full"]["top1"], "ratio": 0.0}
+    lines = {True: ("both passes", "o-", "#2a9d8f"), False: ("the backward pass", "s--", "#e76f51")}
+    for forward, (passes, style, color) in lines.items():
+        pruned = [found for found in results.values() if found.get("forward") is forward]
+        rows = [whole, *(found for found in pruned if found["ratio"] and "top1" in found)]
+        if len(rows) == 1:
+            continue
+        points = [(row["kept"] / 1e6, mean(row["top1"].values())) for row in rows]
+        label = f"everything, pruned in {passes}"
+        axes.plot(*zip(*points, strict=True), style, color=color, markersize=5, label=label)
+        for row, point in zip(rows, points, strict=True):
+            share = f"{row['ratio']:.0%}"
+            axes.annotate(share, point, (5, 5), textcoords="offset points", fontsize=8)
+    tiny = results["L+B"]
+    point = tiny["kept"] / 1e6, mean(tiny["top1"].values())
+    axes.plot(*point, "D", color="#264653", markersize=7, label="TinyTL-L+B")
+    axes.set_xlabel("kept for the backward pass of 8 images, MB", fontsize=9)
+    axes.set_ylabel("top-1, %", fontsize=9)
+    axes.legend(fontsize=8, frameon=False)
+    return figure
+
+
 def forecast() -> Figure:
     """Memory and time that were predicted from shapes, over what was measured."""
     rows = list(json.loads((RESULTS / "forecast.json").read_text()).values())
@@ -197,7 +224,15 @@ def main() -> None:
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     matplotlib.rcParams.update({"svg.hashsalt": "pocketune", "svg.fonttype": "none"})
-    for draw in (mobiletl_blocks, repnet_pruning, filter_patches, accuracy_memory, forecast):
+    drawings = (
+        mobiletl_blocks,
+        repnet_pruning,
+        filter_patches,
+        accuracy_memory,
+        activation_pruning,
+        forecast,
+    )
+    for draw in drawings:
         path = options.out / f"{draw.__name__}.svg"
         draw().savefig(path, metadata={"Date": None})
         print(path)
