@@ -10,16 +10,11 @@ methods, with random weights; 8-bit frozen parts are calibrated on the photos.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
-
-from data import write_photos
-from report import table, write
 
 CLASSES, PHOTOS, STEPS = 12, 96, 12
 CAMERA = 640, 480
@@ -143,6 +138,8 @@ def measure(kit: str, photos: str, out: str) -> dict[str, float]:
 
 
 def publish(columns: dict[str, dict[str, float]]) -> None:
+    from report import table, write
+
     rows = []
     for cause, text in {**CAUSES, "peak": "**peak of the run**", "predicted": "predicted"}.items():
         rows.append([text, *(f"{found[cause] / 1e6:.1f}" for found in columns.values())])
@@ -162,6 +159,11 @@ def main() -> None:
     if sys.argv[1:2] == ["--build"]:
         build_kit(*json.loads(sys.argv[2]))
         return
+    import argparse  # here, because the imports of a training process are measured
+    import tempfile
+
+    from data import write_photos
+
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kits", nargs="+", metavar="NAME=KIT", help="kits that exist")
     kits = dict(each.split("=", 1) for each in parser.parse_args().kits or ())

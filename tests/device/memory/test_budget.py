@@ -208,7 +208,7 @@ def test_remedy_of_a_bundled_kit() -> None:
 
 
 def test_no_remedy(kit: Kit) -> None:
-    settings = make_settings(budget=RUNTIME + 45_000_000)
+    settings = make_settings(budget=57_000_000)
     before = ProcessMemory(current=56_000_000, peak=56_000_000)
     with pytest.raises(BudgetExceeded, match=r"; use a smaller kit$"):
         check_budget(kit, settings, classes=3, images=20, before=before)

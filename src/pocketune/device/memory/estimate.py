@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # Measured with ONNX Runtime 1.31 on Linux, graph by graph. RUNTIME and ARENA_OVERHEAD are fitted to
 # the peaks of whole runs in benchmarks/bench_memory.py.
-RUNTIME = 14_000_000
+RUNTIME = 10_000_000
 """Bytes that the runtime and the training loop take once, mostly for pages of code and threads."""
 CLOSED = 10_000_000
 """Bytes of these that stay when the graphs are closed."""
@@ -34,6 +34,8 @@ SCORED_STRIPS = 3
 ARENA_OVERHEAD = 1.2
 """Least size of the runtime's arena relative to the live tensors at the peak: it also holds what
 operators take while they run. Gaps between tensors can need more, which the compiler simulates."""
+GAPS_OVERHEAD = 1.1
+"""Size of the arena relative to the simulated one, which has only the tensors and the gaps."""
 
 
 @dataclass(frozen=True)
@@ -179,7 +181,7 @@ def larger_bytes(size: int, decoding: Decoding, workers: int = 2) -> int:
 
 def arena_size(graph: GraphSpec) -> float:
     """Bytes of the runtime's arena for a graph."""
-    return max(ARENA_OVERHEAD * graph.memory, graph.arena)
+    return max(ARENA_OVERHEAD * graph.memory, GAPS_OVERHEAD * graph.arena)
 
 
 class Held(NamedTuple):
