@@ -21,6 +21,7 @@ RUNS = {
     "cache_accuracy": "bench_cache.py --parts accuracy",
     "activation_pruning": "bench_activation_pruning.py --fresh",
     "delta": "bench_delta.py",
+    "extractor": "bench_extractor.py --fresh",
     "filter": "bench_filter.py",
     "filter_quality": "bench_filter_quality.py --photos 16",
     "filter_step": "bench_filter_step.py",
