@@ -40,8 +40,8 @@ def author_half(purpose: str) -> Iterator[None]:
 def wait_asleep() -> None:
     """Let PyTorch's threads sleep while they wait for each other, if it is not imported yet.
 
-    They would spin. Beside other work on as many cores, building a kit then takes six times the
-    processor's time.
+    They would spin, which takes several times the processor's time beside other work on the same
+    cores.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
