@@ -110,7 +110,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="file of the supernet; by default it is removed")
     parser.add_argument("--modules", action="store_true", help="with lite residual modules")
     parser.add_argument("--epochs", type=int, default=1)
-    parser.add_argument("--lr", type=float, default=0.15)
+    parser.add_argument("--lr", type=float, default=0.02)
     parser.add_argument("--batch", type=int, default=32)
     options = parse(parser)
     torch.set_num_threads(1)
