@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import pocketune
-from pocketune.data import ImageDataset, Splits, load_splits
+from pocketune.data import Splits, load_splits
 from pocketune.device.machine import Machine
 from pocketune.device.train.folder import next_run
 from pocketune.device.train.photos import mask_options
@@ -24,13 +25,14 @@ from pocketune.planner.kits import KitSource
 from pocketune.planner.limits import Limits, make_limits
 from pocketune.planner.plan import Asked, Plan
 from pocketune.planner.process import process_bytes
+from pocketune.planner.scene import Scene
 from pocketune.planner.search import Search
 from pocketune.planner.source import Source, Sources
 
 if TYPE_CHECKING:
     from pocketune.arrays import StrPath
 
-MakeDrafts = Callable[[Path, ImageDataset, TrainSettings, int, Path], Source]
+MakeDrafts = Callable[[Scene], Source]
 COMPARED = 0.2
 """Fraction of very few photos that candidates are compared on."""
 BATCH = 8
@@ -89,12 +91,7 @@ def plan(
     began = monotonic()
     chosen = replace(settings or TrainSettings(), **options)
     limits = make_limits(chosen.budget, time)
-    splits = load_splits(
-        Path(photos),
-        val_fraction=chosen.val_fraction,
-        seed=chosen.seed,
-        masks=mask_options(chosen),
-    )
+    splits = _load(Path(photos), chosen)
     if splits.train.labeled.dense:
         raise PocketuneError(
             "a plan compares candidates by a classifier that is computed from their features, and "
@@ -103,28 +100,32 @@ def plan(
     if not len(splits.val) and chosen.val_fraction != 0:
         # A run of so few photos validates on none of them; candidates are compared on some.
         chosen = replace(chosen, val_fraction=COMPARED)
-        splits = load_splits(Path(photos), val_fraction=COMPARED, seed=chosen.seed)
+        splits = _load(Path(photos), chosen)
     asked = _asked(Path(photos), splits, chosen, limits)
     folder = Path(out or plan_folder(next_run(photos)))
     journal = Journal(folder, asked, say)
     process = journal.plan.process or process_bytes(Path(photos), chosen)
     limits.check_process(process)
     drafts = _drafts(weights_dir, networks, methods, say)
-    kit_source = KitSource(
-        Path(photos),
-        splits.train,
-        asked,
-        chosen,
-        process=process,
-        folder=folder,
-        kits=None if kits is None else Path(kits),
-        bundled=drafts is None,
-    )
-    sources: list[Source] = [kit_source]
+    decoding = cache(lambda size: _load(Path(photos), chosen, size).decoding)
+    scene = Scene(Path(photos), splits.train, chosen, process, folder, decoding)
+    folder_of_kits = None if kits is None else Path(kits)
+    sources: list[Source] = [KitSource(scene, asked, kits=folder_of_kits, bundled=drafts is None)]
     if drafts is not None:
-        sources.append(drafts(Path(photos), splits.train, chosen, process, folder))
+        sources.append(drafts(scene))
     journal.write(process=process, preparing=journal.plan.preparing or monotonic() - began)
     return Search(Evidence(Sources(sources), journal), _images(asked, chosen)).run()
+
+
+def _load(photos: Path, settings: TrainSettings, size: int | None = None) -> Splits:
+    """The photos, as a run with these settings reads them."""
+    return load_splits(
+        photos,
+        val_fraction=settings.val_fraction,
+        seed=settings.seed,
+        masks=mask_options(settings),
+        size=size,
+    )
 
 
 def plan_folder(run: Path) -> Path:

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from pocketune.data import load_splits, unlabeled
+from pocketune.data.decoding import Decoding
+from pocketune.data.headers import Header
 from pocketune.device.train import TrainSettings
 from pocketune.errors import PocketuneError
 from pocketune.kit import Kit
@@ -14,6 +16,7 @@ from pocketune.kit.bundled import list_kits
 from pocketune.planner.features import score_kit
 from pocketune.planner.kits import KITS, KitSource, kit_paths
 from pocketune.planner.process import process_bytes
+from pocketune.planner.scene import Scene
 from pocketune.tasks import Attributes
 
 from ..device.softmax_engine import write_photos
@@ -21,17 +24,14 @@ from ..device.tiny_kit import TinyKit
 from .fakes import MB, asked
 
 
-def source(tmp_path: Path, **changes: object) -> KitSource:
+def source(tmp_path: Path, decoding: Decoding | None = None, **changes: object) -> KitSource:
     kits = tmp_path / "kits"
-    return KitSource(
-        tmp_path / "photos",
-        unlabeled([]),
-        asked(**changes),  # type: ignore[arg-type]
-        TrainSettings(),
-        process=40 * MB,
-        folder=tmp_path,
-        kits=kits if kits.is_dir() else None,
+    photos = unlabeled([])
+    scene = Scene(
+        tmp_path / "photos", photos, TrainSettings(), 40 * MB, tmp_path, lambda _: decoding
     )
+    folder = kits if kits.is_dir() else None
+    return KitSource(scene, asked(**changes), kits=folder)  # type: ignore[arg-type]
 
 
 def test_the_bundled_kits_are_candidates(tmp_path: Path) -> None:
@@ -79,6 +79,14 @@ def test_the_cost_is_that_of_the_photos_classes(tmp_path: Path) -> None:
     many.find()
     assert 40 * MB < few.cost(blocks).memory < many.cost(blocks).memory
     assert few.cost(blocks).parameters < many.cost(blocks).parameters
+
+
+def test_the_cost_has_the_dearest_photo(tmp_path: Path) -> None:
+    header = Header("WEBP", "RGB", 4000, 3000)
+    plain, dear = source(tmp_path), source(tmp_path, Decoding("a.webp", header, 190 * MB, 0))
+    blocks = plain.find()[0][0]
+    dear.find()
+    assert dear.cost(blocks).memory > plain.cost(blocks).memory + 180 * MB
 
 
 def test_features_of_colors_tell_them_apart(tmp_path: Path) -> None:

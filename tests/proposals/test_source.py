@@ -12,6 +12,7 @@ from pocketune.data import load_splits
 from pocketune.device.train import TrainSettings
 from pocketune.errors import PocketuneError
 from pocketune.kit import Kit
+from pocketune.planner.scene import Scene
 from pocketune.planner.trial import Trial
 from pocketune.proposals.choice import drafts_in
 from pocketune.proposals.source import METHODS, SIZES, DraftSource
@@ -37,7 +38,8 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def source(weights: Path, photos: Path, tmp_path_factory: pytest.TempPathFactory) -> DraftSource:
     make = drafts_in(weights, None, None)
     train = load_splits(photos).train
-    return make(photos, train, TrainSettings(), 40_000_000, tmp_path_factory.mktemp("plan"))
+    folder = tmp_path_factory.mktemp("plan")
+    return make(Scene(photos, train, TrainSettings(), 40_000_000, folder, lambda _: None))
 
 
 def test_every_method_at_every_size_is_a_candidate(source: DraftSource) -> None:
@@ -52,7 +54,8 @@ def test_two_files_of_one_network_are_told_apart(photos: Path, tmp_path: Path) -
     for name in ("one", "two"):
         save_network(create_network("mobilenet_v2", width=0.2), tmp_path / f"{name}.safetensors")
     make = drafts_in(tmp_path, None, ["last"])
-    found, _ = make(photos, load_splits(photos).train, TrainSettings(), 1, tmp_path).find()
+    train = load_splits(photos).train
+    found, _ = make(Scene(photos, train, TrainSettings(), 1, tmp_path, lambda _: None)).find()
     assert [each.name for each in found[:2]] == [
         "mobilenet_v2 0.2 of one.safetensors, 160 px, last",
         "mobilenet_v2 0.2 of two.safetensors, 160 px, last",

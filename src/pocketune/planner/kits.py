@@ -21,9 +21,8 @@ from pocketune.planner.probe import run_probe
 from pocketune.planner.trial import HeadScore, Probe
 
 if TYPE_CHECKING:
-    from pocketune.data import ImageDataset
-    from pocketune.device.train.settings import TrainSettings
     from pocketune.planner.plan import Asked
+    from pocketune.planner.scene import Scene
 
 KITS = "POCKETUNE_KITS"
 """Environment variable that names a folder of kits."""
@@ -33,34 +32,17 @@ class KitSource:
     """Candidates that are kits.
 
     Args:
-        path: The path of the photos.
-        photos: The training photos.
+        scene: What candidates are measured with.
         asked: What the plan is asked for.
-        settings: The settings of every run.
-        process: Resident bytes of a training process before it opens a kit.
-        folder: Folder for probes.
         kits: The user's folder of kits; None for that in the environment variable, if any.
         bundled: Whether the bundled kits are candidates.
     """
 
     def __init__(
-        self,
-        path: Path,
-        photos: ImageDataset,
-        asked: Asked,
-        settings: TrainSettings,
-        *,
-        process: int,
-        folder: Path,
-        kits: Path | None = None,
-        bundled: bool = True,
+        self, scene: Scene, asked: Asked, *, kits: Path | None = None, bundled: bool = True
     ) -> None:
-        self._path = path
-        self._photos = photos
+        self._scene = scene
         self._asked = asked
-        self._settings = settings
-        self._process = process
-        self._folder = folder
         self._paths = kit_paths(kits, bundled=bundled)
         self._opened: dict[str, Kit] = {}
 
@@ -76,14 +58,14 @@ class KitSource:
                 left_out.append(LeftOut(name=name, reason=str(error)))
                 continue
             self._opened[name] = kit
-            found.append(_candidate(name, kit, self._settings.accumulate))
+            found.append(_candidate(name, kit, self._scene.settings.accumulate))
         return found, left_out
 
     def _check(self, kit: Kit) -> None:
         task, manifest = kit.manifest.task.name, kit.manifest
         if task != self._asked.task:
             raise PocketuneError(f"it is for {task}, and the photos are for {self._asked.task}")
-        step = manifest.batch * self._settings.accumulate
+        step = manifest.batch * self._scene.settings.accumulate
         if step > self._asked.training:
             raise PocketuneError(
                 f"a step of {step} images is larger than the {self._asked.training} training photos"
@@ -91,18 +73,20 @@ class KitSource:
 
     def cost(self, candidate: Candidate) -> Cost:
         """The cost from the kit's manifest."""
+        manifest = self._opened[candidate.name].manifest
         return predict_cost(
-            self._opened[candidate.name].manifest,
-            self._settings,
-            process=self._process,
+            manifest,
+            self._scene.settings,
+            process=self._scene.process,
             classes=self._asked.classes,
             accumulate=candidate.accumulate,
+            decoding=self._scene.decoding(manifest.size),
         )
 
     def head(self, candidate: Candidate) -> HeadScore:
         """The score of the kit's features, computed in this process."""
         began = time.monotonic()
-        score = score_kit(self._opened[candidate.name], self._photos)
+        score = score_kit(self._opened[candidate.name], self._scene.photos)
         return HeadScore(score=score, seconds=time.monotonic() - began)
 
     def kit(self, candidate: Candidate) -> Path:
@@ -113,9 +97,15 @@ class KitSource:
         self, candidate: Candidate, kit: Path, steps: int, most: int, seconds: float
     ) -> Probe:
         """A run of so many steps, on at most so many photos."""
-        settings = replace(self._settings, accumulate=candidate.accumulate)
+        settings = replace(self._scene.settings, accumulate=candidate.accumulate)
         return run_probe(
-            kit, self._path, settings, self._folder, steps=steps, most=most, seconds=seconds
+            kit,
+            self._scene.path,
+            settings,
+            self._scene.folder,
+            steps=steps,
+            most=most,
+            seconds=seconds,
         )
 
 

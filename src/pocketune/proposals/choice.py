@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 
-from pocketune.data import ImageDataset
-from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError
 from pocketune.methods import create_method
 from pocketune.planner.plan import LeftOut
-from pocketune.proposals.source import METHODS, DraftSource, Scene
+from pocketune.planner.scene import Scene
+from pocketune.proposals.source import METHODS, DraftSource
 from pocketune.proposals.weights import Pretrained, find_weights
 
 
 def drafts_in(
     folder: Path, networks: Sequence[str] | None, methods: Sequence[str] | None
-) -> Callable[[Path, ImageDataset, TrainSettings, int, Path], DraftSource]:
-    """What makes the source of candidates, from the fields of a `Scene`.
+) -> Callable[[Scene], DraftSource]:
+    """What makes the source of candidates in a scene.
 
     Args:
         folder: Folder of pretrained weights.
@@ -38,22 +36,8 @@ def drafts_in(
     for name in methods or ():
         create_method(name)
     left_out = [LeftOut(name=name, reason=reason) for name, reason in strange]
-    return partial(_source, chosen, tuple(methods or METHODS), left_out)
-
-
-def _source(
-    pretrained: Sequence[Pretrained],
-    methods: Sequence[str],
-    left_out: Sequence[LeftOut],
-    path: Path,
-    photos: ImageDataset,
-    settings: TrainSettings,
-    process: int,
-    folder: Path,
-) -> DraftSource:
-    return DraftSource(
-        Scene(path, photos, settings, process, folder), pretrained, methods, left_out
-    )
+    kinds = tuple(methods or METHODS)
+    return lambda scene: DraftSource(scene, chosen, kinds, left_out)
 
 
 def _named(pretrained: Sequence[Pretrained], names: Sequence[str] | None) -> list[Pretrained]:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from pocketune.authoring import build_kit
-from pocketune.data import ImageDataset
 from pocketune.device.memory.sizes import format_size
-from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError
 from pocketune.files import writing
 from pocketune.forecast import draft
@@ -26,6 +24,7 @@ from pocketune.planner.candidate import Candidate, Cost
 from pocketune.planner.plan import LeftOut
 from pocketune.planner.predict import predict_cost
 from pocketune.planner.probe import run_probe
+from pocketune.planner.scene import Scene
 from pocketune.planner.trial import HeadScore, Probe
 from pocketune.proposals.features import score_features
 from pocketune.proposals.weights import Pretrained
@@ -36,25 +35,6 @@ METHODS = ("last", "mobiletl", "blocks", "tinytl")
 SIZES = (160, 128, 224)
 """Image sizes in pixels; the first is looked at first."""
 BATCH = 8
-
-
-@dataclass(frozen=True)
-class Scene:
-    """What candidates are measured with.
-
-    Attributes:
-        path: Path of the photos.
-        photos: The training photos, labeled.
-        settings: The settings of every run.
-        process: Resident bytes of a training process before it opens a kit.
-        folder: Folder of the plan, for kits and short runs.
-    """
-
-    path: Path
-    photos: ImageDataset
-    settings: TrainSettings
-    process: int
-    folder: Path
 
 
 class DraftSource:
@@ -128,6 +108,7 @@ class DraftSource:
             process=scene.process,
             classes=len(scene.photos.classes),
             accumulate=candidate.accumulate,
+            decoding=scene.decoding(manifest.size),
         )
 
     def head(self, candidate: Candidate) -> HeadScore:

@@ -1,0 +1,35 @@
+"""What all candidates of a plan are measured with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pocketune.data import ImageDataset
+    from pocketune.data.decoding import Decoding
+    from pocketune.device.train.settings import TrainSettings
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Photos, settings and the process of every run.
+
+    Attributes:
+        path: Path of the photos.
+        photos: The training photos, labeled.
+        settings: The settings of every run.
+        process: Resident bytes of a training process before it opens a kit.
+        folder: Folder of the plan, for kits and short runs.
+        decoding: What decoding the photos takes, for a size of the images.
+    """
+
+    path: Path
+    photos: ImageDataset
+    settings: TrainSettings
+    process: int
+    folder: Path
+    decoding: Callable[[int], Decoding | None]
