@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 CLASSES = 10
 CONFIGURATIONS = [
+    ("mobiletl", "kit"),
     ("blocks", "kit"),
     ("blocks", "eager, NCHW"),
     ("blocks", "eager, channels-last"),
@@ -167,7 +168,7 @@ class Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "OMP_WAIT_POLICY": "passive", **environment},
+            env={**os.environ, "GOMP_SPINCOUNT": "10000", **environment},
         )
 
     def step(self) -> tuple[float, float, float]:

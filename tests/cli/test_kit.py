@@ -21,8 +21,9 @@ SMALL = ["resnet18", "--width", 0.1, "--size", 32, "--batch", 2]
 @pytest.fixture(autouse=True)
 def waiting(monkeypatch):
     """Restores how PyTorch's threads wait, which building a kit sets."""
-    monkeypatch.setenv("OMP_WAIT_POLICY", "unset")
-    monkeypatch.delenv("OMP_WAIT_POLICY")
+    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
+        monkeypatch.setenv(name, "unset")
+        monkeypatch.delenv(name)
 
 
 def test_build(run, photos):
@@ -34,6 +35,7 @@ def test_build(run, photos):
     assert result.stdout == "built a kit of resnet18: 32 px, batch 2, method last\n"
     assert "starts from random weights" in result.stderr
     assert os.environ["OMP_WAIT_POLICY"] == "passive"
+    assert os.environ["GOMP_SPINCOUNT"] == "10000"
     manifest = Kit.open("kit.zip").manifest
     assert manifest.classes == CLASSES
     assert (manifest.size, manifest.batch, manifest.task.label_smoothing) == (32, 2, 0.1)

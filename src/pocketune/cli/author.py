@@ -38,12 +38,14 @@ def author_half(purpose: str) -> Iterator[None]:
 
 
 def wait_asleep() -> None:
-    """Let PyTorch's threads sleep while they wait for each other, if it is not imported yet.
+    """Let PyTorch's threads sleep if they wait for each other for long; before it is imported.
 
-    They would spin, which takes several times the processor's time beside other work on the same
-    cores.
+    By default they spin. Beside other work on the same cores, that takes several times the
+    processor's time; threads that sleep at once take twice the time on idle cores. GNU's OpenMP,
+    which PyTorch has on Linux, spins so many times first: some microseconds.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 
 @contextmanager
