@@ -71,6 +71,7 @@ def test_a_missing_supernet_is_one_sentence(run: Run, photos: Path, tmp_path: Pa
     result = run("adapt-extractor", photos, "--supernet", "none.safetensors", "--out", "kit")
     assert result.exit_code == 1
     assert result.output == (
-        "error: there is no supernet none.safetensors; give a file of save_supernet\n"
+        "error: there is no supernet none.safetensors; give a file that pocketune "
+        "pretrain-supernet has written\n"
     )
     assert not list(tmp_path.glob("kit*"))

@@ -28,6 +28,7 @@ REMEDIES = {
     "binary masks": "give --ignore none if it is a class, or --ignore 255 to ignore it",
     "build kit": "build one with: pocketune kit build",
     "saved network": "give a file that pocketune prune or pocketune retrain has written",
+    "supernet": "give a file that pocketune pretrain-supernet has written",
     "resume": "resume with: pocketune train --resume {run}",
 }
 """What to do on the command line, by the key of a `Remedy`."""

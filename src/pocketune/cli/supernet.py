@@ -132,10 +132,11 @@ def pretrain_supernet(
 def _print_accuracies(supernet: Supernet, splits: Splits) -> None:
     """Those of the extremes on the validation photos, if these are of the same classes."""
     from pocketune.extractor.measuring import Measurer
-    from pocketune.tasks import Classification
 
     train, held, space = splits.train, splits.val, supernet.space
-    if held is None or not isinstance(train.task, Classification):
+    if held is None or train.task is None or train.task.dense:
+        return
+    if train.task.activation != "softmax":
         return
     if len(train.classes) != space.classes:
         return

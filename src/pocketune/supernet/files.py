@@ -11,7 +11,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save
 
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, Remedy
 from pocketune.files import reading, replacing, writing
 from pocketune.networks import Normalization, about
 from pocketune.supernet.space import Space
@@ -19,6 +19,7 @@ from pocketune.supernet.supernet import Supernet
 
 HEADER = "pocketune.supernet"
 VERSION = 1
+_REMEDY = Remedy("supernet", "give a file of save_supernet")
 
 
 def save_supernet(supernet: Supernet, path: str | PathLike[str]) -> None:
@@ -95,11 +96,11 @@ def read_space(path: Path) -> tuple[Space, Normalization]:
         PocketuneError: the file is missing, damaged or no supernet, or of another version.
     """
     if not path.is_file():
-        raise PocketuneError(f"there is no supernet {path}; give a file of save_supernet")
+        raise PocketuneError(f"there is no supernet {path}", remedy=_REMEDY)
     with reading(path, SafetensorError), safe_open(path, "pt") as file:
         text = (file.metadata() or {}).get(HEADER)
     if text is None:
-        raise PocketuneError(f"{path} is not a supernet; give a file of save_supernet")
+        raise PocketuneError(f"{path} is not a supernet", remedy=_REMEDY)
     with reading(f"the description in {path}", ValueError, KeyError, TypeError, AttributeError):
         facts = json.loads(text)
         version, space = facts["version"], facts["space"]
