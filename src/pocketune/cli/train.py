@@ -55,7 +55,7 @@ class RunOptions:
     photos: str | Path | None = argument(
         "Labeled photos: a folder with one subfolder per class (optionally split into train/ and "
         "val/), a CSV of file and label, a CSV of file and a 0/1 column per attribute, folders "
-        "images/ and masks/ or a CSV of image and mask, or a .zip of these.",
+        "images/ and masks/, a CSV of image and mask, annotations of COCO, or a .zip of these.",
         default=None,
         metavar="PHOTOS",
     )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
+from pocketune.data.coco import SUFFIX, annotation_files, read_annotations
 from pocketune.data.dataset import VAL_FRACTION, ImageDataset, Splits, stratify
 from pocketune.data.decoding import MAX_WORKING_BYTES, Dearest, limited_bytes
 from pocketune.data.examples import Example, Examples
@@ -75,7 +76,8 @@ def load_splits(
     Args:
         path: A folder of class folders (also under ``train/`` and ``val/``, ``valid/``,
             ``validation/`` or ``test/``), folders of images and masks (see ``read_pairs``), a CSV
-            (see ``read_table``), or a .zip of either. In a folder or archive with fewer than two
+            (see ``read_table``), annotations in COCO's format (see ``read_annotations``), or a .zip
+            of any of these. In a folder or archive with fewer than two
             class folders and one CSV, or with a CSV of images and masks, the CSV is used.
         val_fraction: Fraction for validation if the data is not divided. Where images have classes,
             it is the fraction of each class. None is a fifth of each class of ten or more photos.
@@ -192,8 +194,12 @@ def _find(path: Path, tasks: Sequence[type[Task]], test: TestUse) -> _Found:
     _check_exists(path)
     if path.is_file() and is_table(path.name):
         return _table(FolderSource(path.parent), path.name, tasks, test)
+    if path.is_file() and path.suffix.lower() == SUFFIX:
+        return _annotated([path.name], FolderSource(path.parent), tasks, test, shown(str(path)))
     if not path.is_dir() and not is_archive(path):
-        raise PocketuneError(f"{shown(str(path))} is neither a folder nor a .csv or .zip file")
+        raise PocketuneError(
+            f"{shown(str(path))} is neither a folder nor a .csv, .json or .zip file"
+        )
     source = _source(path)
     names, where = source.names(), shown(str(path))
     if not names:
@@ -207,6 +213,8 @@ def _find(path: Path, tasks: Sequence[type[Task]], test: TestUse) -> _Found:
     if pairs is not None:
         listed = _listed(source, prefix, f"{prefix}{FOLDERS[1]}")
         return _Found(source, pairs.sorted(), _of_masks(tasks, where), listed=listed)
+    if annotations := annotation_files(names):
+        return _annotated(annotations, source, tasks, test, where)
     examples, outside = in_class_folders(names)
     if len(one_validation(examples).labels.distinct()) < 2 and len(tables) == 1:
         return _table(source, tables[0], tasks, test)
@@ -217,6 +225,16 @@ def _find(path: Path, tasks: Sequence[type[Task]], test: TestUse) -> _Found:
     used = one_validation(examples, test)
     task, empty = _of_folders(tasks, where), map(printable, source.empty_folders())
     return _Found(source, used.sorted(), task, outside=outside, empty=tuple(empty))
+
+
+def _annotated(
+    files: Sequence[str], source: Source, tasks: Sequence[type[Task]], test: TestUse, where: str
+) -> _Found:
+    """The images that files of annotations list, with the masks that are drawn from these."""
+    task = _of_masks(tasks, where)
+    found = read_annotations(files, source.names(), source, test)
+    listed = (files[0], found.names)
+    return _Found(found.source, found.examples.sorted(), task, listed=listed)
 
 
 def _of_masks(tasks: Sequence[type[Task]], where: str) -> type[Task]:

@@ -1,0 +1,46 @@
+"""JSON objects read element by element, against the whole."""
+
+import io
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pocketune.data import json_stream
+from pocketune.data.json_stream import members
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.floats(allow_nan=False),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=8,
+)
+
+
+@pytest.fixture
+def few_at_once(monkeypatch):
+    monkeypatch.setattr(json_stream, "_AT_ONCE", 1)
+
+
+@pytest.mark.usefixtures("few_at_once")
+def test_any_object():
+    @settings(max_examples=40)
+    @given(st.dictionaries(st.text(max_size=3), values, max_size=3), st.sampled_from([None, 1]))
+    def check(whole, indent):
+        found = list(members(io.StringIO(json.dumps(whole, indent=indent))))
+        expected = []
+        for name, value in whole.items():
+            each = value if isinstance(value, list) else [value]
+            expected += [(name, element) for element in each]
+        assert found == expected
+
+    check()
+
+
+@pytest.mark.usefixtures("few_at_once")
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", '{"a"', '{"a":', '{"a":[1', '{"a":[1,', '{"a":1}}', '{"a":1 "b":2}']
+)
+def test_what_is_no_object(text):
+    with pytest.raises(ValueError, match=r"there is no|Expecting|Unterminated"):
+        list(members(io.StringIO(text)))
