@@ -20,6 +20,7 @@ RUNS = {
     "cache_memory": "bench_cache.py --parts memory",
     "cache_accuracy": "bench_cache.py --parts accuracy",
     "activation_pruning": "bench_activation_pruning.py --fresh",
+    "adam8": "bench_adam8.py",
     "delta": "bench_delta.py",
     "extractor": "bench_extractor.py --fresh",
     "filter": "bench_filter.py",

@@ -55,7 +55,7 @@ def test_a_shell_without_completion() -> None:
         ("pocketune tr", {"train"}),
         ("pocketune kit ", {"build", "forecast", "show"}),
         ("pocketune train --opti", {"--optimizer"}),
-        ("pocketune train --optimizer ad", {"adam", "adamw"}),
+        ("pocketune train --optimizer ad", {"adam", "adam8", "adamw"}),
         ("pocketune kit build --task a", {"attributes"}),
     ],
 )

@@ -66,7 +66,7 @@ def test_help_shows_the_defaults_of_the_library(run):
         ("--resume runs/a --lr 1", "--lr: cannot be combined with --resume"),
         ("photos --checkpoint-every 0", "'--checkpoint-every': 0 is not in the range"),
         ("photos --epochs many", "'many' is not a valid int"),
-        ("photos --optimizer lion", "'adam', 'adamw', 'sgd'"),
+        ("photos --optimizer lion", "'adam', 'adam8', 'adamw', 'sgd'"),
         ("photos --nonsense", "--nonsense"),
     ],
 )

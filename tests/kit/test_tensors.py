@@ -75,6 +75,17 @@ def test_same_content_gives_the_same_bytes(tmp_path: Path) -> None:
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
+def test_codes_are_read_where_they_are_expected(tmp_path: Path) -> None:
+    codes = {"a": np.arange(-3, 3, dtype=np.int8), "b": np.arange(7, dtype=np.uint8)}
+    write_tensors(tmp_path / "f", codes, kind="x", metadata={})
+    found, _ = read_tensors(tmp_path / "f", kind="x", codes=True)
+    for name, values in codes.items():
+        assert found[name].dtype == values.dtype
+        np.testing.assert_array_equal(found[name], values)
+    with pytest.raises(PocketuneError, match=r"its tensor a is I8 where F32 is expected"):
+        read_tensors(tmp_path / "f", kind="x")
+
+
 def test_only_float32(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="tensor w is float64, not float32"):
         write_tensors(tmp_path / "f", {"w": np.zeros(1)}, kind="x", metadata={})  # type: ignore[dict-item]

@@ -75,7 +75,7 @@ def estimate_step(
     speed: Speed,
     *,
     classes: int | None = None,
-    slots: int = 2,
+    slots: float = 2,
     accumulate: int = 1,
 ) -> float:
     """Seconds of a training step on photos that are decoded already.
@@ -84,7 +84,7 @@ def estimate_step(
         manifest: Of a kit, or of one that is only drafted.
         speed: The speed of the machine that trains.
         classes: Number of classes; by default the kit's.
-        slots: Number of tensors that the optimizer keeps for each parameter.
+        slots: Size of the optimizer's state relative to the parameters.
         accumulate: Batches in a step.
     """
     graphs, seconds = manifest.graphs, 0.0

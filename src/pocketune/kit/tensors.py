@@ -21,12 +21,14 @@ if TYPE_CHECKING:
 
 _METADATA_KEY = "pocketune"
 _SCHEMA = 1
+_TYPES = {"float32": "F32", "int8": "I8", "uint8": "U8"}
+_FLOATS = ("F32",)
 
 
 def write_tensors(
-    path: Path, tensors: Mapping[str, NDArray[np.float32]], *, kind: str, metadata: dict[str, Any]
+    path: Path, tensors: Mapping[str, NDArray[Any]], *, kind: str, metadata: dict[str, Any]
 ) -> None:
-    """Write float32 tensors to ``path``, atomically and durably.
+    """Write tensors of float32, int8 or uint8 to ``path``, atomically and durably.
 
     Tensors are written from their own memory, without a copy.
 
@@ -43,15 +45,21 @@ def write_tensors(
         _write(file, tensors, {"kind": kind, "schema": _SCHEMA, **metadata})
 
 
-def read_tensors(path: Path, *, kind: str) -> tuple[State, dict[str, Any]]:
+def read_tensors(path: Path, *, kind: str, codes: bool = False) -> tuple[State, dict[str, Any]]:
     """Read a file of :func:`write_tensors`: its tensors and its metadata.
+
+    Args:
+        path: The file.
+        kind: Kind of the file.
+        codes: Accept tensors of int8 and uint8 as well.
 
     Raises:
         PocketuneError: The file is missing, unreadable, damaged or of another kind.
     """
+    types = tuple(_TYPES.values()) if codes else _FLOATS
     with reading(path, SafetensorError, ValueError):
         names, metadata = _read_metadata(path, kind)
-        return {name: _read_one(path, name) for name in names}, metadata
+        return {name: _read_one(path, name, types) for name in names}, metadata
 
 
 def copy_tensors(path: Path, arrays: Mapping[str, NDArray[np.float32]], *, kind: str) -> None:
@@ -95,27 +103,28 @@ def _require_kind(path: Path, metadata: Any, kind: str) -> None:
         )
 
 
-def _read_one(path: Path, name: str) -> NDArray[np.float32]:
+def _read_one(path: Path, name: str, types: tuple[str, ...] = _FLOATS) -> NDArray[Any]:
     # The file is mapped again for each tensor: all pages of one mapping would stay resident, so
     # that reading would take twice the file's size.
     with safe_open(path, framework="numpy") as file:
         kind = file.get_slice(name).get_dtype()
-        if kind != "F32":
+        if kind not in types:
             raise ValueError(f"its tensor {name} is {kind} where F32 is expected")
-        tensor: NDArray[np.float32] = file.get_tensor(name)
+        tensor: NDArray[Any] = file.get_tensor(name)
     return tensor
 
 
-def _write(file: BinaryIO, tensors: Mapping[str, NDArray[np.float32]], metadata: Any) -> None:
+def _write(file: BinaryIO, tensors: Mapping[str, NDArray[Any]], metadata: Any) -> None:
     # Not safetensors' `save_file`, which first writes to a file of a random name: a process that
     # is killed in between would leave that file in the run folder for good.
     header: dict[str, Any] = {"__metadata__": {_METADATA_KEY: json.dumps(metadata)}}
     end = 0
     for name, tensor in tensors.items():
-        if tensor.dtype != np.float32:
-            raise TypeError(f"tensor {name} is {tensor.dtype}, not float32")
+        if str(tensor.dtype) not in _TYPES:
+            raise TypeError(f"tensor {name} is {tensor.dtype}, not float32, int8 or uint8")
         start, end = end, end + tensor.nbytes
-        header[name] = {"dtype": "F32", "shape": tensor.shape, "data_offsets": (start, end)}
+        dtype = _TYPES[str(tensor.dtype)]
+        header[name] = {"dtype": dtype, "shape": tensor.shape, "data_offsets": (start, end)}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     file.write(len(text).to_bytes(8, "little"))

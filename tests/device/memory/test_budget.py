@@ -22,6 +22,7 @@ from pocketune.device.memory.estimate import (
 )
 from pocketune.device.memory.process import ProcessMemory
 from pocketune.device.memory.sizes import format_size, parse_size
+from pocketune.device.train.optimizer import state_slots
 from pocketune.errors import PocketuneError
 from pocketune.kit.kit import Kit
 
@@ -181,11 +182,11 @@ def test_refusal_names_shortfall_parts_and_what_would_fit(kit: Kit) -> None:
 
 
 def test_remedy_of_another_optimizer(kit: Kit) -> None:
-    one, none = (
+    coded, none = (
         estimate_memory(kit.manifest, process=BEFORE.current, classes=3, slots=slots).total
-        for slots in (1, 0)
+        for slots in (state_slots("adam8", 0), 0)
     )
-    assert refusal(kit, one).endswith("a kit of batch 7 or with the optimizer sgd")
+    assert refusal(kit, coded).endswith("a kit of batch 7 or with the optimizer adam8")
     assert refusal(kit, none).endswith("batch 7 or with the optimizer sgd and momentum 0")
     assert refusal(kit, none, "sgd").endswith("with the optimizer sgd and momentum 0")
 

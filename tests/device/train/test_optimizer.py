@@ -14,6 +14,7 @@ from pocketune.device.train.optimizer import (
     OPTIMIZERS,
     SGD,
     Adam,
+    Adam8,
     CosineSchedule,
     Optimizer,
     clip_scale,
@@ -74,7 +75,7 @@ def test_equals_torch(name: str, momentum: float, weight_decay: float, clip: flo
         np.testing.assert_allclose(ours[key], parameter.detach().numpy(), rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", ["adam", "adamw", "sgd"])
 def test_rates_are_those_of_torch_groups(name: str) -> None:
     torch = pytest.importorskip("torch")
     rng, rates = np.random.default_rng(4), {"conv": 5.0, "bias": 0.1}
@@ -149,21 +150,22 @@ def test_goes_on_from_its_state_with_the_same_bits(name: str, momentum: float) -
         np.testing.assert_array_equal(parameters[key], copies[key])
 
 
-def test_keeps_as_many_tensors_as_it_says() -> None:
-    parameters = {"w": np.zeros((2, 3), np.float32)}
+def test_its_state_takes_as_much_as_it_says() -> None:
+    parameters = {"w": np.zeros((2, 256), np.float32)}
     for name in OPTIMIZERS:
         for momentum in (0.0, 0.9):
             state = create_optimizer(name, parameters, momentum=momentum).state()
-            assert len(state) == state_slots(name, momentum)
-            assert all(array.size == 6 for array in state.values())
+            size = sum(array.nbytes for array in state.values())
+            assert size == state_slots(name, momentum) * parameters["w"].nbytes
 
 
-def test_scratch_does_not_grow_with_the_tensor() -> None:
+@pytest.mark.parametrize("cls", [Adam, Adam8])
+def test_scratch_does_not_grow_with_the_tensor(cls: type[Adam]) -> None:
     import tracemalloc
 
     parameters = {"w": np.zeros((64, BLOCK), np.float32)}
     gradients = {"w": np.ones((64, BLOCK), np.float32)}
-    optimizer = Adam(parameters, weight_decay=0.1)
+    optimizer = cls(parameters, weight_decay=0.1)
     tracemalloc.start()
     try:
         optimizer.step(gradients, lr=0.1, scale=0.5)
@@ -195,6 +197,9 @@ def test_refuses_a_foreign_state() -> None:
         optimizer.load({}, steps=1)
     wrong = {k: np.zeros(4, np.float32) for k in optimizer.state()}
     with pytest.raises(ValueError, match="another size"):
+        optimizer.load(wrong, steps=1)
+    wrong = {k: np.zeros(3, np.int8) for k in optimizer.state()}
+    with pytest.raises(ValueError, match="another size or type"):
         optimizer.load(wrong, steps=1)
 
 
@@ -272,7 +277,7 @@ def test_a_gradient_of_nothing_is_not_scaled_up() -> None:
     assert gradient_norm({}) == 0
 
 
-@pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
+@pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_zero_gradient_moves_nothing_without_decay(name: str) -> None:
     weight = np.array([[1, -2]], np.float32)
     optimizer = create_optimizer(name, {"w": weight})
@@ -280,7 +285,7 @@ def test_a_zero_gradient_moves_nothing_without_decay(name: str) -> None:
     assert weight.tolist() == [[1, -2]]
 
 
-@pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
+@pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_rate_of_zero_freezes_a_parameter_alone(name: str) -> None:
     parameters = {n: np.ones(3, np.float32) for n in "ab"}
     optimizer = create_optimizer(name, parameters, rates={"a": 0.0})
@@ -289,7 +294,7 @@ def test_a_rate_of_zero_freezes_a_parameter_alone(name: str) -> None:
     assert (parameters["b"] < 1).all()
 
 
-@pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
+@pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize("shape", [(3,), (3, 1)])
 def test_biases_and_norms_do_not_decay(name: str, shape: tuple[int, ...]) -> None:
     values = np.ones(shape, np.float32)

@@ -600,7 +600,7 @@ class StopError(Exception):
     """Ends a run as a bug would."""
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+@pytest.mark.parametrize("optimizer", ["adam", "adam8", "sgd"])
 @pytest.mark.parametrize("at", [1, 4, 6, 7, 11, 18])
 def test_resumed_runs_end_with_the_same_bits(
     at: int, optimizer: str, run: Run, tmp_path: Path

@@ -104,7 +104,7 @@ class _Run:
 
     def estimate(
         self,
-        slots: int,
+        slots: float,
         *,
         batch: int | None = None,
         kit: Kit | None = None,
@@ -121,16 +121,17 @@ class _Run:
             decoding=self.decoding,
         )
 
-    def fits(self, slots: int, *, batch: int | None = None, kit: Kit | None = None) -> bool:
+    def fits(self, slots: float, *, batch: int | None = None, kit: Kit | None = None) -> bool:
         return self.estimate(slots, batch=batch, kit=kit).total <= self.budget
 
-    def remedies(self, slots: int) -> Iterator[str]:
+    def remedies(self, slots: float) -> Iterator[str]:
         """Changes with which the run would fit, the one that changes training least first."""
         fitting = self._largest_batch(slots)
         if fitting:
             yield f"a kit of batch {fitting}"
-        if slots > 1 and self.fits(1):
-            yield "the optimizer sgd"
+        coded = state_slots("adam8", 0)
+        if slots > coded and self.fits(coded):
+            yield "the optimizer adam8"
         elif slots and self.fits(0):
             yield "the optimizer sgd and momentum 0"
         elif slots and not fitting:
@@ -138,13 +139,13 @@ class _Run:
             if fitting:
                 yield f"a kit of batch {fitting}, the optimizer sgd and momentum 0"
 
-    def bundled_kits(self, slots: int) -> Iterator[str]:
+    def bundled_kits(self, slots: float) -> Iterator[str]:
         """The bundled kits with which the run would fit."""
         for name in list_kits():
             if self.fits(slots, kit=Kit.open(name)):
                 yield f"the bundled kit {name}"
 
-    def _largest_batch(self, slots: int) -> int:
+    def _largest_batch(self, slots: float) -> int:
         """The largest batch below the kit's with which the run would fit; 0 if there is none."""
         smaller = range(self.kit.manifest.batch - 1, 0, -1)
         return next((batch for batch in smaller if self.fits(slots, batch=batch)), 0)

@@ -92,7 +92,7 @@ def estimate_memory(
     *,
     process: int,
     classes: int,
-    slots: int,
+    slots: float,
     batch: int | None = None,
     accumulate: int = 1,
     images: int | None = None,
@@ -104,7 +104,7 @@ def estimate_memory(
         manifest: Of the kit to train, or of one that is only drafted.
         process: Resident bytes before the graphs are loaded.
         classes: Number of classes of the photos.
-        slots: Number of tensors that the optimizer keeps for each parameter.
+        slots: Size of the optimizer's state relative to the parameters.
         batch: Images that the graphs process at once; by default the kit's batch.
         accumulate: Batches in a step; more than one need memory for the sum of their gradients.
         images: Training photos that the classifier is computed from before the first step; None if
@@ -128,7 +128,7 @@ def estimate_memory(
     graphs = features.open + max(held["step"].open, held["predict"].open)
     activations = round(max(arenas))
     activations += feature_bytes(manifest, batch)
-    optimizer = slots * trained
+    optimizer = round(slots * trained)
     photos = photo_bytes(manifest.size, batch * accumulate, _label_bytes(manifest, classes))
     photos += 0 if decoding is None else larger_bytes(manifest.size, decoding)
     if manifest.task.dense:

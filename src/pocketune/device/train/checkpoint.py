@@ -155,7 +155,7 @@ class Checkpoint:
         Raises:
             PocketuneError: The file is missing, truncated, or not a checkpoint.
         """
-        tensors, metadata = read_tensors(path, kind="checkpoint")
+        tensors, metadata = read_tensors(path, kind="checkpoint", codes=True)
         groups: dict[str, State] = {group: {} for group in _GROUPS}
         try:
             for key, array in tensors.items():

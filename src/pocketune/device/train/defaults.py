@@ -72,7 +72,7 @@ def kind_of(parameter: ParameterSpec) -> str:
 _ADAM = Rates(main=5e-4, bias=2e-3, side=5e-3, head=1e-3)
 _SGD = Rates(main=2e-3, bias=2e-3, side=1e-2, head=1e-3)
 
-RATES = {"adam": _ADAM, "adamw": _ADAM, "sgd": _SGD}
+RATES = {"adam": _ADAM, "adam8": _ADAM, "adamw": _ADAM, "sgd": _SGD}
 """By optimizer, for steps of 8 images."""
 
 OPTIMIZERS = tuple(RATES)

@@ -1,4 +1,4 @@
-"""SGD, Adam and AdamW in numpy, in place and a block at a time; and their learning rate.
+"""SGD, Adam and its variants in numpy, in place and a block at a time; and their learning rate.
 
 An optimizer of graph operators would take more time than the convolutions of a small network, and
 hold every state tensor twice. Here parameters are updated in blocks that fit the processor's cache,
@@ -11,17 +11,22 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pocketune.device.train import moments
 from pocketune.device.train.defaults import OPTIMIZERS
 from pocketune.errors import PocketuneError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pocketune.arrays import FloatArray, State
+    from numpy.typing import NDArray
+
+    from pocketune.arrays import FloatArray
+
+    Slots = tuple[NDArray[Any], ...]
 
 BLOCK = 32_768
 """Elements in a block: 128 KiB, so that the five arrays of an Adam update fit a 1 MiB cache."""
@@ -62,7 +67,7 @@ class Optimizer(ABC):
         self._groups: dict[float, list[str]] = {}
         self._parameters: dict[str, FloatArray] = {}
         self._decay: dict[str, float] = {}
-        self._state: dict[str, tuple[FloatArray, ...]] = {}
+        self._state: dict[str, Slots] = {}
         for name, array in parameters.items():
             flags = array.flags
             if array.dtype != np.float32 or not (flags.c_contiguous and flags.writeable):
@@ -70,7 +75,7 @@ class Optimizer(ABC):
             self._groups.setdefault((rates or {}).get(name, 1.0), []).append(name)
             self._parameters[name] = array.reshape(-1)
             self._decay[name] = weight_decay if array.ndim > 1 else 0.0
-            self._state[name] = tuple(_aligned_zeros(array.size) for _ in self.slots)
+            self._state[name] = self._zeros(array.size)
         self._scratch = (_aligned_zeros(BLOCK), _aligned_zeros(BLOCK))
 
     def step(self, gradients: Mapping[str, FloatArray], *, lr: float, scale: float = 1.0) -> None:
@@ -101,8 +106,15 @@ class Optimizer(ABC):
             elif decay:
                 np.multiply(values, np.float32(decay), out=spare)
                 block = np.add(block, spare, out=scaled)
-            state = tuple(slot[part] for slot in self._state[name])
-            self._update(values, block, spare, state)
+            self._update(values, block, spare, self._part(name, part))
+
+    def _zeros(self, size: int) -> Slots:
+        """The state tensors of a parameter of ``size`` elements, before the first step."""
+        return tuple(_aligned_zeros(size) for _ in self.slots)
+
+    def _part(self, name: str, part: slice) -> Slots:
+        """The state of one block of a parameter."""
+        return tuple(slot[part] for slot in self._state[name])
 
     def _begin(self, lr: float) -> None:
         """Compute the values that all blocks with this learning rate share in a step."""
@@ -114,11 +126,11 @@ class Optimizer(ABC):
         parameter: FloatArray,
         gradient: FloatArray,
         spare: FloatArray,
-        state: tuple[FloatArray, ...],
+        state: Slots,
     ) -> None:
         """Update one block of a parameter and of its state; ``spare`` is scratch."""
 
-    def state(self) -> State:
+    def state(self) -> dict[str, NDArray[Any]]:
         """The state tensors, as live flat views by ``<slot>.<parameter>``."""
         return {
             f"{slot}.{name}": array
@@ -126,18 +138,18 @@ class Optimizer(ABC):
             for slot, array in zip(self.slots, arrays, strict=True)
         }
 
-    def load(self, state: Mapping[str, FloatArray], *, steps: int) -> None:
+    def load(self, state: Mapping[str, NDArray[Any]], *, steps: int) -> None:
         """Copy the tensors of :meth:`state`, and set the number of steps that led to them.
 
         Raises:
-            ValueError: Names or sizes are not those of this optimizer.
+            ValueError: Names, sizes or types are not those of this optimizer.
         """
         mine = self.state()
         if mine.keys() != state.keys():
             raise ValueError("the optimizer state has other names than this optimizer's")
         for name, array in mine.items():
-            if array.size != state[name].size:
-                raise ValueError(f"the optimizer state {name} has another size")
+            if (array.size, array.dtype) != (state[name].size, state[name].dtype):
+                raise ValueError(f"the optimizer state {name} has another size or type")
             np.copyto(array, state[name].reshape(-1))
         self.steps = steps
 
@@ -166,7 +178,7 @@ class SGD(Optimizer):
         parameter: FloatArray,
         gradient: FloatArray,
         spare: FloatArray,
-        state: tuple[FloatArray, ...],
+        state: Slots,
     ) -> None:
         for buffer in state:
             buffer *= np.float32(self.momentum)
@@ -183,7 +195,7 @@ class Adam(Optimizer):
     which saves four of fourteen passes over the memory.
     """
 
-    slots = ("gradient_sum", "square_sum")
+    slots: tuple[str, ...] = ("gradient_sum", "square_sum")
     betas = (0.9, 0.999)
     eps = 1e-8
 
@@ -201,7 +213,7 @@ class Adam(Optimizer):
         parameter: FloatArray,
         gradient: FloatArray,
         spare: FloatArray,
-        state: tuple[FloatArray, ...],
+        state: Slots,
     ) -> None:
         gradient_sum, square_sum = state
         gradient_sum *= np.float32(self.betas[0])
@@ -219,6 +231,55 @@ class AdamW(Adam):
     """Adam with decoupled weight decay (Loshchilov and Hutter, 2019)."""
 
     decoupled = True
+
+
+class Adam8(Adam):
+    """Adam that keeps both sums in 8 bits; see :mod:`pocketune.device.train.moments`."""
+
+    slots = ("gradient_code", "gradient_scale", "square_code", "square_scale")
+
+    def __init__(
+        self,
+        parameters: Mapping[str, FloatArray],
+        *,
+        weight_decay: float = 0.0,
+        rates: Mapping[str, float] | None = None,
+    ) -> None:
+        super().__init__(parameters, weight_decay=weight_decay, rates=rates)
+        self._decoded = tuple(_aligned_zeros(BLOCK) for _ in range(3))
+        self._thresholds = moments.thresholds(BLOCK)
+
+    def _zeros(self, size: int) -> Slots:
+        groups = moments.groups(size)
+        scales = [np.zeros(groups, np.float32) for _ in range(2)]
+        kinds = (np.int8, np.uint8)
+        codes = [np.zeros(groups * moments.SHARED, kind) for kind in kinds]
+        return codes[0], scales[0], codes[1], scales[1]
+
+    def _part(self, name: str, part: slice) -> Slots:
+        scales = slice(part.start // moments.SHARED, moments.groups(part.stop))
+        codes = slice(part.start, scales.stop * moments.SHARED)
+        parts = (codes, scales, codes, scales)
+        return tuple(slot[of] for slot, of in zip(self._state[name], parts, strict=True))
+
+    def _update(
+        self,
+        parameter: FloatArray,
+        gradient: FloatArray,
+        spare: FloatArray,
+        state: Slots,
+    ) -> None:
+        sum_code, sum_scale, square_code, square_scale = state
+        # The last group of a parameter may be larger than what is left of it.
+        sums, squares, roots = (block[: sum_code.size] for block in self._decoded)
+        moments.read_sums(sum_code, sum_scale, sums, roots)
+        moments.read_squares(square_code, square_scale, squares)
+        values = sums[: parameter.size], squares[: parameter.size]
+        super()._update(parameter, gradient, spare, values)
+        first = self.steps % moments.SHIFTS
+        threshold = self._thresholds[first : first + sums.size]
+        moments.write_sums(sums, sum_code, sum_scale, threshold, roots)
+        moments.write_squares(squares, square_code, square_scale, threshold)
 
 
 def create_optimizer(
@@ -240,12 +301,15 @@ def create_optimizer(
         return Adam(parameters, weight_decay=weight_decay, rates=rates)
     if name == "adamw":
         return AdamW(parameters, weight_decay=weight_decay, rates=rates)
+    if name == "adam8":
+        return Adam8(parameters, weight_decay=weight_decay, rates=rates)
     raise PocketuneError(f"unknown optimizer {name!r}: choose one of {', '.join(OPTIMIZERS)}")
 
 
-def state_slots(name: str, momentum: float) -> int:
-    """Number of state tensors of each parameter: 0 to 2."""
-    return {"sgd": 1 if momentum else 0, "adam": 2, "adamw": 2}[name]
+def state_slots(name: str, momentum: float) -> float:
+    """Size of the state relative to the parameters: 0 to 2."""
+    coded = 2 * (1 / 4 + 1 / moments.SHARED)
+    return {"sgd": 1.0 if momentum else 0.0, "adam": 2.0, "adamw": 2.0, "adam8": coded}[name]
 
 
 @dataclass(frozen=True)
