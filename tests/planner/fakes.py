@@ -65,9 +65,10 @@ class FakeSource:
             seconds=0.1,
         )
 
-    def head(self, candidate: Candidate) -> HeadScore:
+    def head(self, candidate: Candidate, count: int) -> HeadScore:
         facts = self._called("head", candidate)
-        return HeadScore(score=Score("accuracy", facts.features, 1.0), seconds=1.0)
+        score = Score("accuracy", facts.features, 1.0)
+        return HeadScore(score=score, seconds=count / 240, photos=count)
 
     def kit(self, candidate: Candidate) -> Path:
         self._called("kit", candidate)
@@ -86,6 +87,7 @@ class FakeSource:
             peak=facts.memory * MB - 1,
             step_seconds=facts.step,
             seconds=1.0 + steps * facts.step,
+            photos=min(most, 200),
         )
 
     def _called(self, what: str, candidate: Candidate) -> Facts:

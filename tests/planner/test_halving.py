@@ -12,7 +12,6 @@ from pocketune.planner.candidate import Cost
 from pocketune.planner.halving import (
     EXTRA,
     FEWEST,
-    TIE,
     Pace,
     better_half,
     next_round,
@@ -35,7 +34,9 @@ def trial(name: str, *, step: float = 0.01, value: float | None = None) -> Trial
     if value is None:
         return made
     score = Score("accuracy", value, 1 - value)
-    return made.probed(Probe(steps=10, score=score, peak=MB, step_seconds=step, seconds=1.5))
+    return made.probed(
+        Probe(steps=10, score=score, peak=MB, step_seconds=step, seconds=1.5, photos=240)
+    )
 
 
 trials = st.lists(st.floats(0.001, 1), min_size=1, max_size=12).map(
@@ -53,9 +54,9 @@ def test_scores_come_before_work() -> None:
     assert [t.name for t in ordered] == ["c", "b"]
 
 
-def test_the_prospect_decides_between_equal_scores() -> None:
+def test_the_gain_of_a_method_decides_between_scores_that_hardly_differ() -> None:
     far, near = trial("far", value=0.5), trial("near", value=0.6)
-    best = trial("best", value=0.6 - TIE / 2)
+    best = trial("best", value=0.59)
     best = replace(best, candidate=replace(best.candidate, method={"name": "blocks"}))
     assert [t.name for t in promising([far, near, best])] == ["best", "near", "far"]
 
@@ -85,7 +86,7 @@ def test_number_of_rounds(count: int, expected: int) -> None:
 
 
 def test_a_pace_is_that_of_a_probe() -> None:
-    probe = Probe(steps=10, score=None, peak=MB, step_seconds=0.03, seconds=1.3)
+    probe = Probe(steps=10, score=None, peak=MB, step_seconds=0.03, seconds=1.3, photos=0)
     pace = Pace.of(probe, trial("a", step=0.01).cost)  # type: ignore[arg-type]
     assert pace.slowness == pytest.approx(3)
     assert pace.fixed == pytest.approx(1)

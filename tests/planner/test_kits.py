@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from pocketune.data import load_splits, unlabeled
+from pocketune.data import ImageDataset, load_splits, unlabeled
 from pocketune.data.decoding import Decoding
 from pocketune.data.headers import Header
 from pocketune.device.train import TrainSettings
 from pocketune.errors import PocketuneError
 from pocketune.kit import Kit
 from pocketune.kit.bundled import list_kits
-from pocketune.planner.features import score_kit
+from pocketune.planner.features import alike, first_embeddings, score_kit
 from pocketune.planner.kits import KITS, KitSource, kit_paths
 from pocketune.planner.process import process_bytes
 from pocketune.planner.scene import Scene
-from pocketune.tasks import Attributes
+from pocketune.tasks import Attributes, Score
 
 from ..device.softmax_engine import write_photos
 from ..device.tiny_kit import TinyKit
@@ -91,7 +91,34 @@ def test_the_cost_has_the_dearest_photo(tmp_path: Path) -> None:
 
 def test_features_of_colors_tell_them_apart(tmp_path: Path) -> None:
     photos = load_splits(write_photos(tmp_path / "photos")).train
-    assert score_kit(Kit.open("blocks"), photos).value > 0.8
+    score, count = score_kit(Kit.open("blocks"), photos, 12)
+    assert score.value > 0.8
+    assert 12 <= count <= 24
+
+
+def test_kits_of_one_network_are_looked_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[str] = []
+
+    def score(kit: Kit, _: ImageDataset, count: int) -> tuple[Score, int]:
+        looks.append(str(kit.path))
+        return Score("accuracy", 0.5, 1.0), count
+
+    monkeypatch.setattr("pocketune.planner.kits.score_kit", score)
+    photos = load_splits(write_photos(tmp_path / "photos")).train
+    scene = Scene(tmp_path, photos, TrainSettings(), 40 * MB, tmp_path, lambda _: None)
+    kits = KitSource(scene, asked())
+    candidates = kits.find()[0]
+    assert {each.method["name"] for each in candidates} == {"blocks", "last"}
+    for count in (8, 16):
+        heads = [kits.head(each, count) for each in candidates]
+        assert {(head.score.value, head.photos) for head in heads} == {(0.5, count)}
+    assert len(looks) == 2
+    first = first_embeddings(Kit.open("blocks"), photos)
+    assert alike(first, first + 0.01 * first[::-1])
+    assert not alike(first, first[::-1])
+    assert not alike(first, first[:, 1:])
 
 
 def test_a_process_that_trains_takes_tens_of_megabytes(tmp_path: Path) -> None:

@@ -76,6 +76,7 @@ def test_every_trial_is_on_the_front_or_beaten_by_one_there(
                 peak=memory,
                 step_seconds=step,
                 seconds=step,
+                photos=100,
             )
         )
         for number, (value, memory, step) in enumerate(points)

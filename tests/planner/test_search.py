@@ -107,6 +107,13 @@ def test_too_little_time_for_one_probe(tmp_path: Path, budget: int | None, choic
     assert f"{choice} promises more, and there was no time to try it" in reasons
 
 
+def test_a_few_measured_steps_show_that_the_budget_suffices(tmp_path: Path) -> None:
+    slow = {n: Facts(f.memory, features=f.value, step=1.0) for n, f in THREE.items()}
+    plan = search(tmp_path, FakeSource(slow), budget=72, time=120.0)
+    assert (plan.timed, plan.choice) == ("middle", "middle")
+    assert plan.chosen.probes == ()
+
+
 def test_no_time_to_look_at_more_than_one_that_fits(tmp_path: Path) -> None:
     source = FakeSource({"large": Facts(memory=200), **MANY})
     plan = search(tmp_path, source, budget=100, time=0.001)
@@ -151,12 +158,12 @@ def test_many_candidates_are_ranked_by_their_features_first(tmp_path: Path) -> N
     assert len(MANY) > FEW
     plan = search(tmp_path, source)
     assert plan.choice in ("a4", "b4")
-    assert sum(call.startswith("head") for call in source.calls) == len(MANY)
+    assert len({call for call in source.calls if call.startswith("head")}) == len(MANY)
 
 
 def test_features_that_cannot_be_scored_drop_nothing(tmp_path: Path) -> None:
     class Headless(FakeSource):
-        def head(self, candidate: Candidate) -> HeadScore:
+        def head(self, candidate: Candidate, count: int) -> HeadScore:
             raise PocketuneError("every class has one photo")
 
     assert search(tmp_path, Headless(THREE), budget=100).choice == "middle"
@@ -180,6 +187,17 @@ def test_probes_grow_and_fewer_candidates_have_them(tmp_path: Path) -> None:
     counts = sorted(len(trial.probes) for trial in plan.trials)
     assert counts[-1] == len(plan.chosen.probes)
     assert counts[0] < counts[-1]
+
+
+def test_a_second_look_takes_as_many_photos_as_there_is_time_for(tmp_path: Path) -> None:
+    counts = {}
+    for seconds in (20.0, 600.0, 6000.0):
+        plan = search(tmp_path / str(seconds), FakeSource(THREE), time=seconds)
+        counts[seconds] = [head.photos for head in plan.chosen.heads]
+        looked = sum(head.seconds for trial in plan.trials for head in trial.heads)
+        assert looked <= 0.5 * plan.asked.limits.planning
+    assert counts[20.0] == [240]
+    assert counts[600.0] == counts[6000.0] == [240, 800]  # all training photos
 
 
 @settings(max_examples=40)

@@ -78,8 +78,9 @@ def test_a_kit_takes_what_its_draft_takes(source: DraftSource) -> None:
 
 
 def test_features_of_colors_tell_them_apart(source: DraftSource) -> None:
-    head = source.head(source.find()[0][0])
+    head = source.head(source.find()[0][0], 12)
     assert head.score.value > 0.8
+    assert 12 <= head.photos <= 24
     assert head.seconds > 0
 
 

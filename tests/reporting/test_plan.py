@@ -46,12 +46,17 @@ def trial(number: int, method: str, *, probed: bool, dropped: str | None) -> Tri
         seconds=0.1,
     )
     probe = Probe(
-        steps=40, score=score, peak=cost.memory + 10, step_seconds=cost.step_seconds, seconds=3.0
+        steps=40,
+        score=score,
+        peak=cost.memory + 10,
+        step_seconds=cost.step_seconds,
+        seconds=3.0,
+        photos=120,
     )
     return Trial(
         candidate=candidate(f"{NASTY} {method}", method),
         cost=cost,
-        head=HeadScore(score=score, seconds=1.0),
+        heads=(HeadScore(score=score, seconds=1.0, photos=240),),
         probes=(probe,) if probed else (),
         dropped=dropped,
     )

@@ -23,10 +23,8 @@ if TYPE_CHECKING:
     from pocketune.planner.candidate import Cost
     from pocketune.planner.trial import Probe, Trial
 
-FEWEST = 64
-"""Images below which a probe says nothing."""
-TIE = 0.02
-"""Scores of probes that differ by less are equal: so much is chance on a few hundred photos."""
+FEWEST = 320
+"""Images below which a probe says less than the frozen features: few steps gain nothing yet."""
 EXTRA = 1.0
 """Seconds for an image of a probe beside its step, relative to the step: its features before the
 first one, and two validations."""
@@ -85,21 +83,17 @@ class Round:
 def promising(trials: Sequence[Trial], training: float = math.inf) -> list[Trial]:
     """Trials in the order of what they promise.
 
-    Trials that were all probed are ordered by their scores. Equal ones, and trials without probes,
-    are ordered by their prospects; without any, the one with more work in a step comes first, since
-    the budget has already bounded it.
+    Where prospects are equal or unknown, the trial with more work in a step comes first, since the
+    budget has already bounded it.
 
     Args:
-        trials: The trials; the probes of all of them are of the same length.
+        trials: The trials.
         training: Seconds of the training that follows.
     """
-    probed = all(trial.probes for trial in trials)
-    best = max((trial.rank[0] for trial in trials), default=0.0)
 
-    def key(trial: Trial) -> tuple[float, float, int]:
-        behind = best - trial.rank[0] if probed else 0.0
+    def key(trial: Trial) -> tuple[float, int]:
         work = trial.cost.step_flops if trial.cost else 0
-        return behind if behind > TIE else 0.0, -prospect(trial, training), -work
+        return -(prospect(trial, training) or 0.0), -work
 
     return sorted(trials, key=key)
 

@@ -14,15 +14,17 @@ from pocketune.kit.bundled import bundled_kit, list_kits
 from pocketune.kit.kit import Kit
 from pocketune.kit.names import LAST, MANIFEST
 from pocketune.planner.candidate import Candidate, Cost
-from pocketune.planner.features import score_kit
+from pocketune.planner.features import alike, first_embeddings, score_kit
 from pocketune.planner.plan import LeftOut
 from pocketune.planner.predict import predict_cost
 from pocketune.planner.probe import run_probe
 from pocketune.planner.trial import HeadScore, Probe
 
 if TYPE_CHECKING:
+    from pocketune.arrays import FloatArray
     from pocketune.planner.plan import Asked
     from pocketune.planner.scene import Scene
+    from pocketune.tasks import Score
 
 KITS = "POCKETUNE_KITS"
 """Environment variable that names a folder of kits."""
@@ -45,6 +47,8 @@ class KitSource:
         self._asked = asked
         self._paths = kit_paths(kits, bundled=bundled)
         self._opened: dict[str, Kit] = {}
+        self._scores: dict[tuple[str, int], tuple[Score, int]] = {}
+        self._firsts: dict[str, FloatArray] = {}
 
     def find(self) -> tuple[list[Candidate], list[LeftOut]]:
         """The kits that can be opened and have the photos' task; the others with the reason."""
@@ -83,11 +87,32 @@ class KitSource:
             decoding=self._scene.decoding(manifest.size),
         )
 
-    def head(self, candidate: Candidate) -> HeadScore:
-        """The score of the kit's features, computed in this process."""
+    def head(self, candidate: Candidate, count: int) -> HeadScore:
+        """The score of the kit's features, computed in this process.
+
+        Kits of one network have one score, that of the first of them.
+        """
         began = time.monotonic()
-        score = score_kit(self._opened[candidate.name], self._scene.photos)
-        return HeadScore(score=score, seconds=time.monotonic() - began)
+        name = self._first_alike(candidate)
+        if (name, count) not in self._scores:
+            self._scores[name, count] = score_kit(self._opened[name], self._scene.photos, count)
+        score, photos = self._scores[name, count]
+        return HeadScore(score=score, seconds=time.monotonic() - began, photos=photos)
+
+    def _first_alike(self, candidate: Candidate) -> str:
+        """The first kit that has the same network with the same weights."""
+        looks = _looks(self._opened[candidate.name])
+        for name, kit in self._opened.items():
+            if name == candidate.name:
+                break
+            if _looks(kit) == looks and alike(self._first(name), self._first(candidate.name)):
+                return name
+        return candidate.name
+
+    def _first(self, name: str) -> FloatArray:
+        if name not in self._firsts:
+            self._firsts[name] = first_embeddings(self._opened[name], self._scene.photos)
+        return self._firsts[name]
 
     def kit(self, candidate: Candidate) -> Path:
         """The path of the kit."""
@@ -132,6 +157,11 @@ def kit_paths(folder: Path | None, *, bundled: bool = True) -> list[tuple[str, P
 
 def _may_be_kit(path: Path) -> bool:
     return path.suffix == ".zip" or ((path / MANIFEST).is_file() and not (path / LAST).exists())
+
+
+def _looks(kit: Kit) -> dict[str, object]:
+    """What kits with the same features have in common."""
+    return {**kit.manifest.network, "classes": None, "size": kit.manifest.size}
 
 
 def _candidate(name: str, kit: Kit, accumulate: int) -> Candidate:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -9,11 +10,20 @@ from typing import TYPE_CHECKING
 from pocketune.device.memory.sizes import format_size
 from pocketune.errors import PocketuneError
 from pocketune.planner.outlook import smallest_budget, too_large
+from pocketune.planner.prospect import standard_error
 
 if TYPE_CHECKING:
     from pocketune.planner.evidence import Evidence
     from pocketune.planner.trial import Trial
 
+PHOTOS = 240
+"""Photos of a first look at features; a few hundred tell very different networks apart."""
+MOST_PHOTOS = 1000
+"""Photos of a second look, at most."""
+AGAIN = 2
+"""A second look is at this many times the photos at least."""
+AGAIN_SHARE = 0.4
+"""Share of the time left for planning that a second look may take."""
 FEW = 4
 """Number of candidates that are tried in short runs."""
 OF_ONE = 2
@@ -22,8 +32,9 @@ LOOK_SHARE = 0.5
 """Share of the planning time after which no further group is looked at."""
 PREDICTION_SHARE = 0.7
 """Share of the planning time after which no further memory is predicted."""
-BEHIND = 0.05
-"""Groups whose frozen features score lower than the best ones by more than this are dropped."""
+BEHIND = 2.0
+"""Groups whose frozen features score lower than the best ones by more standard errors of the
+difference are dropped."""
 
 
 class Look:
@@ -49,6 +60,7 @@ class Look:
             PocketuneError: Nothing fits the budget.
         """
         self._look_at_groups()
+        self._look_again()
         self._predict_the_rest()
 
     def _look_at_groups(self) -> None:
@@ -70,9 +82,30 @@ class Look:
             elif (why := self._behind(first) or self._larger(first)) is not None:
                 self._evidence.drop(self._mates(first), why)
             elif self._predict(first) and several and not late:
-                self._score_features(first)
+                self._score_features(first, PHOTOS)
         if not self._journal.left:
             raise PocketuneError(self._nothing())
+        self._drop_behind()
+
+    def _look_again(self) -> None:
+        """Score the features of what is left on as many photos as there is time for."""
+        groups = {trial.candidate.group for trial in self._journal.left if trial.head}
+        looked = [t for t in self._journal.plan.trials if t.candidate.group in groups and t.head]
+        spent = sum(trial.head.seconds for trial in looked if trial.head)
+        photos = max((trial.head.photos for trial in looked if trial.head), default=0)
+        most = min(MOST_PHOTOS, self._journal.plan.asked.training)
+        seconds = AGAIN_SHARE * self._evidence.seconds_left()
+        count = min(most, int(photos * seconds / max(spent, 1e-9)))
+        if len(groups) < 2 or count < AGAIN * photos:
+            return
+        firsts: dict[str, Trial] = {}
+        for trial in self._journal.left:
+            firsts.setdefault(trial.candidate.group, trial)
+        for group in groups:
+            self._score_features(firsts[group], count)
+        self._drop_behind()
+
+    def _drop_behind(self) -> None:
         for trial in self._journal.left:
             if (why := self._behind(trial)) is not None:
                 self._evidence.drop([trial], why)
@@ -148,19 +181,26 @@ class Look:
             self._evidence.drop(mates[1:], f"needs more than {trial.name}, which takes {needed}")
         return False
 
-    def _score_features(self, first: Trial) -> None:
-        """Score the features of a group; without a score, its trials are tried all the same."""
-        earlier = self._journal.earlier(first)
+    def _score_features(self, first: Trial, count: int) -> None:
+        """Score the features of a group on so many photos.
+
+        Without a score, its trials are tried all the same.
+        """
+        earlier, number = self._journal.earlier(first), len(first.heads)
         try:
-            head = (earlier and earlier.head) or self._evidence.source.head(first.candidate)
+            if earlier is not None and len(earlier.heads) > number:
+                head = earlier.heads[number]
+            else:
+                head = self._evidence.source.head(first.candidate, count)
         except PocketuneError as error:
             self._journal.say(f"{_title(first)}: {error}")
             return
         free = replace(head, seconds=0.0)
         for trial in self._mates(first):
-            self._journal.put(replace(trial, head=head if trial.name == first.name else free))
+            mine = head if trial.name == first.name else free
+            self._journal.put(replace(trial, heads=(*trial.heads, mine)))
         self._journal.write()
-        self._journal.say(f"{_title(first)}: {head.score} before training")
+        self._journal.say(f"{_title(first)}: {head.score} of {head.photos} photos before training")
 
     def _behind(self, trial: Trial) -> str | None:
         """Why a trial's network is too far behind others; None if it is not."""
@@ -171,9 +211,11 @@ class Look:
         mine = [each for each in scored if _network(each) == _network(trial)]
         if trial.head is not None:  # its own resolution
             mine = [trial]
-        if best is None or not mine or max(map(_features, mine)) >= _features(best) - BEHIND:
+        own = max(mine, key=_features, default=None)
+        if best is None or own is None:
             return None
-        own = max(mine, key=_features)
+        if _features(own) >= _features(best) - BEHIND * math.hypot(_error(own), _error(best)):
+            return None
         return f"its frozen features give {_words(own)}, and {_words(best)} with {_title(best)}"
 
     def _nothing(self) -> str:
@@ -206,6 +248,11 @@ def _title(trial: Trial) -> str:
 
 def _features(trial: Trial) -> float:
     return trial.head.score.value if trial.head else 0.0
+
+
+def _error(trial: Trial) -> float:
+    """The standard error of the score of its features."""
+    return standard_error(trial.head.score.value, trial.head.photos) if trial.head else 0.0
 
 
 def _words(trial: Trial) -> str:

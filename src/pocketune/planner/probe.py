@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _MODULE = "pocketune.planner.probe"
 PHOTOS = 240
-"""Training photos of a probe, unless its steps take more; half as many validate. The features of
+"""Training photos of a probe, unless its steps take more; at most as many validate. The features of
 all photos would take longer than the steps."""
 
 
@@ -54,7 +54,7 @@ def run_probe(
         settings: The settings of the run; its budget holds.
         folder: A folder for the run.
         steps: Number of steps.
-        most: Train on at most so many photos, and validate on half as many; by default on all.
+        most: Train and validate on at most so many photos each; by default on all.
         seconds: Stop the process after this time; by default never.
 
     Raises:
@@ -78,6 +78,7 @@ def run_probe(
             peak=record.peak_memory,
             step_seconds=record.step_seconds or 0.0,
             seconds=time.monotonic() - began,
+            photos=record.photos.validation,
         )
 
 

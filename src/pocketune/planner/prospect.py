@@ -1,4 +1,10 @@
-"""What a candidate is expected to reach, from its frozen features, its method and the time."""
+"""What a candidate is expected to reach, from its frozen features, its method, runs and the time.
+
+The frozen features say where training starts, and tables of results what a method gains from there.
+A short run is a second opinion. Both are uncertain, and the opinions are averaged with the inverses
+of their variances as weights, which gives the mean of a normal distribution that both are drawn
+from.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +12,7 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pocketune.planner.trial import Trial
+    from pocketune.planner.trial import Probe, Trial
 
 GAINS = {"last": 0.03, "blocks": 0.25, "mobiletl": 0.25}
 """The share of the errors of a classifier on frozen features that training with a method takes
@@ -14,6 +20,8 @@ away, in the middle over the networks and photos of ``benchmarks/results/accurac
 ``defaults_adam.md``."""
 OTHER = 0.15
 """The same for all other methods."""
+SPREAD = 0.15
+"""Standard deviation of these shares between networks and sets of photos."""
 HALF = 50
 """Steps after which half of it is gained."""
 BUSY = 3.0
@@ -21,19 +29,66 @@ BUSY = 3.0
 programs run."""
 
 
-def prospect(trial: Trial, seconds: float) -> float:
-    """The expected score after so many seconds of training; without features, its order counts.
+def prospect(trial: Trial, seconds: float) -> float | None:
+    """The expected score after so many seconds of training.
 
-    It ranks candidates that were not tried, and those whose trials do not tell them apart.
+    None if neither features nor a run were scored.
     """
-    features = trial.head.score.value if trial.head else 0.0
+    opinions = [_from_features(trial, seconds), _from_run(trial, seconds)]
+    known = [opinion for opinion in opinions if opinion is not None]
+    if not known:
+        return None
+    return sum(mean / variance for mean, variance in known) / sum(1 / v for _, v in known)
+
+
+def _from_features(trial: Trial, seconds: float) -> tuple[float, float] | None:
+    """Mean and variance of what a run reaches that starts from the frozen features."""
+    if trial.head is None:
+        return None
+    return _trained(trial.head.score.value, trial.head.photos, trial, _steps(trial, seconds), 0)
+
+
+def _from_run(trial: Trial, seconds: float) -> tuple[float, float] | None:
+    """Mean and variance of what a run reaches that is longer than the last probe."""
+    probe = _last(trial)
+    if probe is None or probe.score is None:
+        return None
+    steps = max(_steps(trial, seconds), probe.steps)
+    return _trained(probe.score.value, probe.photos, trial, steps, probe.steps)
+
+
+def _trained(
+    score: float, photos: int, trial: Trial, steps: float, done: int
+) -> tuple[float, float]:
+    """Mean and variance of the score after more steps, from a score of so many photos."""
     gain = GAINS.get(str(trial.candidate.method.get("name")), OTHER)
-    return features + (1 - features) * gain * _learned(trial, seconds)
+    rest, errors = _learned(steps) - _learned(done), 1 - score
+    variance = standard_error(score, photos) ** 2 + (errors * SPREAD * rest) ** 2
+    return score + errors * gain * rest, variance
 
 
-def _learned(trial: Trial, seconds: float) -> float:
-    """The share of a method's gain that the steps in these seconds give."""
-    if math.isinf(seconds):
-        return 1.0
-    steps = seconds / max(BUSY * trial.step_seconds, 1e-9)
-    return steps / (steps + HALF)
+def standard_error(score: float, photos: int) -> float:
+    """That of a share of so many photos.
+
+    It is taken with two more photos, one right and one wrong, so that it is never 0 (Agresti and
+    Coull, 1998).
+
+    >>> round(standard_error(0.9, 240), 3)
+    0.02
+    """
+    share = (score * photos + 1) / (photos + 2)
+    return math.sqrt(share * (1 - share) / (photos + 2))
+
+
+def _last(trial: Trial) -> Probe | None:
+    return trial.probes[-1] if trial.probes else None
+
+
+def _steps(trial: Trial, seconds: float) -> float:
+    """Steps that fit the seconds."""
+    return seconds / max(BUSY * trial.step_seconds, 1e-9)
+
+
+def _learned(steps: float) -> float:
+    """The share of a method's gain that so many steps give."""
+    return 1.0 if math.isinf(steps) else steps / (steps + HALF)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pocketune.device.train.progress import format_time
 from pocketune.errors import PocketuneError
-from pocketune.planner.halving import FEWEST, Pace, better_half, next_round
+from pocketune.planner.halving import Pace, better_half, next_round
 from pocketune.planner.probe import PHOTOS, TooSlow
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 FIRST = 15.0
 """Seconds without which no candidate is tried: a kit is built, and a process starts."""
+TIMED = 64
+"""Images of the first few steps, which show how fast this machine is."""
 PATIENCE = 3.0
 """A probe is stopped after this many times its expected seconds."""
 GRACE = 20.0
@@ -89,7 +91,7 @@ class Rounds:
         if self._evidence.failed_earlier(trial):
             return None
         self._journal.say(f"timing {trial.name}")
-        images = min(FEWEST, self._images)
+        images = min(TIMED, self._images)
         began = self._evidence.clock()
         try:
             seconds = self._evidence.seconds_left() + GRACE

@@ -64,7 +64,9 @@ class Search:
     def _is_tight(self, trial: Trial) -> bool:
         """Whether a trial was not measured, and could exceed the budget by a bad prediction."""
         budget = self._evidence.limits.budget
-        return budget is not None and not trial.probes and (1 + MARGIN) * trial.memory > budget
+        if budget is None or trial.probes or trial.name == self._journal.plan.timed:
+            return False
+        return (1 + MARGIN) * trial.memory > budget
 
 
 def _ahead(trial: Trial) -> str:

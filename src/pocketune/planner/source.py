@@ -30,8 +30,8 @@ class Source(Protocol):
         """Its predicted cost, without running anything."""
         ...
 
-    def head(self, candidate: Candidate) -> HeadScore:
-        """The score of its group's features before any training."""
+    def head(self, candidate: Candidate, count: int) -> HeadScore:
+        """The score of its group's features on about so many photos, before any training."""
         ...
 
     def kit(self, candidate: Candidate) -> Path:
@@ -71,9 +71,9 @@ class Sources:
         """Its predicted cost."""
         return self._owners[candidate.name].cost(candidate)
 
-    def head(self, candidate: Candidate) -> HeadScore:
+    def head(self, candidate: Candidate, count: int) -> HeadScore:
         """The score of its features."""
-        return self._owners[candidate.name].head(candidate)
+        return self._owners[candidate.name].head(candidate, count)
 
     def kit(self, candidate: Candidate) -> Path:
         """Its kit."""

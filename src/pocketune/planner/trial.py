@@ -20,6 +20,7 @@ class Probe:
         peak: Peak resident bytes of the process.
         step_seconds: Median seconds of a step, with the wait for its photos; 0 without steps.
         seconds: Wall-clock seconds of the process, from its start to its end.
+        photos: Validation photos of the score.
     """
 
     steps: int
@@ -27,6 +28,7 @@ class Probe:
     peak: int
     step_seconds: float
     seconds: float
+    photos: int
 
     @property
     def fixed_seconds(self) -> float:
@@ -41,10 +43,12 @@ class HeadScore:
     Attributes:
         score: Score on photos that the classifier was not computed from.
         seconds: Seconds that the features and the classifier took.
+        photos: Photos that the score is of.
     """
 
     score: Score
     seconds: float
+    photos: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +58,7 @@ class Trial:
     Attributes:
         candidate: The candidate.
         cost: Its predicted cost; None if it was not predicted.
-        head: Score of its group's frozen features; None if it was not measured.
+        heads: Scores of its group's frozen features, each of more photos than the one before.
         built_seconds: Seconds that building its kit took; None if there was no need yet.
         probes: Its short runs, in order; each longer than the one before.
         failed_seconds: Seconds of work that ended in an error; None if nothing failed.
@@ -64,7 +68,7 @@ class Trial:
 
     candidate: Candidate
     cost: Cost | None = None
-    head: HeadScore | None = None
+    heads: tuple[HeadScore, ...] = ()
     built_seconds: float | None = None
     probes: tuple[Probe, ...] = ()
     failed_seconds: float | None = None
@@ -75,6 +79,11 @@ class Trial:
     def name(self) -> str:
         """The candidate's name."""
         return self.candidate.name
+
+    @property
+    def head(self) -> HeadScore | None:
+        """The score of its group's frozen features on most photos; None without any."""
+        return self.heads[-1] if self.heads else None
 
     @property
     def memory(self) -> int:
@@ -104,7 +113,7 @@ class Trial:
     def seconds(self) -> float:
         """Seconds of planning that the trial took."""
         predicted = self.cost.seconds if self.cost else 0.0
-        features = self.head.seconds if self.head else 0.0
+        features = sum(head.seconds for head in self.heads)
         probed = sum(probe.seconds for probe in self.probes)
         other = sum(filter(None, (self.built_seconds, self.failed_seconds, self.late_seconds)))
         return predicted + features + probed + other

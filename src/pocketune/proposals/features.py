@@ -14,30 +14,35 @@ from pocketune.networks.about import about
 from pocketune.networks.anatomy.anatomy import anatomy
 from pocketune.tasks import Labels, Score
 
-PHOTOS = 240
-"""Number of photos, evenly spread; a few hundred order networks as well as all of them."""
 
-
-def score_features(network: nn.Module, photos: ImageDataset, size: int) -> Score:
+def score_features(
+    network: nn.Module, photos: ImageDataset, size: int, count: int
+) -> tuple[Score, int]:
     """Leave-one-out score of the classifier that is computed from embeddings in closed form.
 
     Args:
         network: The network; its output layer does not matter.
         photos: Labeled photos.
         size: Height and width of the images, in pixels.
+        count: About so many photos are taken, evenly spread.
+
+    Returns:
+        The score, and of how many photos it is.
 
     Raises:
         PocketuneError: The photos allow no such score.
     """
-    embeddings, labels = _embed(network, photos, size)
+    embeddings, labels = _embed(network, photos, size, count)
     head = fit_head(lambda: iter([(embeddings, labels)]), photos.labeled)
     if head is None or head.score is None:
         raise PocketuneError("no classifier can be computed from the features of these photos")
-    return head.score
+    return head.score, len(labels)
 
 
 @torch.inference_mode()
-def _embed(network: nn.Module, photos: ImageDataset, size: int) -> tuple[FloatArray, Labels]:
+def _embed(
+    network: nn.Module, photos: ImageDataset, size: int, count: int
+) -> tuple[FloatArray, Labels]:
     """Inputs (N, D) of the output layer, and labels (N, ...)."""
     taken: list[FloatArray] = []
     output = network.get_submodule(anatomy(network).classifier[-1])
@@ -47,7 +52,7 @@ def _embed(network: nn.Module, photos: ImageDataset, size: int) -> tuple[FloatAr
     normalize, labels = about(network).normalization, []
     network.eval()
     try:
-        for batch in sample(photos, size=size, count=PHOTOS):
+        for batch in sample(photos, size=size, count=count):
             network(normalize(torch.from_numpy(batch.images)))
             labels.append(batch.labels)
     finally:

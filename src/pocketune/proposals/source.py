@@ -111,7 +111,7 @@ class DraftSource:
             decoding=scene.decoding(manifest.size),
         )
 
-    def head(self, candidate: Candidate) -> HeadScore:
+    def head(self, candidate: Candidate, count: int) -> HeadScore:
         """The score of the frozen features, in PyTorch."""
         began = time.monotonic()
         config = NetworkConfig.from_dict(candidate.network)
@@ -123,8 +123,8 @@ class DraftSource:
                 width=config.width,
                 padding=config.padding,
             )
-        score = score_features(network, self._scene.photos, candidate.size)
-        return HeadScore(score=score, seconds=time.monotonic() - began)
+        score, photos = score_features(network, self._scene.photos, candidate.size, count)
+        return HeadScore(score=score, seconds=time.monotonic() - began, photos=photos)
 
     def kit(self, candidate: Candidate) -> Path:
         """The kit, built into the folder of the plan unless it is there.

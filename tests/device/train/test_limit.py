@@ -156,9 +156,9 @@ def test_a_short_trial_takes_part_of_the_photos(make: Make, tmp_path: Path) -> N
     result = train(
         *(tmp_path / "kit", tmp_path / "photos", tmp_path / "out"),
         engine=SoftmaxEngine,
-        most=12,
+        most=4,
         steps=3,
     )
     photos = RunRecord.read(result.run).photos
-    assert (photos.training, photos.validation) == (12, 6)
+    assert (photos.training, photos.validation) == (4, 4)
     assert not list(result.run.glob("known*"))

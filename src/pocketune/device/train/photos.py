@@ -64,8 +64,8 @@ class Photos:
             classes: The order of the classes. By default it is the kit's order if the photos have
                 the kit's classes, so that its output layer fits them.
             after_mask: Called after each mask with the number of masks that were read and of all.
-            most: Take at most so many training photos and half as many for validation, evenly
-                spread; by default all.
+            most: Take at most so many photos for training and for validation, evenly spread; by
+                default all.
 
         Raises:
             PocketuneError: The photos cannot be used.
@@ -76,7 +76,7 @@ class Photos:
         if splits.classes != known and set(splits.classes) == set(known):
             splits = _load(path, settings, kit, known, after_mask)
         if most is not None:
-            fewer = splits.train.thinned(most), splits.val.thinned(max(1, most // 2))
+            fewer = splits.train.thinned(most), splits.val.thinned(most)
             splits = replace(splits, train=fewer[0], val=fewer[1])
         if settings.class_weights == "balanced":
             task = splits.train.labeled.balanced(splits.train.labels)

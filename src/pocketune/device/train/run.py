@@ -119,8 +119,8 @@ def train(
         progress: The progress display; standard output by default.
         seconds: Limit of time. The run makes as many steps as fit, at most those of the settings;
             if the machine gets slower, it ends early with the best values so far.
-        most: Train on at most so many of the photos, for a short trial. Half as many validate, and
-            nothing is written about the classes.
+        most: Train on at most so many of the photos, for a short trial. At most as many validate,
+            and nothing is written about the classes.
         options: Fields of :class:`TrainSettings`, which take precedence over ``settings``.
 
     Raises:

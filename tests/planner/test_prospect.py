@@ -1,0 +1,70 @@
+"""What candidates are expected to reach, from opinions that differ in certainty."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pocketune.planner.prospect import GAINS, prospect, standard_error
+from pocketune.planner.trial import HeadScore, Probe, Trial
+from pocketune.tasks import Score
+
+from .fakes import MB, candidate
+
+shares, counts = st.floats(0, 1), st.integers(1, 2000)
+
+
+def trial(
+    features: tuple[float, int] | None = None,
+    run: tuple[float, int] | None = None,
+    method: str = "last",
+) -> Trial:
+    """A trial with the score and number of photos of its features and of a run."""
+    made = Trial(candidate=replace(candidate("a"), method={"name": method}))
+    if features:
+        score, photos = Score("accuracy", features[0], 1.0), features[1]
+        made = replace(made, heads=(HeadScore(score=score, seconds=1.0, photos=photos),))
+    if run:
+        score, photos = Score("accuracy", run[0], 1.0), run[1]
+        made = made.probed(
+            Probe(steps=40, score=score, peak=MB, step_seconds=0.01, seconds=2.0, photos=photos)
+        )
+    return made
+
+
+def test_nothing_is_expected_of_what_was_not_scored() -> None:
+    assert prospect(trial(), math.inf) is None
+
+
+@given(shares, counts)
+def test_features_promise_the_gain_of_the_method(value: float, photos: int) -> None:
+    for method, gain in GAINS.items():
+        expected = value + (1 - value) * gain
+        found = prospect(trial((value, photos), method=method), math.inf)
+        assert found == pytest.approx(expected)
+        assert prospect(trial((value, photos), method=method), 0.0) == pytest.approx(value)
+
+
+@given(shares, shares, counts, counts)
+def test_both_opinions_count_by_their_certainty(
+    features: float, run: float, looked: int, validated: int
+) -> None:
+    only = [
+        prospect(trial(features=(features, looked)), math.inf),
+        prospect(trial(run=(run, validated)), math.inf),
+    ]
+    both = prospect(trial((features, looked), (run, validated)), math.inf)
+    assert both is not None and None not in only
+    assert min(only) - 1e-9 <= both <= max(only) + 1e-9
+    surer = prospect(trial((features, looked), (run, 10_000_000)), math.inf)
+    assert surer is not None
+    assert abs(surer - only[1]) <= abs(both - only[1]) + 1e-6
+
+
+@given(shares, counts)
+def test_the_standard_error_of_a_share(share: float, photos: int) -> None:
+    assert 0 < standard_error(share, 4 * photos) < standard_error(share, photos) <= 0.5
