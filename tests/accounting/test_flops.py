@@ -240,6 +240,23 @@ def test_rules_of_the_table(operator, arguments, flops: int) -> None:
     assert counted(operator, *arguments) == (flops, 0)
 
 
+def test_fused_attention_counts_both_products_and_its_gradient_five() -> None:
+    q, k = torch.ones(2, 3, 5, 4), torch.ones(2, 3, 6, 4)
+    scores = 2 * 3 * 5 * 6
+    fused = aten._scaled_dot_product_flash_attention_for_cpu
+    macs = scores * (4 + 4)
+    assert counted(fused.default, q, k, k) == (2 * macs + 4 * scores, macs)
+    y, v = torch.ones(2, 3, 5, 7), torch.ones(2, 3, 6, 7)
+    back = scores * (3 * 4 + 2 * 7)
+    rule = _rules["aten._scaled_dot_product_flash_attention_for_cpu_backward"]
+    assert rule((y, q, k, v), None) == (2 * back + 8 * scores, back)
+
+
+def test_adding_at_an_index_counts_what_is_added() -> None:
+    index, added = [torch.zeros(12, dtype=torch.int64)], torch.ones(12, 3)
+    assert counted(aten.index_put.default, torch.ones(4, 3), index, added, True) == (36, 0)
+
+
 def test_the_loss_of_classes() -> None:
     labels = torch.tensor([0, 1])
     arguments = (torch.ones(2, 7), labels, None, 1, -100)

@@ -12,8 +12,11 @@ computed.) N is the number of elements of the output, unless stated otherwise.
 | batch, group, layer norm | | 6 N with the batch's statistics, 2 N with fixed ones |
 | their gradients | | 9 N, and 2 N |
 | softmax, log-softmax, and their gradients | | 4 N |
+| fused attention, S scores, heads of d | 2 S d | 4 S |
+| its gradients, which compute the scores again | 5 S d | 8 S |
 | sum, mean, maximum and other reductions, gradients of padding | | elements of the input |
 | pooling | | output elements times window, or elements of the input if larger |
+| adding at the places of an index | | elements that are added |
 | elementwise | | N, whatever it computes for each element |
 | views, copies, casts, fills, comparisons, random numbers, results that are not floats | | 0 |
 
@@ -123,9 +126,9 @@ def _products(macs: int, further: int = 0) -> OperatorFlops:
     "aten.scalar_tensor", "aten.arange", "aten.bernoulli", "aten.rand", "aten.randn",
     "aten.rand_like", "aten.randn_like", "aten.uniform", "aten.normal", "aten.constant_pad_nd",
     "aten._unsafe_view", "aten.as_strided", "aten.select_backward", "aten.slice_backward",
-    "aten.index_select", "aten.gather", "aten.index", "aten.repeat", "aten.stack", "aten.where",
-    "aten.lift_fresh_copy", "aten.masked_fill", "aten.native_dropout_backward",
-    "aten.reflection_pad2d", "aten.replication_pad2d",
+    "aten.index_select", "aten.gather", "aten.index", "aten._unsafe_index", "aten.repeat",
+    "aten.stack", "aten.where", "aten.lift_fresh_copy", "aten.masked_fill",
+    "aten.native_dropout_backward", "aten.reflection_pad2d", "aten.replication_pad2d",
     "aten.channel_shuffle", "aten.pixel_shuffle", "aten.pixel_unshuffle", "aten.roll",
     "aten.flip", "aten._reshape_copy", "aten.im2col", "aten.upsample_nearest2d",
     "aten.nll_loss_backward", "aten.nll_loss2d_backward", "pocketune.patch_spread",
@@ -150,7 +153,7 @@ def _convolution_backward(args: tuple[Any, ...], result: Any) -> OperatorFlops:
     return _products(products, gradient.numel() if wanted[2] else 0)
 
 
-@register_flops("aten.mm", "aten.bmm")
+@register_flops("aten.mm", "aten.bmm", "aten.mv")
 def _matrix_product(args: tuple[Any, ...], result: Tensor) -> OperatorFlops:
     return _products(result.numel() * args[0].shape[-1])
 
@@ -186,6 +189,21 @@ def _group_norm_backward(args: tuple[Any, ...], result: Any) -> OperatorFlops:
 )  # fmt: skip
 def _softmax(args: tuple[Any, ...], result: Tensor) -> OperatorFlops:
     return OperatorFlops(4 * result.numel(), 0)
+
+
+@register_flops("aten._scaled_dot_product_flash_attention_for_cpu")
+def _attention(args: tuple[Any, ...], result: Any) -> OperatorFlops:
+    query, key, value = args[:3]
+    scores = query.numel() // query.shape[-1] * key.shape[-2]
+    return _products(scores * (query.shape[-1] + value.shape[-1]), 4 * scores)
+
+
+@register_flops("aten._scaled_dot_product_flash_attention_for_cpu_backward")
+def _attention_backward(args: tuple[Any, ...], result: Any) -> OperatorFlops:
+    """The scores are computed again, then the gradients of both products."""
+    _, query, key, value = args[:4]
+    scores = query.numel() // query.shape[-1] * key.shape[-2]
+    return _products(scores * (3 * query.shape[-1] + 2 * value.shape[-1]), 8 * scores)
 
 
 @register_flops("aten.nll_loss_forward", "aten.nll_loss2d_forward")
@@ -232,6 +250,11 @@ def _pool_backward(args: tuple[Any, ...], result: Tensor) -> OperatorFlops:
 @register_flops("aten.upsample_bilinear2d", "aten.upsample_bilinear2d_backward")
 def _bilinear(args: tuple[Any, ...], result: Tensor) -> OperatorFlops:
     return OperatorFlops(7 * max(args[0].numel(), result.numel()), 0)
+
+
+@register_flops("aten.index_put")
+def _index_put(args: tuple[Any, ...], result: Tensor) -> OperatorFlops:
+    return _elementwise(args[2])
 
 
 @register_flops(

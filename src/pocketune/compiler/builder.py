@@ -39,14 +39,22 @@ class GraphBuilder:
         self._taken.add(name)
         return name
 
-    def add(self, op: str, *inputs: str, hint: str | None = None, **attributes: Any) -> str:
+    def add(
+        self,
+        op: str,
+        *inputs: str,
+        hint: str | None = None,
+        shared: bool = True,
+        **attributes: Any,
+    ) -> str:
         """Append a node with one output and return the output's name.
 
         The same operator on the same inputs is appended once. Operators that only move elements
         are not shared: their large outputs would be alive from the forward to the backward pass.
+        Neither are those with `shared=False`.
         """
         key = (op, inputs, repr(sorted(attributes.items())))
-        if op in _MOVES or key not in self._done:
+        if op in _MOVES or not shared or key not in self._done:
             self._done[key] = self.add_many(op, inputs, 1, hint=hint, **attributes)[0]
         return self._done[key]
 

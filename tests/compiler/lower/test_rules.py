@@ -27,7 +27,7 @@ def pair(op: Any) -> Function:
 
 
 def number(op: Any) -> Function:
-    return lambda x, y: [op(x, 0.5) * y]
+    return lambda x, y: [op(x * 1, 0.5) * y]
 
 
 def logic(op: Any) -> Function:
@@ -72,6 +72,7 @@ def layer_norm_gradients(g: Tensor, x: Tensor, w: Tensor) -> list[Tensor]:
     return [y, *aten.native_layer_norm_backward(g, x, [6], mean, inverse, w, w, needed)]
 
 
+INDEX = torch.tensor([2, 0, 2])
 CONV = ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)
 
 UNARY = (
@@ -79,6 +80,7 @@ UNARY = (
     aten.erf,
     aten.exp,
     aten.expm1,
+    aten.gelu,
     aten.hardsigmoid,
     aten.hardsigmoid_,
     aten.hardswish,
@@ -98,6 +100,8 @@ UNARY = (
     aten.sgn,
     aten.sigmoid,
     aten.sign,
+    aten.silu,
+    aten.silu_,
     aten.sqrt,
     aten.tanh,
 )
@@ -119,6 +123,7 @@ BINARY = (
 )
 WITH_A_NUMBER = (
     aten.add.Scalar,
+    aten.add_.Scalar,
     aten.sub.Scalar,
     aten.mul.Scalar,
     aten.div.Scalar,
@@ -170,6 +175,14 @@ MAPS: dict[Any, Function] = {
         ),
         pruned,
     ),
+    aten.gelu_backward.default: derivative(aten.gelu_backward),
+    aten.silu_backward.default: derivative(aten.silu_backward),
+    aten.amin.default: lambda x, y: [aten.amin(x, [2, 3], True) * y],
+    aten.flip.default: lambda x, y: [aten.flip(x, [1, 3])],
+    aten.select.int: lambda x, y: [aten.select.int(x, 1, -1)],
+    aten.index.Tensor: lambda x, y: [aten.index(x, [None, INDEX])],
+    aten.index_select.default: lambda x, y: [aten.index_select(x, 1, INDEX)],
+    aten.index_put.default: lambda x, y: [aten.index_put(x, [None, INDEX], y[:, :3], True)],
     aten.amax.default: lambda x, y: [aten.amax(x, [2, 3], True) * y],
     aten.mean.dim: lambda x, y: [aten.mean.dim(x, [2, 3], True) * y],
     aten.sum.dim_IntList: lambda x, y: [aten.sum.dim_IntList(x, [0, 2, 3])],
@@ -251,6 +264,7 @@ OTHERS: dict[Any, tuple[Function, list[Tensor]]] = {
     ),
     aten.mm.default: (lambda a, b: [aten.mm(a, b)], [MATRIX, MATRIX.t().contiguous()]),
     aten.addmm.default: (lambda v, a: [aten.addmm(v, a, a)], [leaf(6, grad=False), MATRIX]),
+    aten.bmm.default: (lambda a, b: [aten.bmm(a[0], b[0])], [MAP, OTHER]),
     aten.t.default: (lambda a, b: [aten.t(a) * b], [MATRIX, MATRIX]),
     aten._adaptive_avg_pool2d.default: (lambda x: [aten._adaptive_avg_pool2d(x, [2, 3])], [MAP]),
     aten._adaptive_avg_pool2d_backward.default: (

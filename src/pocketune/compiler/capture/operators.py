@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from pocketune.compiler.capture.attention import einsum, multi_head, scaled_dot_product
+from pocketune.compiler.capture.simpler import SIMPLER
 from pocketune.torch_private import FUNCTIONAL_PAD, get_decompositions
 
 aten = torch.ops.aten
@@ -20,24 +22,24 @@ _DECOMPOSED = (
     aten._log_softmax_backward_data,
     aten._prelu_kernel,
     aten._prelu_kernel_backward,
+    aten._safe_softmax,
     aten._softmax_backward_data,
+    aten.baddbmm,
     aten.celu,
     aten.celu_,
+    aten.clamp_max,
+    aten.clamp_min,
     aten.elu,
     aten.elu_,
     aten.elu_backward,
-    aten.gelu,
-    aten.gelu_backward,
     aten.glu,
     aten.glu_backward,
     aten.leaky_relu_backward,
     aten.mish,
     aten.mish_,
     aten.mish_backward,
+    aten.mv,
     aten.sigmoid_backward,
-    aten.silu,
-    aten.silu_,
-    aten.silu_backward,
     aten.softplus,
     aten.softplus_backward,
     aten.tanh_backward,
@@ -48,7 +50,7 @@ _DECOMPOSED = (
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """Functions of simpler operators, by the operator that they replace."""
     table: dict[Any, Callable[..., Any]] = get_decompositions(_DECOMPOSED)
-    return table
+    return {**table, **SIMPLER}
 
 
 functional = nn.functional
@@ -68,6 +70,13 @@ class PlainOperators(TorchFunctionMode):
 def _global_average(x: Tensor, output_size: Any) -> Any:
     """A mean; PyTorch's own pooling ends in `as_strided`."""
     return x.mean((2, 3), keepdim=True) if output_size in (1, (1, 1), [1, 1]) else NotImplemented
+
+
+def _global_maximum(x: Tensor, output_size: Any, return_indices: bool = False) -> Any:
+    """A maximum, without the place where it is."""
+    if return_indices or output_size not in (1, (1, 1), [1, 1]):
+        return NotImplemented
+    return x.amax((2, 3), keepdim=True)
 
 
 def _instance_norm(
@@ -99,7 +108,11 @@ def _pad(x: Tensor, pad: Any, mode: str = "constant", value: Any = None) -> Any:
 
 _PLAIN: dict[Any, Callable[..., Any]] = {
     functional.adaptive_avg_pool2d: _global_average,
+    functional.adaptive_max_pool2d: _global_maximum,
     functional.instance_norm: _instance_norm,
+    functional.multi_head_attention_forward: multi_head,
     functional.pad: _pad,
+    functional.scaled_dot_product_attention: scaled_dot_product,
+    torch.einsum: einsum,
     FUNCTIONAL_PAD: _pad,
 }

@@ -119,7 +119,9 @@ class _Tracer(LightDispatchMode):
         simpler = func.decompose if is_composite(func) else self._decompositions.get(func)
         if simpler is not None:
             with self:
-                return simpler(*args, **kwargs)
+                result = simpler(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
         if not (self._traces(types, args) or is_mutable(func) or is_random(func)):
             return func(*args, **kwargs)
         if torch.Tag.data_dependent_output in func.tags:

@@ -111,6 +111,11 @@ class Context:
             return b.add("Expand", self.plain(value.expanded), self._growth(value))
         if value.transposed is not None:
             return b.add("Transpose", self.plain(value.transposed), perm=[1, 0])
+        if value.permuted is not None:
+            source, dims = value.permuted
+            return b.add("Transpose", self.plain(source), perm=dims)
+        if value.merged is not None:
+            return self.reshape(self.plain(value.merged), -1, *value.shape[1:])
         if value.vector is not None:
             return self.reshape(value.vector, *value.shape)
         assert value.rows is not None

@@ -101,6 +101,7 @@ _BINARY: dict[Any, str] = {
     aten.mul.Scalar: "Mul",
     aten.div.Scalar: "Div",
     aten.add.Scalar: "Add",
+    aten.add_.Scalar: "Add",
     aten.sub.Scalar: "Sub",
     aten.maximum.default: "Max",
     aten.minimum.default: "Min",

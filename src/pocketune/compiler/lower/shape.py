@@ -1,8 +1,9 @@
-"""Operators that move, select or sum elements, and matrix products."""
+"""Operators that move, select or sum elements."""
 
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import fx
 
@@ -24,6 +25,10 @@ aten = torch.ops.aten
 )
 def _view(context: Context, node: fx.Node, x: Value, *args: Any) -> Value:
     shape = shape_of(node)
+    if x.merged is not None and shape == x.merged.shape:
+        return x.merged
+    if 1 < len(shape) < len(x.shape) and shape[1:] == x.shape[1 - len(shape) :]:
+        return Value(shape, merged=x)
     if len(x.shape) == 1 and shape == (1, x.shape[0], 1, 1):
         return Value(shape, vector=context.plain(x))
     if x.vector is not None and shape == x.shape[1:2]:
@@ -45,42 +50,29 @@ def _expand(context: Context, node: fx.Node, x: Value, size: Sequence[int], **_:
     return Value(shape_of(node), expanded=x)
 
 
-@lowers(aten.permute.default)
-def _permute(context: Context, node: fx.Node, x: Value, dims: list[int]) -> Value:
-    name = context.builder.add("Transpose", context.plain(x), perm=dims)
-    return Value(shape_of(node), plain=name)
-
-
-@lowers(aten.t.default)
-def _t(context: Context, node: fx.Node, x: Value) -> Value:
-    return x.transposed if x.transposed is not None else Value(shape_of(node), transposed=x)
-
-
-@lowers(aten.mm.default)
-def _mm(context: Context, node: fx.Node, a: Value, b: Value) -> Value:
-    return Value(shape_of(node), plain=_gemm(context, a, b))
-
-
-@lowers(aten.addmm.default)
-def _addmm(context: Context, node: fx.Node, bias: Value, a: Value, b: Value) -> Value:
-    return Value(shape_of(node), plain=_gemm(context, a, b, context.plain(bias)))
-
-
-def _gemm(context: Context, a: Value, b: Value, *bias: str) -> str:
-    return context.builder.add(
-        "Gemm",
-        context.plain(a.transposed or a),
-        context.plain(b.transposed or b),
-        *bias,
-        transA=int(a.transposed is not None),
-        transB=int(b.transposed is not None),
-    )
-
-
 @lowers(aten.cat.default)
 def _cat(context: Context, node: fx.Node, values: list[Value], dim: int = 0) -> Value:
+    others = [v for v in values if not _one_for_all(v)]
+    if dim % len(values[0].shape) and others and len(others) < len(values):
+        values = [_for_each(context, v, others[0]) if _one_for_all(v) else v for v in values]
     names = [context.plain(v) for v in values]
     return Value(shape_of(node), plain=context.builder.add("Concat", *names, axis=dim))
+
+
+def _one_for_all(value: Value) -> bool:
+    """Whether a value is the same for every image, as a class token is."""
+    small = value.expanded
+    return small is not None and len(small.shape) == len(value.shape) and small.shape[0] == 1
+
+
+def _for_each(context: Context, value: Value, other: Value) -> Value:
+    """The value repeated for each image of another one, whose number may be open."""
+    assert value.expanded is not None
+    b = context.builder
+    images = b.add("Shape", context.plain(other), start=0, end=1)
+    rest = b.constant(np.array(value.shape[1:], np.int64))
+    shape = b.add("Concat", images, rest, axis=0)
+    return Value(value.shape, plain=b.add("Expand", context.plain(value.expanded), shape))
 
 
 @lowers(aten.slice.Tensor)
@@ -129,6 +121,9 @@ def _slice_backward(
 
 @lowers(aten.repeat.default)
 def _repeat(context: Context, node: fx.Node, x: Value, repeats: list[int]) -> Value:
+    sizes = [1] * (len(repeats) - len(x.shape)) + [*x.shape]
+    if all(1 in pair for pair in zip(repeats, sizes, strict=True)):
+        return Value(shape_of(node), expanded=x)
     b, name = context.builder, context.plain(x)
     if new := len(repeats) - len(x.shape):
         name = b.add("Unsqueeze", name, b.constant(torch.arange(new).numpy()))
@@ -167,6 +162,13 @@ def _amax(
     context: Context, node: fx.Node, x: Value, dims: Sequence[int] = (), keepdim: bool = False
 ) -> Value:
     return _reduce(context, node, "ReduceMax", x, [*(dims or range(len(x.shape)))], keepdim)
+
+
+@lowers(aten.amin.default)
+def _amin(
+    context: Context, node: fx.Node, x: Value, dims: Sequence[int] = (), keepdim: bool = False
+) -> Value:
+    return _reduce(context, node, "ReduceMin", x, [*(dims or range(len(x.shape)))], keepdim)
 
 
 @lowers(aten.linalg_vector_norm.default)

@@ -16,7 +16,8 @@ Layouts
 Values without a node
     Some values need no node: `constant` is known when compiling, `vector` is a tensor (C,) viewed
     as (1, C, 1, 1), `expanded` is broadcast to `shape` by the rules that read it, and `transposed`
-    is read through the flags of `Gemm`.
+    is read through the flags of `Gemm`. `permuted` is a tensor and the order of its dimensions, and
+    `merged` a tensor whose first dimensions are one here, as in a product in batches.
 
 The leading dimension
     A kit leaves two dimensions open: the number of images in its forward graphs, and the number of
@@ -52,6 +53,8 @@ class Value:
     expanded: Value | None = None
     vector: str | None = None
     transposed: Value | None = None
+    permuted: tuple[Value, tuple[int, ...]] | None = None
+    merged: Value | None = None
     saved: Mask | Normalized | None = None
     open: bool = False
 

@@ -5,15 +5,26 @@ from torch import Tensor, fx
 
 from pocketune.compiler.passes.program import Program, shape_of
 
+aten = torch.ops.aten
+
 
 def fold_constants(program: Program) -> None:
     """Run the nodes whose inputs are all constant.
 
-    Requires: nothing. Afterwards every such node that is needed is a constant itself.
+    Requires: nothing. Afterwards every such node that is needed is a constant itself, except where
+    it repeats a tensor along the first dimension: the number of images is open.
     """
     for node in program.needed():
-        if all(source in program.constants for source in node.all_input_nodes):
+        known = all(source in program.constants for source in node.all_input_nodes)
+        if known and not _repeats(node):
             program.constants[node] = _run(node, program)
+
+
+def _repeats(node: fx.Node) -> bool:
+    if node.target not in (aten.expand.default, aten.repeat.default):
+        return False
+    before, after = (shape_of(each) for each in (*node.all_input_nodes, node))
+    return len(before) == len(after) and before[:1] == (1,) != after[:1]
 
 
 def _run(node: fx.Node, program: Program) -> Tensor | tuple[Tensor, ...]:
@@ -22,8 +33,6 @@ def _run(node: fx.Node, program: Program) -> Tensor | tuple[Tensor, ...]:
     result = node.target(*args, **kwargs)  # type: ignore[operator]
     return result.detach() if isinstance(result, Tensor) else tuple(result)
 
-
-aten = torch.ops.aten
 
 _COPIES = {aten.detach.default, aten.alias.default, aten.clone.default, aten.contiguous.default}
 _VIEWS = {
@@ -51,7 +60,24 @@ def _changes_nothing(node: fx.Node) -> bool:
     return shape_of(source) == shape_of(node) and len(types) == 1
 
 
-aten = torch.ops.aten
+_RESHAPES = {aten.view.default, aten._unsafe_view.default}
+
+
+def join_views(program: Program) -> None:
+    """Let a view of a view read the first one's source.
+
+    Requires: copies are skipped. Afterwards no needed view reads another view of at least two
+    dimensions; views of vectors, which serve the channels of maps, stay.
+    """
+    for node in program.needed():
+        if node.target in _RESHAPES:
+            (source,) = node.all_input_nodes
+            if source.target in _RESHAPES and source not in program.given:
+                (first,) = source.all_input_nodes
+                if min(map(len, map(shape_of, (first, source)))) > 1:
+                    made = program.call(node, node.target, (first, node.args[1]))
+                    program.replace(node, made)
+
 
 _CLIPS = (aten.hardtanh.default, aten.hardtanh_.default)
 

@@ -1,0 +1,174 @@
+"""Operators that select, move and average elements, as functions of fewer operators.
+
+PyTorch's own decompositions of these lead to strides, to primitives below ATen, or to tensors of
+indices. These functions keep the leading dimension, that of the images, where it is.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+aten = torch.ops.aten
+
+
+def _transpose(x: Tensor, first: int, second: int) -> Tensor:
+    if x.dim() == 2:
+        return x.t() if (first - second) % 2 else x
+    order = list(range(x.dim()))
+    order[first], order[second] = order[second], order[first]
+    return x.permute(order)
+
+
+def _unbind(x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
+    return tuple(x.select(dim, i) for i in range(x.shape[dim]))
+
+
+def _split(x: Tensor, size: int, dim: int = 0) -> tuple[Tensor, ...]:
+    whole = x.shape[dim]
+    return tuple(
+        x.narrow(dim, start, min(size, whole - start)) for start in range(0, max(whole, 1), size)
+    )
+
+
+def _split_with_sizes(x: Tensor, sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
+    starts = [sum(sizes[:i]) for i in range(len(sizes))]
+    return tuple(x.narrow(dim, start, n) for start, n in zip(starts, sizes, strict=True))
+
+
+def _stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    return torch.cat([x.unsqueeze(dim) for x in tensors], dim)
+
+
+def _select_backward(g: Tensor, sizes: Sequence[int], dim: int, index: int) -> Tensor:
+    index %= sizes[dim]
+    placed: Tensor = aten.slice_backward(g.unsqueeze(dim), sizes, dim, index, index + 1, 1)
+    return placed
+
+
+def _roll(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tensor:
+    if not dims:
+        return _roll(x.reshape(-1), shifts, [0]).reshape(x.shape)
+    for shift, dim in zip(shifts, dims, strict=True):
+        size = x.shape[dim]
+        if moved := shift % size:
+            x = torch.cat([x.narrow(dim, size - moved, moved), x.narrow(dim, 0, size - moved)], dim)
+    return x
+
+
+def _masked_fill(x: Tensor, mask: Tensor, value: Any) -> Tensor:
+    return torch.where(mask, torch.as_tensor(value, dtype=x.dtype), x)
+
+
+def _masked_fill_in_place(x: Tensor, mask: Tensor, value: Any) -> Tensor:
+    return x.copy_(_masked_fill(x, mask, value))
+
+
+def _average(x: Tensor, **options: Any) -> Tensor:
+    return x.mean(list(range(x.dim())), **options)
+
+
+def _total(x: Tensor, **options: Any) -> Tensor:
+    return x.sum(list(range(x.dim())), **options)
+
+
+def _squeeze(x: Tensor) -> Tensor:
+    return x.reshape([size for size in x.shape if size != 1])
+
+
+def _variance(
+    x: Tensor,
+    dim: Sequence[int] | None = None,
+    *,
+    correction: float | None = None,
+    keepdim: bool = False,
+) -> Tensor:
+    dims = [*(dim or range(x.dim()))]
+    count = 1
+    for each in dims:
+        count *= x.shape[each]
+    centered = x - x.mean(dims, keepdim=True)
+    total = (centered * centered).sum(dims, keepdim=keepdim)
+    return total / max(count - (1 if correction is None else correction), 0)
+
+
+def _deviation(x: Tensor, dim: Sequence[int] | None = None, **options: Any) -> Tensor:
+    return _variance(x, dim, **options).sqrt()
+
+
+def _variance_and_mean(
+    x: Tensor, dim: Sequence[int] | None = None, *, keepdim: bool = False, **options: Any
+) -> tuple[Tensor, Tensor]:
+    dims = [*(dim or range(x.dim()))]
+    return _variance(x, dims, keepdim=keepdim, **options), x.mean(dims, keepdim=keepdim)
+
+
+def _pixel_shuffle(x: Tensor, factor: int) -> Tensor:
+    batch, channels, height, width = x.shape
+    inner = channels // factor**2
+    x = x.reshape(batch, inner, factor, factor, height, width).permute(0, 1, 4, 2, 5, 3)
+    return x.reshape(batch, inner, height * factor, width * factor)
+
+
+def _pixel_unshuffle(x: Tensor, factor: int) -> Tensor:
+    batch, channels, height, width = x.shape
+    x = x.reshape(batch, channels, height // factor, factor, width // factor, factor)
+    x = x.permute(0, 1, 3, 5, 2, 4)
+    return x.reshape(batch, channels * factor**2, height // factor, width // factor)
+
+
+def _channel_shuffle(x: Tensor, groups: int) -> Tensor:
+    batch, channels, *sizes = x.shape
+    x = x.reshape(batch, groups, channels // groups, *sizes).transpose(1, 2)
+    return x.reshape(batch, channels, *sizes)
+
+
+def _nearest(x: Tensor, size: Sequence[int], *_: Any) -> Any:
+    """Each pixel repeated; other factors than whole ones have no rule."""
+    factors = [large // small for large, small in zip(size, x.shape[2:], strict=True)]
+    if [n * small for n, small in zip(factors, x.shape[2:], strict=True)] != [*size]:
+        return NotImplemented
+    batch, channels, height, width = x.shape
+    x = x.reshape(batch, channels, height, 1, width, 1)
+    x = x.expand(batch, channels, height, factors[0], width, factors[1])
+    return x.reshape(batch, channels, *size)
+
+
+def _nearest_backward(g: Tensor, size: Sequence[int], shape: Sequence[int], *_: Any) -> Any:
+    height, width = shape[2:]
+    if size[0] % height or size[1] % width:
+        return NotImplemented
+    cells = g.reshape(*shape[:2], height, size[0] // height, width, size[1] // width)
+    return cells.sum((3, 5))
+
+
+def _zeros(x: Tensor, size: Sequence[int], **_: Any) -> Tensor:
+    return torch.zeros(size, dtype=x.dtype)
+
+
+SIMPLER: dict[Any, Callable[..., Any]] = {
+    aten.channel_shuffle.default: _channel_shuffle,
+    aten.masked_fill.Scalar: _masked_fill,
+    aten.masked_fill.Tensor: _masked_fill,
+    aten.masked_fill_.Scalar: _masked_fill_in_place,
+    aten.masked_fill_.Tensor: _masked_fill_in_place,
+    aten.mean.default: _average,
+    aten.new_zeros.default: _zeros,
+    aten.pixel_shuffle.default: _pixel_shuffle,
+    aten.pixel_unshuffle.default: _pixel_unshuffle,
+    aten.roll.default: _roll,
+    aten.select_backward.default: _select_backward,
+    aten.split.Tensor: _split,
+    aten.split_with_sizes.default: _split_with_sizes,
+    aten.squeeze.default: _squeeze,
+    aten.stack.default: _stack,
+    aten.std.correction: _deviation,
+    aten.sum.default: _total,
+    aten.transpose.int: _transpose,
+    aten.unbind.int: _unbind,
+    aten.upsample_nearest2d.default: _nearest,
+    aten.upsample_nearest2d_backward.default: _nearest_backward,
+    aten.var.correction: _variance,
+    aten.var_mean.correction: _variance_and_mean,
+}

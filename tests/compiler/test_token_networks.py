@@ -1,0 +1,29 @@
+"""Transformers, adapted, accounted for and compiled; `compile` compares five steps with PyTorch."""
+
+from pathlib import Path
+
+import pytest
+
+from pocketune.accounting import account
+from pocketune.compiler import compile
+from pocketune.methods import BiasAndLast, FullFineTune, LastLayer, LoRA, Method, adapt
+
+from .networks import BATCH
+from .token_networks import SIZE, mixed_transformer, transformer
+
+
+@pytest.mark.parametrize(
+    "method", [LastLayer(), BiasAndLast(), LoRA(2), FullFineTune()], ids=lambda m: m.name
+)
+def test_a_vision_transformer(method: Method, tmp_path: Path) -> None:
+    adapted = adapt(transformer(), method, frozen_bits=8)
+    assert account(adapted, batch=BATCH, size=SIZE).kept_bytes > 0
+    kit = compile(adapted, tmp_path / "kit", batch=BATCH, size=SIZE)
+    assert kit.manifest.task.head == ("head.weight", "head.bias")
+
+
+@pytest.mark.parametrize("method", [BiasAndLast(), FullFineTune()], ids=lambda m: m.name)
+def test_attention_of_pytorch_and_in_shifted_windows(method: Method, tmp_path: Path) -> None:
+    adapted = adapt(mixed_transformer(), method)
+    assert account(adapted, batch=BATCH, size=SIZE).kept_bytes > 0
+    compile(adapted, tmp_path / "kit", batch=BATCH, size=SIZE)

@@ -1,0 +1,111 @@
+"""Small networks on tokens: a vision transformer, PyTorch's own encoder layer, shifted windows."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from .networks import CLASSES
+
+WIDTH, HEADS, PATCH, SIZE = 12, 3, 8, 32
+GRID = SIZE // PATCH
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+        self.proj = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, T, C) -> the same shape."""
+        images, tokens, channels = x.shape
+        qkv = self.qkv(x).reshape(images, tokens, 3, HEADS, -1).permute(2, 0, 3, 1, 4)
+        y = functional.scaled_dot_product_attention(*qkv.unbind(0))
+        projected: Tensor = self.proj(y.transpose(1, 2).reshape(images, tokens, channels))
+        return projected
+
+
+class Windows(nn.Module):
+    """Attention in windows of 2 x 2 tokens, moved by one, with a table of relative positions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = Attention()
+        self.table = nn.Parameter(torch.randn(9, HEADS) / 4)
+        place = torch.stack(torch.meshgrid(torch.arange(2), torch.arange(2), indexing="ij"))
+        steps = place.flatten(1)[:, :, None] - place.flatten(1)[:, None] + 1
+        self.register_buffer("index", steps[0] * 3 + steps[1])
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, T, C) -> the same shape."""
+        images, tokens, channels = x.shape
+        half = GRID // 2
+        x = x.reshape(images, GRID, GRID, channels).roll((-1, -1), (1, 2))
+        x = x.reshape(images, half, 2, half, 2, channels).permute(0, 1, 3, 2, 4, 5)
+        x = x.reshape(-1, 4, channels)
+        qkv = self.attention.qkv(x).reshape(-1, 4, 3, HEADS, channels // HEADS)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+        bias = self.table[self.index.view(-1)].view(4, 4, -1).permute(2, 0, 1)
+        scores = q @ k.transpose(-2, -1) * 0.5 + bias.unsqueeze(0)
+        y = (scores.softmax(-1) @ v).transpose(1, 2).reshape(-1, 4, channels)
+        y = self.attention.proj(y).reshape(-1, half, half, 2, 2, channels)
+        y = y.permute(0, 1, 3, 2, 4, 5).reshape(images, GRID, GRID, channels)
+        return y.roll((1, 1), (1, 2)).reshape(images, tokens, channels)
+
+
+class Block(nn.Module):
+    def __init__(self, attention: type[nn.Module] = Attention) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(WIDTH)
+        self.attn = attention()
+        self.norm2 = nn.LayerNorm(WIDTH)
+        self.mlp = nn.Sequential(
+            nn.Linear(WIDTH, 2 * WIDTH), nn.GELU(), nn.Linear(2 * WIDTH, WIDTH)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, T, C) -> the same shape."""
+        x = x + self.attn(self.norm1(x))
+        y: Tensor = x + self.mlp(self.norm2(x))
+        return y
+
+
+def encoder_layer() -> nn.Module:
+    """PyTorch's own; without dropout, which its attention draws itself."""
+    return nn.TransformerEncoderLayer(
+        WIDTH, HEADS, 2 * WIDTH, 0.0, "gelu", batch_first=True, norm_first=True
+    )
+
+
+class Transformer(nn.Module):
+    """Patches as tokens; the class token leads to the scores, or the mean of all tokens does."""
+
+    def __init__(self, *blocks: nn.Module, class_token: bool = True) -> None:
+        super().__init__()
+        self.patch_embed = nn.Conv2d(3, WIDTH, PATCH, PATCH)
+        self.cls_token = nn.Parameter(torch.randn(1, 1, WIDTH) / 4) if class_token else None
+        self.pos_embed = nn.Parameter(torch.randn(1, GRID**2 + class_token, WIDTH) / 4)
+        self.blocks = nn.Sequential(*blocks)
+        self.norm = nn.LayerNorm(WIDTH)
+        self.head = nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, 3, SIZE, SIZE) -> (N, CLASSES)."""
+        x = self.patch_embed(x).flatten(2).transpose(1, 2)
+        if self.cls_token is not None:
+            x = torch.cat([self.cls_token.expand(x.shape[0], -1, -1), x], 1)
+        x = self.norm(self.blocks(x + self.pos_embed))
+        logits: Tensor = self.head(x[:, 0] if self.cls_token is not None else x.mean(1))
+        return logits
+
+
+def transformer(seed: int = 0) -> Transformer:
+    """Two blocks and a class token."""
+    torch.manual_seed(seed)
+    return Transformer(Block(), Block())
+
+
+def mixed_transformer(seed: int = 0) -> Transformer:
+    """PyTorch's encoder layer and shifted windows; the mean of all tokens leads to the scores."""
+    torch.manual_seed(seed)
+    return Transformer(encoder_layer(), Block(Windows), class_token=False)
