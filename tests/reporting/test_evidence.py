@@ -181,11 +181,11 @@ def test_masks():
     made = Evidence(task, Splits(photos, photos, ()), judged, judged)
     mistakes = sections(made)["Mistakes"]
     assert "Photos that may hurt" not in sections(made)
-    assert mistakes.text == ("The photos with the highest loss come first.",)
+    assert mistakes.text[0].startswith("The photos with the highest loss come first.")
     assert mistakes.photos[0].name == "photo 2.jpg"
     assert mistakes.photos[0].truth == "sky (67%), road (33%)"
     (table,) = mistakes.tables
     assert table[1].rows[0] == ("sky", 6, "66.7%", "100.0%", "66.7%")
-    (chart,) = mistakes.charts
+    _, chart = mistakes.charts
     assert "3 pixels labeled road are taken for sky" in chart.text
     assert "IoU" in page(made)

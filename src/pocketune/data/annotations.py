@@ -146,7 +146,11 @@ class _Reader:
                 self._refuse(f"has the image {name} twice", "keep one of them")
 
     def _add_images(self, record: Mapping[str, Any]) -> None:
-        file, height, width = (record.get(key) for key in ("file_name", "height", "width"))
+        file, height, width = (
+            record.get("file_name"),
+            record.get("height", 0),
+            record.get("width", 0),
+        )
         if not isinstance(file, str) or not _is_side(height) or not _is_side(width):
             self._refuse(f"has the image {file} without a file_name, a height or a width")
         number = self._number(self.images, record, "id")

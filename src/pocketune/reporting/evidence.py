@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,10 +11,12 @@ from pocketune.files import printable
 from pocketune.reporting.calibration import calibrate
 from pocketune.reporting.charts.balance import balance_chart
 from pocketune.reporting.charts.matrix import confusion_chart
+from pocketune.reporting.charts.overlap import overlap_chart
 from pocketune.reporting.charts.reliability import reliability_chart
 from pocketune.reporting.charts.style import Chart
 from pocketune.reporting.confusion import confused_pairs, most_confused
-from pocketune.reporting.page import Photo, Section
+from pocketune.reporting.masks import mask_pictures
+from pocketune.reporting.page import Photo, Picture, Section
 from pocketune.reporting.photos import Predicted, predict_all, spread
 from pocketune.reporting.progress import counted
 from pocketune.reporting.prototypes import find_strays
@@ -22,7 +24,7 @@ from pocketune.reporting.thumbnails import thumbnail
 from pocketune.tasks.results import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -37,6 +39,8 @@ SHOWN = 18
 MATRIX = 20
 PAIRS = 40
 SKIPPED = 100
+OVERLAP = "IoU"
+"""The title of a column of results."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,12 +52,15 @@ class Evidence:
         splits: All photos.
         training: Predictions for training photos; None if none can be decoded.
         held: Predictions for validation photos; None if there are none.
+        masks: Pictures of the photos in a gallery of mistakes, by their position; empty without
+            masks.
     """
 
     task: Task
     splits: Splits
     training: Predicted | None
     held: Predicted | None
+    masks: Mapping[int, tuple[Picture, ...]] = field(default_factory=dict)
 
     @classmethod
     def gather(cls, model: Model, splits: Splits) -> Evidence:
@@ -63,7 +70,11 @@ class Evidence:
             embed = bool(model.task.answers(splits.train.labels[:1]).size)
             training = predict_all(model, chosen[0], embed=embed, after_batch=advance)
             held = predict_all(model, chosen[1], after_batch=advance)
-        return cls(model.task, splits, training, held)
+        judged = held or training
+        masks = {}
+        if model.task.dense and judged is not None:
+            masks = mask_pictures(model, judged.photos, worst_first(judged)[:SHOWN])
+        return cls(model.task, splits, training, held, masks)
 
     @property
     def judged(self) -> Predicted | None:
@@ -85,13 +96,27 @@ def photo_sections(evidence: Evidence) -> Iterator[Section]:
     yield from _data(evidence)
 
 
+def worst_first(judged: Predicted) -> list[int]:
+    """Photos that are not predicted correctly, that with the highest loss first."""
+    worst: list[int] = np.argsort(-judged.losses, kind="stable").tolist()
+    marks = judged.marks
+    return [i for i in worst if not (marks.dtype == np.bool_ and bool(marks[i].all()))]
+
+
 def _mistakes(evidence: Evidence, judged: Predicted) -> Section:
     task, marks, result = evidence.task, judged.marks, judged.result
-    decided = marks.dtype == np.bool_
-    right = [bool(row.all()) for row in marks]
-    worst = np.argsort(-judged.losses, kind="stable").tolist()
-    order = [i for i in worst if not (decided and right[i])]
-    if not decided:
+    order = worst_first(judged)
+    notes = []
+    if task.dense:
+        text = (
+            "The photos with the highest loss come first. The masks have the colors of the chart; "
+            "pixels that do not count are left out of the true one."
+        )
+        right = [f"{marks[i]:.0%} of its pixels are right" for i in order]
+        notes = [
+            f"{each}; loss {judged.losses[i]:.2f}" for each, i in zip(right, order, strict=True)
+        ]
+    elif marks.dtype != np.bool_:
         text = "The photos with the highest loss come first."
     elif not order:
         text = f"All {len(marks):,} {evidence.which} are predicted correctly."
@@ -106,10 +131,23 @@ def _mistakes(evidence: Evidence, judged: Predicted) -> Section:
     return Section(
         title="Mistakes",
         text=(text,),
-        charts=(*_confusion(result, len(task.classes)), *_confidence(judged)),
-        photos=tuple(_gallery(judged, order[:SHOWN])),
+        charts=(
+            *_overlaps(result),
+            *_confusion(result, len(task.classes)),
+            *_confidence(judged),
+        ),
+        photos=tuple(_gallery(judged, order[:SHOWN], notes, evidence.masks)),
         tables=tuple(tables),
     )
+
+
+def _overlaps(result: Evaluation) -> Iterator[Chart]:
+    table = result.per_class_table
+    if table is not None and OVERLAP in table.titles:
+        column = table.titles.index(OVERLAP)
+        yield overlap_chart(
+            [str(row[0]) for row in table.rows], [float(row[column]) for row in table.rows]
+        )
 
 
 def _confusion(result: Evaluation, classes: int) -> Iterator[Chart]:
@@ -137,16 +175,21 @@ def _cell(value: str | float) -> str | int:
 
 
 def _gallery(
-    predicted: Predicted, chosen: Sequence[int], notes: Sequence[str] = ()
+    predicted: Predicted,
+    chosen: Sequence[int],
+    notes: Sequence[str] = (),
+    masks: Mapping[int, tuple[Picture, ...]] | None = None,
 ) -> Iterator[Photo]:
     for number, index in enumerate(chosen):
         verdict = predicted.verdicts[index]
+        pictures = (masks or {}).get(index, ())
         yield Photo(
-            picture=thumbnail(predicted.photos, index),
+            picture=None if pictures else thumbnail(predicted.photos, index),
             name=printable(predicted.photos.names[index]),
             truth=verdict.truth,
             guess=verdict.guess,
             note=notes[number] if notes else f"loss {predicted.losses[index]:.2f}",
+            masks=pictures,
         )
 
 

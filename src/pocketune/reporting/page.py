@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pocketune.errors import PocketuneError
 from pocketune.files import printable, replacing
@@ -28,6 +28,13 @@ class Tile:
     detail: str = ""
 
 
+class Picture(NamedTuple):
+    """What a picture shows, and its address with the picture inside."""
+
+    what: str
+    address: str
+
+
 @dataclass(frozen=True)
 class Photo:
     """A photo with what its label and the model say.
@@ -38,6 +45,7 @@ class Photo:
         truth: What its label says.
         guess: What the model says.
         note: Another fact.
+        masks: The photo and its masks, side by side instead of the picture alone.
     """
 
     picture: str | None
@@ -45,6 +53,7 @@ class Photo:
     truth: str
     guess: str
     note: str = ""
+    masks: tuple[Picture, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

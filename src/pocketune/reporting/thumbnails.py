@@ -30,6 +30,12 @@ def thumbnail(dataset: ImageDataset, index: int, side: int = SIDE) -> str | None
             square = Image.fromarray(center_crop(image, side))
     except UnreadableImage:
         return None
+    return address(square, "JPEG", quality=QUALITY)
+
+
+def address(image: Image.Image, kind: str, **options: int) -> str:
+    """A picture as a file of this format in a ``data:`` address."""
     stream = io.BytesIO()
-    square.save(stream, "JPEG", quality=QUALITY, optimize=True)
-    return "data:image/jpeg;base64," + base64.b64encode(stream.getvalue()).decode("ascii")
+    image.save(stream, kind, optimize=True, **options)
+    data = base64.b64encode(stream.getvalue()).decode("ascii")
+    return f"data:image/{kind.lower()};base64,{data}"

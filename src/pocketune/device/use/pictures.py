@@ -38,6 +38,27 @@ def palette(count: int = 256) -> NDArray[np.uint8]:
     return colors.astype(np.uint8)
 
 
+def colored(class_map: NDArray[np.uint8]) -> Image.Image:
+    """A mask (height, width) as an image whose palette has the color of each class."""
+    mask = Image.fromarray(class_map)
+    mask.putpalette(palette().tobytes())
+    return mask
+
+
+def small_photo(photos: ImageDataset, index: int, longest: int) -> Image.Image:
+    """The whole of a photo, upright, whose longer side has at most so many pixels.
+
+    Raises:
+        UnreadableImage: It cannot be read.
+    """
+    name = photos.names[index]
+    with reading_image(name), photos.open(index) as file, open_image(file) as image:
+        size = oriented_size(image)
+        scale = min(1.0, longest / max(size))
+        small = (max(1, round(size[0] * scale)), max(1, round(size[1] * scale)))
+        return Image.fromarray(resized(image, Box(0, 0, *size), *small))
+
+
 class Pictures:
     """Writes ``masks/`` and ``overlays/`` of predictions, and ``classes.txt``, into a folder.
 
@@ -65,8 +86,7 @@ class Pictures:
     def write(self, index: int, class_map: NDArray[np.uint8]) -> None:
         """Write the mask (height, width) of a photo, and its overlay."""
         name = self._files[index]
-        mask = Image.fromarray(class_map)
-        mask.putpalette(palette().tobytes())
+        mask = colored(class_map)
         self._save(mask, f"masks/{name}.png", "PNG")
         self._save(self._overlay(index, mask), f"overlays/{name}.jpg", "JPEG")
 
@@ -79,15 +99,9 @@ class Pictures:
 
     def _overlay(self, index: int, mask: Image.Image) -> Image.Image:
         """The photo, at most so long, half covered by the colors of its classes."""
-        name = self._photos.names[index]
-        with reading_image(name), self._photos.open(index) as file, open_image(file) as image:
-            size = oriented_size(image)
-            scale = min(1.0, LONGEST / max(size))
-            small = (max(1, round(size[0] * scale)), max(1, round(size[1] * scale)))
-            photo = Image.fromarray(resized(image, Box(0, 0, *size), *small))
-        return Image.blend(
-            photo, mask.resize(small, Image.Resampling.NEAREST).convert("RGB"), OPACITY
-        )
+        photo = small_photo(self._photos, index, LONGEST)
+        colors = mask.resize(photo.size, Image.Resampling.NEAREST).convert("RGB")
+        return Image.blend(photo, colors, OPACITY)
 
 
 def _files(names: Sequence[str]) -> list[str]:
