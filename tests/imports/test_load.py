@@ -13,11 +13,12 @@ from pocketune.compiler import compile
 from pocketune.errors import PocketuneError
 from pocketune.imports import load_onnx
 from pocketune.methods import Method, MobileTL, TinyTL, adapt
-from pocketune.networks import Normalization, about, anatomy, list_networks
+from pocketune.networks import Normalization, about, anatomy
 from pocketune.networks.anatomy.blocks import Block
 from pocketune.weights import create_network
 from pocketune.weights.batch_norm import is_folded
 
+from ..networks.names import EVERY_METHOD
 from .files import CLASSES, SIZE, drawn, exported, folded, written
 
 node = helper.make_node
@@ -44,7 +45,7 @@ def assert_close(found: torch.Tensor, expected: torch.Tensor) -> None:
     )
 
 
-@pytest.mark.parametrize("name", [n for n in list_networks(dense=False) if "101" not in n])
+@pytest.mark.parametrize("name", [n for n in EVERY_METHOD if "101" not in n])
 def test_our_own_networks_come_back(name: str, tmp_path: Path) -> None:
     original = network(name)
     loaded = load_onnx(exported(original, tmp_path / "net.onnx"), size=SIZE).eval()

@@ -15,16 +15,16 @@ from pocketune.methods import (
     final_plan,
     list_methods,
 )
-from pocketune.networks import list_networks
 from pocketune.surgery import batch_norms
 from pocketune.weights import create_network
 
+from ..networks.names import EVERY_METHOD
 from ..networks.shallow import shallow
 from .examples import example_method
 
 every_method = pytest.mark.parametrize("method_name", list_methods())
 on_every_network = pytest.mark.parametrize(
-    "network_name", [n for n in list_networks(dense=False) if n != "resnet101"]
+    "network_name", [n for n in EVERY_METHOD if n != "resnet101"]
 )
 
 

@@ -74,7 +74,7 @@ def test_what_no_network_can_have_is_refused(options: dict[str, Any], message: s
     [
         ({}, "no name"),
         ({"classes": 3}, "no name"),
-        ({"name": "resnet18", "depth": 3, "color": 1}, "unknown color, depth"),
+        ({"name": "resnet18", "shade": 3, "color": 1}, "unknown color, shade"),
     ],
 )
 def test_a_description_that_is_not_understood(values: dict[str, Any], message: str) -> None:

@@ -29,6 +29,13 @@ PARAMETERS = {  # name, width, classes
     ("resnet50", 1.0, 102): 23_717_030,
     ("resnet101", 1.0, 1000): 44_549_160,
     ("resnet18_v1c", 1.0, 1000): 11_708_744,
+    ("efficientnet_b0", 1.0, 1000): 5_288_548,
+    ("efficientnet_v2_s", 1.0, 1000): 21_458_488,
+    ("efficientnet_lite0", 1.0, 1000): 4_652_008,
+    ("mobilenet_v4_small", 1.0, 1000): 3_774_024,
+    ("convnext_atto", 1.0, 1000): 3_695_520,
+    ("vit_tiny", 1.0, 1000): 5_717_416,
+    ("deit_tiny", 1.0, 1000): 5_717_416,
 }
 
 PROXYLESS_BLOCKS = (

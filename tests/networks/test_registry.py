@@ -30,7 +30,7 @@ def test_a_name_is_taken_once() -> None:
 
 def test_an_unknown_name_is_refused_with_those_that_there_are() -> None:
     with pytest.raises(
-        PocketuneError, match="there is no network 'resnet19'; choose from deeplabv3"
+        PocketuneError, match="there is no network 'resnet19'; choose from convnext_atto"
     ):
         make_network(NetworkConfig("resnet19"))
 

@@ -4,16 +4,18 @@ import pytest
 import torch
 
 from pocketune.methods import TinyTL
-from pocketune.networks import anatomy, list_networks
+from pocketune.networks import anatomy
 from pocketune.pruning.objectives import Blocks
 from pocketune.surgery import prune
 from pocketune.weights import create_network
+
+from ..networks.names import EVERY_METHOD
 
 
 @pytest.mark.parametrize(
     ("name", "modules"),
     [
-        *((name, False) for name in list_networks(dense=False) if name != "resnet101"),
+        *((name, False) for name in EVERY_METHOD if name != "resnet101"),
         ("mobilenet_v2", True),
     ],
 )

@@ -21,9 +21,11 @@ from pocketune.methods import (
     TopBlocks,
     adapt,
 )
-from pocketune.networks import about, anatomy, list_networks
+from pocketune.networks import about, anatomy
 from pocketune.surgery import chain_filters, freeze_batch_norms
 from pocketune.weights import create_network
+
+from ..networks.names import EVERY_METHOD
 
 
 def network(name: str) -> nn.Module:
@@ -47,9 +49,7 @@ def check(adapted: nn.Module) -> None:
     torch.testing.assert_close(gradients(adapted), gradients(apart))
 
 
-@pytest.mark.parametrize(
-    "name", [n for n in list_networks(dense=False) if n not in ("resnet34", "resnet101")]
-)
+@pytest.mark.parametrize("name", [n for n in EVERY_METHOD if n not in ("resnet34", "resnet101")])
 def test_every_network(name: str) -> None:
     adapted = adapt(network(name), GradientFilter(layers=9))
     assert about(adapted).filter_chains

@@ -11,12 +11,13 @@ from torch import nn
 
 from pocketune.errors import PocketuneError
 from pocketune.methods import LastLayer, adapt
-from pocketune.networks import NetworkConfig, about, anatomy, list_networks
+from pocketune.networks import NetworkConfig, about, anatomy
 from pocketune.surgery import prune
 from pocketune.surgery.channels import hidden_channels
 from pocketune.surgery.prune import rank_channels
 from pocketune.weights import create_network
 
+from ..networks.names import EVERY_METHOD
 from ..networks.timm_like import MobileNetV3 as TimmLike
 from ..networks.timm_like import SqueezeExcite
 
@@ -56,7 +57,7 @@ def silenced(network: nn.Module, kept: dict[str, list[torch.Tensor]]) -> nn.Modu
     return network
 
 
-@pytest.mark.parametrize("name", [n for n in list_networks(dense=False) if n != "resnet101"])
+@pytest.mark.parametrize("name", [n for n in EVERY_METHOD if n != "resnet101"])
 def test_same_function_as_with_the_channels_silenced(name: str) -> None:
     network, blocks = small(name).double(), None
     blocks = prunable(network)
@@ -73,7 +74,7 @@ def test_same_function_as_with_the_channels_silenced(name: str) -> None:
     torch.testing.assert_close(pruned(images), silenced(network, kept)(images))
 
 
-@pytest.mark.parametrize("name", [n for n in list_networks(dense=False) if n != "resnet101"])
+@pytest.mark.parametrize("name", [n for n in EVERY_METHOD if n != "resnet101"])
 def test_config_builds_the_same_shapes_again(name: str) -> None:
     network = small(name)
     pruned = prune(network, dict.fromkeys(prunable(network), 0.4), importance="weight")

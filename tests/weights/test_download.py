@@ -10,6 +10,7 @@ from pocketune.errors import PocketuneError
 from pocketune.networks import list_networks
 from pocketune.weights import create_network
 from pocketune.weights.download import FILES
+from pocketune.weights.published import PUBLISHED
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ def test_imagenet(hub):
 @pytest.mark.parametrize("name", FILES)
 def test_every_file_name_carries_its_hash(name):
     assert name in list_networks()
-    assert re.fullmatch(rf"{name}-[0-9a-f]{{8}}\.pth", FILES[name])
+    assert re.fullmatch(rf"{name}(_rwightman)?-[0-9a-f]{{8}}\.pth", FILES[name])
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,10 @@ def test_when_it_fails(hub, error, message):
         create_network("resnet18", weights="imagenet")
 
 
-@pytest.mark.parametrize("name", sorted(set(list_networks(dense=False)) - set(FILES)))
+@pytest.mark.parametrize(
+    "name",
+    sorted(set(list_networks(dense=False)) - {n for n, p in PUBLISHED.items() if p.file or p.hub}),
+)
 def test_not_published(hub, name):
     with pytest.raises(PocketuneError, match=f"publishes ImageNet weights of {name}"):
         create_network(name, weights="imagenet")
@@ -71,6 +75,6 @@ def test_not_published(hub, name):
 
 @pytest.mark.parametrize("option", [{"width": 0.5}, {"padding": "same"}, {"feature_fusion": False}])
 def test_published_for_one_shape_only(hub, option):
-    with pytest.raises(PocketuneError, match="width 1, symmetric padding"):
+    with pytest.raises(PocketuneError, match="width 1, depth 1, symmetric padding"):
         create_network("mobilenet_v2", weights="imagenet", **option)
     assert hub.asked is None

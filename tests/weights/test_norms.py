@@ -12,10 +12,12 @@ from torch import nn
 from pocketune.errors import PocketuneError
 from pocketune.layers import GroupNorm, StandardizedConv2d
 from pocketune.methods import FullFineTune, LastLayer, TinyTL, TopBlocks, adapt
-from pocketune.networks import Normalization, about, anatomy, list_networks
+from pocketune.networks import Normalization, about, anatomy
 from pocketune.weights import create_network, load_network, save_network
 from pocketune.weights.create import describe_network
 from pocketune.weights.saved import HEADER
+
+from ..networks.names import EVERY_METHOD
 
 GROUP = {"norm": "group", "standardized": True}
 
@@ -45,7 +47,7 @@ def group_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", [n for n in list_networks(dense=False) if n != "resnet101"])
+@pytest.mark.parametrize("name", [n for n in EVERY_METHOD if n != "resnet101"])
 def test_every_network_that_classifies_images(name: str) -> None:
     with torch.device("meta"):
         network = create_network(name, **GROUP)  # type: ignore[arg-type]

@@ -6,13 +6,14 @@ from pocketune.cli.command import command
 
 @command()
 def networks() -> None:
-    """List the networks with their parameter counts."""
+    """List the networks with their parameter counts, and the license of their weights."""
     with author_half("listing networks"):
         import torch
 
         from pocketune.networks import about, list_networks
         from pocketune.networks.registry import published_classes
         from pocketune.weights import create_network
+        from pocketune.weights.published import PUBLISHED
 
     with torch.device("meta"):  # shapes only
         for dense in (False, True):
@@ -22,7 +23,9 @@ def networks() -> None:
                 config = about(network).config
                 over = f" of pixels, over {config.backbone}" if dense and config else ""
                 classes = f"{published_classes(name):,} classes{over}"
-                print(f"{name:<22}{count / 1e6:5.1f} M parameters for {classes}")
+                weights = PUBLISHED.get(name)
+                terms = f"; weights {weights.license} ({weights.source})" if weights else ""
+                print(f"{name:<22}{count / 1e6:5.1f} M parameters for {classes}{terms}")
 
 
 @command()

@@ -80,8 +80,8 @@ class NetworkOptions:
 
     width: float = of_network("Width multiplier.", default=1.0, metavar="FACTOR")
     weights: str | Path | None = option(
-        "Pretrained weights: a .safetensors, .pth or 8-bit .npz file, or [bold]imagenet[/bold] to "
-        "download the published ones.",
+        "Pretrained weights: a .safetensors, .pth or 8-bit .npz file, [bold]imagenet[/bold] to "
+        "download the published ones, or [bold]hf-hub:OWNER/NAME[/bold] for others from the hub.",
         default=None,
         metavar="FILE|imagenet",
         unset="random initialization",

@@ -13,12 +13,12 @@ _BLOCK = 1 << 20
 
 
 def content(path: str | None) -> str | None:
-    """Hash of a file of weights; ``imagenet`` and None as they are.
+    """Hash of a file of weights; ``imagenet``, a name on the hub and None as they are.
 
     Raises:
         PocketuneError: The file is missing or cannot be read.
     """
-    if path is None or path == "imagenet":
+    if path is None or path == "imagenet" or path.startswith("hf-hub:"):
         return path
     if not Path(path).is_file():
         raise PocketuneError(f"there are no weights at {path}: check the path")

@@ -18,6 +18,7 @@ OPTIONAL = (
     "norm",
     "standardized",
     "subnet",
+    "depth",
 )
 
 
@@ -46,6 +47,7 @@ class NetworkConfig:
         standardized: whether the kernels of convolutions with a norm are standardized.
         subnet: the choices that make a sub-network of a supernet, as
             `pocketune.supernet.Space.network_config` gives them. None for the smallest one.
+        depth: multiplier of the number of blocks of every stage, rounded up.
 
     Raises:
         PocketuneError: a value is out of range.
@@ -64,6 +66,7 @@ class NetworkConfig:
     norm: str = "batch"
     standardized: bool = False
     subnet: Mapping[str, Any] | None = None
+    depth: float = 1.0
 
     def __post_init__(self) -> None:
         check_positive(classes=self.classes)
@@ -72,6 +75,10 @@ class NetworkConfig:
         if width is None or not 0 < width <= 10:
             raise PocketuneError(f"width={self.width!r} must be a number above 0 and up to 10")
         object.__setattr__(self, "width", width)
+        depth = real_number(self.depth)
+        if depth is None or not 0 < depth <= 10:
+            raise PocketuneError(f"depth={self.depth!r} must be a number above 0 and up to 10")
+        object.__setattr__(self, "depth", depth)
         if self.padding not in PADDINGS:
             raise PocketuneError(f"padding={self.padding!r} is unknown; choose from {PADDINGS}")
         object.__setattr__(self, "hidden", self._counts())
@@ -118,3 +125,17 @@ class NetworkConfig:
             wrong = f"unknown {', '.join(unknown)}" if unknown else "no name"
             raise PocketuneError(f"a network's description is not understood: {wrong}")
         return cls(**values)
+
+
+def plain_only(config: NetworkConfig) -> None:
+    """Check the options that a network has which knows no padding and no batch norms.
+
+    Raises:
+        PocketuneError: the config has another padding or norm, or standardized kernels.
+    """
+    usual = NetworkConfig(config.name)
+    for option in ("padding", "norm", "standardized"):
+        if getattr(config, option) != getattr(usual, option):
+            raise PocketuneError(
+                f"{config.name} exists with {option}={getattr(usual, option)!r} only"
+            )

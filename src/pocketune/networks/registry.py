@@ -33,6 +33,8 @@ _builders: dict[str, Builder] = {}
 _large_side_kernels: dict[str, frozenset[str]] = {}
 _dense: dict[str, Dense] = {}
 _with_subnets: set[str] = set()
+_with_depth: set[str] = set()
+_without_stages: set[str] = set()
 
 
 def register_network(
@@ -41,6 +43,8 @@ def register_network(
     large_side_kernels: Iterable[str] = (),
     dense: Dense | None = None,
     has_subnets: bool = False,
+    has_depth: bool = False,
+    has_stages: bool = True,
 ) -> Callable[[Builder], Builder]:
     """Decorator: `builder(config)` makes the network called `name`, randomly initialized.
 
@@ -50,6 +54,8 @@ def register_network(
             layout for this network, although the maps there are small.
         dense: the published options of a network that classifies pixels.
         has_subnets: whether `config.subnet` chooses one of its many sub-networks.
+        has_depth: whether `config.depth` changes the number of its blocks.
+        has_stages: whether it can be the backbone of a network that classifies pixels.
 
     Raises:
         ValueError: a network of that name is registered already.
@@ -64,6 +70,10 @@ def register_network(
             _dense[name] = dense
         if has_subnets:
             _with_subnets.add(name)
+        if has_depth:
+            _with_depth.add(name)
+        if not has_stages:
+            _without_stages.add(name)
         return builder
 
     return register
@@ -79,6 +89,11 @@ def list_networks(pattern: str = "*", *, dense: bool | None = None) -> list[str]
     """
     names = sorted(fnmatch.filter(_builders, pattern))
     return [name for name in names if dense in (None, is_dense(name))]
+
+
+def list_backbones() -> list[str]:
+    """Sorted names of the networks that can be the backbone of one that classifies pixels."""
+    return [name for name in list_networks(dense=False) if name not in _without_stages]
 
 
 def is_dense(name: str) -> bool:
@@ -104,6 +119,9 @@ def with_published_options(config: NetworkConfig) -> NetworkConfig:
             f"{searched} has no sub-networks to choose from: subnet is an option of "
             f"{', '.join(_with_subnets)}"
         )
+    if config.depth != 1 and searched not in _with_depth:
+        known = ", ".join(sorted(_with_depth))
+        raise PocketuneError(f"{searched} exists at depth 1 only: depth is an option of {known}")
     usual = _dense.get(config.name)
     if usual is None:
         if config.backbone is not None or config.head_channels is not None:
@@ -111,10 +129,15 @@ def with_published_options(config: NetworkConfig) -> NetworkConfig:
                 f"{config.name} classifies images and has no decode head: backbone and "
                 f"head_channels are options of {', '.join(_dense)}"
             )
+        if config.output_stride is not None and config.name in _without_stages:
+            raise PocketuneError(
+                f"{config.name} has no dilations: output_stride is an option of "
+                f"{', '.join(list_backbones())}"
+            )
         return config
     backbone = config.backbone or usual.backbone
-    if backbone not in list_networks(dense=False):
-        known = ", ".join(list_networks(dense=False))
+    if backbone not in list_backbones():
+        known = ", ".join(list_backbones())
         raise PocketuneError(f"there is no backbone {backbone!r}; choose from {known}")
     stride = usual.of_backbone.get(backbone, usual.output_stride)
     return replace(

@@ -10,18 +10,20 @@ from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError, Remedy
 from pocketune.networks.about import Normalization, about, set_about
-from pocketune.networks.anatomy.anatomy import anatomy
+from pocketune.networks.anatomy.output import classifier_layers
 from pocketune.networks.architectures.backbone import Backbone, Staged
 from pocketune.networks.architectures.dense import DenseNetwork, backbone_config
 from pocketune.networks.config import NetworkConfig
 from pocketune.networks.registry import is_dense, make_network, with_published_options
 from pocketune.surgery.norms import use_norms
-from pocketune.weights.download import download
+from pocketune.weights.download import download, require_published
 from pocketune.weights.formats.files import load_state, read_state, unwrap
 from pocketune.weights.formats.folded import is_folded, lacks_fusion, load_folded
 from pocketune.weights.formats.int8 import INT8, has_fusion, load_int8
 from pocketune.weights.formats.module import load_module
 from pocketune.weights.formats.torchvision import from_torchvision, is_torchvision
+from pocketune.weights.hub import HUB, described_normalization, fetch, is_hub
+from pocketune.weights.published import PUBLISHED, usual_normalization
 from pocketune.weights.saved import as_it_computes, build, read_description, require_same
 
 Weights = str | PathLike[str] | nn.Module | Mapping[str, Tensor]
@@ -43,6 +45,7 @@ def create_network(
     norm: str | None = None,
     standardized: bool | None = None,
     subnet: Mapping[str, Any] | None = None,
+    depth: float | None = None,
 ) -> nn.Module:
     """Build a network that takes images (N, 3, H, W), normalized as `about(network)` says.
 
@@ -56,11 +59,12 @@ def create_network(
 
     Args:
         name: one of `list_networks()`.
-        weights: None for random ones; `"imagenet"` to download the published ones; a file,
-            `.safetensors`, `.pth`, or `.npz` with int8 kernels, which stay int8 unless a method
-            trains them; a state dict; or a model of timm or torchvision of the same shape. A file
-            of `save_network` describes its pruned blocks and lite residual modules. For a file
-            with folded batch norms, each norm becomes the identity plus a bias: call
+        weights: None for random ones; `"imagenet"` to download the published ones;
+            `"hf-hub:OWNER/NAME"` for a repository of the Hugging Face hub, such as those of timm;
+            a file, `.safetensors`, `.pth`, or `.npz` with int8 kernels, which stay int8 unless a
+            method trains them; a state dict; or a model of timm or torchvision of the same shape.
+            A file of `save_network` describes its pruned blocks and lite residual modules. For a
+            file with folded batch norms, each norm becomes the identity plus a bias: call
             `restore_batch_norm` before a norm is trained. A network that classifies pixels takes
             its own weights, torchvision's of the same network, or any weights of its backbone; its
             head is then random.
@@ -72,8 +76,9 @@ def create_network(
         hidden: hidden channels of pruned blocks, as in `NetworkConfig`; not needed for a file of
             `save_network`.
         normalization: the normalization that the weights were trained with, if it is not
-            ImageNet's. Folded files have it in the `.arch.json` in their folder, files of
-            `save_network` in their header.
+            that of the published ones. Folded files have it in the `.arch.json` in their folder,
+            files of `save_network` in their header, files of the hub in the `config.json` beside
+            them.
         backbone: of a network that classifies pixels: one of `list_networks(dense=False)`; None for
             the published one.
         head_channels: channels of its decode head; None for the published number.
@@ -87,6 +92,8 @@ def create_network(
             deviation 1 in the forward pass (weight standardization). None follows the weights.
         subnet: which sub-network of a supernet, as in `NetworkConfig`; not needed for a file of
             `save_network`.
+        depth: multiplier of the number of blocks of every stage, rounded up, for the networks
+            that have it. None follows the weights.
 
     Returns:
         The network in training mode; `about(network)` has its `config` and `normalization`.
@@ -106,6 +113,7 @@ def create_network(
     """
     if normalization is not None and not isinstance(normalization, Normalization):
         raise PocketuneError(f"normalization={normalization!r} must be a Normalization(mean, std)")
+    weights = _fetched(name, weights, width, padding, feature_fusion is not False, depth)
     config = NetworkConfig(
         name,
         classes,
@@ -115,7 +123,7 @@ def create_network(
         backbone=backbone,
         head_channels=head_channels,
         output_stride=output_stride,
-        **_norms(weights, norm, standardized),
+        **_followed(weights, norm, standardized, depth),
         subnet=subnet,
     )
     if weights is not None and is_dense(name) and not _has_decode_head(weights):
@@ -124,12 +132,35 @@ def create_network(
     normalization = normalization or recorded
     network = build(config)
     known = None if weights is None else _load(network, config, weights, normalization)
-    set_about(network, config=config, normalization=normalization or known or Normalization())
+    usual = usual_normalization(config.backbone or name)
+    set_about(network, config=config, normalization=normalization or known or usual)
     return network
 
 
-def _norms(weights: Weights | None, norm: str | None, standardized: bool | None) -> dict[str, Any]:
-    """The norms of a config: those that are asked for, else those of the weights."""
+def _fetched(
+    name: str,
+    weights: Weights | None,
+    width: float,
+    padding: str,
+    feature_fusion: bool,
+    depth: float | None,
+) -> Weights | None:
+    """The file of weights that are on the hub; other weights as they are."""
+    published = PUBLISHED.get(name)
+    if published is not None and published.hub and weights == "imagenet":
+        options: dict[str, Any] = {"width": width, "padding": padding, "depth": depth or 1.0}
+        require_published(name, **options, feature_fusion=feature_fusion)
+        weights = HUB + published.hub
+    return fetch(weights) if is_hub(weights) else weights
+
+
+def _followed(
+    weights: Weights | None,
+    norm: str | None,
+    standardized: bool | None,
+    depth: float | None = None,
+) -> dict[str, Any]:
+    """Options of a config: those that are asked for, else those of the weights."""
     there = None
     if isinstance(weights, nn.Module):
         there = as_it_computes(weights)
@@ -139,7 +170,9 @@ def _norms(weights: Weights | None, norm: str | None, standardized: bool | None)
         norm = "batch" if there is None else there.norm
     if standardized is None:
         standardized = False if there is None else there.standardized
-    return {"norm": norm, "standardized": standardized}
+    if depth is None:
+        depth = 1.0 if there is None else there.depth
+    return {"norm": norm, "standardized": standardized, "depth": depth}
 
 
 def _has_decode_head(weights: Weights) -> bool:
@@ -207,6 +240,7 @@ def describe_network(
 
     Args and errors are those of `create_network`; of a file, only its description is read.
     """
+    weights = _fetched(name, weights, width, padding, True, None)
     config = NetworkConfig(
         name,
         classes,
@@ -215,7 +249,7 @@ def describe_network(
         backbone=backbone,
         head_channels=head_channels,
         output_stride=output_stride,
-        **_norms(weights, norm, standardized),
+        **_followed(weights, norm, standardized),
     )
     if weights is not None and is_dense(name) and not _has_decode_head(weights):
         config = with_published_options(config)
@@ -239,7 +273,7 @@ def _completed(
         fusion = recorded[0].feature_fusion if recorded else file is None or _has_fusion(file)
     config = replace(config, feature_fusion=fusion)
     if file is None or recorded is None:
-        return config, None
+        return config, None if file is None else described_normalization(file)
     there, normalization = recorded
     require_same(config, there, file)
     hidden = config.hidden or there.hidden
@@ -268,7 +302,7 @@ def _load(
     normalization: Normalization | None,
 ) -> Normalization | None:
     """Fill `network`; returns the normalization if the weights have one."""
-    output = anatomy(network).classifier[-1]
+    output = classifier_layers(network)[-1]
     if isinstance(weights, nn.Module) and config.backbone is not None:
         weights = weights.state_dict()
     if isinstance(weights, nn.Module):

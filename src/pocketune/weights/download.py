@@ -7,19 +7,31 @@ from torch import Tensor
 
 from pocketune.errors import PocketuneError
 from pocketune.networks.config import NetworkConfig
+from pocketune.weights.published import PUBLISHED
 
 ADDRESS = "https://download.pytorch.org/models/"
-# Each name ends in the first digits of the file's SHA-256, which the download is checked against.
-# These are the weights of the papers' recipes ("IMAGENET1K_V1").
-FILES = {
-    "mobilenet_v2": "mobilenet_v2-b0353104.pth",
-    "mobilenet_v3_small": "mobilenet_v3_small-047dcff4.pth",
-    "mobilenet_v3_large": "mobilenet_v3_large-8738ca79.pth",
-    "resnet18": "resnet18-f37072fd.pth",
-    "resnet34": "resnet34-b627a593.pth",
-    "resnet50": "resnet50-0676ba61.pth",
-    "resnet101": "resnet101-63fe2227.pth",
-}
+FILES = {name: found.file for name, found in PUBLISHED.items() if found.file is not None}
+
+
+def require_published(
+    name: str, *, width: float, padding: str, feature_fusion: bool, depth: float
+) -> None:
+    """Check that ImageNet weights of a network are published, and of this shape.
+
+    Raises:
+        PocketuneError: they are not.
+    """
+    known = PUBLISHED.get(name)
+    if known is None or (known.file or known.hub) is None:
+        raise PocketuneError(
+            f"neither torchvision nor timm publishes ImageNet weights of {name}; "
+            "give a file, or weights=None for random ones"
+        )
+    if (width, padding, feature_fusion, depth) != (1.0, "symmetric", True, 1.0):
+        raise PocketuneError(
+            f"the published ImageNet weights of {name} have width 1, depth 1, symmetric "
+            "padding and the feature fusion layer; leave these options out, or give your own file"
+        )
 
 
 def download(config: NetworkConfig) -> dict[str, Tensor]:
@@ -28,16 +40,13 @@ def download(config: NetworkConfig) -> dict[str, Tensor]:
     Raises:
         PocketuneError: none are published, or the download fails or is damaged.
     """
-    if config.name not in FILES:
-        raise PocketuneError(
-            f"neither torchvision nor timm publishes ImageNet weights of {config.name}; "
-            "give a file, or weights=None for random ones"
-        )
-    if (config.width, config.padding, config.feature_fusion) != (1.0, "symmetric", True):
-        raise PocketuneError(
-            f"the published ImageNet weights of {config.name} have width 1, symmetric "
-            "padding and the feature fusion layer; leave these options out, or give your own file"
-        )
+    require_published(
+        config.name,
+        width=config.width,
+        padding=config.padding,
+        feature_fusion=config.feature_fusion,
+        depth=config.depth,
+    )
     url = ADDRESS + FILES[config.name]
     try:
         state: dict[str, Tensor] = torch.hub.load_state_dict_from_url(

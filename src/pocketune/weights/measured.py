@@ -15,6 +15,7 @@ from pocketune.weights.create import create_network
 from pocketune.weights.formats.files import read_state
 from pocketune.weights.formats.folded import is_folded
 from pocketune.weights.formats.int8 import INT8
+from pocketune.weights.hub import is_hub
 from pocketune.weights.saved import recorded_classes
 
 
@@ -51,7 +52,7 @@ def create_measured(
 
 def are_folded(weights: str | None) -> bool:
     """Whether these weights, as `create_network` takes them, have folded batch norms."""
-    if weights in (None, "imagenet"):
+    if weights in (None, "imagenet") or is_hub(weights):
         return False
     path = Path(str(weights))
     return path.suffix == INT8 or is_folded(read_state(path))

@@ -16,8 +16,8 @@ from pocketune.errors import PocketuneError
 from pocketune.files import reading, replacing, writing
 from pocketune.layers import IntegerConv2d, LiteResidual, LowRank, StandardizedConv2d, product
 from pocketune.networks.about import Normalization, about
-from pocketune.networks.anatomy.anatomy import anatomy
 from pocketune.networks.anatomy.modules import Factory, main_modules
+from pocketune.networks.anatomy.output import classifier_layers
 from pocketune.networks.architectures.dense import DenseNetwork, initialize_output
 from pocketune.networks.architectures.parts import initialize
 from pocketune.networks.config import NetworkConfig
@@ -98,7 +98,7 @@ def _config(network: nn.Module) -> NetworkConfig:
         kind = type(network).__name__
         raise PocketuneError(f"{kind} has no config to save; create it with create_network")
     own = _shapes(network)
-    config = replace(config, classes=own[f"{anatomy(network).classifier[-1]}.weight"][0])
+    config = replace(config, classes=own[f"{classifier_layers(network)[-1]}.weight"][0])
     config = replace(config, standardized=_standardizes(network, config))
     with torch.device("meta"):
         plain = build(config)

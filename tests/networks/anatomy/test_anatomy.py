@@ -10,6 +10,8 @@ from pocketune.errors import PocketuneError
 from pocketune.networks import Layer, about, anatomy, list_networks
 from pocketune.weights import create_network
 
+from ..names import EVERY_METHOD
+
 BLOCKS = {  # blocks, those with a shortcut, those with squeeze-excite, kind
     "mcunet_5fps": (14, 7, 0, "inverted_residual"),
     "mobilenet_v2": (17, 10, 0, "inverted_residual"),
@@ -44,7 +46,7 @@ CLASSIFIERS = {
 WITHOUT_FUSION = ("mcunet_5fps", *list_networks("resnet*"))
 
 
-@pytest.fixture(scope="module", params=list_networks(dense=False))
+@pytest.fixture(scope="module", params=EVERY_METHOD)
 def network(request):
     with torch.device("meta"):
         return create_network(request.param)

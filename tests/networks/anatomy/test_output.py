@@ -6,12 +6,14 @@ from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
 from pocketune.methods import GradientFilter, RepNet, adapt
-from pocketune.networks import anatomy, list_networks
+from pocketune.networks import anatomy
 from pocketune.networks.anatomy.output import classifier_layers, output_layer
 from pocketune.weights import create_network
 
+from ..names import EVERY_METHOD
 
-@pytest.mark.parametrize("name", list_networks(dense=False))
+
+@pytest.mark.parametrize("name", EVERY_METHOD)
 def test_of_every_network_it_is_the_last_of_the_classifier(name: str) -> None:
     network = create_network(name)
     assert output_layer(network) == anatomy(network).classifier[-1]

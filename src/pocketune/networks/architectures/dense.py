@@ -73,6 +73,7 @@ def backbone_config(config: NetworkConfig) -> NetworkConfig:
         norm=config.norm,
         standardized=config.standardized,
         subnet=config.subnet,
+        depth=config.depth,
     )
 
 

@@ -69,6 +69,11 @@ class ConvNormActivation(nn.Sequential):
         super().__init__(*layers)
 
 
+def blocks_at(depth: float, blocks: int) -> int:
+    """Blocks of a stage that has `blocks` at depth 1; EfficientNet's rule rounds up."""
+    return math.ceil(round(depth * blocks, 6))
+
+
 def make_divisible(channels: float) -> int:
     """Nearest multiple of 8, and never more than 10 % below `channels`.
 
@@ -124,16 +129,23 @@ class InvertedResidual(nn.Module):
 class SqueezeExcite(nn.Module):
     """Scales each channel by a number in [0, 1] computed from the means of all channels.
 
-    `fc1` and `fc2` are 1x1 convolutions with bias, `activation` a ReLU between them and
-    `scale_activation` a hard sigmoid after them, as MobileNetV3 has it.
+    `fc1` and `fc2` are 1x1 convolutions with bias, `activation` is between them and
+    `scale_activation` after them: ReLU and hard sigmoid in MobileNetV3.
     """
 
-    def __init__(self, channels: int, squeezed: int) -> None:
+    def __init__(
+        self,
+        channels: int,
+        squeezed: int,
+        *,
+        activation: Activation = nn.ReLU,
+        gate: Activation = nn.Hardsigmoid,
+    ) -> None:
         super().__init__()
         self.fc1 = nn.Conv2d(channels, squeezed, 1)
         self.fc2 = nn.Conv2d(squeezed, channels, 1)
-        self.activation = nn.ReLU()
-        self.scale_activation = nn.Hardsigmoid()
+        self.activation = activation()
+        self.scale_activation = gate()
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, C, H, W) -> the same shape."""

@@ -1,0 +1,122 @@
+"""EfficientNet-Lite0 (Google, 2020): B0 without squeeze-excite and with ReLU6, with timm's names.
+
+With `padding="symmetric"` it is timm's `efficientnet_lite0`, with `padding="same"` the original,
+`tf_efficientnet_lite0`.
+"""
+
+from torch import Tensor, nn
+
+from pocketune.networks.architectures.efficientnet import B0, Row
+from pocketune.networks.architectures.parts import (
+    blocks_at,
+    convolution,
+    initialize,
+    make_divisible,
+)
+from pocketune.networks.config import NetworkConfig
+from pocketune.networks.registry import register_network
+
+EPS = {"symmetric": 1e-5, "same": 1e-3}
+"""Of the batch norms, as PyTorch and TensorFlow have them."""
+
+
+class DepthwiseSeparable(nn.Module):
+    """Depthwise k x k convolution and 1x1 projection, each with a norm."""
+
+    def __init__(
+        self, inputs: int, outputs: int, *, kernel: int, stride: int, padding: str
+    ) -> None:
+        super().__init__()
+        eps = EPS[padding]
+        self.conv_dw = convolution(
+            inputs, inputs, kernel, stride=stride, groups=inputs, padding=padding
+        )
+        self.bn1 = nn.BatchNorm2d(inputs, eps=eps)
+        self.act1 = nn.ReLU6()
+        self.conv_pw = convolution(inputs, outputs)
+        self.bn2 = nn.BatchNorm2d(outputs, eps=eps)
+        self.has_skip = stride == 1 and inputs == outputs
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, inputs, H, W) -> (N, outputs, H / stride, W / stride)."""
+        y: Tensor = self.act1(self.bn1(self.conv_dw(x)))
+        y = self.bn2(self.conv_pw(y))
+        return x + y if self.has_skip else y
+
+
+class InvertedResidual(nn.Module):
+    """1x1 expansion, depthwise k x k, 1x1 projection, under timm's names."""
+
+    def __init__(
+        self, inputs: int, middle: int, outputs: int, *, kernel: int, stride: int, padding: str
+    ) -> None:
+        super().__init__()
+        eps = EPS[padding]
+        self.conv_pw = convolution(inputs, middle)
+        self.bn1 = nn.BatchNorm2d(middle, eps=eps)
+        self.act1 = nn.ReLU6()
+        self.conv_dw = convolution(
+            middle, middle, kernel, stride=stride, groups=middle, padding=padding
+        )
+        self.bn2 = nn.BatchNorm2d(middle, eps=eps)
+        self.act2 = nn.ReLU6()
+        self.conv_pwl = convolution(middle, outputs)
+        self.bn3 = nn.BatchNorm2d(outputs, eps=eps)
+        self.has_skip = stride == 1 and inputs == outputs
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, inputs, H, W) -> (N, outputs, H / stride, W / stride)."""
+        y: Tensor = self.act1(self.bn1(self.conv_pw(x)))
+        y = self.act2(self.bn2(self.conv_dw(y)))
+        y = self.bn3(self.conv_pwl(y))
+        return x + y if self.has_skip else y
+
+
+def _block(inputs: int, row: Row, outputs: int, stride: int, padding: str) -> nn.Module:
+    if row.expansion == 1:
+        return DepthwiseSeparable(
+            inputs, outputs, kernel=row.kernel, stride=stride, padding=padding
+        )
+    middle = inputs * row.expansion
+    return InvertedResidual(
+        inputs, middle, outputs, kernel=row.kernel, stride=stride, padding=padding
+    )
+
+
+class EfficientNetLite(nn.Module):
+    """Stem, stages of blocks, 1x1 `conv_head`, global average pooling, `classifier`."""
+
+    def __init__(self, config: NetworkConfig) -> None:
+        super().__init__()
+        eps, width = EPS[config.padding], config.width
+        inputs = make_divisible(32 * width)
+        self.conv_stem = convolution(3, inputs, 3, stride=2, padding=config.padding)
+        self.bn1 = nn.BatchNorm2d(inputs, eps=eps)
+        self.act1 = nn.ReLU6()
+        stages = []
+        for row in B0:
+            outputs, stride, blocks = make_divisible(row.outputs * width), row.stride, []
+            for _ in range(blocks_at(config.depth, row.blocks)):
+                blocks.append(_block(inputs, row, outputs, stride, config.padding))
+                inputs, stride = outputs, 1
+            stages.append(nn.Sequential(*blocks))
+        self.blocks = nn.Sequential(*stages)
+        outputs = make_divisible(1280 * width)
+        self.conv_head = convolution(inputs, outputs)
+        self.bn2 = nn.BatchNorm2d(outputs, eps=eps)
+        self.act2 = nn.ReLU6()
+        self.classifier = nn.Linear(outputs, config.classes)
+        initialize(self)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalized images (N, 3, H, W) -> logits (N, classes)."""
+        x = self.act1(self.bn1(self.conv_stem(x)))
+        x = self.act2(self.bn2(self.conv_head(self.blocks(x))))
+        logits: Tensor = self.classifier(x.mean((2, 3)))
+        return logits
+
+
+@register_network("efficientnet_lite0", has_depth=True, has_stages=False)
+def efficientnet_lite0(config: NetworkConfig) -> nn.Module:
+    """EfficientNet-Lite0 at any width and depth; it always has its feature fusion."""
+    return EfficientNetLite(config)

@@ -1,0 +1,101 @@
+"""What vision transformers are made of: attention, perceptron, block, position embeddings."""
+
+from functools import lru_cache
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention; `qkv` gives queries, keys and values of all heads."""
+
+    def __init__(self, channels: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(channels, 3 * channels)
+        self.proj = nn.Linear(channels, channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, T, C) -> the same shape."""
+        count, tokens, channels = x.shape
+        split = self.qkv(x).reshape(count, tokens, 3, self.heads, channels // self.heads)
+        queries, keys, values = split.permute(2, 0, 3, 1, 4).unbind(0)
+        mixed = functional.scaled_dot_product_attention(queries, keys, values)
+        y: Tensor = self.proj(mixed.transpose(1, 2).reshape(count, tokens, channels))
+        return y
+
+
+class Perceptron(nn.Module):
+    """Linear `fc1`, activation, linear `fc2`, token by token."""
+
+    def __init__(self, channels: int, hidden: int, activation: type[nn.Module] = nn.GELU) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(channels, hidden)
+        self.act = activation()
+        self.fc2 = nn.Linear(hidden, channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., C) -> the same shape."""
+        y: Tensor = self.fc2(self.act(self.fc1(x)))
+        return y
+
+
+class Block(nn.Module):
+    """Attention and perceptron, each after a layer norm and with a shortcut (pre-norm)."""
+
+    def __init__(
+        self,
+        channels: int,
+        heads: int,
+        hidden: int,
+        *,
+        activation: type[nn.Module] = nn.GELU,
+        eps: float = 1e-6,
+    ) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(channels, eps=eps)
+        self.attn = Attention(channels, heads)
+        self.norm2 = nn.LayerNorm(channels, eps=eps)
+        self.mlp = Perceptron(channels, hidden, activation)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, T, C) -> the same shape."""
+        x = x + self.attn(self.norm1(x))
+        y: Tensor = x + self.mlp(self.norm2(x))
+        return y
+
+
+def initialize_transformer(network: nn.Module) -> None:
+    """Weights of linear layers normal with a deviation of 0.02, cut at two of them; bias 0.
+
+    Parameters without values are left alone.
+    """
+    if any(parameter.is_meta for parameter in network.parameters()):
+        return
+    for module in network.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.trunc_normal_(module.weight, std=0.02, a=-0.04, b=0.04)
+            nn.init.zeros_(module.bias)
+
+
+def resized_positions(positions: Tensor, grid: tuple[int, int], wanted: tuple[int, int]) -> Tensor:
+    """Position embeddings (1, h * w, C) of a grid (h, w) for another one, bicubic.
+
+    Resizing is linear in the embeddings, so that it is one product with a constant matrix: their
+    gradient needs nothing else, and a compiled step has a single matrix product here.
+    """
+    if grid == wanted:
+        return positions
+    matrix = torch.tensor(_resizing(grid, wanted), dtype=positions.dtype, device=positions.device)
+    return torch.matmul(matrix, positions)
+
+
+@lru_cache(maxsize=16)
+def _resizing(grid: tuple[int, int], wanted: tuple[int, int]) -> list[list[float]]:
+    """Matrix (wanted tokens, tokens) of an antialiased bicubic resize, as timm does it."""
+    rows, columns = grid
+    units = torch.eye(rows * columns, device="cpu").reshape(1, rows * columns, rows, columns)
+    resized = functional.interpolate(units, size=wanted, mode="bicubic", antialias=True)
+    matrix: list[list[float]] = resized.reshape(rows * columns, -1).T.tolist()
+    return matrix
