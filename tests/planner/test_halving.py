@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ from pocketune.planner.candidate import Cost
 from pocketune.planner.halving import (
     EXTRA,
     FEWEST,
+    LONGER,
     Pace,
     better_half,
     next_round,
@@ -67,10 +69,22 @@ def test_a_round_takes_its_share_of_the_time(some: list[Trial], seconds: float, 
     assert len(planned.trials) + len(planned.out) == len(some)
     taken = sum(PACE.seconds(t, planned.images) for t in planned.trials)
     if planned.trials:
-        assert taken <= seconds / rounds(len(planned.trials)) + 1e-6
+        assert taken <= seconds + 1e-6
         assert min(FEWEST, most) <= planned.images <= most
+        half = list(planned.trials[: -(-len(planned.trials) // 2)])
+        images, share = planned.images, seconds / rounds(len(planned.trials))
+        if taken > share + 1e-6:  # there is no later round that would say more
+            assert sum(PACE.seconds(t, math.ceil(LONGER * images)) for t in half) > share
     else:
         assert PACE.seconds(promising(some)[0], min(FEWEST, most)) > seconds - 1e-6
+
+
+def test_a_round_that_is_hardly_longer_is_not_made() -> None:
+    probed = [trial(name, value=0.5) for name in "ab"]  # of 80 images, in 1.5 s
+    assert len(next_round(probed, PACE, 100.0, 4000).trials) == 2
+    known = [replace(t, probes=(replace(t.probes[0], steps=400),)) for t in probed]
+    as_long = sum(PACE.seconds(t, 3200) for t in known)
+    assert len(next_round(known, PACE, as_long, 10_000).trials) < 2
 
 
 @given(trials)

@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from pocketune.data import ImageDataset, load_splits, unlabeled
+from pocketune.data import load_splits, unlabeled
 from pocketune.data.decoding import Decoding
 from pocketune.data.headers import Header
 from pocketune.device.train import TrainSettings
 from pocketune.errors import PocketuneError
 from pocketune.kit import Kit
 from pocketune.kit.bundled import list_kits
-from pocketune.planner.features import alike, first_embeddings, score_kit
+from pocketune.planner.features import Features, alike, embedding, first_embeddings
 from pocketune.planner.kits import KITS, KitSource, kit_paths
 from pocketune.planner.process import process_bytes
 from pocketune.planner.scene import Scene
-from pocketune.tasks import Attributes, Score
+from pocketune.tasks import Attributes
 
 from ..device.softmax_engine import write_photos
 from ..device.tiny_kit import TinyKit
@@ -91,30 +91,40 @@ def test_the_cost_has_the_dearest_photo(tmp_path: Path) -> None:
 
 def test_features_of_colors_tell_them_apart(tmp_path: Path) -> None:
     photos = load_splits(write_photos(tmp_path / "photos")).train
-    score, count = score_kit(Kit.open("blocks"), photos, 12)
-    assert score.value > 0.8
-    assert 12 <= count <= 24
+    embed, seen = embedding(Kit.open("blocks")), []
+    features = Features(photos, Kit.open("blocks").manifest.size)
+    few, more = (
+        features.score(lambda images: (seen.append(len(images)), embed(images))[1], count)
+        for count in (len(photos) // 2, len(photos))
+    )
+    assert 0.8 < few[0].value <= 1
+    assert few[1] < more[1] == len(photos) == sum(seen)  # each photo once
+
+
+def test_photos_that_cannot_be_decoded_have_no_score(tmp_path: Path) -> None:
+    photos = load_splits(write_photos(tmp_path / "photos")).train
+    for path in tmp_path.rglob("*.png"):
+        path.write_bytes(b"")
+    with pytest.raises(PocketuneError, match="none of the photos can be decoded"):
+        Features(photos, 96).score(embedding(Kit.open("blocks")), 12)
 
 
 def test_kits_of_one_network_are_looked_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looks: list[str] = []
-
-    def score(kit: Kit, _: ImageDataset, count: int) -> tuple[Score, int]:
-        looks.append(str(kit.path))
-        return Score("accuracy", 0.5, 1.0), count
-
-    monkeypatch.setattr("pocketune.planner.kits.score_kit", score)
+    looks: list[Kit] = []
+    open_kit = embedding
+    monkeypatch.setattr(
+        "pocketune.planner.kits.embedding", lambda kit: (looks.append(kit), open_kit(kit))[1]
+    )
     photos = load_splits(write_photos(tmp_path / "photos")).train
     scene = Scene(tmp_path, photos, TrainSettings(), 40 * MB, tmp_path, lambda _: None)
     kits = KitSource(scene, asked())
     candidates = kits.find()[0]
     assert {each.method["name"] for each in candidates} == {"blocks", "last"}
-    for count in (8, 16):
-        heads = [kits.head(each, count) for each in candidates]
-        assert {(head.score.value, head.photos) for head in heads} == {(0.5, count)}
-    assert len(looks) == 2
+    heads = [kits.head(each, 12) for each in candidates]
+    assert len({(head.score, head.photos) for head in heads}) == 1
+    assert len({kit.identity for kit in looks}) == 1
     first = first_embeddings(Kit.open("blocks"), photos)
     assert alike(first, first + 0.01 * first[::-1])
     assert not alike(first, first[::-1])

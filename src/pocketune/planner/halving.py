@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 FEWEST = 320
 """Images below which a probe says less than the frozen features: few steps gain nothing yet."""
+LONGER = 1.5
+"""A later round has probes that are this many times longer at least; else it says nothing new."""
 EXTRA = 1.0
 """Seconds for an image of a probe beside its step, relative to the step: its features before the
 first one, and two validations."""
@@ -103,9 +105,10 @@ def next_round(
 ) -> Round:
     """The next round over these trials.
 
-    The seconds are divided evenly over the rounds that are left, and all probes of a round train on
-    as many images. If the time does not suffice, the least promising trials are left out; a round
-    without trials means that there is no time for any probe.
+    The seconds are divided evenly over the rounds that are left, unless the next round would be
+    hardly longer: then this round takes all of them. All probes of a round train on as many images.
+    If the time does not suffice, the least promising trials are left out; a round without trials
+    means that there is no time for any probe that would say more than earlier ones.
 
     Args:
         trials: The trials that are still in the search.
@@ -116,8 +119,8 @@ def next_round(
     """
     ordered = promising(trials, training)
     for count in range(len(ordered), 0, -1):
-        images = _images(ordered[:count], pace, seconds / rounds(count))
-        if images >= min(FEWEST, most):
+        images = _share(ordered[:count], pace, seconds)
+        if images >= min(most, max(FEWEST, LONGER * _done(ordered[:count]))):
             return Round(tuple(ordered[:count]), min(images, most), tuple(ordered[count:]))
     return Round((), 0, tuple(ordered))
 
@@ -134,6 +137,22 @@ def better_half(
 def rounds(count: int) -> int:
     """Number of rounds until one of so many trials is left."""
     return max(1, math.ceil(math.log2(max(1, count))))
+
+
+def _share(trials: Sequence[Trial], pace: Pace, seconds: float) -> int:
+    """Images of this round, if later rounds have their part of the seconds."""
+    part = seconds / rounds(len(trials))
+    images = _images(trials, pace, part)
+    later = _images(trials[: math.ceil(len(trials) / 2)], pace, part)
+    return images if later >= LONGER * images else _images(trials, pace, seconds)
+
+
+def _done(trials: Sequence[Trial]) -> int:
+    """Images that the last probe of any of the trials trained on."""
+    last = [
+        trial.probes[-1].steps * trial.candidate.step_images for trial in trials if trial.probes
+    ]
+    return max(last, default=0)
 
 
 def _images(trials: Sequence[Trial], pace: Pace, seconds: float) -> int:

@@ -14,7 +14,7 @@ from pocketune.kit.bundled import bundled_kit, list_kits
 from pocketune.kit.kit import Kit
 from pocketune.kit.names import LAST, MANIFEST
 from pocketune.planner.candidate import Candidate, Cost
-from pocketune.planner.features import alike, first_embeddings, score_kit
+from pocketune.planner.features import Features, alike, embedding, first_embeddings
 from pocketune.planner.plan import LeftOut
 from pocketune.planner.predict import predict_cost
 from pocketune.planner.probe import run_probe
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from pocketune.arrays import FloatArray
     from pocketune.planner.plan import Asked
     from pocketune.planner.scene import Scene
-    from pocketune.tasks import Score
 
 KITS = "POCKETUNE_KITS"
 """Environment variable that names a folder of kits."""
@@ -47,7 +46,7 @@ class KitSource:
         self._asked = asked
         self._paths = kit_paths(kits, bundled=bundled)
         self._opened: dict[str, Kit] = {}
-        self._scores: dict[tuple[str, int], tuple[Score, int]] = {}
+        self._features: dict[str, Features] = {}
         self._firsts: dict[str, FloatArray] = {}
 
     def find(self) -> tuple[list[Candidate], list[LeftOut]]:
@@ -94,9 +93,9 @@ class KitSource:
         """
         began = time.monotonic()
         name = self._first_alike(candidate)
-        if (name, count) not in self._scores:
-            self._scores[name, count] = score_kit(self._opened[name], self._scene.photos, count)
-        score, photos = self._scores[name, count]
+        kit = self._opened[name]
+        features = self._features.setdefault(name, Features(self._scene.photos, kit.manifest.size))
+        score, photos = features.score(embedding(kit), count)
         return HeadScore(score=score, seconds=time.monotonic() - began, photos=photos)
 
     def _first_alike(self, candidate: Candidate) -> str:

@@ -20,7 +20,7 @@ PHOTOS = 240
 """Photos of a first look at features; a few hundred tell very different networks apart."""
 MOST_PHOTOS = 1000
 """Photos of a second look, at most."""
-AGAIN = 2
+AGAIN = 1.5
 """A second look is at this many times the photos at least."""
 AGAIN_SHARE = 0.4
 """Share of the time left for planning that a second look may take."""
@@ -89,20 +89,22 @@ class Look:
 
     def _look_again(self) -> None:
         """Score the features of what is left on as many photos as there is time for."""
-        groups = {trial.candidate.group for trial in self._journal.left if trial.head}
-        looked = [t for t in self._journal.plan.trials if t.candidate.group in groups and t.head]
-        spent = sum(trial.head.seconds for trial in looked if trial.head)
-        photos = max((trial.head.photos for trial in looked if trial.head), default=0)
-        most = min(MOST_PHOTOS, self._journal.plan.asked.training)
-        seconds = AGAIN_SHARE * self._evidence.seconds_left()
-        count = min(most, int(photos * seconds / max(spent, 1e-9)))
-        if len(groups) < 2 or count < AGAIN * photos:
-            return
         firsts: dict[str, Trial] = {}
         for trial in self._journal.left:
-            firsts.setdefault(trial.candidate.group, trial)
-        for group in groups:
-            self._score_features(firsts[group], count)
+            if trial.head is not None:
+                firsts.setdefault(trial.candidate.group, trial)
+        looked = [
+            t.head for t in self._journal.plan.trials if t.candidate.group in firsts and t.head
+        ]
+        spent = sum(head.seconds for head in looked)
+        photos = max((head.photos for head in looked), default=0)
+        most = min(MOST_PHOTOS, self._journal.plan.asked.training)
+        seconds = AGAIN_SHARE * self._evidence.seconds_left()
+        count = min(most, int(photos * (1 + seconds / max(spent, 1e-9))))
+        if len(firsts) < 2 or count < AGAIN * photos:
+            return
+        for first in firsts.values():
+            self._score_features(first, count)
         self._drop_behind()
 
     def _drop_behind(self) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,13 @@ from pocketune.kit.manifest import Manifest
 from pocketune.methods import Method, create_method, method_to_dict
 from pocketune.networks.config import NetworkConfig
 from pocketune.planner.candidate import Candidate, Cost
+from pocketune.planner.features import Features
 from pocketune.planner.plan import LeftOut
 from pocketune.planner.predict import predict_cost
 from pocketune.planner.probe import run_probe
 from pocketune.planner.scene import Scene
 from pocketune.planner.trial import HeadScore, Probe
-from pocketune.proposals.features import score_features
+from pocketune.proposals.features import embed
 from pocketune.proposals.weights import Pretrained
 from pocketune.weights import create_network
 
@@ -58,6 +60,7 @@ class DraftSource:
         self._pretrained = pretrained
         self._methods = [create_method(name) for name in methods]
         self._left_out = list(left_out)
+        self._features: dict[str, Features] = {}
 
     def find(self) -> tuple[list[Candidate], list[LeftOut]]:
         """Every network at every size with every method."""
@@ -123,7 +126,10 @@ class DraftSource:
                 width=config.width,
                 padding=config.padding,
             )
-        score, photos = score_features(network, self._scene.photos, candidate.size, count)
+        features = self._features.setdefault(
+            candidate.group, Features(self._scene.photos, candidate.size)
+        )
+        score, photos = features.score(partial(embed, network), count)
         return HeadScore(score=score, seconds=time.monotonic() - began, photos=photos)
 
     def kit(self, candidate: Candidate) -> Path:
