@@ -53,7 +53,7 @@ def test_a_shell_without_completion() -> None:
     ("line", "found"),
     [
         ("pocketune tr", {"train"}),
-        ("pocketune kit ", {"build", "forecast", "show"}),
+        ("pocketune kit ", {"build", "check", "forecast", "show"}),
         ("pocketune train --opti", {"--optimizer"}),
         ("pocketune train --optimizer ad", {"adam", "adam8", "adamw"}),
         ("pocketune kit build --task a", {"attributes"}),

@@ -137,3 +137,13 @@ def test_an_unknown_task_is_answered_with_the_known_ones(run, tmp_path):
         in result.stderr
     )
     assert not (tmp_path / "kit").exists()
+
+
+def test_check(run):
+    done = run("kit", "check", "last")
+    assert done.exit_code == 0
+    assert done.stdout.endswith("this kit can be used\n")
+    assert "training step           runs, with a loss of" in done.stdout
+    refused = run("kit", "check", "nowhere.zip")
+    assert refused.exit_code == 1
+    assert refused.stderr.startswith("error: there is no kit at nowhere.zip")

@@ -23,6 +23,7 @@ from pocketune.kit.writer import write_kit
 from pocketune.tasks import Segmentation
 from pocketune.tasks.maps import IGNORED
 
+from ..kit.hollow import hollow_graph
 from .runs import write_best
 
 SIZE, CELL, BATCH = 16, 4, 2
@@ -128,7 +129,7 @@ def write_pixel_kit(path: Path, *, classes: tuple[str, ...] = CLASSES) -> Kit:
         },
     )
     files = {
-        "step.onnx": b"\x3a\x00",  # a model of an empty graph
+        "step.onnx": hollow_graph(manifest, "step.onnx"),
         "predict.onnx": _predict(),
         "parameters.safetensors": safetensors.numpy.save(state),
     }

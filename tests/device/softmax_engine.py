@@ -114,6 +114,8 @@ def write_softmax_kit(
 
     Its graphs are placeholders that nothing opens.
     """
+    from ..kit.hollow import hollow_graph  # onnx takes a while to import
+
     rng = np.random.default_rng(0)
     state = {
         "fc.weight": rng.standard_normal((len(classes), FEATURES), np.float32) / 10,
@@ -140,10 +142,9 @@ def write_softmax_kit(
             "predict": GraphSpec(4_000_000, 0, 0, 0, 0, {}, 0),
         },
     )
+    names = ("features.onnx", "step.onnx", "predict.onnx")
     files = {
-        "step.onnx": b"\x3a\x00",  # a model of an empty graph
-        "predict.onnx": b"\x3a\x00\x12\x07predict",
-        **({"features.onnx": b"\x3a\x00\x12\x08features"} if frozen else {}),
+        **{name: hollow_graph(manifest, name) for name in names[not frozen :]},
         "parameters.safetensors": safetensors.numpy.save(state),
     }
     return write_kit(path, manifest, files)

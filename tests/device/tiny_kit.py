@@ -25,6 +25,8 @@ from pocketune.kit.manifest import (
 from pocketune.kit.writer import write_kit
 from pocketune.tasks import Classification, Task
 
+from ..kit.hollow import hollow_graph
+
 MOMENTUM = 0.1
 CLASSES = ("cat", "dog", "owl")
 WIDTH = 6
@@ -41,7 +43,8 @@ class TinyKit:
     frozen_part: bool = True
     statistic: bool = True
     masks: bool = True
-    task: type[Task] = Classification  # of the manifest; step.onnx is always for classes
+    embeddings: bool = True
+    task: type[Task] = Classification  # for others, step.onnx computes nothing
 
     def write(self, path: Path) -> Kit:
         """Write the kit to a folder or a .zip."""
@@ -51,6 +54,8 @@ class TinyKit:
         """The kit's files by name."""
         graphs = self._graphs().items()
         files = {f"{name}.onnx": model.SerializeToString() for name, model in graphs}
+        if self.task is not Classification:
+            files["step.onnx"] = hollow_graph(self.manifest(), "step.onnx")
         return {**files, "parameters.safetensors": safetensors.numpy.save(self.state())}
 
     def _graphs(self) -> dict[str, onnx.ModelProto]:
@@ -83,7 +88,7 @@ class TinyKit:
             std=(0.229, 0.224, 0.225),
             batch=self.batch,
             features=(WIDTH,) if self.frozen_part else None,
-            embeddings=WIDTH,
+            embeddings=WIDTH if self.embeddings else None,
             parameters=tuple(ParameterSpec(name, shape) for name, shape in shapes.items()),
             statistics=(TensorSpec("norm.running_mean", (WIDTH,)),) if self.statistic else (),
             masks=(MaskSpec("drop.mask", (self.batch, WIDTH), 0.75),) if self.masks else (),
@@ -124,8 +129,11 @@ class TinyKit:
 
     def _predict(self) -> onnx.ModelProto:
         nodes = [] if self.frozen_part else self._front("features")
-        nodes += [*self._forward([]), _node("Identity", ["x0"], "embeddings")]
-        outputs = ["logits", "embeddings"]
+        nodes += self._forward([])
+        outputs = ["logits"]
+        if self.embeddings:
+            nodes.append(_node("Identity", ["x0"], "embeddings"))
+            outputs.append("embeddings")
         return _model(nodes, [self._start("N"), *self._state()], outputs, self._constants())
 
     def _front(self, output: str) -> list[onnx.NodeProto]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import hashlib
 import json
 import os
 import resource
@@ -215,8 +216,35 @@ def test_another_kind(tmp_path: Path) -> None:
 
 
 def test_newer_schema(tmp_path: Path) -> None:
-    write_tensors(tmp_path / "f", {}, kind="checkpoint", metadata={"schema": 2})
-    with pytest.raises(PocketuneError, match="has schema 2 and this version of Pocketune reads 1"):
+    write_tensors(tmp_path / "f", {}, kind="checkpoint", metadata={"schema": 3})
+    with pytest.raises(PocketuneError, match="has schema 3 and this version of Pocketune reads 2"):
+        read_tensors(tmp_path / "f", kind="checkpoint")
+
+
+@settings(max_examples=200)
+@given(place=st.integers(0, 10**6), bit=st.integers(0, 7))
+def test_every_flipped_bit_is_seen(
+    place: int, bit: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("flip") / "f"
+    write_tensors(path, TENSORS, kind="checkpoint", metadata={"loss": 0.5})
+    content = bytearray(path.read_bytes())
+    content[place % len(content)] ^= 1 << bit
+    path.write_bytes(content)
+    arrays = {name: np.zeros_like(tensor) for name, tensor in TENSORS.items()}
+    with pytest.raises(PocketuneError):
+        read_tensors(path, kind="checkpoint")
+    with pytest.raises(PocketuneError):
+        copy_tensors(path, arrays, kind="checkpoint")
+    assert not any(array.any() for array in arrays.values())
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_values_that_are_not_finite_are_refused(value: float, tmp_path: Path) -> None:
+    weights = np.ones(9, np.float32)
+    weights[4] = value
+    write_tensors(tmp_path / "f", {"w": weights}, kind="checkpoint", metadata={})
+    with pytest.raises(PocketuneError, match="its tensor w has a value that is not finite"):
         read_tensors(tmp_path / "f", kind="checkpoint")
 
 
@@ -271,9 +299,12 @@ def test_tensors_that_do_not_fit_the_arrays(
 @pytest.mark.parametrize(("kind", "size"), [("BF16", 2), ("F16", 2), ("F8_E4M3", 1), ("I64", 8)])
 def test_other_kinds_of_numbers_are_refused(tmp_path: Path, kind: str, size: int) -> None:
     entry = {"dtype": kind, "shape": [3], "data_offsets": [0, 3 * size]}
-    metadata = {"pocketune": json.dumps({"kind": "checkpoint", "schema": 1})}
-    header = json.dumps({"__metadata__": metadata, "w": entry}).encode()
+    metadata = {"pocketune": json.dumps({"kind": "checkpoint", "schema": 2})}
+    header = {"__metadata__": metadata, "w": entry}
+    digest = hashlib.sha256(json.dumps(header).encode() + bytes(3 * size))
+    metadata["sha256"] = digest.hexdigest()
+    text = json.dumps(header).encode()
     file = tmp_path / "f"
-    file.write_bytes(len(header).to_bytes(8, "little") + header + bytes(3 * size))
+    file.write_bytes(len(text).to_bytes(8, "little") + text + bytes(3 * size))
     with pytest.raises(PocketuneError, match=f"f is damaged: its tensor w is {kind} where F32 is"):
         read_tensors(file, kind="checkpoint")

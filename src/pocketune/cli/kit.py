@@ -1,4 +1,4 @@
-"""``pocketune kit build`` and ``kit show``."""
+"""``pocketune kit build``, ``kit check`` and ``kit show``."""
 
 from __future__ import annotations
 
@@ -32,8 +32,15 @@ if TYPE_CHECKING:
 
 kit = Group(
     "kit",
-    "Build kits, show what is in one, or forecast what training from one takes.",
-    {"Commands": {"build": "kit:build", "forecast": "forecast:forecast", "show": "kit:show"}},
+    "Build kits, check or show what is in one, or forecast what training from one takes.",
+    {
+        "Commands": {
+            "build": "kit:build",
+            "check": "kit:check",
+            "forecast": "forecast:forecast",
+            "show": "kit:show",
+        }
+    },
 )
 
 
@@ -87,7 +94,7 @@ class TaskOption:
 
 @dataclass(frozen=True, kw_only=True)
 class KitArgument:
-    """The kit to show."""
+    """The kit to look at."""
 
     kit: str | Path = argument(
         "A kit: a folder, a .zip or the name of a bundled one, blocks or last; or a run folder.",
@@ -164,6 +171,20 @@ def show(shown: KitArgument, output: JsonOption) -> None:
         **manifest.to_dict(),
     }
     print(json.dumps(facts) if output.json else "\n".join(kit_lines(facts, manifest)))
+
+
+@command("pocketune kit check stranger.zip")
+def check(checked: KitArgument) -> None:
+    """Check a kit that somebody else made: its files, its graphs, and a training step.
+
+    Every command refuses a kit with wrong files or graphs before it computes with them. This one
+    also runs a step and a prediction on random pixels.
+    """
+    from pocketune.device.use.check import check_kit
+
+    for part, found in check_kit(checked.kit):
+        print(f"{part:<23} {found}", flush=True)
+    print("this kit can be used")
 
 
 def _open(path: str | Path) -> tuple[Kit, Manifest]:

@@ -14,9 +14,10 @@ from pocketune.arrays import State
 from pocketune.files import replacing, writing
 from pocketune.kit import storage
 from pocketune.kit.bundled import kit_path
+from pocketune.kit.graphs import GRAPHS, check_graph
 from pocketune.kit.manifest import KitError, Manifest
 from pocketune.kit.names import BLOCKED_STEP, FEATURES, MANIFEST, PARAMETERS, PREDICT, STEP
-from pocketune.kit.storage import Storage, open_storage, reading
+from pocketune.kit.storage import Storage, mapped, open_storage, reading
 
 
 @dataclass(frozen=True)
@@ -45,10 +46,12 @@ class Kit:
         Args:
             path: A folder or a .zip of it; or the name of a bundled kit, if nothing exists at that
                 path. Other files in the folder are ignored, so a run folder is also a kit.
-            verify: Whether to compare the hash of every file with the manifest's.
+            verify: Whether to compare the hash of every file with the manifest's, and to check that
+                the graphs hold nothing that a kit may not hold.
 
         Raises:
-            KitError: The path is not a kit, or the kit is incomplete, damaged or of another schema.
+            KitError: The path is not a kit, or the kit is incomplete, damaged, of another schema,
+                or has a graph that a kit may not hold.
         """
         place = open_storage(kit_path(path))
         text = manifest_text(place)
@@ -77,13 +80,18 @@ class Kit:
         """Initial values of parameters and running statistics, C-contiguous float32.
 
         Raises:
-            KitError: The file is damaged, or its tensors are not those of the manifest.
+            KitError: The file is damaged, its tensors are not those of the manifest, or a value is
+            not finite.
         """
         where = f"{PARAMETERS} of the kit {self.path}"
         with reading(self.path, PARAMETERS):
             source = self.source(PARAMETERS)
             values = load_file(source) if isinstance(source, Path) else load(source)
-        return checked_state(values, self.manifest.shapes(len(self.manifest.classes)), where)
+        state = checked_state(values, self.manifest.shapes(len(self.manifest.classes)), where)
+        for name, array in state.items():
+            if not np.isfinite(array).all():
+                raise KitError(f"{where} holds a value in {name} that is not finite")
+        return state
 
     def copy_to(self, folder: Path) -> "Kit":
         """Copy the kit's own files into a folder, the manifest last, and open the copy.
@@ -119,6 +127,13 @@ class Kit:
                     f"{name} of the kit {self.path} is not the file that its manifest describes "
                     "(wrong SHA-256): it is damaged or was changed; copy the kit again"
                 )
+        if verify and name in GRAPHS:
+            self._check_graph(name)
+
+    def _check_graph(self, name: str) -> None:
+        source = self.source(name)
+        with reading(self.path, name), mapped(source) as data:
+            check_graph(name, data, self.manifest, f"{name} of the kit {self.path}")
 
 
 def kit_files(manifest: Manifest) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """The description of a kit: ``manifest.json``."""
 
 import json
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
@@ -21,6 +22,8 @@ Group = Literal["main", "branch", "head"]
 layer that is replaced for other classes."""
 
 _FEATURES_BYTES = 4 << 20
+_MOST_ELEMENTS = 1 << 30
+"""Most elements of a tensor, a batch of images or of features."""
 
 
 class KitError(PocketuneError):
@@ -308,9 +311,25 @@ def _problems(manifest: Manifest) -> Iterator[str]:
     graphs = {"step", "predict"} if m.features is None else {"features", "step", "predict"}
     if set(m.graphs) != graphs:
         yield f"lists the graphs {_listed(m.graphs)} where the kit has {_listed(graphs)}"
+    for name, shape in _tensors(m):
+        if math.prod(shape) > _MOST_ELEMENTS:
+            yield f"gives {name} the shape {shape}, which is more than {_MOST_ELEMENTS:,} elements"
     unknown = set(m.files) - set(KIT_FILES)
     if unknown:
         yield f"lists {min(unknown)!r} under 'files', which are {_listed(KIT_FILES)}"
+
+
+def _tensors(manifest: Manifest) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Name and shape of every tensor that a run makes."""
+    m = manifest
+    for tensor in (*m.parameters, *m.statistics):
+        yield tensor.name, tensor.shape
+    for mask in m.masks:
+        yield mask.name, mask.shape
+    yield "a batch of images", (m.batch, m.size, m.size, 3)
+    yield "a batch of features", (m.batch, *(m.features or ()))
+    yield "the output", (m.batch, *m.task.output_shape(m.size))
+    yield "the embeddings", (m.batch, m.embeddings or 1)
 
 
 def _listed(names: Iterable[str]) -> str:

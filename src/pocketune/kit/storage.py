@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import mmap
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -98,6 +99,19 @@ def reading(path: Path, name: str | None = None) -> Iterator[None]:
             yield
         except FileNotFoundError as error:
             raise KitError(f"{where} is missing; copy the kit again") from error
+
+
+@contextlib.contextmanager
+def mapped(source: Path | bytes) -> Iterator[memoryview]:
+    """The bytes of a file; those that are not looked at take no memory."""
+    if isinstance(source, bytes):
+        yield memoryview(source)
+        return
+    with source.open("rb") as file:
+        if not source.stat().st_size:  # cannot be mapped
+            yield memoryview(b"")
+            return
+        yield memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
 def sha256(stream: BinaryIO) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
 
     from pocketune.arrays import State
 
-_METADATA_KEY = "pocketune"
-_SCHEMA = 1
+_METADATA_KEY, _CHECKSUM_KEY = "pocketune", "sha256"
+_SCHEMA = 2
+_CHUNK = 1 << 16
 _TYPES = {"float32": "F32", "int8": "I8", "uint8": "U8"}
 _FLOATS = ("F32",)
 
@@ -30,7 +32,8 @@ def write_tensors(
 ) -> None:
     """Write tensors of float32, int8 or uint8 to ``path``, atomically and durably.
 
-    Tensors are written from their own memory, without a copy.
+    Tensors are written from their own memory, without a copy. The header holds a checksum of
+    everything else, which every reader compares.
 
     Args:
         path: The file to write or replace.
@@ -54,7 +57,8 @@ def read_tensors(path: Path, *, kind: str, codes: bool = False) -> tuple[State, 
         codes: Accept tensors of int8 and uint8 as well.
 
     Raises:
-        PocketuneError: The file is missing, unreadable, damaged or of another kind.
+        PocketuneError: The file is missing, unreadable, damaged or of another kind, or a value is
+            not finite.
     """
     types = tuple(_TYPES.values()) if codes else _FLOATS
     with reading(path, SafetensorError, ValueError):
@@ -71,8 +75,9 @@ def copy_tensors(path: Path, arrays: Mapping[str, NDArray[np.float32]], *, kind:
         kind: Kind of the file.
 
     Raises:
-        PocketuneError: The file is missing, unreadable, damaged or of another kind, or a tensor is
-            missing or of another shape.
+        PocketuneError: The file is missing, unreadable, damaged or of another kind, a value is not
+            finite, or a tensor is missing or of another shape. Then nothing is copied, unless it
+            is for a value or a shape.
     """
     with reading(path, SafetensorError, ValueError):
         _read_metadata(path, kind)
@@ -90,6 +95,7 @@ def _read_metadata(path: Path, kind: str) -> tuple[list[str], dict[str, Any]]:
         stored = (file.metadata() or {}).get(_METADATA_KEY)
     metadata = json.loads(stored or "{}")
     _require_kind(path, metadata, kind)
+    _require_checksum(path)
     return names, metadata
 
 
@@ -103,6 +109,23 @@ def _require_kind(path: Path, metadata: Any, kind: str) -> None:
         )
 
 
+def _require_checksum(path: Path) -> None:
+    # Read in pieces, not mapped: mapped pages would count as memory of the process.
+    with path.open("rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        stored = header["__metadata__"].pop(_CHECKSUM_KEY, None)
+        digest = _started(header)
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    if digest.hexdigest() != stored:
+        raise ValueError("its content is not what was written (wrong SHA-256)")
+
+
+def _started(header: dict[str, Any]) -> hashlib._Hash:
+    """The checksum of a header without a checksum; that of the data follows."""
+    return hashlib.sha256(json.dumps(header).encode())
+
+
 def _read_one(path: Path, name: str, types: tuple[str, ...] = _FLOATS) -> NDArray[Any]:
     # The file is mapped again for each tensor: all pages of one mapping would stay resident, so
     # that reading would take twice the file's size.
@@ -111,6 +134,8 @@ def _read_one(path: Path, name: str, types: tuple[str, ...] = _FLOATS) -> NDArra
         if kind not in types:
             raise ValueError(f"its tensor {name} is {kind} where F32 is expected")
         tensor: NDArray[Any] = file.get_tensor(name)
+    if kind == "F32" and not np.isfinite(tensor).all():
+        raise ValueError(f"its tensor {name} has a value that is not finite")
     return tensor
 
 
@@ -125,10 +150,17 @@ def _write(file: BinaryIO, tensors: Mapping[str, NDArray[Any]], metadata: Any) -
         start, end = end, end + tensor.nbytes
         dtype = _TYPES[str(tensor.dtype)]
         header[name] = {"dtype": dtype, "shape": tensor.shape, "data_offsets": (start, end)}
+    digest = _started(header)
+    for tensor in tensors.values():
+        digest.update(_bytes(tensor))
+    header["__metadata__"][_CHECKSUM_KEY] = digest.hexdigest()
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     file.write(len(text).to_bytes(8, "little"))
     file.write(text)
     for tensor in tensors.values():
-        if tensor.size:
-            file.write(np.ascontiguousarray(tensor).reshape(-1).view(np.uint8).data)
+        file.write(_bytes(tensor))
+
+
+def _bytes(tensor: NDArray[Any]) -> memoryview:
+    return np.ascontiguousarray(tensor).reshape(-1).view(np.uint8).data

@@ -15,7 +15,6 @@ from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.errors import PocketuneError
 from pocketune.kit.kit import Kit
 from pocketune.kit.manifest import KitError
-from pocketune.kit.writer import write_kit
 
 from ..tiny_kit import MOMENTUM, WIDTH, TinyKit
 
@@ -119,8 +118,8 @@ def test_embeddings_are_what_the_output_layer_reads(tiny: TinyKit, tmp_path: Pat
 
 
 def test_a_kit_without_embeddings_predicts_and_says_so(tmp_path: Path) -> None:
-    tiny = TinyKit()
-    kit = write_kit(tmp_path / "kit", replace(tiny.manifest(), embeddings=None), tiny.files())
+    tiny = TinyKit(embeddings=False)
+    kit = tiny.write(tmp_path / "kit")
     engine, (images, _) = OnnxEngine(kit, kit.state()), batch(tiny)
     assert engine.predict(images).shape == (4, 3)
     with pytest.raises(PocketuneError, match="no embeddings"):

@@ -64,8 +64,9 @@ def test_the_step_in_blocks_is_preferred(tmp_path: Path) -> None:
 def test_a_step_in_blocks_that_does_not_open_is_passed_over(tmp_path: Path) -> None:
     """As on processors for which the runtime has no kernels for blocks."""
     blocked = onnx.load_from_string(TinyKit().files()["step.onnx"])
-    blocked.graph.node[0].domain = "com.microsoft.unheard_of"
-    blocked.opset_import.add(domain="com.microsoft.unheard_of", version=1)
+    blocked.graph.node[0].op_type = "ReorderInput"
+    blocked.graph.node[0].domain = "com.microsoft.nchwc"
+    blocked.opset_import.add(domain="com.microsoft.nchwc", version=99)
     plain = loss(TinyKit().write(tmp_path / "plain"))
     assert loss(with_blocked_step(tmp_path, blocked.SerializeToString())) == plain
 

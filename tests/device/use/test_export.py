@@ -206,27 +206,6 @@ def test_different_operator_versions(tmp_path: Path) -> None:
     assert "need versions 18 and 17 of the operators" in refused(model, tmp_path)
 
 
-def test_control_flow(tmp_path: Path) -> None:
-    files = TinyKit().files()
-    features = onnx.ModelProto.FromString(files["features.onnx"])
-    value = helper.make_tensor_value_info("v", TensorProto.FLOAT, None)
-    branch = helper.make_graph([helper.make_node("Identity", ["pixels"], ["v"])], "b", [], [value])
-    features.graph.node.append(
-        helper.make_node("If", ["yes"], ["w"], then_branch=branch, else_branch=branch)
-    )
-    features.graph.initializer.append(numpy_helper.from_array(np.array(True), "yes"))
-    model = model_with({**files, "features.onnx": features.SerializeToString()}, tmp_path / "kit")
-    assert "control flow cannot be joined" in refused(model, tmp_path)
-
-
-def test_local_functions(tmp_path: Path) -> None:
-    files = TinyKit().files()
-    predict = onnx.ModelProto.FromString(files["predict.onnx"])
-    predict.functions.add().name = "mine"
-    model = model_with({**files, "predict.onnx": predict.SerializeToString()}, tmp_path / "kit")
-    assert "functions of their own" in refused(model, tmp_path)
-
-
 def test_an_input_without_a_value(tmp_path: Path) -> None:
     model = Model.open(TinyKit().write(tmp_path / "kit").path)
     state = {name: value for name, value in model.state.items() if name != "scale"}

@@ -63,7 +63,8 @@ class OnnxEngine:
         )
         if (images.shape, labels.shape) != expected:
             raise ValueError(f"a batch has shapes {images.shape}, {labels.shape}, not {expected}")
-        outputs = self._graph(STEP).run(
+        step = self._graph(STEP)
+        outputs = step.run(
             {
                 self._start: self._start_values(images),
                 "labels": labels,
@@ -71,7 +72,10 @@ class OnnxEngine:
                 **draw_masks(manifest.masks, rng),
             }
         )
+        for name, values in self.parameters.items():
+            step.check(f"grad.{name}", outputs[f"grad.{name}"].shape, values.shape)
         for name, values in self.statistics.items():
+            step.check(f"new.{name}", outputs[f"new.{name}"].shape, values.shape)
             np.copyto(values, outputs[f"new.{name}"])
         return Gradients(
             loss=float(outputs["loss"]),
@@ -99,7 +103,10 @@ class OnnxEngine:
         for start in range(0, len(images), batch):
             part = slice(start, start + batch)
             feeds = {self._start: self._start_values(images[part])}
-            values[part] = self._graph(PREDICT).run(feeds, only=output)[output]
+            graph = self._graph(PREDICT)
+            found = graph.run(feeds, only=output)[output]
+            graph.check(output, found.shape, values[part].shape)
+            values[part] = found
         return values
 
     def prepare(self, images: NDArray[np.uint8]) -> NDArray[Any]:
@@ -210,5 +217,7 @@ class OnnxEngine:
         features = np.empty((len(images), *manifest.features), np.float32)
         for start in range(0, len(images), manifest.images_at_once):
             part = slice(start, start + manifest.images_at_once)
-            features[part] = self._features.run({"images": images[part]})["features"]
+            found = self._features.run({"images": images[part]})["features"]
+            self._features.check("features", found.shape, features[part].shape)
+            features[part] = found
         return features

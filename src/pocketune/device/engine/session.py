@@ -147,7 +147,7 @@ class Graph:
     def __init__(
         self, kit: Kit, name: str, *, bound: Arrays, inputs: Sequence[str], outputs: Sequence[str]
     ) -> None:
-        where = f"{name} of the kit {kit.path}"
+        self._where = where = f"{name} of the kit {kit.path}"
         reclaim()
         try:
             with freed_at_once():
@@ -155,7 +155,7 @@ class Graph:
         except Exception as error:  # the runtime's own types, which have no common base
             raise KitError(
                 f"{where} cannot be opened: it is damaged, or made for a newer runtime "
-                f"({str(error).splitlines()[0]})"
+                f"({first_line(error)})"
             ) from error
         reclaim()  # half of the memory for opening it is no longer needed
         taken = {value.name for value in self._session.get_inputs()}
@@ -172,12 +172,36 @@ class Graph:
         """Bind other arrays, under the same names and from the next run on."""
         self._bound = {key: array for key, array in bound.items() if key in self._taken}
 
+    def check(self, name: str, found: tuple[int, ...], expected: tuple[int, ...]) -> None:
+        """Check the shape of an output, which no graph has to declare.
+
+        Raises:
+            KitError: It is another one.
+        """
+        if found != expected:
+            raise KitError(f"{self._where} gives {name} in the shape {found}, not {expected}")
+
     def run(self, feeds: Arrays, *, only: str | None = None) -> dict[str, NDArray[Any]]:
-        """Compute all outputs by name, or one; they are views of the runtime's memory."""
+        """Compute all outputs by name, or one; they are views of the runtime's memory.
+
+        Raises:
+            KitError: The runtime cannot compute them.
+        """
         feeds = {**self._bound, **{name: feeds[name] for name in self._inputs}}
         outputs = self._outputs if only is None else [only]
-        values = self._session.run(outputs, feeds)
+        try:
+            values = self._session.run(outputs, feeds)
+        except Exception as error:  # the runtime's own types, which have no common base
+            raise KitError(
+                f"{self._where} cannot be computed: the kit is damaged, or memory ran out "
+                f"({first_line(error)})"
+            ) from error
         return {name: np.asarray(v) for name, v in zip(outputs, values, strict=True)}
+
+
+def first_line(error: Exception) -> str:
+    """The first line of a message of the runtime, which may have many."""
+    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def _open(kit: Kit, name: str) -> ort.InferenceSession:

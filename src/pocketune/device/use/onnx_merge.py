@@ -24,7 +24,6 @@ _SCHEMA: dict[str, tuple[tuple[str, int, Any], ...]] = {
         ("graph", 7, "Graph"),
         ("opset_import", 8, ["OperatorSet"]),
         ("metadata_props", 14, ["StringEntry"]),
-        ("functions", 25, [bytes]),
     ),
     "OperatorSet": (("domain", 1, str), ("version", 2, int)),
     "StringEntry": (("key", 1, str), ("value", 2, str)),
@@ -45,8 +44,6 @@ _SCHEMA: dict[str, tuple[tuple[str, int, Any], ...]] = {
     "Attribute": (
         ("name", 1, str),
         ("i", 3, int),
-        ("g", 6, bytes),
-        ("graphs", 11, [bytes]),
         ("type", 20, int),
     ),
     "Tensor": (("dims", 1, [int]), ("data_type", 2, int), ("name", 8, str), ("raw_data", 9, bytes)),
@@ -152,8 +149,6 @@ def _read(model: bytes) -> Any:
         raise ValueError("not an ONNX model: its file is damaged") from error
     if not read.HasField("graph"):
         raise ValueError("not an ONNX model: it holds no graph")
-    if read.functions:
-        raise ValueError("models with functions of their own cannot be joined")
     return read
 
 
@@ -178,9 +173,6 @@ def _rename_apart(first: Any, second: Any) -> None:
     for tensor in first.initializer:
         tensor.name = prefix + tensor.name
     for node in first.node:
-        # Names in the graphs of a control-flow operator would have to be renamed as well.
-        if any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
-            raise ValueError("models with control flow cannot be joined")
         node.name = prefix + node.name
         for names in (node.input, node.output):
             names[:] = [prefix + name if name in inner else name for name in names]
