@@ -114,7 +114,7 @@ def plan(
     if drafts is not None:
         sources.append(drafts(scene))
     journal.write(process=process, preparing=journal.plan.preparing or monotonic() - began)
-    return Search(Evidence(Sources(sources), journal), _images(asked, chosen)).run()
+    return Search(Evidence(Sources(sources), journal, _images(asked, chosen))).run()
 
 
 def _load(photos: Path, settings: TrainSettings, size: int | None = None) -> Splits:

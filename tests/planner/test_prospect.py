@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketune.planner.prospect import GAINS, prospect, standard_error
+from pocketune.planner.prospect import GAINS, HALF, Training, prospect, standard_error
 from pocketune.planner.trial import HeadScore, Probe, Trial
 from pocketune.tasks import Score
 
@@ -37,16 +36,17 @@ def trial(
 
 
 def test_nothing_is_expected_of_what_was_not_scored() -> None:
-    assert prospect(trial(), math.inf) is None
+    assert prospect(trial(), Training()) is None
 
 
 @given(shares, counts)
 def test_features_promise_the_gain_of_the_method(value: float, photos: int) -> None:
     for method, gain in GAINS.items():
-        expected = value + (1 - value) * gain
-        found = prospect(trial((value, photos), method=method), math.inf)
-        assert found == pytest.approx(expected)
-        assert prospect(trial((value, photos), method=method), 0.0) == pytest.approx(value)
+        known = trial((value, photos), method=method)
+        half = prospect(known, Training(images=HALF * known.candidate.step_images))
+        assert half == pytest.approx(value + (1 - value) * gain / 2)
+        assert prospect(known, Training()) == pytest.approx(value + (1 - value) * gain)
+        assert prospect(known, Training(seconds=0.0)) == pytest.approx(value)
 
 
 @given(shares, shares, counts, counts)
@@ -54,13 +54,13 @@ def test_both_opinions_count_by_their_certainty(
     features: float, run: float, looked: int, validated: int
 ) -> None:
     only = [
-        prospect(trial(features=(features, looked)), math.inf),
-        prospect(trial(run=(run, validated)), math.inf),
+        prospect(trial(features=(features, looked)), Training()),
+        prospect(trial(run=(run, validated)), Training()),
     ]
-    both = prospect(trial((features, looked), (run, validated)), math.inf)
+    both = prospect(trial((features, looked), (run, validated)), Training())
     assert both is not None and None not in only
     assert min(only) - 1e-9 <= both <= max(only) + 1e-9
-    surer = prospect(trial((features, looked), (run, 10_000_000)), math.inf)
+    surer = prospect(trial((features, looked), (run, 10_000_000)), Training())
     assert surer is not None
     assert abs(surer - only[1]) <= abs(both - only[1]) + 1e-6
 

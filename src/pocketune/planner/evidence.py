@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pocketune.errors import PocketuneError
 from pocketune.planner.halving import promising
 from pocketune.planner.probe import TooSlow
+from pocketune.planner.prospect import Training
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -28,22 +29,28 @@ class Evidence:
     Args:
         source: The candidates, and how they are measured.
         journal: The journal of the plan.
+        images: Images that a whole run trains on.
         clock: Seconds, for measuring what preparations take.
 
     Attributes:
         limits: The limits of the plan.
-        training: Seconds of the training that follows.
+        training: The training that follows.
     """
 
     def __init__(
-        self, source: Source, journal: Journal, clock: Callable[[], float] = time.monotonic
+        self,
+        source: Source,
+        journal: Journal,
+        images: int,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.source = source
         self.journal = journal
         self.clock = clock
         self.limits = journal.plan.asked.limits
         limit = self.limits.time
-        self.training = math.inf if limit is None else limit - self.limits.planning
+        seconds = math.inf if limit is None else limit - self.limits.planning
+        self.training = Training(seconds, images)
         self._kits: dict[str, Path] = {}
 
     def known(

@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pocketune.planner.prospect import prospect
+from pocketune.planner.prospect import Training, prospect
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 FEWEST = 320
 """Images below which a probe says less than the frozen features: few steps gain nothing yet."""
+ENDLESS = Training()
 LONGER = 1.5
 """A later round has probes that are this many times longer at least; else it says nothing new."""
 EXTRA = 1.0
@@ -82,7 +83,7 @@ class Round:
     out: tuple[Trial, ...]
 
 
-def promising(trials: Sequence[Trial], training: float = math.inf) -> list[Trial]:
+def promising(trials: Sequence[Trial], training: Training = ENDLESS) -> list[Trial]:
     """Trials in the order of what they promise.
 
     Where prospects are equal or unknown, the trial with more work in a step comes first, since the
@@ -90,7 +91,7 @@ def promising(trials: Sequence[Trial], training: float = math.inf) -> list[Trial
 
     Args:
         trials: The trials.
-        training: Seconds of the training that follows.
+        training: The training that follows.
     """
 
     def key(trial: Trial) -> tuple[float, int]:
@@ -101,7 +102,7 @@ def promising(trials: Sequence[Trial], training: float = math.inf) -> list[Trial
 
 
 def next_round(
-    trials: Sequence[Trial], pace: Pace, seconds: float, most: int, training: float = math.inf
+    trials: Sequence[Trial], pace: Pace, seconds: float, most: int, training: Training = ENDLESS
 ) -> Round:
     """The next round over these trials.
 
@@ -115,7 +116,7 @@ def next_round(
         pace: How long probes take.
         seconds: Seconds of planning that are left.
         most: Images of a whole run; a probe is never longer.
-        training: Seconds of the training that follows.
+        training: The training that follows.
     """
     ordered = promising(trials, training)
     for count in range(len(ordered), 0, -1):
@@ -126,7 +127,7 @@ def next_round(
 
 
 def better_half(
-    trials: Sequence[Trial], training: float = math.inf
+    trials: Sequence[Trial], training: Training = ENDLESS
 ) -> tuple[list[Trial], list[Trial]]:
     """The trials that stay after a round, and those that are dropped."""
     ordered = promising(trials, training)

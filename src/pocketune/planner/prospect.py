@@ -9,6 +9,7 @@ from.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -29,31 +30,46 @@ BUSY = 3.0
 programs run."""
 
 
-def prospect(trial: Trial, seconds: float) -> float | None:
-    """The expected score after so many seconds of training.
+@dataclass(frozen=True)
+class Training:
+    """The training that follows a plan.
 
-    None if neither features nor a run were scored.
+    Attributes:
+        seconds: Its limit of time.
+        images: Images that it trains on if there is time.
     """
-    opinions = [_from_features(trial, seconds), _from_run(trial, seconds)]
+
+    seconds: float = math.inf
+    images: int = 1_000_000_000
+
+    def steps(self, trial: Trial) -> float:
+        """Steps that a trial makes in it."""
+        fitting = self.seconds / max(BUSY * trial.step_seconds, 1e-9)
+        return min(fitting, self.images / trial.candidate.step_images)
+
+
+def prospect(trial: Trial, training: Training) -> float | None:
+    """The expected score after the training; None if neither features nor a run were scored."""
+    opinions = [_from_features(trial, training), _from_run(trial, training)]
     known = [opinion for opinion in opinions if opinion is not None]
     if not known:
         return None
     return sum(mean / variance for mean, variance in known) / sum(1 / v for _, v in known)
 
 
-def _from_features(trial: Trial, seconds: float) -> tuple[float, float] | None:
+def _from_features(trial: Trial, training: Training) -> tuple[float, float] | None:
     """Mean and variance of what a run reaches that starts from the frozen features."""
     if trial.head is None:
         return None
-    return _trained(trial.head.score.value, trial.head.photos, trial, _steps(trial, seconds), 0)
+    return _trained(trial.head.score.value, trial.head.photos, trial, training.steps(trial), 0)
 
 
-def _from_run(trial: Trial, seconds: float) -> tuple[float, float] | None:
+def _from_run(trial: Trial, training: Training) -> tuple[float, float] | None:
     """Mean and variance of what a run reaches that is longer than the last probe."""
     probe = _last(trial)
     if probe is None or probe.score is None:
         return None
-    steps = max(_steps(trial, seconds), probe.steps)
+    steps = max(training.steps(trial), probe.steps)
     return _trained(probe.score.value, probe.photos, trial, steps, probe.steps)
 
 
@@ -82,11 +98,6 @@ def standard_error(score: float, photos: int) -> float:
 
 def _last(trial: Trial) -> Probe | None:
     return trial.probes[-1] if trial.probes else None
-
-
-def _steps(trial: Trial, seconds: float) -> float:
-    """Steps that fit the seconds."""
-    return seconds / max(BUSY * trial.step_seconds, 1e-9)
 
 
 def _learned(steps: float) -> float:

@@ -31,13 +31,12 @@ class Rounds:
 
     Args:
         evidence: The evidence of the plan.
-        images: Images that a whole run trains on.
     """
 
-    def __init__(self, evidence: Evidence, images: int) -> None:
+    def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
         self._journal = evidence.journal
-        self._images = images
+        self._images = evidence.training.images
 
     def run(self) -> None:
         """Probe and drop until one trial is left, or the time is over."""

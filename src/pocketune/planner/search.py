@@ -23,13 +23,11 @@ class Search:
 
     Args:
         evidence: The evidence of the plan, which is empty.
-        images: Images that a whole run trains on.
     """
 
-    def __init__(self, evidence: Evidence, images: int) -> None:
+    def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
         self._journal = evidence.journal
-        self._images = images
 
     def run(self) -> Plan:
         """The finished plan.
@@ -41,7 +39,7 @@ class Search:
         look = Look(self._evidence)
         look.run()
         if len(self._journal.left) + len(look.reserve) > 1:
-            Rounds(self._evidence, self._images).run()
+            Rounds(self._evidence).run()
         return self._choose(look.reserve)
 
     def _choose(self, reserve: list[str]) -> Plan:
