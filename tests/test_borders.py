@@ -28,7 +28,7 @@ FLOORS = (
     {"supernet"},
     {"imports", "methods"},
     {"compiler", "papers", "distillation"},
-    {"eager", "forecast", "pruning", "shrinking", "demo"},
+    {"deployment", "eager", "forecast", "pruning", "shrinking", "demo"},
     {"authoring"},
     {"comparison", "extractor", "proposals"},
     {"planning", "reporting"},

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pocketune.comparison import compare as compare
     from pocketune.compiler import Calibration as Calibration
     from pocketune.compiler import compile as compile
+    from pocketune.deployment import export_reduced as export_reduced
     from pocketune.device import Delta as Delta
     from pocketune.device import evaluate as evaluate
     from pocketune.device import export as export
@@ -94,6 +95,9 @@ _HOMES = {
     "compiler": [
         "Calibration",
         "compile",
+    ],
+    "deployment": [
+        "export_reduced",
     ],
     "device": [
         "Delta",

@@ -161,6 +161,29 @@ def test_export_to_model_onnx_by_default(run, kit):
     assert Path("model.onnx").exists()
 
 
+def test_export_in_fewer_bits(run, kit, photos):
+    result = run("export", kit, "--int8", "--photos", photos)
+    assert result.exit_code == 0, result.output
+    assert "of its answers are those of the model; the logits are off by " in result.stdout
+    assert "wrote model.onnx (" in result.stdout
+    assert "fp16: there are no photos to compare it on" in run("export", kit, "--fp16").stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--int8", "--fp16"], "exclude each other: choose one"),
+        (["--int8", "--output", "classes"], "--output classes is not possible with --int8"),
+        (["--int8"], "is not a run: give photos"),
+    ],
+)
+def test_export_in_fewer_bits_refuses(run, kit, options, said):
+    result = run("export", kit, *options)
+    assert result.exit_code == 1
+    assert said in result.stderr
+    assert not Path("model.onnx").exists()
+
+
 def test_kit_show(run, kit):
     result = run("kit", "show", kit)
     assert result.exit_code == 0

@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from pocketune.cli.author import author_half
 from pocketune.cli.command import command
 from pocketune.cli.errors import print_error, print_skipped
 from pocketune.cli.options import JsonOption, MaskReading, ModelArgument, argument
 from pocketune.errors import PocketuneError
 from pocketune.options import option
+
+if TYPE_CHECKING:
+    from pocketune.device import Model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +107,23 @@ class ExportOptions:
         default="logits",
         choices=("logits", "classes"),
     )
+    int8: bool = option(
+        "8-bit integers for weights and activations, calibrated on photos.", default=False
+    )
+    fp16: bool = option("16-bit floats for weights and operators.", default=False)
+    photos: str | Path | None = option(
+        "Photos to calibrate integers on, and to compare the predictions on.",
+        default=None,
+        metavar="PHOTOS",
+        unset="the run's own",
+    )
+
+    @property
+    def precision(self) -> str | None:
+        """The precision that is asked for, if it is not float32."""
+        if self.int8 and self.fp16:
+            raise PocketuneError("--int8 and --fp16 exclude each other: choose one")
+        return "int8" if self.int8 else "fp16" if self.fp16 else None
 
 
 @command(
@@ -208,15 +230,24 @@ def evaluate(
 @command(
     "pocketune export runs/flowers --out flowers.onnx",
     "pocketune export runs/streets --output classes",
+    "pocketune export runs/flowers --int8",
 )
 def export(model: ModelArgument, options: ExportOptions) -> None:
-    """Export the trained model as a single ONNX file for any ONNX runtime."""
+    """Export the trained model as a single ONNX file for any ONNX runtime.
+
+    With --int8 or --fp16, its predictions are compared with those of the run, and the result is
+    printed; both need PyTorch's and ONNX's packages.
+    """
     from pocketune.device import Model
     from pocketune.device import export as export_model
     from pocketune.device.memory.sizes import format_size
 
     opened = Model.open(model.run)
-    file = export_model(opened, options.out, output=options.output)
+    if precision := options.precision:
+        print(_reduced(opened, options, precision))
+        file = options.out
+    else:
+        file = export_model(opened, options.out, output=options.output)
     side, task = opened.kit.manifest.size, opened.task
     result = f"classes uint8 (N, {side}, {side})"
     if options.output == "logits":
@@ -227,6 +258,26 @@ def export(model: ModelArgument, options: ExportOptions) -> None:
         f"wrote {file} ({format_size(file.stat().st_size)}): images uint8 (N, {side}, {side}, 3) "
         f"-> {result}"
     )
+
+
+def _reduced(model: Model, options: ExportOptions, precision: str) -> str:
+    """Export in fewer bits; what is lost, in words."""
+    if options.output != "logits":
+        raise PocketuneError(f"--output {options.output} is not possible with --{precision}")
+    with author_half(f"an export in {precision}"):
+        from pocketune.deployment import export_reduced
+    from pocketune.reporting.progress import staged
+
+    with staged() as progress:
+        made = export_reduced(
+            model, options.out, precision=precision, photos=options.photos, progress=progress
+        )
+    told = "there are no photos to compare it on; name some with --photos"
+    if made.agreement is not None:
+        told = str(made.agreement)
+    if made.float_layers:
+        told += f"; {made.float_layers} of {made.layers} layers stay in float32"
+    return f"{precision}: {told}"
 
 
 @command()

@@ -6,6 +6,7 @@ classes separate worse, the layers with the largest errors stay in float32.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from pocketune.compiler.quantize.calibration import Calibration
 from pocketune.compiler.quantize.static import (
+    OPERATORS,
     MinMax,
     Percentile,
     StaticQuantizer,
@@ -47,10 +49,14 @@ class Judge:
     Args:
         model: the frozen part in float32.
         calibration: images, their labels where they are known.
+        output: name of the output that is compared.
     """
 
-    def __init__(self, model: onnx.ModelProto, calibration: Calibration) -> None:
+    def __init__(
+        self, model: onnx.ModelProto, calibration: Calibration, output: str = "features"
+    ) -> None:
         self._calibration = calibration
+        self._output = output
         self._truth = self._run(model)
         self._accuracy = self._centroid_accuracy(self._truth)
 
@@ -62,7 +68,7 @@ class Judge:
         return FeatureError(error, self._centroid_accuracy(features), self._accuracy)
 
     def _run(self, model: onnx.ModelProto) -> Features:
-        return run_features(model, self._calibration.images)
+        return run_features(model, self._calibration.images, self._output)
 
     def _centroid_accuracy(self, features: Features) -> float | None:
         """Share of the held-out images that lie nearest to the mean of their own class."""
@@ -77,10 +83,12 @@ class Judge:
         return float((classes[distances.argmin(axis=1)] == labels[held_out]).mean())
 
 
-def run_features(model: onnx.ModelProto, images: NDArray[np.uint8]) -> Features:
+def run_features(
+    model: onnx.ModelProto, images: NDArray[np.uint8], output: str = "features"
+) -> Features:
     """Features (N, ...) of images, one at a time as the device computes them."""
     session: Any = open_session(model.SerializeToString(), as_written=False, integers=True)
-    rows = [session.run(["features"], {"images": image[None]})[0] for image in images]
+    rows = [session.run([output], {"images": image[None]})[0] for image in images]
     features: Features = np.concatenate(rows)
     return features
 
@@ -113,7 +121,12 @@ class _Attempt:
 
 
 def quantize_features(
-    model: onnx.ModelProto, calibration: Calibration, exact: onnx.ModelProto | None = None
+    model: onnx.ModelProto,
+    calibration: Calibration,
+    exact: onnx.ModelProto | None = None,
+    *,
+    output: str = "features",
+    operators: Sequence[str] = OPERATORS,
 ) -> tuple[onnx.ModelProto, Quantization]:
     """Quantize weights per channel and calibrated activations.
 
@@ -121,20 +134,23 @@ def quantize_features(
         model: the frozen part in float32: `images` uint8 -> `features` float32.
         calibration: the user's own images.
         exact: the model to measure errors against, if `model` already has rounded weights.
+        output: name of the output that takes the place of the features.
+        operators: those that are computed in integers.
 
     Returns:
         The model with the same input and output, within the bounds above, and what it costs.
     """
-    judge, images = Judge(exact or model, calibration), calibration.ranges
-    quantizer = StaticQuantizer(model, measure_ranges(model, images, MinMax))
+    judge, images = Judge(exact or model, calibration, output), calibration.ranges
+    quantizer = _quantizer(model, images, MinMax, operators)
     best = _attempt(quantizer, judge, [])
     if not _within_bounds(best.result, calibration):
-        cut = StaticQuantizer(model, measure_ranges(model, images, Percentile))
+        cut = _quantizer(model, images, Percentile, operators)
         other = _attempt(cut, judge, [])
         if other.result.error < best.result.error:
             quantizer, best = cut, other
     if not _within_bounds(best.result, calibration):
-        best = _keep_floats(model, quantizer, judge, calibration)
+        order = _by_sensitivity(model, quantizer, calibration, output)
+        best = _keep_floats(order, quantizer, judge, calibration)
     return best.model, Quantization(
         activations=8,
         images=len(calibration.held_out),
@@ -144,6 +160,16 @@ def quantize_features(
         layers=best.layers,
         float_layers=best.floats,
     )
+
+
+def _quantizer(
+    model: onnx.ModelProto,
+    images: NDArray[np.uint8],
+    calibrater: type[MinMax | Percentile],
+    operators: Sequence[str],
+) -> StaticQuantizer:
+    ranges = measure_ranges(model, images, calibrater, operators)
+    return StaticQuantizer(model, ranges, operators)
 
 
 def _attempt(quantizer: StaticQuantizer, judge: Judge, floats: list[str]) -> _Attempt:
@@ -160,10 +186,12 @@ def _within_bounds(result: FeatureError, calibration: Calibration) -> bool:
 
 
 def _keep_floats(
-    model: onnx.ModelProto, quantizer: StaticQuantizer, judge: Judge, calibration: Calibration
+    order: list[str], quantizer: StaticQuantizer, judge: Judge, calibration: Calibration
 ) -> _Attempt:
-    """The attempt with the fewest layers in float32 that is within bounds, by bisection."""
-    order = _by_sensitivity(model, quantizer, calibration)
+    """The attempt with the fewest layers in float32 that is within bounds, by bisection.
+
+    The first layers of `order` stay in float32.
+    """
     few, enough = 0, len(order)
     best = _attempt(quantizer, judge, order)
     while enough - few > 1:
@@ -177,13 +205,13 @@ def _keep_floats(
 
 
 def _by_sensitivity(
-    model: onnx.ModelProto, quantizer: StaticQuantizer, calibration: Calibration
+    model: onnx.ModelProto, quantizer: StaticQuantizer, calibration: Calibration, output: str
 ) -> list[str]:
     """The layers, by the error that each alone causes, the largest first."""
     images = calibration.ranges[:_PROBES]
-    truth = run_features(model, images)
+    truth = run_features(model, images, output)
     errors = {}
     for layer in quantizer.layers:
         alone = quantizer.quantize([name for name in quantizer.layers if name != layer])
-        errors[layer] = relative_error(run_features(alone, images), truth)
+        errors[layer] = relative_error(run_features(alone, images, output), truth)
     return sorted(errors, key=lambda layer: -errors[layer])

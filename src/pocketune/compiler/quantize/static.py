@@ -13,7 +13,7 @@ import contextlib
 import copy
 import io
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +35,11 @@ from pocketune.device.engine.session import open_session
 # Operators computed in integers. A product with a value per channel (squeeze and excitation, the
 # normalization of images) is not among them: the runtime's integer operators that broadcast are
 # ten times slower than the float ones.
-_OPERATORS = ["Conv", "Clip", "Relu", "Add", "MaxPool"]
+OPERATORS = ("Conv", "Clip", "Relu", "Add", "MaxPool")
+
+
+LAYERS = ("Conv", "Add", "Gemm", "MatMul")
+"""Operators that can stay in float32 one by one."""
 
 
 class _SharedPool:
@@ -73,14 +77,21 @@ class StaticQuantizer:
     Args:
         model: takes `images` uint8 (N, S, S, 3).
         ranges: of its activations, from `measure_ranges` or `nominal_ranges`.
+        operators: those to compute in integers; products are quantized if one factor is constant.
     """
 
-    def __init__(self, model: onnx.ModelProto, ranges: TensorsData) -> None:
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        ranges: TensorsData,
+        operators: Sequence[str] = OPERATORS,
+    ) -> None:
         self._model = shape_inference.infer_shapes(model)
         self._ranges = ranges
-        self._quantizable = list(_quantizable(self._model))
-        self.layers = [n.name for n in self._quantizable if n.op_type in ("Conv", "Add")]
-        """Names of the convolutions and residual sums; the operators between follow them."""
+        self._operators = list(operators)
+        self._quantizable = list(_quantizable(self._model, operators))
+        self.layers = [n.name for n in self._quantizable if n.op_type in LAYERS]
+        """Names of the layers and residual sums; the operators between follow them."""
 
     def quantize(self, floats: Collection[str] = ()) -> onnx.ModelProto:
         """The model with all layers quantized but those named in `floats`."""
@@ -93,7 +104,7 @@ class StaticQuantizer:
             self._ranges,
             [node.name for node in self._quantizable if node.name not in floats],
             [],
-            _OPERATORS,
+            self._operators,
             {},
         )
         quantizer.quantize_model()
@@ -111,7 +122,10 @@ class StaticQuantizer:
 
 
 def measure_ranges(
-    model: onnx.ModelProto, images: NDArray[np.uint8], calibrater: type[MinMax | Percentile]
+    model: onnx.ModelProto,
+    images: NDArray[np.uint8],
+    calibrater: type[MinMax | Percentile],
+    operators: Sequence[str] = OPERATORS,
 ) -> TensorsData:
     """Ranges of the activations on `images`; `calibrater` makes them from the values seen.
 
@@ -122,7 +136,7 @@ def measure_ranges(
     with tempfile.TemporaryDirectory(prefix="pocketune-") as folder:
         path, watched = Path(folder) / "model.onnx", str(Path(folder) / "watched.onnx")
         onnx.save(model, path)
-        watcher = calibrater(path, _OPERATORS, watched, **options)
+        watcher = calibrater(path, list(operators), watched, **options)
         watcher.augment_graph()
         watcher.create_inference_session()
         with contextlib.redirect_stdout(io.StringIO()):  # it prints its progress
@@ -138,11 +152,18 @@ def nominal_ranges(model: onnx.ModelProto) -> TensorsData:
     return TensorsData(CalibrationMethod.MinMax, dict.fromkeys(names, span))
 
 
-def _quantizable(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    """The nodes that may compute with integers; the normalization of the images does not."""
+def _quantizable(model: onnx.ModelProto, operators: Sequence[str]) -> Iterator[onnx.NodeProto]:
+    """The nodes that may compute with integers; the normalization of the images does not.
+
+    What computes with integers already, behind a DequantizeLinear, stays as it is.
+    """
     constants = {tensor.name for tensor in model.graph.initializer}
+    integers = {n.output[0] for n in model.graph.node if n.op_type == "DequantizeLinear"}
     for node in model.graph.node:
-        if node.op_type == "Add" and constants.intersection(node.input):
+        inputs = set(node.input)
+        if inputs & integers or (node.op_type == "Add" and inputs & constants):
             continue
-        if node.op_type in _OPERATORS:
+        if node.op_type == "MatMul" and not inputs & constants:
+            continue
+        if node.op_type in operators:
             yield node

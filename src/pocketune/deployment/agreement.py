@@ -1,0 +1,53 @@
+"""How far the predictions of two models agree on photos."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pocketune.arrays import FloatArray
+
+Predict = Callable[[NDArray[np.uint8]], FloatArray]
+"""Images (N, S, S, 3) to logits (N, ...)."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """A model against the one that it was made of.
+
+    Attributes:
+        photos: number of photos that both have seen.
+        same: share of the answers that are the same: the class of a photo, each attribute of it, or
+            the class of each pixel.
+        error: norm of the logits' difference, as a share of the logits' norm.
+    """
+
+    photos: int
+    same: float
+    error: float
+
+    def __str__(self) -> str:
+        return (
+            f"on {self.photos} photos, {self.same:.1%} of its answers are those of the model; the "
+            f"logits are off by {self.error:.1%}"
+        )
+
+
+def agreement(
+    images: NDArray[np.uint8], original: Predict, other: Predict, *, several: bool
+) -> Agreement:
+    """Compare two models.
+
+    Args:
+        images: uint8 (N, S, S, 3), N at least 1.
+        original: the model to agree with.
+        other: the model to judge.
+        several: whether each logit is an answer by itself, as for attributes; otherwise the answer
+            is the largest along axis 1.
+    """
+    truth, found = original(images), other(images)
+    answers, others = (each > 0 if several else each.argmax(axis=1) for each in (truth, found))
+    norm = float(np.linalg.norm(truth.astype(np.float64)))
+    off = float(np.linalg.norm(found.astype(np.float64) - truth))
+    return Agreement(len(images), float((answers == others).mean()), off / norm if norm else off)

@@ -1,0 +1,117 @@
+"""An exported model as a quantizer reads it best: constants folded, norms in the convolutions."""
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import numpy_helper
+
+from pocketune.arrays import FloatArray
+
+
+def plain_model(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The same function with constants computed, and scales and shifts in the layers before them.
+
+    ONNX Runtime folds them where a product or a sum follows a convolution, so that differences with
+    constants become sums first. Weights in 8 bits become float32 unless their layer computes with
+    integers.
+    """
+    _dequantize_weights(model)
+    folded = _folded(model)
+    _sums_of_differences(folded)
+    result = _folded(folded)
+    _drop_unread_outputs(result)
+    _name_nodes(result)
+    result.producer_name = "pocketune"
+    result.graph.ClearField("value_info")
+    return result
+
+
+def _folded(model: onnx.ModelProto) -> onnx.ModelProto:
+    """What ONNX Runtime's basic optimizations make of a model: standard operators only."""
+    with tempfile.TemporaryDirectory(prefix="pocketune-") as folder:
+        file = Path(folder) / "folded.onnx"
+        options = ort.SessionOptions()
+        options.use_per_session_threads = False  # the device half has the process share a pool
+        options.log_severity_level = 3
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
+        options.optimized_model_filepath = str(file)
+        options.add_session_config_entry("session.disable_quant_qdq", "1")
+        ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        folded = onnx.load(file)
+    standard = [opset for opset in folded.opset_import if not opset.domain]
+    del folded.opset_import[:]
+    folded.opset_import.extend(standard)
+    folded.metadata_props.extend(p for p in model.metadata_props if p not in folded.metadata_props)
+    return folded
+
+
+def _sums_of_differences(model: onnx.ModelProto) -> None:
+    """Write x - c as x + (-c) for constants c, in place."""
+    graph = model.graph
+    values = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type != "Sub" or node.input[1] not in values:
+            continue
+        array = numpy_helper.to_array(values[node.input[1]])
+        if array.dtype != np.float32:
+            continue
+        name = f"{node.output[0]}/negative"
+        graph.initializer.append(numpy_helper.from_array(-array, name))
+        node.op_type, node.input[1] = "Add", name
+
+
+def _dequantize_weights(model: onnx.ModelProto) -> None:
+    """Replace weights in 8 bits by float32, in place, where their layer reads float32 images."""
+    graph = model.graph
+    values = {tensor.name: tensor for tensor in graph.initializer}
+    made = {output: node for node in graph.node for output in node.output}
+
+    def is_weight(name: str) -> bool:
+        node = made.get(name)
+        return (
+            node is not None
+            and node.op_type == "DequantizeLinear"
+            and all(n in values for n in node.input if n)
+        )
+
+    for node in graph.node:
+        weights = [name for name in node.input if is_weight(name)]
+        computed = [name for name in node.input if name in made and not is_weight(name)]
+        if any(made[name].op_type == "DequantizeLinear" for name in computed):
+            continue
+        for name in weights:
+            if name not in values:
+                tensor = numpy_helper.from_array(_dequantized(made[name], values), f"{name}/float")
+                values[name] = tensor
+                graph.initializer.append(tensor)
+            node.input[:] = [values[n].name if n == name else n for n in node.input]
+
+
+def _dequantized(node: onnx.NodeProto, values: dict[str, onnx.TensorProto]) -> FloatArray:
+    whole, scale = (numpy_helper.to_array(values[name]) for name in node.input[:2])
+    zero = numpy_helper.to_array(values[node.input[2]]) if len(node.input) > 2 else np.int8(0)
+    axis = next((a.i for a in node.attribute if a.name == "axis"), 1)
+    shape = [1] * whole.ndim
+    if scale.ndim:
+        shape[axis] = -1
+    centered = whole.astype(np.float32) - np.reshape(zero, shape if np.ndim(zero) else ())
+    weight: FloatArray = centered * np.reshape(scale, shape if scale.ndim else ())
+    return weight
+
+
+def _drop_unread_outputs(model: onnx.ModelProto) -> None:
+    """Remove a norm's mean and deviation where only training reads them: they are never float16."""
+    graph = model.graph
+    read = {name for node in graph.node for name in node.input} | {o.name for o in graph.output}
+    for node in graph.node:
+        if node.op_type == "LayerNormalization" and not read.intersection(node.output[1:]):
+            del node.output[1:]
+
+
+def _name_nodes(model: onnx.ModelProto) -> None:
+    """Give every node a name of its own, which the quantizer selects it by."""
+    for place, node in enumerate(model.graph.node):
+        node.name = f"{place}/{node.op_type}"

@@ -1,0 +1,171 @@
+"""Export a trained model with 8-bit integers or 16-bit floats, and measure how far it agrees."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnxruntime.transformers.float16 import convert_float_to_float16
+
+from pocketune.arrays import FloatArray, StrPath
+from pocketune.compiler.progress import Progress, silent
+from pocketune.compiler.quantize.calibration import Calibration
+from pocketune.compiler.quantize.search import quantize_features, run_features
+from pocketune.compiler.quantize.static import OPERATORS
+from pocketune.data import ImageDataset, MaskOptions, load_splits, sample
+from pocketune.deployment.agreement import Agreement, agreement
+from pocketune.deployment.plain import plain_model
+from pocketune.device.use.evaluate import run_photos
+from pocketune.device.use.export import export, refuse_to_overwrite
+from pocketune.device.use.model import Model, as_model
+from pocketune.errors import PocketuneError
+from pocketune.files import replacing, writing
+from pocketune.kit.manifest import Quantization
+
+PRECISIONS = ("int8", "fp16")
+INTEGER_OPERATORS = (*OPERATORS, "Gemm", "MatMul")
+CALIBRATED = 128
+"""Photos that an export in integers is calibrated on; half of them are held out to judge it."""
+COMPARED = 256
+"""Validation photos, at least where there are so many, that both models are compared on."""
+BOUND = 0.2
+"""Largest error of the logits, as a share of their norm, of what is written. The quantizer goes for
+half of it on the photos that it sees."""
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """An exported model in fewer bits.
+
+    Attributes:
+        path: The file.
+        agreement: With the run, on photos that did not calibrate it; None if there are no others.
+        layers: Layers and residual sums that could compute with integers.
+        float_layers: Those that stay in float32, because integers would cost too much accuracy.
+    """
+
+    path: Path
+    agreement: Agreement | None
+    layers: int = 0
+    float_layers: int = 0
+
+
+def export_reduced(
+    model: Model | StrPath,
+    out: StrPath = "model.onnx",
+    *,
+    precision: str,
+    photos: StrPath | None = None,
+    progress: Progress | None = None,
+) -> Reduced:
+    """Export a model as one ONNX file in fewer bits, from uint8 ``images`` to float32 ``logits``.
+
+    With ``int8``, weights have 8 bits and a scale a channel, and activations 8 bits with ranges
+    from photos. The file has standard operators with QuantizeLinear and DequantizeLinear around
+    them, which runtimes fuse into integer operators. Layers stay in float32, those with the largest
+    errors first, until the logits are off by less than a tenth of their norm on held-out photos.
+    With ``fp16``, weights and operators have 16-bit floats.
+
+    Args:
+        model: A run folder or a kit.
+        out: The file to write or replace.
+        precision: ``"int8"`` or ``"fp16"``.
+        photos: Photos to calibrate and compare on; None stands for the run's own. Labels do not
+            count. A kit needs photos for ``int8``.
+        progress: Called with what is done next, and the share of the time that is over.
+
+    Raises:
+        PocketuneError: The precision is unknown; the model cannot be used, or has no photos; the
+            file cannot be written; or the result is off by more than ``BOUND``.
+    """
+    if precision not in PRECISIONS:
+        raise PocketuneError(f"precision={precision!r} must be one of {', '.join(PRECISIONS)}")
+    model, out = as_model(model), Path(out)
+    refuse_to_overwrite(model.kit.path, out)
+    progress = progress or silent
+    progress("reading the photos", 0.0)
+    train, held_out = _photos(model, photos, needed=precision == "int8")
+    size = model.manifest.size
+    with tempfile.TemporaryDirectory(prefix="pocketune-") as folder:
+        original = onnx.load(export(model, Path(folder) / "float.onnx"))
+    quantization: Quantization | None = None
+    progress(f"converting to {precision}", 0.1)
+    if precision == "int8":
+        assert train is not None
+        calibration = Calibration(_images(train, size, CALIBRATED, least=2))
+        result, quantization = quantize_features(
+            plain_model(original),
+            calibration,
+            original,
+            output="logits",
+            operators=INTEGER_OPERATORS,
+        )
+    else:
+        result = convert_float_to_float16(plain_model(original), keep_io_types=True)
+    _keep_facts(original, result)
+    measured = None
+    if held_out is not None:
+        progress("comparing the predictions", 0.7)
+        images = _images(held_out, size, COMPARED, least=1)
+        measured = _compare(images, original, result, several=model.task.activation == "sigmoid")
+        if not measured.error <= BOUND:
+            raise PocketuneError(
+                f"{model.kit.path} cannot be exported as {precision}: the logits would be off by "
+                f"{measured.error:.1%} of their norm, more than {BOUND:.0%}; export it in float32"
+            )
+    with writing(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(out) as file:
+        file.write_bytes(result.SerializeToString())
+    if quantization is None:
+        return Reduced(out, measured)
+    return Reduced(out, measured, quantization.layers, quantization.float_layers)
+
+
+def _photos(
+    model: Model, photos: StrPath | None, *, needed: bool
+) -> tuple[ImageDataset | None, ImageDataset | None]:
+    """Photos to calibrate on, and others to compare on."""
+    if photos is not None:
+        splits = load_splits(Path(photos), val_fraction=0.5, masks=MaskOptions())
+        return splits.train, splits.val
+    try:
+        own = run_photos(model)
+    except PocketuneError:
+        if needed:
+            raise
+        return None, None
+    return own.train, own.val
+
+
+def _images(photos: ImageDataset, size: int, count: int, *, least: int) -> NDArray[np.uint8]:
+    batches = [batch.images for batch in sample(photos, size=size, count=count)]
+    found = sum(map(len, batches))
+    if found < least:
+        raise PocketuneError(
+            f"{photos.root} has {found} readable photos, and an export needs {least}: give others"
+        )
+    return np.concatenate(batches)
+
+
+def _compare(
+    images: NDArray[np.uint8],
+    original: onnx.ModelProto,
+    reduced: onnx.ModelProto,
+    *,
+    several: bool,
+) -> Agreement:
+    def of(model: onnx.ModelProto) -> FloatArray:
+        return run_features(model, images, "logits")
+
+    return agreement(images, lambda _: of(original), lambda _: of(reduced), several=several)
+
+
+def _keep_facts(original: onnx.ModelProto, result: onnx.ModelProto) -> None:
+    """The metadata of the original: task, classes, network."""
+    del result.metadata_props[:]
+    result.metadata_props.extend(original.metadata_props)

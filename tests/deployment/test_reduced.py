@@ -1,0 +1,144 @@
+"""Exports in fewer bits: what they compute, and how far they say that they agree."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from pocketune.deployment import reduced
+from pocketune.deployment.agreement import agreement
+from pocketune.deployment.reduced import export_reduced
+from pocketune.device import export
+from pocketune.device.engine.session import open_session
+from pocketune.device.use.model import Model
+from pocketune.errors import PocketuneError
+from pocketune.kit.kit import Kit
+
+from ..device.runs import trained_state, write_best, write_photos
+from ..device.tiny_kit import CLASSES, TinyKit
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Model:
+    tiny = TinyKit()
+    kit = tiny.write(tmp_path / "run")
+    write_best(kit.path, kit, trained_state(tiny), CLASSES)
+    return Model.open(kit.path)
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    return write_photos(tmp_path / "photos", ("cat", "dog"), each=6)
+
+
+def logits(file: Path, images: np.ndarray) -> np.ndarray:
+    session = open_session(file, as_written=False, integers=True)
+    found: np.ndarray = session.run(["logits"], {"images": images})[0]
+    return found
+
+
+@pytest.mark.parametrize(("precision", "error"), [("int8", 0.1), ("fp16", 0.005)])
+def test_it_computes_what_the_model_computes(
+    tmp_path: Path, model: Model, photos: Path, precision: str, error: float
+) -> None:
+    stages: list[str] = []
+    made = export_reduced(
+        model,
+        tmp_path / "deep" / "small.onnx",
+        precision=precision,
+        photos=photos,
+        progress=lambda what, share: stages.append(what),
+    )
+    onnx.checker.check_model(made.path, full_check=True)
+    images = np.random.default_rng(5).integers(0, 256, (20, 8, 8, 3), dtype=np.uint8)
+    truth = logits(export(model, tmp_path / "float.onnx"), images)
+    found = logits(made.path, images)
+    assert 0 < np.linalg.norm(found - truth) < error * np.linalg.norm(truth)
+    assert made.agreement is not None
+    assert made.agreement.photos == 6 and made.agreement.same >= 5 / 6
+    assert 0 < made.agreement.error < error
+    assert stages == [
+        "reading the photos",
+        f"converting to {precision}",
+        "comparing the predictions",
+    ]
+    small, whole = (onnx.load(tmp_path / f) for f in ("deep/small.onnx", "float.onnx"))
+    assert sorted(map(str, small.metadata_props)) == sorted(map(str, whole.metadata_props))
+    kinds = {t.name: t.data_type for t in small.graph.initializer}
+    assert (onnx.TensorProto.INT8 if precision == "int8" else onnx.TensorProto.FLOAT16) in set(
+        kinds.values()
+    )
+
+
+def test_what_is_refused(tmp_path: Path, model: Model, photos: Path, monkeypatch) -> None:
+    out = tmp_path / "small.onnx"
+    with pytest.raises(PocketuneError, match="precision='int4' must be one of int8, fp16"):
+        export_reduced(model, out, precision="int4", photos=photos)
+    with pytest.raises(PocketuneError, match="is not a run: give photos"):
+        export_reduced(model, out, precision="int8")
+    with pytest.raises(PocketuneError, match="choose another file"):
+        export_reduced(model, model.kit.path / "step.onnx", precision="fp16", photos=photos)
+    monkeypatch.setattr(reduced, "BOUND", 1e-9)
+    with pytest.raises(PocketuneError, match=r"would be off by .*; export it in float32"):
+        export_reduced(model, out, precision="fp16", photos=photos)
+    assert not out.exists()
+
+
+def test_a_kit_in_halves_needs_no_photos(tmp_path: Path) -> None:
+    kit = TinyKit().write(tmp_path / "kit")
+    made = export_reduced(Kit.open(kit.path).path, tmp_path / "half.onnx", precision="fp16")
+    assert made.agreement is None and made.path.is_file()
+
+
+def test_agreement() -> None:
+    truth = np.array([[3.0, -1.0], [0.5, 1.0]], np.float32)
+    other = np.array([[2.0, 1.0], [0.5, 1.0]], np.float32)
+    images = np.zeros((2, 1, 1, 3), np.uint8)
+    by_class = agreement(images, lambda _: truth, lambda _: other, several=False)
+    assert by_class.same == 1.0
+    assert by_class.error == pytest.approx(5**0.5 / 11.25**0.5)
+    each = agreement(images, lambda _: truth, lambda _: other, several=True)
+    assert each.same == 0.75
+    assert str(each).startswith("on 2 photos, 75.0% of its answers are those of the model")
+
+
+def test_constants_scales_and_shifts_become_part_of_the_layer() -> None:
+    from pocketune.deployment.plain import plain_model
+
+    rng = np.random.default_rng(0)
+    whole = rng.integers(-127, 128, (4, 3, 3, 3)).astype(np.int8)
+    values = {
+        "w": whole,
+        "s": rng.uniform(0.01, 0.02, 4).astype(np.float32),
+        "z": np.zeros(4, np.int8),
+        "mean": rng.normal(size=(1, 4, 1, 1)).astype(np.float32),
+        "scale": rng.normal(size=(1, 4, 1, 1)).astype(np.float32),
+    }
+    nodes = [
+        helper.make_node("Cast", ["images"], ["float"], to=onnx.TensorProto.FLOAT),
+        helper.make_node("Transpose", ["float"], ["x"], perm=[0, 3, 1, 2]),
+        helper.make_node("DequantizeLinear", ["w", "s", "z"], ["kernel"], axis=0),
+        helper.make_node("Conv", ["x", "kernel"], ["a"]),
+        helper.make_node("Sub", ["a", "mean"], ["b"]),
+        helper.make_node("Mul", ["b", "scale"], ["c"]),
+        helper.make_node("ReduceMean", ["c"], ["logits"], axes=[2, 3], keepdims=0),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("images", onnx.TensorProto.UINT8, ["N", 8, 8, 3])],
+        [helper.make_tensor_value_info("logits", onnx.TensorProto.FLOAT, ["N", 4])],
+        [numpy_helper.from_array(value, name) for name, value in values.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    images = rng.integers(0, 256, (2, 8, 8, 3), dtype=np.uint8)
+    expected = open_session(model.SerializeToString(), as_written=True).run(
+        None, {"images": images}
+    )[0]
+    plain = plain_model(model)
+    operators = [node.op_type for node in plain.graph.node]
+    assert operators == ["Cast", "Transpose", "Conv", "ReduceMean"]
+    found = open_session(plain.SerializeToString(), as_written=True).run(None, {"images": images})
+    np.testing.assert_allclose(found[0], expected, rtol=1e-4, atol=1e-3)
