@@ -11,6 +11,7 @@ from pocketune.compiler.lower import (  # noqa: F401 - their rules register them
     conv,
     elementwise,
     group_norm,
+    layer_norm,
     norm,
     patches,
     products,

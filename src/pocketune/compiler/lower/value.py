@@ -55,7 +55,7 @@ class Value:
     transposed: Value | None = None
     permuted: tuple[Value, tuple[int, ...]] | None = None
     merged: Value | None = None
-    saved: Mask | Normalized | None = None
+    saved: Mask | Normalized | Value | None = None
     open: bool = False
 
     @property

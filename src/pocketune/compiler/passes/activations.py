@@ -1,9 +1,10 @@
-"""Recompute activations in the backward pass from the input of their norm.
+"""Recompute activations in the backward pass from what norms and derivatives keep anyway.
 
 A norm that uses batch statistics needs its input again in the backward pass, and the layer behind
 it needs its activation again. Both are equally large, and a norm and an activation function are
 cheap. So only the input is kept (Chen et al., 2016, arXiv 1604.06174, section 3: results of low
-cost operations are dropped).
+cost operations are dropped). In the same way the output of a layer norm follows from its normalized
+input, and that of a GELU, SiLU or hard swish from its input, which its derivative needs.
 
 Requires: nodes are in topological order. Afterwards the backward pass reads no large tensor that
 follows cheaply from others that it reads.
@@ -15,7 +16,10 @@ import onnx
 
 from pocketune.compiler.passes.sizes import tensor_bytes
 
-_CHEAP = {"Add", "Clip", "HardSigmoid", "HardSwish", "Mul", "Relu", "Reshape", "Transpose"}
+_CHEAP = {
+    *("Add", "Clip", "Div", "Erf", "HardSigmoid", "HardSwish", "Mul", "Relu", "Reshape"),
+    *("Sigmoid", "Tanh", "Transpose"),
+}
 
 _LEAST = 1 << 12
 """Bytes of the smallest tensor that is recomputed."""
@@ -50,7 +54,7 @@ class _Step:
         for node in reversed(nodes):
             if read.intersection(node.output):
                 read.update(node.input)
-        passed = (read - labeled) | {output.name for output in model.graph.output}
+        passed = (read | {output.name for output in model.graph.output}) - labeled
         self._forward = {n.output[0]: n for n in nodes if passed.intersection(n.output)}
         self._read = {
             name for node in nodes if node.output[0] not in self._forward for name in node.input
@@ -74,7 +78,7 @@ class _Step:
         return self._source(name) is not None
 
     def _source(self, name: str) -> str | None:
-        """The norm's input from which a large tensor of the forward pass follows cheaply."""
+        """The kept tensor from which a large one of the forward pass follows cheaply."""
         if name not in self._sources:
             node = self._forward.get(name)
             large = self._size.get(name, 0) >= _LEAST
@@ -88,7 +92,8 @@ class _Step:
         if node.op_type not in _CHEAP:
             return None
         most = self._size[node.output[0]] // _SMALL
-        sources = {self._source(n) for n in node.input if self._size.get(n, 0) > most}
+        large = [n for n in node.input if self._size.get(n, 0) > most]
+        sources = {self._source(n) or (n if n in self._read else None) for n in large}
         return sources.pop() if len(sources) == 1 else None
 
     def _copy(self, name: str, made: list[onnx.NodeProto]) -> str:
