@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pocketune.methods import GradientFilter as GradientFilter
     from pocketune.methods import LastLayer as LastLayer
     from pocketune.methods import LoRA as LoRA
+    from pocketune.methods import LowRankBackward as LowRankBackward
     from pocketune.methods import MobileTL as MobileTL
     from pocketune.methods import NormAndLast as NormAndLast
     from pocketune.methods import RepNet as RepNet
@@ -134,6 +135,7 @@ _HOMES = {
         "GradientFilter",
         "LastLayer",
         "LoRA",
+        "LowRankBackward",
         "MobileTL",
         "NormAndLast",
         "RepNet",

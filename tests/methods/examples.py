@@ -2,6 +2,8 @@
 
 from pocketune.methods import (
     ActivationPruning,
+    LoRA,
+    LowRankBackward,
     Method,
     SignedBackward,
     TinyTL,
@@ -15,5 +17,7 @@ def example_method(name: str, network_name: str) -> Method:
     if name == "tinytl" and network_name in ("resnet50", "resnet101"):  # their blocks are wide
         return TinyTL(lite_residual=False)
     method = create_method(name)
+    if isinstance(method, LowRankBackward):  # ResNet-18 has no other 1x1 layers with stride 1
+        return LoRA() + method
     adds = isinstance(method, (ActivationPruning, SignedBackward))
     return TopBlocks(blocks=1) + method if adds else method

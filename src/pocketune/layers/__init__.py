@@ -11,6 +11,7 @@ from pocketune.layers.conv import Conv2d, FrozenConv2d
 from pocketune.layers.group_norm import GroupNorm, make_contiguous
 from pocketune.layers.integer import IntegerConv2d, computes_integers
 from pocketune.layers.low_rank import LowRank, product
+from pocketune.layers.low_rank_backward import LowRankConv2d, LowRankLinear
 from pocketune.layers.norm import FrozenBatchNorm1d, FrozenBatchNorm2d
 from pocketune.layers.pruned_activations import PrunedBatchNorm2d, PrunedConv2d
 from pocketune.layers.quantized import QuantizedConv2d, Uint8, round_to_int8
@@ -31,6 +32,8 @@ __all__ = [
     "IntegerConv2d",
     "LiteResidual",
     "LowRank",
+    "LowRankConv2d",
+    "LowRankLinear",
     "MaskedReLU",
     "MaskedReLU6",
     "ProgramModule",

@@ -6,6 +6,7 @@ from pocketune.methods.gradient_filter.choice import FilterChoice, measure_filte
 from pocketune.methods.gradient_filter.method import GradientFilter
 from pocketune.methods.gradient_filter.quality import LayerSNR, dc_energy, dc_ratio, gradient_snr
 from pocketune.methods.lora import LoRA
+from pocketune.methods.low_rank_backward import LowRankBackward
 from pocketune.methods.method import Method, Sum, TrainableCount, adapt, final_plan, trainable
 from pocketune.methods.mobiletl import MobileTL, SignedBackward
 from pocketune.methods.plan import MethodConflict, Pass, Plan
@@ -32,6 +33,7 @@ __all__ = [
     "LastLayer",
     "LayerSNR",
     "LoRA",
+    "LowRankBackward",
     "Method",
     "MethodConflict",
     "MobileTL",

@@ -63,11 +63,15 @@ def _bmm(context: Context, node: fx.Node, a: Value, b: Value) -> Value:
     """A product in batches; ONNX's takes several batch dimensions, and broadcasts them."""
     shape = shape_of(node)
     if a.merged is None or b.merged is None or a.merged.shape[:-2] != b.merged.shape[:-2]:
-        return Value(shape, plain=context.builder.add("MatMul", context.plain(a), context.plain(b)))
-    whole = (*a.merged.shape[:-2], *shape[1:])
-    small = [v.expanded or v for v in (a.merged, b.merged)]
-    fits = all(len(v.shape) == len(whole) for v in small)
-    if not fits or np.broadcast_shapes(*(v.shape[:-2] for v in small)) != whole[:-2]:
-        small = [a.merged, b.merged]
-    product = context.builder.add("MatMul", *map(context.plain, small))
-    return Value(shape, merged=Value(whole, plain=product))
+        return Value(shape, plain=_product(context, a, b))
+    whole = Value((*a.merged.shape[:-2], *shape[1:]), plain=_product(context, a.merged, b.merged))
+    return Value(shape, merged=whole)
+
+
+def _product(context: Context, a: Value, b: Value) -> str:
+    """Of two values with the same batch dimensions; one of them may be the same for a whole one."""
+    small = [v.expanded or v for v in (a, b)]
+    ranks = {len(v.shape) for v in (a, b, *small)}
+    if len(ranks) > 1 or np.broadcast_shapes(*(v.shape[:-2] for v in small)) != a.shape[:-2]:
+        small = [a, b]
+    return context.builder.add("MatMul", *map(context.plain, small))
