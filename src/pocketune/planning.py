@@ -21,7 +21,7 @@ from pocketune.errors import PocketuneError
 from pocketune.options import takes_options
 from pocketune.planner.evidence import Evidence
 from pocketune.planner.journal import Journal
-from pocketune.planner.kits import KitSource
+from pocketune.planner.kits import KitSource, kit_paths
 from pocketune.planner.limits import Limits, make_limits
 from pocketune.planner.plan import Asked, Plan
 from pocketune.planner.process import process_bytes
@@ -56,6 +56,7 @@ def plan(
     """Choose the network, method and resolution that learn the photos best within limits.
 
     Candidates are kits, and networks whose pretrained weights are to be had; these need PyTorch.
+    For masks, the networks are decode heads over backbones with weights.
 
     Candidates whose predicted memory exceeds the budget are dropped. The others are ranked by their
     frozen features, and the most promising are tried on the photos in short runs, each a process
@@ -92,11 +93,6 @@ def plan(
     chosen = replace(settings or TrainSettings(), **options)
     limits = make_limits(chosen.budget, time)
     splits = _load(Path(photos), chosen)
-    if splits.train.labeled.dense:
-        raise PocketuneError(
-            "a plan compares candidates by a classifier that is computed from their features, and "
-            "there is none for masks; name a kit or a network to train"
-        )
     if not len(splits.val) and chosen.val_fraction != 0:
         # A run of so few photos validates on none of them; candidates are compared on some.
         chosen = replace(chosen, val_fraction=COMPARED)
@@ -107,14 +103,23 @@ def plan(
     process = journal.plan.process or process_bytes(Path(photos), chosen)
     limits.check_process(process)
     drafts = _drafts(weights_dir, networks, methods, say)
+    if splits.train.labeled.dense and drafts is None and not kit_paths(_path(kits), bundled=False):
+        raise PocketuneError(
+            "a plan for masks chooses among networks by the pretrained weights of their backbones, "
+            "or among kits, and there are none: name a folder of weights or kits, or a network to "
+            "train"
+        )
     decoding = cache(lambda size: _load(Path(photos), chosen, size).decoding)
     scene = Scene(Path(photos), splits.train, chosen, process, folder, decoding)
-    folder_of_kits = None if kits is None else Path(kits)
-    sources: list[Source] = [KitSource(scene, asked, kits=folder_of_kits, bundled=drafts is None)]
+    sources: list[Source] = [KitSource(scene, asked, kits=_path(kits), bundled=drafts is None)]
     if drafts is not None:
         sources.append(drafts(scene))
     journal.write(process=process, preparing=journal.plan.preparing or monotonic() - began)
     return Search(Evidence(Sources(sources), journal, _images(asked, chosen))).run()
+
+
+def _path(given: StrPath | None) -> Path | None:
+    return None if given is None else Path(given)
 
 
 def _load(photos: Path, settings: TrainSettings, size: int | None = None) -> Splits:

@@ -10,7 +10,7 @@ from PIL import Image
 
 from pocketune.kit import Kit
 
-from ..device.pixel_kit import CLASSES, write_exact_model, write_scenes
+from ..device.pixel_kit import CLASSES, write_exact_model, write_pixel_kit, write_scenes
 
 
 @pytest.fixture(scope="module")
@@ -75,11 +75,18 @@ def test_masks_for_a_bundled_kit(run, place):
     assert "train with --network deeplabv3, or another one that classifies pixels" in result.stderr
 
 
-def test_masks_are_not_planned(run, place):
+def test_a_plan_for_masks(run, place, monkeypatch):
+    monkeypatch.setenv("TORCH_HOME", "none")
     result = run("plan", place / "photos", "--out", "p")
     assert result.exit_code == 1
-    assert "name a kit or a network" in result.stderr
-    assert not Path("p").exists()
+    assert "name a folder of weights or kits, or a network to train" in result.stderr
+    write_pixel_kit(Path("kits", "mine"))
+    result = run("plan", place / "photos", "--kits", "kits", "--ignore", "sky", "--out", "q")
+    assert result.exit_code == 0, result.output
+    plan = json.loads(Path("q", "plan.json").read_text())
+    assert plan["choice"] == "mine"
+    assert plan["asked"]["task"] == "segmentation"
+    assert plan["asked"]["classes"] == 2
 
 
 def test_unknown_weights(run, place):

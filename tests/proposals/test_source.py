@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,15 +10,18 @@ import torch
 
 import pocketune
 from pocketune.data import load_splits
+from pocketune.device.head.pixels import score_pixels
 from pocketune.device.train import TrainSettings
 from pocketune.errors import PocketuneError
 from pocketune.kit import Kit
 from pocketune.planner.scene import Scene
 from pocketune.planner.trial import Trial
 from pocketune.proposals.choice import drafts_in
+from pocketune.proposals.features import last_maps
 from pocketune.proposals.source import METHODS, SIZES, DraftSource
 from pocketune.weights import create_network, save_network
 
+from ..device.pixel_kit import write_scenes
 from ..device.softmax_engine import write_photos
 
 
@@ -82,6 +86,45 @@ def test_features_of_colors_tell_them_apart(source: DraftSource) -> None:
     assert head.score.value > 0.8
     assert 12 <= head.photos <= 24
     assert head.seconds > 0
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    folder = tmp_path_factory.mktemp("masks")
+    write_scenes(folder / "photos", 16)
+    train = load_splits(folder / "photos").train
+    return Scene(folder / "photos", train, TrainSettings(), 40_000_000, folder, lambda _: None)
+
+
+class TestMasks:
+    """Networks that classify pixels: decode heads over backbones with weights."""
+
+    def test_every_decode_head_over_every_backbone(self, weights: Path, scene: Scene) -> None:
+        found, _ = drafts_in(weights, None, None)(scene).find()
+        assert len({each.name for each in found}) == len(found) == 27
+        assert found[0].name == "deeplabv3 of mobilenet_v2 0.2, 192 px, decode head"
+        assert found[3].group == "deeplabv3 of mobilenet_v2 0.2, stride 16, 192 px"
+        assert found[8].name == "lraspp of mobilenet_v2 0.2, 192 px, full"
+
+    def test_a_network_with_a_decode_head_is_taken_as_it_is(
+        self, photos: Path, scene: Scene, tmp_path: Path
+    ) -> None:
+        made = create_network("fcn", backbone="mobilenet_v2", width=0.2, classes=2)
+        save_network(made, tmp_path / "fcn.safetensors")
+        make = drafts_in(tmp_path, None, ["last"])
+        assert {each.network["name"] for each in make(scene).find()[0]} == {"fcn"}
+        train = load_splits(photos).train
+        images = make(Scene(photos, train, TrainSettings(), 1, tmp_path, lambda _: None))
+        with pytest.raises(PocketuneError, match="and the photos have no masks"):
+            images.find()
+
+    def test_maps_of_colors_tell_them_apart(self, scene: Scene) -> None:
+        torch.manual_seed(0)
+        network = create_network("fcn", backbone="resnet18", width=0.25, output_stride=8, classes=3)
+        score, photos = score_pixels(partial(last_maps, network), scene.photos, 64, 12)
+        assert score.name == "mIoU"
+        assert score.value > 0.4
+        assert photos == 6
 
 
 def test_names_that_do_not_exist(weights: Path, tmp_path: Path) -> None:

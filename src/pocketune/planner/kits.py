@@ -90,7 +90,13 @@ class KitSource:
         """The score of the kit's features, computed in this process.
 
         Kits of one network have one score, that of the first of them.
+
+        Raises:
+            PocketuneError: There is no such score.
         """
+        if self._scene.photos.labeled.dense:
+            # Frozen parts of different depth would be compared.
+            raise PocketuneError("kits for masks are compared in short runs alone")
         began = time.monotonic()
         name = self._first_alike(candidate)
         kit = self._opened[name]

@@ -31,8 +31,8 @@ def process_bytes(photos: Path, settings: TrainSettings) -> int:
     Raises:
         PocketuneError: The process cannot be started.
     """
-    arguments = [str(photos), json.dumps([settings.val_fraction, settings.seed])]
-    command = [sys.executable, "-m", "pocketune.planner.process", *arguments]
+    division = [settings.val_fraction, settings.seed, settings.ignore, settings.class_names]
+    command = [sys.executable, "-m", "pocketune.planner.process", str(photos), json.dumps(division)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
@@ -43,11 +43,12 @@ def process_bytes(photos: Path, settings: TrainSettings) -> int:
 def _measure(photos: str, division: str) -> int:
     import click  # noqa: F401 - as `pocketune train` has it
 
-    from pocketune.data import load_splits
+    from pocketune.data import MaskOptions, load_splits
     from pocketune.device.memory.baseline import training_baseline
 
-    val_fraction, seed = json.loads(division)
-    splits = load_splits(photos, val_fraction=val_fraction, seed=seed)
+    val_fraction, seed, ignore, class_names = json.loads(division)
+    masks = MaskOptions(ignore=ignore, class_names=class_names)
+    splits = load_splits(photos, val_fraction=val_fraction, seed=seed, masks=masks)
     measured = training_baseline()
     return measured if len(splits.train) else 0  # the names are in memory until here
 

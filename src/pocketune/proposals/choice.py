@@ -9,7 +9,7 @@ from pocketune.errors import PocketuneError
 from pocketune.methods import create_method
 from pocketune.planner.plan import LeftOut
 from pocketune.planner.scene import Scene
-from pocketune.proposals.source import METHODS, DraftSource
+from pocketune.proposals.source import DraftSource
 from pocketune.proposals.weights import Pretrained, find_weights
 
 
@@ -36,8 +36,7 @@ def drafts_in(
     for name in methods or ():
         create_method(name)
     left_out = [LeftOut(name=name, reason=reason) for name, reason in strange]
-    kinds = tuple(methods or METHODS)
-    return lambda scene: DraftSource(scene, chosen, kinds, left_out)
+    return lambda scene: DraftSource(scene, chosen, methods or None, left_out)
 
 
 def _named(pretrained: Sequence[Pretrained], names: Sequence[str] | None) -> list[Pretrained]:

@@ -31,3 +31,17 @@ def embed(network: nn.Module, images: NDArray[np.uint8]) -> FloatArray:
     finally:
         hook.remove()
     return taken[0]
+
+
+@torch.inference_mode()
+def last_maps(network: nn.Module, images: NDArray[np.uint8]) -> FloatArray:
+    """The last feature maps (N, C, h, w) of a backbone, whose decode head does not matter.
+
+    Args:
+        network: A network that classifies pixels.
+        images: uint8 (N, size, size, 3).
+    """
+    backbone, normalize = network.get_submodule("backbone"), about(network).normalization
+    network.eval()
+    last: FloatArray = backbone(normalize(torch.from_numpy(images)))[-1].numpy()
+    return last

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from pocketune.authoring import build_kit
+from pocketune.device.head.pixels import score_pixels
 from pocketune.device.memory.sizes import format_size
 from pocketune.errors import PocketuneError
 from pocketune.files import writing
@@ -21,6 +22,7 @@ from pocketune.kit.kit import Kit
 from pocketune.kit.manifest import Manifest
 from pocketune.methods import Method, create_method, method_to_dict
 from pocketune.networks.config import NetworkConfig
+from pocketune.networks.registry import is_dense
 from pocketune.planner.candidate import Candidate, Cost
 from pocketune.planner.features import Features
 from pocketune.planner.plan import LeftOut
@@ -28,7 +30,7 @@ from pocketune.planner.predict import predict_cost
 from pocketune.planner.probe import run_probe
 from pocketune.planner.scene import Scene
 from pocketune.planner.trial import HeadScore, Probe
-from pocketune.proposals.features import embed
+from pocketune.proposals.features import embed, last_maps
 from pocketune.proposals.weights import Pretrained
 from pocketune.weights import create_network
 
@@ -38,6 +40,20 @@ SIZES = (160, 128, 224)
 """Image sizes in pixels; the first is looked at first."""
 BATCH = 8
 
+DENSE = (
+    {"name": "deeplabv3", "head_channels": 64},
+    {"name": "deeplabv3", "head_channels": 64, "output_stride": 16},
+    {"name": "lraspp"},
+)
+"""Decode heads that a backbone gets, for masks; one that does not fit a backbone is dropped."""
+DENSE_METHODS = (
+    {"name": "blocks", "blocks": 0},
+    {"name": "blocks", "blocks": 3},
+    {"name": "full"},
+)
+"""The methods to choose from for masks: a decode head is random, so that each trains it."""
+DENSE_SIZES = (192, 128, 256)
+
 
 class DraftSource:
     """Candidates that kits can be built from.
@@ -45,7 +61,7 @@ class DraftSource:
     Args:
         scene: What candidates are measured with.
         pretrained: Networks with their weights.
-        methods: Names of the methods to choose from.
+        methods: Names of the methods to choose from; by default a few that differ in memory.
         left_out: Files of weights that fit no network.
     """
 
@@ -53,20 +69,46 @@ class DraftSource:
         self,
         scene: Scene,
         pretrained: Sequence[Pretrained],
-        methods: Sequence[str] = METHODS,
+        methods: Sequence[str] | None = None,
         left_out: Sequence[LeftOut] = (),
     ) -> None:
         self._scene = scene
-        self._pretrained = pretrained
-        self._methods = [create_method(name) for name in methods]
+        self._dense = scene.photos.labeled.dense
+        self._sizes = DENSE_SIZES if self._dense else SIZES
+        fitting = (self._fitting(one) for one in pretrained)
+        self._pretrained = [each for several in fitting for each in several]
+        usual = DENSE_METHODS if self._dense else [{"name": name} for name in METHODS]
+        chosen = usual if methods is None else [{"name": name} for name in methods]
+        self._methods = [_method(each) for each in chosen]
         self._left_out = list(left_out)
         self._features: dict[str, Features] = {}
 
+    def _fitting(self, one: Pretrained) -> Iterator[Pretrained]:
+        """The networks for the photos' labels that have these weights."""
+        if is_dense(one.config.name):
+            if self._dense:
+                yield one
+        elif not self._dense:
+            yield one
+        else:
+            for head in DENSE:
+                config = replace(one.config, backbone=one.config.name, **head)
+                yield replace(one, config=config)
+
     def find(self) -> tuple[list[Candidate], list[LeftOut]]:
-        """Every network at every size with every method."""
+        """Every network at every size with every method.
+
+        Raises:
+            PocketuneError: No network has weights for the photos' labels.
+        """
+        if not self._pretrained:
+            raise PocketuneError(
+                "the weights are those of networks that classify pixels, and the photos have no "
+                "masks; give other weights"
+            )
         found = [
             self._candidate(one, size, method)
-            for size in SIZES
+            for size in self._sizes
             for one in self._pretrained
             for method in self._methods
         ]
@@ -78,7 +120,7 @@ class DraftSource:
             network = f"{network} of {one.path.name}"
         group = f"{network}, {size} px" + (", 8-bit weights" if one.frozen_bits else "")
         return Candidate(
-            name=f"{group}, {method_to_dict(method)['name']}",
+            name=f"{group}, {_label(method)}",
             group=group,
             kit=None,
             network=config.to_dict(),
@@ -123,13 +165,17 @@ class DraftSource:
                 config.name,
                 weights=candidate.weights,
                 classes=len(self._scene.photos.classes),
-                width=config.width,
-                padding=config.padding,
+                **_options(config),
             )
-        features = self._features.setdefault(
-            candidate.group, Features(self._scene.photos, candidate.size)
-        )
-        score, photos = features.score(partial(embed, network), count)
+        if self._dense:
+            score, photos = score_pixels(
+                partial(last_maps, network), self._scene.photos, candidate.size, count
+            )
+        else:
+            features = self._features.setdefault(
+                candidate.group, Features(self._scene.photos, candidate.size)
+            )
+            score, photos = features.score(partial(embed, network), count)
         return HeadScore(score=score, seconds=time.monotonic() - began, photos=photos)
 
     def kit(self, candidate: Candidate) -> Path:
@@ -149,12 +195,11 @@ class DraftSource:
                 network=config.name,
                 method=_method(candidate.method),
                 weights=candidate.weights,
-                width=config.width,
-                padding=config.padding,
                 size=candidate.size,
                 batch=candidate.batch,
                 photos=scene.photos,
                 frozen_bits=candidate.frozen_bits,
+                **_options(config),
             )
         needed = self._cost(Kit.open(path, verify=False).manifest, candidate).memory
         budget = scene.settings.budget_bytes
@@ -178,8 +223,29 @@ def _method(values: dict[str, Any]) -> Method:
     return create_method(options.pop("name"), **options)
 
 
+def _options(config: NetworkConfig) -> dict[str, Any]:
+    """What of a config determines the layers beside the weights."""
+    return {
+        "width": config.width,
+        "padding": config.padding,
+        "backbone": config.backbone,
+        "head_channels": config.head_channels,
+        "output_stride": config.output_stride,
+    }
+
+
+def _label(method: Method) -> str:
+    """A method by its name; ``decode head`` if that is all it trains."""
+    values = method_to_dict(method)
+    return "decode head" if values.get("blocks") == 0 else str(values["name"])
+
+
 def _name(config: NetworkConfig) -> str:
-    """``mobilenet_v2 0.35``; without the width if it is 1."""
+    """``mobilenet_v2 0.35``, without the width if it is 1; of pixels, ``deeplabv3 of ...``."""
+    if config.backbone is not None:
+        stride = f", stride {config.output_stride}" if config.output_stride else ""
+        inner = replace(config, name=config.backbone, backbone=None)
+        return f"{config.name} of {_name(inner)}{stride}"
     width = "" if config.width == 1 else f" {config.width:g}"
     norm = ", group norm" if config.norm == "group" else ""
     pruned = ", pruned" if config.hidden else ""
