@@ -245,7 +245,7 @@ def test_refuses_bottleneck_blocks() -> None:
 
 def test_refuses_networks_without_blocks() -> None:
     network = nn.Sequential(nn.Flatten(), nn.Linear(12, 3))
-    with pytest.raises(PocketuneError, match="Sequential has no inverted residual"):
+    with pytest.raises(PocketuneError, match="Sequential cannot be followed"):
         adapt(network, LB)
 
 

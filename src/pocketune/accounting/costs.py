@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from pocketune.accounting.record import LOSS, Operation
 from pocketune.accounting.step import Step
 from pocketune.accounting.timeline import Snapshot
-from pocketune.networks.anatomy.anatomy import CONTAINERS
+from pocketune.networks.anatomy.units import CONTAINERS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -166,14 +166,15 @@ def _is_frozen(module: nn.Module) -> bool:
 
 def _pairs(body: Anatomy) -> Iterator[tuple[str, str]]:
     """Consecutive convolutions inside a block: only the second reads the output of the first."""
-    for block in body.blocks:
+    for block in (block for block in body.blocks if block.is_row):
         yield from pairwise(layer.conv for layer in block.main)
 
 
 def _stem_pair(network: nn.Module, body: Anatomy) -> Iterator[tuple[str, str]]:
     """The stem and the first convolution, unless a shortcut or side branch reads its maps, too."""
     beside = any(about(module).is_side_branch for module in network.modules())
-    if body.stem and not body.blocks[0].residual and not beside:
+    first = body.blocks[0]
+    if body.stem and first.is_row and not first.residual and not beside:
         yield body.stem[-1].conv, body.blocks[0].layers[0].conv
 
 
@@ -220,7 +221,8 @@ def _activation(network: nn.Module, body: Anatomy, layer: Layer) -> str | None:
 
 def _behind_sum(body: Anatomy, layer: Layer) -> bool:
     """Whether the activation comes after the shortcut was added."""
-    ends = {block.main[-1].conv for block in body.blocks if not block.ends_linearly}
+    rows = (block for block in body.blocks if block.is_row and not block.ends_linearly)
+    ends = {block.main[-1].conv for block in rows}
     return layer.conv in ends or layer.in_shortcut
 
 

@@ -5,11 +5,17 @@ from dataclasses import dataclass
 from torch import nn
 
 from pocketune.methods.method import Method
-from pocketune.methods.parts import biases, classifier, fusion_and_classifier, norms, top_blocks
+from pocketune.methods.parts import (
+    biases,
+    blocks_and_entries,
+    classifier,
+    fusion_and_classifier,
+    norms,
+    top_blocks,
+)
 from pocketune.methods.plan import Plan
 from pocketune.methods.registry import register_method
 from pocketune.networks import anatomy
-from pocketune.surgery import parameters_under
 
 
 @register_method("full")
@@ -27,8 +33,8 @@ class FullFineTune(Method):
 class LastLayer(Method):
     """Train the classifier only.
 
-    In a network without known blocks, that is the layer that computes the class scores, as in
-    every method that needs no blocks.
+    In transformers and other networks whose blocks are not rows of convolutions, that is the layer
+    that computes the class scores, as in every method that needs no blocks.
     """
 
     def plan(self, network: nn.Module) -> Plan:
@@ -68,6 +74,10 @@ class TopBlocks(Method):
     has one; a network that classifies pixels has a decode head. With three blocks, MobileTL (Chiang
     et al., AAAI 2023) calls this FT-3BLKs.
 
+    Any network that repeats modules has blocks (`pocketune.anatomy`). What stands between two of
+    them, such as the convolution that begins a stage of ConvNeXt, is trained with the second one,
+    and so is the last norm of a transformer with the classifier.
+
     Attributes:
         blocks: how many blocks, counted from the classifier; 0 trains only what follows them.
     """
@@ -82,5 +92,5 @@ class TopBlocks(Method):
         """
         body = anatomy(network)
         blocks = top_blocks(body, self.blocks, least=0)
-        top = parameters_under(network, (block.name for block in blocks))
+        top = blocks_and_entries(network, blocks)
         return Plan.training(network, top | fusion_and_classifier(network, body))

@@ -64,10 +64,15 @@ class LoRA(Method):
 
 
 def _layers(network: nn.Module) -> Iterator[str]:
-    """Paths of the layers that get an update."""
+    """Paths of the layers that get an update.
+
+    A linear layer in PyTorch's attention is not called, and gets none.
+    """
     heads = classifier_layers(network)
     for name, module in main_modules(network):
-        if name not in heads and _is_linear(module):
+        around = network.get_submodule(name.rpartition(".")[0])
+        called = not isinstance(around, nn.MultiheadAttention)
+        if name not in heads and called and _is_linear(module):
             yield name
 
 

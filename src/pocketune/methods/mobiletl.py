@@ -8,7 +8,7 @@ from torch import nn
 from pocketune.errors import PocketuneError
 from pocketune.layers import SignedReLU
 from pocketune.methods.method import Method
-from pocketune.methods.parts import fusion_and_classifier, top_blocks
+from pocketune.methods.parts import blocks_and_entries, fusion_and_classifier, top_blocks
 from pocketune.methods.plan import Plan
 from pocketune.methods.registry import register_method
 from pocketune.methods.tinytl import TinyTL
@@ -42,7 +42,8 @@ class MobileTL(Method):
     A ResNet's block has the same parts. `expand` is the norm of the first convolution on the main
     path, and in a bottleneck `depthwise` is that of the second one. The norms of the last
     convolution and of the shortcut's convolution, which are added, count as `project`. The
-    activation after that sum belongs to the block.
+    activation after that sum belongs to the block. In other blocks of convolutions, such as those
+    of GhostNet, the last dense convolutions and what follows them count as `project`.
 
     Attributes:
         blocks: how many blocks, counted from the classifier.
@@ -89,11 +90,13 @@ class MobileTL(Method):
         """
         body = anatomy(network)
         top = top_blocks(body, self.blocks)
+        for block in top:
+            _require_norms(block)
         full = frozenset(norm for block in top for norm in self._full_norms(block))
         norms = {layer.norm for block in top for layer in block.layers if layer.norm}
         removed = {} if self.squeeze_excite else _removed_squeeze_excite(top)
         frozen = {f"{norm}.weight" for norm in norms - full} | parameters_under(network, removed)
-        trained = parameters_under(network, (block.name for block in top)) - frozen
+        trained = blocks_and_entries(network, top) - frozen
         if self.patches == "instead":
             trained = full = frozenset()
         patches = self._patches(network, top)
@@ -149,6 +152,19 @@ class MobileTL(Method):
 
     def _relu(self, _: nn.Module) -> nn.Module:
         return SignedReLU() if self.signed else nn.ReLU()
+
+
+def _require_norms(block: Block) -> None:
+    """Check that a block has a convolution with a batch norm.
+
+    Raises:
+        PocketuneError: it has none, as the blocks of transformers.
+    """
+    if not any(layer.norm for layer in block.layers):
+        raise PocketuneError(
+            f"MobileTL shifts the batch norms of convolutions, and block {block.name}, "
+            f"{block.kind}, has none; use TopBlocks() or LoRA()"
+        )
 
 
 def _removed_squeeze_excite(top: tuple[Block, ...]) -> dict[str, Factory]:

@@ -1,6 +1,8 @@
 """The parts of a network that methods train."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from math import prod
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -8,7 +10,7 @@ from torch import nn
 from pocketune.errors import PocketuneError, whole_number
 from pocketune.methods.plan import Pass
 from pocketune.networks import Anatomy, Factory, about
-from pocketune.networks.anatomy.blocks import Block
+from pocketune.networks.anatomy.blocks import Block, Layer
 from pocketune.networks.anatomy.modules import is_convolution, is_norm
 from pocketune.networks.anatomy.output import classifier_layers
 from pocketune.surgery import BRANCH, mask_activations, parameters_under
@@ -64,11 +66,61 @@ def refuse_adapted(network: nn.Module) -> None:
         )
 
 
+def blocks_and_entries(network: nn.Module, blocks: Iterable[Block]) -> frozenset[str]:
+    """Names of the parameters of blocks, and of what leads to each from the block before."""
+    paths = [path for block in blocks for path in (block.name, *block.entry)]
+    return parameters_under(network, paths)
+
+
 def fusion_and_classifier(network: nn.Module, body: Anatomy) -> frozenset[str]:
     """Names of the parameters after the last block, those of a decode head included."""
     layers = body.feature_fusion + body.decode_head
     between = (name for layer in layers for name in (layer.conv, layer.norm) if name)
-    return parameters_under(network, (*between, *body.classifier))
+    return parameters_under(network, (*between, *body.neck, *body.classifier))
+
+
+class Maps(NamedTuple):
+    """The feature maps of a block.
+
+    Attributes:
+        inputs: channels that it reads.
+        outputs: channels that it returns.
+        stride: how many times smaller the output is than the input, along one side.
+    """
+
+    inputs: int
+    outputs: int
+    stride: int
+
+
+def block_maps(network: nn.Module, block: Block) -> Maps:
+    """The maps of a block, which a branch beside it reads and returns too.
+
+    Raises:
+        PocketuneError: the block reads or returns tokens, or several tensors; or its maps have
+            their channels last.
+    """
+    if block.features is not None:
+        given, made = block.features
+        if len(given) == len(made) == 3 and _channels_first(given) and _channels_first(made):
+            return Maps(given[0], made[0], max(1, round(given[1] / made[1])))
+    elif block.is_row:
+        convs = [module for layer in block.main if is_convolution(module := _get(network, layer))]
+        stride = prod(int(conv.stride[0]) for conv in convs)
+        return Maps(convs[0].in_channels, convs[-1].out_channels, stride)
+    raise PocketuneError(
+        f"block {block.name}, {block.kind}, does not map one tensor (N, C, H, W) to another, so no "
+        "branch of convolutions can stand beside it; use LoRA() or TopBlocks()"
+    )
+
+
+def _get(network: nn.Module, layer: Layer) -> nn.Module:
+    return network.get_submodule(layer.conv)
+
+
+def _channels_first(shape: tuple[int, ...]) -> bool:
+    """Whether a shape is (C, H, W): images are square, so that H and W are equal."""
+    return shape[1] == shape[2]
 
 
 def biases(network: nn.Module) -> frozenset[str]:

@@ -122,7 +122,7 @@ class ActivationPruning(Method):
         modules = dict(network.named_modules())
         taken = tuple(f"{name}." for name in plan.replaced)
         body = anatomy(network)
-        ends = {block.main[-1] for block in body.blocks}
+        ends = {block.main[-1] for block in body.blocks if block.is_row}
         found: dict[str, Factory] = {}
         for layer in body.layers:
             conv, norm = layer.conv, layer.norm

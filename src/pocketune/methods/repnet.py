@@ -11,7 +11,12 @@ from torch import nn
 from pocketune.errors import PocketuneError
 from pocketune.layers import ProgramModule
 from pocketune.methods.method import Method
-from pocketune.methods.parts import biases, parameters_of_branches, planned_branches
+from pocketune.methods.parts import (
+    biases,
+    block_maps,
+    parameters_of_branches,
+    planned_branches,
+)
 from pocketune.methods.plan import Plan
 from pocketune.methods.registry import register_method
 from pocketune.networks import Anatomy, Factory, about, anatomy
@@ -38,7 +43,8 @@ class RepNet(Method):
     statistics, those of the frozen network their running statistics.
 
     A module is attached to each block that changes the number of channels or the size of the maps,
-    except a first block without an expansion, and to the last block. In MobileNetV2 these are
+    or that follows a layer which does, except a first block without an expansion, and to the last
+    block. In MobileNetV2 these are
     blocks 2, 4, 7, 11, 14 and 17, as published; ProxylessNAS-Mobile and MobileNetV3-Large match
     their published layouts, too. In networks of bottleneck blocks, modules have a quarter of the
     channels, and the one that reads the image is attached to the stem, as published for ResNet-50.
@@ -97,7 +103,10 @@ def _modules(network: nn.Module, body: Anatomy) -> dict[str, Factory]:
         place
         for place, block in zip(places, blocks, strict=True)
         if block is blocks[-1]
-        or (_starts_stage(place) and (block is not blocks[0] or not block.lacks_expansion))
+        or (
+            (_starts_stage(place) or block.entry)
+            and (block is not blocks[0] or not block.lacks_expansion)
+        )
     ]
     reader = stem if bottlenecks else listed.pop(0)
     makers = {reader.path: _reads_image(stem.inputs, reader, as_wide=bottlenecks)}
@@ -113,15 +122,15 @@ def _places(network: nn.Module, body: Anatomy) -> Iterator[_Place]:
     stride, side = _stride(module for _, module in leaves), SIZE
     stem = [module for _, module in leaves if is_convolution(module)]
     side = ceil(side / stride)
-    yield _Place(leaves[-1][0], stem[0].in_channels, stem[-1].out_channels, stride, side)
+    if stem:
+        yield _Place(leaves[-1][0], stem[0].in_channels, stem[-1].out_channels, stride, side)
+    else:  # the first block reads the image
+        channels = block_maps(network, body.blocks[0]).inputs
+        yield _Place("", channels, channels, 1, SIZE)
     for block in body.blocks:
-        convolutions = [network.get_submodule(layer.conv) for layer in block.main]
-        first, last = convolutions[0], convolutions[-1]
-        assert is_convolution(first)
-        assert is_convolution(last)
-        stride = _stride(convolutions)
-        side = ceil(side / stride)
-        yield _Place(block.name, first.in_channels, last.out_channels, stride, side)
+        inputs, outputs, stride = block_maps(network, block)
+        side = ceil(side / stride) if block.features is None else block.features[1][1]
+        yield _Place(block.name, inputs, outputs, stride, side)
 
 
 def _stride(modules: Iterable[nn.Module]) -> int:

@@ -3,7 +3,6 @@
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import partial
-from math import prod
 
 from torch import nn
 
@@ -11,12 +10,17 @@ from pocketune.errors import PocketuneError, check_positive
 from pocketune.layers import LiteResidual, standardize_convolution, standardized
 from pocketune.layers.side_branch import TABLE_SIDE
 from pocketune.methods.method import Method
-from pocketune.methods.parts import MASKS, biases, parameters_of_branches, planned_branches
+from pocketune.methods.parts import (
+    MASKS,
+    biases,
+    block_maps,
+    parameters_of_branches,
+    planned_branches,
+)
 from pocketune.methods.plan import Plan
 from pocketune.methods.registry import register_method
 from pocketune.networks import Factory, about, anatomy, set_about
 from pocketune.networks.anatomy.blocks import Block
-from pocketune.networks.anatomy.modules import is_convolution
 from pocketune.networks.copies import copy_network
 from pocketune.surgery import (
     BRANCH,
@@ -189,25 +193,23 @@ class TinyTL(Method):
                 "itself; use TinyTL(lite_residual=False)"
             )
         branches: dict[str, Factory] = {}
-        side = TABLE_SIDE // _stride(network, first)
+        side = TABLE_SIDE // block_maps(network, first).stride
         for block in blocks:
             kernel = LiteResidual.fitting_kernel(self.kernel, side)
             branches[block.name] = partial(self._lite_residual, network, block, kernel)
-            side //= _stride(network, block)
+            side //= block_maps(network, block).stride
         return branches
 
     def _lite_residual(
         self, network: nn.Module, block: Block, kernel: int, _: nn.Module
     ) -> LiteResidual:
-        first, last = (network.get_submodule(block.main[i].conv) for i in (0, -1))
-        assert is_convolution(first)
-        assert is_convolution(last)
+        inputs, outputs, stride = block_maps(network, block)
         try:
             return LiteResidual(
-                first.in_channels,
-                last.out_channels,
+                inputs,
+                outputs,
                 kernel=kernel,
-                stride=_stride(network, block),
+                stride=stride,
                 groups=self.groups,
             )
         except PocketuneError as error:
@@ -224,12 +226,6 @@ def _feature_fusion(network: nn.Module) -> frozenset[str]:
     return frozenset(
         name for layer in layers for name in (f"{layer.conv}.weight", f"{layer.norm}.bias")
     )
-
-
-def _stride(network: nn.Module, block: Block) -> int:
-    """How many times smaller the block's output is than its input, along one side."""
-    convolutions = [network.get_submodule(layer.conv) for layer in block.main]
-    return prod(int(conv.stride[0]) for conv in convolutions if is_convolution(conv))
 
 
 def _has_branch(network: nn.Module, block: str) -> bool:

@@ -50,7 +50,7 @@ def add_branches(network: nn.Module, factories: Mapping[str, Factory]) -> None:
             raise PocketuneError(
                 f"block {name} has a side branch already; start from a network without one"
             )
-        if isinstance(block, nn.Sequential):
+        if type(block).forward is nn.Sequential.forward:
             raise PocketuneError(
                 f"block {name} is an nn.Sequential, which would run its branch as another "
                 "layer; give the block a forward method"

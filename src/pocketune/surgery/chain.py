@@ -35,14 +35,16 @@ def chain_filters(network: nn.Module) -> tuple[tuple[str, ...], ...]:
     an activation, concatenated and resized maps end a chain.
 
     Args:
-        network: changed in place, unless it has no known blocks.
+        network: changed in place, unless its blocks are not all rows of convolutions.
 
     Returns:
         The chains, each the paths of its convolutions in the order in which they run.
     """
     try:
         body = anatomy(network)
-    except PocketuneError:  # no blocks are known
+    except PocketuneError:  # there are no blocks
+        return ()
+    if not all(block.is_row and block.features is None for block in body.blocks):
         return ()
     links = [*_links(body, _read_by_head(network)), *_links_in_head(network, body)]
     links = [link for link in links if _fits(network, *link)]

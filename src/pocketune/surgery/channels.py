@@ -78,6 +78,11 @@ def hidden_channels(
         raise PocketuneError(f"there is no block {block!r}; the network has {names}")
     stem = body.stem if found is body.blocks[0] else ()
     scaled_by = found.hidden_squeeze_excite
+    if not found.hidden:
+        raise PocketuneError(
+            f"block {block} cannot be pruned: it is {found.kind}, in which more than one layer "
+            "reads what another makes; leave it out"
+        )
     sets = tuple(
         Hidden(block, producer or _producer(found, stem), depthwise, scaled_by, consumer)
         for producer, depthwise, consumer in found.hidden

@@ -169,7 +169,11 @@ def test_replaced_layers_keep_their_role():
 @pytest.mark.parametrize(
     ("network", "message"),
     [
-        (nn.Sequential(nn.Flatten(), nn.Linear(12, 3)), "Sequential has no inverted residual"),
+        (
+            nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 3)),
+            "Sequential has no blocks, modules that map features to features",
+        ),
+        (nn.Sequential(nn.Flatten(), nn.Linear(12, 3)), "its module '1' raises RuntimeError"),
         (create_network("resnet18").layer1, "no classifier after its last block"),
     ],
 )

@@ -3,10 +3,12 @@
 import copy
 
 import pytest
+import torch
 from torch import nn
 
 from pocketune.errors import PocketuneError
 from pocketune.networks import Layer, anatomy
+from pocketune.surgery import prune
 
 from ..timm_like import EdgeResidual, InvertedResidual, MobileNetV2, MobileNetV3, SEResNet
 
@@ -124,30 +126,42 @@ class Separable(nn.Module):
         return self.layers(x)
 
 
-@pytest.mark.parametrize("place", [0, 3, 6])
-def test_an_unknown_block_is_named(place):
-    """Wherever it is: it must not pass for a stem or a feature fusion layer."""
+@pytest.mark.parametrize(("place", "before"), [(3, 6), (6, 16)])
+def test_an_unknown_block_is_a_block_too(place, before):
+    """It must not pass for a feature fusion layer."""
     network = MobileNetV2()
-    network.blocks[place][0] = Separable(8)
-    with pytest.raises(PocketuneError, match=rf"the block 'blocks.{place}.0' of MobileNetV2"):
-        anatomy(network)
+    network.blocks[place][0] = Separable(network.blocks[place][0].conv_pw.in_channels)
+    if place == 3:
+        network.blocks[3][1] = InvertedResidual(32, 192, 64)
+    else:
+        network.conv_head = nn.Conv2d(160, 1280, 1, bias=False)
+    block = anatomy(network).blocks[before]
+    assert (block.name, block.kind, block.is_row) == (f"blocks.{place}.0", "other", False)
+    with pytest.raises(
+        PocketuneError, match=rf"block blocks.{place}.0 cannot be pruned: it is other"
+    ):
+        prune(network, {block.name: 0.5}, importance="weight")
 
 
-def test_parallel_branches_are_no_block():
+def test_parallel_branches_are_a_block():
     class Branches(nn.Module):
         def __init__(self):
             super().__init__()
-            self.left = nn.Conv2d(8, 4, 3, padding=1)
-            self.right = nn.Conv2d(8, 4, 3, padding=1)
+            self.left = nn.Conv2d(32, 16, 3, padding=1)
+            self.right = nn.Conv2d(32, 16, 3, padding=1)
+
+        def forward(self, x):
+            return torch.cat([self.left(x), self.right(x)], 1)
 
     network = MobileNetV2()
     network.blocks[2][1] = Branches()
-    with pytest.raises(PocketuneError, match=r"'blocks\.2\.1'"):
-        anatomy(network)
+    (block,) = (block for block in anatomy(network).blocks if block.name == "blocks.2.1")
+    assert block.kind == "other"
+    assert block.features == ((32, 28, 28), (32, 28, 28))
 
 
-def test_a_lost_convolution_is_named():
+def test_a_convolution_between_blocks_leads_to_the_next_one():
     network = MobileNetV2()
     network.blocks[2].append(nn.Conv2d(32, 32, 1))
-    with pytest.raises(PocketuneError, match=r"'blocks\.2\.3'"):
-        anatomy(network)
+    (block,) = (block for block in anatomy(network).blocks if block.entry)
+    assert (block.name, block.entry) == ("blocks.3.0", ("blocks.2.3",))

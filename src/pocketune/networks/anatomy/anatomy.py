@@ -4,31 +4,38 @@ Nothing here knows a network by name. Blocks are recognized by the convolutions 
 networks of timm and torchvision are understood as well as our own:
 
 * inverted residual: 1x1 expand (may be missing), depthwise k x k, 1x1 project; or a dense k x k
-  expand in place of the first two
+  expand in place of the first two; or, in a universal inverted bottleneck, with a depthwise
+  convolution before the expansion, or without one
 * basic: two k x k convolutions
 * bottleneck: 1x1, k x k, 1x1
 
 The stem is everything before the first block. After the last block, a convolution with a norm is
 the feature fusion, and every other layer with weights belongs to the classifier. A network that
 classifies pixels has its decode head between the two, as a module of its own named `decode_head`.
+
+A network with other blocks, such as a transformer, is run without values instead, and the modules
+that it repeats are its blocks (`find_units`).
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from torch import nn
 
 from pocketune.errors import PocketuneError
 from pocketune.networks.anatomy.blocks import Block, Layer, make_layer, read_block
+from pocketune.networks.anatomy.kinds import follow_layers, read_unit
 from pocketune.networks.anatomy.modules import conv_layers, is_convolution, main_modules, weighs
+from pocketune.networks.anatomy.trunk import Run, output_layers, run
+from pocketune.networks.anatomy.units import CONTAINERS, find_units
 
 BLOCKLESS = (
     "LastLayer, NormAndLast, BiasAndLast, FullFineTune and GradientFilter(layers=[names]) need no "
     "blocks"
 )
-"""The methods for networks without known blocks."""
+"""The methods for networks without blocks."""
 
-CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 DECODE_HEAD = "decode_head"
 """Name of the module between backbone and classifier."""
 
@@ -39,6 +46,8 @@ class Anatomy:
 
     `classifier` holds all layers that are trained as "the classifier", including norms between
     them. Its last layer gives the logits. `decode_head` is empty if the network classifies images.
+    `neck` holds what else has parameters behind the last block, such as the last norm of a
+    transformer.
     """
 
     stem: tuple[Layer, ...]
@@ -46,6 +55,7 @@ class Anatomy:
     feature_fusion: tuple[Layer, ...]
     classifier: tuple[str, ...]
     decode_head: tuple[Layer, ...] = ()
+    neck: tuple[str, ...] = ()
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -60,10 +70,10 @@ class Anatomy:
 
 
 def anatomy(network: nn.Module) -> Anatomy:
-    """Find stem, blocks, feature fusion, decode head and classifier of a convolutional network.
+    """Find stem, blocks, feature fusion, decode head and classifier of a network.
 
     Modules must be registered in the order in which they run, as they are in all our networks
-    and in timm's and torchvision's.
+    and in timm's and torchvision's; in a network that is run to find its blocks, in any order.
 
     Example:
         >>> from pocketune import anatomy, create_network
@@ -72,15 +82,12 @@ def anatomy(network: nn.Module) -> Anatomy:
         (17, 'features.17.conv.1.0', ('classifier.1',))
 
     Raises:
-        PocketuneError: a block is of an unknown kind; the message names it.
+        PocketuneError: the network has no blocks or no classifier, or cannot be run to find them;
+            the message names the module that fails.
     """
     blocks = tuple(_blocks(network))
-    if not blocks:
-        kind = type(network).__name__
-        raise PocketuneError(
-            f"{kind} has no inverted residual, basic or bottleneck block; {BLOCKLESS}"
-        )
-    _refuse_unknown_blocks(network, blocks)
+    if not blocks or _has_other_layers(network, blocks):
+        return _anatomy_of(network, run(network))
     before, behind = _around(network, blocks)
     head = [(path, module) for path, module in behind if _in_decode_head(path)]
     after = [(path, module) for path, module in behind if not _in_decode_head(path)]
@@ -95,6 +102,47 @@ def anatomy(network: nn.Module) -> Anatomy:
         classifier=classifier,
         decode_head=tuple(make_layer("decode_head", layer) for layer in conv_layers(head)),
     )
+
+
+def _anatomy_of(network: nn.Module, seen: Run) -> Anatomy:
+    """The anatomy of a network of any blocks, from a run."""
+    modules = dict(main_modules(network))
+    units = find_units(network, seen)
+    if not units:
+        raise PocketuneError(
+            f"{type(network).__name__} has no blocks, modules that map features to features; "
+            f"{BLOCKLESS}"
+        )
+    classifier = output_layers(network, seen)
+    if not classifier:
+        raise PocketuneError(f"{type(network).__name__} has no classifier after its last block")
+    inside = tuple(f"{path}." for path in (*units, *classifier))
+    rest = [path for path in seen.calls if path in modules and not f"{path}.".startswith(inside)]
+    starts = [seen.calls[path].order for path in units]
+    between = [
+        [path for path in rest if low < seen.calls[path].order < high]
+        for low, high in pairwise((-1, *starts, len(seen.calls)))
+    ]
+    stem, *entries, behind = between
+    blocks = [
+        replace(read_unit(path, modules[path], seen), entry=_with_parameters(modules, entry))
+        for path, entry in zip(units, [[], *entries], strict=True)
+    ]
+    after = follow_layers("feature_fusion", {path: modules[path] for path in behind}, seen)
+    fusion = tuple(layer for layer in after if layer.norm is not None)
+    fused = {path for layer in fusion for path in (layer.conv, layer.norm)}
+    return Anatomy(
+        stem=tuple(follow_layers("stem", {path: modules[path] for path in stem}, seen)),
+        blocks=tuple(blocks),
+        feature_fusion=fusion,
+        classifier=classifier,
+        neck=_with_parameters(modules, [path for path in behind if path not in fused]),
+    )
+
+
+def _with_parameters(modules: dict[str, nn.Module], paths: list[str]) -> tuple[str, ...]:
+    """Those of these modules that have parameters of their own."""
+    return tuple(path for path in paths if path and _has_own(modules[path]))
 
 
 def _blocks(network: nn.Module) -> Iterator[Block]:
@@ -121,8 +169,11 @@ def _around(
     return modules[:first], modules[last + 1 :]
 
 
-def _refuse_unknown_blocks(network: nn.Module, blocks: tuple[Block, ...]) -> None:
-    """Check that each convolution is in a block, before the first block or after the last."""
+def _has_other_layers(network: nn.Module, blocks: tuple[Block, ...]) -> bool:
+    """Whether a layer is not in a block, before the first block or after the last.
+
+    A module with several convolutions is an unknown block wherever it is.
+    """
     known = {block.name for block in blocks}
     before, after = _around(network, blocks)
     outside = {path for path, _ in before + after}
@@ -131,12 +182,10 @@ def _refuse_unknown_blocks(network: nn.Module, blocks: tuple[Block, ...]) -> Non
             continue
         holds_blocks = any(name.startswith(f"{path}.") for name in known) or path == ""
         several = sum(is_convolution(part) for _, part in main_modules(module)) > 1
-        lost = is_convolution(module) and path not in outside
+        lost = weighs(module) and path not in outside
         if lost or (several and not holds_blocks and not isinstance(module, CONTAINERS)):
-            raise PocketuneError(
-                f"the block {path!r} of {type(network).__name__} is not known: it is not an "
-                f"inverted residual, basic or bottleneck block; {BLOCKLESS}"
-            )
+            return True
+    return False
 
 
 def _in_decode_head(path: str) -> bool:

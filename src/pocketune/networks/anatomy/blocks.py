@@ -18,21 +18,36 @@ from pocketune.networks.anatomy.modules import (
     weighs,
 )
 
+UNIVERSAL = "universal_inverted_bottleneck"
 PATTERNS = (  # kind, then role and test of each convolution in the order in which they run
     (
         "inverted_residual",
         (("expand", is_pointwise), ("depthwise", is_depthwise), ("project", is_pointwise)),
     ),
     ("inverted_residual", (("depthwise", is_depthwise), ("project", is_pointwise))),
-    ("inverted_residual", (("expand", is_spatial), ("project", is_pointwise))),
+    ("fused_inverted_residual", (("expand", is_spatial), ("project", is_pointwise))),
     ("basic", (("conv1", is_spatial), ("conv2", is_spatial))),
     ("bottleneck", (("conv1", is_pointwise), ("conv2", is_spatial), ("conv3", is_pointwise))),
+    (
+        UNIVERSAL,
+        (
+            ("first_depthwise", is_depthwise),
+            ("expand", is_pointwise),
+            ("depthwise", is_depthwise),
+            ("project", is_pointwise),
+        ),
+    ),
+    (
+        UNIVERSAL,
+        (("first_depthwise", is_depthwise), ("expand", is_pointwise), ("project", is_pointwise)),
+    ),
+    (UNIVERSAL, (("expand", is_pointwise), ("project", is_pointwise))),
 )
-FUSED = ("expand", "project")
-"""A dense expansion in place of an expansion and a depthwise convolution, and a linear projection.
-
-With an activation at the end, two such convolutions may be anything.
-"""
+INVERTED = ("inverted_residual", "fused_inverted_residual", UNIVERSAL)
+"""Kinds of blocks that are wide inside, end linearly and may lack a shortcut."""
+ROWS = (*INVERTED, "basic", "bottleneck")
+"""Kinds of blocks whose convolutions run one after the other."""
+PARTS = ("expand", "depthwise", "project")
 SHORTCUTS = ("downsample", "shortcut")
 RESIDUAL_FLAGS = ("use_res_connect", "has_skip")  # torchvision's and ours; timm's
 
@@ -42,8 +57,8 @@ class Layer:
     """A convolution with the norm and the activation that follow it, by module path.
 
     Attributes:
-        role: `stem`, `expand`, `depthwise`, `project`, `conv1`, `conv2`, `conv3`,
-            `downsample`, `feature_fusion` or `decode_head`.
+        role: `stem`, `first_depthwise`, `expand`, `depthwise`, `project`, `conv1`, `conv2`,
+            `conv3`, `downsample`, `feature_fusion` or `decode_head`.
         conv: path of the convolution.
         norm: path of its norm, if it has one.
         activation: path of its activation, if it has one. In basic and bottleneck blocks the
@@ -68,10 +83,16 @@ class Block:
 
     Attributes:
         name: path of the block's module.
-        kind: `inverted_residual`, `basic` or `bottleneck`.
-        layers: in the order in which they run; `downsample`, in the shortcut, comes last.
+        kind: one of `ROWS`, in which convolutions run one after the other; or `ghost`,
+            `mixed_inverted_residual`, `reparameterized`, `convnext`, `attention` (of a
+            transformer: attention and MLP), `mlp` or `other`.
+        layers: its convolutions, in the order in which they run; `downsample`, in the shortcut,
+            comes last. Those in squeeze-excite are left out.
         squeeze_excite: path of the squeeze-excite module, if there is one.
         residual: whether the input, or what `downsample` makes of it, is added to the output.
+        features: shapes (C, H, W) or (T, C) of the one tensor that it reads and of the one that it
+            returns, in a network that was run to find its blocks; None if there are several.
+        entry: paths of the modules with parameters between the block before and this one.
     """
 
     name: str
@@ -79,6 +100,8 @@ class Block:
     layers: tuple[Layer, ...]
     squeeze_excite: str | None
     residual: bool
+    features: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    entry: tuple[str, ...] = ()
 
     def layer(self, role: str) -> Layer | None:
         """The layer of that role, or None."""
@@ -92,7 +115,12 @@ class Block:
     @property
     def ends_linearly(self) -> bool:
         """Whether no activation follows the sum with the shortcut."""
-        return self.kind == "inverted_residual"
+        return self.kind in INVERTED
+
+    @property
+    def is_row(self) -> bool:
+        """Whether the convolutions on the main path run one after the other, and nothing else."""
+        return self.kind in ROWS
 
     @property
     def is_bottleneck(self) -> bool:
@@ -108,26 +136,32 @@ class Block:
         """The part of a layer: `expand`, `depthwise` or `project`.
 
         In blocks of ResNets, the first convolution counts as `expand`, and the last one and the
-        shortcut's as `project`. A convolution between them counts as `depthwise`.
+        shortcut's as `project`. A convolution between them counts as `depthwise`, and so does the
+        first depthwise one of a universal inverted bottleneck.
         """
-        if self.kind == "inverted_residual" and not layer.in_shortcut:
+        if layer.role in PARTS:
             return layer.role
-        if layer in (self.main[-1], self.layer("downsample")):
+        if layer.role == "first_depthwise":
+            return "depthwise"
+        if layer.in_shortcut or layer == self.main[-1]:
             return "project"
         return "expand" if layer == self.main[0] else "depthwise"
 
     @property
     def hidden_squeeze_excite(self) -> str | None:
         """Path of the squeeze-excite module that scales the hidden channels, if there is one."""
-        return self.squeeze_excite if self.kind == "inverted_residual" else None
+        return self.squeeze_excite if self.kind in INVERTED else None
 
     @property
     def hidden(self) -> tuple[tuple[Layer | None, Layer | None, Layer], ...]:
         """For each set of hidden channels: the producer, the depthwise layer, the consumer.
 
         The producer is None in a block without an expansion: it is the layer before the block.
+        There are none in a block that is not a row.
         """
-        if self.kind == "inverted_residual":
+        if not self.is_row:
+            return ()
+        if self.kind in INVERTED:
             return ((self.layer("expand"), self.layer("depthwise"), self.main[-1]),)
         return tuple((left, None, right) for left, right in pairwise(self.main))
 
@@ -139,19 +173,22 @@ def make_layer(role: str, found: ConvLayer) -> Layer:
 
 def read_block(name: str, module: nn.Module) -> Block | None:
     """`module` at path `name` as a block; None if it is not built like one."""
-    squeeze_excite = _squeeze_excite(name, module)
-    found = conv_layers(
+    squeeze_excite = find_squeeze_excite(name, module)
+    parts = [
         (path, part)
         for path, part in main_modules(module, prefix=name)
         if squeeze_excite is None or not f"{path}.".startswith(f"{squeeze_excite}.")
-    )
-    shortcut = [layer for layer in found if _in_shortcut(layer.path, name)]
+    ]
+    if any(isinstance(part, nn.Linear) for _, part in parts):
+        return None
+    found = conv_layers(parts)
+    shortcut = [layer for layer in found if in_shortcut(layer.path, name)]
     main = [layer for layer in found if layer not in shortcut]
     match = _match(main)
     if match is None or len(shortcut) > 1:
         return None
     kind, roles = match
-    if kind != "inverted_residual":
+    if kind not in INVERTED:
         _share_activation(main)
     layers = [make_layer(role, layer) for role, layer in zip(roles, main, strict=True)]
     layers += [make_layer("downsample", layer) for layer in shortcut]
@@ -167,11 +204,27 @@ def _match(main: list[ConvLayer]) -> tuple[str, tuple[str, ...]] | None:
         if len(pattern) == len(main) and all(
             test(layer.conv) for (_, test), layer in zip(pattern, main, strict=True)
         ):
-            return None if roles == FUSED and main[-1].activation else (kind, roles)
+            return (kind, roles) if _is_like(kind, main) else None
     return None
 
 
-def _in_shortcut(path: str, block: str) -> bool:
+def _is_like(kind: str, main: list[ConvLayer]) -> bool:
+    """Whether norms and activations are where blocks of a kind have them.
+
+    Two convolutions with an activation at the end may be anything, and so may 1x1 convolutions
+    without norms.
+    """
+    if kind == "fused_inverted_residual":
+        return main[-1].activation is None
+    if kind == UNIVERSAL:
+        expand, project = main[-2 if len(main) < 4 else 1], main[-1]
+        normed = all(layer.norm is not None for layer in main)
+        return normed and expand.activation is not None and project.activation is None
+    return True
+
+
+def in_shortcut(path: str, block: str) -> bool:
+    """Whether a module is in the shortcut of a block, by its name."""
     return path.removeprefix(f"{block}.").split(".")[0] in SHORTCUTS
 
 
@@ -189,22 +242,33 @@ def _residual(kind: str, module: nn.Module, main: list[ConvLayer]) -> bool:
             return value
     same_size = prod(stride for layer in main for stride in layer.conv.stride) == 1
     same_channels = main[0].conv.in_channels == main[-1].conv.out_channels
-    return kind != "inverted_residual" or (same_size and same_channels)
+    return kind not in INVERTED or (same_size and same_channels)
 
 
-def _squeeze_excite(name: str, block: nn.Module) -> str | None:
+def find_squeeze_excite(name: str, block: nn.Module) -> str | None:
     """Path of the outermost module of two 1x1 layers, C -> squeezed -> C, without a norm.
 
     With a third convolution the module is part of the chain, as in a block without norms.
     """
     for path, module in main_modules(block, prefix=name):
-        if module is block or any(is_norm(part) for part in module.modules()):
-            continue
-        sizes = [_sizes(part) for part in module.modules() if weighs(part)]
-        in_chain = len(sizes) != 2 or () in sizes or _in_shortcut(path, name)
-        if not in_chain and sizes[0] == sizes[1][::-1]:
+        if module is not block and not in_shortcut(path, name) and is_squeeze_excite(module):
             return str(path)
     return None
+
+
+def is_squeeze_excite(module: nn.Module) -> bool:
+    """Whether a module has two 1x1 layers, C -> squeezed -> C, and no norm.
+
+    An MLP widens instead, and has no sigmoid. Squeeze-excite does if its channels are pruned.
+    """
+    if any(is_norm(part) for part in module.modules()):
+        return False
+    sizes = [_sizes(part) for part in module.modules() if weighs(part)]
+    if len(sizes) != 2 or () in sizes:
+        return False
+    inputs, squeezed = sizes[0]
+    gates = any("sigmoid" in type(part).__name__.lower() for part in module.modules())
+    return sizes[1] == (squeezed, inputs) and (squeezed <= inputs or gates)
 
 
 def _sizes(module: nn.Module) -> tuple[int, ...]:
