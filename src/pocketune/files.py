@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import zipfile
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,6 +14,10 @@ from pocketune.errors import PocketuneError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+ARCHIVE_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, UnicodeDecodeError)
+"""Errors that the standard library raises for an archive that is damaged, encrypted (RuntimeError)
+or of a version that it does not know."""
 
 
 class Skipped(NamedTuple):

@@ -219,6 +219,34 @@ class TestZip:
         path.write_bytes(data)
         assert "without a password" in refusal(path)
 
+    def test_of_a_version_to_come(self, photos, pack):
+        path = pack(photos(cats=3, dogs=3))
+        data = bytearray(path.read_bytes())
+        data[data.index(b"PK\x01\x02") + 6] = 99
+        path.write_bytes(data)
+        assert "is damaged: zip file version 9.9; pack it again" in refusal(path)
+
+    def test_names_that_are_not_what_the_archive_says(self, photos, pack):
+        path = pack(photos(cats=3, dogs=3))
+        data = bytearray(path.read_bytes())
+        position = data.index(b"PK\x01\x02")
+        data[position + 9] |= 8  # UTF-8
+        data[position + 46] = 0xFF
+        path.write_bytes(data)
+        assert "codec can't decode byte 0xff" in refusal(path)
+
+    def test_endless_path(self, tmp_path):
+        with zipfile.ZipFile(tmp_path / "photos.zip", "w") as archive:
+            archive.writestr("x/" * 20_000 + "a/1.png", b"")
+        assert "a path of 40,007 characters" in refusal(tmp_path / "photos.zip")
+
+    def test_damaged_table(self, tmp_path):
+        with zipfile.ZipFile(tmp_path / "photos.zip", "w") as archive:
+            archive.writestr("t.csv", "file,label\n1.png,a\n")
+        data = (tmp_path / "photos.zip").read_bytes().replace(b"1.png,a", b"2.png,b")
+        (tmp_path / "photos.zip").write_bytes(data)
+        assert "t.csv is damaged: Bad CRC-32" in refusal(tmp_path / "photos.zip")
+
     def test_damaged_member_is_skipped(self, photos, pack):
         path = pack(photos(cats=3, dogs=3))
         data = bytearray(path.read_bytes())
@@ -228,6 +256,19 @@ class TestZip:
         ((name, reason),) = load_splits(path).skipped
         assert name == "cats/01.png"
         assert reason
+
+
+class TestTableBeyondReason:
+    def test_far_too_large(self, tmp_path):
+        with (tmp_path / "t.csv").open("wb") as file:
+            file.truncate(3 << 30)  # takes no room on the disk
+        assert "larger than the 128 MB that a list of photos may" in refusal(tmp_path / "t.csv")
+
+    def test_numbers_of_thousands_of_digits_are_names(self, tree):
+        folder = tree({"1.png": 1, "2.png": 2, "3.png": 3, "4.png": 4})
+        rows = [f"{i}.png,{'7' * 5000 if i % 2 else 8}" for i in range(1, 5)]
+        (folder / "t.csv").write_text("\n".join(["file,label", *rows]))
+        assert load_splits(folder / "t.csv").train.classes == ("7" * 5000, "8")
 
 
 class TestPrediction:

@@ -226,6 +226,24 @@ def test_unreadable_files_whoever_runs_this(folder: Path, monkeypatch: pytest.Mo
     assert "cannot be read: Permission denied" in message(folder)
 
 
+def test_a_graph_far_larger_than_the_manifest_says(folder: Path) -> None:
+    with (folder / "features.onnx").open("r+b") as file:
+        file.truncate(3 << 30)  # takes no room on the disk
+    assert "has 3,221,225,472 bytes, more than its manifest says" in message(folder)
+
+
+def test_encrypted(tmp_path: Path) -> None:
+    path = TinyKit().write(tmp_path / "kit.zip").path
+    content = bytearray(path.read_bytes())
+    for signature, flags in ((b"PK\1\2", 8), (b"PK\3\4", 6)):
+        place = content.find(signature)
+        while place >= 0:
+            content[place + flags] |= 1
+            place = content.find(signature, place + 4)
+    path.write_bytes(content)
+    assert "is encrypted, password required" in message(path)
+
+
 @pytest.mark.parametrize("name", ["features.onnx", "step.onnx", "predict.onnx"])
 @pytest.mark.parametrize("cut", [0.0, 0.3, 0.95])
 def test_truncated_graph(folder: Path, name: str, cut: float) -> None:

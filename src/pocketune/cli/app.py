@@ -66,6 +66,9 @@ class Commands(Group):
         except PocketuneError as error:
             print_error(f"error: {message_of(error)}")
             code = FAILED
+        except MemoryError:
+            print_error("error: the memory that this process may take ran out; see --budget")
+            code = FAILED
         except KeyboardInterrupt:
             print_error("stopped")
             code = STOPPED

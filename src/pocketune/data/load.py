@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import IO, TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
@@ -47,12 +47,15 @@ from pocketune.data.names import Indices, Names
 from pocketune.data.pairs import FOLDERS, read_pairs
 from pocketune.data.sources import FolderSource, Source, ZipSource, is_archive
 from pocketune.errors import PocketuneError, Remedy, counted
-from pocketune.files import Skipped, printable, reading, shown
+from pocketune.files import ARCHIVE_DAMAGE, Skipped, printable, reading, shown
 from pocketune.tasks import TASKS, Task, task_named
 from pocketune.tasks.segmentation import Mask, class_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+_LARGEST_LIST = 128 << 20
+"""Most bytes of a file that lists photos or classes: a line for each of a million photos has 60."""
 
 
 def load_splits(
@@ -265,7 +268,7 @@ def _listed(source: Source, *folders: str) -> tuple[str, bytes] | None:
     """The file of the names of classes in one of these folders, and its bytes; None without."""
     for folder, name in product(folders, NAMES_FILES):
         with suppress(OSError), source.open(posixpath.join(folder, name)) as file:
-            return name, file.read()
+            return name, _content(file, name)
     return None
 
 
@@ -304,8 +307,18 @@ def _has_titles(source: Source, name: str, tasks: Sequence[type[Task]]) -> bool:
 
 
 def _read(source: Source, name: str) -> bytes:
-    with reading(shown(name)), source.open(name) as file:
-        return file.read()
+    with reading(shown(name), *ARCHIVE_DAMAGE), source.open(name) as file:
+        return _content(file, name)
+
+
+def _content(file: IO[bytes], name: str) -> bytes:
+    content = file.read(_LARGEST_LIST + 1)
+    if len(content) > _LARGEST_LIST:
+        raise PocketuneError(
+            f"{shown(name)} is larger than the {_LARGEST_LIST >> 20} MB that a list of photos may "
+            "have; check that it is one"
+        )
+    return content
 
 
 def _within(folder: str, example: Example) -> Example:

@@ -15,13 +15,15 @@ import numpy as np
 from pocketune.data.directory import Bare, Directory
 from pocketune.data.names import Names
 from pocketune.errors import PocketuneError
-from pocketune.files import reading, shown
+from pocketune.files import ARCHIVE_DAMAGE, reading, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 MANIFEST, STEP = "manifest.json", "step.onnx"  # the folder of a kit or run holds both
 ENCRYPTED = 0x1  # bit in the flags of an archive member
+LONGEST_NAME = 4096
+"""Most characters of a path, which is what Linux allows in a folder."""
 _READING = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 """Flags with which opening a pipe does not wait for somebody to write into it."""
 
@@ -168,7 +170,7 @@ class ZipSource:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        with reading(shown(str(root)), zipfile.BadZipFile, remedy="pack it again"):
+        with reading(shown(str(root)), *ARCHIVE_DAMAGE, remedy="pack it again"):
             self._directory = Directory(root, self._check)
             self._archive = zipfile.ZipFile(Bare(root))
         # ZipFile counts its open members without a lock, and the directory moves in its file.
@@ -214,6 +216,11 @@ class ZipSource:
             raise PocketuneError(
                 f"{archive} holds {name!r}, a path that leads out of the archive; pack it again "
                 "from inside the folder"
+            )
+        if len(member.filename) > LONGEST_NAME:
+            raise PocketuneError(
+                f"{archive} holds {name!r}, a path of {len(member.filename):,} characters; pack it "
+                f"again with paths of at most {LONGEST_NAME:,}"
             )
         if member.flag_bits & ENCRYPTED:
             raise PocketuneError(f"{archive} is encrypted; pack it again without a password")

@@ -1,6 +1,7 @@
 """A kit: the graphs, parameters and manifest that a device needs for training."""
 
 import hashlib
+import math
 import os
 import shutil
 from collections.abc import Mapping
@@ -18,6 +19,9 @@ from pocketune.kit.graphs import GRAPHS, check_graph
 from pocketune.kit.manifest import KitError, Manifest
 from pocketune.kit.names import BLOCKED_STEP, FEATURES, MANIFEST, PARAMETERS, PREDICT, STEP
 from pocketune.kit.storage import Storage, mapped, open_storage, reading
+
+_ROOM, _EACH = 1 << 20, 4096
+"""Bytes that a file may have beyond its values: in all, and for each node or tensor."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +125,13 @@ class Kit:
         expected = self.manifest.files.get(name)
         if expected is None:
             raise KitError(f"the manifest of the kit {self.path} does not list {name}")
+        with reading(self.path, name):
+            size = self._storage.size(name)
+        if size > _most_bytes(name, self.manifest):
+            raise KitError(
+                f"{name} of the kit {self.path} has {size:,} bytes, more than its manifest says; "
+                "copy the kit again"
+            )
         with reading(self.path, name), self._storage.open(name) as stream:
             if verify and storage.sha256(stream) != expected:
                 raise KitError(
@@ -134,6 +145,15 @@ class Kit:
         source = self.source(name)
         with reading(self.path, name), mapped(source) as data:
             check_graph(name, data, self.manifest, f"{name} of the kit {self.path}")
+
+
+def _most_bytes(name: str, manifest: Manifest) -> int:
+    """Most bytes of a file, so that it is not read before it is known to be far too large."""
+    if name == PARAMETERS:
+        specs = (*manifest.parameters, *manifest.statistics)
+        return _ROOM + sum(4 * math.prod(spec.shape) + _EACH for spec in specs)
+    graph = manifest.graphs["step" if name == BLOCKED_STEP else name.removesuffix(".onnx")]
+    return _ROOM + graph.weights + _EACH * graph.nodes
 
 
 def kit_files(manifest: Manifest) -> tuple[str, ...]:

@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import mmap
 import zipfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Protocol, cast
@@ -12,12 +11,13 @@ from typing import BinaryIO, Protocol, cast
 from safetensors import SafetensorError
 
 from pocketune import files
+from pocketune.files import ARCHIVE_DAMAGE
 from pocketune.kit.manifest import BUILD_KIT, KitError
 from pocketune.kit.names import BEST, LAST, MANIFEST
 
 _CHUNK = 1 << 20
 
-_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, SafetensorError, KeyError)
+_DAMAGE = (*ARCHIVE_DAMAGE, SafetensorError, KeyError)
 """Errors that the readers of archives and tensors raise for a damaged file."""
 
 
@@ -36,6 +36,10 @@ class Storage(Protocol):
         """The file as a stream of bytes; raises ``FileNotFoundError`` if it does not exist."""
         ...
 
+    def size(self, name: str) -> int:
+        """Bytes of the file, unpacked; raises ``FileNotFoundError`` if it does not exist."""
+        ...
+
 
 class FolderStorage:
     """A kit in a folder."""
@@ -47,6 +51,10 @@ class FolderStorage:
     def open(self, name: str) -> BinaryIO:
         """The file as a stream of bytes."""
         return (self.path / name).open("rb")
+
+    def size(self, name: str) -> int:
+        """Bytes of the file."""
+        return (self.path / name).stat().st_size
 
 
 class ZipStorage:
@@ -72,6 +80,14 @@ class ZipStorage:
                 raise FileNotFoundError(name) from None
             with stream:
                 yield cast("BinaryIO", stream)
+
+    def size(self, name: str) -> int:
+        """Bytes of the file when it is unpacked. No more are read, whatever it holds."""
+        with zipfile.ZipFile(self.path) as archive:
+            try:
+                return archive.getinfo(self._prefix + name).file_size
+            except KeyError:
+                raise FileNotFoundError(name) from None
 
 
 def open_storage(path: Path) -> Storage:

@@ -29,6 +29,7 @@ from pocketune.tasks.results import (
 from pocketune.tasks.views import Seen
 
 TOP = 5
+_DIGITS = 20  # of a class that is a number
 COLUMNS = ("label", "class")
 
 
@@ -67,9 +68,12 @@ class Classification(Task):
 
     @classmethod
     def find_classes(cls, labels: Iterable[Hashable], titles: tuple[str, ...]) -> tuple[str, ...]:
-        """See :class:`Task`; in numerical order if all names are integers, else alphabetical."""
+        """See :class:`Task`; in numerical order if all names are integers, else alphabetical.
+
+        Integers of many digits are names like others.
+        """
         unique = sorted({str(label) for label in labels})
-        if all(label.isdecimal() for label in unique):
+        if all(label.isdecimal() and len(label) < _DIGITS for label in unique):
             unique.sort(key=int)
         return tuple(unique)
 

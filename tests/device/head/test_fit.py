@@ -7,6 +7,7 @@ import pytest
 
 from pocketune.device.head import Head, fit_head
 from pocketune.device.head.fit import fit_bytes, means_bytes
+from pocketune.device.head.projection import RANK
 from pocketune.tasks import Attributes, Classification, Labels, Task, numbered
 
 from ...tasks.regression import Regression
@@ -113,8 +114,9 @@ def test_classes_of_one_photo_have_means_too(counts: tuple[int, ...]) -> None:
     assert (head.score is None) == (max(counts) == 1)
 
 
-def test_equal_photos_give_finite_values() -> None:
-    rows, labels = np.ones((8, SIZE), np.float32), np.arange(8) % 2
+@pytest.mark.parametrize("size", [SIZE, RANK + 1])
+def test_equal_photos_give_finite_values(size: int) -> None:
+    rows, labels = np.ones((8, size), np.float32), np.arange(8) % 2
     head = fit(rows, labels, classification(2))
     assert np.isfinite(head.weight).all()
     assert np.isfinite(head.bias).all()

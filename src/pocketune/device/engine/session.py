@@ -13,13 +13,21 @@ from numpy.typing import NDArray
 
 from pocketune.device.machine import available_cores
 from pocketune.device.memory.process import freed_at_once, reclaim
+from pocketune.errors import PocketuneError
+from pocketune.files import shown
 from pocketune.kit.kit import Kit
 from pocketune.kit.manifest import KitError
 from pocketune.kit.names import BLOCKED_STEP, FEATURES, STEP
 
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # read on import, so that nothing is ever sent
 
-import onnxruntime as ort
+try:
+    import onnxruntime as ort
+except ImportError as error:
+    raise PocketuneError(
+        f"onnxruntime cannot be loaded: {shown(str(error), 200)}; install it again, or allow the "
+        "process more memory"
+    ) from error
 
 _CPUINFO = Path("/proc/cpuinfo")
 RUNTIME = f"onnxruntime {ort.__version__}"

@@ -44,7 +44,9 @@ def _gram(rows: Rows, size: int) -> Exact:
 
 
 def _significant(squares: Exact, axes: Exact) -> Basis:
-    """Without axes along which there is nothing but rounding."""
+    """Without axes along which there is nothing but rounding; without any for equal rows."""
+    if not len(squares):
+        return Basis(axes, squares)
     least = squares[-1] * len(squares) * np.finfo(np.float64).eps
     kept = squares > max(least, 0.0)
     return Basis(axes[:, kept], squares[kept])

@@ -38,7 +38,7 @@ class Ridge:
         for rows, wanted, root in self._rows(blocks):
             moments += (root * root * wanted).T @ (rows @ self._basis.axes)
         self._moments: Exact = moments
-        self._unit = float(self._basis.squares.sum()) / size or 1.0  # where all photos are equal
+        self._unit = self._basis.squares.sum().item() / max(size, 1) or 1.0  # 0 for equal photos
 
     def left_out(self, rows: FloatArray, labels: Labels) -> Iterator[Exact]:
         """For each strength, the outputs (N, K) for photos by the fits without each of them."""
