@@ -210,6 +210,8 @@ class TestPooling:
         assert counted(aten.upsample_bilinear2d.default, *arguments) == (7 * 4 * ELEMENTS, 0)
         smaller = (X, [3, 3], False, None, None)
         assert counted(aten.upsample_bilinear2d.default, *smaller) == (7 * ELEMENTS, 0)
+        cubic = counted(aten._upsample_bicubic2d_aa.default, X, [12, 12], False)
+        assert cubic == (31 * 4 * ELEMENTS, 0)
         assert counted(aten.upsample_nearest2d.default, X, [12, 12]) == (0, 0)
         back = (torch.ones(2, 4, 12, 12), [12, 12], [2, 4, 6, 6])
         assert counted(aten.upsample_nearest2d_backward.default, *back) == (ELEMENTS, 0)
@@ -227,6 +229,7 @@ class TestPooling:
         (aten.hardswish.default, (X,), ELEMENTS),
         (aten.hardtanh_backward.default, (X, X, 0.0, 6.0), ELEMENTS),
         (aten.native_dropout.default, (X, 0.5, True), ELEMENTS),
+        (aten.eye.default, (3,), 0),
         (aten.bernoulli.p, (X, 0.5), 0),
         (aten.argmax.default, (X, 1), 0),
         (aten.cat.default, ([X, X], 1), 0),

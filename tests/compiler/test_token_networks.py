@@ -1,4 +1,7 @@
-"""Transformers, adapted, accounted for and compiled; `compile` compares five steps with PyTorch."""
+"""Transformers and other younger networks, adapted, accounted for and compiled.
+
+`compile` itself compares five steps with PyTorch.
+"""
 
 from pathlib import Path
 
@@ -6,8 +9,17 @@ import pytest
 
 from pocketune.accounting import account
 from pocketune.compiler import compile
-from pocketune.methods import BiasAndLast, FullFineTune, LastLayer, LoRA, Method, adapt
+from pocketune.methods import (
+    BiasAndLast,
+    FullFineTune,
+    LastLayer,
+    LoRA,
+    LowRankBackward,
+    Method,
+    adapt,
+)
 
+from ..networks.tiny import tiny
 from .networks import BATCH
 from .token_networks import SIZE, mixed_transformer, transformer
 
@@ -25,5 +37,21 @@ def test_a_vision_transformer(method: Method, tmp_path: Path) -> None:
 @pytest.mark.parametrize("method", [BiasAndLast(), FullFineTune()], ids=lambda m: m.name)
 def test_attention_of_pytorch_and_in_shifted_windows(method: Method, tmp_path: Path) -> None:
     adapted = adapt(mixed_transformer(), method)
+    assert account(adapted, batch=BATCH, size=SIZE).kept_bytes > 0
+    compile(adapted, tmp_path / "kit", batch=BATCH, size=SIZE)
+
+
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [
+        ("vit_tiny", LoRA(2) + LowRankBackward(2, 1)),
+        ("convnext_atto", FullFineTune()),
+        ("efficientnet_v2_s", FullFineTune()),
+        ("mobilenet_v4_small", BiasAndLast()),
+    ],
+    ids=str,
+)
+def test_younger_networks(name: str, method: Method, tmp_path: Path) -> None:
+    adapted = adapt(tiny(name), method, frozen_bits=8)
     assert account(adapted, batch=BATCH, size=SIZE).kept_bytes > 0
     compile(adapted, tmp_path / "kit", batch=BATCH, size=SIZE)

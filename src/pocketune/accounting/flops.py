@@ -17,6 +17,7 @@ computed.) N is the number of elements of the output, unless stated otherwise.
 | sum, mean, maximum and other reductions, gradients of padding | | elements of the input |
 | pooling | | output elements times window, or elements of the input if larger |
 | adding at the places of an index | | elements that are added |
+| resizing, bilinear and bicubic | | 7 and 31 times the larger of input and output |
 | elementwise | | N, whatever it computes for each element |
 | views, copies, casts, fills, comparisons, random numbers, results that are not floats | | 0 |
 
@@ -120,10 +121,10 @@ def _products(macs: int, further: int = 0) -> OperatorFlops:
 
 @register_flops(
     "aten.clone", "aten._to_copy", "aten.copy", "aten.contiguous", "aten.detach", "aten.cat",
-    "aten.empty", "aten.empty_like", "aten.empty_strided", "aten.new_empty", "aten.new_zeros",
-    "aten.new_empty_strided", "aten.new_full", "aten.new_ones", "aten.zeros", "aten.ones",
-    "aten.zeros_like", "aten.ones_like", "aten.full", "aten.full_like", "aten.fill", "aten.zero",
-    "aten.scalar_tensor", "aten.arange", "aten.bernoulli", "aten.rand", "aten.randn",
+    "aten.empty", "aten.empty_like", "aten.empty_strided", "aten.eye", "aten.new_empty",
+    "aten.new_zeros", "aten.new_empty_strided", "aten.new_full", "aten.new_ones", "aten.zeros",
+    "aten.ones", "aten.zeros_like", "aten.ones_like", "aten.full", "aten.full_like", "aten.fill",
+    "aten.zero", "aten.scalar_tensor", "aten.arange", "aten.bernoulli", "aten.rand", "aten.randn",
     "aten.rand_like", "aten.randn_like", "aten.uniform", "aten.normal", "aten.constant_pad_nd",
     "aten._unsafe_view", "aten.as_strided", "aten.select_backward", "aten.slice_backward",
     "aten.index_select", "aten.gather", "aten.index", "aten._unsafe_index", "aten.repeat",
@@ -255,6 +256,15 @@ def _bilinear(args: tuple[Any, ...], result: Tensor) -> OperatorFlops:
 @register_flops("aten.index_put")
 def _index_put(args: tuple[Any, ...], result: Tensor) -> OperatorFlops:
     return _elementwise(args[2])
+
+
+@register_flops(
+    "aten.upsample_bicubic2d", "aten._upsample_bicubic2d_aa", "aten.upsample_bicubic2d_backward",
+    "aten._upsample_bicubic2d_aa_backward",
+)  # fmt: skip
+def _bicubic(args: tuple[Any, ...], result: Tensor) -> OperatorFlops:
+    """Sums of 16 weighted elements."""
+    return OperatorFlops(31 * max(args[0].numel(), result.numel()), 0)
 
 
 @register_flops(

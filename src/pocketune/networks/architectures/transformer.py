@@ -2,7 +2,9 @@
 
 from functools import lru_cache
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -92,10 +94,23 @@ def resized_positions(positions: Tensor, grid: tuple[int, int], wanted: tuple[in
 
 
 @lru_cache(maxsize=16)
-def _resizing(grid: tuple[int, int], wanted: tuple[int, int]) -> list[list[float]]:
-    """Matrix (wanted tokens, tokens) of an antialiased bicubic resize, as timm does it."""
-    rows, columns = grid
-    units = torch.eye(rows * columns, device="cpu").reshape(1, rows * columns, rows, columns)
-    resized = functional.interpolate(units, size=wanted, mode="bicubic", antialias=True)
-    matrix: list[list[float]] = resized.reshape(rows * columns, -1).T.tolist()
+def _resizing(grid: tuple[int, int], wanted: tuple[int, int]) -> NDArray[np.float64]:
+    """Matrix (wanted tokens, tokens) of an antialiased bicubic resize, as timm does it.
+
+    In NumPy, because this also runs where tensors have no values.
+    """
+    down, across = (_resizing_of_axis(*sizes) for sizes in zip(grid, wanted, strict=True))
+    matrix: NDArray[np.float64] = np.kron(down, across)
     return matrix
+
+
+def _resizing_of_axis(size: int, wanted: int) -> NDArray[np.float64]:
+    """Weights (wanted, size) of Keys' kernel with a = -1/2, wider where the axis gets shorter."""
+    scale = size / wanted
+    width = max(scale, 1.0)
+    centers = (np.arange(wanted)[:, None] + 0.5) * scale
+    x = np.abs(np.arange(size) + 0.5 - centers) / width
+    near, far = 1.5 * x**3 - 2.5 * x**2 + 1, -0.5 * x**3 + 2.5 * x**2 - 4 * x + 2
+    weights = np.where(x < 1, near, np.where(x < 2, far, 0.0))
+    normalized: NDArray[np.float64] = weights / weights.sum(1, keepdims=True)
+    return normalized
