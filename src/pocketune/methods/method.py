@@ -13,7 +13,13 @@ from pocketune.layers.quantized import count_int8_weights
 from pocketune.methods.plan import Plan
 from pocketune.networks import about, set_about
 from pocketune.networks.copies import copy_network, gradients_on
-from pocketune.surgery import float_shapes, quantized, separate, separate_batch_norms
+from pocketune.surgery import (
+    float_shapes,
+    quantized,
+    separate,
+    separate_batch_norms,
+    settle_output,
+)
 from pocketune.weights.batch_norm import is_folded
 
 
@@ -145,7 +151,8 @@ def adapt(network: nn.Module, method: Method, *, frozen_bits: int | None = None)
     `about` of the copy has the facts of `network` and the resolved `method`. Frozen parameters have
     `requires_grad=False`, batch norms that are not trained are `FrozenBatchNorm2d` or
     `FrozenBatchNorm1d`, and activations do not work in place. A trained `SyncBatchNorm` becomes a
-    `BatchNorm2d`, with the statistics of its own process.
+    `BatchNorm2d`, with the statistics of its own process. Heads whose scores are averaged become
+    one linear layer, and an output layer without a bias gets one of zeros (`settle_output`).
 
     Args:
         network: the network to adapt; not changed.
@@ -173,6 +180,7 @@ def adapt(network: nn.Module, method: Method, *, frozen_bits: int | None = None)
     adapted = copy_network(network)
     separate(adapted)
     separate_batch_norms(adapted)
+    settle_output(adapted)
     shapes = float_shapes(adapted)
     method = method.resolve(adapted, method.plan(shapes))
     plan = final_plan(method, shapes)

@@ -11,6 +11,7 @@ from pocketune.surgery.freeze import (
     separate_batch_norms,
     train_only,
 )
+from pocketune.surgery.heads import settle_output
 from pocketune.surgery.norms import (
     group_norms,
     kernels_before_norms,
@@ -56,6 +57,7 @@ __all__ = [
     "separate",
     "separate_batch_norms",
     "settle_kernels",
+    "settle_output",
     "signed_activations",
     "signed_after",
     "swap",

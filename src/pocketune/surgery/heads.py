@@ -1,0 +1,163 @@
+"""One output layer with a bias: in place of averaged heads, and of a layer without one."""
+
+import copy
+from collections.abc import Iterable
+from itertools import takewhile
+
+import torch
+from torch import Tensor, nn
+
+from pocketune.errors import PocketuneError
+from pocketune.networks.anatomy.anatomy import anatomy
+from pocketune.networks.anatomy.modules import is_convolution, weighs
+from pocketune.networks.anatomy.output import find_output
+from pocketune.networks.anatomy.trunk import Run, run
+from pocketune.networks.copies import copy_network
+from pocketune.networks.probe import probing
+
+TOLERANCE = 1e-5
+"""Largest difference of the class scores, relative to the largest, that rounding explains."""
+
+
+def settle_output(network: nn.Module) -> None:
+    """Let one linear layer with a bias compute the class scores, in place, where that is exact.
+
+    The class scores of some networks are the average of two heads that read the same embeddings:
+    the classifier of LeViT, EfficientFormer and RepViT, and the head that learned from a teacher.
+    Each may have a batch norm before its linear layer. With running statistics, as in evaluation,
+    their average is one linear layer, which takes the place of the first; the others repeat its
+    scores. Where that would change the scores, the heads stay.
+
+    An output layer without a bias gets one of zeros: the device sets weight and bias for new
+    classes.
+    """
+    layers = _output_layers(network)
+    if len(layers) > 1:
+        _join(network, layers)
+        layers = _output_layers(network)
+    if len(layers) == 1:
+        _add_bias(network.get_submodule(layers[0]))
+
+
+def _output_layers(network: nn.Module) -> tuple[str, ...]:
+    """Paths of the last layers with weights; none if they cannot be found."""
+    try:
+        body = anatomy(network)
+    except PocketuneError:  # there are no blocks
+        try:
+            return find_output(network).layers
+        except PocketuneError:
+            return ()
+    *others, last = (n for n in body.classifier if weighs(network.get_submodule(n)))
+    outputs = _outputs(network.get_submodule(last))
+    if any(_outputs(network.get_submodule(other)) == outputs for other in others):
+        return find_output(network).layers
+    return (last,)
+
+
+def _outputs(layer: nn.Module) -> int:
+    if isinstance(layer, nn.Linear):
+        return layer.out_features
+    return layer.out_channels if is_convolution(layer) else 0
+
+
+class Repeated(nn.Module):
+    """In place of a head: the scores that another head has just computed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scores: list[Tensor] = []
+
+    def note(self, _: nn.Module, __: tuple[Tensor, ...], scores: Tensor) -> None:
+        """A forward hook of the other head."""
+        self.scores[:] = [scores]
+
+    def forward(self, x: Tensor) -> Tensor:  # noqa: ARG002
+        """(N, features) -> the scores (N, classes), once."""
+        return self.scores.pop()
+
+
+def _join(network: nn.Module, layers: tuple[str, ...]) -> None:
+    """Put one linear layer in place of the heads with these last layers, if it gives the same."""
+    seen = run(network)
+    heads = sorted(_heads(layers), key=lambda path: seen.calls[path].order)
+    if not _read_the_same(seen, heads):
+        return
+    first, *others = heads
+    joined = copy_network(network)
+    averaged = _average([network.get_submodule(path) for path in heads], seen, first)
+    joined.set_submodule(first, averaged, strict=True)
+    for path in others:
+        repeated = Repeated()
+        averaged.register_forward_hook(repeated.note)
+        joined.set_submodule(path, repeated, strict=True)
+    if not any(p.is_meta for p in network.parameters()) and not _same(network, joined, first, seen):
+        return
+    for path in heads:
+        network.set_submodule(path, joined.get_submodule(path), strict=True)
+
+
+def _heads(layers: tuple[str, ...]) -> list[str]:
+    """The outermost modules that each hold one of these layers and no other."""
+    names = sorted(path.split(".") for path in layers)
+    pairs = zip(names[0], names[-1], strict=False)  # the first and the last differ soonest
+    shared = len([*takewhile(lambda pair: pair[0] == pair[1], pairs)])
+    return [".".join(name[: shared + 1]) for name in names]
+
+
+def _read_the_same(seen: Run, heads: Iterable[str]) -> bool:
+    """Whether these modules read the same embeddings (N, D), and return scores (N, classes)."""
+    calls = [seen.calls[path] for path in heads]
+    given = calls[0].given
+    return len(given) == 1 and all(
+        call.given[0] is given[0] and call.given[0].dim() == call.made[0].dim() == 2
+        for call in calls
+    )
+
+
+def _average(heads: list[nn.Module], seen: Run, path: str) -> nn.Linear:
+    """The linear layer that computes the mean of these heads in evaluation, if they are linear.
+
+    Its bias is their mean on zeros, and its weights are what the unit vectors add to that.
+    """
+    inputs, outputs = seen.calls[path].given[0].shape[1], seen.calls[path].made[0].shape[1]
+    like = next(heads[0].parameters())
+    layer = nn.Linear(inputs, outputs, device=like.device, dtype=like.dtype)
+    if like.is_meta:
+        return layer
+    basis = torch.eye(inputs, dtype=torch.float64, device=like.device)
+    with torch.no_grad():
+        exact = [copy.deepcopy(head).double().eval() for head in heads]
+        bias = torch.stack([head(torch.zeros_like(basis[:1])) for head in exact]).mean(0)
+        columns = torch.stack([head(basis) for head in exact]).mean(0) - bias
+        layer.weight.copy_(columns.T)
+        layer.bias.copy_(bias[0])
+    return layer.requires_grad_(like.requires_grad)
+
+
+def _same(network: nn.Module, joined: nn.Module, head: str, seen: Run) -> bool:
+    """Whether both compute the same scores in evaluation, and they are those of the joined head."""
+    like = next(network.parameters())
+    image = next(iter(seen.calls.values())).given[0]
+    images = torch.randn(image.shape, generator=torch.Generator().manual_seed(0)).to(like)
+    scores: list[Tensor] = []
+
+    def note(_: str, __: nn.Module, made: list[Tensor]) -> None:
+        scores.append(made[0])
+
+    with probing(network, paths=()):
+        wanted = network(images)
+    with probing(joined, paths=[head], leave=note):
+        found = joined(images)
+    if not isinstance(wanted, Tensor) or not isinstance(found, Tensor):
+        return False
+    room = TOLERANCE * float(wanted.abs().max())
+    return all(torch.allclose(each, wanted, rtol=0, atol=room) for each in (found, *scores))
+
+
+def _add_bias(layer: nn.Module) -> None:
+    """Give a layer without a bias one of zeros, which changes nothing."""
+    if (isinstance(layer, nn.Linear) or is_convolution(layer)) and layer.bias is None:
+        weight = layer.weight
+        zeros = torch.zeros(_outputs(layer), dtype=weight.dtype, device=weight.device)
+        layer.bias = nn.Parameter(zeros, requires_grad=weight.requires_grad)
