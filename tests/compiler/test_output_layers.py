@@ -1,0 +1,29 @@
+"""Output layers that are settled when a network is adapted, in a kit."""
+
+from pathlib import Path
+
+import pytest
+from torch import nn
+
+from pocketune.compiler import compile
+from pocketune.methods import LastLayer, TopBlocks, adapt
+
+from ..networks import modern
+from ..surgery.test_heads import Distilled
+
+
+def test_averaged_heads(tmp_path: Path) -> None:
+    network = modern.with_trunk(modern.RepBlock(8, 16))
+    network[-1] = Distilled("mean")
+    kit = compile(adapt(network, LastLayer()), tmp_path / "kit", batch=2, size=16)
+    assert kit.manifest.task.head == ("4.head.weight", "4.head.bias")
+    assert kit.manifest.embeddings is not None
+
+
+@pytest.mark.parametrize("method", [LastLayer(), TopBlocks(1)], ids=str)
+def test_a_convolution_without_a_bias(method: LastLayer | TopBlocks, tmp_path: Path) -> None:
+    pooled = (nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    network = modern.with_trunk(modern.RepBlock(8, 16))
+    network = nn.Sequential(*network[:2], nn.Conv2d(16, 3, 1, bias=False), *pooled)
+    kit = compile(adapt(network, method), tmp_path / "kit", batch=2, size=16)
+    assert kit.manifest.task.head == ("2.weight", "2.bias")
