@@ -216,6 +216,7 @@ def _engines(chosen: EngineOptions, network: Path | None = None) -> EngineFactor
 
 
 def _print_result(result: TrainResult) -> None:
+    from pocketune.device.memory.process import process_memory
     from pocketune.device.memory.sizes import format_size
 
     best = "" if result.best is None else f", {result.best}"
@@ -227,7 +228,7 @@ def _print_result(result: TrainResult) -> None:
         if result.reason == "time" and not result.steps:
             print(_NO_STEP)
         print_skipped(result.skipped)
-        print(f"peak memory {format_size(result.peak_memory)}")
+        print(f"peak memory {format_size(max(result.peak_memory, process_memory().peak))}")
         print(f"saved in {result.run}", flush=True)
     print_error(f"try: pocketune predict {shlex.quote(str(result.run))} PHOTO")
 

@@ -10,7 +10,7 @@ from torch import nn
 import pocketune
 from pocketune.compiler.capture.trace import running_statistics, trained_parameters
 from pocketune.compiler.graphs import Graphs
-from pocketune.compiler.passes.arena import arena_bytes
+from pocketune.compiler.passes.arena import arena_bytes, integer_scratch
 from pocketune.compiler.passes.schedule import Liveness, fused
 from pocketune.compiler.passes.sizes import graph_flops
 from pocketune.compiler.passes.work import graph_work
@@ -68,11 +68,16 @@ def with_quantized_features(
 ) -> Manifest:
     """The manifest with a frozen part that computes with integers; its FLOPs stay the same."""
     sizes = {"N": 1}
-    spec = graph_spec(features, sizes, fused(features, sizes), optimized=True)
+    liveness = fused(features, sizes)
+    spec = graph_spec(features, sizes, liveness, optimized=True)
     spec = replace(spec, flops=manifest.graphs["features"].flops)
-    return replace(
+    quantized = replace(
         manifest, graphs={**manifest.graphs, "features": spec}, quantization=quantization
     )
+    # The images that are processed at once share the scratch of a convolution.
+    scratch = integer_scratch(features, liveness) // quantized.images_at_once
+    spec = replace(spec, arena=spec.arena + scratch)
+    return replace(quantized, graphs={**quantized.graphs, "features": spec})
 
 
 def graph_spec(

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pocketune.data.headers import Header
 
 MAX_WORKING_BYTES = 128 << 20  # an image that would take more than this is refused
-HEAVY_BYTES = 8 << 20  # above this, one image at a time
+HEAVY_BYTES = 3 << 20  # above this, one image at a time
 SMALL = 1 << 18
 """Pixels of an image that is decoded as a whole, which takes less time than in strips."""
 PIXELS = 1 << 16
@@ -45,8 +45,8 @@ class Decoding:
         name: The photo that takes most.
         header: Its header.
         most: Bytes that it takes.
-        others: Bytes of the one that takes most of those that are decoded at the same time as any
-            other.
+        others: Most bytes that any takes at the same time as another, for the part of it that
+            takes least or more.
     """
 
     name: str
@@ -77,8 +77,8 @@ class Dearest:
         taken = view_bytes(header, self._size)
         if self._masks:
             taken += MASK_BYTES * header.width * header.height
-        if taken <= HEAVY_BYTES:
-            self._others = max(self._others, taken)
+        if least_bytes(header, self._size) <= HEAVY_BYTES:  # a view may be light, others not
+            self._others = max(self._others, min(taken, HEAVY_BYTES))
         if taken > self._most:
             self._most, self._found = taken, (name, header)
 
@@ -104,6 +104,11 @@ def view_bytes(header: Header, size: int) -> int:
     """Most bytes for cutting a square of ``size`` pixels out of an image, at any place."""
     scale = size / (_SMALLEST_VIEW * min(header.width, header.height))
     return decoding_bytes(header, scale, size)
+
+
+def least_bytes(header: Header, size: int) -> int:
+    """Bytes for shrinking the whole of an image to ``size`` pixels."""
+    return decoding_bytes(header, size / max(header.width, header.height), size)
 
 
 def decoding_bytes(header: Header, scale: float, columns: int) -> int:

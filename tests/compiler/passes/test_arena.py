@@ -1,9 +1,12 @@
 """The simulated arena: no overlap, best fit, and the bytes of a graph worked out by hand."""
 
+import math
+
 from hypothesis import given
 from hypothesis import strategies as st
+from onnx import TensorProto, helper
 
-from pocketune.compiler.passes.arena import Arena, arena_bytes
+from pocketune.compiler.passes.arena import Arena, arena_bytes, integer_scratch
 from pocketune.compiler.passes.schedule import Liveness, Operator
 
 KB = 1 << 10
@@ -73,3 +76,18 @@ def test_views_and_outputs() -> None:
     sizes = {"a": 10 * KB, "view": 10 * KB, "kept": 5 * KB, "b": 10 * KB}
     liveness = Liveness(sizes, frozenset({"kept"}), {"view": "a"})
     assert arena_bytes(liveness, order) == 15 * KB
+
+
+def test_an_integer_convolution_unfolds_one_image() -> None:
+    """A kernel of 7 x 7 over 3 channels, read at 5 x 5 places; one of 1 x 1 unfolds nothing."""
+    nodes = []
+    for name in ("wide", "narrow"):
+        nodes.append(helper.make_node("DequantizeLinear", [name, "scale"], [f"{name}.float"]))
+        nodes.append(helper.make_node("Conv", ["x", f"{name}.float"], [f"{name}.out"]))
+    weights = [
+        helper.make_tensor(name, TensorProto.INT8, shape, bytes(math.prod(shape)), raw=True)
+        for name, shape in (("wide", (4, 3, 7, 7)), ("narrow", (4, 3, 1, 1)))
+    ]
+    graph = helper.make_graph(nodes, "g", [], [], weights)
+    liveness = Liveness({"wide.out": 4 * 25, "narrow.out": 4 * 25}, set(), {})
+    assert integer_scratch(helper.make_model(graph), liveness) == 49 * (8 + 3) * 25

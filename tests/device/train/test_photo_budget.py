@@ -12,7 +12,7 @@ from pocketune.data import load_splits
 from pocketune.data.decoding import Decoding
 from pocketune.data.headers import Header
 from pocketune.device.memory.budget import BudgetExceeded, check_budget
-from pocketune.device.memory.estimate import estimate_memory, larger_bytes
+from pocketune.device.memory.estimate import decoded_bytes, estimate_memory
 from pocketune.device.memory.process import ProcessMemory
 from pocketune.device.train.settings import TrainSettings
 from pocketune.kit.bundled import kit_path
@@ -44,7 +44,7 @@ def last() -> Kit:
 
 def total(decoding: Decoding | None) -> int:
     return estimate_memory(
-        last().manifest, process=BEFORE.current, classes=2, slots=2, decoding=decoding
+        last().manifest, process=BEFORE.current, classes=2, slots=2, photos=9, decoding=decoding
     ).total
 
 
@@ -64,11 +64,10 @@ def test_a_kit_that_does_not_fit_anyway_is_the_problem():
         check_budget(last(), settings, classes=2, images=9, before=BEFORE, decoding=SCREENSHOT)
 
 
-def test_small_photos_take_what_has_always_been_counted():
-    small = Decoding("a/1.jpg", Header("JPEG", "RGB", 64, 64), 30_000, 30_000)
-    assert larger_bytes(224, small) == 0
-    assert total(small) == total(None)
-    assert total(SCREENSHOT) > total(None) + 15_000_000
+def test_what_decoding_takes_is_counted():
+    small = Decoding("a/1.jpg", Header("JPEG", "RGB", 640, 480), 3_000_000, 3_000_000)
+    assert decoded_bytes(224, small) > decoded_bytes(224, None) > 0
+    assert total(SCREENSHOT) - total(small) == SCREENSHOT.total(2) - small.total(2)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the prediction was fitted on Linux")

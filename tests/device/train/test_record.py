@@ -81,7 +81,7 @@ def test_a_finished_run_says_what_it_was_and_what_it_gave(run: Run, kit: Path) -
     assert record.last.to_dict("validation_").items() <= epochs[-1].items()
     assert record.parameters == 3 * FEATURES + 3
     assert record.result_bytes == (result.run / BEST).stat().st_size
-    assert record.peak_memory == max(line["memory"] for line in steps)
+    assert record.peak_memory >= max(line["memory"] for line in steps)  # and after them
     assert record.predicted_memory > 8_000_000
     assert record.step_seconds == statistics.median(line["seconds"] for line in steps)
     assert record.training_seconds == pytest.approx(sum(line["seconds"] for line in steps))

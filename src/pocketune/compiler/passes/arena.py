@@ -7,14 +7,18 @@ than the live tensors: twice as large for the lite residual modules of a narrow 
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, insort
 from collections import defaultdict
+
+import onnx
 
 from pocketune.compiler.passes.schedule import Liveness, Nodes
 
 _ALIGNMENT = 256
 _REGION, _DEAD = 1 << 25, 1 << 16
 """``initial_chunk_size_bytes`` and ``max_dead_bytes_per_chunk``, as the engine sets them."""
+_POINTER = 8
 _APART = 1 << 48
 """Distance of the addresses of two regions."""
 
@@ -38,6 +42,23 @@ def arena_bytes(liveness: Liveness, nodes: Nodes) -> int:
             if name in held:
                 arena.free(*held.pop(name))
     return arena.used
+
+
+def integer_scratch(model: onnx.ModelProto, liveness: Liveness) -> int:
+    """Bytes that an integer convolution takes while it runs, beside its tensors; the most of any.
+
+    The runtime unfolds the pixels under the kernel of one image, and keeps a pointer for each
+    position of the kernel (``onnxruntime/core/providers/cpu/quantization/qlinearconv.cc``).
+    """
+    shapes = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
+    sources = {node.output[0]: node.input[0] for node in model.graph.node if node.input}
+    most = 0
+    for node in model.graph.node:
+        kernel = shapes.get(sources.get(node.input[1], ""), ()) if node.op_type == "Conv" else ()
+        if len(kernel) == 4 and math.prod(kernel[2:]) > 1:
+            pixels = liveness.bytes.get(node.output[0], 0) // kernel[0]
+            most = max(most, math.prod(kernel[2:]) * (_POINTER + kernel[1]) * pixels)
+    return most
 
 
 class Arena:

@@ -19,7 +19,7 @@ from pocketune.tasks import Score, Task
 
 STRENGTHS: Exact = np.logspace(-3, 2, 6)
 """Penalties relative to the mean variance of a dimension. Finer steps gain nothing."""
-LIBRARY = 12_000_000
+LIBRARY = 7_000_000
 """Bytes that numpy's linear algebra takes once, for its code and buffers."""
 
 
@@ -74,6 +74,8 @@ def fit_bytes(images: int, size: int, outputs: int) -> int:
     They are those of class means, of the projection, or of a decomposition of what is projected.
     """
     rank, axes = min(size, RANK), projection_bytes(images, size)
+    if axes:
+        rank = min(rank, images)
     projecting = 2 * axes + 8 * BLOCK * 4 * size if axes else 0
     fitting = axes + decomposition_bytes(rank) + 8 * BLOCK * 6 * rank
     layers = LIBRARY + 8 * outputs * (6 * size + 8 * BLOCK)

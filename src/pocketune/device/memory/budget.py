@@ -52,7 +52,7 @@ def check_budget(
         BudgetExceeded: The runtime alone, or the estimate, exceeds the budget.
     """
     budget = settings.budget_bytes
-    run = _Run(kit, budget or 0, before.current, classes, settings.accumulate, decoding)
+    run = _Run(kit, budget or 0, before.current, classes, settings.accumulate, images, decoding)
     slots = state_slots(settings.optimizer, settings.sgd_momentum)
     estimate = run.estimate(slots)
     computed = None if settings.head_start == "random" else images
@@ -100,6 +100,7 @@ class _Run:
     process: int
     classes: int
     accumulate: int
+    photos: int
     decoding: Decoding | None = None
 
     def estimate(
@@ -118,6 +119,7 @@ class _Run:
             batch=batch,
             accumulate=self.accumulate,
             images=images,
+            photos=self.photos,
             decoding=self.decoding,
         )
 

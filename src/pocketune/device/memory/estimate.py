@@ -18,26 +18,32 @@ if TYPE_CHECKING:
     from pocketune.kit.manifest import GraphSpec, Manifest, Quantization
 
 
-# Measured with ONNX Runtime 1.31 on Linux, graph by graph. RUNTIME and ARENA_OVERHEAD are fitted to
-# the peaks of whole runs in benchmarks/bench_memory.py.
+# Measured with ONNX Runtime 1.31 on Linux, and fitted to the peaks of whole runs, each of a
+# network, method, batch, optimizer and photos drawn at random (benchmarks/bench_memory.py). The sum
+# is an upper bound: it has room for the turns that threads take, by which equal runs differ.
 RUNTIME = 14_000_000
-"""Bytes that the runtime and the training loop take once, mostly for pages of code and threads.
-
-Peaks of the same run differ by 5 MB, by the turns that threads take; 4 MB are for the largest."""
-CLOSED = 10_000_000
+"""Bytes that the runtime and the training loop take once, mostly for pages of code and threads."""
+OPENING = 17_000_000
+"""The same while a graph is opened that the runtime optimizes."""
+CLOSED = 8_500_000
 """Bytes of these that stay when the graphs are closed."""
-NODE_BYTES = 4_400
+NODE_BYTES = 5_000
 """Bytes that the runtime holds for each node of a graph."""
+WEIGHTS_OVERHEAD = 1.2
+"""Size of a graph's weights in memory relative to the file: some are kept in two layouts."""
 OPENING_COPIES, OPENING_LARGEST = 2, 3
-"""While a frozen part is opened: copies of all its weights (parsed, and as tensors), and further
-copies of the largest weight, which is converted to the layout that the processor needs."""
+"""While a graph is opened that the runtime optimizes: copies of all its weights (parsed, and as
+tensors), and further copies of the largest one, which is converted to the layout that the processor
+needs."""
 SCORED_STRIPS = 3
 """Arrays of the size of a strip that a validation of masks makes at once, beside the arena."""
-ARENA_OVERHEAD = 1.2
+ARENA_OVERHEAD = 1.1
 """Least size of the runtime's arena relative to the live tensors at the peak: it also holds what
 operators take while they run. Gaps between tensors can need more, which the compiler simulates."""
 GAPS_OVERHEAD = 1.1
 """Size of the arena relative to the simulated one, which has only the tensors and the gaps."""
+FEATURES_HELD = 2
+"""Batches of features in memory: the allocator keeps the place of the one before."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +102,7 @@ def estimate_memory(
     batch: int | None = None,
     accumulate: int = 1,
     images: int | None = None,
+    photos: int | None = None,
     decoding: Decoding | None = None,
 ) -> MemoryEstimate:
     """Peak resident memory of a training run.
@@ -109,6 +116,7 @@ def estimate_memory(
         accumulate: Batches in a step; more than one need memory for the sum of their gradients.
         images: Training photos that the classifier is computed from before the first step; None if
             it is not computed.
+        photos: Training photos; by default so many that several batches are prepared at once.
         decoding: What decoding the photos takes; by default they are little larger than the kit's
             size.
     """
@@ -118,29 +126,35 @@ def estimate_memory(
     statistics = sum(_bytes(shapes[spec.name]) for spec in manifest.statistics)
     # The frozen part runs a few images at a time, the other graphs a batch at a time.
     parts = batch / manifest.batch
-    arenas = (
-        arena_size(graph) * (manifest.images_at_once if name == "features" else parts)
+    arenas = {
+        name: arena_size(graph) * (manifest.images_at_once if name == "features" else parts)
         for name, graph in manifest.graphs.items()
-    )
+    }
     held = {n: _held(n, graph, manifest.quantization) for n, graph in manifest.graphs.items()}
-    features = held.get("features", Held(0, 0))
+    frozen = held.get("features", Held(0, 0))
     # Only one of the step and the prediction is open at a time.
-    graphs = features.open + max(held["step"].open, held["predict"].open)
-    activations = round(max(arenas))
-    activations += feature_bytes(manifest, batch)
+    graphs = frozen.open + max(held["step"].open, held["predict"].open)
+    opening = max(frozen.opening, frozen.open + held["predict"].opening)
+    activations = round(max(arenas.values())) + feature_bytes(manifest, batch)
     optimizer = round(slots * trained)
-    photos = photo_bytes(manifest.size, batch * accumulate, _label_bytes(manifest, classes))
-    photos += 0 if decoding is None else larger_bytes(manifest.size, decoding)
+    together = batch * accumulate
+    batches = AHEAD + 1 if photos is None else min(AHEAD + 1, max(1, photos // together))
+    label = _label_bytes(manifest, classes)
+    waiting = photo_bytes(manifest.size, together, label, workers=0, waiting=batches + 1)
+    decoded = decoded_bytes(manifest.size, decoding)
+    if batches == 1:  # decoded before the step is opened, which gives some of it back
+        others = max(size for name, size in arenas.items() if name != "step")
+        decoded -= round(min(decoded / 2, max(0, arenas["step"] - others)))
     if manifest.task.dense:
-        photos += SCORED_STRIPS * 4 * STRIP
+        decoded += SCORED_STRIPS * 4 * STRIP
     estimate = MemoryEstimate(
         process=process,
         runtime=RUNTIME,
-        graphs=max(graphs, features.opening - activations - optimizer - photos),
+        graphs=max(graphs, OPENING + opening - RUNTIME - activations - optimizer - decoded),
         activations=activations,
         parameters=trained * (2 if accumulate > 1 else 1) + statistics,
         optimizer=optimizer,
-        photos=photos,
+        photos=waiting + decoded,
     )
     if images is None or manifest.embeddings is None:
         return estimate
@@ -150,8 +164,8 @@ def estimate_memory(
 
 
 def feature_bytes(manifest: Manifest, batch: int) -> int:
-    """Bytes of the features of a batch, which the step reads."""
-    return 0 if manifest.features is None else batch * _bytes(manifest.features)
+    """Bytes of the features of a batch, which the step reads, and of the one before."""
+    return 0 if manifest.features is None else FEATURES_HELD * batch * _bytes(manifest.features)
 
 
 def _label_bytes(manifest: Manifest, classes: int) -> int:
@@ -174,11 +188,14 @@ def photo_bytes(
     return waiting * batch * (pixels + label) + workers * (4 * pixels * 4 // 3 + pixels)
 
 
-def larger_bytes(size: int, decoding: Decoding, workers: int = 2) -> int:
-    """Bytes that decoding takes beyond those of ``photo_bytes``."""
-    usual = photo_bytes(size, 0, workers=workers) - photo_bytes(size, 0, workers=0)
-    pixels = 3 * size * size
-    return max(0, decoding.total(workers) + workers * pixels - usual)
+def decoded_bytes(size: int, decoding: Decoding | None, workers: int = 2) -> int:
+    """Bytes of the photos that are decoded at the same time.
+
+    Without ``decoding``, they are those of :func:`photo_bytes`.
+    """
+    if decoding is None:
+        return photo_bytes(size, 0, workers=workers)
+    return decoding.total(workers) + workers * 3 * size * size
 
 
 def arena_size(graph: GraphSpec) -> float:
@@ -203,7 +220,8 @@ def _held(name: str, graph: GraphSpec, quantization: Quantization | None) -> Hel
     growth = 4 if quantization is not None and name != "step" and not integers else 1
     nodes = graph.nodes * NODE_BYTES
     opening = OPENING_COPIES * graph.weights + OPENING_LARGEST * graph.largest
-    return Held(growth * graph.weights + nodes, growth * opening + nodes)
+    held = round(WEIGHTS_OVERHEAD * growth * graph.weights)
+    return Held(held + nodes, growth * opening + nodes)
 
 
 def _bytes(shape: tuple[int, ...]) -> int:

@@ -46,12 +46,13 @@ def describe_known(run: Run, state: TrainState, progress: Progress) -> None:
     groups = run.photos.task.strata(train.labels)
     if manifest.embeddings is None or groups is None or run.photos.task.activation != "softmax":
         return
+    engine = state.engine
+    engine.release()
     reclaim()  # before the check, and before the fit: neither shall set the peak of the process
     limit = max(min(_PHOTOS, _VALUES // manifest.embeddings), 2 * len(run.identity.classes))
     budget, needed = run.settings.budget_bytes, _BYTES * limit * manifest.embeddings
     if budget is not None and process_memory().current + needed > budget:
         return
-    engine = state.engine
     with freed_at_once():
         TrainedNetwork.load_into(engine, run.folder / BEST)
     part, validation = train.subset(_even(groups, limit)), run.photos.splits.val

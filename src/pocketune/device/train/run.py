@@ -36,6 +36,7 @@ from pocketune.device.train.loop import Loop
 from pocketune.device.train.optimizer import Optimizer, create_optimizer
 from pocketune.device.train.photos import Photos, head_alone, is_linear
 from pocketune.device.train.progress import PhotosReport, Progress, console
+from pocketune.device.train.record import RunRecord
 from pocketune.device.train.refit import is_refitted
 from pocketune.device.train.settings import TrainSettings
 from pocketune.device.train.start import start_values
@@ -242,6 +243,10 @@ def _finish(run: Run, state: TrainState, shown: Progress, *, describe: bool = Tr
     if describe and counters.finished != "time":
         with closing(shown):
             describe_known(run, state, shown)
+    peak = process_memory().peak
+    record = RunRecord.read(run.folder)
+    if peak > record.peak_memory:  # what came after the last step counts too
+        replace(record, peak_memory=peak).write(run.folder)
     return TrainResult(
         run=run.folder,
         classes=run.identity.classes,
@@ -249,7 +254,7 @@ def _finish(run: Run, state: TrainState, shown: Progress, *, describe: bool = Tr
         reason=counters.finished or "",
         best_step=counters.best_step,
         best=counters.best,
-        peak_memory=process_memory().peak,
+        peak_memory=peak,
         skipped=run.photos.skipped,
         start=counters.start,
         head=counters.head,
