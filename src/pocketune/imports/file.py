@@ -5,6 +5,7 @@ from both. Their values come from running the file once, so that no operator on 
 understood here.
 """
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,6 +61,9 @@ class OnnxFile:
         nodes: the operators on data, in an order in which they can run.
         values: every constant, and every result for the images of the first run, by name.
         images: these images, (N, 3, size, size).
+        scaled: for each value whose shape depends on the number of images, how often each of its
+            sides counts them; 0 for a side that does not.
+        opset: version of the operators.
     """
 
     path: Path
@@ -70,6 +74,8 @@ class OnnxFile:
     nodes: tuple[Node, ...]
     values: Mapping[str, Array]
     images: Array
+    scaled: Mapping[str, tuple[int, ...]]
+    opset: int
 
     @property
     def scores(self) -> Array:
@@ -79,6 +85,15 @@ class OnnxFile:
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of a value without its first side, that of the batch."""
         return tuple(self.values[name].shape[1:])
+
+    def counts(self, name: str) -> tuple[int, ...]:
+        """How often each side of a value counts the images of a batch; 0 where it does not."""
+        return self.scaled.get(name, (0,) * self.values[name].ndim)
+
+    def once(self, name: str) -> Array:
+        """A value that is the same for each image, for one of them."""
+        first = tuple(slice(1) if count else slice(None) for count in self.counts(name))
+        return self.values[name][first]
 
 
 def read_file(path: Path, size: int) -> OnnxFile:
@@ -104,7 +119,8 @@ def read_file(path: Path, size: int) -> OnnxFile:
     shape, channels_last = _fit(inputs[0], path, size)
     images = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
     values = _run(model, inputs[0].name, images)
-    nodes = _data_nodes(model, inputs[0].name, path)
+    scaled = _scaled(model, inputs[0], images, values)
+    nodes = _data_nodes(model, inputs[0].name, path, values)
     output = graph.output[0].name
     if nodes and nodes[-1].kind in ("Softmax", "LogSoftmax"):  # the loss has its own
         output, nodes = nodes[-1].data[0], nodes[:-1]
@@ -120,6 +136,8 @@ def read_file(path: Path, size: int) -> OnnxFile:
         nodes=tuple(needed),
         values=values,
         images=images.transpose(0, 3, 1, 2) if channels_last else images,
+        scaled=scaled,
+        opset=_opset(model),
     )
 
 
@@ -144,11 +162,20 @@ def _read(path: Path) -> onnx.ModelProto:
     return model
 
 
+def _opset(model: onnx.ModelProto) -> int:
+    return max((each.version for each in model.opset_import if not each.domain), default=OLDEST)
+
+
 def _check_opset(model: onnx.ModelProto, path: Path) -> None:
-    version = max((each.version for each in model.opset_import if not each.domain), default=OLDEST)
+    version, newest = _opset(model), onnx.defs.onnx_opset_version()
     if version < OLDEST:
         raise PocketuneError(
             f"{path} has operators of opset {version}; export it again with opset 11 or newer"
+        )
+    if version > newest:
+        raise PocketuneError(
+            f"{path} has operators of opset {version}, and the installed onnx knows those up to "
+            f"{newest}; export it again with opset 20, or update onnx and onnxruntime"
         )
 
 
@@ -189,9 +216,41 @@ def _run(model: onnx.ModelProto, images: str, pixels: Array) -> dict[str, Array]
     return values
 
 
-def _data_nodes(model: onnx.ModelProto, images: str, path: Path) -> list[Node]:
+def _scaled(
+    model: onnx.ModelProto, images: onnx.ValueInfoProto, pixels: Array, values: Mapping[str, Array]
+) -> dict[str, tuple[int, ...]]:
+    """What `OnnxFile.scaled` is: what differs in a second run with one image more.
+
+    A file of a fixed batch cannot run with another one. There, the first side of every result that
+    has as many rows as there are images counts them.
+    """
+    count = len(pixels)
+    more = None
+    if not images.type.tensor_type.shape.dim[0].dim_value:
+        with contextlib.suppress(PocketuneError):  # a batch may be fixed inside of a file alone
+            more = _run(model, images.name, np.concatenate([pixels, pixels[:1]]))
+    if more is None:
+        results = {images.name, *(name for node in model.graph.node for name in node.output)}
+        return {
+            name: (1, *(0 for _ in value.shape[1:]))
+            for name, value in values.items()
+            if name in results and value.shape[:1] == (count,)
+        }
+    found = {}
+    for name, value in values.items():
+        sides = tuple(b - a for a, b in zip(value.shape, more[name].shape, strict=True))
+        if any(sides):
+            found[name] = sides
+    return found
+
+
+def _data_nodes(
+    model: onnx.ModelProto, images: str, path: Path, values: Mapping[str, Array]
+) -> list[Node]:
     """The nodes that read data; all others are known by their values."""
     data, nodes = {images}, []
+    read = {name for node in model.graph.node for name in node.input}
+    read |= {output.name for output in model.graph.output}
     for place, node in enumerate(model.graph.node):
         reads = tuple(name for name in node.input if name in data)
         if not reads or node.op_type in _SHAPELESS:
@@ -199,16 +258,36 @@ def _data_nodes(model: onnx.ModelProto, images: str, path: Path) -> list[Node]:
         where = node.name or f"number {place + 1}"
         outputs = [name for name in node.output if name]
         attributes = {each.name: helper.get_attribute_value(each) for each in node.attribute}
+        if node.op_type == "Split":
+            nodes += _parts(reads, attributes, outputs, values, where)
+            data.update(outputs)
+            continue
+        outputs = outputs[:1] + [name for name in outputs[1:] if name in read]
         if len(outputs) != 1:
-            if node.op_type not in ("Dropout", "MaxPool", "BatchNormalization"):
-                raise PocketuneError(
-                    f"{path}: the operator {node.op_type} ({where}) has several outputs, which is "
-                    "not supported yet"
-                )
-            outputs = outputs[:1]
+            raise PocketuneError(
+                f"{path}: the operator {node.op_type} ({where}) has several outputs, which is "
+                "not supported yet"
+            )
         data.add(outputs[0])
         nodes.append(Node(node.op_type, reads, tuple(node.input), outputs[0], attributes, where))
     return nodes
+
+
+def _parts(
+    reads: tuple[str, ...],
+    attributes: Mapping[str, Any],
+    outputs: list[str],
+    values: Mapping[str, Array],
+    where: str,
+) -> list[Node]:
+    """A Split as one node for each of its outputs, with the place where that begins."""
+    axis, start, parts = int(attributes.get("axis", 0)), 0, []
+    for output in outputs:
+        count = values[output].shape[axis]
+        place = {"axis": axis, "start": start, "count": count}
+        parts.append(Node("Split", reads, reads, output, place, where))
+        start += count
+    return parts
 
 
 def _needed(nodes: list[Node], output: str) -> list[Node]:

@@ -11,7 +11,14 @@ from torch.nn import functional
 
 from pocketune.errors import PocketuneError
 from pocketune.imports.file import Array, Node, OnnxFile
-from pocketune.imports.parts import Function, WithConstant, tensor_of
+from pocketune.imports.parts import (
+    ConcatWithConstants,
+    Function,
+    IndexSelect,
+    Reshape,
+    WithConstant,
+    tensor_of,
+)
 from pocketune.layers import Conv2d
 
 Make = Callable[[Node, OnnxFile], nn.Module]
@@ -53,7 +60,7 @@ def constant(node: Node, place: int, file: OnnxFile) -> Array | None:
         return None
     if name in node.data:
         raise _refusal(node, file, f"has an input {place + 1} that depends on the image")
-    return file.values[name]
+    return file.once(name)
 
 
 def _required(node: Node, place: int, file: OnnxFile) -> Array:
@@ -153,6 +160,15 @@ def _layer_norm(node: Node, file: OnnxFile) -> nn.Module:
     return made
 
 
+@_makes("InstanceNormalization")
+def _instance_norm(node: Node, file: OnnxFile) -> nn.Module:
+    scale, bias = _required(node, 1, file), _required(node, 2, file)
+    kind = nn.InstanceNorm2d if len(file.shape(node.output)) == 3 else nn.InstanceNorm1d
+    made = kind(len(scale), eps=float(node.attributes.get("epsilon", 1e-5)), affine=True)
+    made.weight.data, made.bias.data = tensor_of(scale), tensor_of(bias)
+    return made
+
+
 @_makes("Gemm")
 def _gemm(node: Node, file: OnnxFile) -> nn.Module:
     options = {"alpha": 1.0, "beta": 1.0, "transA": 0, **node.attributes}
@@ -166,9 +182,11 @@ def _gemm(node: Node, file: OnnxFile) -> nn.Module:
 def _matmul(node: Node, file: OnnxFile) -> nn.Module:
     if len(node.data) == 2:
         return Function("MatMul", torch.matmul)
-    if node.inputs[0] != node.data[0] or _required(node, 1, file).ndim != 2:
-        raise _refusal(node, file, "multiplies from the left, or more than two dimensions")
-    return linear(_required(node, 1, file).T, None)
+    first = node.inputs[0] not in node.data
+    value = _required(node, 0 if first else 1, file)
+    if first or value.ndim != 2:
+        return WithConstant(torch.matmul, tensor_of(value), first=first)
+    return linear(value.T, None)
 
 
 def linear(weight: Array, bias: Array | None) -> nn.Linear:
@@ -194,6 +212,10 @@ _PLAIN: dict[str, Callable[[], nn.Module]] = {
     "Sqrt": partial(Function, "Sqrt", torch.sqrt),
     "Erf": partial(Function, "Erf", torch.erf),
     "Exp": partial(Function, "Exp", torch.exp),
+    "Log": partial(Function, "Log", torch.log),
+    "Neg": partial(Function, "Neg", torch.neg),
+    "Abs": partial(Function, "Abs", torch.abs),
+    "Reciprocal": partial(Function, "Reciprocal", torch.reciprocal),
 }
 
 
@@ -206,7 +228,7 @@ def _plain(node: Node, file: OnnxFile) -> nn.Module:
 def _clip(node: Node, file: OnnxFile) -> nn.Module:
     low, high = (_bound(node, name, place, file) for name, place in (("min", 1), ("max", 2)))
     if low is None or high is None:
-        raise _refusal(node, file, "has one bound only")
+        return Function("Clip", partial(torch.clamp, min=low, max=high))
     return nn.ReLU6() if (low, high) == (0, 6) else nn.Hardtanh(low, high)
 
 
@@ -245,7 +267,11 @@ def _gelu(node: Node, file: OnnxFile) -> nn.Module:
 
 @_makes("Softmax")
 def _softmax(node: Node, file: OnnxFile) -> nn.Module:
-    return nn.Softmax(int(node.attributes.get("axis", -1)))
+    old, sides = file.opset < 13, file.values[node.output].ndim
+    axis = int(node.attributes.get("axis", 1 if old else -1)) % sides
+    if old and axis != sides - 1:  # older ones make the tensor a matrix first
+        raise _refusal(node, file, "is not along the last axis")
+    return nn.Softmax(axis)
 
 
 @_makes("MaxPool", "AveragePool")
@@ -280,56 +306,135 @@ def _pad(node: Node, file: OnnxFile) -> nn.Module:
     return Function("Pad", partial(functional.pad, pad=pairs, value=number))
 
 
-@_makes("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+@_makes("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand")
 def _reshape(node: Node, file: OnnxFile) -> nn.Module:
-    """All of them by the shape of their result; the batch stays as it is."""
-    images, result = len(file.images), file.values[node.output].shape
-    if not result or result[0] != images or file.values[node.data[0]].shape[0] != images:
+    """All of them by the shape of their result, of which some sides count the images."""
+    result, counts = file.values[node.output].shape, file.counts(node.output)
+    given = file.counts(node.data[0])
+    if not any(given) or not any(counts):
         raise _refusal(node, file, "mixes the images of a batch")
-    if len(result) == 2:
-        return nn.Flatten()
-    return nn.Unflatten(1, result[1:]) if _splits(node, file) else _Shape(result[1:])
-
-
-def _splits(node: Node, file: OnnxFile) -> bool:
-    return len(file.shape(node.data[0])) == 1
-
-
-class _Shape(nn.Module):
-    """A change of the shape of each image."""
-
-    def __init__(self, shape: Sequence[int]) -> None:
-        super().__init__()
-        self.shape = tuple(shape)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x.reshape(x.shape[0], *self.shape)
+    expands = node.kind == "Expand"
+    usual = [(1, *(0 for _ in sides[1:])) for sides in (given, counts)] == [given, counts]
+    if usual and not expands:
+        if len(result) == 2:
+            return nn.Flatten()
+        return nn.Unflatten(1, result[1:]) if len(given) == 2 else Reshape(result[1:])
+    return Reshape(result, given=given, counts=counts, expands=expands)
 
 
 @_makes("Transpose")
 def _transpose(node: Node, file: OnnxFile) -> nn.Module:
     order = list(node.attributes.get("perm", range(file.values[node.data[0]].ndim)[::-1]))
-    if order[0] != 0:
-        raise _refusal(node, file, "moves the images of a batch")
     return Function("Transpose", partial(torch.permute, dims=order))
 
 
-@_makes("ReduceMean", "ReduceSum")
+@_makes("Split")
+def _split(node: Node, file: OnnxFile) -> nn.Module:
+    """One output of it; see `file._parts`."""
+    axis, start, count = (int(node.attributes[name]) for name in ("axis", "start", "count"))
+    _keeps_images(node, file, [axis])
+    return Function("Split", partial(torch.narrow, dim=axis, start=start, length=count))
+
+
+@_makes("Slice")
+def _slice(node: Node, file: OnnxFile) -> nn.Module:
+    starts, ends = (_given(node, name, place, file) for name, place in (("starts", 1), ("ends", 2)))
+    axes, steps = _given(node, "axes", 3, file), _given(node, "steps", 4, file)
+    if starts is None or ends is None:
+        raise _refusal(node, file, "has no limits")
+    sides = file.values[node.data[0]].shape
+    axes = list(range(len(starts))) if axes is None else [axis % len(sides) for axis in axes]
+    steps = steps or [1] * len(starts)
+    if min(steps) < 1:
+        raise _refusal(node, file, "runs backward")
+    places = [slice(None)] * len(sides)
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        begin, stop, _ = slice(start, end).indices(sides[axis])
+        if (begin, stop, step) != (0, sides[axis], 1):
+            _keeps_images(node, file, [axis])
+            places[axis] = slice(begin, stop, step)
+    return Function("Slice", lambda x: x[tuple(places)])
+
+
+@_makes("Gather")
+def _gather(node: Node, file: OnnxFile) -> nn.Module:
+    if node.inputs[0] not in node.data:
+        raise _refusal(node, file, "takes its indices from the image")
+    indices = _required(node, 1, file)
+    axis = int(node.attributes.get("axis", 0)) % file.values[node.data[0]].ndim
+    _keeps_images(node, file, [axis])
+    if indices.ndim == 0:
+        return Function("Gather", partial(torch.select, dim=axis, index=int(indices)))
+    if indices.ndim != 1:
+        raise _refusal(node, file, "has indices of several dimensions")
+    return IndexSelect(axis, torch.tensor(indices) % file.values[node.data[0]].shape[axis])
+
+
+def _keeps_images(node: Node, file: OnnxFile, axes: Sequence[int]) -> None:
+    """Check that an operator along some axes does not mix the images of a batch."""
+    counts = file.counts(node.data[0])
+    if any(counts[axis] for axis in axes):
+        raise _refusal(node, file, "works along the images of a batch")
+
+
+_REDUCTIONS: dict[str, Callable[..., Tensor]] = {
+    "ReduceMean": torch.mean,
+    "ReduceSum": torch.sum,
+    "ReduceMax": torch.amax,
+    "ReduceL2": torch.linalg.vector_norm,
+}
+
+
+@_makes(*_REDUCTIONS)
 def _reduce(node: Node, file: OnnxFile) -> nn.Module:
     axes = _given(node, "axes", 1, file)
-    if axes is None or 0 in axes:
+    if axes is None:
         raise _refusal(node, file, "reduces over the images of a batch")
-    function = torch.mean if node.kind == "ReduceMean" else torch.sum
+    _keeps_images(node, file, axes)
     keep = bool(node.attributes.get("keepdims", 1))
-    return Function(node.kind, partial(function, dim=axes, keepdim=keep))
+    return Function(node.kind, partial(_REDUCTIONS[node.kind], dim=axes, keepdim=keep))
+
+
+@_makes("Einsum")
+def _einsum(node: Node, file: OnnxFile) -> nn.Module:
+    if len(node.data) != len(node.inputs):
+        raise _refusal(node, file, "has a constant among its inputs")
+    return Function("Einsum", partial(torch.einsum, node.attributes["equation"].decode()))
+
+
+@_makes("Resize", "Upsample")
+def _resize(node: Node, file: OnnxFile) -> nn.Module:
+    sides = file.values[node.output].shape
+    if len(sides) != 4 or sides[:2] != file.values[node.data[0]].shape[:2]:
+        raise _refusal(node, file, "resizes something else than rows and columns")
+    mode = node.attributes.get("mode", b"nearest").decode()
+    corners = node.attributes.get("coordinate_transformation_mode", b"half_pixel").decode()
+    size = (int(sides[2]), int(sides[3]))
+    if mode == "nearest":
+        return Function("Resize", partial(functional.interpolate, size=size))
+    if mode not in ("linear", "cubic"):
+        raise _refusal(node, file, f"has the mode {mode}")
+    kind = "bilinear" if mode == "linear" else "bicubic"
+    aligned = corners == "align_corners"
+    resize = partial(functional.interpolate, size=size, mode=kind, align_corners=aligned)
+    return Function("Resize", resize)
+
+
+@_makes("DepthToSpace")
+def _depth_to_space(node: Node, file: OnnxFile) -> nn.Module:
+    if node.attributes.get("mode", b"DCR") != b"CRD":
+        raise _refusal(node, file, "has the order DCR")
+    return nn.PixelShuffle(int(node.attributes["blocksize"]))
 
 
 @_makes("Concat")
 def _concat(node: Node, file: OnnxFile) -> nn.Module:
-    axis = int(node.attributes["axis"])
-    if len(node.data) != len(node.inputs) or axis == 0:
-        raise _refusal(node, file, "has a constant among its inputs, or joins images")
-    return Function("Concat", lambda *inputs: torch.cat(inputs, axis))
+    axis = int(node.attributes["axis"]) % file.values[node.output].ndim
+    _keeps_images(node, file, [axis])
+    if len(node.data) == len(node.inputs):
+        return Function("Concat", lambda *inputs: torch.cat(inputs, axis))
+    constants = [None if n in node.data else tensor_of(file.once(n)) for n in node.inputs]
+    return ConcatWithConstants(axis, constants)
 
 
 @_makes("Cast")
@@ -359,6 +464,7 @@ def _elementwise(node: Node, file: OnnxFile) -> nn.Module:
         return Function(node.kind, function)
     first = node.inputs[0] not in node.data
     value = _required(node, 0 if first else 1, file)
-    if value.ndim == file.values[node.output].ndim and value.shape[0] > 1:
+    counts = file.counts(node.output)[-value.ndim :] if value.ndim else ()
+    if any(count and side > 1 for count, side in zip(counts, value.shape, strict=True)):
         raise _refusal(node, file, "has a constant for each image of a batch")
     return WithConstant(function, tensor_of(value), first=first)

@@ -51,6 +51,88 @@ class WithConstant(nn.Module):
         return self.function(self.constant, x) if self.first else self.function(x, self.constant)
 
 
+class ConcatWithConstants(nn.Module):
+    """A concatenation of tensors and constants, such as a class token before the tokens.
+
+    Args:
+        axis: the axis along which they are joined.
+        constants: for each operand, a constant that is repeated for each image; None for a tensor.
+    """
+
+    def __init__(self, axis: int, constants: Sequence[Tensor | None]) -> None:
+        super().__init__()
+        self.axis = axis
+        self.places = [constant is None for constant in constants]
+        self.constants = nn.ParameterList(
+            nn.Parameter(constant, requires_grad=False)
+            for constant in constants
+            if constant is not None
+        )
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """The tensors and the constants in the file's order."""
+        tensors, constants = iter(inputs), iter(self.constants)
+        sides = list(inputs[0].shape)
+        sides[self.axis] = -1  # that of the constant
+        parts = [next(tensors) if here else next(constants).expand(sides) for here in self.places]
+        return torch.cat(parts, self.axis)
+
+
+class IndexSelect(nn.Module):
+    """Some places along an axis.
+
+    Args:
+        axis: the axis.
+        indices: (K,), whole numbers.
+    """
+
+    def __init__(self, axis: int, indices: Tensor) -> None:
+        super().__init__()
+        self.axis = axis
+        self.register_buffer("indices", indices)
+        self.indices: Tensor
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The same number of dimensions, with K places along the axis."""
+        return x.index_select(self.axis, self.indices)
+
+
+class Reshape(nn.Module):
+    """A change of shape in which some sides count the images of a batch.
+
+    Args:
+        shape: of the result; where a side counts images, any number. Without `counts`, of the
+            result for each image.
+        given: how often each side of the input counts the images.
+        counts: the same for the result.
+        expands: whether sides of 1 are repeated, and nothing else changes.
+    """
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        *,
+        given: Sequence[int] = (1,),
+        counts: Sequence[int] = (),
+        expands: bool = False,
+    ) -> None:
+        super().__init__()
+        self.shape = tuple(map(int, shape)) if counts else (-1, *map(int, shape))
+        self.counts = tuple(counts) or (1, *(0 for _ in shape))
+        self.axis = next(place for place, count in enumerate(given) if count)
+        self.each = given[self.axis]
+        self.expands = expands
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The same elements in another shape."""
+        images = x.shape[self.axis] // self.each
+        sides = [
+            count * images if count else side
+            for side, count in zip(self.shape, self.counts, strict=True)
+        ]
+        return x.expand(sides) if self.expands else x.reshape(sides)
+
+
 class Chain(nn.Module):
     """Modules in a row that are a block; `nn.Sequential` is a container of blocks.
 
