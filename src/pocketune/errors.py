@@ -1,7 +1,20 @@
 """Errors that a user can cause and correct, and words for messages."""
 
 import operator
+import re
 from numbers import Real
+
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters, among them those that turn the direction of writing, and half surrogates."""
+
+
+def printable(text: str) -> str:
+    """``text`` with a question mark for each character that a terminal obeys or cannot write.
+
+    Names of files and classes may come from strangers. Python reads file names that are not UTF-8
+    with half surrogates; printing them would raise.
+    """
+    return _UNPRINTABLE.sub("?", text)
 
 
 class Remedy:
@@ -28,6 +41,8 @@ class Remedy:
 class PocketuneError(Exception):
     """One clear sentence for the user: what is wrong, with which file or argument, and the remedy.
 
+    It is a line: control characters in names become question marks.
+
     The commands print it as ``error: <message>`` and exit with 1; the Python API raises it.
 
     Args:
@@ -36,8 +51,8 @@ class PocketuneError(Exception):
     """
 
     def __init__(self, message: str = "", *, remedy: Remedy | None = None) -> None:
-        super().__init__(message)
-        self.message = message
+        self.message = printable(message)
+        super().__init__(self.message)
         self.remedy = remedy
 
     def __str__(self) -> str:

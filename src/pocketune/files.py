@@ -10,7 +10,7 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,14 +25,6 @@ class Skipped(NamedTuple):
 
     name: str
     reason: str
-
-
-def printable(name: str) -> str:
-    """``name`` with the characters that cannot be written as UTF-8 replaced.
-
-    Python reads file names that are not UTF-8 with such characters; printing them would raise.
-    """
-    return name.encode("utf-8", "replace").decode()
 
 
 def shown(name: str, limit: int = 80) -> str:
@@ -146,7 +138,8 @@ def sync(path: Path) -> None:
 
 
 def _why(error: BaseException, remedy: str) -> str:
-    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    found = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    reason = shown(found.splitlines()[0], 300)  # other libraries write pages, with what they read
     return f"{reason}; {remedy}" if remedy else reason
 
 

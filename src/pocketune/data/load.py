@@ -46,8 +46,8 @@ from pocketune.data.masks import (
 from pocketune.data.names import Indices, Names
 from pocketune.data.pairs import FOLDERS, read_pairs
 from pocketune.data.sources import FolderSource, Source, ZipSource, is_archive
-from pocketune.errors import PocketuneError, Remedy, counted
-from pocketune.files import ARCHIVE_DAMAGE, Skipped, printable, reading, shown
+from pocketune.errors import PocketuneError, Remedy, counted, printable
+from pocketune.files import ARCHIVE_DAMAGE, Skipped, reading, shown
 from pocketune.tasks import TASKS, Task, task_named
 from pocketune.tasks.segmentation import Mask, class_numbers
 

@@ -19,8 +19,8 @@ import numpy.typing as npt
 from pocketune.data.images import UnreadableImage, open_image, oriented_size, reading_image
 from pocketune.data.streams import Purpose, random_stream
 from pocketune.data.transforms import Pixels, apply, center_view, random_view
-from pocketune.errors import PocketuneError, check_positive
-from pocketune.files import Skipped, printable
+from pocketune.errors import PocketuneError, check_positive, printable
+from pocketune.files import Skipped
 from pocketune.tasks import Seen
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from pocketune.data.images import (
     oriented_size,
     reading_image,
 )
-from pocketune.errors import PocketuneError, Remedy
-from pocketune.files import Skipped, printable, reading, shown
+from pocketune.errors import PocketuneError, Remedy, printable
+from pocketune.files import Skipped, reading, shown
 from pocketune.tasks.maps import IGNORED, ClassMap, count_values
 from pocketune.tasks.segmentation import Mask
 

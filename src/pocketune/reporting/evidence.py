@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pocketune.files import printable
+from pocketune.errors import printable
 from pocketune.reporting.calibration import calibrate
 from pocketune.reporting.charts.balance import balance_chart
 from pocketune.reporting.charts.matrix import confusion_chart

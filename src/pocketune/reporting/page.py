@@ -7,8 +7,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from pocketune.errors import PocketuneError
-from pocketune.files import printable, replacing
+from pocketune.errors import PocketuneError, printable
+from pocketune.files import replacing
 
 if TYPE_CHECKING:
     from pocketune.reporting.charts.style import Chart

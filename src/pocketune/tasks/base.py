@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pocketune.arrays import FloatArray, State
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, printable
 from pocketune.files import shown
 from pocketune.tasks.results import (
     Evaluation,
@@ -97,6 +97,12 @@ class Task(ABC):
     def __post_init__(self) -> None:
         if not all(isinstance(name, str) and name for name in self.classes):
             raise PocketuneError(f"{self.noun} {list(self.classes)} must be non-empty strings")
+        strange = next((name for name in self.classes if printable(name) != name), None)
+        if strange is not None:
+            raise PocketuneError(
+                f"the name {shown(strange)!r} among the {self.noun} has a character that cannot be "
+                "shown; rename it"
+            )
         if not self.classes or len(set(self.classes)) < len(self.classes):
             given = shown(", ".join(self.classes), 200)
             raise PocketuneError(f"{self.noun} [{given}] must be one or more different names")

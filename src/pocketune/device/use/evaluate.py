@@ -18,8 +18,7 @@ from pocketune.device.train.checkpoint import Checkpoint
 from pocketune.device.train.photos import mask_options
 from pocketune.device.use.model import Model, as_model
 from pocketune.device.use.windows import OVERLAP, Window, Windows, check_window
-from pocketune.errors import PocketuneError
-from pocketune.files import printable
+from pocketune.errors import PocketuneError, printable
 from pocketune.kit.names import LAST
 from pocketune.tasks import Evaluation, Labels, View
 

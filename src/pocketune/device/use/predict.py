@@ -24,8 +24,7 @@ from pocketune.device.use.known import Known, known_of
 from pocketune.device.use.model import Model, as_model
 from pocketune.device.use.pictures import Pictures
 from pocketune.device.use.windows import OVERLAP, Window, Windows, check_window
-from pocketune.errors import PocketuneError, check_positive
-from pocketune.files import printable
+from pocketune.errors import PocketuneError, check_positive, printable
 from pocketune.tasks import Prediction
 
 

@@ -1,0 +1,191 @@
+"""Damaged files of strangers give what they hold, or one sentence; never another exception.
+
+Each reader gets 40 files here, and as many as ``POCKETUNE_FUZZ=100000 pytest tests/fuzz`` says. A
+file that fails is printed in its smallest form.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pocketune.data import load_splits
+from pocketune.data.layouts import read_table
+from pocketune.device.train.checkpoint import Checkpoint, TrainedNetwork
+from pocketune.device.use.delta import Delta
+from pocketune.errors import PocketuneError
+from pocketune.kit.graphs import check_graph
+from pocketune.kit.kit import Kit
+from pocketune.kit.manifest import Manifest
+from pocketune.kit.names import BEST, LAST
+from pocketune.tasks import TASKS
+
+from ..device.runs import write_best, write_last
+from ..device.tiny_kit import CLASSES, TinyKit
+
+CASES = int(os.environ.get("POCKETUNE_FUZZ", "40"))
+ODD = [None, True, -1, 0, 1, 1 << 40, 1 << 63, 1e308, -0.5, "", "x", "\ud800", "a/../b", "9" * 5000]
+ODD += [[], {}, [1 << 40] * 3, [[[]]], {"name": "x"}]
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A kind of file: an example, how it is read, and what makes an edited one plausible."""
+
+    example: Callable[[Path], bytes]
+    read: Callable[[Path], object]
+    mend: Callable[[bytes], bytes] = bytes
+
+
+def checkpoint(folder: Path) -> bytes:
+    kit = TinyKit().write(folder / "run")
+    write_last(folder / "run", kit, kit.state(), CLASSES, folder / "photos")
+    return (folder / "run" / LAST).read_bytes()
+
+
+def network(folder: Path) -> bytes:
+    kit = TinyKit().write(folder / "run")
+    write_best(folder / "run", kit, kit.state(), CLASSES)
+    return (folder / "run" / BEST).read_bytes()
+
+
+def delta(folder: Path) -> bytes:
+    network(folder)
+    Delta.of(folder / "run").save(folder / "delta")
+    return (folder / "delta").read_bytes()
+
+
+def with_checksum(content: bytes) -> bytes:
+    """The checksum of what the file holds now, so that what lies behind it is tried too."""
+    length = int.from_bytes(content[:8], "little")
+    try:
+        header = json.loads(content[8 : 8 + length])
+        header["__metadata__"].pop("sha256", None)
+        digest = hashlib.sha256(json.dumps(header).encode() + content[8 + length :])
+        header["__metadata__"]["sha256"] = digest.hexdigest()
+        text = json.dumps(header).encode()
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return content
+    return len(text).to_bytes(8, "little") + text + content[8 + length :]
+
+
+def kit_archive(folder: Path) -> bytes:
+    return TinyKit().write(folder / "kit.zip").path.read_bytes()
+
+
+def photos_archive(folder: Path) -> bytes:
+    import zipfile
+
+    from PIL import Image
+
+    with zipfile.ZipFile(folder / "photos.zip", "w") as archive:
+        for number in range(6):
+            image = folder / f"{number}.png"
+            Image.new("RGB", (9, 9), (40 * number, 9, 9)).save(image)
+            archive.write(image, f"{'ab'[number % 2]}/{number}.png")
+        archive.writestr("labels.csv", "file,label\na/0.png,a\n")
+    return (folder / "photos.zip").read_bytes()
+
+
+def open_kit(path: Path) -> object:
+    return Kit.open(path).state()
+
+
+def graph(path: Path) -> None:
+    data = memoryview(path.read_bytes())
+    check_graph("step.onnx", data, TinyKit().manifest(), "the graph")
+
+
+READERS = {
+    "manifest": Reader(
+        lambda _: TinyKit().manifest().to_json(), lambda path: Manifest.from_json(path.read_bytes())
+    ),
+    "graph": Reader(lambda _: TinyKit().files()["step.onnx"], graph),
+    "kit": Reader(kit_archive, open_kit),
+    "photos": Reader(photos_archive, load_splits),
+    "table": Reader(
+        lambda _: b'file,label,split\na/1.jpg,cat,train\nb/2.jpg,dog,val\n"c,3.jpg",7,test\n',
+        lambda path: read_table(path.read_bytes(), "t.csv", [*TASKS.values()]),
+    ),
+    "checkpoint": Reader(checkpoint, Checkpoint.load, with_checksum),
+    "network": Reader(network, TrainedNetwork.load, with_checksum),
+    "delta": Reader(delta, Delta.load, with_checksum),
+}
+
+
+@st.composite
+def edited(draw: st.DrawFn, content: bytes) -> bytes:
+    """The content with a few bytes replaced, removed or added; or one value of its JSON."""
+    if draw(st.booleans()):
+        changed = _other_value(draw, content)
+        if changed is not None:
+            return changed
+    data = bytearray(content)
+    for _ in range(draw(st.integers(1, 4))):
+        place = draw(st.integers(0, max(len(data) - 1, 0)))
+        data[place : place + draw(st.integers(0, 8))] = draw(st.binary(max_size=16))
+    return bytes(data[: draw(st.integers(0, len(data)))] if draw(st.booleans()) else data)
+
+
+def _other_value(draw: st.DrawFn, content: bytes) -> bytes | None:
+    """With an odd value in the JSON that the content is, or that its header is."""
+    length = int.from_bytes(content[:8], "little")
+    inside = content[8 : 8 + length] if length < len(content) else content
+    try:
+        data = json.loads(inside)
+        holder, key = draw(st.sampled_from(list(_places(data))))
+    except ValueError:
+        return None
+    if key == "pocketune" and draw(st.booleans()):  # JSON in a text
+        within = json.loads(holder[key])
+        spot, name = draw(st.sampled_from(list(_places(within))))
+        spot[name] = draw(st.sampled_from(ODD))
+        holder[key] = json.dumps(within)
+    else:
+        holder[key] = draw(st.sampled_from(ODD))
+    text = json.dumps(data).encode("utf-8", "surrogatepass")
+    if inside is content:
+        return text
+    return len(text).to_bytes(8, "little") + text + content[8 + length :]
+
+
+def _places(data: Any) -> Any:
+    """Every list or object in a JSON value, with each of its keys."""
+    keys = data.items() if isinstance(data, dict) else enumerate(data)
+    for key, value in keys:
+        yield data, key
+        if isinstance(value, (dict, list)):
+            yield from _places(value)
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_damage_is_one_sentence(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("fuzz")
+    reader = READERS[name]
+    content = reader.example(folder)
+    path = folder / f"file{'.zip' if name in ('kit', 'photos') else ''}"
+    path.write_bytes(content)
+    reader.read(path)
+
+    @settings(
+        max_examples=CASES, deadline=None, suppress_health_check=list(HealthCheck), database=None
+    )
+    @given(edited(content))
+    def damage(changed: bytes) -> None:
+        path.write_bytes(reader.mend(changed))
+        try:
+            reader.read(path)
+        except PocketuneError as error:
+            message = str(error)
+            assert "\n" not in message
+            assert len(message) < 1000
+            message.encode()
+
+    damage()
