@@ -100,8 +100,7 @@ def _resizing(grid: tuple[int, int], wanted: tuple[int, int]) -> NDArray[np.floa
     In NumPy, because this also runs where tensors have no values.
     """
     down, across = (_resizing_of_axis(*sizes) for sizes in zip(grid, wanted, strict=True))
-    matrix: NDArray[np.float64] = np.kron(down, across)
-    return matrix
+    return np.kron(down, across).astype(np.float64, copy=False)
 
 
 def _resizing_of_axis(size: int, wanted: int) -> NDArray[np.float64]:
