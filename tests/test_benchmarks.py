@@ -223,3 +223,15 @@ def test_the_tuned_run_is_the_best_of_the_first_seed(monkeypatch: pytest.MonkeyP
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     scores = {"default": [70.0, 90.0], "rates / 3": [72.0, 60.0], "rates x 3": [71.0]}
     assert import_module("bench_defaults").tuned({"top1": scores}) == "rates / 3"
+
+
+def test_the_regret_of_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    bench = import_module("bench_plan")
+    kits = {name: {"0": {"right": right}} for name, right in [("lucky", "1010"), ("sound", "0111")]}
+    behind, error = bench.regret(kits["sound"], kits["lucky"])
+    assert behind == pytest.approx(25)
+    assert error == pytest.approx(100 * np.std([-1, 1, 0, 1]) / 2)
+    # Even photos prefer the lucky one, which is 100 points behind on odd ones; odd ones the other.
+    assert bench.fair_regret(list(kits.values()), kits["sound"]) == pytest.approx((-100 + 0) / 2)
+    assert bench.fair_regret(list(kits.values()), kits["lucky"]) == pytest.approx((0 - 50) / 2)
