@@ -87,6 +87,7 @@ def resized_positions(positions: Tensor, grid: tuple[int, int], wanted: tuple[in
     Resizing is linear in the embeddings, so that it is one product with a constant matrix: their
     gradient needs nothing else, and a compiled step has a single matrix product here.
     """
+    wanted = int(wanted[0]), int(wanted[1])  # the exporter of PyTorch gives tensors
     if grid == wanted:
         return positions
     matrix = torch.tensor(_resizing(grid, wanted), dtype=positions.dtype, device=positions.device)
