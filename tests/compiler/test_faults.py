@@ -17,6 +17,7 @@ from torch import nn
 from pocketune.compiler import check as check_module
 from pocketune.compiler.check import CompileError, check_engine
 from pocketune.compiler.graphs import Graphs
+from pocketune.compiler.passes.activations import NORMALIZED
 from pocketune.compiler.pipeline import _write_files
 from pocketune.compiler.prepare import Prepared, prepare
 from pocketune.device.engine.onnx import OnnxEngine
@@ -174,7 +175,14 @@ def _(graph: Edits, _: Prepared) -> None:
 
 @fault("step", "a wrong epsilon")
 def _(graph: Edits, _: Prepared) -> None:
-    attribute(graph.nodes("BatchNormalization")[1], "epsilon", 1e-3)
+    graph.constant(graph.made(graph.nodes("Sqrt")[1].input[0]), 1, lambda _: 1e-3)
+
+
+@fault("step", "a scale without its shift")
+def _(graph: Edits, _: Prepared) -> None:
+    scale = next(node for node in graph.nodes("Mul") if node.name.startswith(NORMALIZED))
+    shift = graph.nodes("Add", scale.output[0])[0]
+    graph.without(shift)
 
 
 @fault("step", "no dropout")
@@ -305,10 +313,10 @@ def _(graph: Edits, _: Prepared) -> None:
     graph.without(graph.made(f"grad.{EXPAND}.0.weight", "Gemm", "Add"))
 
 
-@fault("step", "a wrong epsilon in the backward pass")
+@fault("step", "a gradient of a scale that is not divided by the deviation")
 def _(graph: Edits, _: Prepared) -> None:
-    variance = graph.made(f"grad.{DEPTHWISE}.1.weight", "Reciprocal", "Sqrt", "Add")
-    graph.constant(variance, 1, lambda _: 1e-2)
+    product = graph.made(f"grad.{DEPTHWISE}.1.weight")
+    graph.without(product, graph.made(product.output[0], "Reciprocal").output[0])
 
 
 @fault("step", "a stale parameter in the backward pass")

@@ -35,6 +35,9 @@ OPERATORS = frozenset(
 BLOCKED_OPERATORS = frozenset({"Conv", "ReorderInput", "ReorderOutput"})
 """Operators of ONNX Runtime's blocked layout, in the blocked step alone."""
 BLOCKED_DOMAIN = "com.microsoft.nchwc"
+FUSED_OPERATORS = frozenset({"FusedConv"})
+"""Operators of ONNX Runtime that do the work of two, in the blocked step alone."""
+FUSED_DOMAIN = "com.microsoft"
 OPSETS = range(13, 24)
 """Versions of ONNX's operators that a graph may ask for."""
 IR_VERSIONS = range(4, 14)
@@ -80,7 +83,7 @@ def check_graph(name: str, data: memoryview, manifest: Manifest, where: str) -> 
         raise KitError(f"{where} is not a graph that a kit may hold: {error}") from error
     domains = {"": OPERATORS}
     if name == BLOCKED_STEP:
-        domains[BLOCKED_DOMAIN] = BLOCKED_OPERATORS
+        domains |= {BLOCKED_DOMAIN: BLOCKED_OPERATORS, FUSED_DOMAIN: FUSED_OPERATORS}
     problems = chain(
         _strange_parts(outline, domains), _differences(outline, signature(manifest, name))
     )

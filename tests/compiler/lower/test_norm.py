@@ -15,6 +15,7 @@ from ..lowering import (
     check_function,
     leaf,
     lower_function,
+    operators,
     run_model,
 )
 
@@ -144,6 +145,58 @@ def test_a_mean_far_above_the_deviation_does_not_cancel(
     # the mean is rounded to 1e-7 of itself, whoever computes it
     tolerance = 1e-6 * abs(offset)
     check_function(step, tensors, (), rows_max_pixels, tolerance, statistics=(1, 2))
+
+
+def behind_convolution(offset: float, running: float) -> list[Tensor]:
+    """Inputs of `norm_step` whose norm reads values of about this mean and a deviation of 1."""
+    tensors = tensors_of(4, 3, (5, 5), pointwise=True)
+    with torch.no_grad():
+        tensors[0].add_(offset)
+        tensors[1].copy_(torch.eye(3).view(3, 3, 1, 1))
+        tensors[4].fill_(running)
+    return tensors
+
+
+@LAYOUTS
+@pytest.mark.parametrize("offset", [0.0, 300.0, -3e3])
+def test_the_running_mean_keeps_large_ones_from_cancelling(
+    rows_max_pixels: int, offset: float
+) -> None:
+    tensors = behind_convolution(offset, offset + 0.4)
+    step = norm_step(training=True, pointwise=True)
+    tolerance = max(2e-6 * abs(offset), 1e-4)  # a convolution of x alone is rounded to 1e-7 of it
+    model = check_function(step, tensors, (), rows_max_pixels, tolerance, STATISTICS)
+    assert "BatchNormalization" not in operators(model)
+
+
+@LAYOUTS
+def test_a_running_mean_that_is_far_off_costs_no_more_than_digits(rows_max_pixels: int) -> None:
+    tensors = behind_convolution(20.0, -20.0)
+    step = norm_step(training=True, pointwise=True)
+    check_function(step, tensors, (), rows_max_pixels, 2e-3, STATISTICS)
+
+
+@LAYOUTS
+def test_a_channel_of_zeros_behind_a_convolution_is_finite(rows_max_pixels: int) -> None:
+    tensors = behind_convolution(7.0, 0.0)
+    with torch.no_grad():
+        tensors[1].zero_()
+    step = norm_step(training=True, pointwise=True)
+    check_function(step, tensors, (), rows_max_pixels, 1e-4, STATISTICS)
+
+
+@LAYOUTS
+def test_a_convolution_with_other_readers_keeps_its_values(rows_max_pixels: int) -> None:
+    def step(
+        x: Tensor, w: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor, g: Tensor
+    ) -> list[Tensor]:
+        made = F.conv2d(x, w)
+        y = F.batch_norm(made, mean, var, weight, bias, True, MOMENTUM, EPS) + made
+        return [y, *torch.autograd.grad(y, [x, w, weight, bias], g)]
+
+    tensors = tensors_of(3, 4, (4, 5), pointwise=True)
+    model = check_function(step, tensors, (), rows_max_pixels, 1e-4, STATISTICS)
+    assert ("BatchNormalization" in operators(model)) == (rows_max_pixels == NEVER_ROWS)
 
 
 @LAYOUTS

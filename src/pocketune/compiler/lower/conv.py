@@ -1,12 +1,14 @@
 """Convolution and its gradients, each written as the fastest operators for its shape."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import torch
 from torch import fx
 
+from pocketune.compiler.lower.centered import center_of
 from pocketune.compiler.lower.context import Context, lowers
 from pocketune.compiler.lower.elementwise import elementwise
 from pocketune.compiler.lower.geometry import (
@@ -54,7 +56,12 @@ def _convolution(
         return _transposed(context, node, x, w, bias, stride, padding, dilation, groups)
     geo = geometry(x.shape[1], w, stride, padding, dilation, groups, node.meta.get("pads"))
     near = reached(geo, x.shape, shape_of(node))
-    return convolve(context, near.geo, x, near.crop(context, w), bias, shape_of(node))
+    one_pass = bias is None and not w.open and not context.prefers_rows(Value(shape_of(node)))
+    center = center_of(context, node) if one_pass else None
+    if center is not None:
+        bias = Value(w.shape[:1], plain=context.builder.add("Neg", center))
+    y = convolve(context, near.geo, x, near.crop(context, w), bias, shape_of(node))
+    return replace(y, center=center)
 
 
 def _transposed(

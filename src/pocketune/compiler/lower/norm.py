@@ -2,13 +2,15 @@
 
 The runtime's node for training computes output, mean and variance of a batch norm together. It
 takes two passes over the input: the mean of squares minus the square of the mean would cancel in
-float32.
+float32. Behind a convolution there is a faster way: see `pocketune.compiler.lower.centered`.
 """
 
 import numpy as np
 import torch
 from torch import fx
 
+from pocketune.compiler.lower import centered
+from pocketune.compiler.lower.centered import per_channel
 from pocketune.compiler.lower.context import Context, lowers
 from pocketune.compiler.lower.elementwise import elementwise
 from pocketune.compiler.lower.shape import channel_sum
@@ -33,9 +35,9 @@ def _batch_norm(
     vectors, x = x, _as_map(context, x)
     if not training:
         inverse = _inverse_root(context, running_var, eps)
-        centered = elementwise(context, "Sub", [x, _per_channel(context, running_mean)], x.shape)
+        difference = centered.difference(context, x, running_mean)
         scale = elementwise(context, "Mul", [inverse, weight], inverse.shape)
-        y = _affine(context, centered, scale, bias)
+        y = _affine(context, difference, scale, bias)
         return _of_shape(context, y, vectors.shape), running_mean, inverse
     # a norm that is called several times in a step continues from the previous call's statistics
     names = [argument for argument in node.args[3:5] if isinstance(argument, fx.Node)]
@@ -43,15 +45,25 @@ def _batch_norm(
         context.statistics.get(name, context.plain(value))
         for name, value in zip(names, (running_mean, running_var), strict=True)
     ]
-    y, mean, variance = _normalize(context, x, weight, bias, before, eps)
+    if x.center is None and not context.in_rows(x):
+        y, mean, variance = _normalize(context, x, weight, bias, before, eps)
+        inverse = _inverse_root(context, variance, eps)
+    else:
+        mean, variance = centered.statistics(context, x)
+        inverse = _inverse_root(context, variance, eps)
+        scale = elementwise(context, "Mul", [weight, inverse], mean.shape)
+        y = centered.normalize(context, x, mean, scale, bias)
+    whole = mean
+    if x.center is not None:
+        whole = elementwise(context, "Add", [mean, Value(mean.shape, plain=x.center)], mean.shape)
     count = x.shape[0] * x.pixels
     corrections = (1.0, count / (count - 1))  # PyTorch's running variance is the unbiased one
     for name, old, new, correction in zip(
-        names, before, (mean, variance), corrections, strict=True
+        names, before, (whole, variance), corrections, strict=True
     ):
         fresh = elementwise(context, "Mul", [new, momentum * correction], new.shape)
         context.statistics[name] = _decayed_sum(context, old, 1 - momentum, fresh)
-    return _of_shape(context, y, vectors.shape), mean, _inverse_root(context, variance, eps)
+    return _of_shape(context, y, vectors.shape), mean, inverse
 
 
 @lowers(aten.native_batch_norm_backward.default)
@@ -79,16 +91,25 @@ def _batch_norm_backward(
 
     vectors, x, g = x, _as_map(context, x), _as_map(context, g)
     total = channel_sum(context, g)
-    centered = elementwise(context, "Sub", [x, _per_channel(context, mean)], x.shape)
-    cross = channel_sum(context, elementwise(context, "Mul", [g, centered], x.shape))
-    weight_gradient = times(cross, inverse)
     scale = times(weight, inverse)
-    input_gradient = elementwise(context, "Mul", [g, _per_channel(context, scale)], x.shape)
+    if x.center is not None:
+        cross = centered.product_sum(context, g, x)
+        cross = elementwise(context, "Sub", [cross, times(mean, total)], mean.shape)
+        weight_gradient = times(cross, inverse)
+        share = times(scale, -1 / (x.shape[0] * x.pixels))
+        slope = times(weight_gradient, inverse, share)
+        offset = elementwise(context, "Sub", [times(total, share), times(mean, slope)], mean.shape)
+        dx = centered.input_gradient(context, g, x, scale, slope, offset)
+        return dx, weight_gradient, total
+    difference = centered.difference(context, x, mean)
+    cross = channel_sum(context, elementwise(context, "Mul", [g, difference], x.shape))
+    weight_gradient = times(cross, inverse)
+    input_gradient = elementwise(context, "Mul", [g, per_channel(context, scale)], x.shape)
     if training:
         # dx = scale * (g - sum(g) / n - (x - mean) * inverse^2 * sum(g (x - mean)) / n)
         share = times(scale, -1 / (x.shape[0] * x.pixels))
         slope, offset = times(weight_gradient, inverse, share), times(total, share)
-        through_statistics = _affine(context, centered, slope, offset)
+        through_statistics = _affine(context, difference, slope, offset)
         input_gradient = elementwise(context, "Add", [input_gradient, through_statistics], x.shape)
     return (
         _of_shape(context, input_gradient, vectors.shape) if needed[0] else None,
@@ -115,14 +136,6 @@ def _of_shape(context: Context, x: Value, shape: tuple[int, ...]) -> Value:
     return Value(shape, plain=context.reshape(context.plain(x), -1, *shape[1:]))
 
 
-def _per_channel(context: Context, value: Value) -> Value:
-    """A vector (C,) viewed as (1, C, 1, 1)."""
-    shape = (1, value.shape[0], 1, 1)
-    if value.constant is not None:
-        return Value(shape, constant=value.constant.view(shape))
-    return Value(shape, vector=context.plain(value))
-
-
 def _normalize(
     context: Context, x: Value, weight: Value, bias: Value, running: list[str], eps: float
 ) -> tuple[Value, Value, Value]:
@@ -131,12 +144,12 @@ def _normalize(
     With a momentum of 0 the old running statistics have no effect. ONNX Runtime overwrites them
     with the new ones, so each norm gets its own tensors for them.
     """
-    b, on_rows = context.builder, context.in_rows(x)
+    b = context.builder
     places = [b.add_many("Mul", [name, b.constant(0.0)], 1)[0] for name in running]
     y, mean, variance = b.add_many(
         "BatchNormalization",
         [
-            context.rows(x) if on_rows else context.plain(x),
+            context.plain(x),
             context.plain(weight),
             context.plain(bias),
             *places,
@@ -146,16 +159,15 @@ def _normalize(
         momentum=0.0,
         training_mode=1,
     )
-    output = Value(x.shape, rows=y) if on_rows else Value(x.shape, plain=y)
     channels = x.shape[1:2]
-    return output, Value(channels, plain=mean), Value(channels, plain=variance)
+    return Value(x.shape, plain=y), Value(channels, plain=mean), Value(channels, plain=variance)
 
 
 def _affine(context: Context, x: Value, scale: Value, offset: Value) -> Value:
     """`x * scale + offset` per channel, in one pass over a map that is not in rows."""
     if context.in_rows(x) or x.expanded is not None:
-        scaled = elementwise(context, "Mul", [x, _per_channel(context, scale)], x.shape)
-        return elementwise(context, "Add", [scaled, _per_channel(context, offset)], x.shape)
+        scaled = elementwise(context, "Mul", [x, per_channel(context, scale)], x.shape)
+        return elementwise(context, "Add", [scaled, per_channel(context, offset)], x.shape)
     channels = x.shape[1]
     factors = [context.plain(value) for value in (scale, offset)]
     zeros = context.builder.constant(np.zeros(channels, np.float32))

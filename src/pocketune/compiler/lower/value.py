@@ -43,7 +43,9 @@ class Value:
 
     `shape` is the shape that PyTorch sees. Layouts are made on demand and remembered. `saved` is
     what a forward rule keeps for its backward rule in another form than PyTorch's tensor. Of an
-    `open` kernel, the leading dimension is the number of classes.
+    `open` kernel, the leading dimension is the number of classes. A `center` (C,) is what the
+    tensor lacks of PyTorch's: a norm with batch statistics, which alone reads it, has the same
+    output.
     """
 
     shape: tuple[int, ...]
@@ -57,6 +59,7 @@ class Value:
     merged: Value | None = None
     saved: Mask | Normalized | Value | None = None
     open: bool = False
+    center: str | None = None
 
     @property
     def is_map(self) -> bool:

@@ -21,6 +21,9 @@ _CHEAP = {
     *("Sigmoid", "Tanh", "Transpose"),
 }
 
+NORMALIZED = "normalized"
+"""Prefix of the names of nodes that scale the input of a norm with batch statistics."""
+
 _LEAST = 1 << 12
 """Bytes of the smallest tensor that is recomputed."""
 
@@ -59,6 +62,8 @@ class _Step:
         self._read = {
             name for node in nodes if node.output[0] not in self._forward for name in node.input
         }
+        views = {node.output[0]: node.input[0] for node in nodes if node.op_type == "Reshape"}
+        self._read.update([views[name] for name in self._read if name in views])
         self._sources: dict[str, str | None] = {}
         self._copied: set[str] = set()
 
@@ -89,6 +94,8 @@ class _Step:
         if node.op_type == "BatchNormalization":
             in_batch = len(node.output) == 3 and node.input[0] in self._read
             return node.input[0] if in_batch else None
+        if node.name.startswith(NORMALIZED):
+            return node.input[0] if node.input[0] in self._read else None
         if node.op_type not in _CHEAP:
             return None
         most = self._size[node.output[0]] // _SMALL

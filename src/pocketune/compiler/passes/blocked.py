@@ -21,6 +21,7 @@ from typing import Any
 import onnx
 from onnx import helper
 
+from pocketune.compiler.passes.fused import fuse_clips
 from pocketune.compiler.passes.schedule import Liveness
 
 DEPTHWISE = "depthwise"
@@ -41,14 +42,15 @@ def block_depthwise(model: onnx.ModelProto) -> onnx.ModelProto | None:
 
     It opens only where ONNX Runtime has blocked kernels for the processor.
     """
-    nodes = list(_Rewriter(model.graph).nodes())
-    if not any(node.domain == _DOMAIN for node in nodes):
+    nodes = fuse_clips(list(_Rewriter(model.graph).nodes()), model.graph)
+    if not any(node.domain for node in nodes):
         return None
     blocked = onnx.ModelProto()
     blocked.CopyFrom(model)
     del blocked.graph.node[:]
     blocked.graph.node.extend(nodes)
-    blocked.opset_import.append(helper.make_opsetid(_DOMAIN, 1))
+    for domain in sorted({node.domain for node in nodes} - {""}):
+        blocked.opset_import.append(helper.make_opsetid(domain, 1))
     return blocked
 
 
@@ -166,6 +168,9 @@ def _attribute(node: onnx.NodeProto, name: str) -> Any:
 SMALL = 5_000_000
 """Bytes of copies that are always made."""
 
+SMALL_SHARE = 1 / 16
+"""Share of the peak up to which copies are always made: they find room in the arena's gaps."""
+
 
 def leave_large_plain(model: onnx.ModelProto, sizes: Mapping[str, int]) -> None:
     """Rename the convolutions whose copies would raise the peak, which excludes them from blocks.
@@ -184,5 +189,5 @@ def leave_large_plain(model: onnx.ModelProto, sizes: Mapping[str, int]) -> None:
         y = liveness.bytes[node.output[0]]
         # input and kernel are copied, the kernel twice at most, before there is an output
         copies = max(x + kernel, x + 2 * kernel - y, y)
-        if copies > SMALL and live + copies > peak:
+        if copies > max(SMALL, SMALL_SHARE * peak) and live + copies > peak:
             node.name = f"plain_{node.name}"
