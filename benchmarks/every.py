@@ -16,6 +16,7 @@ from pathlib import Path
 
 RUNS = {
     "compile": "bench_compile.py",
+    "backbones": "bench_backbones.py --fresh",
     "cache_times": "bench_cache.py --parts times",
     "cache_memory": "bench_cache.py --parts memory",
     "cache_accuracy": "bench_cache.py --parts accuracy",

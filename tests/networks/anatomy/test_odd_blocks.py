@@ -322,14 +322,15 @@ def test_a_network_that_takes_none_of_the_usual_sizes_goes_by_its_anatomy() -> N
     assert output_layer(known, 50) == "4"
     unknown = Picky(*pooled(nn.Linear(4, 3)))
     assert output_layer(unknown, 50) == "3"
-    with pytest.raises(PocketuneError, match="it takes no images of usual sizes"):
+    message = "output layer of Picky cannot be found.*forward method raises ValueError: fifty"
+    with pytest.raises(PocketuneError, match=message):
         output_layer(unknown)
 
 
 def test_lazy_layers_are_not_run() -> None:
     network = whole(inverted(), behind=[nn.Flatten(), nn.LazyLinear(3)])
     assert output_layer(network) == "3"
-    with pytest.raises(PocketuneError, match="output layer cannot be found"):
+    with pytest.raises(PocketuneError, match=r"cannot be found: 1\.weight has no shape yet"):
         output_layer(nn.Sequential(nn.Flatten(), nn.LazyLinear(3)))
 
 

@@ -112,6 +112,26 @@ def test_convolutions_of_a_part_each_have_one_role() -> None:
     assert block.layers[1].norm is None  # it reads both joined
 
 
+class HalfIdle(nn.Module):
+    """ShuffleNet's: an inverted residual of half of the channels, beside the others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layers = (modern.conv_norm(8, 8), modern.conv_norm(8, 8, 3, 1, 8), modern.conv_norm(8, 8))
+        self.branch = nn.Sequential(*layers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        idle, x = x.chunk(2, 1)
+        return torch.cat([idle, self.branch(x)], 1)
+
+
+def test_a_row_beside_something_else_is_no_row() -> None:
+    row = modern.RepBlock(8, 16)
+    _, block = anatomy(modern.with_trunk(row, HalfIdle(), nn.Conv2d(16, 16, 1))).blocks
+    assert (block.name, block.kind, block.residual) == ("1.1", "other", False)
+    assert [layer.role for layer in block.layers] == ["expand", "depthwise", "project"]
+
+
 class Stage(nn.Module):
     """Two residual branches that are attributes; `pool` changes the shape."""
 

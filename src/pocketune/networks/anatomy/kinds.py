@@ -35,7 +35,8 @@ def read_unit(path: str, module: nn.Module, seen: Run) -> Block:
 
 
 def _read(path: str, module: nn.Module, seen: Run) -> Block:
-    if (block := read_block(path, module)) is not None:
+    joins = "CatBackward" in seen.operators(path)  # as ShuffleNet does with what its blocks read
+    if not joins and (block := read_block(path, module)) is not None:
         return block
     gate = find_squeeze_excite(path, module)
     parts = dict(_running(path, module, seen))

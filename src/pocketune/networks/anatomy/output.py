@@ -98,7 +98,7 @@ def _registered_last(network: nn.Module) -> str:
         return anatomy(network).classifier[-1]
     except PocketuneError as error:
         raise PocketuneError(
-            f"{error}, but its output layer cannot be found: it takes no images of usual sizes"
+            f"the output layer of {type(network).__name__} cannot be found: {error}"
         ) from error
 
 
