@@ -17,6 +17,7 @@ from pocketune.data import UnreadableImage, center_crop, load_image, open_image
 from pocketune.data import decoding as decoding_module
 from pocketune.data import images as images_module
 from pocketune.data.decoding import HEAVY_BYTES, turn_for
+from pocketune.data.headers import Header
 from pocketune.data.images import (
     EXIF_ORIENTATION,
     FORMATS,
@@ -157,6 +158,20 @@ class TestOrientation:
         assert load_image(encoded(noise(0), "JPEG", exif=exif)).size == (24, 20)
 
 
+def test_a_heic_photo_is_decoded(noise):
+    heif, file = pytest.importorskip("pillow_heif"), io.BytesIO()
+    image = noise(0, 48, 32).resize((480, 320))
+    heif.from_pillow(image).save(file, quality=90)
+    decoded = load_image(file.getvalue())
+    assert decoded.size == (480, 320)
+    assert np.abs(np.asarray(decoded, float) - np.asarray(image)).mean() < 12
+    opened = open_image(file)
+    header = images_module.header_of(opened)
+    assert header == Header("HEIF", "RGB", 480, 320, file_bytes=len(file.getvalue()))
+    with pytest.raises(UnreadableImage):
+        load_image(file.getvalue()[:200])
+
+
 class TestRefusals:
     def refusal(self, data: bytes) -> str:
         with pytest.raises(UnreadableImage) as caught:
@@ -171,11 +186,15 @@ class TestRefusals:
             (b"", "empty"),
             (b"these are words", "not an image"),
             (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 1 1\n", "not an image"),
-            (b"\0\0\0\x18ftypheic\0\0\0\0", "export it as JPEG"),
         ],
     )
     def test_no_image(self, data, reason):
         assert reason in self.refusal(data)
+
+    def test_a_heic_photo_names_the_package_that_reads_it(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, "pillow_heif", None)
+        reason = self.refusal(b"\0\0\0\x18ftypheic\0\0\0\0")
+        assert 'pip install "pocketune[heif]", or export it as JPEG' in reason
 
     @pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP"])
     @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])

@@ -25,8 +25,8 @@ have at least 22 % of the area and an aspect ratio of 3 to 4, and a task may enl
 # Bytes for each pixel, measured with Pillow 13 (benchmarks/bench_photos.py).
 _MODES = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I": 17, "F": 17}
 _OTHER_MODES = 4
-_FORMATS = {"WEBP": 16, "AVIF": 12}  # for whole images, the decoder's own copies included
-READ_WHOLE = ("WEBP", "AVIF", "TIFF")  # their files are in memory too
+_FORMATS = {"WEBP": 16, "AVIF": 12, "HEIF": 10}  # of whole images, the decoder's copies included
+READ_WHOLE = ("WEBP", "AVIF", "TIFF", "HEIF")  # their files are in memory too
 _CONVERTED = {"RGB": 4, "1": 6, "L": 6, "P": 6, "CMYK": 8, "I": 17, "F": 17}
 _OTHERS_CONVERTED = 17  # through RGBA, with the page behind it
 _STRIP = 8, 32  # of RGB, and of a mode that is converted

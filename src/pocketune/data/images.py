@@ -35,6 +35,9 @@ except ImportError:  # Pillow before 11.2
 _PLUGINS = (WebPImagePlugin, TiffImagePlugin, AvifImagePlugin)  # importing registers them
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM") + (("AVIF",) * bool(AvifImagePlugin))
 
+_HEIF = b"heic", b"heix", b"hevc", b"mif1", b"msf1"
+"""Brands of HEIF files, which follow `ftyp`."""
+
 PNG_CHANNELS = {"L": 1, "P": 1, "LA": 2, "RGB": 3, "RGBA": 4}
 EXIF_ORIENTATION = 0x0112
 UPRIGHT = {
@@ -76,7 +79,7 @@ def open_image(file: IO[bytes]) -> Image.Image:
     try:
         image = Image.open(file, formats=FORMATS)
     except UnidentifiedImageError:
-        raise ValueError(_unknown_format(file)) from None
+        image = _open_heif(file)
     needed = limited_bytes(header_of(image))
     if needed > MAX_WORKING_BYTES:
         raise ValueError(
@@ -84,6 +87,26 @@ def open_image(file: IO[bytes]) -> Image.Image:
             f"than the {MAX_WORKING_BYTES >> 20} MB allowed; make it smaller"
         )
     return image
+
+
+def _open_heif(file: IO[bytes]) -> Image.Image:
+    """An image in the format of iPhones, if the package is installed that reads it.
+
+    The package is imported when there is such a photo: it takes memory.
+    """
+    file.seek(0)
+    head = file.read(16)
+    if head[4:8] != b"ftyp" or head[8:12] not in _HEIF:
+        raise ValueError("not an image in a known format" if head else "the file is empty")
+    try:
+        from pillow_heif import HeifImagePlugin  # noqa: F401 - importing registers it
+    except ImportError:
+        raise ValueError(
+            'reading HEIC photos needs pillow-heif: pip install "pocketune[heif]", or export it as '
+            "JPEG"
+        ) from None
+    file.seek(0)
+    return Image.open(file, formats=("HEIF",))
 
 
 def _refuse_endless(file: IO[bytes]) -> None:
@@ -218,16 +241,6 @@ def is_streamed(image: Image.Image) -> bool:
         and not getattr(image, "is_animated", False)
         and orientation(image) < 5
     )
-
-
-def _unknown_format(file: IO[bytes]) -> str:
-    file.seek(0)
-    head = file.read(16)
-    if not head:
-        return "the file is empty"
-    if head[4:8] == b"ftyp" and head[8:12] in (b"heic", b"heix", b"mif1", b"msf1"):
-        return "HEIC photos are not supported; export it as JPEG"
-    return "not an image in a known format"
 
 
 def _deep_gray(image: Image.Image) -> Image.Image:
