@@ -70,16 +70,19 @@ MASKS = [
     Row("deeplabv3", 0.35, "full", 4, 176, "mobilenet_v2"),
     Row("pspnet", 0.25, "bias", 4, 128, "resnet18_v1c"),
     Row("lraspp", 1.0, "blocks", 8, 224, "mobilenet_v3_large"),
+    Row("deeplabv3", 0.35, "5 layers, filtered", 8, 240, "mobilenet_v2"),
 ]
 
 
 def build_kit(row: Row, out: Path) -> None:
     import pocketune
+    from bench_step import METHODS
 
     network = pocketune.create_network(
         row.network, width=row.width, classes=CLASSES, backbone=row.backbone
     )
-    adapted = pocketune.adapt(network, pocketune.create_method(row.method))
+    name, options = METHODS.get(row.method, (row.method, {}))
+    adapted = pocketune.adapt(network, pocketune.create_method(name, **options))
     kind = pocketune.Segmentation if row.backbone else pocketune.Classification
     task = kind(tuple(class_names(CLASSES)))
     pocketune.compile(adapted, out, batch=row.batch, size=row.size, task=task)

@@ -39,6 +39,7 @@ RUNS = {
     "photos": "bench_photos.py",
     "plan": "bench_plan.py --fresh",
     "prune": "bench_prune.py",
+    "masks_rates": "bench_masks.py --parts rates --fresh",
     "repnet_memory": "bench_repnet_memory.py",
     "segmentation": "bench_segmentation.py",
     "step": "bench_step.py",

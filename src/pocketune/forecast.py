@@ -90,7 +90,7 @@ def _draft(network: NetworkConfig, method: Method, step: Step, *, calibrated: bo
     with torch.random.fork_rng(devices=()):
         torch.default_generator.manual_seed(0)
         created = build(network)
-        set_about(created, config=network)
+        set_about(created, config=network, random_decode_head=is_dense(network.name))
         adapted = adapt(created, method, frozen_bits=step.frozen_bits)
     return draft_network(
         adapted, batch=step.batch, size=step.size, task=step.task, calibrated=calibrated

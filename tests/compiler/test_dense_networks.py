@@ -56,5 +56,7 @@ def test_five_steps_are_those_of_pytorch(
     task = Segmentation(numbered(3))
     kit = compile(adapt(network, method), tmp_path / "kit", batch=2, size=48, task=task)
     assert kit.manifest.network["name"] == name
+    groups = {s.group for s in kit.manifest.parameters if s.name.startswith("decode_head.")}
+    assert groups <= {"decode_head"}  # as it is random
     side = {"upernet": 12, "deeplabv3_torchvision": 3}.get(name, 6)
     assert kit.manifest.task.output_size == (side, side)

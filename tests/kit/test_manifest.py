@@ -102,7 +102,7 @@ def test_wrong_type(name: str, value: object) -> None:
         ({"statistics": [{"name": "scale", "shape": []}]}, "names a tensor twice"),
         (
             {"parameters": [{"name": "w", "shape": [2], "group": "x"}]},
-            "must be one of main, branch, head, not",
+            "must be one of main, decode_head, branch, head, not",
         ),
         ({"graphs": {}}, "lists the graphs none where the kit has features, predict, step"),
         ({"files": {"../../passwd": "0"}}, "lists '../../passwd' under 'files'"),

@@ -54,6 +54,7 @@ def test_torchvisions_state_dicts_load_unchanged(name, kind, backbone, tmp_path)
     expected = theirs(images)
     for weights in (tmp_path / "theirs.pth", theirs.state_dict(), theirs):
         ours = create_network(name, weights=weights, **options).eval()
+        assert not about(ours).random_decode_head
         torch.testing.assert_close(ours(images), expected, rtol=1e-4, atol=1e-5)
 
 
@@ -129,6 +130,7 @@ def test_weights_of_a_classifier_of_images_become_the_backbone(
             name, weights=weights, backbone=backbone, output_stride=32, **SMALL
         ).eval()
         assert torch.equal(network.backbone(images)[-1], maps)
+        assert about(network).random_decode_head
         assert network(images).shape == plain(images).shape
     from_file = create_network(
         name, weights=tmp_path / "source.safetensors", backbone=backbone, **SMALL

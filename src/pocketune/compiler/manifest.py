@@ -26,6 +26,7 @@ from pocketune.kit.manifest import (
 )
 from pocketune.methods import method_to_dict
 from pocketune.networks import about
+from pocketune.networks.anatomy.anatomy import in_decode_head
 from pocketune.networks.anatomy.modules import main_modules
 
 
@@ -114,6 +115,11 @@ def parameter_specs(network: nn.Module, head: Sequence[str]) -> Iterator[Paramet
         for path, module in main_modules(network)
         for name, _ in module.named_parameters(recurse=False)
     }
+    random = about(network).random_decode_head
     for name, tensor in trained_parameters(network).items():
-        group: Group = "head" if name in head else "main" if name in main else "branch"
+        group: Group = "branch"
+        if name in head:
+            group = "head"
+        elif name in main:
+            group = "decode_head" if random and in_decode_head(name) else "main"
         yield ParameterSpec(name, tuple(tensor.shape), group)

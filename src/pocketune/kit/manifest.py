@@ -17,9 +17,9 @@ from pocketune.tasks import Task
 SCHEMA = 5
 """Version of the manifest's fields; a reader refuses all others."""
 
-Group = Literal["main", "branch", "head"]
-"""Where a parameter belongs: to the network itself, to a side branch that a method adds, or to the
-layer that is replaced for other classes."""
+Group = Literal["main", "decode_head", "branch", "head"]
+"""Where a parameter belongs: to the network itself, to a decode head that has random values, to a
+side branch that a method adds, or to the layer that is replaced for other classes."""
 
 _FEATURES_BYTES = 4 << 20
 _MOST_ELEMENTS = 1 << 30

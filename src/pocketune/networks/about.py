@@ -49,6 +49,8 @@ class About:
         filter_chains: chains of filtered convolutions that pass their gradients on in patches,
             each with the paths of its layers in the order in which they run.
         is_side_branch: whether the module is a branch that a method has added to a block.
+        random_decode_head: whether the decode head of a network that classifies pixels has random
+            values, above a backbone that may be pretrained.
     """
 
     config: NetworkConfig | None = None
@@ -57,6 +59,7 @@ class About:
     frozen_bits: int = 32
     filter_chains: tuple[tuple[str, ...], ...] = ()
     is_side_branch: bool = False
+    random_decode_head: bool = False
 
 
 def about(network: nn.Module) -> About:

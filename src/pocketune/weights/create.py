@@ -133,7 +133,12 @@ def create_network(
     network = build(config)
     known = None if weights is None else _load(network, config, weights, normalization)
     usual = usual_normalization(config.backbone or name)
-    set_about(network, config=config, normalization=normalization or known or usual)
+    set_about(
+        network,
+        config=config,
+        normalization=normalization or known or usual,
+        random_decode_head=is_dense(name) and weights is None,
+    )
     return network
 
 
@@ -205,6 +210,7 @@ def _on_backbone(
         network,
         config=_changed_as(config, facts.config),
         normalization=facts.normalization,
+        random_decode_head=True,
     )
     return network
 

@@ -99,12 +99,25 @@ def test_balanced_weights_reach_the_engine(place, tmp_path):
     assert Kit.open(tmp_path / "balanced").identity == Kit.open(place / "kit").identity
 
 
+def test_a_decode_head_that_was_trained_has_the_rate_of_the_network(place, tmp_path):
+    first = run(place, tmp_path / "first", epochs=1, lr=None)
+    random = RunRecord.read(first.run).settings
+    assert random["decode_lr"] > random["lr"]
+    options = {"epochs": 1, "engine": PixelEngine, "progress": Silent()}
+    further = train(first.run, place / "photos", tmp_path / "further", **options)
+    trained = RunRecord.read(further.run).settings
+    assert trained["decode_lr"] == trained["lr"] == random["lr"]
+    given = train(first.run, place / "photos", tmp_path / "given", **options, lr=0.5)
+    assert RunRecord.read(given.run).settings["decode_lr"] == 0.5
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"class_weights": "heavy"}, "unknown class_weights 'heavy'"),
         ({"ignore": "grass"}, "ignore='grass' is neither a value of 0 to 255 nor a class"),
         ({"class_names": "sky,road"}, "has the value 2"),
+        ({"decode_lr": 0.1}, "decode_lr=0.1 has no effect: .* trains no decode head"),
         ({"balance": 0.5}, "class_weights weighs the classes of pixels"),
     ],
 )

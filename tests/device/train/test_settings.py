@@ -10,7 +10,7 @@ import pytest
 
 from pocketune.data.dataset import FEWEST, VAL_FRACTION
 from pocketune.device.train import settings as module
-from pocketune.device.train.defaults import BALANCE, RATES, UNEVEN
+from pocketune.device.train.defaults import BALANCE, RATES, UNEVEN, kind_of
 from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError
 from pocketune.kit.manifest import ParameterSpec
@@ -29,7 +29,7 @@ def rates_of(optimizer: str) -> tuple[float, ...]:
 
 
 def rates_in(settings: TrainSettings) -> tuple[float | None, ...]:
-    return settings.lr, settings.bias_lr, settings.side_lr, settings.head_lr
+    return settings.lr, settings.bias_lr, settings.side_lr, settings.decode_lr, settings.head_lr
 
 
 def test_docstring() -> None:
@@ -77,7 +77,7 @@ def test_fields_of_another_version(change: dict[str, object]) -> None:
         ({"seed": True}, "seed must be a whole number, not True"),
         ({"lr": True}, "lr must be a number, not True"),
         ({"budget": "much"}, "'much' is not a size"),
-        ({"optimizer": "lion"}, "unknown optimizer 'lion': choose one of adam, adamw, sgd"),
+        ({"optimizer": "lion"}, "unknown optimizer 'lion': choose one of adam, adam8, adamw, sgd"),
     ],
 )
 def test_values_without_sense(changes: dict[str, object], message: str) -> None:
@@ -105,10 +105,10 @@ def test_what_is_left_out_is_filled_in() -> None:
 
 
 def test_a_given_rate_is_that_of_every_group_without_one_of_its_own() -> None:
-    assert rates_in(resolved(lr=0.02)) == (0.02, 0.02, 0.02, 0.02)
-    every = resolved(lr=0.02, bias_lr=0.01, side_lr=0.03, head_lr=0.04)
-    assert rates_in(every) == (0.02, 0.01, 0.03, 0.04)
-    assert rates_in(resolved(head_lr=0.04)) == (*rates_of("adam")[:3], 0.04)
+    assert rates_in(resolved(lr=0.02)) == (0.02,) * 5
+    every = resolved(lr=0.02, bias_lr=0.01, side_lr=0.03, decode_lr=0.05, head_lr=0.04)
+    assert rates_in(every) == (0.02, 0.01, 0.03, 0.05, 0.04)
+    assert rates_in(resolved(head_lr=0.04)) == (*rates_of("adam")[:4], 0.04)
 
 
 def test_rates_that_are_given_do_not_depend_on_the_batch() -> None:
@@ -156,19 +156,22 @@ def test_length_of_a_run() -> None:
 
 def test_rates_by_group_and_dimensions() -> None:
     """The name of the module does not count."""
-    weight, bias, side, head = parameters = [
+    weight, bias, side, decode, head = parameters = [
         ParameterSpec("branch.weight", (2, 3), "main"),
         ParameterSpec("norm.weight", (2,), "main"),
         ParameterSpec("features.2.side.bias", (2,), "branch"),
+        ParameterSpec("pyramid.weight", (2, 3, 1, 1), "decode_head"),
         ParameterSpec("fc.bias", (2,), "head"),
     ]
     assert set(make_settings().rates(parameters).values()) == {1.0}
-    given = make_settings(lr=0.002, bias_lr=0.004, side_lr=0.01, head_lr=0.001)
-    factors = {weight.name: 1.0, bias.name: 2.0, side.name: 5.0, head.name: 0.5}
+    rates = {"bias_lr": 0.004, "side_lr": 0.01, "decode_lr": 0.008, "head_lr": 0.001}
+    given = make_settings(lr=0.002, **rates)
+    factors = {weight.name: 1.0, bias.name: 2.0, side.name: 5.0, decode.name: 4.0, head.name: 0.5}
+    assert kind_of(ParameterSpec("pyramid.norm.weight", (2,), "decode_head")) == "bias"
     assert given.rates(parameters) == factors
     default = TrainSettings().rates(parameters)
-    rates = [RATES["adam"].main * default[spec.name] for spec in parameters]
-    assert rates == pytest.approx(rates_of("adam"))
+    found = [RATES["adam"].main * default[spec.name] for spec in parameters]
+    assert found == pytest.approx(rates_of("adam"))
 
 
 def test_a_budget_of_nothing_is_no_budget() -> None:

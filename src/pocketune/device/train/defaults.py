@@ -43,18 +43,20 @@ class Rates:
         main: Of the network's own weights, which start from pretrained values.
         bias: Of its biases and of the scales and shifts of its norms.
         side: Of side branches, which start from random values.
+        decode: Of decode heads that start from random values.
         head: Of the classifier, which starts from a solution in closed form.
     """
 
     main: float
     bias: float
     side: float
+    decode: float
     head: float
 
     @classmethod
     def equal(cls, rate: float) -> Rates:
         """The same rate for every group."""
-        return cls(rate, rate, rate, rate)
+        return cls(*[rate] * 5)
 
     def of(self, parameter: ParameterSpec) -> float:
         """The rate of a parameter."""
@@ -64,13 +66,15 @@ class Rates:
 
 def kind_of(parameter: ParameterSpec) -> str:
     """The field of :class:`Rates` that a parameter follows, by its group and dimensions."""
-    if parameter.group == "main":
-        return "bias" if len(parameter.shape) == 1 else "main"
-    return "side" if parameter.group == "branch" else "head"
+    if parameter.group in ("main", "decode_head") and len(parameter.shape) == 1:
+        return "bias"
+    return _KINDS[parameter.group]
 
 
-_ADAM = Rates(main=5e-4, bias=2e-3, side=5e-3, head=1e-3)
-_SGD = Rates(main=2e-3, bias=2e-3, side=1e-2, head=1e-3)
+_KINDS = {"main": "main", "decode_head": "decode", "branch": "side", "head": "head"}
+
+_ADAM = Rates(main=5e-4, bias=2e-3, side=5e-3, decode=4e-3, head=1e-3)
+_SGD = Rates(main=2e-3, bias=2e-3, side=1e-2, decode=1e-2, head=1e-3)
 
 RATES = {"adam": _ADAM, "adam8": _ADAM, "adamw": _ADAM, "sgd": _SGD}
 """By optimizer, for steps of 8 images."""

@@ -42,7 +42,7 @@ from pocketune.device.train.settings import TrainSettings
 from pocketune.device.train.start import start_values
 from pocketune.errors import PocketuneError, counted
 from pocketune.kit.kit import Kit
-from pocketune.kit.names import LAST, METRICS
+from pocketune.kit.names import BEST, LAST, METRICS
 from pocketune.options import takes_options, with_options
 
 if TYPE_CHECKING:
@@ -145,6 +145,9 @@ def train(
     _check_balance(found, settings, opened)
     if head_alone(found.splits, settings, opened.manifest):
         settings = replace(settings, epochs=0)
+    if settings.decode_lr is None and _is_trained(opened):
+        rate = settings.peak_rates(found.training.batch).main
+        settings = replace(settings, decode_lr=rate)
     settings = settings.resolved(
         images=found.training.batch,
         steps_per_epoch=len(found.training),
@@ -366,12 +369,18 @@ def _check_balance(photos: Photos, settings: TrainSettings, kit: Kit) -> None:
         raise PocketuneError(f"balance={settings.balance:g} has no effect: {what}; leave it out")
 
 
+def _is_trained(kit: Kit) -> bool:
+    """Whether a kit is a run, whose decode head is no longer random."""
+    return any((kit.path / file).is_file() for file in (BEST, LAST))
+
+
 def _check_rates(kit: Kit, settings: TrainSettings) -> None:
     """Refuse a rate of parameters that the kit does not train."""
     kinds = {kind_of(spec) for spec in kit.manifest.parameters}
     method = kit.manifest.method.get("name")
     for kind, what, others in (
         ("side", "side branches", "repnet or tinytl"),
+        ("decode", "decode head", "blocks or full, for masks"),
         ("bias", "biases or norms of the network", "bias, norm, blocks or full"),
     ):
         rate = getattr(settings, f"{kind}_lr")

@@ -117,6 +117,14 @@ class TrainSettings:
         unset=f"lr if that is given, else {_ADAM.side:g}, or {_SGD.side:g} for sgd",
         above=0,
     )
+    decode_lr: float | None = _option(
+        "Peak learning rate of a decode head that was random in the kit.",
+        default=None,
+        metavar="RATE",
+        unset="lr if that is given or a run is trained further, else "
+        f"{_ADAM.decode:g}, or {_SGD.decode:g} for sgd",
+        above=0,
+    )
     head_start: str = _option(
         "Compute the classifier from the photos before the first step, or draw it at random.",
         default="auto",
@@ -234,6 +242,7 @@ class TrainSettings:
             main=default.main,
             bias=self.bias_lr or default.bias,
             side=self.side_lr or default.side,
+            decode=self.decode_lr or default.decode,
             head=self.head_lr or default.head,
         )
 
@@ -290,6 +299,7 @@ class TrainSettings:
             lr=rates.main,
             bias_lr=rates.bias,
             side_lr=rates.side,
+            decode_lr=rates.decode,
             head_lr=rates.head,
             balance=self.balance_of(imbalance),
             momentum=self.sgd_momentum if self.optimizer == "sgd" else None,

@@ -89,8 +89,8 @@ def anatomy(network: nn.Module) -> Anatomy:
     if not blocks or _has_other_layers(network, blocks):
         return _anatomy_of(network, run(network))
     before, behind = _around(network, blocks)
-    head = [(path, module) for path, module in behind if _in_decode_head(path)]
-    after = [(path, module) for path, module in behind if not _in_decode_head(path)]
+    head = [(path, module) for path, module in behind if in_decode_head(path)]
+    after = [(path, module) for path, module in behind if not in_decode_head(path)]
     fusion = [layer for layer in conv_layers(after) if layer.norm is not None]
     classifier = _classifier(after, {path for layer in fusion for path in (layer.path, layer.norm)})
     if not classifier:
@@ -151,7 +151,7 @@ def _blocks(network: nn.Module) -> Iterator[Block]:
     for path, module in main_modules(network):
         if module is network or isinstance(module, CONTAINERS) or _within(path, inside):
             continue
-        if _in_decode_head(path):
+        if in_decode_head(path):
             continue
         if block := read_block(path, module):
             inside = block
@@ -178,7 +178,7 @@ def _has_other_layers(network: nn.Module, blocks: tuple[Block, ...]) -> bool:
     before, after = _around(network, blocks)
     outside = {path for path, _ in before + after}
     for path, module in main_modules(network):
-        if _in_decode_head(path) or any(_within(path, block) for block in blocks):
+        if in_decode_head(path) or any(_within(path, block) for block in blocks):
             continue
         holds_blocks = any(name.startswith(f"{path}.") for name in known) or path == ""
         several = sum(is_convolution(part) for _, part in main_modules(module)) > 1
@@ -188,7 +188,8 @@ def _has_other_layers(network: nn.Module, blocks: tuple[Block, ...]) -> bool:
     return False
 
 
-def _in_decode_head(path: str) -> bool:
+def in_decode_head(path: str) -> bool:
+    """Whether a module or parameter is part of the decode head, by its path."""
     return f"{path}.".startswith(f"{DECODE_HEAD}.")
 
 

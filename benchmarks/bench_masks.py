@@ -1,0 +1,223 @@
+"""Settings of training on masks, on two halves of CamVid: the stride of the loss, and the rates.
+
+    python benchmarks/bench_masks.py [--parts stride rates] [--seeds 1] [--steps 300] [--fresh]
+
+DeepLabV3 over MobileNetV2 0.35 of ImageNet, 144 px, batch 8, decode head of 32 channels, balanced
+weights of classes. The training photos are divided by video sequence: 204 of 0016E5, and 163 of the
+others. Each run trains on one half, in kits, and is tested on CamVid's 233 test photos with the
+values after its last step, so that nothing is chosen by their masks but what the table shows.
+Finished cells are in the .json, and a stopped script continues. Skipped if the data are missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from data import parse
+from pocketune.errors import counted
+from report import keep, kept, spread, table, write
+
+FIRST = "0016E5"
+HALVES = ("first", "second")
+STRIDES = (1, 2, 4, 8)
+RATES = (5e-4, 1e-3, 2e-3, 4e-3, 8e-3)
+STRIDE_RATES = {"lr": 4e-3, "bias_lr": 2e-3, "head_lr": 1e-3}
+TRAINED = {"decode head": ("blocks", 0), "everything": ("full", None)}
+SIZE, BATCH, CHANNELS = 144, 8, 32
+PARTS = ("stride", "rates")
+
+RUN = """
+import json, sys, time
+from pocketune.device.train import train
+from pocketune.device.train.progress import Silent
+
+began = time.process_time()
+kit, photos, out, settings = sys.argv[1:]
+settings = json.loads(settings)
+result = train(kit, photos, out=out, progress=Silent(), val_fraction=0.0, hold_out_test=True,
+               ignore="void", class_weights="balanced", **settings)
+print((time.process_time() - began) * 1e3 / max(result.steps, 1), result.peak_memory / 1e6)
+"""
+
+
+def unpack(data: Path, folder: Path) -> dict[str, Path]:
+    """The set, and a table of the photos of each half and of those to test on."""
+    with zipfile.ZipFile(data / "segmentation" / "camvid_12cls_180x240.zip") as archive:
+        archive.extractall(folder)
+        names = [name for name in archive.namelist() if "/images/" in name]
+    for number, half in enumerate(HALVES):
+        with (folder / f"{half}.csv").open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(["image", "mask", "split"])
+            for name in names:
+                part = name.partition("/")[0]
+                in_half = (Path(name).name.startswith(FIRST)) == (number == 0)
+                if part == "test" or (part == "train" and in_half):
+                    mask = name.replace("/images/", "/masks/").replace(".jpg", ".png")
+                    writer.writerow([name, mask, part])
+    return {half: folder / f"{half}.csv" for half in HALVES}
+
+
+class Runs:
+    """Trains kits, each built once, in processes of their own."""
+
+    def __init__(self, data: Path, scratch: Path, steps: int) -> None:
+        self._data, self._scratch, self._steps = data, scratch, steps
+        self._halves = unpack(data, scratch / "camvid")
+
+    def measured(
+        self, half: str, trained: str, stride: int, settings: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """The scores in percent, the peak in MB, and CPU milliseconds of a step."""
+        from pocketune.device.use.evaluate import evaluate
+
+        out = self._scratch / "run"
+        given = {"steps": self._steps, **settings}
+        command = ["-c", RUN, str(self._kit(trained, stride)), str(self._halves[half])]
+        done = subprocess.run(
+            [sys.executable, *command, str(out), json.dumps(given)],
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+        milliseconds, megabytes = map(float, done.stdout.split()[-2:])
+        found = evaluate(out, self._halves[half], test=True)
+        shutil.rmtree(out)
+        return {
+            "miou": 100 * found.miou,
+            "pixels": 100 * found.pixel_accuracy,
+            "peak": megabytes,
+            "cpu_ms": milliseconds,
+        }
+
+    def _kit(self, trained: str, stride: int) -> Path:
+        """The kit of what is trained, with norms restored on the training photos of both halves."""
+        from pocketune.authoring import build_kit
+        from pocketune.data import MaskOptions, load_splits
+        from pocketune.methods import create_method
+
+        kit = self._scratch / "kits" / f"{trained} {stride}"
+        if not kit.exists():
+            method, blocks = TRAINED[trained]
+            photos = load_splits(
+                self._scratch / "camvid", masks=MaskOptions(ignore="void"), test="hold out"
+            )
+            build_kit(
+                kit,
+                network="deeplabv3",
+                method=create_method(method, **({} if blocks is None else {"blocks": blocks})),
+                backbone="mobilenet_v2",
+                width=0.35,
+                head_channels=CHANNELS,
+                weights=str(self._data / "weights" / "mbv2-w0.35.float32.safetensors"),
+                size=SIZE,
+                batch=BATCH,
+                loss_stride=stride,
+                photos=photos.train,
+            )
+        return kit
+
+
+Cells = dict[str, dict[str, Any]]
+
+
+def fill(cells: Cells, key: str, runs: Runs, seeds: int, **cell: Any) -> dict[str, Any]:
+    """A cell with as many seeds as are asked for; what is there is kept."""
+    found = cells.setdefault(key, {"runs": []})["runs"]
+    settings = cell.pop("settings", {})
+    for seed in range(len(found), seeds):
+        found.append(runs.measured(**cell, settings={**settings, "seed": seed}))
+        print(key, found[-1], flush=True)
+    return cells[key]
+
+
+def column(cell: Mapping[str, Any], name: str) -> list[float]:
+    """What the runs of a cell measured."""
+    return [run[name] for run in cell["runs"]]
+
+
+def stride(runs: Runs, cells: Cells, options: argparse.Namespace) -> str:
+    """A row for each half and stride of the loss."""
+    rows = []
+    for half in HALVES:
+        for step in STRIDES:
+            cell = fill(
+                cells,
+                f"{half}: {step}",
+                runs,
+                options.seeds,
+                half=half,
+                trained="decode head",
+                stride=step,
+                settings=STRIDE_RATES,
+            )
+            keep("masks_stride", cells)
+            scores = [spread(column(cell, name)) for name in ("miou", "pixels")]
+            taken = [f"{min(column(cell, name)):.0f}" for name in ("cpu_ms", "peak")]
+            rows.append([half, step, *scores, *taken])
+    header = ["half", "stride", "mIoU, %", "pixel accuracy, %", "CPU ms a step", "peak MB"]
+    return (
+        "The decode head is trained, at the default rates. CPU time is that of the whole process, "
+        "decoding included, over the steps; later epochs read kept features.\n\n"
+        + table(header, rows)
+    )
+
+
+def rates(runs: Runs, cells: Cells, options: argparse.Namespace) -> str:
+    """A row for each half, what is trained, and the rate of the weights."""
+    rows = []
+    for trained in options.trained:
+        for half in HALVES:
+            for rate in RATES:
+                cell = fill(
+                    cells,
+                    f"{half}: {trained}: {rate:g}",
+                    runs,
+                    options.seeds,
+                    half=half,
+                    trained=trained,
+                    stride=1,
+                    settings={"lr": rate, "bias_lr": 2e-3, "head_lr": rate},
+                )
+                keep("masks_rates", cells)
+                scores = [spread(column(cell, name)) for name in ("miou", "pixels")]
+                rows.append([trained, half, f"{rate:g}", *scores])
+    return table(["trained", "half", "rate", "mIoU, %", "pixel accuracy, %"], rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--trained", nargs="+", choices=TRAINED, default=list(TRAINED))
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--fresh", action="store_true", help="forget what is in the .json")
+    options = parse(parser)
+    makers = {"stride": stride, "rates": rates}
+    with tempfile.TemporaryDirectory() as scratch:
+        runs = Runs(options.data, Path(scratch), options.steps)
+        for part in options.parts:
+            name = f"masks_{part}"
+            cells = {} if options.fresh else kept(name)
+            text = makers[part](runs, cells, options)
+            seeds = counted(options.seeds, "seed")
+            note = (
+                f"DeepLabV3 of MobileNetV2 0.35, {SIZE} px, batch {BATCH}, decode head of "
+                f"{CHANNELS} channels, {options.steps} steps, {seeds}. The halves are 204 photos "
+                "of one video sequence and 163 of two others; 233 photos test."
+            )
+            write(name, f"Training on masks: {part}", f"{note}\n\n{text}")
+
+
+if __name__ == "__main__":
+    main()
