@@ -8,7 +8,10 @@ YOUNGER = (
     "efficientnet_b0",
     "efficientnet_lite0",
     "efficientnet_v2_s",
+    "fastvit_t8",
     "mobilenet_v4_small",
+    "mobilevit_xxs",
+    "repvit_m0_9",
     "vit_tiny",
 )
 """Networks with tests of their own, on tiny versions: the others' would take too long on them."""

@@ -36,6 +36,9 @@ PARAMETERS = {  # name, width, classes
     ("convnext_atto", 1.0, 1000): 3_695_520,
     ("vit_tiny", 1.0, 1000): 5_717_416,
     ("deit_tiny", 1.0, 1000): 5_717_416,
+    ("mobilevit_xxs", 1.0, 1000): 1_272_024,
+    ("repvit_m0_9", 1.0, 1000): 5_489_328,
+    ("fastvit_t8", 1.0, 1000): 4_026_232,
 }
 
 PROXYLESS_BLOCKS = (

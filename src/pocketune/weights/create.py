@@ -308,18 +308,18 @@ def _load(
     normalization: Normalization | None,
 ) -> Normalization | None:
     """Fill `network`; returns the normalization if the weights have one."""
-    output = classifier_layers(network)[-1]
+    outputs = _outputs(network)
     if isinstance(weights, nn.Module) and config.backbone is not None:
         weights = weights.state_dict()
     if isinstance(weights, nn.Module):
-        return load_module(network, weights, output=output)
+        return load_module(network, weights, outputs=outputs)
     if isinstance(weights, Mapping):
         source = "the given state dict"
         state = _named_as_here(unwrap(weights, source), config, source)
-        load_state(network, state, output=output, source=source)
+        load_state(network, state, outputs=outputs, source=source)
         return None
     if weights == "imagenet":
-        load_state(network, download(config), output=output, source=f"{config.name} of ImageNet")
+        load_state(network, download(config), outputs=outputs, source=f"{config.name} of ImageNet")
         return None
     path = Path(weights)
     if path.suffix == INT8:
@@ -328,8 +328,23 @@ def _load(
     if is_folded(state):
         return load_folded(network, config, state, path, normalization)
     state = _named_as_here(state, config, path.name)
-    load_state(network, state, output=output, source=path.name)
+    load_state(network, state, outputs=outputs, source=path.name)
     return None
+
+
+def _outputs(network: nn.Module) -> tuple[str, ...]:
+    """The layer that computes the class scores, or those whose average they are."""
+    layers = classifier_layers(network)
+    last = network.get_submodule(layers[-1])
+    if not isinstance(last, nn.Linear):
+        return layers[-1:]
+    sizes = last.in_features, last.out_features
+    linear = {path: network.get_submodule(path) for path in layers}
+    return tuple(
+        path
+        for path, layer in linear.items()
+        if isinstance(layer, nn.Linear) and (layer.in_features, layer.out_features) == sizes
+    )
 
 
 def _named_as_here(
@@ -354,6 +369,6 @@ def load_network(path: str | PathLike[str]) -> nn.Module:
         raise PocketuneError(f"{path} has no description of its network", remedy=remedy)
     config, normalization = recorded
     network = build(config)
-    load_state(network, state, output="", source=path.name)
+    load_state(network, state, outputs=(), source=path.name)
     set_about(network, config=config, normalization=normalization)
     return network

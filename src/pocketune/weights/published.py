@@ -59,6 +59,13 @@ PUBLISHED = {
         "vit_tiny_patch16_224.augreg_in21k_ft_in1k", normalization=Normalization.HALF
     ),
     "deit_tiny": _timm("deit_tiny_patch16_224.fb_in1k"),
+    "mobilevit_xxs": _timm(
+        "mobilevit_xxs.cvnets_in1k",
+        "Apple's of CVNets",
+        Normalization((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)),
+    ),
+    "repvit_m0_9": _timm("repvit_m0_9.dist_300e_in1k"),
+    "fastvit_t8": _timm("fastvit_t8.apple_in1k", "Apple's of FastViT"),
     "mcunet_5fps": _TINY,
     "proxylessnas_mobile": _TINY,
 }

@@ -1,4 +1,4 @@
-"""EfficientNet, MobileNetV4, ConvNeXt and ViT: timm's and torchvision's tensors and outputs."""
+"""EfficientNet, ConvNeXt, ViT and others have timm's and torchvision's tensors and outputs."""
 
 import zlib
 
@@ -26,6 +26,9 @@ SOURCES = {
     "efficientnet_b0": ("torchvision", 3_873_908_317),
     "efficientnet_lite0": ("efficientnet_lite0", 852_808_283),
     "efficientnet_v2_s": ("torchvision", 550_274_246),
+    "fastvit_t8": ("fastvit_t8", 3_040_179_817),
+    "mobilevit_xxs": ("mobilevit_xxs", 426_204_069),
+    "repvit_m0_9": ("repvit_m0_9", 2_108_272_528),
     "mobilenet_v4_small": ("mobilenetv4_conv_small", 3_036_973_666),
     "vit_tiny": ("vit_tiny_patch16_224", 1_405_465_828),
 }

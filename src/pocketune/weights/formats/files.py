@@ -1,6 +1,6 @@
 """Weights files: reading tensors, and loading them by name."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -80,14 +80,14 @@ def float_state(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def load_state(
-    network: nn.Module, state: Mapping[str, Tensor], *, output: str, source: str
+    network: nn.Module, state: Mapping[str, Tensor], *, outputs: Collection[str], source: str
 ) -> None:
     """Copy `state` into `network`.
 
     Args:
         network: changed in place.
         state: tensors by the names of `network.state_dict()`; kernels may be int8.
-        output: path of the output layer, which is not changed if only its number of classes
+        outputs: paths of the output layers, which are not changed if only their number of classes
             differs.
         source: name of the weights for errors.
 
@@ -101,7 +101,7 @@ def load_state(
         tensor = state.get(name, target)
         if tensor.shape == target.shape:
             fitting[name] = tensor
-        elif name.rpartition(".")[0] != output or tensor.shape[1:] != target.shape[1:]:
+        elif name.rpartition(".")[0] not in outputs or tensor.shape[1:] != target.shape[1:]:
             raise PocketuneError(
                 f"{source} does not fit the network: {name} has shape {tuple(tensor.shape)} "
                 f"there and {tuple(target.shape)} here; check name, width and feature_fusion"

@@ -67,7 +67,7 @@ def load_folded(
         )
     body = anatomy(network)
     unfolded = _unfold(network, body, state, path)
-    load_state(network, unfolded, output=body.classifier[-1], source=path.name)
+    load_state(network, unfolded, outputs=body.classifier[-1:], source=path.name)
     return normalization
 
 

@@ -1,6 +1,6 @@
 """Copying the weights of a model that the user already has, from timm, torchvision or elsewhere."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import chain
 
 from torch import Tensor, nn
@@ -13,7 +13,9 @@ from pocketune.weights.formats.files import STATISTICS, require_statistics
 GEOMETRY = ("kernel_size", "stride", "groups", "padding")
 
 
-def load_module(network: nn.Module, source: nn.Module, *, output: str) -> Normalization | None:
+def load_module(
+    network: nn.Module, source: nn.Module, *, outputs: Collection[str]
+) -> Normalization | None:
     """Copy the weights of `source` into `network`, layer by layer.
 
     Layers are matched by name where all names agree, else by the order in which they are
@@ -22,7 +24,7 @@ def load_module(network: nn.Module, source: nn.Module, *, output: str) -> Normal
     Args:
         network: ours, changed in place.
         source: the model to copy from; not changed.
-        output: path of the output layer in `network`, which is not changed if the number of
+        outputs: paths of the output layers in `network`, which are not changed if the number of
             classes differs.
 
     Returns:
@@ -36,14 +38,14 @@ def load_module(network: nn.Module, source: nn.Module, *, output: str) -> Normal
         other = {name: other[name] for name in own}
     pairs = list(zip(own.items(), other.items(), strict=False))
     for mine, theirs in pairs:
-        _check(mine, theirs, output)
+        _check(mine, theirs, outputs)
     if len(own) != len(other):
         raise PocketuneError(
             f"the given {type(source).__name__} has {len(other)} layers with weights and the "
             f"network has {len(own)}; check name and feature_fusion"
         )
     for (name, target), (_, origin) in pairs:
-        _copy(target, origin, is_output=name == output)
+        _copy(target, origin, is_output=name in outputs)
     return _normalization(source)
 
 
@@ -56,7 +58,9 @@ def _weighted(network: nn.Module) -> dict[str, nn.Module]:
     }
 
 
-def _check(mine: tuple[str, nn.Module], theirs: tuple[str, nn.Module], output: str) -> None:
+def _check(
+    mine: tuple[str, nn.Module], theirs: tuple[str, nn.Module], outputs: Collection[str]
+) -> None:
     """Same tensors of the same shapes; the output layer may have other classes."""
     (name, target), (origin_name, origin) = mine, theirs
     own, other = _shapes(target), _shapes(origin)
@@ -64,7 +68,7 @@ def _check(mine: tuple[str, nn.Module], theirs: tuple[str, nn.Module], output: s
         other = {key: size for key, size in other.items() if key not in STATISTICS}
     elif isinstance(target, nn.BatchNorm2d) and isinstance(origin, nn.GroupNorm):
         require_statistics(name, False, "the given model")
-    if name == output:
+    if name in outputs:
         own, other = ({key: size[1:] for key, size in shapes.items()} for shapes in (own, other))
     if own != other:
         raise PocketuneError(
