@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from pocketune.compiler.capture.dropout import SuppliedDropout, supply_masks
 from pocketune.kit.manifest import MaskSpec
@@ -73,6 +73,42 @@ def test_a_second_time_gives_masks_of_the_new_shape() -> None:
     assert [spec.shape for spec in specs] == [(3, 4, 4, 4), (3, 4)]
     assert [spec.keep for spec in specs] == [0.75, 0.5]
     net.train()(torch.randn(3, 3, 8, 8))
+
+
+class DropPath(nn.Module):
+    """As timm's."""
+
+    def __init__(self, drop_prob: float) -> None:
+        super().__init__()
+        self.drop_prob = drop_prob
+        self.scale_by_keep = True
+
+    def forward(self, x: Tensor) -> Tensor:
+        kept = torch.rand(len(x), *(1,) * (x.dim() - 1)) < 1 - self.drop_prob
+        return x * kept / (1 - self.drop_prob) if self.training else x
+
+
+class StochasticDepth(nn.Module):
+    """As torchvision's."""
+
+    def __init__(self, p: float, mode: str) -> None:
+        super().__init__()
+        self.p, self.mode = p, mode
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+
+def test_stochastic_depth_drops_whole_images() -> None:
+    net = nn.Sequential(
+        *(DropPath(0.25), StochasticDepth(0.5, "row"), StochasticDepth(0.5, "batch"), DropPath(0))
+    )
+    expected = (MaskSpec("0.mask", (6, 1, 1, 1), 0.75), MaskSpec("1.mask", (6, 1, 1, 1), 0.5))
+    assert supply_masks(net, batch=6, size=8) == expected
+    assert supply_masks(net, batch=6, size=8) == expected
+    images = torch.randn(6, 3, 8, 8)
+    net[0].mask.copy_(torch.tensor([0, 1 / 0.75] * 3).view(6, 1, 1, 1))
+    torch.testing.assert_close(net.train()(images), images * net[0].mask)
 
 
 def test_dropout_that_nothing_calls_is_left_alone() -> None:
