@@ -9,7 +9,7 @@ BASE := $(VENV)/.base
 DEV := $(VENV)/.dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench clean
+.PHONY: help demo test lint oldest bench clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,12 +26,18 @@ lint: $(DEV) ## Check style, formatting and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+oldest: ## Run the demo with the lowest versions of all dependencies that are allowed
+	$(PYTHON) -m venv $(VENV)-oldest
+	$(VENV)-oldest/bin/python -m pip install --quiet --disable-pip-version-check \
+		--constraint constraints-oldest.txt --editable .
+	$(VENV)-oldest/bin/pocketune demo
+
 bench: $(DEV) ## Reproduce every figure of benchmarks/results (hours)
 	$(PIP) install --quiet --constraint constraints.txt --editable ".[bench]"
 	$(BIN)/python benchmarks/every.py $(ARGS)
 
 clean: ## Remove the environment and everything that was built
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-oldest build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pocketune.errors import PocketuneError, printable
 
+if sys.platform == "darwin":
+    import fcntl
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -132,7 +134,10 @@ def sync(path: Path) -> None:
         return  # Windows has no such call for folders and does not need it
     descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
     try:
-        os.fsync(descriptor)
+        if sys.platform == "darwin":  # there, fsync leaves data in the memory of the drive
+            fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+        else:
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
 

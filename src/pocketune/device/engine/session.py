@@ -29,6 +29,7 @@ except ImportError as error:
         "process more memory"
     ) from error
 
+ort.disable_telemetry_events()  # wheels for Windows ignore the variable
 _CPUINFO = Path("/proc/cpuinfo")
 RUNTIME = f"onnxruntime {ort.__version__}"
 """The runtime and its version."""
