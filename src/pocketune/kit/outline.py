@@ -20,13 +20,14 @@ _GRAPH_TEXTS = (10, 13)  # doc_string, value_info
 _NODE = {"input": 1, "output": 2, "name": 3, "op_type": 4, "attribute": 5, "domain": 7}
 _ATTRIBUTE = {"name": 1, "t": 5}
 _ATTRIBUTE_VALUES = (2, 3, 4, 7, 8, 9, 20)  # numbers, texts, lists of these, and the type
-_TENSOR = {"dims": 1, "data_type": 2, "name": 8, "raw_data": 9}
+_TENSOR = {"dims": 1, "data_type": 2, "floats": 4, "int32s": 5, "int64s": 7, "raw_data": 9}
+_TENSOR_TEXTS = (8, 12)  # name, doc_string
 _VALUE = {"name": 1, "type": 2}
 _TYPE = {"tensor_type": 1}
 _TENSOR_TYPE = {"elem_type": 1, "shape": 2}
 _SHAPE = {"dim": 1}
 _DIMENSION = {"dim_value": 1, "dim_param": 2}
-_DOC_STRING = {"NODE": 6, "ATTRIBUTE": 13, "TENSOR": 12, "VALUE": 3}
+_DOC_STRING = {"NODE": 6, "ATTRIBUTE": 13, "VALUE": 3}
 
 ITEM_BYTES = {1: 4, 2: 1, 3: 1, 6: 4, 7: 8, 9: 1, 10: 2}
 """Bytes of an element by ONNX's number of its type: float32, uint8, int8, int32, int64, bool and
@@ -87,7 +88,8 @@ def read_outline(data: memoryview) -> Outline:
 
     Raises:
         ValueError: The file is damaged, or has a part that no graph of a kit has: subgraphs,
-            functions, sparse or external tensors, constants that are not raw bytes of their shape.
+            functions, sparse or external tensors, constants with fewer or more values than their
+            shape.
     """
     model = _Message(data, _MODEL, _MODEL_TEXTS)
     outline = Outline(ir_version=model.number("ir_version"))
@@ -110,17 +112,19 @@ def _read_graph(graph: _Message, outline: Outline) -> None:
 
 
 def _tensors(message: _Message, name: str) -> Iterator[_Message]:
-    return message.parts(name, _TENSOR, (_DOC_STRING["TENSOR"],))
+    return message.parts(name, _TENSOR, _TENSOR_TEXTS)
 
 
 def _tensor_bytes(tensor: _Message) -> int:
     kind, dims = tensor.number("data_type"), tensor.numbers("dims")
     if kind not in ITEM_BYTES:
         raise ValueError(f"a constant has elements of type {kind}")
-    size = math.prod(dims) * ITEM_BYTES[kind]
-    if min(dims, default=0) < 0 or size != tensor.size("raw_data"):
-        raise ValueError(f"a constant of shape {dims} has {tensor.size('raw_data')} bytes")
-    return size
+    count = math.prod(dims)
+    held = tensor.size("raw_data") / ITEM_BYTES[kind]
+    held += tensor.count("floats") + tensor.count("int32s") + tensor.count("int64s")
+    if min(dims, default=0) < 0 or held != count:
+        raise ValueError(f"a constant of shape {dims} has {held:g} values")
+    return count * ITEM_BYTES[kind]
 
 
 def _value(value: _Message) -> Value:
@@ -183,6 +187,18 @@ class _Message:
         for value in self._values(name):
             found += [value] if isinstance(value, int) else _varints(value)
         return tuple(found)
+
+    def count(self, name: str) -> int:
+        """How many numbers a list has, packed or not; floats have 4 bytes each."""
+        found = 0
+        for value in self._values(name):
+            if isinstance(value, int):
+                found += 1
+            elif name == "floats":
+                found += len(value) // 4
+            else:
+                found += sum(1 for _ in _varints(value))
+        return found
 
     def text(self, name: str) -> str:
         """A text; empty if it is missing."""
