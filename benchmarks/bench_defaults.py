@@ -59,6 +59,7 @@ VARIANTS: dict[str, Callable[[TrainSettings, int], TrainSettings]] = {
     "rates x 3": lambda settings, _: _scaled(settings, 3),
     "head x 3": lambda settings, _: _scaled(settings, 1, head=3),
     "2 x as long": lambda settings, steps: replace(settings, steps=2 * steps),
+    "4 x as long": lambda settings, steps: replace(settings, steps=4 * steps),
     "half as long": lambda settings, steps: replace(settings, steps=steps // 2),
     "a quarter as long": lambda settings, steps: replace(settings, steps=steps // 4),
 }

@@ -11,9 +11,11 @@ from pocketune.device.train import defaults
 from pocketune.device.train.defaults import (
     ENOUGH_TO_STOP,
     EPOCHS,
+    FEW_STEPS,
     MEASURED_IMAGES,
     OPTIMIZERS,
     RATES,
+    SMALL_SET_EPOCHS,
     STEPS,
     default_epochs,
     default_patience,
@@ -43,7 +45,9 @@ def test_small_sets_get_enough_steps_and_large_ones_few_epochs(steps: int) -> No
     fewest, most = EPOCHS
     epochs = default_epochs(steps)
     assert fewest <= epochs <= most
-    assert epochs == most or epochs * steps >= STEPS
+    assert epochs >= min(most, SMALL_SET_EPOCHS) or epochs * steps >= STEPS
+    assert epochs == most or epochs * steps >= FEW_STEPS
+    assert epochs <= max(fewest, SMALL_SET_EPOCHS) or (epochs - 1) * steps < FEW_STEPS
     assert epochs == fewest or (epochs - 1) * steps < STEPS
     assert default_epochs(steps + 1) <= epochs
 

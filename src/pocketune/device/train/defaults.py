@@ -17,7 +17,13 @@ MEASURED_IMAGES = 8
 """Images in each step of the experiments."""
 
 STEPS = 1000
-"""Steps after which training on a small set of photos gains nothing more."""
+"""Steps after which training on some hundreds of photos gains nothing more."""
+
+SMALL_SET_EPOCHS = 25
+"""Epochs after which training on a hundred photos gains nothing more."""
+
+FEW_STEPS = 250
+"""Steps of the trials on a hundred photos; smaller sets have as many."""
 
 EPOCHS = (10, 100)
 """The fewest epochs, for large sets, and the most, for very small ones."""
@@ -99,11 +105,12 @@ def default_rates(optimizer: str, images: int) -> Rates:
 def default_epochs(steps_per_epoch: int) -> int:
     """Epochs for a set of photos: few for a large one, many for a small one.
 
-    >>> default_epochs(10), default_epochs(90), default_epochs(5000)
-    (100, 12, 10)
+    >>> default_epochs(2), default_epochs(10), default_epochs(90), default_epochs(5000)
+    (100, 25, 12, 10)
     """
     fewest, most = EPOCHS
-    return min(most, max(fewest, math.ceil(STEPS / steps_per_epoch)))
+    enough = min(SMALL_SET_EPOCHS, math.ceil(STEPS / steps_per_epoch))
+    return min(most, max(fewest, enough, math.ceil(FEW_STEPS / steps_per_epoch)))
 
 
 def default_balance(imbalance: float) -> float:

@@ -12,9 +12,11 @@ from pocketune.device.train.defaults import (
     DRAWS,
     ENOUGH_TO_STOP,
     EPOCHS,
+    FEW_STEPS,
     MEASURED_IMAGES,
     OPTIMIZERS,
     RATES,
+    SMALL_SET_EPOCHS,
     STEPS,
     UNEVEN,
     Rates,
@@ -82,7 +84,8 @@ class TrainSettings:
         "Number of epochs; 0 only computes the classifier.",
         default=None,
         metavar="N",
-        unset=f"{EPOCHS[0]} for many photos, up to {EPOCHS[1]} for few, to make {STEPS:,} steps",
+        unset=f"{EPOCHS[0]} for many photos, up to {SMALL_SET_EPOCHS} for fewer, to make {STEPS:,} "
+        f"steps; up to {EPOCHS[1]} for very few, to make {FEW_STEPS}",
         at_least=0,
     )
     steps: int | None = _option(
