@@ -1,6 +1,7 @@
 """Epochs after the first: how fast they are, what they take, and what they cost in accuracy.
 
-    python benchmarks/bench_cache.py [--parts times memory accuracy] [--rounds 20] [--kits FOLDER]
+    python benchmarks/bench_cache.py [--parts times memory accuracy methods] [--rounds 20]
+        [--kits FOLDER] [--methods full mobiletl ...]
 
 Times: a step of a kit in the first epoch, with decoding and the frozen part, and in later ones,
 whose features are read from the file; and a step of eager full fine-tuning on random pixels,
@@ -8,7 +9,9 @@ without any decoding. Each is a process of its own, and they take turns. Where o
 the machine too, pin the script to one core and compare the processor's times. Memory: the peak of
 whole runs with and without kept features, on few photos and on four times as many. Accuracy: trials
 as in bench_defaults.py, whose features are encoded as a run encodes them, over draws and bits;
-finished ones are in the .json, so that a stopped script continues.
+finished ones are in the .json, so that a stopped script continues. Methods: one row for each, its
+epochs and the peak of a whole run beside PyTorch, which trains the same or everything, in the
+faster of its two layouts.
 """
 
 from __future__ import annotations
@@ -17,14 +20,14 @@ import argparse
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bench_step import adapted, build_kit, eager_step
+from bench_step import INTEGERS, adapted, build_kit, eager_step
 from data import DEFAULT, unpack, write_photos
 from fresh import KEEPING_ALLOCATOR, peak
 from pocketune.device.machine import available_cores
@@ -45,7 +48,17 @@ FEW, MANY = 48, 192
 SEEDS = 4
 WAYS = ((None, 32), (1, 8), (4, 8), (8, 8), (4, 16), (4, 32))
 """Draws and bits; the first is what a run without a cache has."""
-PARTS = ("times", "memory", "accuracy")
+PARTS = ("times", "memory", "accuracy", "methods")
+COMPARED = (
+    "last",
+    "bias",
+    "blocks",
+    "mobiletl",
+    "TinyTL-L+B",
+    "repnet",
+    "blocks, filtered",
+    "full",
+)
 
 RUN = """
 import sys
@@ -98,12 +111,25 @@ def kit_steps(kit: str, photos: str, folder: str, later: bool) -> Callable[[], N
     return step
 
 
-def full_steps(how: str) -> Callable[[], None]:
-    """A step of full fine-tuning in PyTorch."""
+EAGER_PEAK = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from bench_cache import eager_steps
+from pocketune.device.memory.process import process_memory
+
+step = eager_steps(*sys.argv[2:])
+for _ in range(3):
+    step()
+print(process_memory().peak / 1e6)
+"""
+
+
+def eager_steps(how: str, method: str) -> Callable[[], None]:
+    """A step in PyTorch, on pixels that are there."""
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (BATCH, SIZE, SIZE, 3), dtype=np.uint8)
     labels = rng.integers(0, CLASSES, BATCH)
-    step = eager_step(adapted(NETWORK, "full", 1.0), how.endswith("channels-last"))
+    step = eager_step(adapted(NETWORK, method, 1.0), how.endswith("channels-last"))
     return lambda: step(images, labels)
 
 
@@ -112,7 +138,7 @@ def work(how: str, *of: str) -> None:
     import time
 
     if how.startswith("eager"):
-        step, steps = full_steps(how), 1
+        step, steps = eager_steps(how, *of), 1
     else:
         # Several steps, because a loader prepares some batches ahead.
         step, steps = kit_steps(*of, later=bool(EPOCHS_OF[how])), 6
@@ -139,7 +165,7 @@ class Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "OMP_WAIT_POLICY": "passive", **environment},
+            env={**os.environ, "GOMP_SPINCOUNT": "10000", **environment},
         )
 
     def steps(self) -> tuple[float, float]:
@@ -156,22 +182,30 @@ class Worker:
         self._process.communicate("")
 
 
-def times(kits: dict[str, Path], rounds: int, scratch: Path) -> str:
-    """A row for each method and epoch, and for eager full fine-tuning."""
-    photos = write_photos(scratch / "photos", CLASSES, 80, CAMERA, grain=8)
-    workers = {("full", how): Worker(how) for how in EAGER}
-    for method, kit in kits.items():
-        for how in EPOCHS_OF:
-            folder = scratch / f"{method} {how}"
-            folder.mkdir()
-            workers[method, how] = Worker(how, str(kit), str(photos), str(folder))
-    taken: dict[tuple[str, str], list[tuple[float, float]]] = {key: [] for key in workers}
+def kit_worker(how: str, kit: Path, photos: Path, folder: Path) -> Worker:
+    folder.mkdir()
+    return Worker(how, str(kit), str(photos), str(folder))
+
+
+def in_turns(workers: dict[Any, Worker], rounds: int) -> dict[Any, list[float]]:
+    """Median milliseconds of each worker's steps, and those of the processor."""
+    taken: dict[Any, list[tuple[float, float]]] = {key: [] for key in workers}
     for _ in range(rounds):
         for key, worker in workers.items():
             taken[key].append(worker.steps())
     for worker in workers.values():
         worker.close()
-    found = {key: [median(column) for column in zip(*of, strict=True)] for key, of in taken.items()}
+    return {key: [median(column) for column in zip(*of, strict=True)] for key, of in taken.items()}
+
+
+def times(kits: dict[str, Path], rounds: int, scratch: Path) -> str:
+    """A row for each method and epoch, and for eager full fine-tuning."""
+    photos = write_photos(scratch / "photos", CLASSES, 80, CAMERA, grain=8)
+    workers = {("full", how): Worker(how, "full") for how in EAGER}
+    for method, kit in kits.items():
+        for how in EPOCHS_OF:
+            workers[method, how] = kit_worker(how, kit, photos, scratch / f"{method} {how}")
+    found = in_turns(workers, rounds)
     fastest = min((found["full", how] for how in EAGER), key=lambda pair: pair[1])
     rows = []
     for (method, how), pair in found.items():
@@ -208,6 +242,64 @@ def memory(kits: dict[str, Path], scratch: Path) -> str:
         "Peak resident MB of a whole run of three epochs with one draw, in a fresh process.\n\n"
         + table(header, rows)
     )
+
+
+# Methods.
+
+
+def methods(kits: dict[str, Path], rounds: int, scratch: Path) -> str:
+    """A row for each method: both kinds of epochs, PyTorch, and peaks."""
+    photos = write_photos(scratch / "photos", CLASSES, 80, CAMERA, grain=8)
+    few = write_photos(scratch / "few", CLASSES, FEW, CAMERA, grain=8)
+    rows: tuple[list[list[object]], list[list[object]]] = ([], [])
+    for method, kit in kits.items():
+        found = compared(method, kit, photos, rounds, scratch)
+        ours = peak(["-c", RUN, *map(str, (kit, few, scratch / f"{method} run")), "auto"])
+        folder = str(Path(__file__).parent)
+        theirs = min(peak(["-c", EAGER_PEAK, folder, how, method]) for how in EAGER)
+        for kind, into in enumerate(rows):
+            same, full, *epochs = (
+                min((found[key][kind] for key in group if key in found), default=None)
+                for group in (
+                    [(method, how) for how in EAGER],
+                    [("full", how) for how in EAGER],
+                    *([how] for how in EPOCHS_OF),
+                )
+            )
+            ratios = [full / ms if ms and full else None for ms in epochs]
+            shown = [f"{ms:.1f}" if ms else "" for ms in (*epochs, same, full, *ratios)]
+            into.append([method, *shown, f"{ours:.0f}", f"{theirs:.0f}"])
+        print(rows[0][-1], flush=True)
+    header = ["trained", *(f"{how}, ms" for how in EPOCHS_OF), "eager, the same", "eager, full"]
+    header += [f"{how}: times eager, full" for how in EPOCHS_OF]
+    header += ["peak of a run, MB", "of eager, the same"]
+    cores = counted(available_cores(), "core")
+    return (
+        f"Steps of MobileNetV2 1.0, {SIZE} px, batch {BATCH}, on {cores}, medians of {rounds} "
+        "rounds; for each method, its processes and PyTorch's take turns. Steps of a kit include "
+        f"the wait for photos of {CAMERA[0]} x {CAMERA[1]}, eager ones are on random pixels, in "
+        "the faster of both layouts. The frozen parts of "
+        f"{' and '.join(INTEGERS)} compute in 8 bits. A run has three epochs of {FEW} photos; the "
+        "peak of PyTorch is that of three steps, without photos, in the layout that takes less.\n\n"
+        f"{table(header, rows[0])}\n\nThe same by the processor's time:\n\n"
+        f"{table(header, rows[1])}"
+    )
+
+
+def compared(
+    method: str, kit: Path, photos: Path, rounds: int, scratch: Path
+) -> dict[Any, list[float]]:
+    """Milliseconds of a method's steps by kind of epoch, and of PyTorch's by method and layout."""
+    from pocketune.kit.kit import Kit
+
+    workers: dict[Any, Worker] = {
+        (trained, how): Worker(how, trained) for trained in {method, "full"} for how in EAGER
+    }
+    cached = Kit.open(kit).manifest.features is not None
+    for how, later in EPOCHS_OF.items():
+        if cached or not later:
+            workers[how] = kit_worker(how, kit, photos, scratch / f"{method} {how}")
+    return in_turns(workers, rounds)
 
 
 # Accuracy.
@@ -269,9 +361,9 @@ def shown(results: dict[str, dict[str, Any]]) -> str:
     )
 
 
-def built(kits: Path | None, scratch: Path) -> dict[str, Path]:
-    """The kits of both methods; those of a folder are taken as they are."""
-    found = {method: (kits or scratch / "kits") / f"1.0-{method}" for method in METHODS}
+def built(kits: Path | None, scratch: Path, methods: Iterable[str] = METHODS) -> dict[str, Path]:
+    """The kits of some methods; those of a folder are taken as they are."""
+    found = {method: (kits or scratch / "kits") / f"1.0-{method}" for method in methods}
     for method, path in found.items():
         if not path.exists():
             build_kit(adapted(NETWORK, method, 1.0), method, BATCH, SIZE, path)
@@ -287,12 +379,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--photos", nargs="+", default=["flowers"], help="of the accuracy")
     parser.add_argument("--data", type=Path, default=DEFAULT, help="folder of images and weights")
-    parser.add_argument("--kits", type=Path, help="folder of kits 1.0-mobiletl and 1.0-last")
+    parser.add_argument("--methods", nargs="+", choices=COMPARED, default=COMPARED)
+    parser.add_argument("--kits", type=Path, help="folder of kits 1.0-mobiletl, 1.0-last, ...")
     options = parser.parse_args()
     parts: dict[str, Callable[[Path], str]] = {
         "times": lambda scratch: times(built(options.kits, scratch), options.rounds, scratch),
         "memory": lambda scratch: memory(built(options.kits, scratch), scratch),
         "accuracy": lambda scratch: accuracy(options.data, scratch, options.photos),
+        "methods": lambda scratch: methods(
+            built(options.kits, scratch, options.methods), options.rounds, scratch
+        ),
     }
     for part in options.parts:
         if part == "accuracy" and not options.data.is_dir():

@@ -56,10 +56,14 @@ METHODS = {
     "TinyTL-L+B": ("tinytl", {}),
     "TinyTL-B": ("tinytl", {"lite_residual": False}),
     "last": ("last", {}),
+    "repnet": ("repnet", {}),
+    "blocks, filtered": ("blocks+gradfilter", {"blocks": 3, "patch": 2, "layers": "trained"}),
     "decode head": ("blocks", {"blocks": 0}),
     "5 layers, filtered": ("gradfilter", {"patch": DEEPLABV3_PATCHES}),
 }
 """What a configuration calls a method: its registered name and its options."""
+INTEGERS = ("mobiletl", "last")
+"""Methods whose frozen part computes in 8 bits."""
 BACKBONES = {"deeplabv3": "mobilenet_v2"}
 """Of networks that classify pixels."""
 HEADER = ["method", "step", "median ms", "fastest ms", "median CPU ms", "peak process MB"]
@@ -67,12 +71,12 @@ HEADER = ["method", "step", "median ms", "fastest ms", "median CPU ms", "peak pr
 
 def adapted(network: str, method: str, width: float) -> nn.Module:
     import pocketune
+    from pocketune.methods import compose_method
 
     created = pocketune.create_network(
         network, weights=None, classes=CLASSES, width=width, backbone=BACKBONES.get(network)
     )
-    name, options = METHODS[method]
-    return pocketune.adapt(created, pocketune.create_method(name, **options))
+    return pocketune.adapt(created, compose_method(*METHODS[method]))
 
 
 def build_kit(module: nn.Module, method: str, batch: int, size: int, out: Path) -> None:
@@ -80,7 +84,7 @@ def build_kit(module: nn.Module, method: str, batch: int, size: int, out: Path) 
     from pocketune.compiler import Calibration
 
     images = np.random.default_rng(1).integers(0, 256, (16, size, size, 3), dtype=np.uint8)
-    calibration = Calibration(images) if method == "mobiletl" else None
+    calibration = Calibration(images) if method in INTEGERS else None
     pocketune.compile(module, out, batch=batch, size=size, calibration=calibration)
 
 
