@@ -26,6 +26,7 @@ from pocketune.errors import PocketuneError
 PANELS = {
     "Train and use": {
         "train": "train:train",
+        "prepare": "prepare:prepare",
         "plan": "plan:plan",
         "predict": "use:predict",
         "evaluate": "use:evaluate",

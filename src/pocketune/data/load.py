@@ -45,7 +45,7 @@ from pocketune.data.masks import (
 )
 from pocketune.data.names import Indices, Names
 from pocketune.data.pairs import FOLDERS, read_pairs
-from pocketune.data.sources import FolderSource, Source, ZipSource, is_archive
+from pocketune.data.sources import FolderSource, Source, ZipSource, is_archive, is_inside
 from pocketune.errors import PocketuneError, Remedy, counted, printable
 from pocketune.files import ARCHIVE_DAMAGE, Skipped, reading, shown
 from pocketune.tasks import TASKS, Task, task_named
@@ -168,6 +168,38 @@ def open_images(paths: Iterable[str | Path]) -> list[str]:
     if not found:
         raise PocketuneError("there are no images to predict; name image files or their folder")
     return list(dict.fromkeys(found))
+
+
+def labeled_files(path: str | Path) -> tuple[Source, list[str], frozenset[str]]:
+    """The files that labeled photos consist of, and those of them that are masks.
+
+    Returns:
+        The folder or archive; its files, and of a CSV only those that it names and itself; and the
+        names of masks.
+
+    Raises:
+        PocketuneError: There are no labeled photos, or their labels are positions in the originals.
+    """
+    tasks, place, where = tuple(TASKS.values()), Path(path), shown(str(path))
+    parts = [_find(place, tasks, test) for test in ("validate", "only")]
+    source = parts[0].source
+    if not isinstance(source, (FolderSource, ZipSource)):
+        raise PocketuneError(
+            f"{where} has outlines in pixels of the photos, which copies of another size would not "
+            "match; use the photos themselves"
+        )
+    examples = [each for part in parts for each in part.examples]
+    masks = frozenset(each.label.name for each in examples if isinstance(each.label, Mask))
+    if place.is_dir() or is_archive(place):
+        return source, list(source.names()), masks
+    names = sorted({place.name, *masks, *(each.name for each in examples)})
+    for name in names:
+        if not is_inside(name):
+            raise PocketuneError(
+                f"{where} lists {shown(name)}, which is outside its folder: copies keep their "
+                "names, so move the table into a folder that has all photos"
+            )
+    return source, names, masks
 
 
 class _Found(NamedTuple):

@@ -1,0 +1,168 @@
+"""Small copies of photos, which take less time and memory to decode than the originals."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from PIL import Image
+
+from pocketune.data.decoding import MASK_BYTES, turn_for
+from pocketune.data.images import UnreadableImage, open_image, oriented_size, reading_image
+from pocketune.data.layouts import is_table
+from pocketune.data.load import labeled_files
+from pocketune.data.transforms import resized
+from pocketune.errors import PocketuneError, check_positive, printable
+from pocketune.files import Skipped, reading, replacing, shown, writing
+from pocketune.tasks import Box
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pocketune.arrays import StrPath
+    from pocketune.data.sources import Source
+
+SIZE = 256
+QUALITY = 95
+_MARK = ".prepared.json"
+_TOGETHER = 64  # files whose results wait for each other
+
+
+class Prepared(NamedTuple):
+    """What was written.
+
+    Attributes:
+        shrunk: Photos and masks that are smaller than the original.
+        kept: Files that are the original, byte by byte.
+        there: Files that an earlier call has written.
+        skipped: Files without a copy, each with the reason.
+    """
+
+    shrunk: int
+    kept: int
+    there: int
+    skipped: tuple[Skipped, ...]
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What a folder of copies is made of; another cannot be mixed with it."""
+
+    photos: str
+    size: int
+    lossless: bool
+
+
+def prepare(
+    photos: StrPath,
+    out: StrPath,
+    *,
+    size: int = SIZE,
+    lossless: bool = False,
+    workers: int = 2,
+    after_file: Callable[[int, int], None] = lambda _done, _all: None,
+) -> Prepared:
+    """Write copies of labeled photos, whose shorter side is ``size`` pixels, under the same names.
+
+    Folders, tables and masks stay as they are, so that the copies are labeled and divided like the
+    originals. A photo that is small already is copied byte by byte; training on it gives the same
+    pixels. A JPEG that is shrunk is saved as JPEG again, which loses a little, and any other photo
+    as PNG, whatever its name ends in. Masks are shrunk without mixing classes.
+
+    Args:
+        photos: A folder, a CSV or a .zip of labeled photos.
+        out: The folder to write. If a call was stopped, the next one goes on there.
+        size: The shorter side of the copies.
+        lossless: Save all copies as PNG.
+        workers: Number of decoding threads.
+        after_file: Called after some files with the number of those that are done, and of all.
+
+    Raises:
+        PocketuneError: The photos cannot be found, the folder holds something else, or it cannot be
+            written.
+    """
+    check_positive(size=size, workers=workers)
+    source, names, masks = labeled_files(photos)
+    folder = Path(out)
+    place = Path(photos).resolve()
+    if place.is_dir() and folder.resolve().is_relative_to(place):
+        raise PocketuneError(
+            f"{shown(str(folder))} is inside the folder of the photos; give one beside it"
+        )
+    _begin(folder, _Job(str(place), size, lossless))
+
+    def copy(name: str) -> str | Skipped:
+        target = folder / name
+        if target.exists():
+            return "there"
+        try:
+            with writing(target.parent):
+                target.parent.mkdir(parents=True, exist_ok=True)
+            return _copy(source, name, target, size, lossless=lossless, mask=name in masks)
+        except UnreadableImage as error:
+            return Skipped(printable(name), error.reason)
+
+    done: list[str | Skipped] = []
+    with ThreadPoolExecutor(workers) as pool:
+        for start in range(0, len(names), _TOGETHER):
+            done += pool.map(copy, names[start : start + _TOGETHER])
+            after_file(len(done), len(names))
+    counts = [done.count(kind) for kind in ("shrunk", "kept", "there")]
+    return Prepared(*counts, tuple(each for each in done if isinstance(each, Skipped)))
+
+
+def _begin(folder: Path, job: _Job) -> None:
+    """Check that a folder is new, or was begun with the same job."""
+    mark = folder / _MARK
+    with reading(shown(str(folder)), ValueError):
+        known = json.loads(mark.read_text()) if mark.exists() else None
+        used = known is None and folder.exists() and any(folder.iterdir())
+    if used or (known is not None and known != asdict(job)):
+        what = "holds copies of other photos or of another size" if known else "is not empty"
+        raise PocketuneError(f"{shown(str(folder))} {what}; give a new folder")
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    if known is None:
+        with replacing(mark) as file:
+            file.write_text(json.dumps(asdict(job)) + "\n")
+
+
+def _copy(source: Source, name: str, target: Path, size: int, *, lossless: bool, mask: bool) -> str:
+    """Write the copy of a file; ``shrunk`` or ``kept``."""
+    if is_table(name) or name.endswith((".txt", ".names")):
+        _keep(source, name, target)
+        return "kept"
+    with reading_image(name), source.open(name) as file, open_image(file) as image:
+        width, height = oriented_size(image)
+        shorter = min(width, height)
+        small = None
+        if shorter > size:
+            columns, rows = (max(1, round(side * size / shorter)) for side in (width, height))
+            if mask:
+                small = _smaller_mask(image, columns, rows)
+            else:
+                whole = Box(0, 0, width, height)
+                small = Image.fromarray(resized(image, whole, columns, rows))
+        kind = "JPEG" if image.format in ("JPEG", "MPO") and not lossless and not mask else "PNG"
+    if small is None:
+        _keep(source, name, target)
+        return "kept"
+    with replacing(target) as part:
+        small.save(part, kind, **({"quality": QUALITY, "subsampling": 0} if kind == "JPEG" else {}))
+    return "shrunk"
+
+
+def _smaller_mask(image: Image.Image, columns: int, rows: int) -> Image.Image:
+    """A mask of fewer pixels, each of them one of the mask; its palette stays."""
+    with turn_for(MASK_BYTES * image.width * image.height):
+        return image.resize((columns, rows), Image.Resampling.NEAREST)
+
+
+def _keep(source: Source, name: str, target: Path) -> None:
+    with reading_image(name), source.open(name) as file:
+        content = file.read()
+    with replacing(target) as part:
+        part.write_bytes(content)

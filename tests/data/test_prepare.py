@@ -1,0 +1,160 @@
+"""Small copies of photos: what changes, what does not, and what a stopped call leaves."""
+
+import json
+import zipfile
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pocketune.data import Loader, load_splits
+from pocketune.data.prepare import prepare
+from pocketune.errors import PocketuneError
+
+
+def save(path, pixels, **options):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels).save(path, **options)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Large photos of two classes, one of them turned by its EXIF orientation, and a small one."""
+    rng, turned = np.random.default_rng(0), Image.Exif()
+    turned[0x0112] = 6
+    for name in ("cat/1.jpg", "cat/2.png", "dog/1.jpg"):
+        coarse = Image.fromarray(rng.integers(0, 256, (6, 8, 3), dtype=np.uint8))
+        path = tmp_path / "photos" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        coarse.resize((80, 60)).save(path, **({"exif": turned} if name == "dog/1.jpg" else {}))
+    small = rng.integers(0, 256, (20, 24, 3), dtype=np.uint8)
+    save(tmp_path / "photos" / "dog" / "small.jpg", small)
+    return tmp_path / "photos"
+
+
+def sizes(folder):
+    return {
+        path.relative_to(folder).as_posix(): Image.open(path).size
+        for path in sorted(folder.rglob("*.*g"))
+    }
+
+
+def test_the_shorter_side_shrinks_and_names_stay(folder, tmp_path):
+    done = prepare(folder, tmp_path / "small", size=30)
+    assert (done.shrunk, done.kept, done.there, done.skipped) == (3, 1, 0, ())
+    assert sizes(tmp_path / "small") == {
+        "cat/1.jpg": (40, 30),
+        "cat/2.png": (40, 30),
+        "dog/1.jpg": (30, 40),  # upright
+        "dog/small.jpg": (24, 20),
+    }
+    both = [load_splits(each, val_fraction=0.0).train for each in (folder, tmp_path / "small")]
+    assert list(both[0].names) == list(both[1].names)
+    assert both[0].labels.tolist() == both[1].labels.tolist()
+    before, after = (
+        np.asarray(Image.open(f / "cat/1.jpg").resize((8, 6)), float)
+        for f in (folder, tmp_path / "small")
+    )
+    assert np.abs(before - after).mean() < 8
+
+
+def test_photos_that_are_small_give_the_same_pixels(folder, tmp_path):
+    prepare(folder, tmp_path / "small", size=60)
+    batches = [
+        next(
+            Loader(load_splits(each, val_fraction=0.0).train, size=16, batch=4, train=True).epoch(0)
+        )
+        for each in (folder, tmp_path / "small")
+    ]
+    np.testing.assert_array_equal(batches[0].images, batches[1].images)
+
+
+@pytest.mark.parametrize("lossless", [False, True])
+def test_a_jpeg_stays_one_unless_nothing_may_be_lost(folder, tmp_path, lossless):
+    prepare(folder, tmp_path / "small", size=30, lossless=lossless)
+    with Image.open(tmp_path / "small/cat/1.jpg") as image:
+        assert image.format == ("PNG" if lossless else "JPEG")
+    with Image.open(tmp_path / "small/cat/2.png") as image:
+        assert image.format == "PNG"
+
+
+def test_a_stopped_call_goes_on(folder, tmp_path):
+    out = tmp_path / "small"
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        prepare(folder, out, size=30, after_file=stop)
+    (out / "cat" / "1.jpg").unlink()
+    done = prepare(folder, out, size=30)
+    assert (done.shrunk, done.there) == (1, 3)
+    assert not list(out.rglob("*partial*"))
+
+
+def test_masks_keep_their_values_and_palette(tmp_path):
+    rng, photos = np.random.default_rng(0), tmp_path / "photos"
+    values = np.kron(rng.choice([0, 3, 255], (4, 6)), np.ones((16, 16))).astype(np.uint8)
+    save(photos / "images" / "a.jpg", rng.integers(0, 256, (64, 96, 3), dtype=np.uint8))
+    mask = Image.fromarray(values).convert("P")
+    mask.putpalette(list(range(256)) * 3)
+    (photos / "masks").mkdir()
+    mask.save(photos / "masks" / "a.png")
+    (photos / "masks" / "classes.txt").write_text("road\nsky\ncar\nroof\n")
+    done = prepare(photos, tmp_path / "small", size=32)
+    assert (done.shrunk, done.kept) == (2, 1)
+    with Image.open(tmp_path / "small/masks/a.png") as small:
+        assert (small.mode, small.size) == ("P", (48, 32))
+        assert small.getpalette() == mask.getpalette()
+        np.testing.assert_array_equal(np.asarray(small), values[::2, ::2])
+    assert (tmp_path / "small/masks/classes.txt").read_text().startswith("road")
+
+
+def test_a_table_and_the_photos_that_it_names(folder, tmp_path):
+    (folder / "list.csv").write_text("file,label\ncat/1.jpg,cat\ndog/small.jpg,dog\n")
+    done = prepare(folder / "list.csv", tmp_path / "small", size=30)
+    assert (done.shrunk, done.kept) == (1, 2)
+    splits = load_splits(tmp_path / "small" / "list.csv", val_fraction=0.0)
+    assert splits.train.classes == ("cat", "dog")
+
+
+def test_an_archive_and_a_file_that_is_no_photo(folder, tmp_path):
+    (folder / "cat" / "notes.doc").write_text("words")
+    with zipfile.ZipFile(tmp_path / "photos.zip", "w") as archive:
+        for path in folder.rglob("*.*"):
+            archive.write(path, path.relative_to(folder))
+    done = prepare(tmp_path / "photos.zip", tmp_path / "small", size=30)
+    assert (done.shrunk, done.kept) == (3, 1)
+    assert [each.name for each in done.skipped] == ["cat/notes.doc"]
+
+
+def test_a_folder_that_holds_something_else_is_refused(folder, tmp_path):
+    with pytest.raises(PocketuneError, match="is inside the folder of the photos"):
+        prepare(folder, folder / "small", size=30)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "a").write_text("")
+    with pytest.raises(PocketuneError, match="is not empty; give a new folder"):
+        prepare(folder, tmp_path / "full", size=30)
+    prepare(folder, tmp_path / "small", size=30)
+    with pytest.raises(PocketuneError, match="of other photos or of another size"):
+        prepare(folder, tmp_path / "small", size=20)
+
+
+def test_a_table_that_leads_out_of_its_folder_is_refused(folder, tmp_path):
+    (folder / "cat" / "list.csv").write_text("file,label\n1.jpg,cat\n../dog/1.jpg,dog\n")
+    with pytest.raises(PocketuneError, match="outside its folder"):
+        prepare(folder / "cat" / "list.csv", tmp_path / "small")
+
+
+def test_outlines_in_pixels_are_refused(tmp_path):
+    save(tmp_path / "photos" / "a.jpg", np.zeros((40, 40, 3), np.uint8))
+    coco = {
+        "images": [{"id": 1, "file_name": "a.jpg", "width": 40, "height": 40}],
+        "categories": [{"id": 1, "name": "road"}],
+        "annotations": [
+            {"id": 1, "image_id": 1, "category_id": 1, "segmentation": [[0, 0, 9, 0, 9, 9]]}
+        ],
+    }
+    (tmp_path / "photos" / "annotations.json").write_text(json.dumps(coco))
+    with pytest.raises(PocketuneError, match="outlines in pixels"):
+        prepare(tmp_path / "photos", tmp_path / "small")
