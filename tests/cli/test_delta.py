@@ -27,13 +27,13 @@ def saved(run, trained) -> str:
     return "d.safetensors"
 
 
-def test_train_save_apply_and_predict_as_a_user_does(process, photos, kit, tmp_path):
+def test_train_save_apply_and_predict_as_a_user_does(run, process, photos, kit, tmp_path):
     more = write_photos(tmp_path / "two", classes=("cyan", "pink"))
     for name, folder in (("first", photos), ("second", more)):
         options = ("--kit", kit, "--epochs", 1, "--out", name)
-        assert process("train", folder, *options).returncode == 0
-        told = process("delta", "save", name, "--out", f"{name}.safetensors")
-        assert told.returncode == 0, told.stderr
+        assert run("train", folder, *options).exit_code == 0
+        told = run("delta", "save", name, "--out", f"{name}.safetensors")
+        assert told.exit_code == 0, told.output
         assert told.stdout.startswith(f"wrote {name}.safetensors (")
     image = photos / "red" / "0.png"
     told = process(
@@ -43,12 +43,12 @@ def test_train_save_apply_and_predict_as_a_user_does(process, photos, kit, tmp_p
     lines = [json.loads(line) for line in told.stdout.splitlines()]
     assert [line.pop("delta") for line in lines] == ["first.safetensors", "second.safetensors"]
     for line, name in zip(lines, ("first", "second"), strict=True):
-        assert line == json.loads(process("predict", name, image, "--json").stdout)
-    told = process("delta", "apply", kit, "second.safetensors", "--out", "second.zip")
+        assert line == json.loads(run("predict", name, image, "--json").stdout)
+    told = run("delta", "apply", kit, "second.safetensors", "--out", "second.zip")
     assert told.stdout == "wrote second.zip: a kit of 2 classes: cyan, pink\n"
-    told = process("predict", "second.zip", image, "--json")
+    told = run("predict", "second.zip", image, "--json")
     assert json.loads(told.stdout) == lines[1]
-    assert process("train", more, "--kit", "second.zip", "--epochs", 1).returncode == 0
+    assert run("train", more, "--kit", "second.zip", "--epochs", 1).exit_code == 0
 
 
 def test_show(run, saved, kit):

@@ -13,8 +13,9 @@ from pocketune.planner import Plan
 
 from ..device.softmax_engine import CLASSES, write_photos
 from ..device.tiny_kit import TinyKit
+from .conftest import run_command
 
-QUICK = ("--steps", 12)
+QUICK = ("--steps", 2)
 
 
 @pytest.fixture(scope="module")
@@ -26,37 +27,48 @@ def kits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_table_names_the_choice_and_what_was_left_out(process, photos, kits):
-    done = process("plan", photos, "--kits", kits, "--time", "5m", *QUICK)
+@pytest.fixture(scope="module")
+def planned(photos: Path, kits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a finished plan of three kits, made as users make it."""
+    folder = tmp_path_factory.mktemp("planned")
+    done = run_command(folder, *plan_of(photos, kits))
     assert done.returncode == 0, done.stderr
     assert "chosen" in done.stdout
     assert "broken.zip is no candidate: " in done.stdout
     assert "timing " in done.stderr
     assert "trying 1 of " in done.stderr
+    return folder
 
 
-def test_the_plan_as_json_is_that_of_the_file(process, photos, tmp_path):
-    done = process("plan", photos, "--out", "plan", "--budget", "1GB", *QUICK, "--json")
-    assert done.returncode == 0, done.stderr
+def plan_of(photos: Path, kits: Path) -> tuple[object, ...]:
+    """The command; its limit of time is one that a busy machine keeps."""
+    limits = ("--budget", "1GB", "--time", "10h")
+    return ("plan", photos, "--kits", kits, "--out", "plan", *limits, *QUICK)
+
+
+def test_the_plan_as_json_is_that_of_the_file(run, planned, photos, kits, monkeypatch):
+    monkeypatch.chdir(planned)
+    done = run(*plan_of(photos, kits), "--json")  # all is recalled from the plan that is there
+    assert done.exit_code == 0, done.output
     printed = json.loads(done.stdout)
-    plan = Plan.read(tmp_path / "plan")
+    plan = Plan.read(planned / "plan")
     assert printed["choice"] == plan.choice
     assert {name: printed[name] for name in plan.to_dict()} == json.loads(
         json.dumps(plan.to_dict())
     )
-    assert set(printed["runners_up"]) | {plan.choice} == {"blocks", "last"}
+    assert set(printed["runners_up"]) | {plan.choice} == {"blocks", "last", "tiny.zip"}
     assert printed["smallest_budget"] > 0
     assert all(trial.memory <= 1_000_000_000 for trial in plan.trials)
 
 
 def test_train_plans_within_its_limits_and_keeps_the_plan(process, photos, tmp_path):
-    done = process("train", photos, "--budget", "200MB", "--time", "60s", *QUICK)
+    done = process("train", photos, "--budget", "200MB", "--time", "10h", *QUICK)
     assert done.returncode == 0, done.stderr
     record = RunRecord.read(tmp_path / "runs" / "photos")
     plan = Plan.read(tmp_path / "runs" / "photos.plan")
     assert plan.chosen.candidate.method == record.method
     assert record.peak_memory <= 200_000_000
-    assert record.steps <= 12
+    assert record.steps == 2
     assert {path.name for path in (tmp_path / "runs").iterdir()} == {"photos", "photos.plan"}
 
 
@@ -69,11 +81,11 @@ def test_too_little_time_for_anything_still_gives_a_model(process, photos, tmp_p
 
 
 def test_a_limit_of_time_shortens_a_run_of_a_kit(process, photos, kit, tmp_path):
-    done = process("train", photos, "--kit", kit, "--time", "8s", "--epochs", 10_000, "--out", "a")
+    done = process("train", photos, "--kit", kit, "--time", "2s", "--epochs", 10_000, "--out", "a")
     assert done.returncode == 0, done.stderr
     record = RunRecord.read(tmp_path / "a")
-    assert record.reason in ("steps", "time")
-    assert 0 < record.steps < 10_000 * 6
+    assert record.reason == "time"
+    assert record.steps < 10_000 * 6
     assert "peak memory" in done.stdout
 
 
@@ -87,15 +99,15 @@ def test_a_limit_of_time_shortens_a_run_of_a_kit(process, photos, kit, tmp_path)
         (("--kits", "none"), "the folder of kits none cannot be read"),
     ],
 )
-def test_limits_that_leave_nothing_to_choose(process, photos, options, message):
+def test_limits_that_leave_nothing_to_choose(run, photos, options, message, monkeypatch, capfd):
+    monkeypatch.setattr("pocketune.planning.process_bytes", lambda *_: 40_000_000)
     for command in ("plan", "train"):
         words = options if command == "plan" else (*options, "--budget", "1GB")
         if "--budget" in options:
             words = options
-        done = process(command, photos, *words)
-        assert done.returncode == 1, done.stdout
-        assert message in done.stderr
-        assert "Traceback" not in done.stderr
+        done = run(command, photos, *words)
+        assert done.exit_code == 1, done.output
+        assert message in done.stderr + capfd.readouterr().err
 
 
 def test_the_smallest_budget_that_something_fits_is_enough(process, photos, tmp_path):
@@ -107,11 +119,11 @@ def test_the_smallest_budget_that_something_fits_is_enough(process, photos, tmp_
     assert RunRecord.read(tmp_path / "a").peak_memory <= int(smallest[1]) * 1_000_000
 
 
-def test_two_photos_a_class_are_enough(process, tmp_path):
+def test_two_photos_a_class_are_enough(run, tmp_path):
     classes = tuple(f"class {number}" for number in range(20))
     photos = write_photos(tmp_path / "few", each=2, classes=classes)
-    done = process("plan", photos, *QUICK)
-    assert done.returncode == 0, done.stderr
+    done = run("plan", photos, *QUICK)
+    assert done.exit_code == 0, done.output
     assert Plan.read(tmp_path / "runs" / "few.plan").asked.validation == 20
 
 

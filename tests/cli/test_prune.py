@@ -11,21 +11,20 @@ from pocketune.weights import create_network, load_network, save_network
 MCUNET = ["mcunet_5fps", "--size", 64]
 
 
-def test_prune_then_make_kits(run, photos):
+def test_prune_then_make_a_kit(run, photos):
     result = run("prune", *MCUNET, "--photos", photos, "--out", "small.safetensors")
     assert result.exit_code == 0, result.output
     assert "features.2 " in result.stdout
     assert "peak for one image" in result.stdout
     hidden = about(load_network("small.safetensors")).config.hidden
     assert set(hidden) == {"features.1", "features.2"}
-    for method in ("repnet", "last"):
-        made = run(
-            *("kit", "build", "mcunet_5fps", "--weights", "small.safetensors"),
-            *("--size", 32, "--batch", 2, "--method", method, "--out", method),
-        )
-        assert made.exit_code == 0, made.output
-        assert Kit.open(method).manifest.network["hidden"] == hidden
-    assert "pruned in 2 blocks" in run("kit", "show", "last").stdout
+    made = run(
+        *("kit", "build", "mcunet_5fps", "--weights", "small.safetensors"),
+        *("--size", 32, "--batch", 2, "--method", "repnet", "--out", "kit"),
+    )
+    assert made.exit_code == 0, made.output
+    assert Kit.open("kit").manifest.network["hidden"] == hidden
+    assert "pruned in 2 blocks" in run("kit", "show", "kit").stdout
 
 
 def test_by_weights_without_photos(run):
@@ -64,7 +63,8 @@ def test_options_of_the_method_count(run):
 )
 def test_refusals(run, options, said):
     Path("empty").mkdir()
-    save_network(create_network("mcunet_5fps", hidden={"features.2": 9}), "pruned.safetensors")
+    if "pruned.safetensors" in options:
+        save_network(create_network("mcunet_5fps", hidden={"features.2": 9}), options[-1])
     result = run("prune", *options, "--out", "small.safetensors")
     assert result.exit_code == 1
     assert said in result.stderr

@@ -138,7 +138,7 @@ def test_strides_and_shortcuts(alignment: str, tmp_path: Path) -> None:
     assert kit.manifest.features == (64 * 4 * 4 + 128 * 2 * 2,)
 
 
-STEPS = 20
+STEPS = 10
 TOLERANCE = 1e-3
 
 
@@ -156,7 +156,7 @@ TOLERANCE = 1e-3
     ],
     ids=str,
 )
-def test_the_same_losses_for_twenty_steps(name, method, tmp_path):
+def test_the_same_losses_for_ten_steps(name, method, tmp_path):
     adapted = adapt(settled(name), method, frozen_bits=32)
     kit = compile(adapted, tmp_path / "kit", batch=BATCH, size=SIZE)
     engines = [

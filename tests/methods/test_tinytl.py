@@ -177,7 +177,7 @@ def test_images_of_a_batch_do_not_see_each_other(norm: str) -> None:
     torch.testing.assert_close(network(x), alone)
 
 
-@pytest.mark.parametrize("method", [B, L, LB, TinyTL(norm="group")], ids=str)
+@pytest.mark.parametrize("method", [B, L, TinyTL(norm="group")], ids=str)
 def test_a_batch_of_one_learns(method: TinyTL) -> None:
     network = adapt(settle(small(), images(8)), method).train()
     x, labels = images(3), torch.tensor([0, 1, 2])

@@ -111,6 +111,7 @@ def plan_pruning(
             that sets the floor; or the network is pruned already.
     """
     require_unpruned(network)
+    wanted = None if target == CUMULATIVE else _limit(target)
     method = method or _usual_method(network)
     shapes = copy_network(network).to("meta")
     full = _measure(shapes, {}, method, size)
@@ -121,11 +122,11 @@ def plan_pruning(
         counts = {b: n for b, n in counts.items() if _fewest(shapes, [b], method, size)}
         least = _measure(shapes, dict.fromkeys(counts, FEWEST), method, size)
     model = PeakModel(full, least, counts, _owners(shapes, counts))
-    if target == CUMULATIVE:
+    if wanted is None:
         limit = before.cumulative_kept_bytes
         sensitive = before.sensitive(limit)
     else:
-        limit = _limit(target)
+        limit = wanted
         sensitive = before.above(limit)
     choices = _choices(shapes, counts, method)
     left, failed = _fit(model, sensitive, choices, limit)
