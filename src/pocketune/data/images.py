@@ -76,6 +76,7 @@ def open_image(file: IO[bytes]) -> Image.Image:
             ``reading_image``.
     """
     _refuse_endless(file)
+    image: Image.Image
     try:
         image = Image.open(file, formats=FORMATS)
     except UnidentifiedImageError:

@@ -85,7 +85,7 @@ def prepare(
             written.
     """
     check_positive(size=size, workers=workers)
-    source, names, masks = labeled_files(photos)
+    source, names, masks = labeled_files(Path(photos))
     folder = Path(out)
     place = Path(photos).resolve()
     if place.is_dir() and folder.resolve().is_relative_to(place):
@@ -110,8 +110,9 @@ def prepare(
         for start in range(0, len(names), _TOGETHER):
             done += pool.map(copy, names[start : start + _TOGETHER])
             after_file(len(done), len(names))
-    counts = [done.count(kind) for kind in ("shrunk", "kept", "there")]
-    return Prepared(*counts, tuple(each for each in done if isinstance(each, Skipped)))
+    shrunk, kept, there = (done.count(kind) for kind in ("shrunk", "kept", "there"))
+    skipped = tuple(each for each in done if isinstance(each, Skipped))
+    return Prepared(shrunk, kept, there, skipped)
 
 
 def _begin(folder: Path, job: _Job) -> None:
