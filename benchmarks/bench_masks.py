@@ -149,7 +149,7 @@ def column(cell: Mapping[str, Any], name: str) -> list[float]:
 def stride(runs: Runs, cells: Cells, options: argparse.Namespace) -> str:
     """A row for each half and stride of the loss."""
     rows = []
-    for half in HALVES:
+    for half in options.halves:
         for step in STRIDES:
             cell = fill(
                 cells,
@@ -177,7 +177,7 @@ def rates(runs: Runs, cells: Cells, options: argparse.Namespace) -> str:
     """A row for each half, what is trained, and the rate of the weights."""
     rows = []
     for trained in options.trained:
-        for half in HALVES:
+        for half in options.halves:
             for rate in RATES:
                 cell = fill(
                     cells,
@@ -199,6 +199,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--trained", nargs="+", choices=TRAINED, default=list(TRAINED))
+    parser.add_argument("--halves", nargs="+", choices=HALVES, default=list(HALVES))
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--fresh", action="store_true", help="forget what is in the .json")

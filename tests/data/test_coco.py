@@ -203,6 +203,12 @@ class TestRefused:
         path = set_of({"annotations.json": large}, "a.png")
         assert "are too many" in refusal(path)
 
+    def test_class_folders_for_a_kit_of_images_may_lie_beside_annotations(self, set_of):
+        files = {"annotations.json": record(("cats/a.png",), [CAT, DOG])}
+        path = set_of(files, "cats/a.png", "dogs/b.png")
+        assert load_splits(path, val_fraction=0, task="classification").classes == ("cats", "dogs")
+        assert load_splits(path, val_fraction=0).classes == ("background", "cat", "dog")
+
     def test_a_kit_for_images(self, set_of):
         path = set_of({"annotations.json": record(objects=[CAT, DOG])}, "a.png")
         assert "has masks" in refusal(path, task="classification")

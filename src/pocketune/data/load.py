@@ -248,10 +248,11 @@ def _find(path: Path, tasks: Sequence[type[Task]], test: TestUse) -> _Found:
     if pairs is not None:
         listed = _listed(source, prefix, f"{prefix}{FOLDERS[1]}")
         return _Found(source, pairs.sorted(), _of_masks(tasks, where), listed=listed)
-    if annotations := annotation_files(names):
-        return _annotated(annotations, source, tasks, test, where)
     examples, outside = in_class_folders(names)
-    if len(one_validation(examples).labels.distinct()) < 2 and len(tables) == 1:
+    classes, annotations = one_validation(examples).labels.distinct(), annotation_files(names)
+    if annotations and (dense or len(classes) < 2):
+        return _annotated(annotations, source, tasks, test, where)
+    if len(classes) < 2 and len(tables) == 1:
         return _table(source, tables[0], tasks, test)
     if not examples:
         raise PocketuneError(
