@@ -17,9 +17,15 @@ from pocketune.errors import PocketuneError, check_positive
 from pocketune.networks import about
 from pocketune.tasks import Task
 
-OPTIMIZERS = {"adam": (2, 10), "adamw": (2, 11), "sgd": (1, 4)}
+OPTIMIZERS = {
+    "adam": (2, 10),
+    "adam8": (2 / 4 + 2 / 256, 30),
+    "adamw": (2, 11),
+    "sgd": (1, 4),
+}
 """Tensors that an optimizer keeps for each parameter, and its FLOPs for each element: those of
-algorithm 1 of Kingma and Ba with the bias corrections merged; `sgd` has momentum."""
+algorithm 1 of Kingma and Ba with the bias corrections merged; `sgd` has momentum, and `adam8` reads
+and writes codes."""
 
 _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
@@ -198,7 +204,7 @@ def _check(network: nn.Module, batch: int, size: int, channels: int, optimizer: 
         raise PocketuneError("nothing in this network is trained; adapt it with a method first")
 
 
-def _resident(network: nn.Module, slots: int) -> Memory:
+def _resident(network: nn.Module, slots: float) -> Memory:
     """The memory held before and after a step; tensors that share a storage count once."""
     trained: dict[object, Tensor] = {}
     frozen: dict[object, Tensor] = {}
@@ -212,7 +218,7 @@ def _resident(network: nn.Module, slots: int) -> Memory:
         trained_parameters=_bytes(trained.values()),
         frozen_parameters=_bytes(frozen.values()),
         statistics=_bytes(statistics.values()),
-        optimizer=slots * _bytes(trained.values()),
+        optimizer=round(slots * _bytes(trained.values())),
     )
 
 
