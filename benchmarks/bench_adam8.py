@@ -85,10 +85,12 @@ def main() -> None:
         for photos in options.photos:
             folder = unpack(options.data, photos, Path(scratch) / photos)
             for method in options.methods:
+                cells = results.setdefault(f"{photos}: {method}", {})
+                if cells and all(len(found) == SEEDS for found in cells.values()):
+                    continue
                 kit = Path(scratch) / f"{photos} {method}.kit"
                 weights = weights_file(options.data, NETWORK)
                 NETWORKS[NETWORK].kit(kit, compose_method(*METHODS[method]), weights, folder)
-                cells = results.setdefault(f"{photos}: {method}", {})
                 trials = Trials(kit, Views(folder, None))
                 while fill(cells, trials):
                     print(photos, method, cells, flush=True)

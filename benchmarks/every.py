@@ -20,7 +20,6 @@ RUNS = {
     "cache_times": "bench_cache.py --parts times",
     "cache_memory": "bench_cache.py --parts memory",
     "cache_accuracy": "bench_cache.py --parts accuracy",
-    "cache_methods": "bench_cache.py --parts methods --rounds 8",
     "activation_pruning": "bench_activation_pruning.py --fresh",
     "adam8": "bench_adam8.py",
     "delta": "bench_delta.py",
