@@ -1,4 +1,4 @@
-"""Convolutions with kernels of int8."""
+"""Convolutions and linear layers with weights of int8."""
 
 from typing import Any
 
@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from pocketune.layers import QuantizedConv2d, round_to_int8
+from pocketune.layers import QuantizedConv2d, QuantizedLinear, round_to_int8
+from pocketune.layers.quantized import count_int8_weights
 
-from .kept import kept_tensors
+from .kept import kept_bytes, kept_tensors
 
 OPTIONS: list[dict[str, Any]] = [
     {"kernel_size": 1},
@@ -88,3 +89,34 @@ def test_the_state_dict_is_int8() -> None:
     layers[1].load_state_dict(state)
     x = torch.randn(1, 4, 5, 5)
     assert torch.equal(layers[0](x), layers[1](x))
+
+
+@pytest.mark.parametrize("shape", [(3, 6), (2, 4, 6)])
+def test_a_linear_layer_in_8_bits_computes_with_its_rounded_weight(shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    linear = nn.Linear(6, 5)
+    layer = QuantizedLinear.from_linear(linear)
+    whole, scale = round_to_int8(linear.weight)
+    exact = nn.Linear(6, 5).double()
+    with torch.no_grad():
+        exact.weight.copy_(whole * scale[:, None])
+        exact.bias.copy_(linear.bias)
+    assert layer.bias is linear.bias
+    assert {*layer.state_dict()} == {"bias", "weight_int8", "weight_scale"}
+    x, g = torch.randn(*shape, requires_grad=True), torch.randn(*shape[:-1], 5)
+    y = layer(x)
+    expected = exact(x.double())
+    torch.testing.assert_close(y, expected.float())
+    for ours, theirs in zip(
+        torch.autograd.grad(y, [x, layer.bias], g),
+        torch.autograd.grad(expected, [x, exact.bias], g.double()),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, theirs.to(ours.dtype))
+    torch.testing.assert_close(layer.eval()(x.detach()), expected.detach().float())
+
+
+def test_a_linear_layer_in_8_bits_keeps_its_int8_weight_alone() -> None:
+    layer, x = QuantizedLinear.from_linear(nn.Linear(6, 5)), torch.randn(4, 6, requires_grad=True)
+    assert kept_bytes(layer, x) == 0
+    assert count_int8_weights(nn.Sequential(layer)) == 30

@@ -1,26 +1,39 @@
-"""Frozen kernels in 8 bits."""
+"""Frozen weights in 8 bits."""
 
 import copy
 
 import torch
 from torch import nn
 
-from pocketune.layers import QuantizedConv2d
+from pocketune.layers import QuantizedConv2d, QuantizedLinear
 from pocketune.layers.conv import Conv2d
 from pocketune.methods import BiasAndLast, TopBlocks, adapt
-from pocketune.surgery import quantize_frozen
+from pocketune.surgery import in_float, quantize_frozen, quantized
 from pocketune.weights import create_network
 
 
 def test_what_is_frozen_is_quantized_and_nothing_else() -> None:
-    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 1), nn.Linear(4, 2))
-    network[0].weight.requires_grad_(False)
-    network[2].weight.requires_grad_(False)
+    network = nn.Sequential(
+        *(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 1), nn.Linear(4, 2), nn.Linear(2, 2), nn.LayerNorm(2))
+    )
+    for place in (0, 2, 4):
+        network[place].weight.requires_grad_(False)
     trained = network[1].weight.clone()
     quantize_frozen(network)
-    assert [type(layer) for layer in network] == [QuantizedConv2d, nn.Conv2d, nn.Linear]
+    kinds = [QuantizedConv2d, nn.Conv2d, QuantizedLinear, nn.Linear, nn.LayerNorm]
+    assert [type(layer) for layer in network] == kinds
     assert torch.equal(network[1].weight, trained)
     assert network[0].bias.requires_grad
+
+
+def test_linear_layers_are_float_again_with_the_rounded_weights() -> None:
+    network = nn.Sequential(nn.Linear(6, 5, bias=False)).requires_grad_(False)
+    quantize_frozen(network)
+    assert quantized(network) == ["0"]
+    exact = in_float(network)
+    assert type(exact[0]) is nn.Linear
+    x = torch.randn(2, 6)
+    assert torch.equal(exact(x), network(x))
 
 
 def test_other_paddings_stay_in_float() -> None:

@@ -59,7 +59,7 @@ def compile(
             `Classification(("cat", "dog"))` or, for a network whose output is (N, classes, h, w),
             `Segmentation(("sky", "road"))`; by default the classes are "0", "1", ... The device
             trains for other classes too, with a new classifier.
-        frozen_bits: 8 or 32 for the kernels of frozen convolutions; None leaves them as `adapt`
+        frozen_bits: 8 or 32 for the weights of frozen layers; None leaves them as `adapt`
             made them.
         calibration: images of `size`, of the kind that the kit will see. With them, a frozen part
             in 8 bits computes in integers, faster and with smaller temporaries. Without them,

@@ -76,7 +76,7 @@ def prepare(
         batch: images of a training step.
         size: height and width of the images, in pixels.
         task: what is learned.
-        frozen_bits: 8 or 32 for the kernels of frozen convolutions.
+        frozen_bits: 8 or 32 for the weights of frozen layers.
         calibrated: whether images will calibrate a frozen part in 8 bits.
         compared: whether to keep the frozen part from before its kernels are rounded, which
             measures the error of one that is calibrated.

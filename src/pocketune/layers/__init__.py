@@ -14,7 +14,7 @@ from pocketune.layers.low_rank import LowRank, product
 from pocketune.layers.low_rank_backward import LowRankConv2d, LowRankLinear
 from pocketune.layers.norm import FrozenBatchNorm1d, FrozenBatchNorm2d
 from pocketune.layers.pruned_activations import PrunedBatchNorm2d, PrunedConv2d
-from pocketune.layers.quantized import QuantizedConv2d, Uint8, round_to_int8
+from pocketune.layers.quantized import QuantizedConv2d, QuantizedLinear, Uint8, round_to_int8
 from pocketune.layers.side_branch import LiteResidual, ProgramModule
 from pocketune.layers.weight_standardization import (
     StandardizedConv2d,
@@ -40,6 +40,7 @@ __all__ = [
     "PrunedBatchNorm2d",
     "PrunedConv2d",
     "QuantizedConv2d",
+    "QuantizedLinear",
     "SignedHardswish",
     "SignedReLU",
     "SignedReLU6",

@@ -1,9 +1,10 @@
-"""8 bits: feature maps as uint8, and frozen kernels as int8."""
+"""8 bits: feature maps as uint8, and frozen weights as int8."""
 
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from pocketune.layers.autograd import is_recorded
 from pocketune.layers.conv import Conv2d, frozen_convolution
@@ -111,9 +112,76 @@ class QuantizedConv2d(Conv2d):
         )
 
 
+class QuantizedLinear(nn.Linear):
+    """`nn.Linear` with a frozen weight of int8 and a scale for each output feature.
+
+    The weight exists in float32 only while the layer computes, forward or backward, or while other
+    code reads `weight`. A bias may be trained.
+
+    Kept for the backward pass: 0 bits an element, and the int8 weight, which is stored anyway.
+
+    The state dict holds `weight_int8` and `weight_scale` where `nn.Linear` has `weight`.
+    """
+
+    weight_int8: Tensor
+    weight_scale: Tensor
+
+    @classmethod
+    def from_linear(cls, linear: nn.Linear) -> "QuantizedLinear":
+        """Round the weight of a linear layer and take over its bias (the same object)."""
+        layer = cls(
+            linear.in_features, linear.out_features, bias=linear.bias is not None, device="meta"
+        )
+        layer.bias = linear.bias
+        del layer._parameters["weight"]
+        whole, scale = round_to_int8(linear.weight)
+        layer.register_buffer("weight_int8", whole)
+        layer.register_buffer("weight_scale", scale)
+        return layer.train(linear.training)
+
+    @property
+    def weight(self) -> Tensor:  # type: ignore[override]
+        """The weight (out, in) in float, as the layer computes with it."""
+        return dequantize(self.weight_int8, self.weight_scale)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """(..., in) -> (..., out); only the int8 weight is kept."""
+        if not is_recorded(input, self.bias):
+            return functional.linear(input, self.weight, self.bias)
+        y: Tensor = _FrozenLinear.apply(  # type: ignore[no-untyped-call]
+            input, self.bias, self.weight_int8, self.weight_scale
+        )
+        return y
+
+
+class _FrozenLinear(torch.autograd.Function):
+    """The gradient of the input is a product with the weight and needs nothing else."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, bias: Tensor | None, whole: Tensor, scale: Tensor) -> Tensor:
+        return functional.linear(x, dequantize(whole, scale), bias)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG004
+        _, _, whole, scale = inputs
+        ctx.save_for_backward(whole, scale)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        of_x = of_bias = None
+        if ctx.needs_input_grad[0]:
+            weight = dequantize(*ctx.saved_tensors)
+            of_x = functional.linear(gradient, weight.t().to(gradient.dtype))
+        if ctx.needs_input_grad[1]:
+            of_bias = gradient.sum(tuple(range(gradient.dim() - 1)))
+        return of_x, of_bias, None, None
+
+
 def count_int8_weights(network: nn.Module) -> int:
     """Number of weights stored in 8 bits; these are buffers and not parameters."""
-    layers = (m for m in network.modules() if isinstance(m, QuantizedConv2d))
+    layers = (m for m in network.modules() if isinstance(m, (QuantizedConv2d, QuantizedLinear)))
     return sum(layer.weight_int8.numel() for layer in layers)
 
 

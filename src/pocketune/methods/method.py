@@ -157,7 +157,7 @@ def adapt(network: nn.Module, method: Method, *, frozen_bits: int | None = None)
     Args:
         network: the network to adapt; not changed.
         method: what is trained, and how.
-        frozen_bits: 8 or 32, for the kernels of frozen convolutions; None means 8 if the network
+        frozen_bits: 8 or 32, for the weights of frozen layers; None means 8 if the network
             was loaded in 8 bits, else the method's `frozen_bits`.
 
     Raises:

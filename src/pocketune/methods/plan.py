@@ -97,7 +97,7 @@ class Plan:
 
         Args:
             network: the network to change.
-            frozen_bits: bits in which the kernels of frozen convolutions are stored, 32 or 8.
+            frozen_bits: bits in which the weights of frozen layers are stored, 32 or 8.
 
         Raises:
             PocketuneError: a layer to replace does not exist.

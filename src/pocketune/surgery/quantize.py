@@ -1,11 +1,11 @@
-"""Store frozen kernels in 8 bits, and convert them back to float."""
+"""Store frozen weights in 8 bits, and convert them back to float."""
 
 from collections.abc import Iterable
 from typing import TypeGuard
 
 from torch import nn
 
-from pocketune.layers import FrozenConv2d, QuantizedConv2d
+from pocketune.layers import FrozenConv2d, QuantizedConv2d, QuantizedLinear
 from pocketune.layers.conv import Conv2d, is_plain
 from pocketune.networks.copies import copy_network
 from pocketune.surgery.freeze import can_freeze
@@ -13,22 +13,27 @@ from pocketune.surgery.swap import swap
 
 
 def quantize_frozen(network: nn.Module) -> None:
-    """Turn every convolution whose kernel requires no gradient into a `QuantizedConv2d`, in place.
+    """Turn convolutions and linear layers whose weight requires no gradient into int8, in place.
 
-    Biases and trained kernels keep their values. Other layers are not changed, nor are convolutions
-    that do not pad with zeros.
+    They become `QuantizedConv2d` and `QuantizedLinear`. Biases and trained weights keep their
+    values. Other layers are not changed, nor are convolutions that do not pad with zeros.
     """
-    frozen = [n for n, m in network.named_modules() if _has_kernel(m) and can_freeze(m)]
+    frozen = [
+        name
+        for name, module in network.named_modules()
+        if (_has_kernel(module) and can_freeze(module)) or _is_frozen_linear(module)
+    ]
     swap(network, dict.fromkeys(frozen, _quantize))
 
 
 def quantized(network: nn.Module) -> list[str]:
-    """Names of the convolutions with int8 kernels, which `dequantize` takes."""
-    return [name for name, module in network.named_modules() if type(module) is QuantizedConv2d]
+    """Names of the layers with int8 weights, which `dequantize` takes."""
+    kinds = (QuantizedConv2d, QuantizedLinear)
+    return [name for name, module in network.named_modules() if type(module) in kinds]
 
 
 def dequantize(network: nn.Module, names: Iterable[str]) -> None:
-    """Give these convolutions float kernels, which can be trained, in place."""
+    """Give these layers float weights, which can be trained, in place."""
     swap(network, dict.fromkeys(names, _dequantize))
 
 
@@ -56,13 +61,27 @@ def _has_kernel(module: nn.Module) -> TypeGuard[nn.Conv2d]:
     return is_plain(module) or type(module) is FrozenConv2d
 
 
-def _quantize(conv: nn.Module) -> nn.Module:
-    assert _has_kernel(conv)
-    return QuantizedConv2d.from_convolution(conv)
+def _is_frozen_linear(module: nn.Module) -> bool:
+    """Whether a module is PyTorch's own linear layer, with a weight that is stored and frozen."""
+    plain = type(module) is nn.Linear and "weight" in module._parameters
+    return plain and not module.weight.requires_grad
 
 
-def _dequantize(conv: nn.Module) -> nn.Module:
-    assert isinstance(conv, QuantizedConv2d)
-    made = Conv2d.like(conv)
-    made.weight = nn.Parameter(conv.kernel())
+def _quantize(layer: nn.Module) -> nn.Module:
+    if isinstance(layer, nn.Linear):
+        return QuantizedLinear.from_linear(layer)
+    assert _has_kernel(layer)
+    return QuantizedConv2d.from_convolution(layer)
+
+
+def _dequantize(layer: nn.Module) -> nn.Module:
+    if isinstance(layer, QuantizedLinear):
+        linear = nn.Linear(
+            layer.in_features, layer.out_features, bias=layer.bias is not None, device="meta"
+        )
+        linear.weight, linear.bias = nn.Parameter(layer.weight), layer.bias
+        return linear
+    assert isinstance(layer, QuantizedConv2d)
+    made = Conv2d.like(layer)
+    made.weight = nn.Parameter(layer.kernel())
     return made
