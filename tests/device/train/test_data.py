@@ -1,0 +1,71 @@
+"""Which photos and options a run takes, and which it refuses."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pocketune.device.train.record import RunRecord
+from pocketune.errors import PocketuneError
+from pocketune.kit.bundled import bundled_kit
+
+from ..softmax_engine import write_photos, write_softmax_kit
+from .examples import Run
+
+
+def test_a_batch_larger_than_the_data_has_photos_again(run: Run, tmp_path: Path) -> None:
+    kit = write_softmax_kit(tmp_path / "kit", batch=64)
+    assert run(kit=kit, epochs=3).steps == 3
+
+
+def test_test_photos_are_held_out(run: Run, tmp_path: Path) -> None:
+    write_photos(tmp_path / "photos" / "train")
+    write_photos(tmp_path / "photos" / "test", each=3)
+    seen = run(photos=tmp_path / "photos", epochs=1, out=tmp_path / "seen")
+    held_out = run(photos=tmp_path / "photos", epochs=1, hold_out_test=True)
+    sizes = [RunRecord.read(result.run).photos for result in (seen, held_out)]
+    assert [(each.training, each.validation) for each in sizes] == [(30, 9), (24, 6)]
+
+
+def test_unreadable_files_are_listed(run: Run, tmp_path: Path) -> None:
+    photos = write_photos(tmp_path / "photos")
+    (photos / "red" / "notes.png").write_text("not an image")
+    whole = (photos / "red" / "0.png").read_bytes()
+    (photos / "red" / "0.png").write_bytes(whole[: len(whole) // 2])
+    result = run(photos=photos)
+    assert {skipped.name for skipped in result.skipped} == {"red/notes.png", "red/0.png"}
+
+
+def test_side_lr_without_side_branches_leaves_no_run(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(
+        PocketuneError, match=r"side_lr=0\.1 has no effect: .* trains no side branches"
+    ):
+        run(out=tmp_path / "side", side_lr=0.1)
+    assert not (tmp_path / "side").exists()
+
+
+def test_bias_lr_without_biases_leaves_no_run(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(PocketuneError, match=r"bias_lr=0\.1 has no effect: .* trains no bias"):
+        run(kit=bundled_kit("last"), out=tmp_path / "bias", bias_lr=0.1)
+    assert not (tmp_path / "bias").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"momentum": 0.5}, r"momentum=0\.5 has no effect with adam"),
+        ({"patience": 1, "val_fraction": 0.0}, "patience=1 needs validation photos"),
+    ],
+)
+def test_what_is_of_no_use_is_refused(
+    options: dict[str, Any], message: str, run: Run, tmp_path: Path
+) -> None:
+    with pytest.raises(PocketuneError, match=message):
+        run(out=tmp_path / "run", **options)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_missing_folder_leaves_no_run(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(PocketuneError, match="does not exist"):
+        run(photos=tmp_path / "nowhere")
+    assert not (tmp_path / "run").exists()

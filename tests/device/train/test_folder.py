@@ -1,0 +1,60 @@
+"""Folders in which a run may begin."""
+
+from pathlib import Path
+
+import pytest
+
+from pocketune.errors import PocketuneError
+from pocketune.kit.names import METRICS
+
+from ..runs import lines
+from ..softmax_engine import write_softmax_kit
+from .examples import PER_EPOCH, Run
+
+
+def test_a_finished_run_is_not_overwritten(run: Run) -> None:
+    run(epochs=1)
+    with pytest.raises(
+        PocketuneError, match="already contains a run: resume it, or choose another"
+    ):
+        run(epochs=1)
+
+
+def test_a_folder_with_other_things_is_left_alone(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "diary.txt").write_text("dear")
+    with pytest.raises(PocketuneError, match="run is not empty: choose a new folder"):
+        run()
+    assert [entry.name for entry in (tmp_path / "run").iterdir()] == ["diary.txt"]
+
+
+def test_a_kit_is_not_turned_into_a_run(run: Run, tmp_path: Path) -> None:
+    kit = write_softmax_kit(tmp_path / "kit")
+    with pytest.raises(PocketuneError, match="kit is not empty"):
+        run(kit=kit, out=tmp_path / "kit")
+
+
+def test_a_file_is_not_a_folder(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("")
+    with pytest.raises(PocketuneError, match="run is a file: choose a folder"):
+        run()
+
+
+def test_a_folder_that_cannot_be_made(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PocketuneError, match=r"the run folder .* cannot be read: Not a directory"):
+        run(out=tmp_path / "file" / "run")
+
+
+def test_an_empty_folder_and_what_a_killed_start_left_are_taken(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / METRICS).write_text('{"kind": "step"}\n')
+    for name in (".step.onnx.partial", ".last.safetensors.partial", "parameters.safetensors"):
+        (tmp_path / "run" / name).write_text("half")
+    result = run(epochs=1)
+    assert lines(result.run, "step")[0]["step"] == 1
+
+
+def test_a_zipped_kit(run: Run, tmp_path: Path) -> None:
+    kit = write_softmax_kit(tmp_path / "kit.zip")
+    assert run(kit=kit.path, epochs=1).steps == PER_EPOCH

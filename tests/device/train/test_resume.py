@@ -1,0 +1,147 @@
+"""Runs that go on where they were stopped."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from pocketune.device.engine.base import Gradients
+from pocketune.device.train.checkpoint import Checkpoint
+from pocketune.device.train.progress import Silent
+from pocketune.device.train.run import resume
+from pocketune.errors import PocketuneError
+from pocketune.kit.names import BEST, LAST
+
+from ..failing import failing
+from ..runs import assert_same_end
+from ..softmax_engine import BATCH, SoftmaxEngine, write_photos, write_softmax_kit
+from .examples import Run, StopError
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "at"),
+    [("adam", at) for at in (1, 4, 6, 7, 11, 18)] + [("adam8", 7), ("adam8", 11), ("sgd", 11)],
+)
+def test_resumed_runs_end_with_the_same_bits(
+    optimizer: str, at: int, run: Run, tmp_path: Path
+) -> None:
+    def stop(_: Gradients) -> Gradients:
+        raise StopError
+
+    whole = run(out=tmp_path / "whole", optimizer=optimizer)
+    with pytest.raises(StopError):
+        run(engine=failing("gradients", at, stop), optimizer=optimizer, checkpoint_every=2)
+    resume(tmp_path / "run", engine=SoftmaxEngine, progress=Silent())
+    one = Checkpoint.load(tmp_path / "run" / LAST)
+    assert one.settings.checkpoint_every == 2
+    assert_same_end(tmp_path / "run", whole.run)
+
+
+def test_a_run_is_trained_by_one_process_at_a_time(run: Run, tmp_path: Path) -> None:
+    message = "another process is training the run in .*run$"
+
+    def interfere(result: Gradients) -> Gradients:
+        with pytest.raises(PocketuneError, match=message):
+            resume(tmp_path / "run", engine=SoftmaxEngine)
+        (tmp_path / "run" / LAST).rename(tmp_path / LAST)  # as if it had only just begun
+        with pytest.raises(PocketuneError, match=message):
+            run()
+        (tmp_path / LAST).rename(tmp_path / "run" / LAST)
+        return result
+
+    assert run(engine=failing("gradients", 5, interfere)).steps == 18
+
+
+def test_checkpoints_by_time(run: Run, tmp_path: Path) -> None:
+    def stop(_: Gradients) -> Gradients:
+        raise StopError
+
+    with pytest.raises(StopError):
+        run(engine=failing("gradients", 5, stop), checkpoint_seconds=1e-9)
+    assert Checkpoint.load(tmp_path / "run" / LAST).counters.step == 4
+    with pytest.raises(StopError):
+        run(engine=failing("gradients", 5, stop), out=tmp_path / "slow")
+    assert Checkpoint.load(tmp_path / "slow" / LAST).counters.step == 0
+
+
+def test_a_complete_run_is_not_resumed(run: Run) -> None:
+    folder = run(epochs=1).run
+    with pytest.raises(PocketuneError, match="is complete after 6 steps: there is nothing"):
+        resume(folder, engine=SoftmaxEngine)
+
+
+def test_no_run_to_resume(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(PocketuneError, match=r"no run to resume in .*: it has no last.safe"):
+            resume(folder, engine=SoftmaxEngine)
+
+
+@pytest.fixture
+def stopped(run: Run, photos: Path, tmp_path: Path) -> Path:
+    """A run that stopped at step 4, on its own photos."""
+
+    def stop(_: Gradients) -> Gradients:
+        raise StopError
+
+    write_photos(tmp_path / "own")
+    with pytest.raises(StopError):
+        run(engine=failing("gradients", 5, stop), checkpoint_every=4, photos=tmp_path / "own")
+    return tmp_path / "run"
+
+
+def test_a_damaged_checkpoint(stopped: Path) -> None:
+    data = (stopped / LAST).read_bytes()
+    (stopped / LAST).write_bytes(data[:-100])
+    with pytest.raises(PocketuneError, match=r"last.safetensors is damaged"):
+        resume(stopped, engine=SoftmaxEngine)
+
+
+def test_a_trained_network_is_not_a_checkpoint(run: Run, stopped: Path, tmp_path: Path) -> None:
+    other = run(out=tmp_path / "other", epochs=1)
+    (stopped / LAST).write_bytes((other.run / BEST).read_bytes())
+    with pytest.raises(PocketuneError, match="but not a Pocketune checkpoint"):
+        resume(stopped, engine=SoftmaxEngine)
+
+
+def test_a_checkpoint_of_another_kit(run: Run, stopped: Path, tmp_path: Path) -> None:
+    kit = write_softmax_kit(tmp_path / "kit", batch=BATCH + 1)
+    other = run(kit=kit, out=tmp_path / "other", epochs=1)
+    (stopped / LAST).write_bytes((other.run / LAST).read_bytes())
+    with pytest.raises(PocketuneError, match="is a checkpoint of another kit"):
+        resume(stopped, engine=SoftmaxEngine)
+
+
+def test_photos_that_changed(stopped: Path, tmp_path: Path) -> None:
+    Image.new("RGB", (20, 20)).save(tmp_path / "own" / "red" / "new.png")
+    with pytest.raises(PocketuneError, match=r"own have changed since the run in .* started"):
+        resume(stopped, engine=SoftmaxEngine)
+
+
+def test_photos_that_moved(stopped: Path, photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "own").rename(tmp_path / "moved")
+    with pytest.raises(PocketuneError, match=r"no longer at .*own: give their new location"):
+        resume(stopped, engine=SoftmaxEngine)
+    result = resume(stopped, tmp_path / "moved", engine=SoftmaxEngine, progress=Silent())
+    assert result.steps == 18
+    assert Checkpoint.load(stopped / LAST).photos == str(tmp_path / "moved")
+
+
+def test_full_disk(stopped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, left = os.fsync, 1
+
+    def fsync(descriptor: int) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(descriptor)
+
+    before = (stopped / LAST).read_bytes()
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(PocketuneError, match="No space left on device; the file that was there is"):
+        resume(stopped, engine=SoftmaxEngine, progress=Silent())
+    monkeypatch.undo()
+    assert (stopped / LAST).read_bytes() == before
+    assert resume(stopped, engine=SoftmaxEngine, progress=Silent()).steps == 18

@@ -1,0 +1,136 @@
+"""Runs that are interrupted, or whose numbers are not finite."""
+
+import math
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pocketune.arrays import FloatArray
+from pocketune.device.engine.base import Gradients
+from pocketune.device.train.checkpoint import Checkpoint
+from pocketune.device.train.interrupt import Interrupted
+from pocketune.device.train.loop import Diverged
+from pocketune.device.train.progress import Silent
+from pocketune.device.train.run import TrainResult, resume
+from pocketune.kit.names import BEST, LAST
+
+from ..failing import failing, interrupt
+from ..runs import assert_same_end
+from ..softmax_engine import SoftmaxEngine
+from .examples import PER_EPOCH, Collector, Run
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_ctrl_c_saves_and_says_how_to_go_on(
+    number: signal.Signals, run: Run, tmp_path: Path
+) -> None:
+    def stop(result: Gradients) -> Gradients:
+        signal.raise_signal(number)
+        return result
+
+    before = signal.default_int_handler
+    usual = signal.signal(number, before)  # nohup ignores SIGHUP, some shells SIGINT
+    told = Collector()
+    try:
+        with pytest.raises(Interrupted) as caught:
+            run(engine=failing("gradients", 5, stop), progress=told)
+    finally:
+        after = signal.signal(number, usual)
+    folder = tmp_path / "run"
+    assert str(caught.value) == (
+        f"stopped and saved at step 5 of 18; resume with: pocketune.resume({str(folder)!r})"
+    )
+    assert caught.value.run == str(folder)
+    assert Checkpoint.load(folder / LAST).counters.step == 5
+    assert after == before
+    assert told.closed
+    assert resume(folder, engine=SoftmaxEngine, progress=Silent()).steps == 18
+
+
+def test_nohup(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def hang_up(result: Gradients) -> Gradients:
+        signal.raise_signal(signal.SIGHUP)
+        return result
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert run(engine=failing("gradients", 5, hang_up)).steps == 18
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize(("call", "step"), [(1, 0), (5, 12)])
+def test_ctrl_c_while_validating(call: int, step: int, run: Run, tmp_path: Path) -> None:
+    with pytest.raises(Interrupted, match=f"at step {step} of 18"):
+        run(engine=failing("predict", call, interrupt))
+    resume(tmp_path / "run", engine=SoftmaxEngine, progress=Silent())
+    whole = run(out=tmp_path / "whole")
+    assert_same_end(tmp_path / "run", whole.run)
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Ctrl-C has its default effect, even if the tests run in the background of a shell."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_a_second_ctrl_c_stops_at_once(run: Run, tmp_path: Path) -> None:
+    def twice(result: Gradients) -> Gradients:
+        return interrupt(interrupt(result))
+
+    with pytest.raises(
+        Interrupted, match="stopped immediately; the last checkpoint is kept; resume"
+    ):
+        run(engine=failing("gradients", 5, twice), checkpoint_every=3)
+    assert Checkpoint.load(tmp_path / "run" / LAST).counters.step == 3
+
+
+def test_trains_in_another_thread(run: Run) -> None:
+    results: list[TrainResult] = []
+    thread = threading.Thread(target=lambda: results.append(run(epochs=1)))
+    thread.start()
+    thread.join()
+    assert results[0].steps == PER_EPOCH
+
+
+def spoilt(values: Gradients) -> Gradients:
+    values.values["fc.bias"][0] = np.inf
+    return values
+
+
+@pytest.mark.parametrize(
+    ("action", "what"),
+    [
+        (lambda g: Gradients(math.nan, g.metrics, g.values), "the loss"),
+        (lambda g: Gradients(math.inf, g.metrics, g.values), "the loss"),
+        (spoilt, "a gradient"),
+    ],
+)
+def test_numbers_that_are_none_stop_the_run(
+    action: Callable[[Gradients], Gradients], what: str, run: Run, tmp_path: Path
+) -> None:
+    with pytest.raises(Diverged) as caught:
+        run(engine=failing("gradients", 5, action), checkpoint_every=2)
+    assert str(caught.value) == (
+        f"{what} is not finite at step 5: start again with a learning rate lower than "
+        f"0.05, such as 0.005, or set clip to 1; the last good state is kept in {tmp_path / 'run'}"
+    )
+    kept = Checkpoint.load(tmp_path / "run" / LAST)
+    assert kept.counters.step == 4
+    assert all(np.isfinite(array).all() for array in (kept.parameters | kept.statistics).values())
+
+
+def test_predictions_that_are_not_finite_stop_the_run(run: Run, tmp_path: Path) -> None:
+    def spoil(logits: FloatArray) -> FloatArray:
+        return logits * np.float32(np.nan)
+
+    with pytest.raises(Diverged, match="the validation loss is not finite"):
+        run(engine=failing("predict", 1, spoil), clip=1.0)
+    assert not (tmp_path / "run" / BEST).exists()
