@@ -68,3 +68,14 @@ def test_a_process_gets_smaller_and_goes_on() -> None:
     done = subprocess.run([sys.executable, "-c", PROCESS], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 10_000_000
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="huge pages of Linux")
+def test_a_run_takes_no_huge_pages() -> None:
+    ask = "libc = ctypes.CDLL(None); print(libc.prctl(42, 0, 0, 0, 0), hasattr(libc, 'mallopt'))"
+    code = "import ctypes; from pocketune.device.memory.process import save_memory; "
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}save_memory(); {ask}"], capture_output=True, check=True
+    )
+    disabled, of_glibc = done.stdout.split()
+    assert disabled == (b"1" if of_glibc == b"True" else b"0")

@@ -16,7 +16,7 @@ from pocketune.device.cache.choice import cache_bytes, choose
 from pocketune.device.cache.opening import cached
 from pocketune.device.engine.accumulate import accumulating, check_accumulation
 from pocketune.device.memory.budget import check_budget
-from pocketune.device.memory.process import process_memory, reclaim, share_one_heap
+from pocketune.device.memory.process import process_memory, reclaim, save_memory
 from pocketune.device.memory.sizes import parse_size
 from pocketune.device.train.adjustment import Adjustment
 from pocketune.device.train.checkpoint import Checkpoint, Counters, TrainState
@@ -132,7 +132,7 @@ def train(
         TypeError: An option is unknown.
     """
     began = time.monotonic()
-    share_one_heap()
+    save_memory()
     settings = with_options(settings or TrainSettings(), options)
     opened = kit if isinstance(kit, Kit) else Kit.open(kit)
     factory, folder = engine or _onnx_engine(), Path(out or next_run(photos))
@@ -207,7 +207,7 @@ def resume(
             it, or the kit or the photos have changed since it started.
         Interrupted, BudgetExceeded, Diverged: See :func:`train`.
     """
-    share_one_heap()
+    save_memory()
     began, folder, factory = time.monotonic(), Path(run), engine or _onnx_engine()
     shown = progress or console()
     with open_run_folder(folder) as kit:
