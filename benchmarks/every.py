@@ -30,6 +30,7 @@ RUNS = {
     "forecast": "bench_forecast.py --fresh",
     "frigate": "bench_frigate.py",
     "frozen_eager": "bench_frozen_eager.py",
+    "lbp_wht": "bench_lbp_wht.py",
     "memory": "bench_memory.py",
     "memory_causes": "bench_memory_causes.py",
     "memory_masks": "bench_memory.py --masks",

@@ -5,10 +5,11 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pocketune.accounting import account
-from pocketune.compiler import compile
+from pocketune.compiler import Calibration, compile
 from pocketune.methods import (
     BiasAndLast,
     FullFineTune,
@@ -32,6 +33,15 @@ def test_a_vision_transformer(method: Method, tmp_path: Path) -> None:
     assert account(adapted, batch=BATCH, size=SIZE).kept_bytes > 0
     kit = compile(adapted, tmp_path / "kit", batch=BATCH, size=SIZE)
     assert kit.manifest.task.head == ("head.weight", "head.bias")
+
+
+def test_a_frozen_transformer_in_integers(tmp_path: Path) -> None:
+    adapted = adapt(transformer(), LastLayer(), frozen_bits=8)
+    images = np.random.default_rng(0).integers(0, 255, (8, SIZE, SIZE, 3), dtype=np.uint8)
+    calibration = Calibration(images)
+    kit = compile(adapted, tmp_path / "kit", batch=BATCH, size=SIZE, calibration=calibration)
+    assert kit.manifest.quantization is not None
+    assert kit.manifest.quantization.activations == 8
 
 
 @pytest.mark.parametrize("method", [BiasAndLast(), FullFineTune()], ids=lambda m: m.name)

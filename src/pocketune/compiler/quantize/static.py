@@ -111,6 +111,8 @@ class StaticQuantizer:
         quantizer.model.topological_sort()
         model: onnx.ModelProto = quantizer.model.model
         model.graph.ClearField("value_info")
+        for tensor in model.graph.initializer:
+            tensor.ClearField("data_location")  # it says "in this file", which needs no saying
         model.producer_name = "pocketune"
         model.producer_version = ""
         del model.metadata_props[:]
