@@ -13,7 +13,7 @@ from pocketune.tasks import Classification, numbered
 
 from ..compiler.settled import BATCH, CLASSES, SIZE, batch, settled
 
-STEPS = 50
+STEPS = 24
 TOLERANCE = 1e-3
 TASK = Classification(numbered(CLASSES), label_smoothing=0.1)
 
@@ -21,12 +21,12 @@ TASK = Classification(numbered(CLASSES), label_smoothing=0.1)
 @pytest.mark.parametrize(
     ("method", "optimizer", "lr"),
     [
-        (TopBlocks(blocks=2), "adam", 1e-4),
-        (LastLayer(), "sgd", 1e-2),
+        (TopBlocks(blocks=2), "adam", 2e-4),
+        (LastLayer(), "sgd", 2e-2),
     ],
     ids=str,
 )
-def test_the_same_results_after_fifty_steps(method, optimizer, lr, tmp_path):
+def test_the_same_results_after_many_steps(method, optimizer, lr, tmp_path):
     torch.set_num_threads(1)
     adapted = adapt(settled("mobilenet_v2"), method)
     kit = compile(adapted, tmp_path / "kit", batch=BATCH, size=SIZE, task=TASK)

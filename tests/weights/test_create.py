@@ -109,14 +109,18 @@ def test_width(name):
 
 @pytest.mark.parametrize("name", WITH_FUSION)
 def test_without_feature_fusion(name):
-    full, less = create_network(name), create_network(name, feature_fusion=False)
+    options = narrow(name)
+    full, less = (
+        create_network(name, feature_fusion=fusion, **options) for fusion in (None, False)
+    )
     assert len(less.features) == len(full.features) - 1
     assert less.eval()(torch.randn(1, 3, 32, 32)).shape == (1, 1000)
 
 
 @pytest.mark.parametrize("name", ANY_PADDING)
 def test_same_padding_keeps_names_and_sizes(name):
-    ours, same = create_network(name), create_network(name, padding="same")
+    options = narrow(name)
+    ours, same = (create_network(name, padding=how, **options) for how in ("symmetric", "same"))
     assert {k: v.shape for k, v in ours.state_dict().items()} == {
         k: v.shape for k, v in same.state_dict().items()
     }
