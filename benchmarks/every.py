@@ -23,6 +23,7 @@ RUNS = {
     "activation_pruning": "bench_activation_pruning.py --fresh",
     "adam8": "bench_adam8.py",
     "delta": "bench_delta.py",
+    "export": "bench_export.py",
     "extractor": "bench_extractor.py --fresh",
     "filter": "bench_filter.py",
     "filter_quality": "bench_filter_quality.py --photos 16",

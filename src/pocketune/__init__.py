@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pocketune.comparison import compare as compare
     from pocketune.compiler import Calibration as Calibration
     from pocketune.compiler import compile as compile
+    from pocketune.deployment import Reduced as Reduced
     from pocketune.deployment import export_reduced as export_reduced
     from pocketune.device import Delta as Delta
     from pocketune.device import evaluate as evaluate
@@ -98,6 +99,7 @@ _HOMES = {
         "compile",
     ],
     "deployment": [
+        "Reduced",
         "export_reduced",
     ],
     "device": [

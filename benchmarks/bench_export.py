@@ -1,0 +1,133 @@
+"""What an export in fewer bits costs and saves.
+
+    python benchmarks/bench_export.py [--data FOLDER] [--networks mbv2-w0.35 ...]
+
+Each network gets a classifier computed from the training photos of Flowers-12, and is exported in
+float32, int8 and fp16. The test photos give the accuracy of each file. ONNX Runtime runs the files
+in turn; the time is the least of the processor's time for a batch of one. The script is skipped if
+the data are missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import pocketune
+from data import parse, unpack
+from pocketune.data import Loader, load_splits
+from pocketune.device import Silent
+from pocketune.device.engine.session import open_session
+from pocketune.methods import create_method
+from pretrained import NETWORKS, weights_file
+from report import table, write
+
+TURNS = 30
+"""Times that each file is run; the least counts."""
+
+
+def exports(run: Path, folder: Path) -> tuple[dict[str, Path], dict[str, pocketune.Reduced]]:
+    """The files by their precision, and what the exports say about themselves."""
+    files = {"float32": pocketune.export(run, folder / "float32.onnx")}
+    told = {}
+    for precision in ("int8", "fp16"):
+        made = pocketune.export_reduced(run, folder / f"{precision}.onnx", precision=precision)
+        files[precision], told[precision] = made.path, made
+    return files, told
+
+
+def photos_of(folder: Path, size: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Test photos (N, size, size, 3) and their classes."""
+    dataset = load_splits(folder / "test", val_fraction=1.0).val
+    batches = list(Loader(dataset, size=size, batch=8, train=False).epoch(0))
+    images = np.concatenate([batch.images for batch in batches])
+    return images, np.concatenate([batch.labels for batch in batches])
+
+
+def accuracies(
+    sessions: Mapping[str, Any], images: NDArray[np.uint8], labels: NDArray[np.int64]
+) -> dict[str, float]:
+    """Percent of the photos that each file classifies as they are labeled."""
+    found = {}
+    for name, session in sessions.items():
+        logits = [session.run(["logits"], {"images": image[None]})[0] for image in images]
+        found[name] = 100 * float((np.concatenate(logits).argmax(axis=1) == labels).mean())
+    return found
+
+
+def times(sessions: Mapping[str, Any], images: NDArray[np.uint8]) -> dict[str, float]:
+    """Milliseconds of the processor for one photo, the files in turn."""
+    least = dict.fromkeys(sessions, float("inf"))
+    for turn in range(TURNS):
+        for name, session in sessions.items():
+            start = time.process_time()
+            session.run(["logits"], {"images": images[turn % len(images)][None]})
+            least[name] = min(least[name], 1000 * (time.process_time() - start))
+    return least
+
+
+def rows(name: str, data: Path, photos: Path, scratch: Path) -> list[list[str]]:
+    """A row for each precision."""
+    network = NETWORKS[name]
+    kit, run = scratch / f"{name}.kit", scratch / f"{name}.run"
+    network.kit(kit, create_method("last"), weights_file(data, name), photos)
+    pocketune.train(kit, photos / "train", run, epochs=0, progress=Silent())
+    folder = scratch / f"{name}.exports"
+    folder.mkdir()
+    files, told = exports(run, folder)
+    sessions = {
+        key: open_session(file, as_written=False, integers=True) for key, file in files.items()
+    }
+    images, labels = photos_of(photos, network.size)
+    right, spent = accuracies(sessions, images, labels), times(sessions, images)
+    found = []
+    for key, file in files.items():
+        agreement = told[key].agreement if key in told else None
+        same = error = floats = ""
+        if agreement is not None:
+            same, error = f"{agreement.same:.1%}", f"{agreement.error:.1%}"
+            floats = f"{told[key].float_layers} of {told[key].layers}" if told[key].layers else ""
+        size = f"{file.stat().st_size / 1e6:.2f}"
+        measured = [f"{right[key]:.1f}", f"{spent[key]:.1f}"]
+        found.append([name, key, size, *measured, same, error, floats])
+        print(found[-1], flush=True)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--networks",
+        nargs="+",
+        choices=NETWORKS,
+        default=["mbv2-w0.35", "proxyless-w0.3", "mcunet-5fps"],
+    )
+    options = parse(parser)
+    with tempfile.TemporaryDirectory() as temporary:
+        scratch = Path(temporary)
+        photos = unpack(options.data, "flowers", scratch / "photos")
+        lines = [
+            line for name in options.networks for line in rows(name, options.data, photos, scratch)
+        ]
+    note = (
+        "Flowers-12, 128 px, classifier computed from the training photos. Accuracy on 240 test "
+        "photos, in percent; ms of the processor for one photo, all threads, the least of "
+        f"{TURNS}, the files in turn. Same answers and error of the logits are what `export` says, "
+        "on the run's validation photos."
+    )
+    header = [
+        *("network", "precision", "MB", "accuracy", "ms"),
+        *("same answers", "error of the logits", "float layers"),
+    ]
+    write("export", "Exports in fewer bits", f"{note}\n\n{table(header, lines)}")
+
+
+if __name__ == "__main__":
+    main()
