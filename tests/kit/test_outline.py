@@ -92,12 +92,17 @@ def add_sequence(model: onnx.ModelProto) -> None:
     model.graph.input.append(helper.make_tensor_sequence_value_info("s", TensorProto.FLOAT, [1]))
 
 
+def only_say_outside(model: onnx.ModelProto) -> None:
+    model.graph.initializer[0].data_location = TensorProto.EXTERNAL
+
+
 REFUSED = {
     "a subgraph": add_branch,
     "a list of subgraphs": add_branches,
     "functions": lambda model: model.functions.add(),
     "training information": lambda model: model.training_info.add(),
     "external data": point_outside,
+    "external data without a place": only_say_outside,
     "a shape of more bytes": claim_more,
     "a negative shape": claim_negative,
     "texts": as_texts,
@@ -124,6 +129,16 @@ def test_values_may_be_in_lists(kind: str) -> None:
     assert read_outline(memoryview(content)) == by_onnx(content)
     with pytest.raises(ValueError, match=r"a constant of shape \(5,\) has 4 values"):
         read_outline(memoryview(with_step(lambda model: add(model, 4))))
+
+
+def test_values_may_be_said_to_be_inside() -> None:
+    def say(model: onnx.ModelProto) -> None:
+        for tensor in model.graph.initializer:
+            tensor.data_location = TensorProto.DEFAULT
+
+    content = with_step(say)
+    assert content != STEP
+    assert read_outline(memoryview(content)) == read_outline(memoryview(STEP))
 
 
 def test_a_field_that_readers_may_understand_differently_is_refused() -> None:

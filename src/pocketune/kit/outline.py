@@ -20,7 +20,15 @@ _GRAPH_TEXTS = (10, 13)  # doc_string, value_info
 _NODE = {"input": 1, "output": 2, "name": 3, "op_type": 4, "attribute": 5, "domain": 7}
 _ATTRIBUTE = {"name": 1, "t": 5}
 _ATTRIBUTE_VALUES = (2, 3, 4, 7, 8, 9, 20)  # numbers, texts, lists of these, and the type
-_TENSOR = {"dims": 1, "data_type": 2, "floats": 4, "int32s": 5, "int64s": 7, "raw_data": 9}
+_TENSOR = {
+    "dims": 1,
+    "data_type": 2,
+    "floats": 4,
+    "int32s": 5,
+    "int64s": 7,
+    "raw_data": 9,
+    "data_location": 14,
+}
 _TENSOR_TEXTS = (8, 12)  # name, doc_string
 _VALUE = {"name": 1, "type": 2}
 _TYPE = {"tensor_type": 1}
@@ -119,6 +127,8 @@ def _tensor_bytes(tensor: _Message) -> int:
     kind, dims = tensor.number("data_type"), tensor.numbers("dims")
     if kind not in ITEM_BYTES:
         raise ValueError(f"a constant has elements of type {kind}")
+    if tensor.number("data_location"):
+        raise ValueError("a constant has its values in another file")
     count = math.prod(dims)
     held = tensor.size("raw_data") / ITEM_BYTES[kind]
     held += tensor.count("floats") + tensor.count("int32s") + tensor.count("int64s")
