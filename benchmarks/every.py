@@ -49,6 +49,7 @@ RUNS = {
     "supernet": "bench_supernet.py",
     "tinytl": "bench_tinytl.py",
     "defaults_adam": "bench_defaults.py --optimizer adam",
+    "defaults_sgd": "bench_defaults.py --optimizer sgd",
     "uneven": "bench_uneven.py",
     "unknown": "bench_unknown.py",
     "group_norm": "bench_group_norm.py --fresh",
