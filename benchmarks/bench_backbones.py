@@ -1,13 +1,16 @@
 """Networks of timm and methods: which adapt, and which of these compile.
 
     python benchmarks/bench_backbones.py [--networks NAME ...] [--methods NAME ...] [--fresh]
-        [--seconds 600] [--adapt-only]
+        [--seconds 600] [--adapt-only | --times]
 
 Each network has random weights and four classes. It is adapted to each method, and the step is
 compiled with a batch of two images of 64 pixels, or of the size that the network insists on; the
 compiled step and PyTorch then train for five steps side by side, as for every kit. Each network
 runs in a process of its own, for at most `--seconds`. Results are kept after each method, and a run
 goes on where the one before has stopped. The script is skipped without timm.
+
+With `--times`, a step of each kit and of eager PyTorch is measured instead, with a batch of eight
+images of the network's own size, as in bench_step.py. That needs a machine which does nothing else.
 """
 
 from __future__ import annotations
@@ -20,8 +23,9 @@ import warnings
 from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import bench_step
 from report import keep, kept, table, write
 
 if TYPE_CHECKING:
@@ -80,6 +84,9 @@ METHODS = {
     "full": {},
 }
 """What is trained, and the options."""
+
+TIMED = ("blocks", "lora", "bias", "full")
+HOW = ("kit", "eager, channels-last")
 
 RESULT = "backbones"
 CLASSES, BATCH, SIZE = 4, 2, 64
@@ -145,6 +152,24 @@ def try_one(name: str, methods: list[str], *, compiles: bool) -> None:
             print(name, method, row["cells"][method], flush=True)
 
 
+def measure(name: str) -> list[list[object]]:
+    """Rows of `bench_step.measure` for the methods of `TIMED`, as kits and in PyTorch."""
+    import timm
+
+    size = timm.get_pretrained_cfg(name).input_size[-1]
+    options = argparse.Namespace(width=1.0, batch=8, size=size, rounds=7)
+    configurations = [(method, how) for method in TIMED for how in HOW]
+    with tempfile.TemporaryDirectory() as scratch:
+        return bench_step.measure(bench_step.TIMM + name, configurations, options, Path(scratch))
+
+
+def times(results: dict[str, dict[str, Any]]) -> str:
+    """The table of steps, if some were measured."""
+    header = ["network", *bench_step.HEADER]
+    rows = [[name, *row] for name in sorted(results) for row in results[name].get("steps", [])]
+    return f"\n\nSteps with a batch of 8:\n\n{table(header, rows)}" if rows else ""
+
+
 def show() -> None:
     """Write the table, and the sentence of every refusal once."""
     from importlib.metadata import version
@@ -172,7 +197,11 @@ def show() -> None:
         "tried. An empty cell was not tried at all."
     )
     header = ["network", "its blocks", "px", *METHODS]
-    write(RESULT, "Networks and methods", f"{note}\n\n{table(header, rows)}\n\n{listed}")
+    write(
+        RESULT,
+        "Networks and methods",
+        f"{note}\n\n{table(header, rows)}\n\n{listed}{times(results)}",
+    )
 
 
 def main() -> None:
@@ -181,6 +210,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
     parser.add_argument("--seconds", type=float, default=600, help="for each network")
     parser.add_argument("--adapt-only", action="store_true", help="compile nothing")
+    parser.add_argument("--times", action="store_true", help="measure steps instead")
     parser.add_argument("--fresh", action="store_true", help="forget earlier results")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -192,6 +222,12 @@ def main() -> None:
         return
     if options.fresh:
         keep(RESULT, {})
+    if options.times:
+        for name in options.networks:
+            steps = measure(name)
+            keep(RESULT, {**kept(RESULT), name: {**kept(RESULT)[name], "steps": steps}})
+        show()
+        return
     switch = ["--adapt-only"] if options.adapt_only else []
     for name in options.networks:
         command = [sys.executable, __file__, "--one", name, "--methods", *options.methods, *switch]

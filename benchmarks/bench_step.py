@@ -56,12 +56,15 @@ METHODS = {
     "TinyTL-L+B": ("tinytl", {}),
     "TinyTL-B": ("tinytl", {"lite_residual": False}),
     "last": ("last", {}),
+    "lora": ("lora", {"rank": 4}),
     "repnet": ("repnet", {}),
     "blocks, filtered": ("blocks+gradfilter", {"blocks": 3, "patch": 2, "layers": "trained"}),
     "decode head": ("blocks", {"blocks": 0}),
     "5 layers, filtered": ("gradfilter", {"patch": DEEPLABV3_PATCHES}),
 }
 """What a configuration calls a method: its registered name and its options."""
+TIMM = "timm/"
+"""Before the name of a network that timm creates."""
 INTEGERS = ("mobiletl", "last")
 """Methods whose frozen part computes in 8 bits."""
 BACKBONES = {"deeplabv3": "mobilenet_v2"}
@@ -73,9 +76,14 @@ def adapted(network: str, method: str, width: float) -> nn.Module:
     import pocketune
     from pocketune.methods import compose_method
 
-    created = pocketune.create_network(
-        network, weights=None, classes=CLASSES, width=width, backbone=BACKBONES.get(network)
-    )
+    if network.startswith(TIMM):
+        import timm
+
+        created = timm.create_model(network.removeprefix(TIMM), num_classes=CLASSES)
+    else:
+        created = pocketune.create_network(
+            network, weights=None, classes=CLASSES, width=width, backbone=BACKBONES.get(network)
+        )
     return pocketune.adapt(created, compose_method(*METHODS[method]))
 
 
