@@ -50,7 +50,7 @@ EVERY = linear_layers(0) | linear_layers(1)
         (LoRA(2), {f"{name}.branch.{part}" for name in EVERY for part in ("down", "up")}),
         (LoRA(2, train_down=False), {f"{name}.branch.up" for name in EVERY}),
     ],
-    ids=str,
+    ids=("full", "lora", "lora up"),
 )
 def test_trained_layers_are_replaced(method: Method, layers: set[str]) -> None:
     assert replaced(adapt(transformer(), method + METHOD)) == layers
