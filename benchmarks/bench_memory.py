@@ -290,8 +290,8 @@ def publish(part: str, results: dict[str, dict[str, int]]) -> None:
     )
     note = (
         f"Peak resident memory of the whole process in {len(rows)} runs, by `pocketune train` in a "
-        f"fresh process, against the prediction that the run makes; {failed} more ended with an "
-        f"error, because random weights diverged. Predicted below the peak: "
+        f"fresh process, against the prediction that the run makes. Ended with an error, because "
+        f"random weights diverged: {failed or 'none'}. Predicted below the peak: "
         f"{below}. More than 10 % and 8 MB above it: {high}. The prediction is "
         f"{np.median(errors):.1f} MB or {np.median(shares):.1%} above in the median, and "
         f"{errors.max():.1f} MB at most."
