@@ -18,6 +18,7 @@ _OPSET = {"domain": 1, "version": 2}
 _GRAPH = {"node": 1, "name": 2, "initializer": 5, "input": 11, "output": 12}
 _GRAPH_TEXTS = (10, 13)  # doc_string, value_info
 _NODE = {"input": 1, "output": 2, "name": 3, "op_type": 4, "attribute": 5, "domain": 7}
+_NODE_TEXTS = (6, 9)  # doc_string, metadata_props, such as the note of how many a node selects
 _ATTRIBUTE = {"name": 1, "t": 5}
 _ATTRIBUTE_VALUES = (2, 3, 4, 7, 8, 9, 20)  # numbers, texts, lists of these, and the type
 _TENSOR = {
@@ -35,7 +36,7 @@ _TYPE = {"tensor_type": 1}
 _TENSOR_TYPE = {"elem_type": 1, "shape": 2}
 _SHAPE = {"dim": 1}
 _DIMENSION = {"dim_value": 1, "dim_param": 2}
-_DOC_STRING = {"NODE": 6, "ATTRIBUTE": 13, "VALUE": 3}
+_DOC_STRING = {"ATTRIBUTE": 13, "VALUE": 3}
 
 ITEM_BYTES = {1: 4, 2: 1, 3: 1, 6: 4, 7: 8, 9: 1, 10: 2}
 """Bytes of an element by ONNX's number of its type: float32, uint8, int8, int32, int64, bool and
@@ -109,7 +110,7 @@ def read_outline(data: memoryview) -> Outline:
 
 
 def _read_graph(graph: _Message, outline: Outline) -> None:
-    for node in graph.parts("node", _NODE, (_DOC_STRING["NODE"],)):
+    for node in graph.parts("node", _NODE, _NODE_TEXTS):
         outline.nodes.append(Node(node.text("op_type"), node.text("domain")))
         others = (*_ATTRIBUTE_VALUES, _DOC_STRING["ATTRIBUTE"])
         for attribute in node.parts("attribute", _ATTRIBUTE, others):
