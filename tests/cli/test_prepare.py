@@ -1,0 +1,32 @@
+"""``pocketune prepare``: what it prints, and how it fails."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+
+@pytest.fixture
+def large(tmp_path):
+    for name in ("cat", "dog"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        pixels = np.full((40, 60, 3), 90, np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "photos" / name / "1.jpg")
+    (tmp_path / "photos" / "dog" / "notes.doc").write_text("words")
+    return tmp_path / "photos"
+
+
+def test_copies_are_counted_and_a_second_call_finds_them(run, large, tmp_path):
+    command = ("prepare", large, "--size", 20, "--out", tmp_path / "small")
+    first, second = run(*command), run(*command)
+    assert first.exit_code == second.exit_code == 0
+    assert "2 files shrunk, 0 copied\n1 file skipped:\n  dog/notes.doc: " in first.stdout
+    assert "0 files shrunk, 0 copied, 2 there already" in second.stdout
+    with Image.open(tmp_path / "small" / "cat" / "1.jpg") as image:
+        assert image.size == (30, 20)
+
+
+def test_photos_that_are_not_there_are_one_sentence(run, tmp_path):
+    result = run("prepare", tmp_path / "none", "--out", tmp_path / "small")
+    assert result.exit_code == 1
+    assert "does not exist; check the path" in result.output
+    assert not (tmp_path / "small").exists()
