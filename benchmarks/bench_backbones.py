@@ -16,6 +16,7 @@ images of the network's own size, as in bench_step.py. That needs a machine whic
 from __future__ import annotations
 
 import argparse
+import re
 import subprocess
 import sys
 import tempfile
@@ -129,7 +130,7 @@ def cell(made: nn.Module, size: int, method: str, *, compiles: bool) -> dict[str
             with tempfile.TemporaryDirectory() as folder:
                 pocketune.compile(adapted, Path(folder, "kit"), batch=BATCH, size=size)
         except PocketuneError as error:
-            return {"got": ADAPTS, "why": str(error)}
+            return {"got": ADAPTS, "why": re.sub(r"the kit /\S+/kit", "the kit", str(error))}
         except Exception as error:  # a fault of ours, which the table shows
             return {"got": FAILED, "why": f"{type(error).__name__}: {error}"}
     return {"got": KIT, "why": ""}
