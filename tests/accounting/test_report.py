@@ -180,7 +180,7 @@ class Fourier(nn.Module):
         (small, {"batch": 0}, "batch=0 must be a whole number of at least 1"),
         (small, {"channels": 0}, "channels=0 must be a whole number of at least 1"),
         (small, {"size": 1.5}, "size=1.5 must be a whole number"),
-        (small, {"optimizer": "lion"}, "unknown optimizer .lion.: choose one of adam, adam8, .*"),
+        (small, {"optimizer": "lion"}, "unknown optimizer 'lion': choose one of adam, adam8"),
         (lambda: small().requires_grad_(False), {}, "nothing in this network is trained"),
         (lambda: nn.Sequential(nn.Conv2d(3, 4, 5), nn.Flatten(), nn.LazyLinear(2)), {}, "is lazy"),
         (lambda: nn.Sequential(nn.Conv2d(3, 4, 5)), {"size": 4}, "cannot take images of shape"),

@@ -27,8 +27,8 @@ OPERATORS = frozenset(
     LessOrEqual Log LogSoftmax MatMul MatMulInteger Max MaxPool Mean Min Mod Mul Neg Not OneHot Or
     PRelu Pad Pow QLinearConv QLinearMatMul QuantizeLinear Range Reciprocal ReduceL2 ReduceMax
     ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape Resize Round
-    ScatterElements ScatterND Shape Sigmoid Sign Sin Slice Softmax Softplus SpaceToDepth Split Sqrt
-    Squeeze Sub Sum Tanh Tile TopK Transpose Trilu Unsqueeze Where Xor
+    ScatterElements ScatterND Shape Sigmoid Sign Sin Size Slice Softmax Softplus SpaceToDepth Split
+    Sqrt Squeeze Sub Sum Tanh Tile TopK Transpose Trilu Unsqueeze Where Xor
     """.split()  # noqa: SIM905
 )
 """Operators of ONNX that a graph may have."""

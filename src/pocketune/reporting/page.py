@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from pocketune.errors import PocketuneError, printable
+from pocketune.errors import PocketuneError
 from pocketune.files import replacing
 
 if TYPE_CHECKING:
@@ -155,6 +155,6 @@ def write(page: Page, path: Path) -> None:
     Raises:
         PocketuneError: The file cannot be written.
     """
-    text = printable(render(page))
+    text = render(page).encode("utf-8", "replace").decode()  # names of files may hold surrogates
     with replacing(path) as file:
         file.write_text(text, encoding="utf-8")

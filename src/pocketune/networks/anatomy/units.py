@@ -147,11 +147,13 @@ def _has_more(module: nn.Module, path: str, units: list[str]) -> bool:
 
 
 def _convolutions(network: nn.Module, seen: Run) -> list[str]:
-    """The convolutions on the trunk of a network that is one row of layers."""
+    """The convolutions on the trunk of a network that is one row, between its outermost layers."""
     modules = dict(main_modules(network))
     layers = [path for path in weighted(network, seen) if path in seen.trunk]
     return [
-        path for path in layers[1:] if is_convolution(modules[path]) and _maps_features(seen, path)
+        path
+        for path in layers[1:-1]
+        if is_convolution(modules[path]) and _maps_features(seen, path)
     ]
 
 
