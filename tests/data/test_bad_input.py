@@ -6,8 +6,10 @@ import zipfile
 import zlib
 
 import pytest
+from PIL import Image
 
 from pocketune.data import Loader, load_splits, open_images
+from pocketune.data.images import UnreadableImage, load_image
 from pocketune.errors import PocketuneError
 
 
@@ -299,3 +301,14 @@ class TestLoader:
         loader = Loader(splits.train, size=8, batch=2, train=True)
         with pytest.raises(PocketuneError, match=r"none of the 4 training images .* a/\d\.png"):
             next(loader.epoch(0))
+
+
+def test_a_jpeg_of_hundreds_of_scans_is_refused(tmp_path):
+    file = tmp_path / "scans.jpg"
+    Image.effect_noise((64, 64), 50).convert("RGB").save(file, progressive=True)
+    assert load_image(file).size == (64, 64)
+    content = file.read_bytes()
+    last = content.rindex(b"\xff\xda")
+    file.write_bytes(content[:last] + content[last:-2] * 300 + content[-2:])
+    with pytest.raises(UnreadableImage, match=r"it has 3\d\d scans; save it as an ordinary JPEG"):
+        load_image(file)

@@ -35,6 +35,8 @@ except ImportError:  # Pillow before 11.2
 _PLUGINS = (WebPImagePlugin, TiffImagePlugin, AvifImagePlugin)  # importing registers them
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM") + (("AVIF",) * bool(AvifImagePlugin))
 
+_SCAN, _MOST_SCANS = b"\xff\xda", 200  # cameras and browsers write about ten
+_CHUNK = 1 << 16
 _HEIF = b"heic", b"heix", b"hevc", b"mif1", b"msf1"
 """Brands of HEIF files, which follow `ftyp`."""
 
@@ -87,6 +89,8 @@ def open_image(file: IO[bytes]) -> Image.Image:
             f"its {image.width} x {image.height} pixels take {needed >> 20} MB to decode, more "
             f"than the {MAX_WORKING_BYTES >> 20} MB allowed; make it smaller"
         )
+    if image.info.get("progressive"):
+        _refuse_many_scans(file)
     return image
 
 
@@ -121,6 +125,18 @@ def _refuse_endless(file: IO[bytes]) -> None:
                 "allowed; make it smaller"
             )
     file.seek(0)
+
+
+def _refuse_many_scans(file: IO[bytes]) -> None:
+    """Refuse a progressive JPEG that would be decoded for minutes: each scan passes over it all."""
+    position, scans, before = file.tell(), 0, b""
+    file.seek(0)
+    while chunk := file.read(_CHUNK):
+        scans += (before + chunk).count(_SCAN)
+        before = chunk[-1:]
+    file.seek(position)
+    if scans > _MOST_SCANS:
+        raise ValueError(f"it has {scans:,} scans; save it as an ordinary JPEG")
 
 
 def load_image(data: bytes | str | Path) -> Image.Image:
