@@ -220,6 +220,13 @@ def publish(results: dict[str, Any], steps: int) -> None:
     if regrets:
         note += f" Mean regret {mean(regrets):.2f} points, largest {max(regrets):.1f}"
         note += f"; mean fair regret {mean(fair):.2f}."
+    unjudged = [f"{each[0]} {each[1]}" for each in rows if not each[5]]
+    if unjudged:
+        note += (
+            f" In {', '.join(unjudged)} it chose a bundled kit, which is not among the kits that "
+            "were trained here: the bundled network was pretrained on CIFAR-10."
+        )
+    rows = [each for each in rows if each[5]]
     names = ["budget", "kits that fit", "best (test, %)", "choice (test, %)", "regret"]
     names += ["fair regret", "planning, s", "processor, s", "probes", "peak MB"]
     parts = [note, runs_table(results)]
