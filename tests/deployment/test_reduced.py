@@ -5,8 +5,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+import torch
 from onnx import helper, numpy_helper
 
+from pocketune import LastLayer, adapt, compile, create_network
+from pocketune.compiler.quantize.calibration import Calibration
 from pocketune.deployment import reduced
 from pocketune.deployment.agreement import agreement
 from pocketune.deployment.reduced import export_reduced
@@ -142,3 +145,18 @@ def test_constants_scales_and_shifts_become_part_of_the_layer() -> None:
     assert operators == ["Cast", "Transpose", "Conv", "ReduceMean"]
     found = open_session(plain.SerializeToString(), as_written=True).run(None, {"images": images})
     np.testing.assert_allclose(found[0], expected, rtol=1e-4, atol=1e-3)
+
+
+def test_a_frozen_part_in_integers_stays_in_integers(tmp_path: Path, photos: Path) -> None:
+    torch.manual_seed(0)
+    network = adapt(create_network("mobilenet_v2", width=0.1, classes=2), LastLayer())
+    images = np.random.default_rng(3).integers(0, 256, (8, 32, 32, 3), np.uint8)
+    calibration = Calibration(images, np.arange(8) % 2)
+    kit = compile(
+        network, tmp_path / "kit", batch=4, size=32, frozen_bits=8, calibration=calibration
+    )
+    assert kit.manifest.quantization is not None and kit.manifest.quantization.activations == 8
+    made = export_reduced(kit.path, tmp_path / "half.onnx", precision="fp16", photos=photos)
+    kinds = {node.op_type for node in onnx.load(made.path).graph.node}
+    assert "QuantizeLinear" in kinds
+    assert logits(made.path, np.zeros((2, 32, 32, 3), np.uint8)).shape == (2, 2)

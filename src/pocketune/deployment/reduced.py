@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnxruntime.transformers.float16 import convert_float_to_float16
+from onnxruntime.transformers.float16 import DEFAULT_OP_BLOCK_LIST, convert_float_to_float16
 
 from pocketune.arrays import FloatArray, StrPath
 from pocketune.compiler.progress import Progress, silent
@@ -28,6 +28,8 @@ from pocketune.kit.manifest import Quantization
 
 PRECISIONS = ("int8", "fp16")
 INTEGER_OPERATORS = (*OPERATORS, "Gemm", "MatMul")
+IN_FLOAT32 = [*DEFAULT_OP_BLOCK_LIST, "QuantizeLinear", "DequantizeLinear"]
+"""Operators that 16-bit floats are converted for, among them those of an 8-bit frozen part."""
 CALIBRATED = 128
 """Photos that an export in integers is calibrated on; half of them are held out to judge it."""
 COMPARED = 256
@@ -105,7 +107,9 @@ def export_reduced(
             operators=INTEGER_OPERATORS,
         )
     else:
-        result = convert_float_to_float16(plain_model(original), keep_io_types=True)
+        result = convert_float_to_float16(
+            plain_model(original), keep_io_types=True, op_block_list=IN_FLOAT32
+        )
     _keep_facts(original, result)
     measured = None
     if held_out is not None:
