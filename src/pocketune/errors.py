@@ -7,6 +7,8 @@ from numbers import Real
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters, among them those that turn the direction of writing, and half surrogates."""
 
+_LONGEST = 2000
+
 
 def printable(text: str) -> str:
     """``text`` with a question mark for each character that a terminal obeys or cannot write.
@@ -41,7 +43,8 @@ class Remedy:
 class PocketuneError(Exception):
     """One clear sentence for the user: what is wrong, with which file or argument, and the remedy.
 
-    It is a line: control characters in names become question marks.
+    It is a line of at most 2,000 characters: control characters in names become question marks, and
+    values that a damaged file holds are left out in the middle.
 
     The commands print it as ``error: <message>`` and exit with 1; the Python API raises it.
 
@@ -52,6 +55,8 @@ class PocketuneError(Exception):
 
     def __init__(self, message: str = "", *, remedy: Remedy | None = None) -> None:
         self.message = printable(message)
+        if len(self.message) > _LONGEST:
+            self.message = f"{self.message[: _LONGEST // 2]}...{self.message[-_LONGEST // 4 :]}"
         super().__init__(self.message)
         self.remedy = remedy
 
