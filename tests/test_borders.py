@@ -28,7 +28,7 @@ FLOORS = (
     {"supernet"},
     {"imports", "methods"},
     {"compiler", "papers", "distillation"},
-    {"deployment", "eager", "forecast", "pruning", "shrinking", "demo"},
+    {"deployment", "eager", "forecast", "pruning", "shrinking", "demo", "studio"},
     {"authoring"},
     {"comparison", "extractor", "proposals"},
     {"planning", "reporting"},
@@ -50,6 +50,7 @@ DEVICE_HALF = {
     "device",
     "demo",
     "planner",
+    "studio",
 }
 # These use what is installed: the author half is imported inside of functions.
 EITHER_HALF = {"cli", "planning", "reporting", "__main__"}
@@ -222,7 +223,7 @@ def run_python(code: str, *arguments: str) -> None:
 
 
 IMPORTED = ["data", "tasks", "kit", "device", "demo", "planner", "planning", "comparison"]
-IMPORTED += ["reporting", "cli"]
+IMPORTED += ["reporting", "studio", "cli"]
 
 
 @pytest.mark.parametrize("module", IMPORTED)

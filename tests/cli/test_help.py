@@ -11,6 +11,7 @@ COMMANDS = [
     "predict",
     "evaluate",
     "export",
+    "studio",
     "demo",
     "networks",
     "methods",

@@ -34,6 +34,7 @@ PANELS = {
         "export": "use:export",
         "report": "report:report",
         "delta": "delta:delta",
+        "studio": "studio:studio",
         "demo": "use:demo",
     },
     "Networks, methods and kits (need PyTorch)": {
