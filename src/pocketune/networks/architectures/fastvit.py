@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from pocketune.networks.architectures.parts import (
     SqueezeExcite,
     blocks_at,
-    convolution,
     initialize,
     make_divisible,
 )
+from pocketune.networks.architectures.timm_parts import ConvNorm, PooledLinear
 from pocketune.networks.config import NetworkConfig
 from pocketune.networks.registry import register_network
 
@@ -21,31 +21,6 @@ CHANNELS = 48
 BLOCKS = (2, 2, 4, 2)
 SCALE = 1e-5
 """Initial value of the layer scales."""
-
-
-class ConvNorm(nn.Module):
-    """Convolution `conv` and norm `bn`."""
-
-    def __init__(
-        self,
-        inputs: int,
-        outputs: int,
-        kernel: int,
-        *,
-        stride: int = 1,
-        groups: int = 1,
-        padding: str,
-    ) -> None:
-        super().__init__()
-        self.conv = convolution(
-            inputs, outputs, kernel, stride=stride, groups=groups, padding=padding
-        )
-        self.bn = nn.BatchNorm2d(outputs)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(N, inputs, H, W) -> (N, outputs, H / stride, W / stride)."""
-        y: Tensor = self.bn(self.conv(x))
-        return y
 
 
 class MobileOneBlock(nn.Module):
@@ -207,19 +182,6 @@ class Stage(nn.Module):
         return y
 
 
-class Head(nn.Module):
-    """Global average pooling and the linear layer `fc`."""
-
-    def __init__(self, channels: int, classes: int) -> None:
-        super().__init__()
-        self.fc = nn.Linear(channels, classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(N, C, H, W) -> (N, classes)."""
-        logits: Tensor = self.fc(x.mean((2, 3)))
-        return logits
-
-
 class FastViT(nn.Module):
     """`stem`, four `stages`, `final_conv`, `head`."""
 
@@ -244,7 +206,7 @@ class FastViT(nn.Module):
         self.final_conv = MobileOneBlock(
             last, 2 * last, 3, groups=last, squeeze_excite=True, padding=padding
         )
-        self.head = Head(2 * last, config.classes)
+        self.head = PooledLinear(2 * last, config.classes)
         initialize(self)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -5,11 +5,13 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from pocketune.networks.architectures.parts import (
+    Activation,
     blocks_at,
     convolution,
     initialize,
     make_divisible,
 )
+from pocketune.networks.architectures.timm_parts import ConvNorm
 from pocketune.networks.config import NetworkConfig
 from pocketune.networks.registry import register_network
 
@@ -55,33 +57,6 @@ SMALL: tuple[tuple[Conv | Universal, ...], ...] = (
 )
 
 
-class ConvNorm(nn.Module):
-    """Convolution `conv`, norm `bn` and a ReLU unless `linear`."""
-
-    def __init__(
-        self,
-        inputs: int,
-        outputs: int,
-        kernel: int = 1,
-        *,
-        stride: int = 1,
-        groups: int = 1,
-        linear: bool = False,
-        padding: str = "symmetric",
-    ) -> None:
-        super().__init__()
-        self.conv = convolution(
-            inputs, outputs, kernel, stride=stride, groups=groups, padding=padding
-        )
-        self.bn = nn.BatchNorm2d(outputs)
-        self.act = nn.Identity() if linear else nn.ReLU()
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(N, inputs, H, W) -> (N, outputs, H / stride, W / stride)."""
-        y: Tensor = self.act(self.bn(self.conv(x)))
-        return y
-
-
 class ConvBlock(nn.Module):
     """Convolution `conv`, norm `bn1` and ReLU: a whole block in the first and last stages."""
 
@@ -97,11 +72,13 @@ class ConvBlock(nn.Module):
         return y
 
 
-def _depthwise(channels: int, kernel: int, stride: int, *, linear: bool, padding: str) -> nn.Module:
+def _depthwise(
+    channels: int, kernel: int, stride: int, *, activation: Activation, padding: str
+) -> nn.Module:
     """A depthwise layer; nothing for a kernel of 0."""
     if kernel == 0:
         return nn.Identity()
-    options: dict[str, Any] = {"stride": stride, "linear": linear, "padding": padding}
+    options: dict[str, Any] = {"stride": stride, "activation": activation, "padding": padding}
     return ConvNorm(channels, channels, kernel, groups=channels, **options)
 
 
@@ -116,10 +93,14 @@ class UniversalInvertedBottleneck(nn.Module):
         super().__init__()
         middle = make_divisible(inputs * row.expansion)
         before = 1 if row.middle else row.stride
-        self.dw_start = _depthwise(inputs, row.start, before, linear=True, padding=padding)
-        self.pw_exp = ConvNorm(inputs, middle)
-        self.dw_mid = _depthwise(middle, row.middle, row.stride, linear=False, padding=padding)
-        self.pw_proj = ConvNorm(middle, outputs, linear=True)
+        self.dw_start = _depthwise(
+            inputs, row.start, before, activation=nn.Identity, padding=padding
+        )
+        self.pw_exp = ConvNorm(inputs, middle, activation=nn.ReLU)
+        self.dw_mid = _depthwise(
+            middle, row.middle, row.stride, activation=nn.ReLU, padding=padding
+        )
+        self.pw_proj = ConvNorm(middle, outputs)
         self.has_skip = row.stride == 1 and inputs == outputs
 
     def forward(self, x: Tensor) -> Tensor:

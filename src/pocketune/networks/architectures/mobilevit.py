@@ -13,6 +13,7 @@ from pocketune.networks.architectures.parts import (
     initialize,
     make_divisible,
 )
+from pocketune.networks.architectures.timm_parts import ConvNorm, PooledLinear
 from pocketune.networks.architectures.transformer import Block, initialize_transformer
 from pocketune.networks.config import NetworkConfig
 from pocketune.networks.registry import register_network
@@ -40,42 +41,17 @@ XXS = (
 )
 
 
-class ConvNorm(nn.Module):
-    """Convolution `conv`, norm `bn` and a SiLU unless `linear`."""
-
-    def __init__(
-        self,
-        inputs: int,
-        outputs: int,
-        kernel: int = 1,
-        *,
-        stride: int = 1,
-        groups: int = 1,
-        linear: bool = False,
-        padding: str,
-    ) -> None:
-        super().__init__()
-        self.conv = convolution(
-            inputs, outputs, kernel, stride=stride, groups=groups, padding=padding
-        )
-        self.bn = nn.BatchNorm2d(outputs)
-        self.act = nn.Identity() if linear else nn.SiLU()
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(N, inputs, H, W) -> (N, outputs, H / stride, W / stride)."""
-        y: Tensor = self.act(self.bn(self.conv(x)))
-        return y
-
-
 class InvertedResidual(nn.Module):
     """1x1 expansion to twice the channels, depthwise 3x3, 1x1 projection."""
 
     def __init__(self, inputs: int, outputs: int, *, stride: int, padding: str) -> None:
         super().__init__()
         middle = 2 * inputs
-        self.conv1_1x1 = ConvNorm(inputs, middle, padding=padding)
-        self.conv2_kxk = ConvNorm(middle, middle, 3, stride=stride, groups=middle, padding=padding)
-        self.conv3_1x1 = ConvNorm(middle, outputs, linear=True, padding=padding)
+        self.conv1_1x1 = ConvNorm(inputs, middle, padding=padding, activation=nn.SiLU)
+        self.conv2_kxk = ConvNorm(
+            middle, middle, 3, stride=stride, groups=middle, padding=padding, activation=nn.SiLU
+        )
+        self.conv3_1x1 = ConvNorm(middle, outputs, padding=padding)
         self.has_skip = stride == 1 and inputs == outputs
 
     def forward(self, x: Tensor) -> Tensor:
@@ -92,14 +68,14 @@ class MobileViTBlock(nn.Module):
 
     def __init__(self, channels: int, tokens: int, blocks: int, *, padding: str) -> None:
         super().__init__()
-        self.conv_kxk = ConvNorm(channels, channels, 3, padding=padding)
+        self.conv_kxk = ConvNorm(channels, channels, 3, padding=padding, activation=nn.SiLU)
         self.conv_1x1 = convolution(channels, tokens)
         self.transformer = nn.Sequential(
             *(Block(tokens, HEADS, 2 * tokens, activation=nn.SiLU, eps=1e-5) for _ in range(blocks))
         )
         self.norm = nn.LayerNorm(tokens)
-        self.conv_proj = ConvNorm(tokens, channels, padding=padding)
-        self.conv_fusion = ConvNorm(2 * channels, channels, 3, padding=padding)
+        self.conv_proj = ConvNorm(tokens, channels, padding=padding, activation=nn.SiLU)
+        self.conv_fusion = ConvNorm(2 * channels, channels, 3, padding=padding, activation=nn.SiLU)
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, C, H, W) -> the same shape."""
@@ -121,19 +97,6 @@ class MobileViTBlock(nn.Module):
         return fused
 
 
-class Head(nn.Module):
-    """Global average pooling and the linear layer `fc`."""
-
-    def __init__(self, channels: int, classes: int) -> None:
-        super().__init__()
-        self.fc = nn.Linear(channels, classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(N, C, H, W) -> (N, classes)."""
-        logits: Tensor = self.fc(x.mean((2, 3)))
-        return logits
-
-
 class MobileViT(nn.Module):
     """`stem`, five `stages`, 1x1 `final_conv`, `head`."""
 
@@ -141,7 +104,7 @@ class MobileViT(nn.Module):
         super().__init__()
         padding, width = config.padding, config.width
         inputs = make_divisible(16 * width)
-        self.stem = ConvNorm(3, inputs, 3, stride=2, padding=padding)
+        self.stem = ConvNorm(3, inputs, 3, stride=2, padding=padding, activation=nn.SiLU)
         stages = []
         for row in XXS:
             outputs, blocks = make_divisible(row.outputs * width), list[nn.Module]()
@@ -156,8 +119,8 @@ class MobileViT(nn.Module):
             stages.append(nn.Sequential(*blocks))
         self.stages = nn.Sequential(*stages)
         outputs = make_divisible(320 * width)
-        self.final_conv = ConvNorm(inputs, outputs, padding=padding)
-        self.head = Head(outputs, config.classes)
+        self.final_conv = ConvNorm(inputs, outputs, padding=padding, activation=nn.SiLU)
+        self.head = PooledLinear(outputs, config.classes)
         initialize(self)
         for module in self.modules():
             if isinstance(module, Block):
