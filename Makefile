@@ -9,10 +9,10 @@ BASE := $(VENV)/.base
 DEV := $(VENV)/.dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint oldest bench clean
+.PHONY: help demo test lint oldest bench studio studio-test clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(BASE) ## Fine-tune the bundled network on real images, without PyTorch (a minute)
 	$(BIN)/pocketune demo
@@ -36,8 +36,17 @@ bench: $(DEV) ## Reproduce every figure of benchmarks/results (hours)
 	$(PIP) install --quiet --constraint constraints.txt --editable ".[bench]"
 	$(BIN)/python benchmarks/every.py $(ARGS)
 
+studio: web/node_modules ## Build the page of `pocketune studio` (needs Node.js and npm)
+	npm --prefix web run --silent build
+
+studio-test: studio ## Check the page's style and types, and test it
+	npm --prefix web run --silent check
+	npm --prefix web run --silent test
+	npm --prefix web run --silent e2e
+
 clean: ## Remove the environment and everything that was built
-	rm -rf $(VENV) $(VENV)-oldest build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-oldest build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis \
+		web/node_modules src/pocketune/studio/site
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -53,3 +62,10 @@ $(DEV): pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) install --quiet "$$(grep '^torch==' constraints.txt)"
 	$(PIP) install --quiet --constraint constraints.txt --editable ".[author,plot,report,retrain,dev]"
 	@touch $@ $(BASE)
+
+# The page's tools, as the lock file pins them.
+web/node_modules: web/package.json web/package-lock.json
+	@command -v npm >/dev/null || { echo "The studio is built with npm: install Node.js 20.19 or" \
+		"later with npm, such as by apt-get install npm, then run this again." >&2; exit 1; }
+	npm --prefix web ci --silent
+	@touch $@

@@ -1,0 +1,41 @@
+/** Builds the page, its workers and the compressed runtime into src/pocketune/studio/site/. */
+import { cp, mkdir, readFile, rm, writeFile } from "node:fs/promises";
+import { createRequire } from "node:module";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { gzipSync } from "node:zlib";
+import { build } from "esbuild";
+
+const here = dirname(fileURLToPath(import.meta.url));
+const site = join(here, "../src/pocketune/studio/site");
+const runtime = dirname(createRequire(import.meta.url).resolve("onnxruntime-web/wasm"));
+const WASM = "ort-wasm-simd-threaded.wasm";
+const LOADER = "ort-wasm-simd-threaded.mjs";
+
+await rm(site, { recursive: true, force: true });
+await mkdir(site, { recursive: true });
+await build({
+  entryPoints: {
+    main: join(here, "src/page/main.ts"),
+    worker: join(here, "src/engine/worker.ts"),
+    "service-worker": join(here, "src/page/service-worker.ts"),
+  },
+  outdir: site,
+  bundle: true,
+  format: "esm",
+  target: "es2022",
+  minify: true,
+  legalComments: "none",
+  // The runtime's loader is a file of its own: the threads that it starts load it once more.
+  conditions: ["onnxruntime-web-use-extern-wasm"],
+  logLevel: "warning",
+});
+for (const name of ["index.html", "styles.css"]) {
+  await cp(join(here, "src/page", name), join(site, name));
+}
+await cp(join(runtime, LOADER), join(site, LOADER));
+// The page decompresses it, so that any static host can serve it.
+await writeFile(
+  join(site, `${WASM}.gz`),
+  gzipSync(await readFile(join(runtime, WASM)), { level: 9 }),
+);

@@ -1,0 +1,320 @@
+/**
+ * The objects that pass between formats/, engine/, storage/ and page/. Types only, except for
+ * UserError. Everything that crosses a worker's border is structured-cloneable.
+ */
+
+/** An error that the user can cause or mend; its message is one sentence for them. */
+export class UserError extends Error {
+  override name = "UserError";
+}
+
+/** A float32 tensor, row-major. */
+export interface Tensor {
+  shape: number[];
+  data: Float32Array;
+}
+
+export type State = Map<string, Tensor>;
+
+// ---------------------------------------------------------------------------------------------
+// Kits (formats/kit.ts: `readKit(zip: Uint8Array): Promise<Kit>`)
+
+/** `manifest.json` of a kit, with the names of its fields; see docs/kit.md. */
+export interface Manifest {
+  schema: number;
+  version: string;
+  network: Record<string, unknown>;
+  method: Record<string, unknown>;
+  task: TaskSpec;
+  size: number;
+  mean: [number, number, number];
+  std: [number, number, number];
+  batch: number;
+  features: number[] | null;
+  embeddings: number | null;
+  parameters: ParameterSpec[];
+  statistics: TensorSpec[];
+  masks: MaskSpec[];
+  graphs: Record<string, GraphSpec>;
+  files: Record<string, string>;
+  quantization: Record<string, unknown> | null;
+}
+
+/** The task, as `Task.to_dict` writes it; the engine trains `classification` alone. */
+export interface TaskSpec {
+  name: string;
+  classes: string[];
+  head: string[];
+  label_smoothing?: number;
+  [option: string]: unknown;
+}
+
+export interface TensorSpec {
+  name: string;
+  shape: number[];
+}
+
+export interface ParameterSpec extends TensorSpec {
+  group: "main" | "decode_head" | "branch" | "head";
+}
+
+export interface MaskSpec extends TensorSpec {
+  keep: number;
+}
+
+export interface GraphSpec {
+  memory: number;
+  flops: number;
+  nodes: number;
+  weights: number;
+  largest: number;
+  arena: number;
+  work: Record<string, { calls: number; flops: number; bytes: number }>;
+}
+
+/** An opened kit, checked as `pocketune kit check` does without running it. */
+export interface Kit {
+  manifest: Manifest;
+  graphs: { features?: Uint8Array; step: Uint8Array; predict: Uint8Array };
+  /** Initial values of parameters and running statistics, by name. */
+  parameters: State;
+  /** SHA-256 of manifest.json, in hexadecimal: the kit's identity. */
+  hash: string;
+  /** All files of the kit by name, manifest.json included. */
+  files: Map<string, Uint8Array>;
+}
+
+// ---------------------------------------------------------------------------------------------
+// Photos (storage/)
+
+export type Split = "train" | "validation";
+
+export interface Photo {
+  id: number;
+  name: string;
+  /** Index of the class. */
+  label: number;
+  blob: Blob;
+  split: Split;
+}
+
+/** A photo without its bytes; a run is given these in the order of the data set. */
+export type PhotoEntry = Omit<Photo, "blob">;
+
+/** What a worker needs to read photos itself, so that no more than a batch is in memory. */
+export interface PhotoSource {
+  /** Name of the IndexedDB database. */
+  database: string;
+  photos: PhotoEntry[];
+}
+
+/** Where kept features belong: a photo, and one view of it by one kit (`hash/draw`). */
+export type FeatureKey = [photo: number, view: string];
+
+/**
+ * What the engine reads and writes while it runs. storage/worker.ts implements it by IndexedDB
+ * (`openWorkerStore(database: string): Promise<WorkerStore>`), tests in memory.
+ */
+export interface WorkerStore {
+  /** Throws UserError if the photo is gone. */
+  photo(id: number): Promise<Blob>;
+  /** Undefined for features that are not kept. */
+  readFeatures(keys: FeatureKey[]): Promise<(Uint8Array | undefined)[]>;
+  /** False if there is no room; the engine then goes on without. */
+  writeFeatures(entries: [FeatureKey, Uint8Array][]): Promise<boolean>;
+  close(): void;
+}
+
+// ---------------------------------------------------------------------------------------------
+// Training (engine/trainer.ts: class Trainer)
+
+export type OptimizerName = "adam" | "adamw" | "sgd";
+
+/** What a user may set; the engine fills in the rest as `TrainSettings.resolved` does. */
+export interface Settings {
+  epochs?: number;
+  lr?: number;
+  headLr?: number;
+  optimizer: OptimizerName;
+  seed: number;
+  /** 1 or 2; 1 is used where the page is not cross-origin isolated. */
+  threads: number;
+}
+
+/** All settings of a run, with the names and defaults of `TrainSettings` in Python. */
+export interface ResolvedSettings {
+  epochs: number;
+  optimizer: OptimizerName;
+  lr: number;
+  head_lr: number;
+  bias_lr: number;
+  side_lr: number;
+  decode_lr: number;
+  momentum: number | null;
+  weight_decay: number;
+  warmup: number;
+  clip: number | null;
+  patience: number;
+  balance: number;
+  head_start: "auto" | "random";
+  cache: "auto" | "off";
+  draws: number | null;
+  seed: number;
+  threads: number;
+}
+
+export interface Job {
+  /** The .zip of a kit, or of a run to train further. */
+  kit: Uint8Array;
+  classes: string[];
+  settings: Settings;
+  photos: PhotoSource;
+  /** Goes on from here, as if the run had never stopped; same kit, classes, settings and photos. */
+  resume?: Checkpoint;
+}
+
+/** Mean loss and accuracy, as `Score` of Python's tasks. */
+export interface Score {
+  name: "accuracy";
+  value: number;
+  loss: number;
+  style: ".1%";
+}
+
+/** A line of metrics.jsonl, in the fields that Python's run log has; see device/train/log.py. */
+export interface LogLine {
+  kind: "start" | "step" | "epoch" | "refit" | "end";
+  step: number;
+  elapsed: number;
+  [field: string]: unknown;
+}
+
+export interface OptimizerState {
+  steps: number;
+  /** Buffers by kind (`momentum`, or `first` and `second`) and parameter. */
+  slots: Map<string, Map<string, Float32Array>>;
+}
+
+export interface Counters {
+  step: number;
+  epoch: number;
+  /** Batches of this epoch that are done. */
+  batch: number;
+  lossSum: number;
+  correct: number;
+  started: boolean;
+  finished: "steps" | "patience" | null;
+  start: Score | null;
+  best: Score | null;
+  bestStep: number;
+  trained: Score | null;
+  stale: number;
+  head: string;
+  headImages: number;
+  estimate: Score | null;
+  elapsed: number;
+}
+
+/** Everything that a run goes on from; random numbers follow from seed, epoch and step alone. */
+export interface Checkpoint {
+  kitHash: string;
+  classes: string[];
+  settings: ResolvedSettings;
+  photos: PhotoEntry[];
+  counters: Counters;
+  /** Current parameters and running statistics. */
+  state: State;
+  optimizer: OptimizerState;
+  /** Best parameters and running statistics so far. */
+  best: State;
+  log: LogLine[];
+}
+
+/** The classes of a run by their embeddings, to tell photos of none; see device/use/known.py. */
+export interface Known {
+  center: Tensor;
+  directions: Tensor;
+  gains: Tensor;
+  means: Tensor;
+  threshold: Tensor;
+}
+
+export interface Mistake {
+  photo: number;
+  label: number;
+  guess: number;
+  /** Probability of the guess. */
+  probability: number;
+}
+
+/** What a finished run gives; formats/run.ts writes a run folder, a delta or model.onnx of it. */
+export interface RunResult {
+  kitHash: string;
+  classes: string[];
+  settings: ResolvedSettings;
+  photos: { training: number; validation: number; imbalance: number };
+  counters: Counters;
+  /** Score after the last step. */
+  last: Score | null;
+  /** Best parameters and running statistics: what the run is used with. */
+  parameters: State;
+  known: Known | null;
+  log: LogLine[];
+  /** Validation photos by class (row) and predicted class (column), by the best parameters. */
+  confusion: number[][];
+  /** Validation photos that are predicted wrong, the surest first; at most 50. */
+  mistakes: Mistake[];
+  heapBytes: number;
+  runtime: string;
+  seconds: number;
+  stepSeconds: number | null;
+}
+
+export type Phase = "opening" | "features" | "head" | "training" | "validating" | "done";
+
+export type TrainEvent =
+  | { kind: "phase"; phase: Phase }
+  | {
+      kind: "progress";
+      done: number;
+      total: number;
+      imagesPerSecond: number;
+      secondsLeft: number;
+      heapBytes: number;
+    }
+  | { kind: "step"; step: number; steps: number; loss: number; correct: number; images: number }
+  | {
+      kind: "epoch";
+      /** 0 before the first step: what the computed head gives. */
+      epoch: number;
+      epochs: number;
+      trainingLoss: number | null;
+      trainingAccuracy: number | null;
+      validationLoss: number | null;
+      validationAccuracy: number | null;
+      best: boolean;
+    }
+  | { kind: "checkpoint"; state: Checkpoint }
+  | { kind: "paused" }
+  | { kind: "done"; result: RunResult }
+  | { kind: "stopped" }
+  | { kind: "error"; message: string };
+
+/** A model to predict with: the best values of a run, or those of a kit. */
+export interface ModelJob {
+  kit: Uint8Array;
+  classes: string[];
+  parameters: State;
+  known: Known | null;
+  threads: number;
+}
+
+export interface PhotoPrediction {
+  /** By class; they add up to 1. Empty if the photo cannot be decoded. */
+  probabilities: Float32Array;
+  embedding: Float32Array | null;
+  /** 1 minus the cosine to the nearest class mean; null without `known`. */
+  distance: number | null;
+  /** Whether it looks like a photo of none of the classes. */
+  unknown: boolean;
+}

@@ -1,0 +1,2 @@
+/** The worker of a run. */
+export {};

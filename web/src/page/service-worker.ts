@@ -1,0 +1,2 @@
+/** Keeps the page for use without a network. */
+export {};
