@@ -1,0 +1,111 @@
+/** What the page keeps in the browser, by IndexedDB, and the errors of that in one sentence. */
+import { type DBSchema, type IDBPDatabase, openDB } from "idb";
+import { type Checkpoint, type RunResult, type Split, UserError } from "../contract";
+
+export const DATABASE = "pocketune-studio";
+const VERSION = 1;
+
+/** A photo without its bytes, of which 10,000 are listed at once. */
+export interface PhotoRecord {
+  id: number;
+  name: string;
+  /** The class, by the id that it keeps when it is renamed. */
+  owner: number;
+  /** Where the user's own files say so; null for photos that the studio divides. */
+  part: Split | null;
+  /** Frames of one recording look alike and have one number; 0 for a photo by itself. */
+  recording: number;
+}
+
+export type NewPhoto = Omit<PhotoRecord, "id"> & { blob: Blob; thumbnail: Blob };
+
+export interface ClassRecord {
+  id: number;
+  name: string;
+}
+
+/** What the user has arranged, except for the photos. */
+export interface Project {
+  classes: ClassRecord[];
+  /** Hash of the chosen kit. */
+  kit: string | null;
+}
+
+/** A kit that was dropped onto the page, or the one that a result or checkpoint needs. */
+export interface KitRecord {
+  hash: string;
+  name: string;
+  zip: Uint8Array;
+}
+
+/** A finished run, or one of the command line that was opened. */
+export type ResultRecord = RunResult;
+
+export interface Schema extends DBSchema {
+  photos: { key: number; value: PhotoRecord };
+  blobs: { key: number; value: Blob };
+  thumbnails: { key: number; value: Blob };
+  features: { key: [number, string]; value: Uint8Array };
+  kits: { key: string; value: KitRecord };
+  /** One value of each: `project`, `checkpoint`, `result`. */
+  project: { key: "project"; value: Project };
+  checkpoint: { key: "checkpoint"; value: Checkpoint };
+  result: { key: "result"; value: ResultRecord };
+}
+
+export type Database = IDBPDatabase<Schema>;
+
+/**
+ * Open the database, and create it if there is none.
+ *
+ * @throws UserError where the browser keeps nothing for this page.
+ */
+export async function openDatabase(name: string): Promise<Database> {
+  try {
+    return await openDB<Schema>(name, VERSION, {
+      upgrade(made) {
+        made.createObjectStore("photos", { keyPath: "id", autoIncrement: true });
+        made.createObjectStore("kits", { keyPath: "hash" });
+        const others = ["blobs", "thumbnails", "features", "project", "checkpoint", "result"];
+        for (const each of others as (keyof Schema & "blobs")[]) made.createObjectStore(each);
+      },
+      blocking(_old, _new, event) {
+        (event.target as IDBDatabase).close(); // a newer page in another tab goes first
+      },
+    });
+  } catch (error) {
+    throw new UserError(
+      "This browser keeps nothing for the page, as in some private windows; open it in an ordinary window.",
+      { cause: error },
+    );
+  }
+}
+
+export function isQuota(error: unknown): boolean {
+  return error instanceof DOMException && error.name === "QuotaExceededError";
+}
+
+/**
+ * Wait for a change of the database.
+ *
+ * @throws UserError where there is no room for it, or the database has gone.
+ */
+export async function saved<T>(change: Promise<T>): Promise<T> {
+  try {
+    return await change;
+  } catch (error) {
+    if (isQuota(error)) {
+      throw new UserError(
+        "There is no room left for this page; delete photos here, or files on this device.",
+        { cause: error },
+      );
+    }
+    if (error instanceof DOMException) {
+      throw new UserError(
+        `The browser could not keep this (${error.name}); reload the page and try again.`,
+        { cause: error },
+      );
+    }
+    throw error;
+  }
+}

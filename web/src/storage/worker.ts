@@ -1,0 +1,44 @@
+/** The engine's side of the storage: photos one by one, and features that are kept. */
+import { type FeatureKey, UserError, type WorkerStore } from "../contract";
+import { type Database, isQuota, openDatabase } from "./schema";
+
+/**
+ * Open the storage in a worker.
+ *
+ * @throws UserError where the browser keeps nothing for this page.
+ */
+export async function openWorkerStore(database: string): Promise<WorkerStore> {
+  return new DatabaseStore(await openDatabase(database));
+}
+
+class DatabaseStore implements WorkerStore {
+  constructor(private readonly database: Database) {}
+
+  async photo(id: number): Promise<Blob> {
+    const blob = await this.database.get("blobs", id);
+    if (!blob) throw new UserError("A photo of this run was deleted; train again.");
+    return blob;
+  }
+
+  async readFeatures(keys: FeatureKey[]): Promise<(Uint8Array | undefined)[]> {
+    const reading = this.database.transaction("features").store;
+    return Promise.all(keys.map((key) => reading.get(key)));
+  }
+
+  async writeFeatures(entries: [FeatureKey, Uint8Array][]): Promise<boolean> {
+    const change = this.database.transaction("features", "readwrite");
+    try {
+      const writes = entries.map(([key, value]) => change.store.put(value, key));
+      await Promise.all([...writes, change.done]);
+      return true;
+    } catch (error) {
+      await change.done.catch(() => undefined);
+      if (isQuota(error) || isQuota(change.error)) return false;
+      throw error;
+    }
+  }
+
+  close(): void {
+    this.database.close();
+  }
+}
