@@ -185,9 +185,9 @@ def test_what_nothing_reads_need_not_be_supported(tmp_path: Path) -> None:
 def test_a_file_with_a_mistaken_module_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pocketune.imports import operators
+    from pocketune.imports.operators import activations
 
-    monkeypatch.setitem(operators._PLAIN, "Relu", nn.ReLU6)
+    monkeypatch.setitem(activations._PLAIN, "Relu", nn.ReLU6)
     nodes = [node("Mul", ["x", "ten"], ["m"]), node("Relu", ["m"], ["d"]), *head("d")]
     file = written(tmp_path / "net.onnx", nodes, HEAD | {"ten": np.float32(10)})
     with pytest.raises(PocketuneError, match="differs from the file by"):

@@ -1,0 +1,94 @@
+"""Functions of single elements, and softmax."""
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import torch
+from torch import nn
+
+from pocketune.imports.file import Node, OnnxFile
+from pocketune.imports.operators.registry import constant, makes, refusal, required
+from pocketune.imports.parts import Function, tensor_of
+
+_PLAIN: dict[str, Callable[[], nn.Module]] = {
+    "Relu": nn.ReLU,
+    "Sigmoid": nn.Sigmoid,
+    "Tanh": nn.Tanh,
+    "HardSwish": nn.Hardswish,
+    "Mish": nn.Mish,
+    "Softplus": nn.Softplus,
+    "Dropout": nn.Identity,  # exported for inference
+    "Identity": nn.Identity,
+    "GlobalAveragePool": partial(nn.AdaptiveAvgPool2d, 1),
+    "GlobalMaxPool": partial(nn.AdaptiveMaxPool2d, 1),
+    "Sqrt": partial(Function, "Sqrt", torch.sqrt),
+    "Erf": partial(Function, "Erf", torch.erf),
+    "Exp": partial(Function, "Exp", torch.exp),
+    "Log": partial(Function, "Log", torch.log),
+    "Neg": partial(Function, "Neg", torch.neg),
+    "Abs": partial(Function, "Abs", torch.abs),
+    "Reciprocal": partial(Function, "Reciprocal", torch.reciprocal),
+}
+
+
+@makes(*_PLAIN)
+def _plain(node: Node, file: OnnxFile) -> nn.Module:
+    return _PLAIN[node.kind]()
+
+
+@makes("Clip")
+def _clip(node: Node, file: OnnxFile) -> nn.Module:
+    low, high = (_bound(node, name, place, file) for name, place in (("min", 1), ("max", 2)))
+    if low is None or high is None:
+        return Function("Clip", partial(torch.clamp, min=low, max=high))
+    return nn.ReLU6() if (low, high) == (0, 6) else nn.Hardtanh(low, high)
+
+
+def _bound(node: Node, name: str, place: int, file: OnnxFile) -> float | None:
+    found = node.attributes.get(name)
+    value = constant(node, place, file) if found is None else np.asarray(found)
+    return None if value is None else float(value.reshape(-1)[0])
+
+
+@makes("HardSigmoid")
+def _hard_sigmoid(node: Node, file: OnnxFile) -> nn.Module:
+    alpha, beta = node.attributes.get("alpha", 0.2), node.attributes.get("beta", 0.5)
+    if abs(alpha - 1 / 6) < 1e-6 and beta == 0.5:
+        return nn.Hardsigmoid()
+    return Function("HardSigmoid", lambda x: (alpha * x + beta).clamp(0, 1))
+
+
+@makes("LeakyRelu", "Elu")
+def _slope(node: Node, file: OnnxFile) -> nn.Module:
+    usual, kind = (0.01, nn.LeakyReLU) if node.kind == "LeakyRelu" else (1.0, nn.ELU)
+    return kind(float(node.attributes.get("alpha", usual)))
+
+
+@makes("PRelu")
+def _prelu(node: Node, file: OnnxFile) -> nn.Module:
+    slope = required(node, 1, file).reshape(-1)
+    made = nn.PReLU(len(slope))
+    made.weight.data = tensor_of(slope)
+    return made
+
+
+@makes("Gelu")
+def _gelu(node: Node, file: OnnxFile) -> nn.Module:
+    return nn.GELU(approximate=node.attributes.get("approximate", b"none").decode())
+
+
+@makes("Softmax")
+def _softmax(node: Node, file: OnnxFile) -> nn.Module:
+    old, sides = file.opset < 13, file.values[node.output].ndim
+    axis = int(node.attributes.get("axis", 1 if old else -1)) % sides
+    if old and axis != sides - 1:  # older ones make the tensor a matrix first
+        raise refusal(node, file, "is not along the last axis")
+    return nn.Softmax(axis)
+
+
+@makes("Cast")
+def _cast(node: Node, file: OnnxFile) -> nn.Module:
+    if file.values[node.output].dtype != np.float32:
+        raise refusal(node, file, "makes something else than float32")
+    return nn.Identity()

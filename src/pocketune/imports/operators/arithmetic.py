@@ -1,0 +1,68 @@
+"""Sums, products and reductions."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pocketune.imports.file import Node, OnnxFile
+from pocketune.imports.operators.registry import (
+    given,
+    keeps_images,
+    makes,
+    refusal,
+    required,
+)
+from pocketune.imports.parts import Function, WithConstant, tensor_of
+
+_ELEMENTWISE: dict[str, Callable[[Any, Any], Any]] = {
+    "Add": torch.add,
+    "Sub": torch.sub,
+    "Mul": torch.mul,
+    "Div": torch.div,
+    "Pow": torch.pow,
+    "Min": torch.minimum,
+    "Max": torch.maximum,
+}
+
+
+@makes(*_ELEMENTWISE)
+def _elementwise(node: Node, file: OnnxFile) -> nn.Module:
+    function = _ELEMENTWISE[node.kind]
+    if len(node.inputs) != 2:
+        raise refusal(node, file, "has another number of inputs than two")
+    if len(node.data) == 2:
+        return Function(node.kind, function)
+    first = node.inputs[0] not in node.data
+    value = required(node, 0 if first else 1, file)
+    counts = file.counts(node.output)[-value.ndim :] if value.ndim else ()
+    if any(count and side > 1 for count, side in zip(counts, value.shape, strict=True)):
+        raise refusal(node, file, "has a constant for each image of a batch")
+    return WithConstant(function, tensor_of(value), first=first)
+
+
+_REDUCTIONS: dict[str, Callable[..., Tensor]] = {
+    "ReduceMean": torch.mean,
+    "ReduceSum": torch.sum,
+    "ReduceMax": torch.amax,
+    "ReduceL2": torch.linalg.vector_norm,
+}
+
+
+@makes(*_REDUCTIONS)
+def _reduce(node: Node, file: OnnxFile) -> nn.Module:
+    axes = given(node, "axes", 1, file)
+    if axes is None:
+        raise refusal(node, file, "reduces over the images of a batch")
+    keeps_images(node, file, axes)
+    keep = bool(node.attributes.get("keepdims", 1))
+    return Function(node.kind, partial(_REDUCTIONS[node.kind], dim=axes, keepdim=keep))
+
+
+@makes("Einsum")
+def _einsum(node: Node, file: OnnxFile) -> nn.Module:
+    if len(node.data) != len(node.inputs):
+        raise refusal(node, file, "has a constant among its inputs")
+    return Function("Einsum", partial(torch.einsum, node.attributes["equation"].decode()))

@@ -1,0 +1,152 @@
+"""Layers with weights, and pooling."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import nn
+
+from pocketune.imports.file import Array, Node, OnnxFile
+from pocketune.imports.operators.registry import constant, makes, refusal, required
+from pocketune.imports.parts import Function, WithConstant, tensor_of
+from pocketune.layers import Conv2d
+
+
+@makes("Conv")
+def _conv(node: Node, file: OnnxFile) -> nn.Module:
+    weight, bias = required(node, 1, file), constant(node, 2, file)
+    if weight.ndim != 4:
+        raise refusal(node, file, "is not two-dimensional")
+    groups = int(node.attributes.get("group", 1))
+    kernel, stride = weight.shape[2:], tuple(node.attributes.get("strides", (1, 1)))
+    dilation = tuple(node.attributes.get("dilations", (1, 1)))
+    before, after = _padding(node, file, kernel, stride, dilation)
+    same = before != after and all(0 <= b - a <= 1 for a, b in zip(before, after, strict=True))
+    if before != after and not (same and _is_same(node, file, kernel, stride, dilation)):
+        raise refusal(node, file, f"pads unequally, by {before} and {after}")
+    made = Conv2d(
+        weight.shape[1] * groups,
+        weight.shape[0],
+        kernel,
+        stride=stride,
+        padding=0 if same else before,
+        dilation=dilation,
+        groups=groups,
+        bias=bias is not None,
+        same_padding=same,
+    )
+    made.weight.data = tensor_of(weight)
+    if bias is not None:
+        assert made.bias is not None
+        made.bias.data = tensor_of(bias)
+    return made
+
+
+Pair = Sequence[int]
+
+
+def _padding(
+    node: Node, file: OnnxFile, kernel: Pair, stride: Pair, dilation: Pair
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Zeros before and after, for rows and columns."""
+    auto = node.attributes.get("auto_pad", b"NOTSET")
+    if auto in (b"SAME_UPPER", b"SAME_LOWER"):
+        totals = _same_totals(node, file, kernel, stride, dilation)
+        less, more = tuple(t // 2 for t in totals), tuple(t - t // 2 for t in totals)
+        return (less, more) if auto == b"SAME_UPPER" else (more, less)
+    pads = [0] * 4 if auto == b"VALID" else list(node.attributes.get("pads", [0] * 4))
+    return tuple(pads[:2]), tuple(pads[2:])
+
+
+def _same_totals(
+    node: Node, file: OnnxFile, kernel: Pair, stride: Pair, dilation: Pair
+) -> tuple[int, ...]:
+    sides = file.shape(node.data[0])[1:]
+    return tuple(
+        max((-(-side // s) - 1) * s + d * (k - 1) + 1 - side, 0)
+        for side, k, s, d in zip(sides, kernel, stride, dilation, strict=True)
+    )
+
+
+def _is_same(node: Node, file: OnnxFile, kernel: Pair, stride: Pair, dilation: Pair) -> bool:
+    """Whether a convolution pads as TensorFlow's SAME does, which `Conv2d` can for any size."""
+    before, after = _padding(node, file, kernel, stride, dilation)
+    totals = tuple(a + b for a, b in zip(before, after, strict=True))
+    return totals == _same_totals(node, file, kernel, stride, dilation)
+
+
+@makes("BatchNormalization")
+def _batch_norm(node: Node, file: OnnxFile) -> nn.Module:
+    scale, bias, mean, variance = (required(node, place, file) for place in range(1, 5))
+    kind = nn.BatchNorm2d if len(file.shape(node.output)) == 3 else nn.BatchNorm1d
+    made = kind(len(scale), eps=float(node.attributes.get("epsilon", 1e-5)))
+    made.weight.data, made.bias.data = tensor_of(scale), tensor_of(bias)
+    made.running_mean, made.running_var = tensor_of(mean), tensor_of(variance)
+    return made
+
+
+@makes("LayerNormalization")
+def _layer_norm(node: Node, file: OnnxFile) -> nn.Module:
+    scale, bias = required(node, 1, file), constant(node, 2, file)
+    made = nn.LayerNorm(scale.shape, float(node.attributes.get("epsilon", 1e-5)))
+    made.weight.data = tensor_of(scale)
+    made.bias.data = torch.zeros_like(made.weight) if bias is None else tensor_of(bias)
+    return made
+
+
+@makes("InstanceNormalization")
+def _instance_norm(node: Node, file: OnnxFile) -> nn.Module:
+    scale, bias = required(node, 1, file), required(node, 2, file)
+    kind = nn.InstanceNorm2d if len(file.shape(node.output)) == 3 else nn.InstanceNorm1d
+    made = kind(len(scale), eps=float(node.attributes.get("epsilon", 1e-5)), affine=True)
+    made.weight.data, made.bias.data = tensor_of(scale), tensor_of(bias)
+    return made
+
+
+@makes("Gemm")
+def _gemm(node: Node, file: OnnxFile) -> nn.Module:
+    options = {"alpha": 1.0, "beta": 1.0, "transA": 0, **node.attributes}
+    if (options["alpha"], options["beta"], options["transA"]) != (1.0, 1.0, 0):
+        raise refusal(node, file, "has factors or a transposed input")
+    weight = required(node, 1, file)
+    return linear(weight if options.get("transB") else weight.T, constant(node, 2, file))
+
+
+@makes("MatMul")
+def _matmul(node: Node, file: OnnxFile) -> nn.Module:
+    if len(node.data) == 2:
+        return Function("MatMul", torch.matmul)
+    first = node.inputs[0] not in node.data
+    value = required(node, 0 if first else 1, file)
+    if first or value.ndim != 2:
+        return WithConstant(torch.matmul, tensor_of(value), first=first)
+    return linear(value.T, None)
+
+
+def linear(weight: Array, bias: Array | None) -> nn.Linear:
+    """The layer of weight (out, in)."""
+    made = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+    made.weight.data = tensor_of(weight)
+    if bias is not None:
+        made.bias.data = tensor_of(np.broadcast_to(bias.reshape(-1), weight.shape[:1]))
+    return made
+
+
+@makes("MaxPool", "AveragePool")
+def _pool(node: Node, file: OnnxFile) -> nn.Module:
+    kernel = tuple(node.attributes["kernel_shape"])
+    stride = tuple(node.attributes.get("strides", (1,) * len(kernel)))
+    before, after = _padding(node, file, kernel, stride, (1, 1))
+    ceil = bool(node.attributes.get("ceil_mode", 0))
+    if node.kind == "AveragePool":
+        counts = bool(node.attributes.get("count_include_pad", 0))
+        if before != after:
+            raise refusal(node, file, f"pads unequally, by {before} and {after}")
+        rows, columns = before
+        return nn.AvgPool2d(kernel, stride, (rows, columns), ceil, counts)
+    dilation = tuple(node.attributes.get("dilations", (1, 1)))
+    if before == after:
+        return nn.MaxPool2d(kernel, stride, before, dilation, ceil_mode=ceil)
+    pads = (before[1], after[1], before[0], after[0])
+    padding = nn.ConstantPad2d(pads, -float("inf"))
+    return nn.Sequential(padding, nn.MaxPool2d(kernel, stride, 0, dilation, ceil_mode=ceil))

@@ -1,0 +1,129 @@
+"""Operators that move elements, and resizing."""
+
+from functools import partial
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from pocketune.imports.file import Node, OnnxFile
+from pocketune.imports.operators.registry import (
+    constant,
+    given,
+    keeps_images,
+    makes,
+    refusal,
+    required,
+)
+from pocketune.imports.parts import ConcatWithConstants, Function, IndexSelect, Reshape, tensor_of
+
+
+@makes("Pad")
+def _pad(node: Node, file: OnnxFile) -> nn.Module:
+    pads = given(node, "pads", 1, file)
+    value = constant(node, 2, file)
+    if pads is None or node.attributes.get("mode", b"constant") != b"constant":
+        raise refusal(node, file, "does not pad by a constant")
+    sides = len(pads) // 2
+    pairs = [side for place in range(sides)[::-1] for side in (pads[place], pads[place + sides])]
+    number = 0.0 if value is None or value.size == 0 else float(value.reshape(-1)[0])
+    return Function("Pad", partial(functional.pad, pad=pairs, value=number))
+
+
+@makes("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand")
+def _reshape(node: Node, file: OnnxFile) -> nn.Module:
+    """All of them by the shape of their result, of which some sides count the images."""
+    result, counts = file.values[node.output].shape, file.counts(node.output)
+    given = file.counts(node.data[0])
+    if not any(given) or not any(counts):
+        raise refusal(node, file, "mixes the images of a batch")
+    expands = node.kind == "Expand"
+    usual = [(1, *(0 for _ in sides[1:])) for sides in (given, counts)] == [given, counts]
+    if usual and not expands:
+        if len(result) == 2:
+            return nn.Flatten()
+        return nn.Unflatten(1, result[1:]) if len(given) == 2 else Reshape(result[1:])
+    return Reshape(result, given=given, counts=counts, expands=expands)
+
+
+@makes("Transpose")
+def _transpose(node: Node, file: OnnxFile) -> nn.Module:
+    order = list(node.attributes.get("perm", range(file.values[node.data[0]].ndim)[::-1]))
+    return Function("Transpose", partial(torch.permute, dims=order))
+
+
+@makes("Split")
+def _split(node: Node, file: OnnxFile) -> nn.Module:
+    """One output of it; see `file._parts`."""
+    axis, start, count = (int(node.attributes[name]) for name in ("axis", "start", "count"))
+    keeps_images(node, file, [axis])
+    return Function("Split", partial(torch.narrow, dim=axis, start=start, length=count))
+
+
+@makes("Slice")
+def _slice(node: Node, file: OnnxFile) -> nn.Module:
+    starts, ends = (given(node, name, place, file) for name, place in (("starts", 1), ("ends", 2)))
+    axes, steps = given(node, "axes", 3, file), given(node, "steps", 4, file)
+    if starts is None or ends is None:
+        raise refusal(node, file, "has no limits")
+    sides = file.values[node.data[0]].shape
+    axes = list(range(len(starts))) if axes is None else [axis % len(sides) for axis in axes]
+    steps = steps or [1] * len(starts)
+    if min(steps) < 1:
+        raise refusal(node, file, "runs backward")
+    places = [slice(None)] * len(sides)
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        begin, stop, _ = slice(start, end).indices(sides[axis])
+        if (begin, stop, step) != (0, sides[axis], 1):
+            keeps_images(node, file, [axis])
+            places[axis] = slice(begin, stop, step)
+    return Function("Slice", lambda x: x[tuple(places)])
+
+
+@makes("Gather")
+def _gather(node: Node, file: OnnxFile) -> nn.Module:
+    if node.inputs[0] not in node.data:
+        raise refusal(node, file, "takes its indices from the image")
+    indices = required(node, 1, file)
+    axis = int(node.attributes.get("axis", 0)) % file.values[node.data[0]].ndim
+    keeps_images(node, file, [axis])
+    if indices.ndim == 0:
+        return Function("Gather", partial(torch.select, dim=axis, index=int(indices)))
+    if indices.ndim != 1:
+        raise refusal(node, file, "has indices of several dimensions")
+    return IndexSelect(axis, torch.tensor(indices) % file.values[node.data[0]].shape[axis])
+
+
+@makes("Concat")
+def _concat(node: Node, file: OnnxFile) -> nn.Module:
+    axis = int(node.attributes["axis"]) % file.values[node.output].ndim
+    keeps_images(node, file, [axis])
+    if len(node.data) == len(node.inputs):
+        return Function("Concat", lambda *inputs: torch.cat(inputs, axis))
+    constants = [None if n in node.data else tensor_of(file.once(n)) for n in node.inputs]
+    return ConcatWithConstants(axis, constants)
+
+
+@makes("Resize", "Upsample")
+def _resize(node: Node, file: OnnxFile) -> nn.Module:
+    sides = file.values[node.output].shape
+    if len(sides) != 4 or sides[:2] != file.values[node.data[0]].shape[:2]:
+        raise refusal(node, file, "resizes something else than rows and columns")
+    mode = node.attributes.get("mode", b"nearest").decode()
+    corners = node.attributes.get("coordinate_transformation_mode", b"half_pixel").decode()
+    size = (int(sides[2]), int(sides[3]))
+    if mode == "nearest":
+        return Function("Resize", partial(functional.interpolate, size=size))
+    if mode not in ("linear", "cubic"):
+        raise refusal(node, file, f"has the mode {mode}")
+    kind = "bilinear" if mode == "linear" else "bicubic"
+    aligned = corners == "align_corners"
+    resize = partial(functional.interpolate, size=size, mode=kind, align_corners=aligned)
+    return Function("Resize", resize)
+
+
+@makes("DepthToSpace")
+def _depth_to_space(node: Node, file: OnnxFile) -> nn.Module:
+    if node.attributes.get("mode", b"DCR") != b"CRD":
+        raise refusal(node, file, "has the order DCR")
+    return nn.PixelShuffle(int(node.attributes["blocksize"]))
