@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 
 from pocketune.device.train import RunRecord
 from pocketune.planner import Plan
+from pocketune.planner.kits import KitSource, kit_paths
 
 from ..device.softmax_engine import CLASSES, write_photos
 from ..device.tiny_kit import TinyKit
@@ -138,3 +140,13 @@ def test_kits_need_something_to_choose(run, photos):
     result = run("train", photos, "--kits", "a", "--kit", "blocks")
     assert result.exit_code == 2
     assert "cannot be combined with --kit or --network" in result.output
+
+
+def test_a_run_in_the_folder_of_kits_is_no_candidate(kits: Path, tmp_path: Path) -> None:
+    kit = TinyKit(classes=CLASSES, size=16).write(tmp_path / "run")
+    (kit.path / "best.safetensors").write_bytes(b"trained")
+    shutil.make_archive(str(tmp_path / "kits" / "run"), "zip", kit.path)
+    assert [name for name, _ in kit_paths(tmp_path / "kits", bundled=False)] == ["run.zip"]
+    source = KitSource(None, None, kits=tmp_path / "kits", bundled=False)
+    (left_out,) = source.find()[1]
+    assert left_out.reason == "it is a run, not a kit: name it alone to train it further"

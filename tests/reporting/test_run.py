@@ -3,6 +3,7 @@
 import builtins
 import shutil
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 
 import numpy as np
@@ -173,3 +174,10 @@ def test_the_default_place_is_the_run_folder(run, tmp_path):
     shutil.copytree(run, copy)
     assert pocketune.report(copy) == copy / "report.html"
     assert np.isclose((copy / "report.html").stat().st_size, 300_000, rtol=0.9)
+
+
+def test_a_zipped_run_is_reported_beside_it(page, run, tmp_path):
+    packed = shutil.make_archive(str(tmp_path / "flowers"), "zip", run)
+    file = pocketune.report(packed)
+    assert file == tmp_path / "flowers.html"
+    assert page.summary[0] in unescape(file.read_text(encoding="utf-8"))

@@ -36,7 +36,7 @@ class ModelArgument:
     """The model to use: a run or a kit."""
 
     run: str | Path = option(
-        "A run folder; or a kit: a folder, a .zip or the name of a bundled one.",
+        "A run or a kit: a folder, or a .zip of it; or the name of a bundled kit.",
         kind=Argument,
         metavar="RUN",
     )

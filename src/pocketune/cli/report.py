@@ -15,7 +15,8 @@ class ReportOptions:
     """What to report, and where to write it."""
 
     path: Path = argument(
-        "The folder of a finished run, a plan or a comparison.", metavar="RUN|PLAN|COMPARISON"
+        "The folder of a finished run, a plan or a comparison; or a .zip of a run.",
+        metavar="RUN|PLAN|COMPARISON",
     )
     out: Path | None = option(
         "File to write.", default=None, metavar="FILE", unset="report.html in the folder"

@@ -34,6 +34,7 @@ from pocketune.options import option
 if TYPE_CHECKING:
     from pocketune.device.engine.base import EngineFactory
     from pocketune.device.train import TrainResult
+    from pocketune.kit.packed import Source
 
 DEFAULT_KIT = "blocks"
 ENGINE_PANEL = "Engine"
@@ -182,13 +183,13 @@ def _train(
     settings: TrainSettings,
     engine: EngineOptions,
     deadline: Deadline,
-    values: Path | None = None,
+    values: Source | None = None,
 ) -> TrainResult:
     from pocketune.device.train import train as train_kit
     from pocketune.kit.names import NETWORK
+    from pocketune.kit.storage import run_file
 
-    if values is None and (kit / NETWORK).is_file():
-        values = kit / NETWORK  # of a run with PyTorch, or of kit build
+    values = values or run_file(kit, NETWORK)  # of a run with PyTorch, or of kit build
     engines = _engines(engine, values)
     return train_kit(kit, photos, out, settings, engine=engines, seconds=deadline.left)
 
@@ -206,7 +207,7 @@ def _resume(
     return resume_run(run, photos, budget=settings.budget, engine=_engines(engine))
 
 
-def _engines(chosen: EngineOptions, network: Path | None = None) -> EngineFactory | None:
+def _engines(chosen: EngineOptions, network: Source | None = None) -> EngineFactory | None:
     """The factory of the engine; None for ONNX Runtime."""
     if chosen.engine != "torch":
         return None

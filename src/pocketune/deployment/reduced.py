@@ -73,7 +73,7 @@ def export_reduced(
     With ``fp16``, weights and operators have 16-bit floats.
 
     Args:
-        model: A run folder or a kit.
+        model: A run or a kit.
         out: The file to write or replace.
         precision: ``"int8"`` or ``"fp16"``.
         photos: Photos to calibrate and compare on; None stands for the run's own. Labels do not

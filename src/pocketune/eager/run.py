@@ -17,14 +17,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from pocketune.eager.calibrate import calibrate, input_formats
 from pocketune.eager.engine import TorchEngine
 from pocketune.errors import PocketuneError
-from pocketune.files import reading, replacing
+from pocketune.files import ARCHIVE_DAMAGE, reading, replacing
 from pocketune.kit.names import NETWORK
+from pocketune.kit.packed import Packed
 from pocketune.layers import QuantizedConv2d, Uint8, computes_integers
 from pocketune.methods import adapt, method_from_dict
 from pocketune.networks import NetworkConfig, Normalization, set_about
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from pocketune.arrays import FloatArray
     from pocketune.kit.kit import Kit
     from pocketune.kit.manifest import Manifest
+    from pocketune.kit.packed import Source
 
 
 _FORMATS = "input_formats"
@@ -53,7 +55,7 @@ class TorchEngines:
             run's folder. A method that trains everything needs neither.
     """
 
-    def __init__(self, device: str = "cpu", network: Path | None = None) -> None:
+    def __init__(self, device: str = "cpu", network: Source | None = None) -> None:
         self._device = device
         self._source = network
 
@@ -64,8 +66,8 @@ class TorchEngines:
             PocketuneError: the network cannot be rebuilt from the kit and the file.
         """
         manifest, kept = kit.manifest, kit.path / NETWORK
-        source = self._source or kept
-        tensors, formats = _read(source) if source.exists() else ({}, {})
+        source = self._source or (kept if kept.exists() else None)
+        tensors, formats = ({}, {}) if source is None else _read(source)
         tensors.update((name, _tensor(value)) for name, value in state.items())
         classes = manifest.task.count(state)
         bits = 8 if any(name.endswith(".weight_int8") for name in tensors) else 32
@@ -125,12 +127,24 @@ def _fill(network: nn.Module, tensors: Mapping[str, Tensor], kit: Path) -> None:
     network.load_state_dict({name: tensors[name] for name in needed}, strict=False)
 
 
-def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Uint8]]:
+def _read(path: Source) -> tuple[dict[str, Tensor], dict[str, Uint8]]:
     """The values, and the input formats of convolutions."""
-    with reading(path, SafetensorError, ValueError), safe_open(path, framework="pt") as file:
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        formats = json.loads((file.metadata() or {}).get(_FORMATS, "{}"))
+    with reading(path, SafetensorError, *ARCHIVE_DAMAGE, ValueError, KeyError):
+        tensors, metadata = _unpacked(path) if isinstance(path, Packed) else _mapped(path)
+        formats = json.loads(metadata.get(_FORMATS, "{}"))
         return tensors, {name: Uint8(*format) for name, format in formats.items()}
+
+
+def _mapped(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    with safe_open(path, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        return tensors, file.metadata() or {}
+
+
+def _unpacked(file: Packed) -> tuple[dict[str, Tensor], dict[str, str]]:
+    content = file.read_bytes()
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    return load(content), header.get("__metadata__") or {}
 
 
 def _tensor(value: FloatArray) -> Tensor:

@@ -17,7 +17,17 @@ from pocketune.kit import storage
 from pocketune.kit.bundled import kit_path
 from pocketune.kit.graphs import GRAPHS, check_graph
 from pocketune.kit.manifest import KitError, Manifest
-from pocketune.kit.names import BLOCKED_STEP, FEATURES, MANIFEST, PARAMETERS, PREDICT, STEP
+from pocketune.kit.names import (
+    BEST,
+    BLOCKED_STEP,
+    FEATURES,
+    LAST,
+    MANIFEST,
+    PARAMETERS,
+    PREDICT,
+    STEP,
+)
+from pocketune.kit.packed import Source
 from pocketune.kit.storage import Storage, mapped, open_storage, reading
 
 _ROOM, _EACH = 1 << 20, 4096
@@ -49,7 +59,7 @@ class Kit:
 
         Args:
             path: A folder or a .zip of it; or the name of a bundled kit, if nothing exists at that
-                path. Other files in the folder are ignored, so a run folder is also a kit.
+                path. Other files in it are ignored, so a run is also a kit.
             verify: Whether to compare the hash of every file with the manifest's, and to check that
                 the graphs hold nothing that a kit may not hold.
 
@@ -79,6 +89,15 @@ class Kit:
         """All bytes of a file of the kit."""
         with reading(self.path, name), self._storage.open(name) as stream:
             return stream.read()
+
+    def find(self, name: str) -> Source | None:
+        """A file of the run that the kit is part of; None if it does not exist."""
+        return self._storage.find(name)
+
+    @property
+    def is_run(self) -> bool:
+        """Whether the kit is part of a run, which brings trained values."""
+        return any(self.find(name) for name in (BEST, LAST))
 
     def state(self) -> State:
         """Initial values of parameters and running statistics, C-contiguous float32.

@@ -13,7 +13,8 @@ from safetensors import SafetensorError
 from pocketune import files
 from pocketune.files import ARCHIVE_DAMAGE
 from pocketune.kit.manifest import BUILD_KIT, KitError
-from pocketune.kit.names import BEST, LAST, MANIFEST
+from pocketune.kit.names import MANIFEST
+from pocketune.kit.packed import Packed, Source
 
 _CHUNK = 1 << 20
 
@@ -40,6 +41,10 @@ class Storage(Protocol):
         """Bytes of the file, unpacked; raises ``FileNotFoundError`` if it does not exist."""
         ...
 
+    def find(self, name: str) -> Source | None:
+        """The file, not opened yet; None if it does not exist."""
+        ...
+
 
 class FolderStorage:
     """A kit in a folder."""
@@ -56,6 +61,11 @@ class FolderStorage:
         """Bytes of the file."""
         return (self.path / name).stat().st_size
 
+    def find(self, name: str) -> Path | None:
+        """The path of the file; None if it does not exist."""
+        path = self.path / name
+        return path if path.is_file() else None
+
 
 class ZipStorage:
     """A kit in a .zip; its files are at the top, or in one folder as most tools pack them."""
@@ -64,11 +74,11 @@ class ZipStorage:
         self.path = path
         self.folder: Path | None = None
         with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
-        manifests = [name for name in names if name.split("/")[-1] == MANIFEST]
-        self._prefix = min(manifests, key=len, default=MANIFEST)[: -len(MANIFEST)]
-        if any(self._prefix + trained in names for trained in (BEST, LAST)):
-            raise KitError(f"{path} is a zipped run, not a kit: unpack it and give its folder")
+            self._names = frozenset(archive.namelist())
+        manifests = [name for name in self._names if name.split("/")[-1] == MANIFEST]
+        self._prefix = min(manifests, key=lambda name: (len(name), name), default=MANIFEST)[
+            : -len(MANIFEST)
+        ]
 
     @contextlib.contextmanager
     def open(self, name: str) -> Iterator[BinaryIO]:
@@ -89,6 +99,11 @@ class ZipStorage:
             except KeyError:
                 raise FileNotFoundError(name) from None
 
+    def find(self, name: str) -> Packed | None:
+        """The file in the .zip; None if it does not exist."""
+        name = self._prefix + name
+        return Packed(self.path, name) if name in self._names else None
+
 
 def open_storage(path: Path) -> Storage:
     """The storage at a path.
@@ -104,6 +119,18 @@ def open_storage(path: Path) -> Storage:
         if not zipfile.is_zipfile(path):
             raise KitError(f"{path} is not a kit: it is neither a folder nor a .zip")
         return ZipStorage(path)
+
+
+def run_file(path: Path, name: str) -> Source | None:
+    """A file of the run at a path, a folder or a .zip of it; None if it does not exist.
+
+    Raises:
+        KitError: The .zip is damaged.
+    """
+    with reading(path):
+        if zipfile.is_zipfile(path):
+            return ZipStorage(path).find(name)
+    return FolderStorage(path).find(name)
 
 
 @contextlib.contextmanager

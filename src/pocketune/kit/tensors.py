@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError, deserialize, safe_open
 
 from pocketune.errors import PocketuneError
-from pocketune.files import reading, replacing
+from pocketune.files import ARCHIVE_DAMAGE, reading, replacing
+from pocketune.kit.packed import Packed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pocketune.arrays import State
+    from pocketune.kit.packed import Source
 
 _METADATA_KEY, _CHECKSUM_KEY = "pocketune", "sha256"
 _SCHEMA = 2
@@ -48,7 +51,7 @@ def write_tensors(
         _write(file, tensors, {"kind": kind, "schema": _SCHEMA, **metadata})
 
 
-def read_tensors(path: Path, *, kind: str, codes: bool = False) -> tuple[State, dict[str, Any]]:
+def read_tensors(path: Source, *, kind: str, codes: bool = False) -> tuple[State, dict[str, Any]]:
     """Read a file of :func:`write_tensors`: its tensors and its metadata.
 
     Args:
@@ -61,6 +64,9 @@ def read_tensors(path: Path, *, kind: str, codes: bool = False) -> tuple[State, 
             not finite.
     """
     types = tuple(_TYPES.values()) if codes else _FLOATS
+    if isinstance(path, Packed):
+        with reading(path, SafetensorError, *ARCHIVE_DAMAGE, ValueError, KeyError):
+            return _unpacked(path, kind, types)
     with reading(path, SafetensorError, ValueError):
         names, metadata = _read_metadata(path, kind)
         return {name: _read_one(path, name, types) for name in names}, metadata
@@ -95,11 +101,35 @@ def _read_metadata(path: Path, kind: str) -> tuple[list[str], dict[str, Any]]:
         stored = (file.metadata() or {}).get(_METADATA_KEY)
     metadata = json.loads(stored or "{}")
     _require_kind(path, metadata, kind)
-    _require_checksum(path)
+    # Read in pieces, not mapped: mapped pages would count as memory of the process.
+    with path.open("rb") as stream:
+        _require_checksum(stream)
     return names, metadata
 
 
-def _require_kind(path: Path, metadata: Any, kind: str) -> None:
+def _unpacked(file: Packed, kind: str, types: tuple[str, ...]) -> tuple[State, dict[str, Any]]:
+    """The tensors and metadata of a file in a .zip, which cannot be mapped."""
+    content = file.read_bytes()
+    found = deserialize(content)  # type: ignore[no-untyped-call]
+    with io.BytesIO(content) as stream:
+        header = _header(stream)
+        metadata = json.loads((header.get("__metadata__") or {}).get(_METADATA_KEY, "{}"))
+        _require_kind(file, metadata, kind)
+        stream.seek(0)
+        _require_checksum(stream)
+    return {name: _array(name, tensor, types) for name, tensor in found}, metadata
+
+
+def _array(name: str, tensor: dict[str, Any], types: tuple[str, ...]) -> NDArray[Any]:
+    kind = tensor["dtype"]
+    _require_type(name, kind, types)
+    dtype = next(dtype for dtype, code in _TYPES.items() if code == kind)
+    array: NDArray[Any] = np.frombuffer(tensor["data"], dtype).reshape(tensor["shape"])
+    _require_finite(name, array)
+    return array
+
+
+def _require_kind(path: Source, metadata: Any, kind: str) -> None:
     if not isinstance(metadata, dict) or metadata.get("kind") != kind:
         raise PocketuneError(f"{path} is a safetensors file, but not a Pocketune {kind}")
     if metadata.get("schema") != _SCHEMA:
@@ -109,14 +139,18 @@ def _require_kind(path: Path, metadata: Any, kind: str) -> None:
         )
 
 
-def _require_checksum(path: Path) -> None:
-    # Read in pieces, not mapped: mapped pages would count as memory of the process.
-    with path.open("rb") as file:
-        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        stored = header["__metadata__"].pop(_CHECKSUM_KEY, None)
-        digest = _started(header)
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
+def _header(file: BinaryIO) -> dict[str, Any]:
+    """The header of a file, which is read up to its data."""
+    header: dict[str, Any] = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    return header
+
+
+def _require_checksum(file: BinaryIO) -> None:
+    header = _header(file)
+    stored = header["__metadata__"].pop(_CHECKSUM_KEY, None)
+    digest = _started(header)
+    while chunk := file.read(_CHUNK):
+        digest.update(chunk)
     if digest.hexdigest() != stored:
         raise ValueError("its content is not what was written (wrong SHA-256)")
 
@@ -131,12 +165,20 @@ def _read_one(path: Path, name: str, types: tuple[str, ...] = _FLOATS) -> NDArra
     # that reading would take twice the file's size.
     with safe_open(path, framework="numpy") as file:
         kind = file.get_slice(name).get_dtype()
-        if kind not in types:
-            raise ValueError(f"its tensor {name} is {kind} where F32 is expected")
+        _require_type(name, kind, types)
         tensor: NDArray[Any] = file.get_tensor(name)
-    if kind == "F32" and not np.isfinite(tensor).all():
-        raise ValueError(f"its tensor {name} has a value that is not finite")
+    _require_finite(name, tensor)
     return tensor
+
+
+def _require_type(name: str, kind: str, types: tuple[str, ...]) -> None:
+    if kind not in types:
+        raise ValueError(f"its tensor {name} is {kind} where F32 is expected")
+
+
+def _require_finite(name: str, tensor: NDArray[Any]) -> None:
+    if not np.isfinite(tensor).all():
+        raise ValueError(f"its tensor {name} has a value that is not finite")
 
 
 def _write(file: BinaryIO, tensors: Mapping[str, NDArray[Any]], metadata: Any) -> None:

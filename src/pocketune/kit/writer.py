@@ -11,7 +11,7 @@ from pathlib import Path
 from pocketune.files import sync, writing
 from pocketune.kit.kit import Kit, manifest_text, required_files
 from pocketune.kit.manifest import KitError, Manifest
-from pocketune.kit.names import BLOCKED_STEP, KIT_FILES, MANIFEST
+from pocketune.kit.names import BLOCKED_STEP, KIT_FILES, MANIFEST, RUN_FILES
 from pocketune.kit.storage import open_storage, sha256
 from pocketune.schema import parse_object
 
@@ -74,7 +74,9 @@ def _refuse_to_overwrite(target: Path) -> None:
     elif target.exists():
         is_kit = target.suffix == ".zip" and zipfile.is_zipfile(target)
         if is_kit:  # a kit of any schema
-            is_kit = "schema" in parse_object(manifest_text(open_storage(target)), str(target))
+            place = open_storage(target)
+            is_kit = "schema" in parse_object(manifest_text(place), str(target))
+            is_kit &= not any(map(place.find, RUN_FILES - {MANIFEST, *KIT_FILES}))
     else:
         return
     if not is_kit:

@@ -65,6 +65,8 @@ class KitSource:
         return found, left_out
 
     def _check(self, kit: Kit) -> None:
+        if kit.is_run:
+            raise PocketuneError("it is a run, not a kit: name it alone to train it further")
         task, manifest = kit.manifest.task.name, kit.manifest
         if task != self._asked.task:
             raise PocketuneError(f"it is for {task}, and the photos are for {self._asked.task}")

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pocketune.files import reading
+from pocketune.files import ARCHIVE_DAMAGE, reading
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
+
+    from pocketune.kit.packed import Source
 
 
 @dataclass(frozen=True)
@@ -60,14 +61,14 @@ class Metrics:
     epochs: tuple[dict[str, Any], ...]
 
     @classmethod
-    def read(cls, path: Path) -> Metrics:
+    def read(cls, path: Source) -> Metrics:
         """Read a log; an incomplete last line, as of a killed run, is ignored.
 
         Raises:
             PocketuneError: The file cannot be read.
         """
         kinds: dict[str, list[dict[str, Any]]] = {"start": [], "step": [], "epoch": []}
-        with reading(path), path.open("rb") as file:
+        with reading(path, *ARCHIVE_DAMAGE), path.open("rb") as file:
             for line in file:
                 try:
                     values = json.loads(line)

@@ -15,6 +15,7 @@ from pocketune.device.use.evaluate import run_photos
 from pocketune.device.use.model import Model
 from pocketune.errors import PocketuneError
 from pocketune.kit.names import METRICS
+from pocketune.kit.storage import run_file
 from pocketune.reporting.charts.curves import loss_chart, metric_chart, rate_chart
 from pocketune.reporting.charts.memory import parts_chart, step_chart
 from pocketune.reporting.evidence import Evidence, photo_sections
@@ -45,7 +46,7 @@ def run_page(folder: Path, photos: StrPath | None) -> Page:
     """Everything that a report says about a run.
 
     Args:
-        folder: The folder of a finished run.
+        folder: The folder of a finished run, or a .zip of it.
         photos: New location of the photos, if they have moved.
 
     Raises:
@@ -60,7 +61,7 @@ def run_page(folder: Path, photos: StrPath | None) -> Page:
         if photos is not None:
             raise
         missing = f"The parts of this report that show photos are left out: {error}."
-    metrics = Metrics.read(folder / METRICS)
+    metrics = Metrics.read(run_file(folder, METRICS) or folder / METRICS)
     return Page(
         title=f"{record.photos.name}: {len(record.classes)} {model.task.noun}",
         subtitle=f"{titled(record.network)}, method {configured(record.method)}",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pocketune.comparison.result import NAME as COMPARISON
 from pocketune.errors import PocketuneError, Remedy
 from pocketune.kit.names import LAST, METRICS, RESULT
+from pocketune.kit.storage import run_file
 from pocketune.planner.plan import PLAN
 from pocketune.reporting.comparison import comparison_page
 from pocketune.reporting.page import Page, require_packages, write
@@ -16,6 +17,8 @@ from pocketune.reporting.run import run_page
 
 if TYPE_CHECKING:
     from pocketune.arrays import StrPath
+
+NAME = "report.html"
 
 
 def report(path: StrPath, out: StrPath | None = None, *, photos: StrPath | None = None) -> Path:
@@ -26,8 +29,10 @@ def report(path: StrPath, out: StrPath | None = None, *, photos: StrPath | None 
         PosixPath('runs/flowers/report.html')
 
     Args:
-        path: A run folder; or ``plan.json`` or ``compare.json``, or a folder that holds it.
-        out: The file to write; by default ``report.html`` beside what it is about.
+        path: A run folder or a .zip of it; or ``plan.json`` or ``compare.json``, or a folder that
+            holds it.
+        out: The file to write; by default ``report.html`` beside what it is about, or
+            beside a .zip a file of its name that ends in .html.
         photos: New location of a run's photos, if they have moved.
 
     Returns:
@@ -39,25 +44,26 @@ def report(path: StrPath, out: StrPath | None = None, *, photos: StrPath | None 
     """
     require_packages()
     path = Path(path)
-    page, folder = _page(path, photos)
-    file = Path(out) if out is not None else folder / "report.html"
+    page, beside = _page(path, photos)
+    file = Path(out) if out is not None else beside
     write(page, file)
     return file
 
 
 def _page(path: Path, photos: StrPath | None) -> tuple[Page, Path]:
-    """The page, and the folder to write it to."""
-    if path.is_dir() and any((path / name).exists() for name in (RESULT, LAST, METRICS)):
-        if not (path / RESULT).exists():
+    """The page, and the file to write it to."""
+    if any(run_file(path, name) for name in (RESULT, LAST, METRICS)):
+        if run_file(path, RESULT) is None:
             raise PocketuneError(
                 f"the run in {path} is not finished",
                 remedy=Remedy("resume", "resume with: pocketune.resume({run!r})", run=str(path)),
             )
-        return run_page(path, photos), path
+        file = path / NAME if path.is_dir() else path.with_suffix(".html")
+        return run_page(path, photos), file
     for name, page in ((PLAN, plan_page), (COMPARISON, comparison_page)):
         file = path / name if path.is_dir() else path
         if file.name == name and file.is_file():
-            return page(file), file.parent
+            return page(file), file.parent / NAME
     raise PocketuneError(
         f"{path} is neither a run nor a plan nor a comparison: give the folder of one"
     )

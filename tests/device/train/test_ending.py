@@ -41,7 +41,7 @@ def run(tmp_path: Path, tiny: TinyKit = TinyKit(), **changes: object) -> Path:  
 def test_the_description_is_of_the_best_values(tmp_path: Path) -> None:
     folder = run(tmp_path)
     model, best = Model.open(folder), TrainedNetwork.load(folder / BEST)
-    known = Known.load(folder, best.kit, best.step)
+    known = Known.load(folder / "known.safetensors", best.kit, best.step)
     assert known is not None
     photos, names = tmp_path / "photos", CLASSES
     engine = OnnxEngine(model.kit, model.state)

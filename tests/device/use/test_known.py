@@ -109,12 +109,12 @@ def test_a_file_of_a_run_comes_back(tmp_path: Path) -> None:
     run = trained(tmp_path / "run")
     model = Model.open(run)
     known = known_of(model)
-    again = Known.load(run, model.kit.identity, 5)
+    again = Known.load(run / "known.safetensors", model.kit.identity, 5)
     assert again is not None
     for name, value in known.tensors().items():
         np.testing.assert_array_equal(value, again.tensors()[name])
-    assert Known.load(run, model.kit.identity, 6) is None  # of other values
-    assert Known.load(run, "another kit", 5) is None
+    assert Known.load(run / "known.safetensors", model.kit.identity, 6) is None  # of other values
+    assert Known.load(run / "known.safetensors", "another kit", 5) is None
 
 
 def test_predictions_say_what_they_do_not_know(tmp_path: Path) -> None:

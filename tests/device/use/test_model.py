@@ -1,6 +1,5 @@
 """Which values a path stands for: a run's best, its last, or a kit's own."""
 
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -40,16 +39,6 @@ def test_a_run_without_an_evaluation_brings_its_last_values(tmp_path: Path) -> N
     kit = TinyKit().write(tmp_path / "run")
     write_last(tmp_path / "run", kit, trained_state(TinyKit()), CLASSES, tmp_path)
     assert same(Model.open(tmp_path / "run").state, trained_state(TinyKit()))
-
-
-def test_a_zipped_run_is_not_taken_for_the_kit_that_it_started_from(tmp_path: Path) -> None:
-    kit = TinyKit().write(tmp_path / "run")
-    write_best(kit.path, kit, trained_state(TinyKit()), CLASSES)
-    file = shutil.make_archive(str(tmp_path / "run"), "zip", tmp_path, "run")
-    with pytest.raises(
-        KitError, match=r"run.zip is a zipped run, not a kit: unpack it and give its"
-    ):
-        Model.open(file)
 
 
 def test_values_of_another_kit(tmp_path: Path) -> None:

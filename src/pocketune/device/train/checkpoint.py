@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pocketune.device.engine.base import Engine
     from pocketune.device.train.optimizer import Optimizer
     from pocketune.kit.kit import Kit
+    from pocketune.kit.packed import Source
 
 _GROUPS = ("parameters", "statistics", "optimizer")
 
@@ -149,7 +150,7 @@ class Checkpoint:
         write_tensors(path, tensors, kind="checkpoint", metadata=metadata)
 
     @classmethod
-    def load(cls, path: Path) -> Checkpoint:
+    def load(cls, path: Source) -> Checkpoint:
         """Read a checkpoint.
 
         Raises:
@@ -174,7 +175,7 @@ class Checkpoint:
         except (KeyError, TypeError, AttributeError) as error:
             raise PocketuneError(f"{path} is not a complete checkpoint ({error})") from error
 
-    def require_fits(self, kit: Kit, path: Path) -> None:
+    def require_fits(self, kit: Kit, path: Source) -> None:
         """Check that this checkpoint, read from ``path``, belongs to a kit.
 
         Raises:
@@ -220,7 +221,7 @@ class TrainedNetwork:
         write_tensors(path, self.state, kind="trained network", metadata=metadata)
 
     @classmethod
-    def load(cls, path: Path) -> TrainedNetwork:
+    def load(cls, path: Source) -> TrainedNetwork:
         """Read trained values.
 
         Raises:

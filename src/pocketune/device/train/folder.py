@@ -130,6 +130,8 @@ def open_run_folder(folder: Path) -> Iterator[Kit]:
         PocketuneError: The folder holds no run with a checkpoint, another process is training the
             run, or its kit is damaged.
     """
+    if folder.is_file():
+        raise PocketuneError(f"{folder} is a file, and a run is resumed in its folder: unpack it")
     if not (folder / LAST).is_file():
         raise PocketuneError(f"there is no run to resume in {folder}: it has no {LAST}")
     with _locked(folder / METRICS):

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from pocketune.device.machine import Machine
 from pocketune.device.train.log import read_log
 from pocketune.errors import PocketuneError
-from pocketune.files import reading, replacing
+from pocketune.files import ARCHIVE_DAMAGE, reading, replacing
 from pocketune.kit.kit import Kit
 from pocketune.kit.names import BEST, METRICS, RESULT
+from pocketune.kit.storage import run_file
 from pocketune.schema import FieldError, Positive, parse_object, read_object
 from pocketune.tasks import Score
 
@@ -167,15 +168,15 @@ class RunRecord:
         """The record of a finished run.
 
         Args:
-            folder: The run folder.
+            folder: The run folder, or a .zip of it.
 
         Raises:
             PocketuneError: The run is not finished, or its record is damaged or of another version.
         """
-        path = Path(folder) / RESULT
-        if not path.exists():
+        path = run_file(Path(folder), RESULT)
+        if path is None:
             raise PocketuneError(f"{folder} is not a finished run: it has no {RESULT}")
-        with reading(path):
+        with reading(path, *ARCHIVE_DAMAGE):
             text = path.read_bytes()
         return cls.from_dict(parse_object(text, str(path)), str(path))
 

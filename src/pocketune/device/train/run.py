@@ -42,7 +42,7 @@ from pocketune.device.train.settings import TrainSettings
 from pocketune.device.train.start import start_values
 from pocketune.errors import PocketuneError, counted
 from pocketune.kit.kit import Kit
-from pocketune.kit.names import BEST, LAST, METRICS
+from pocketune.kit.names import LAST, METRICS
 from pocketune.options import takes_options, with_options
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def train(
     _check_balance(found, settings, opened)
     if head_alone(found.splits, settings, opened.manifest):
         settings = replace(settings, epochs=0)
-    if settings.decode_lr is None and _is_trained(opened):
+    if settings.decode_lr is None and opened.is_run:  # its decode head is no longer random
         rate = settings.peak_rates(found.training.batch).main
         settings = replace(settings, decode_lr=rate)
     settings = settings.resolved(
@@ -367,11 +367,6 @@ def _check_balance(photos: Photos, settings: TrainSettings, kit: Kit) -> None:
         what = "the kit's output layer has no bias that could hold the classes' frequencies"
     if what:
         raise PocketuneError(f"balance={settings.balance:g} has no effect: {what}; leave it out")
-
-
-def _is_trained(kit: Kit) -> bool:
-    """Whether a kit is a run, whose decode head is no longer random."""
-    return any((kit.path / file).is_file() for file in (BEST, LAST))
 
 
 def _check_rates(kit: Kit, settings: TrainSettings) -> None:

@@ -30,7 +30,7 @@ def export_adapter(model: Model | StrPath, out: StrPath = "model.onnx_adapter") 
     Before the file gets its name, it is run and compared with the model.
 
     Args:
-        model: A run folder or a kit.
+        model: A run or a kit.
         out: The file to write or replace.
 
     Returns:

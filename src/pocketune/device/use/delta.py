@@ -24,7 +24,7 @@ from pocketune.errors import PocketuneError
 from pocketune.files import writing
 from pocketune.kit.kit import Kit, checked_state, kit_files
 from pocketune.kit.manifest import KitError
-from pocketune.kit.names import FEATURES, PARAMETERS, PREDICT
+from pocketune.kit.names import FEATURES, KNOWN, PARAMETERS, PREDICT
 from pocketune.kit.tensors import read_tensors, write_tensors
 from pocketune.kit.writer import write_kit
 from pocketune.schema import FieldError, read_object
@@ -122,7 +122,7 @@ class Delta:
             score=model.score,
             content="unknown",
         )
-        known = model.known or Known.load(model.kit.path, model.kit.identity, model.step)
+        known = model.known or Known.load(model.kit.find(KNOWN), model.kit.identity, model.step)
         header = replace(header, content=_content_hash(header, _all(state, known)))
         return cls(header, state, str(model.kit.path), known)
 

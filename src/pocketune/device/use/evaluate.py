@@ -35,7 +35,7 @@ def evaluate(
     """Compare a model's predictions for labeled photos with their labels.
 
     Args:
-        model: A run folder or a kit.
+        model: A run or a kit.
         photos: A folder of class folders, a CSV of file and label or of file and attributes,
             folders or a CSV of images and masks, or a .zip of these. If the photos are divided,
             only the validation part is used. None stands for the run's own validation photos.
@@ -107,8 +107,8 @@ _Found = tuple[ImageDataset, tuple[Skipped, ...]]
 
 def _masks_of(model: Model, given: MaskOptions) -> MaskOptions:
     """How masks are read: as it is given, and otherwise as the model's run reads them."""
-    last = model.kit.path / LAST
-    if not model.task.dense or not last.is_file():
+    last = model.kit.find(LAST)
+    if not model.task.dense or last is None:
         return given
     own = mask_options(Checkpoint.load(last).settings)
     return MaskOptions(
@@ -129,9 +129,10 @@ def _all(photos: StrPath, model: Model, test: bool, masks: MaskOptions) -> _Foun
 
 
 def _checkpoint(model: Model) -> Checkpoint:
-    last = model.kit.path / LAST
-    if not last.is_file():
-        raise PocketuneError(f"{model.kit.path} is not a run: give photos to evaluate it on")
+    last = model.kit.find(LAST)
+    if last is None:
+        what = f"is a run without {LAST}" if model.kit.is_run else "is not a run"
+        raise PocketuneError(f"{model.kit.path} {what}: give photos to evaluate it on")
     return Checkpoint.load(last)
 
 

@@ -35,7 +35,7 @@ def export(model: Model | StrPath, out: StrPath = "model.onnx", *, output: str =
     the file gets its name, it is run on random images and compared with the model.
 
     Args:
-        model: A run folder or a kit.
+        model: A run or a kit.
         out: The file to write or replace.
         output: ``"logits"``; or ``"classes"`` for the class of each pixel, uint8 (N, S, S), of a
             model of ``segmentation``: the largest of the logits, which are resized to the image.

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pocketune.device.use.model import Model
+    from pocketune.kit.packed import Source
 
 KEPT = 0.95
 """Share of the photos of known classes that are accepted as such."""
@@ -139,10 +140,9 @@ class Known:
         write_tensors(folder / KNOWN, self.tensors(), kind=_KIND, metadata=metadata)
 
     @classmethod
-    def load(cls, folder: Path, kit: str, step: int) -> Known | None:
+    def load(cls, path: Source | None, kit: str, step: int) -> Known | None:
         """Read the file of a run; None if there is none, or if it is of other values."""
-        path = folder / KNOWN
-        if not path.is_file():
+        if path is None:
             return None
         tensors, metadata = read_tensors(path, kind=_KIND)
         fits = (metadata.get("kit"), metadata.get("step")) == (kit, step)
@@ -165,7 +165,7 @@ def known_of(model: Model) -> Known:
         )
     if model.kit.manifest.embeddings is None:
         raise PocketuneError(f"the network of {model.kit.path} has no embeddings to compare")
-    known = model.known or Known.load(model.kit.path, model.kit.identity, model.step)
+    known = model.known or Known.load(model.kit.find(KNOWN), model.kit.identity, model.step)
     if known is None:
         raise PocketuneError(
             f"{model.kit.path} does not describe its known photos: a run does, and a delta of one, "

@@ -1,7 +1,6 @@
 """A model that can predict: a kit with the values that a run has trained."""
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from pocketune.arrays import State, StrPath
 from pocketune.device.train.checkpoint import Checkpoint, TrainedNetwork
@@ -9,6 +8,7 @@ from pocketune.device.use.known import Known
 from pocketune.kit.kit import Kit, checked_state
 from pocketune.kit.manifest import KitError, Manifest
 from pocketune.kit.names import BEST, LAST
+from pocketune.kit.packed import Source
 from pocketune.tasks import Score, Task
 
 
@@ -54,8 +54,8 @@ class Model:
         """Open the model of a run or of a kit.
 
         Args:
-            path: A run folder, for the run's best values, or its last values if it has not been
-                validated yet; or a kit, for its initial values.
+            path: A run, for its best values, or its last values if it has not been validated yet;
+                or a kit, for its initial values. Each is a folder or a .zip of it.
 
         Raises:
             PocketuneError: The path is neither, or one of its files is damaged or of another kit.
@@ -64,11 +64,11 @@ class Model:
 
     @classmethod
     def of(cls, kit: Kit) -> "Model":
-        """The model in the folder of an opened kit; see :meth:`open`."""
-        best, last = kit.path / BEST, kit.path / LAST
-        if best.is_file():
+        """The model in the folder or .zip of an opened kit; see :meth:`open`."""
+        best, last = kit.find(BEST), kit.find(LAST)
+        if best is not None:
             return cls._trained(kit, best)
-        if last.is_file():
+        if last is not None:
             checkpoint = Checkpoint.load(last)
             checkpoint.require_fits(kit, last)
             state = {**checkpoint.parameters, **checkpoint.statistics}
@@ -76,7 +76,7 @@ class Model:
         return cls(kit, kit.manifest.classes, kit.state())
 
     @classmethod
-    def _trained(cls, kit: Kit, file: Path) -> "Model":
+    def _trained(cls, kit: Kit, file: Source) -> "Model":
         trained = TrainedNetwork.load(file)
         if trained.kit != kit.identity:
             raise KitError(f"{file} does not belong to the kit next to it")

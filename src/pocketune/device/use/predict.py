@@ -98,7 +98,7 @@ def predict(
         Skipped(name='photos/notes.txt', reason='not an image in a known format')
 
     Args:
-        model: A run folder or a kit.
+        model: A run or a kit.
         paths: Image files, and folders and .zips of images; or one of these.
         top: Number of classes or attributes to name for each image; by default the 5 most likely
             classes, or all attributes.
