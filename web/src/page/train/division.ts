@@ -1,0 +1,59 @@
+/** Which photos are held out to validate. */
+import type { PhotoEntry, Split } from "../../contract";
+import type { ClassRecord, PhotoRecord } from "../../storage/schema";
+
+/** As on the command line: a fifth of each class of ten or more photos. */
+const FRACTION = 0.2;
+const FEWEST = 10;
+
+/**
+ * The photos of a run, those of each class together, with their parts.
+ *
+ * Photos that came with a part keep it. The end of each recording is held out, not frames from
+ * between others, which would be nearly the same as their neighbors.
+ */
+export function divide(classes: ClassRecord[], photos: PhotoRecord[]): PhotoEntry[] {
+  const divided = photos.some((photo) => photo.part !== null);
+  return classes.flatMap(({ id }, label) => {
+    const own = photos.filter((photo) => photo.owner === id);
+    const held = divided ? new Set<number>() : heldOut(own);
+    return own.map((photo) => ({
+      id: photo.id,
+      name: photo.name,
+      label,
+      split: (held.has(photo.id) ? "validation" : (photo.part ?? "train")) satisfies Split,
+    }));
+  });
+}
+
+function heldOut(photos: PhotoRecord[]): Set<number> {
+  const count = photos.length >= FEWEST ? Math.round(photos.length * FRACTION) : 0;
+  const places = recordingPlaces(photos);
+  const key = (photo: PhotoRecord) => places.get(photo.id) ?? scattered(photo.id);
+  const order = [...photos].sort((a, b) => key(a) - key(b) || a.id - b.id);
+  return new Set(order.slice(0, count).map((photo) => photo.id));
+}
+
+/** How far each recorded frame is from the end of its recording, 0 to 1. */
+function recordingPlaces(photos: PhotoRecord[]): Map<number, number> {
+  const recordings = new Map<number, PhotoRecord[]>();
+  for (const photo of photos) {
+    if (!photo.recording) continue;
+    const frames = recordings.get(photo.recording);
+    if (frames) frames.push(photo);
+    else recordings.set(photo.recording, [photo]);
+  }
+  const places = new Map<number, number>();
+  for (const frames of recordings.values()) {
+    frames.forEach(({ id }, i) => places.set(id, 1 - (i + 0.5) / frames.length));
+  }
+  return places;
+}
+
+/** A number from 0 to 1 that follows from the photo alone (the finalizer of MurmurHash3). */
+function scattered(id: number): number {
+  let hash = id;
+  hash = Math.imul(hash ^ (hash >>> 16), 0x85ebca6b);
+  hash = Math.imul(hash ^ (hash >>> 13), 0xc2b2ae35);
+  return ((hash ^ (hash >>> 16)) >>> 0) / 2 ** 32;
+}

@@ -1,0 +1,71 @@
+import { strToU8, zipSync } from "fflate";
+import { describe, expect, it } from "vitest";
+import { openArchive } from "../../src/page/collect/archive";
+
+const text = "a photo ".repeat(200);
+const packed = zipSync({
+  "cats/ä.jpg": strToU8(text),
+  "dogs/2.jpg": [strToU8("stored"), { level: 0 }],
+  dogs: {},
+});
+
+function changed(at: number, value: number): Blob {
+  const copy = packed.slice();
+  copy[at] = value;
+  return new Blob([copy]);
+}
+
+function find(signature: number): number {
+  const data = new DataView(packed.buffer, packed.byteOffset, packed.byteLength);
+  for (let i = 0; ; i++) if (data.getUint32(i, true) === signature) return i;
+}
+
+describe("an archive", () => {
+  it("lists its files and unpacks what is asked for", async () => {
+    const members = await openArchive(new Blob([packed]), "photos.zip");
+    expect(members.map((each) => [each.path, each.bytes])).toEqual([
+      ["cats/ä.jpg", text.length],
+      ["dogs/2.jpg", 6],
+    ]);
+    expect(await (await members[0]!.open()).text()).toBe(text);
+    expect(await (await members[1]!.open()).text()).toBe("stored");
+  });
+
+  it("may have a comment or something before it", async () => {
+    const comment = packed.slice();
+    comment[comment.length - 2] = 3;
+    const members = await openArchive(new Blob([comment, "abc"]), "photos.zip");
+    expect(members).toHaveLength(2);
+  });
+
+  it.each([new Blob([]), new Blob(["no archive"]), new Blob([packed.slice(0, -30)])])(
+    "that is none is refused",
+    async (blob) => {
+      await expect(openArchive(blob, "a.zip")).rejects.toThrow("a.zip is not a .zip");
+    },
+  );
+
+  it("that is damaged says where", async () => {
+    const directory = find(0x02014b50);
+    await expect(openArchive(changed(directory, 0), "a.zip")).rejects.toThrow("a.zip is damaged");
+    await expect(openArchive(changed(directory + 8, 1), "a.zip")).rejects.toThrow("is encrypted");
+    const [first] = await openArchive(changed(directory + 24, 9), "a.zip"); // claims fewer bytes
+    await expect(first!.open()).rejects.toThrow("cats/ä.jpg in a.zip is damaged");
+    const [odd] = await openArchive(changed(directory + 10, 12), "a.zip");
+    await expect(odd!.open()).rejects.toThrow("packed in a way that is not read");
+    const [head] = await openArchive(changed(0, 0), "a.zip");
+    await expect(head!.open()).rejects.toThrow("is damaged");
+  });
+
+  it("never throws anything else, whatever one byte is", async () => {
+    for (let at = 0; at < packed.length; at++) {
+      try {
+        for (const member of await openArchive(changed(at, packed[at]! ^ 0xff), "a.zip")) {
+          await member.open();
+        }
+      } catch (error) {
+        expect((error as Error).name).toBe("UserError");
+      }
+    }
+  });
+});
