@@ -16,8 +16,8 @@ SOURCE = Path(pocketune.__file__).parent
 
 # Folders and single modules by floor; each may import from the floors below its own.
 FLOORS = (
-    {"arrays", "errors", "lazy", "command"},
-    {"files", "options", "schema", "torch_private"},
+    {"arrays", "errors", "lazy", "signals"},
+    {"command", "files", "options", "schema", "torch_private"},
     {"tasks", "layers"},
     {"data", "filtering"},
     {"kit"},
@@ -44,6 +44,7 @@ DEVICE_HALF = {
     "command",
     "files",
     "schema",
+    "signals",
     "data",
     "tasks",
     "kit",

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+
+from pocketune.signals import STOPPED, signal_of
 
 
 def run_command(
@@ -27,7 +31,7 @@ def run_module(
 ) -> tuple[int, str]:
     """Run a module with these arguments and wait for it.
 
-    The subprocess is terminated if this process is interrupted.
+    A signal that interrupts this process is passed on to the subprocess.
 
     Args:
         module: Name of the module.
@@ -41,15 +45,37 @@ def run_module(
 
     Raises:
         subprocess.TimeoutExpired: It took longer than ``seconds``.
+        KeyboardInterrupt: This process is interrupted.
+        SystemExit: This process is interrupted, and the subprocess has said so; with its exit code.
     """
     command = [sys.executable, "-m", module, *map(str, arguments)]
     stderr = subprocess.PIPE if keep_errors else None
     stdout = subprocess.DEVNULL if quiet else None
-    with subprocess.Popen(command, stdout=stdout, stderr=stderr, text=True) as process:
+    with subprocess.Popen(
+        command,
+        stdout=stdout,
+        stderr=stderr,
+        text=True,
+        start_new_session=True,  # a Ctrl-C reaches it once, from here
+    ) as process:
         try:
             errors = process.communicate(timeout=seconds)[1]
+        except KeyboardInterrupt as stop:
+            number = signal_of(stop)
+            _pass_on(number, process)
+            if keep_errors or process.returncode != STOPPED + number:
+                raise
+            raise SystemExit(process.returncode) from None
         except BaseException:
-            process.terminate()
-            process.communicate()
+            _pass_on(signal.SIGTERM, process)
             raise
     return process.returncode, errors or ""
+
+
+def _pass_on(number: int, process: subprocess.Popen[str]) -> None:
+    """Send a signal to a process and wait for its end."""
+    if os.name == "nt":  # knows no signals between processes
+        process.terminate()
+    else:
+        process.send_signal(number)
+    process.communicate()

@@ -162,7 +162,7 @@ class TestStopped:
         process = begin(tmp_path, photos, kit)
         process.send_signal(number)
         _, error = process.communicate()
-        assert process.returncode == 130
+        assert process.returncode == 128 + number
         told, advice = error.rstrip("\n").split("; resume with: ")
         step = Checkpoint.load(tmp_path / "run" / LAST).counters.step
         assert told == f"stopped and saved at step {step} of {6 * LONG}"
@@ -218,7 +218,7 @@ class TestStopped:
             assert process.poll() is None
         process.terminate()
         _, error = process.communicate()  # once the training too has closed standard output
-        assert (process.returncode, error) == (130, "stopped\n")
+        assert (process.returncode, error) == (143, "stopped\n")
         assert not list(tmp_path.iterdir())
 
 

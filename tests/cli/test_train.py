@@ -1,6 +1,7 @@
 """``pocketune train`` in this process: its options and its output."""
 
 import shutil
+import signal
 import sys
 from pathlib import Path
 
@@ -323,5 +324,7 @@ def test_errors_of_ours_are_one_line_and_bugs_show_themselves(run, photos, kit, 
     assert (result.exit_code, result.stderr) == (1, "error: it went wrong\n")
     result = fail(KeyboardInterrupt())
     assert (result.exit_code, result.stderr) == (130, "stopped\n")
+    result = fail(KeyboardInterrupt(signal.SIGTERM))
+    assert (result.exit_code, result.stderr) == (143, "stopped\n")
     result = fail(ValueError("a bug"))
     assert isinstance(result.exception, ValueError)

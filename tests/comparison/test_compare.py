@@ -280,7 +280,7 @@ def test_a_kill_loses_no_finished_run(photos: Path, tmp_path: Path) -> None:
         runs = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(stop)
         process.communicate()
-        assert process.returncode == (-signal.SIGKILL if stop == signal.SIGKILL else 130)
+        assert process.returncode == (-signal.SIGKILL if stop == signal.SIGKILL else 143)
         _, left = psutil.wait_procs(runs, timeout=120)
         assert not left  # a run whose parent was killed saves and ends
     found = [cell for cell in Comparison.read(out).cells if not cell.error]

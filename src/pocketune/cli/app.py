@@ -13,15 +13,19 @@ import os
 import signal
 import sys
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 import pocketune
 from pocketune.cli.command import Group
-from pocketune.cli.errors import FAILED, STOPPED, message_of, print_error
-from pocketune.device.train.interrupt import Interrupted, ending_signals
+from pocketune.cli.errors import FAILED, message_of, print_error
+from pocketune.device.train.interrupt import Interrupted
 from pocketune.errors import PocketuneError
+from pocketune.signals import STOPPED, ending_signals, signal_of
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 PANELS = {
     "Train and use": {
@@ -54,9 +58,15 @@ PANELS = {
 class Commands(Group):
     """Turns the errors that a user can cause into a line on standard error and an exit code.
 
-    The exit code is 0 for success, 1 for an error that the line explains, 2 for a usage error and
-    130 for a command that was stopped. Any other exception is a bug and shows its traceback.
+    The exit code is 0 for success, 1 for an error that the line explains, 2 for a usage error, and
+    128 and the number of the signal for a command that was stopped: 130 for Ctrl-C, 143 for SIGTERM
+    and 129 for a terminal that was closed. Any other exception is a bug and shows its traceback.
+
+    Attributes:
+        stopped_by: The signal that interrupted the command; None before there is one.
     """
+
+    stopped_by: int | None = None
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command that the arguments name."""
@@ -64,17 +74,36 @@ class Commands(Group):
             return super().invoke(ctx)
         except Interrupted as stopped:
             print_error(message_of(stopped))
-            code = STOPPED
-        except PocketuneError as error:
-            print_error(f"error: {message_of(error)}")
-            code = FAILED
-        except MemoryError:
-            print_error("error: the memory that this process may take ran out; see --budget")
-            code = FAILED
-        except KeyboardInterrupt:
-            print_error("stopped")
-            code = STOPPED
+            code = STOPPED + stopped.number
+        except KeyboardInterrupt as stop:
+            code = self._stopped(ctx, signal_of(stop))
+        except Exception as error:
+            if self.stopped_by is not None:  # a library made an error of its own of the interrupt
+                code = self._stopped(ctx, self.stopped_by)
+            elif (message := _explained(error)) is not None:
+                print_error(f"error: {message}")
+                code = FAILED
+            else:
+                raise
         raise click.exceptions.Exit(code)
+
+    def interrupt(self, number: int, _frame: FrameType | None) -> None:
+        """The handler of signals that end a command: temporary files are removed on the way out.
+
+        Meanwhile, a second Ctrl-C ends the process at once. A second SIGTERM or SIGHUP does
+        nothing: a closed terminal sends two.
+        """
+        self.stopped_by = number
+        for each in ending_signals():
+            signal.signal(each, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        raise KeyboardInterrupt(number)
+
+    def _stopped(self, ctx: click.Context, number: int) -> int:
+        name = ctx.invoked_subcommand
+        goes_on = name is not None and getattr(self._imported(name), "goes_on", False)
+        print_error("stopped; the same command goes on where it was" if goes_on else "stopped")
+        return STOPPED + number
 
     def main(self, *args: Any, **options: Any) -> Any:
         """Run a command line and exit with its code."""
@@ -85,9 +114,18 @@ class Commands(Group):
 
             click.echo(usage_error(error), err=True)
             sys.exit(error.exit_code)
-        except click.Abort:
+        except click.Abort:  # click makes it of an interrupt
             print_error("stopped")
-            sys.exit(STOPPED)
+            sys.exit(STOPPED + (self.stopped_by or signal.SIGINT))
+
+
+def _explained(error: Exception) -> str | None:
+    """The sentence for an error that the user can cause; None for a bug."""
+    if isinstance(error, PocketuneError):
+        return message_of(error)
+    if isinstance(error, MemoryError):
+        return "the memory that this process may take ran out; see --budget"
+    return None
 
 
 def _version(context: click.Context, _parameter: click.Parameter, asked: bool) -> None:
@@ -152,12 +190,17 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # file names need not be valid text
             stream.reconfigure(errors="backslashreplace")
-    for number in ending_signals():  # like Ctrl-C, so that temporary files are removed
-        signal.signal(number, signal.default_int_handler)
+    for number in ending_signals():
+        signal.signal(number, app.interrupt)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, app.interrupt)
     try:
         app.main(prog_name="pocketune")
-    finally:
+    except SystemExit as end:
         _flush()
+        if app.stopped_by is not None:  # at once: neither threads nor exit handlers are waited for
+            os._exit(int(end.code or 0))
+        raise
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:

@@ -36,15 +36,19 @@ class Command(click.Command):
     Args:
         function: Takes dataclasses of options; its docstring is the help.
         examples: Command lines at the end of the help.
+        goes_on: Whether a command that was stopped goes on where it was when it is repeated.
     """
 
-    def __init__(self, function: Callable[..., None], examples: tuple[str, ...]) -> None:
+    def __init__(
+        self, function: Callable[..., None], examples: tuple[str, ...], *, goes_on: bool
+    ) -> None:
         hints = get_type_hints(function)
         self.groups = {name: hints[name] for name in inspect.signature(function).parameters}
         self.fields = {
             each.name: each for group in self.groups.values() for each in option_fields(group)
         }
         self.examples = examples
+        self.goes_on = goes_on
         self.function = function
         super().__init__(
             function.__name__,
@@ -137,9 +141,9 @@ class Group(click.Group):
         return group_help(ctx, commands, self.examples)
 
 
-def command(*examples: str) -> Callable[[Callable[..., None]], Command]:
+def command(*examples: str, goes_on: bool = False) -> Callable[[Callable[..., None]], Command]:
     """Make a command of a function; see `Command`."""
-    return lambda function: Command(function, examples)
+    return lambda function: Command(function, examples, goes_on=goes_on)
 
 
 def given() -> dict[str, OptionField]:

@@ -106,6 +106,7 @@ class Methods:
     "pocketune compare photos/ --network mobilenet_v2 --weights w.safetensors \\",
     "    --method last --method mobiletl --epochs 5 --out compare/",
     "pocketune compare compare.toml --out compare/",
+    goes_on=True,
 )
 def compare(
     options: CompareOptions,

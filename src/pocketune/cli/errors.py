@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from pocketune.errors import PocketuneError
 
 FAILED = 1
-STOPPED = 130
-"""The exit code that shells report for a command stopped by Ctrl-C."""
 
 _LISTED = 20
 

@@ -57,6 +57,7 @@ class KitMethod:
     "    --time 1h --out kit/",
     "pocketune adapt-extractor photos/ --supernet supernet.safetensors --budget 80MB \\",
     "    --work kit.search --out smaller/",
+    goes_on=True,
 )
 def adapt_extractor(
     options: AdaptOptions, settings: ExtractorSettings, method: KitMethod, output: JsonOption

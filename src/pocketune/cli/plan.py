@@ -84,6 +84,7 @@ class PlanOptions:
     "pocketune plan photos/ --budget 96MB",
     "pocketune plan photos/ --budget 96MB --time 10m --weights-dir weights/",
     "pocketune plan photos/ --budget 96MB --kits kits/ --json | jq .choice",
+    goes_on=True,
 )
 def plan(
     asked: PlanOptions, choice: ChoiceOptions, settings: TrainSettings, output: JsonOption

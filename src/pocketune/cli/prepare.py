@@ -35,6 +35,7 @@ class PrepareOptions:
 @command(
     "pocketune prepare photos/ --size 256 --out small/",
     "pocketune prepare photos.zip --out small/ --lossless",
+    goes_on=True,
 )
 def prepare(options: PrepareOptions) -> None:
     """Write small copies of photos once, which train faster and in less memory.

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pocketune.device.train.log import MetricsFile
+from pocketune.device.train import log
+from pocketune.device.train.log import MetricsFile, read_log
 from pocketune.errors import PocketuneError
 
 
@@ -73,3 +74,18 @@ def test_no_permission(tmp_path: Path) -> None:
     (tmp_path / "m").mkdir()
     with pytest.raises(PocketuneError, match=r".*m cannot be written: Is a directory"):
         MetricsFile(tmp_path / "m")
+
+
+def test_the_summary_of_a_long_log_is_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metrics = MetricsFile(tmp_path / "m")
+    for step in range(30):
+        metrics.write("step", step=step, seconds=float(step), elapsed=2.0 * step, memory=100 + step)
+    metrics.close()
+    summary = read_log(tmp_path / "m")
+    assert summary.step_seconds == list(range(30))
+    monkeypatch.setattr(log, "_MOST_STEPS", 8)
+    short = read_log(tmp_path / "m")
+    assert short.step_seconds == [0, 8, 16, 24]
+    assert (short.seconds, short.training_seconds, short.peak_memory) == (58.0, 435.0, 129)

@@ -11,10 +11,13 @@ import pytest
 
 from pocketune.arrays import FloatArray
 from pocketune.device.engine.base import Gradients
+from pocketune.device.train import loop
+from pocketune.device.train import run as train_run
 from pocketune.device.train.checkpoint import Checkpoint
 from pocketune.device.train.interrupt import Interrupted
 from pocketune.device.train.loop import Diverged
-from pocketune.device.train.progress import Silent
+from pocketune.device.train.progress import PhotosReport, Silent
+from pocketune.device.train.record import RunRecord
 from pocketune.device.train.run import TrainResult, resume
 from pocketune.kit.names import BEST, LAST
 
@@ -44,7 +47,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(
     assert str(caught.value) == (
         f"stopped and saved at step 5 of 18; resume with: pocketune.resume({str(folder)!r})"
     )
-    assert caught.value.run == str(folder)
+    assert (caught.value.run, caught.value.number) == (str(folder), number)
     assert Checkpoint.load(folder / LAST).counters.step == 5
     assert after == before
     assert told.closed
@@ -90,6 +93,68 @@ def test_a_second_ctrl_c_stops_at_once(run: Run, tmp_path: Path) -> None:
     ):
         run(engine=failing("gradients", 5, twice), checkpoint_every=3)
     assert Checkpoint.load(tmp_path / "run" / LAST).counters.step == 3
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_closed_terminal_sends_two_signals(
+    number: signal.Signals, run: Run, tmp_path: Path
+) -> None:
+    def twice(result: Gradients) -> Gradients:
+        signal.raise_signal(number)
+        signal.raise_signal(signal.SIGHUP)
+        return result
+
+    before = signal.signal(signal.SIGHUP, signal.default_int_handler)  # nohup ignores it
+    try:
+        with pytest.raises(Interrupted, match="stopped and saved at step 5") as caught:
+            run(engine=failing("gradients", 5, twice))
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert caught.value.number == number
+
+
+def raise_interrupt(*_: object) -> None:
+    raise KeyboardInterrupt(signal.SIGTERM)
+
+
+def test_before_the_first_checkpoint_nothing_is_left(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run(out=tmp_path / "runs" / "deep", engine=raise_interrupt)
+    assert not (tmp_path / "runs").exists()
+    (tmp_path / "there").mkdir()
+    with pytest.raises(KeyboardInterrupt):
+        run(out=tmp_path / "there", engine=raise_interrupt)
+    assert not list((tmp_path / "there").iterdir())
+
+
+def test_after_the_last_step_the_run_is_complete(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(train_run, "describe_known", raise_interrupt)
+    with pytest.raises(Interrupted) as caught:
+        run()
+    assert str(caught.value) == (
+        f"stopped after the last step: the run in {tmp_path / 'run'} is complete, but cannot tell "
+        "photos of none of its classes"
+    )
+    assert caught.value.number == signal.SIGTERM
+    assert RunRecord.read(tmp_path / "run").steps == 18
+
+
+def test_while_the_classifier_is_computed_again(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_run: object, _engine: object, show: Callable[[object], None]) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        show(PhotosReport("classifier", 1, 2, 1.0))
+
+    monkeypatch.setattr(loop, "is_refitted", lambda _: True)
+    monkeypatch.setattr(loop, "refit", interrupted)
+    with pytest.raises(Interrupted, match="after the last step; the last checkpoint is kept"):
+        run()
+    monkeypatch.undo()
+    resume(tmp_path / "run", engine=SoftmaxEngine, progress=Silent())
+    assert_same_end(tmp_path / "run", run(out=tmp_path / "whole").run)
 
 
 def test_trains_in_another_thread(run: Run) -> None:

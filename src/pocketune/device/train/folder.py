@@ -20,7 +20,7 @@ from pocketune.kit.kit import Kit
 from pocketune.kit.names import EVENTS, LAST, METRICS, RUN_FILES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from pocketune.arrays import StrPath
     from pocketune.device.train.photos import Photos
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 RUNS = Path("runs")
 _FAR = 1 << 30
 """The byte to lock on Windows. Others cannot read a locked byte, so it is far behind the end."""
+
+
+class AnotherProcess(PocketuneError):  # noqa: N818 - the name says what happened
+    """Another process is training the run."""
 
 
 @dataclass(frozen=True)
@@ -110,16 +114,34 @@ def new_run_folder(folder: Path) -> Iterator[None]:
     """Create the folder of a new run, or reuse one whose run never wrote a checkpoint.
 
     The metrics file is written first and marks the folder as a run's. It is locked until the
-    context ends.
+    context ends. If the context fails before there is a checkpoint, nothing is left behind.
 
     Raises:
         PocketuneError: The folder holds a run or other files, or cannot be created.
     """
     check_new_run_folder(folder)
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
     with writing(f"the run folder {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder / METRICS):
-        yield
+    try:
+        with _locked(folder / METRICS):
+            yield
+    except AnotherProcess:
+        raise
+    except BaseException:
+        if not (folder / LAST).exists():
+            _discard(folder, made)
+        raise
+
+
+def _discard(folder: Path, made: Sequence[Path]) -> None:
+    """Remove what a run wrote before its first checkpoint, and the folders that were made."""
+    with suppress(OSError):
+        for entry in folder.iterdir():
+            if _is_ours(entry.name):
+                entry.unlink()
+        for each in made:
+            each.rmdir()
 
 
 @contextmanager
@@ -172,7 +194,8 @@ def _locked(path: Path) -> Iterator[None]:
     On a file system without locks, the file is not locked.
 
     Raises:
-        PocketuneError: Another process holds it, or the file cannot be written.
+        AnotherProcess: Another process holds it.
+        PocketuneError: The file cannot be written.
     """
     with writing(path):
         file = path.open("ab")
@@ -180,9 +203,11 @@ def _locked(path: Path) -> Iterator[None]:
         try:
             _lock(file)
         except (BlockingIOError, PermissionError) as error:
-            raise PocketuneError(f"another process is training the run in {path.parent}") from error
+            raise AnotherProcess(f"another process is training the run in {path.parent}") from error
         except OSError:
             pass
+        if not path.exists():  # it was removed between the two lines above
+            raise AnotherProcess(f"another process has just removed the run in {path.parent}")
         yield
 
 

@@ -7,6 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from pocketune.errors import PocketuneError, Remedy
+from pocketune.signals import ending_signals
 
 if TYPE_CHECKING:
     from types import FrameType, TracebackType
@@ -17,35 +18,32 @@ class Interrupted(PocketuneError):  # noqa: N818 - the name says what happened
 
     Attributes:
         run: The run folder.
+        number: The signal that stopped it.
     """
 
-    def __init__(self, message: str, run: str) -> None:
-        super().__init__(
-            message,
-            remedy=Remedy("resume", "resume with: pocketune.resume({run!r})", run=run),
-        )
+    def __init__(
+        self, message: str, run: str, number: int = signal.SIGINT, *, complete: bool = False
+    ) -> None:
+        resume = Remedy("resume", "resume with: pocketune.resume({run!r})", run=run)
+        super().__init__(message, remedy=None if complete else resume)
         self.run = run
-
-
-def ending_signals() -> list[signal.Signals]:
-    """SIGTERM, and SIGHUP (the terminal was closed) unless the platform lacks or ignores it."""
-    signals = [signal.SIGTERM]
-    hangup = getattr(signal, "SIGHUP", None)
-    if hangup is not None and signal.getsignal(hangup) is not signal.SIG_IGN:
-        signals.append(hangup)
-    return signals
+        self.number = number
 
 
 class StopRequest:
-    """Turns the first Ctrl-C, SIGTERM or SIGHUP in the context into a flag.
+    """Turns the first Ctrl-C, SIGTERM or SIGHUP in the context into a flag, the signal's number.
 
     A ``KeyboardInterrupt`` may come in the middle of an update, when only some of the parameters
     have been updated; the flag is read between steps. A second Ctrl-C interrupts immediately, as
-    usual. A SIGHUP that ``nohup`` ignores is still ignored.
+    usual. A second SIGTERM or SIGHUP does not: a closed terminal sends two. A SIGHUP that ``nohup``
+    ignores is still ignored.
+
+    Attributes:
+        number: The signal; None before there is one.
     """
 
     def __init__(self) -> None:
-        self.requested = False
+        self.number: int | None = None
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> StopRequest:
@@ -61,13 +59,14 @@ class StopRequest:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._restore()
+        for number in list(self._previous):
+            self._restore(number)
 
-    def _request(self, _number: int, _frame: FrameType | None) -> None:
-        self.requested = True
-        self._restore()
+    def _request(self, number: int, _frame: FrameType | None) -> None:
+        if self.number is None:
+            self.number = number
+            self._restore(signal.SIGINT)
 
-    def _restore(self) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
-        self._previous.clear()
+    def _restore(self, number: int) -> None:
+        handler = self._previous.pop(number, None)
+        signal.signal(number, signal.SIG_DFL if handler is None else handler)

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from pocketune.device.train.progress import PhotosReport, Progress
     from pocketune.tasks import Score
 
+_MOST_STEPS = 4096
+"""Steps whose seconds are kept of a log, for their median."""
+
 
 class Throughput:
     """Exponential moving average of the seconds per step, with a half-life of seven steps.
@@ -104,11 +107,13 @@ class LogSummary:
 
     Attributes:
         seconds: Wall-clock seconds up to the last line, without pauses between processes.
-        step_seconds: Seconds of each step.
+        training_seconds: Sum of the seconds of the steps.
+        step_seconds: Seconds of at least 2,048 steps, evenly spread, or of all.
         peak_memory: Peak resident bytes, over all processes of the run.
     """
 
     seconds: float = 0.0
+    training_seconds: float = 0.0
     step_seconds: list[float] = field(default_factory=list)
     peak_memory: int = 0
 
@@ -116,10 +121,12 @@ class LogSummary:
 def read_log(path: Path) -> LogSummary:
     """Summarize a run log. Lines that are not of a log, as an edited file may have, are left out.
 
+    The memory that this takes does not depend on the number of steps.
+
     Raises:
         PocketuneError: The file cannot be read.
     """
-    seconds, peak, steps = 0.0, 0, []
+    seconds, training, peak, spread = 0.0, 0.0, 0, _Spread()
     with reading(path), path.open("rb") as file:
         for line in file:
             with suppress(ValueError, KeyError, TypeError):
@@ -127,8 +134,26 @@ def read_log(path: Path) -> LogSummary:
                 seconds = max(seconds, float(values["elapsed"]))
                 peak = max(peak, int(values.get("memory", 0)))
                 if values["kind"] == "step":
-                    steps.append(float(values["seconds"]))
-    return LogSummary(seconds, steps, peak)
+                    step = float(values["seconds"])
+                    training += step
+                    spread.add(step)
+    return LogSummary(seconds, training, spread.values, peak)
+
+
+class _Spread:
+    """Keeps numbers evenly spread over all that are added: every first, second, fourth ..."""
+
+    def __init__(self) -> None:
+        self.values: list[float] = []
+        self._every, self._added = 1, 0
+
+    def add(self, value: float) -> None:
+        if self._added % self._every == 0:
+            self.values.append(value)
+        self._added += 1
+        if len(self.values) == _MOST_STEPS:
+            self.values = self.values[::2]
+            self._every *= 2
 
 
 class RunLog:

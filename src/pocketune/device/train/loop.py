@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pocketune.device.train.folder import Run
     from pocketune.device.train.interrupt import StopRequest
     from pocketune.device.train.log import RunLog
+    from pocketune.device.train.progress import PhotosReport
     from pocketune.tasks import Score, Task
 
 
@@ -178,7 +179,7 @@ class Loop:
         if not is_refitted(self._run):
             return None
         counters, engine, best = self._counters, self._state.engine, self._counters.judged
-        head = refit(self._run, engine, self._log.photos)
+        head = refit(self._run, engine, self._after_refit_photos)
         if head is None or best is None:
             return None
         weight, bias = self._task.head
@@ -195,6 +196,13 @@ class Loop:
             _write(engine, trained)
         self._log.refit(counters, head, score, best=better)
         return score if better else None
+
+    def _after_refit_photos(self, report: PhotosReport) -> None:
+        """Show the pass over the photos; it may take minutes, so the user can stop it."""
+        self._log.photos(report)
+        if self._stop.number is not None:
+            what = "stopped after the last step; the last checkpoint is kept"
+            raise Interrupted(what, str(self._run.folder), self._stop.number)
 
     def _finish(self, reason: str, score: Score | None) -> None:
         self._counters.finished = reason
@@ -215,10 +223,10 @@ class Loop:
 
     def _stop_if_needed(self) -> None:
         """Save and stop if the user asks for it, or if the process exceeds the budget."""
-        if self._stop.requested:
+        if self._stop.number is not None:
             self.save()
             what = f"stopped and saved at step {self._counters.step} of {self._run.steps}"
-            raise Interrupted(what, str(self._run.folder))
+            raise Interrupted(what, str(self._run.folder), self._stop.number)
         memory, budget = process_memory().peak, self._run.settings.budget_bytes
         if budget is None or memory <= budget:
             return

@@ -221,7 +221,7 @@ def record_run(run: Run, state: TrainState, last: Score | None) -> RunRecord:
         peak_memory=log.peak_memory,
         predicted_memory=run.predicted_memory,
         seconds=log.seconds,
-        training_seconds=sum(log.step_seconds),
+        training_seconds=log.training_seconds,
         step_seconds=_median(log.step_seconds),
         step_flops=step_flops(manifest) * run.settings.accumulate,
         parameters=sum(math.prod(shapes[spec.name]) for spec in manifest.parameters),

@@ -44,6 +44,7 @@ from pocketune.errors import PocketuneError, counted
 from pocketune.kit.kit import Kit
 from pocketune.kit.names import LAST, METRICS
 from pocketune.options import takes_options, with_options
+from pocketune.signals import signal_of
 
 if TYPE_CHECKING:
     from pocketune.data import Skipped
@@ -239,13 +240,13 @@ def _finish(run: Run, state: TrainState, shown: Progress, *, describe: bool = Tr
             log = RunLog(run, metrics, shown, before, events)
             with cached(run, state.engine, shown.note) as run:
                 Loop(run, state, log, stop).run()
-        except KeyboardInterrupt:  # the second Ctrl-C: an update may be incomplete, so do not save
+        except KeyboardInterrupt as again:  # an update may be incomplete, so do not save
             what = "stopped immediately; the last checkpoint is kept"
-            raise Interrupted(what, str(run.folder)) from None
+            raise Interrupted(what, str(run.folder), stop.number or signal_of(again)) from None
     counters = state.counters
     if describe and counters.finished != "time":
         with closing(shown):
-            describe_known(run, state, shown)
+            _describe(run, state, shown)
     peak = process_memory().peak
     record = RunRecord.read(run.folder)
     if peak > record.peak_memory:  # what came after the last step counts too
@@ -263,6 +264,17 @@ def _finish(run: Run, state: TrainState, shown: Progress, *, describe: bool = Tr
         head=counters.head,
         estimate=counters.estimate,
     )
+
+
+def _describe(run: Run, state: TrainState, shown: Progress) -> None:
+    try:
+        describe_known(run, state, shown)
+    except KeyboardInterrupt as stop:
+        what = (
+            f"stopped after the last step: the run in {run.folder} is complete, but cannot tell "
+            "photos of none of its classes"
+        )
+        raise Interrupted(what, str(run.folder), signal_of(stop), complete=True) from None
 
 
 def _events(run: Run, state: TrainState) -> AbstractContextManager[EventFile | None]:

@@ -1,0 +1,71 @@
+"""Signals that end a command."""
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from pocketune.cli.app import Commands, app
+from pocketune.errors import PocketuneError
+
+from .conftest import Run
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    """The handlers of the tests, and an app that nothing has stopped."""
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in ENDING}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    app.stopped_by = None
+
+
+def received(number: int) -> KeyboardInterrupt:
+    with pytest.raises(KeyboardInterrupt) as caught:
+        app.interrupt(number, None)
+    return caught.value
+
+
+def test_only_a_second_ctrl_c_ends_the_process_at_once() -> None:
+    assert received(signal.SIGTERM).args == (signal.SIGTERM,)
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        assert signal.getsignal(number) is signal.SIG_IGN
+
+
+@pytest.mark.parametrize("number", ENDING)
+def test_an_error_that_a_library_makes_of_it(
+    number: signal.Signals, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def imported(*_: object) -> None:
+        received(number)
+        raise PocketuneError("onnxruntime cannot be loaded: initialization failed")
+
+    monkeypatch.setattr(Commands, "resolve_command", imported)
+    result = run("predict", "run", "photo.jpg")
+    assert (result.exit_code, result.stderr) == (128 + number, "stopped\n")
+
+
+def test_while_the_arguments_are_read(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Commands, "parse_args", lambda *_: received(signal.SIGTERM) and _fail())
+    result = run("predict")
+    assert result.exit_code == 143
+    assert result.stderr.strip() == "stopped"
+
+
+def _fail() -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("name", ["prepare", "plan", "compare"])
+def test_a_command_that_goes_on_says_so(
+    name: str, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = app.get_command(None, name)
+    monkeypatch.setattr(command, "callback", lambda **_: _fail())
+    result = run(name, "photos")
+    assert result.exit_code == 130
+    assert result.stderr == "stopped; the same command goes on where it was\n"
