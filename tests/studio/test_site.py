@@ -19,7 +19,7 @@ from pocketune.studio.site import bundled_kits, pack_kit
 from .conftest import PAGE
 
 
-def test_a_site_has_the_page_the_kits_and_a_listing(site: Site) -> None:
+def test_a_site_has_the_page_the_kits_and_a_listing(site: Site, kit: Kit) -> None:
     assert sorted(site.files) == sorted([*PAGE, "kits/my-flowers.zip", "site.json"])
     listing = json.loads(site.read("site.json"))
     assert listing["files"] == {
@@ -28,7 +28,18 @@ def test_a_site_has_the_page_the_kits_and_a_listing(site: Site) -> None:
         if name != "site.json"
     }
     size = len(site.read("kits/my-flowers.zip"))
-    assert listing["kits"] == [{"name": "my flowers", "path": "kits/my-flowers.zip", "bytes": size}]
+    (offered,) = listing["kits"]
+    assert offered == {
+        "name": "my flowers",
+        "path": "kits/my-flowers.zip",
+        "bytes": size,
+        "hash": kit.identity,
+        "network": kit.manifest.network,
+        "method": kit.manifest.method,
+        "task": "classification",
+        "size": kit.manifest.size,
+        "trained": sum(kit.state()[spec.name].size for spec in kit.manifest.parameters),
+    }
 
 
 def test_the_version_follows_every_file(built: Path, kit: Kit, tmp_path: Path) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import re
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pocketune.errors import PocketuneError
 from pocketune.files import reading
@@ -32,7 +34,7 @@ class Site:
 
     ``site.json`` lists them: ``files``, the SHA-256 of each, which the page's service worker
     compares with what it keeps; ``version``, the SHA-256 of that list; and ``kits``, the name,
-    address and bytes of each kit that the page offers.
+    address and bytes of each kit that the page offers, and what it shows of a kit at first.
     """
 
     files: Mapping[str, Path | bytes]
@@ -70,7 +72,7 @@ def collect_site(kits: Iterable[tuple[str, Kit]] | None = None, folder: Path = S
             raise PocketuneError(f"two kits are called {name}; rename one of them")
         packed = pack_kit(kit)
         files[address] = packed
-        offered.append({"name": name, "path": address, "bytes": len(packed)})
+        offered.append({"name": name, "path": address, "bytes": len(packed), **_facts(kit)})
     hashes = {address: _sha256(_content(files[address])) for address in sorted(files)}
     version = _sha256(json.dumps(hashes).encode())
     listing = json.dumps({"version": version, "files": hashes, "kits": offered}, indent=1).encode()
@@ -91,6 +93,18 @@ def pack_kit(kit: Kit) -> bytes:
             entry = zipfile.ZipInfo(name, _EPOCH)
             archive.writestr(entry, kit.read(name), zipfile.ZIP_DEFLATED)
     return packed.getvalue()
+
+
+def _facts(kit: Kit) -> dict[str, Any]:
+    manifest = kit.manifest
+    return {
+        "hash": kit.identity,
+        "network": manifest.network,
+        "method": manifest.method,
+        "task": manifest.task.name,
+        "size": manifest.size,
+        "trained": sum(math.prod(spec.shape) for spec in manifest.parameters),
+    }
 
 
 def _built(folder: Path) -> Iterator[tuple[str, Path]]:

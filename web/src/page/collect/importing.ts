@@ -1,0 +1,129 @@
+/** From files to photos of classes, a few at a time. */
+import { type Split, UserError } from "../../contract";
+import type { NewPhoto } from "../../storage/schema";
+import type { Project } from "../project";
+import { texts } from "../texts";
+import { byFolders, byTable, inOrder, isTable, type Labeled } from "./layout";
+import { preparePhoto } from "./prepare";
+import type { Source } from "./sources";
+
+/** Photos that are kept by one change of the storage. */
+const TOGETHER = 32;
+const AT_ONCE = 4;
+
+export interface Outcome {
+  added: number;
+  skipped: { name: string; reason: string }[];
+}
+
+export interface Watch {
+  signal: AbortSignal;
+  progress(done: number, total: number, secondsLeft: number): void;
+}
+
+interface Item {
+  source: Source;
+  owner: number;
+  part: Split | null;
+}
+
+/**
+ * Import what folders or a table label; classes that are missing are made.
+ *
+ * @throws UserError if nothing says of which class the photos are.
+ */
+export async function importLabeled(
+  project: Project,
+  sources: Source[],
+  watch: Watch,
+): Promise<Outcome> {
+  if (!sources.length) throw new UserError(texts.noFiles);
+  const byPath = new Map(sources.map((source) => [source.path, source]));
+  const labeled = await labelsOf(sources);
+  await project.removeUnused();
+  const owners = new Map<string, number>();
+  for (const label of inOrder(labeled.map((each) => each.label))) {
+    owners.set(label, (await project.classNamed(label)).id);
+  }
+  const items = labeled.map(({ path, label, part }) => ({
+    source: byPath.get(path)!,
+    owner: owners.get(label)!,
+    part,
+  }));
+  const outcome = await importItems(project, items, watch);
+  await project.removeUnused();
+  return outcome;
+}
+
+/** Import photos into one class, in whatever folder they are. */
+export function importInto(
+  project: Project,
+  owner: number,
+  sources: Source[],
+  watch: Watch,
+): Promise<Outcome> {
+  const photos = sources.filter((source) => !isTable(source.path));
+  if (!photos.length) return Promise.reject(new UserError(texts.noFiles));
+  return importItems(
+    project,
+    photos.map((source) => ({ source, owner, part: null })),
+    watch,
+  );
+}
+
+async function labelsOf(sources: Source[]): Promise<Labeled[]> {
+  const paths = sources.map((source) => source.path);
+  const tables = sources.filter((source) => isTable(source.path));
+  const photos = paths.filter((path) => !isTable(path));
+  const { labeled } = byFolders(photos);
+  const folders = new Set(labeled.map((each) => each.label)).size;
+  if (tables.length && folders < 2) {
+    if (tables.length > 1) throw new UserError(texts.manyTables(tables.map((each) => each.path)));
+    const table = tables[0]!;
+    return byTable(await (await table.open()).text(), table.path, paths).labeled;
+  }
+  if (!labeled.length) throw new UserError(photos.length ? texts.looseFiles : texts.noFiles);
+  return labeled;
+}
+
+async function importItems(project: Project, items: Item[], watch: Watch): Promise<Outcome> {
+  const outcome: Outcome = { added: 0, skipped: [] };
+  const began = performance.now();
+  for (let first = 0; first < items.length && !watch.signal.aborted; first += TOGETHER) {
+    const prepared = await inTurns(items.slice(first, first + TOGETHER), (item) =>
+      prepareItem(item, outcome),
+    );
+    const photos = prepared.filter((photo) => photo !== null);
+    if (photos.length) outcome.added += (await project.add(photos)).length;
+    const done = Math.min(items.length, first + TOGETHER);
+    const seconds = (performance.now() - began) / 1000;
+    watch.progress(done, items.length, (seconds / done) * (items.length - done));
+  }
+  return outcome;
+}
+
+async function prepareItem({ source, owner, part }: Item, outcome: Outcome) {
+  try {
+    const prepared = await preparePhoto(await source.open());
+    const photo: NewPhoto = { name: source.path, owner, part, recording: 0, ...prepared };
+    return photo;
+  } catch (error) {
+    const reason = error instanceof UserError ? error.message : texts.noPhoto;
+    outcome.skipped.push({ name: source.path, reason });
+    return null;
+  }
+}
+
+/** Results in order, with a few of them under way at once. */
+async function inTurns<A, B>(all: A[], act: (each: A) => Promise<B>): Promise<B[]> {
+  const results: B[] = [];
+  let next = 0;
+  const turn = async () => {
+    while (next < all.length) {
+      const index = next++;
+      results[index] = await act(all[index]!);
+    }
+  };
+  await Promise.all(Array.from({ length: AT_ONCE }, turn));
+  return results;
+}

@@ -1,0 +1,64 @@
+/** A photo as it is kept: upright, not larger than training needs, and with a thumbnail. */
+import { UserError } from "../../contract";
+import { texts } from "../texts";
+
+const MOST_BYTES = 64 << 20;
+/** Photos whose shorter side is longer are kept smaller; twice the size of any kit is enough. */
+const LARGEST = 768;
+const KEPT = 512;
+const THUMBNAIL = 128;
+
+export interface Prepared {
+  blob: Blob;
+  thumbnail: Blob;
+}
+
+/** @throws UserError if the file is no photo that the browser can open. */
+export async function preparePhoto(file: Blob): Promise<Prepared> {
+  if (file.size > MOST_BYTES) throw new UserError(texts.tooLarge);
+  const bitmap = await decode(file);
+  try {
+    const shorter = Math.min(bitmap.width, bitmap.height);
+    const blob = shorter > LARGEST ? await scaled(bitmap, KEPT / shorter) : asBlob(file);
+    return { blob, thumbnail: await thumbnailOf(bitmap) };
+  } finally {
+    bitmap.close();
+  }
+}
+
+/** @throws UserError if the file is no photo that the browser can open. */
+export async function decode(file: Blob): Promise<ImageBitmap> {
+  try {
+    return await createImageBitmap(file);
+  } catch {
+    throw new UserError(texts.noPhoto);
+  }
+}
+
+/** The bytes without the file's name and place, which would be kept too. */
+function asBlob(file: Blob): Blob {
+  return file.slice(0, file.size, file.type);
+}
+
+function scaled(bitmap: ImageBitmap, factor: number): Promise<Blob> {
+  const width = Math.round(bitmap.width * factor);
+  const height = Math.round(bitmap.height * factor);
+  const canvas = new OffscreenCanvas(width, height);
+  const context = canvas.getContext("2d")!;
+  context.imageSmoothingQuality = "high";
+  context.drawImage(bitmap, 0, 0, width, height);
+  return canvas.convertToBlob({ type: "image/jpeg", quality: 0.92 });
+}
+
+/** The middle square. */
+export function thumbnailOf(source: ImageBitmap | OffscreenCanvas): Promise<Blob> {
+  const side = Math.min(source.width, source.height);
+  const canvas = new OffscreenCanvas(THUMBNAIL, THUMBNAIL);
+  const context = canvas.getContext("2d")!;
+  context.fillStyle = "#fff";
+  context.fillRect(0, 0, THUMBNAIL, THUMBNAIL);
+  context.imageSmoothingQuality = "medium";
+  const [x, y] = [(source.width - side) / 2, (source.height - side) / 2];
+  context.drawImage(source, x, y, side, side, 0, 0, THUMBNAIL, THUMBNAIL);
+  return canvas.convertToBlob({ type: "image/jpeg", quality: 0.75 });
+}

@@ -1,0 +1,126 @@
+/** The camera of a class: hold a button, and distinct frames become photos. */
+import type { NewPhoto } from "../../storage/schema";
+import { announce, button, h, setText } from "../dom";
+import { attempt, attempting, fail } from "../messages";
+import type { Project } from "../project";
+import { texts } from "../texts";
+import { asJpeg, Camera } from "./camera";
+import { Distinct } from "./distinct";
+import { thumbnailOf } from "./prepare";
+
+/** Milliseconds between frames that are looked at. */
+const EVERY = 100;
+const TOGETHER = 8;
+
+export class Recorder {
+  readonly element: HTMLElement;
+  private readonly camera: Camera;
+  private readonly hold: HTMLButtonElement;
+  private held = false;
+
+  constructor(
+    private readonly project: Project,
+    private readonly owner: number,
+    private readonly closed: () => void,
+  ) {
+    const video = h("video", { "aria-label": texts.cameraPicture });
+    this.camera = new Camera(video);
+    this.hold = this.holdButton();
+    const buttons = h(
+      "div",
+      { class: "row" },
+      button(
+        texts.otherCamera,
+        "plain",
+        attempting(() => this.camera.turn()),
+      ),
+      button(texts.closeCamera, "plain", () => this.close()),
+    );
+    const help = h("small", {}, texts.recordHelp);
+    this.element = h("div", { class: "recorder" }, video, this.hold, help, buttons);
+  }
+
+  /** @throws UserError if there is no camera, or the page may not use it. */
+  async open(): Promise<void> {
+    await this.camera.open();
+    this.hold.focus();
+  }
+
+  close(): void {
+    this.release();
+    this.camera.close();
+    this.element.remove();
+    this.closed();
+  }
+
+  private holdButton(): HTMLButtonElement {
+    const made = h("button", { type: "button", class: "primary record" }, texts.record);
+    const isKey = (event: KeyboardEvent) => event.key === " " || event.key === "Enter";
+    made.addEventListener("pointerdown", (event) => {
+      made.setPointerCapture(event.pointerId);
+      this.press();
+    });
+    for (const name of ["pointerup", "pointercancel", "blur"]) {
+      made.addEventListener(name, () => this.release());
+    }
+    made.addEventListener("contextmenu", (event) => event.preventDefault()); // of a long touch
+    made.addEventListener("keydown", (event) => {
+      if (!isKey(event)) return;
+      event.preventDefault();
+      if (!event.repeat) this.press();
+    });
+    made.addEventListener("keyup", (event) => {
+      if (isKey(event)) this.release();
+    });
+    return made;
+  }
+
+  private press(): void {
+    if (this.held || !this.camera.hasFrame) return;
+    this.held = true;
+    this.hold.classList.add("held");
+    attempt(() => this.record());
+  }
+
+  private release(): void {
+    this.held = false;
+  }
+
+  private async record(): Promise<void> {
+    const recording = this.project.nextRecording();
+    const seen = new Distinct();
+    let waiting: NewPhoto[] = [];
+    let count = 0;
+    const keep = async () => {
+      const photos = waiting;
+      waiting = [];
+      if (photos.length) await this.project.add(photos);
+    };
+    try {
+      do {
+        if (seen.accept(this.camera.signature())) {
+          count++;
+          waiting.push(await this.photo(recording, count));
+          setText(this.hold, texts.recording(count));
+        }
+        if (waiting.length >= TOGETHER) await keep();
+        await new Promise((resolve) => setTimeout(resolve, EVERY));
+      } while (this.held);
+      await keep();
+      announce(texts.imported(count, 0));
+    } catch (error) {
+      fail(error);
+    } finally {
+      this.held = false;
+      this.hold.classList.remove("held");
+      setText(this.hold, texts.record);
+    }
+  }
+
+  private async photo(recording: number, count: number): Promise<NewPhoto> {
+    const frame = this.camera.frame();
+    const [blob, thumbnail] = await Promise.all([asJpeg(frame), thumbnailOf(frame)]);
+    const name = `camera-${recording}-${String(count).padStart(4, "0")}.jpg`;
+    return { name, owner: this.owner, part: null, recording, blob, thumbnail };
+  }
+}

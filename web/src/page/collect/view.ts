@@ -1,0 +1,201 @@
+/** The first part: classes as columns, and what can be dropped onto the page. */
+import { announce, button, h, setText } from "../dom";
+import { attempt, attempting, note } from "../messages";
+import type { Project } from "../project";
+import { texts } from "../texts";
+import { Column } from "./column";
+import { importInto, importLabeled, type Outcome, type Watch } from "./importing";
+import type { Recorder } from "./recorder";
+import { type Given, ofDrop, ofFiles, ofPaste, sorted, type Source } from "./sources";
+
+/** From how many times as many photos on the balance is worth a word. */
+const UNEVEN = 2;
+const LISTED = 5;
+
+export class CollectView {
+  readonly element: HTMLElement;
+  private readonly columns = h("div", { class: "columns" });
+  private readonly summary = h("p", { class: "summary" });
+  private readonly progress = h("div", { class: "importing", hidden: true });
+  private readonly shown = new Map<number, Column>();
+  private recorder: Recorder | undefined;
+  private last: number | undefined;
+  private queue: Promise<unknown> = Promise.resolve();
+
+  constructor(
+    private readonly project: Project,
+    /** What to do with kits, runs and deltas that are dropped here. */
+    private readonly others: (given: Given) => Promise<void>,
+  ) {
+    const importing = h(
+      "div",
+      { class: "card drop" },
+      h("p", {}, texts.dropHere),
+      h(
+        "div",
+        { class: "row" },
+        this.importer(texts.importFolder, true),
+        this.importer(texts.importFiles, false),
+      ),
+    );
+    const add = button(
+      texts.addClass,
+      "add",
+      attempting(() => this.addClass()),
+    );
+    this.element = h(
+      "section",
+      { "aria-labelledby": "collect-title" },
+      h("h2", { id: "collect-title", tabIndex: -1 }, texts.collectTitle),
+      h("p", { class: "lead" }, texts.collectHelp),
+      importing,
+      this.progress,
+      this.summary,
+      this.columns,
+      add,
+    );
+    project.onChange(() => this.draw());
+    this.draw();
+    document.addEventListener("paste", (event) => this.paste(event));
+  }
+
+  /** Files dropped anywhere else on the page. */
+  drop(data: DataTransfer): void {
+    const dropped = ofDrop(data);
+    attempt(() => this.inTurn(async () => this.take(await sorted(await dropped))));
+  }
+
+  /** The part is left: the camera goes off. */
+  leave(): void {
+    this.recorder?.close();
+  }
+
+  private draw(): void {
+    const { classes } = this.project;
+    const most = Math.max(0, ...classes.map(({ id }) => this.project.of(id).length));
+    for (const [id, column] of this.shown) {
+      if (classes.some((each) => each.id === id)) continue;
+      column.close();
+      column.element.remove();
+      this.shown.delete(id);
+    }
+    for (const each of classes) {
+      let column = this.shown.get(each.id);
+      if (!column) {
+        column = new Column(each.id, this.project, {
+          add: (owner, sources) => this.addTo(owner, sources),
+          opened: (recorder) => this.onlyOne(recorder),
+        });
+        this.shown.set(each.id, column);
+        this.columns.append(column.element);
+        column.element.addEventListener("focusin", () => (this.last = each.id));
+        column.element.addEventListener("pointerenter", () => (this.last = each.id));
+      }
+      column.show(each, most);
+    }
+    setText(this.summary, this.balance());
+  }
+
+  private balance(): string {
+    const { classes, count } = this.project;
+    if (!count) return "";
+    const sizes = classes.map(({ id, name }) => ({ name, count: this.project.of(id).length }));
+    const filled = sizes.filter((each) => each.count).sort((a, b) => a.count - b.count);
+    const [few, many] = [filled[0]!, filled.at(-1)!];
+    const times = many.count / few.count;
+    const said = `${texts.summary(count, filled.length)}.`;
+    if (filled.length < 2) return said;
+    return `${said} ${times >= UNEVEN ? texts.uneven(few.name, many.name, times) : texts.balanced}`;
+  }
+
+  private async addClass(): Promise<void> {
+    const { id } = await this.project.addClass();
+    this.shown.get(id)!.element.querySelector("input")!.focus();
+  }
+
+  private onlyOne(recorder: Recorder): void {
+    this.recorder?.close();
+    this.recorder = recorder;
+  }
+
+  private importer(text: string, folder: boolean): HTMLElement {
+    const input = h("input", { type: "file", multiple: true, hidden: true });
+    if (folder) input.webkitdirectory = true;
+    input.addEventListener("change", () => {
+      const sources = ofFiles(input.files ?? []);
+      input.value = "";
+      attempt(() => this.inTurn(async () => this.take(await sorted(sources))));
+    });
+    return h(
+      "span",
+      {},
+      input,
+      button(text, "", () => input.click()),
+    );
+  }
+
+  private paste(event: ClipboardEvent): void {
+    if (this.element.hidden || event.target instanceof HTMLInputElement) return;
+    const sources = event.clipboardData ? ofPaste(event.clipboardData) : [];
+    const owner =
+      this.project.classes.find(({ id }) => id === this.last) ?? this.project.classes[0];
+    if (sources.length && owner) this.addTo(owner.id, Promise.resolve(sources));
+  }
+
+  private addTo(owner: number, sources: Promise<Source[]>): void {
+    attempt(() =>
+      this.inTurn(async () => {
+        const given = await sorted(await sources);
+        if (given.kits.length || given.tensors.length) await this.others(given);
+        else await this.watched((watch) => importInto(this.project, owner, given.photos, watch));
+      }),
+    );
+  }
+
+  private async take(given: Given): Promise<void> {
+    const other = given.kits.length + given.tensors.length > 0;
+    if (other) await this.others(given);
+    if (given.photos.length || !other) {
+      await this.watched((watch) => importLabeled(this.project, given.photos, watch));
+    }
+  }
+
+  /** One import after the other. */
+  private inTurn(action: () => Promise<void>): Promise<void> {
+    const done = this.queue.then(action);
+    this.queue = done.catch(() => undefined);
+    return done;
+  }
+
+  private async watched(action: (watch: Watch) => Promise<Outcome>): Promise<void> {
+    const control = new AbortController();
+    const bar = h("progress", { max: 1, value: 0, "aria-label": texts.importing(0, 0, 0) });
+    const text = h("span", {});
+    const cancel = button(texts.cancel, "plain", () => control.abort());
+    this.progress.replaceChildren(bar, text, cancel);
+    this.progress.hidden = false;
+    const began = performance.now();
+    const progress = (done: number, total: number, left: number) => {
+      bar.max = total;
+      bar.value = done;
+      bar.setAttribute("aria-label", texts.importing(done, total, left));
+      if (performance.now() - began > 500) setText(text, texts.importing(done, total, left));
+    };
+    try {
+      report(await action({ signal: control.signal, progress }));
+    } finally {
+      this.progress.hidden = true;
+    }
+  }
+}
+
+function report({ added, skipped }: Outcome): void {
+  const said = texts.imported(added, skipped.length);
+  if (!skipped.length) {
+    announce(said);
+    return;
+  }
+  const names = skipped.slice(0, LISTED).map(({ name, reason }) => `${name}: ${reason}`);
+  const more = skipped.length > LISTED ? [texts.and(skipped.length - LISTED)] : [];
+  note([said, ...names, ...more].join("\n"));
+}

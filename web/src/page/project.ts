@@ -1,0 +1,183 @@
+/** The classes and photos, in memory as they are on the disk. */
+import { UserError } from "../contract";
+import type { ClassRecord, NewPhoto, PhotoRecord, Project as Saved } from "../storage/schema";
+import { keepFirmly, type Store } from "../storage/store";
+import { texts } from "./texts";
+
+const MOST_CLASSES = 1000;
+const LONGEST_NAME = 200;
+
+export class Project {
+  classes: ClassRecord[] = [];
+  /** Hash of the chosen kit. */
+  kit: string | null = null;
+  private photosOf = new Map<number, PhotoRecord[]>();
+  private readonly listeners = new Set<() => void>();
+
+  private constructor(readonly store: Store) {}
+
+  static async open(store: Store): Promise<Project> {
+    const project = new Project(store);
+    await project.load();
+    return project;
+  }
+
+  private async load(): Promise<void> {
+    const [saved, photos] = await Promise.all([this.store.project(), this.store.photos()]);
+    this.classes =
+      saved?.classes ??
+      [texts.newClass(1), texts.newClass(2)].map((name, i) => ({ id: i + 1, name }));
+    this.kit = saved?.kit ?? null;
+    this.photosOf = new Map(this.classes.map(({ id }) => [id, []]));
+    for (const photo of photos) this.photosOf.get(photo.owner)?.push(photo);
+  }
+
+  /** Call back after each change. */
+  onChange(listener: () => void): void {
+    this.listeners.add(listener);
+  }
+
+  private changed(): void {
+    for (const listener of this.listeners) listener();
+  }
+
+  get count(): number {
+    return this.classes.reduce((sum, { id }) => sum + this.of(id).length, 0);
+  }
+
+  /** The photos of a class. The array is another one after a change. */
+  of(owner: number): PhotoRecord[] {
+    return this.photosOf.get(owner) ?? [];
+  }
+
+  all(): PhotoRecord[] {
+    return this.classes.flatMap(({ id }) => this.of(id));
+  }
+
+  find(id: number): PhotoRecord | undefined {
+    return this.all().find((photo) => photo.id === id);
+  }
+
+  /** The number of the next recording, whose frames belong together. */
+  nextRecording(): number {
+    return this.all().reduce((most, photo) => Math.max(most, photo.recording), 0) + 1;
+  }
+
+  /** @throws UserError if there is a class of this name, or too many. */
+  async addClass(name = this.freeName()): Promise<ClassRecord> {
+    this.checkName(name);
+    if (this.classes.length >= MOST_CLASSES)
+      throw new UserError(texts.tooManyClasses(MOST_CLASSES));
+    const made = { id: this.classes.reduce((most, { id }) => Math.max(most, id), 0) + 1, name };
+    await this.saveClasses([...this.classes, made]);
+    this.photosOf.set(made.id, []);
+    this.changed();
+    return made;
+  }
+
+  /** The class of this name; a new one if there is none. */
+  async classNamed(name: string): Promise<ClassRecord> {
+    const short = name.slice(0, LONGEST_NAME);
+    return this.classes.find((each) => each.name === short) ?? (await this.addClass(short));
+  }
+
+  /** @throws UserError if another class has this name, or it is empty. */
+  async rename(id: number, name: string): Promise<void> {
+    const clean = name.trim().normalize("NFC");
+    this.checkName(clean, id);
+    await this.saveClasses(
+      this.classes.map((each) => (each.id === id ? { id, name: clean } : each)),
+    );
+    this.changed();
+  }
+
+  async removeClass(id: number): Promise<void> {
+    await this.store.remove(this.of(id).map((photo) => photo.id));
+    await this.saveClasses(this.classes.filter((each) => each.id !== id));
+    this.photosOf.delete(id);
+    this.changed();
+  }
+
+  /** Remove classes without photos that still have the name they were made with. */
+  async removeUnused(): Promise<void> {
+    const unused = (each: ClassRecord) => !this.of(each.id).length && texts.isNewClass(each.name);
+    const kept = this.classes.filter((each) => !unused(each));
+    if (kept.length === this.classes.length || !kept.length) return;
+    await this.saveClasses(kept);
+    this.changed();
+  }
+
+  /** @throws UserError if there is no room. */
+  async add(photos: NewPhoto[]): Promise<PhotoRecord[]> {
+    if (!this.count) {
+      void keepFirmly();
+      await this.saveClasses(this.classes); // the classes that a first visit begins with
+    }
+    const added = await this.store.add(photos);
+    for (const owner of new Set(added.map((photo) => photo.owner))) {
+      const own = added.filter((photo) => photo.owner === owner);
+      this.photosOf.set(owner, [...this.of(owner), ...own]);
+    }
+    this.changed();
+    return added;
+  }
+
+  async move(ids: Set<number>, from: number, to: number): Promise<void> {
+    const moved = this.of(from).filter((photo) => ids.has(photo.id));
+    await this.store.move(moved, to);
+    this.photosOf.set(
+      from,
+      this.of(from).filter((photo) => !ids.has(photo.id)),
+    );
+    const there = [...this.of(to), ...moved.map((photo) => ({ ...photo, owner: to }))];
+    this.photosOf.set(
+      to,
+      there.sort((a, b) => a.id - b.id),
+    );
+    this.changed();
+  }
+
+  async remove(ids: Set<number>, owner: number): Promise<void> {
+    await this.store.remove([...ids]);
+    this.photosOf.set(
+      owner,
+      this.of(owner).filter((photo) => !ids.has(photo.id)),
+    );
+    this.changed();
+  }
+
+  async chooseKit(hash: string): Promise<void> {
+    this.kit = hash;
+    await this.save();
+  }
+
+  /** Delete everything that the page keeps. */
+  async forget(): Promise<void> {
+    await this.store.forget();
+    await this.load();
+    this.changed();
+  }
+
+  private async saveClasses(classes: ClassRecord[]): Promise<void> {
+    await this.save({ classes, kit: this.kit });
+    this.classes = classes;
+  }
+
+  private save(project: Saved = { classes: this.classes, kit: this.kit }): Promise<void> {
+    return this.store.saveProject(project);
+  }
+
+  private freeName(): string {
+    let number = this.classes.length + 1;
+    while (this.classes.some(({ name }) => name === texts.newClass(number))) number++;
+    return texts.newClass(number);
+  }
+
+  private checkName(name: string, own?: number): void {
+    if (!name) throw new UserError(texts.namelessClass);
+    if (name.length > LONGEST_NAME) throw new UserError(texts.longName(LONGEST_NAME));
+    if (this.classes.some((each) => each.name === name && each.id !== own)) {
+      throw new UserError(texts.sameName(name));
+    }
+  }
+}

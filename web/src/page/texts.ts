@@ -1,0 +1,235 @@
+/** All words of the page, so that they can be translated in one place. */
+
+const number = new Intl.NumberFormat("en");
+const percent = new Intl.NumberFormat("en", { style: "percent", maximumFractionDigits: 1 });
+
+function counted(count: number, noun: string): string {
+  return `${number.format(count)} ${noun}${count === 1 ? "" : noun.endsWith("s") ? "es" : "s"}`;
+}
+
+function size(bytes: number): string {
+  if (bytes < 1e6) return `${number.format(Math.ceil(bytes / 1e3))} kB`;
+  return `${new Intl.NumberFormat("en", { maximumFractionDigits: bytes < 1e7 ? 1 : 0 }).format(bytes / 1e6)} MB`;
+}
+
+function duration(seconds: number): string {
+  if (!Number.isFinite(seconds)) return "–";
+  if (seconds < 60) return `${Math.max(1, Math.round(seconds))} s`;
+  const minutes = Math.round(seconds / 60);
+  return minutes < 60 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+}
+
+export const texts = {
+  title: "Pocketune studio",
+  private: "Nothing leaves this browser.",
+  parts: {
+    collect: "Collect",
+    train: "Train",
+    use: "Use",
+    take: "Take along",
+  },
+  skip: "Skip to the content",
+  close: "Close",
+  cancel: "Cancel",
+  percent: (value: number) => percent.format(value),
+  number: (value: number) => number.format(value),
+  size,
+  duration,
+  unexpected: (why: string) => `Something went wrong (${why}); reload the page and try again.`,
+  otherTab:
+    "The studio is open in another tab or window; go on there, or close it and reload this page.",
+  noWorker:
+    "This browser is too old for the studio; use a current Firefox, Chrome, Edge or Safari.",
+
+  // Collect
+  collectTitle: "Collect photos",
+  collectHelp: "Give each class a name and some photos of it. Twenty of each are a good start.",
+  newClass: (index: number) => `Class ${index}`,
+  isNewClass: (name: string) => /^Class \d+$/.test(name),
+  addClass: "Add a class",
+  className: "Name of the class",
+  classActions: (name: string) => `Class ${name}`,
+  deleteClass: "Delete class",
+  deleteClassSure: (name: string, count: number) =>
+    `Delete the class “${name}” with ${counted(count, "photo")}?`,
+  namelessClass: "A class needs a name.",
+  longName: (most: number) => `A name has at most ${most} characters.`,
+  sameName: (name: string) => `There is a class “${name}” already; choose another name.`,
+  tooManyClasses: (most: number) => `The studio has room for ${number.format(most)} classes.`,
+  photos: (count: number) => counted(count, "photo"),
+  noPhotos: "No photos yet",
+  camera: "Camera",
+  files: "Files",
+  importFolder: "Import a folder",
+  importFiles: "Import a CSV or .zip",
+  dropHere:
+    "Drop a folder with one folder for each class, a CSV with its photos, or a .zip of either.",
+  dropOnClass: (name: string) => `Add to “${name}”`,
+  dropAnywhere: "Drop to import",
+  looseFiles:
+    "Drop these photos onto a class, or drop a folder that has one folder for each class.",
+  noFiles: "There are no photos in what was dropped.",
+  manyTables: (names: string[]) =>
+    `There are ${names.length} tables (${names.slice(0, 3).join(", ")}); drop one of them with its photos.`,
+  summary: (count: number, classes: number) =>
+    `${counted(count, "photo")} in ${counted(classes, "class")}`,
+  uneven: (few: string, many: string, times: number) =>
+    `“${many}” has ${number.format(Math.round(times))} times as many photos as “${few}”.`,
+  balanced: "The classes are balanced.",
+  share: (name: string, count: number, most: number) =>
+    `${name}: ${counted(count, "photo")}, where the largest class has ${number.format(most)}`,
+  importing: (done: number, total: number, left: number) =>
+    `${number.format(done)} of ${counted(total, "photo")}, ${duration(left)} left`,
+  imported: (count: number, skipped: number) =>
+    `${counted(count, "photo")} added` +
+    (skipped ? `, ${counted(skipped, "file")} left out` : "") +
+    ".",
+  leftOut: (count: number) => `${counted(count, "file")} left out`,
+  noPhoto: "no photo that this browser can open",
+  tooLarge: "larger than 64 MB",
+  and: (count: number) => `and ${number.format(count)} more`,
+  gridLabel: (name: string) => `Photos of ${name}`,
+  gridHelp: "Arrow keys move, Space selects, Delete deletes.",
+  selected: (count: number) => `${number.format(count)} selected`,
+  selectAll: "All",
+  selectNone: "None",
+  moveTo: "Move to",
+  deletePhotos: "Delete",
+  pasted: (name: string) => `pasted into ${name}`,
+
+  // Camera
+  record: "Hold to record",
+  recording: (count: number) => `Recording: ${counted(count, "photo")}`,
+  recordHelp: "Hold the button, or Space. Only frames that differ are kept.",
+  otherCamera: "Other camera",
+  closeCamera: "Close camera",
+  cameraPicture: "What the camera sees",
+  noCamera: "No camera was found on this device; add photos as files instead.",
+  cameraDenied:
+    "The page may not use the camera; allow it in the browser's settings for this page, or add photos as files.",
+  cameraBusy: "The camera is in use by another program; close that and try again.",
+
+  // Train
+  trainTitle: "Train",
+  trainHelp: "A kit is a pretrained network with what it learns. Choose one and press Train.",
+  kits: "Kit",
+  addKit: "Add a kit (.zip)",
+  removeKit: (name: string) => `Remove the kit ${name}`,
+  kitAdded: (name: string) => `The kit ${name} was checked and added.`,
+  kitFacts: (network: string, method: string, pixels: number, values: number) =>
+    `${network}, ${pixels} px; trains ${method} (${counted(values, "value")})`,
+  methodNames: {
+    last: "the classifier",
+    blocks: "the top blocks",
+    mobiletl: "the top blocks, lean",
+    full: "everything",
+    bias: "biases and the classifier",
+    norm: "norms and the classifier",
+  } as Record<string, string>,
+  settings: "Settings",
+  settingsHelp: "All of them may stay as they are.",
+  epochs: "Epochs",
+  rate: "Learning rate",
+  headRate: "Learning rate of the classifier",
+  optimizer: "Optimizer",
+  byDefault: "by default",
+  start: "Train",
+  again: "Train again",
+  pause: "Pause",
+  resume: "Go on",
+  stop: "Stop and keep the best",
+  discard: "Discard",
+  unfinished: (epoch: number, epochs: number) =>
+    `A run was interrupted in epoch ${epoch} of ${epochs}. It can go on where it was.`,
+  needPhotos: "Training needs two classes with photos; collect some first.",
+  toCollect: "Collect photos",
+  few: (name: string) => `“${name}” has no photos; it is left out.`,
+  phases: {
+    opening: "Opening the kit",
+    features: "Looking at the photos",
+    head: "Computing a classifier from the photos",
+    training: "Training",
+    validating: "Looking at the held-out photos",
+    done: "Done",
+  },
+  paused: "Paused",
+  stopped: "Stopped",
+  epoch: (epoch: number, epochs: number) => `Epoch ${epoch} of ${epochs}`,
+  timeLeft: (seconds: number) => `${duration(seconds)} left`,
+  accuracy: "Accuracy",
+  accuracyHelp: "on held-out photos",
+  bestAccuracy: "Best accuracy",
+  trainingAccuracy: "on training photos",
+  noHeldOut: "no photos are held out: each class needs ten",
+  imagesPerSecond: "Images a second",
+  heap: "Memory",
+  heapHelp: "of the runtime",
+  left: "Time left",
+  lossChart: "Loss of each step",
+  accuracyChart: "Accuracy on held-out photos after each epoch",
+  chartSummary: (what: string, points: number, first: string, last: string) =>
+    points ? `${what}: ${points} points, from ${first} to ${last}` : `${what}: no points yet`,
+  training: "training",
+  validation: "held out",
+  epochDone: (epoch: number, accuracy: string) => `Epoch ${epoch}: ${accuracy}`,
+  doneTitle: "Your network is ready",
+  doneText: (accuracy: string, seconds: number) =>
+    `It tells ${accuracy} of the held-out photos right, after ${duration(seconds)}.`,
+  doneNoVal: (seconds: number) => `It has learned all of your photos in ${duration(seconds)}.`,
+  tryIt: "Try it",
+  trainFailed: "The run has stopped.",
+
+  // Use
+  useTitle: "Use",
+  useHelp: "Show your network something: by the camera, or a photo.",
+  noModel: "There is nothing to use yet: train first, or open a run or delta of the command line.",
+  toTrain: "Train",
+  startCamera: "Start the camera",
+  stopCamera: "Stop the camera",
+  choosePhotos: "Choose photos",
+  dropPhotos: "Drop or paste photos here",
+  noneOfThese: "none of these",
+  noneHelp: "A photo that resembles no class of the training photos.",
+  noneByProbability:
+    "This run has no description of its classes, so that “none of these” means a probability below one half.",
+  results: "Results",
+  result: (name: string, probability: string) => `${name}, ${probability}`,
+  unreadable: "This file is no photo that this browser can open.",
+  confusion: "Held-out photos by class and prediction",
+  confusionHelp: "A row is a class; a column is what the network says.",
+  cell: (count: number, actual: string, guess: string) =>
+    `${counted(count, "photo")} of ${actual}, told as ${guess}`,
+  mistakes: "Worst mistakes",
+  noMistakes: "No held-out photo is told wrong.",
+  mistake: (actual: string, guess: string, probability: string) =>
+    `${actual}, told as ${guess} (${probability})`,
+  deleted: "deleted",
+  noConfusion: "No photos were held out, so that there is nothing to compare.",
+
+  // Take along
+  takeTitle: "Take along",
+  takeHelp: "The result works with the command line and with other programs, without this page.",
+  runZip: "Run",
+  runHelp: "Everything of the run, for pocketune predict, evaluate, export and train --kit.",
+  delta: "Delta",
+  deltaHelp: "Only what was learned, for a device that has the kit.",
+  onnx: "ONNX file",
+  onnxHelp: "One network for any program with ONNX Runtime.",
+  photosZip: "Photos",
+  photosHelp: "Your photos as a folder for each class, for pocketune train.",
+  download: (name: string) => `Download ${name}`,
+  making: "Writing the file",
+  openTitle: "Open a run or delta",
+  openHelp: "A run of the command line as a .zip, or a delta (.safetensors) of one of the kits.",
+  openButton: "Open a file",
+  opened: (name: string) => `${name} is open; see “Use”.`,
+  forgetTitle: "Forget everything",
+  forgetHelp: (used: number | null) =>
+    "Delete all photos, kits and results that the page keeps in this browser" +
+    (used === null ? "." : `, ${size(used)} in all.`),
+  forget: "Forget everything",
+  forgetSure:
+    "Delete all photos, kits and results of the studio from this browser? This cannot be undone.",
+  forgotten: "Everything is deleted.",
+  lossOf: (value: number) => value.toPrecision(3),
+};
