@@ -70,6 +70,9 @@ class PixelEngine:
     def predict(self, images: NDArray[np.uint8]) -> FloatArray:
         return self._logits(pooled(images))
 
+    def release(self) -> None:
+        """Do nothing: there are no graphs."""
+
     def state(self) -> State:
         return {name: values.copy() for name, values in self.parameters.items()}
 
@@ -101,26 +104,32 @@ def write_exact_model(folder: Path) -> None:
     write_best(folder, kit, state, CLASSES)
 
 
-def write_pixel_kit(path: Path, *, classes: tuple[str, ...] = CLASSES) -> Kit:
-    """The kit, with random values."""
+def write_pixel_kit(
+    path: Path, *, classes: tuple[str, ...] = CLASSES, decode_head: bool = False
+) -> Kit:
+    """The kit, with random values; with a parameter of a random decode head if asked for."""
     rng = np.random.default_rng(0)
     state = {
         "head.weight": rng.standard_normal((len(classes), 3, 1, 1), np.float32) / 10,
         "head.bias": np.zeros(len(classes), np.float32),
     }
     shapes = {name: value.shape for name, value in state.items()}
+    specs = [ParameterSpec(name, shape, "head") for name, shape in shapes.items()]
+    if decode_head:
+        state["decode_head.scale"] = np.ones(3, np.float32)
+        specs.append(ParameterSpec("decode_head.scale", (3,), "decode_head"))
     manifest = Manifest(
         version="0.1.0",
         network={"name": "pixels"},
         method={"name": "last"},
-        task=Segmentation(classes, head=tuple(state), output_size=(CELLS, CELLS)),
+        task=Segmentation(classes, head=tuple(shapes), output_size=(CELLS, CELLS)),
         size=SIZE,
         mean=(0.0, 0.0, 0.0),
         std=(1.0, 1.0, 1.0),
         batch=BATCH,
         features=None,
         embeddings=None,
-        parameters=tuple(ParameterSpec(name, shape, "head") for name, shape in shapes.items()),
+        parameters=tuple(specs),
         statistics=(),
         masks=(),
         graphs={

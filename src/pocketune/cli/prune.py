@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 from pocketune.cli.author import author_half, parse_method
 from pocketune.cli.command import command
-from pocketune.cli.options import RANKINGS, NetworkArgument, NetworkOptions, of_method
+from pocketune.cli.options import (
+    RANKINGS,
+    DenseOptions,
+    MaskReading,
+    NetworkArgument,
+    NetworkOptions,
+    of_method,
+)
 from pocketune.errors import PocketuneError
 from pocketune.options import option
 
@@ -62,27 +69,35 @@ class TargetMethod:
     "    --method repnet",
 )
 def prune(
-    named: NetworkArgument, options: PruneOptions, network: NetworkOptions, target: TargetMethod
+    named: NetworkArgument,
+    options: PruneOptions,
+    network: NetworkOptions,
+    dense: DenseOptions,
+    target: TargetMethod,
+    reading: MaskReading,
 ) -> None:
     """Remove channels from the blocks that set the peak memory of fine-tuning.
 
     The output file can be passed as --weights to the other commands.
     """
-    from pocketune.data import load_splits
+    from pocketune.data import MaskOptions, load_splits
 
     photos, size = options.photos, options.size
     if photos is None and options.importance == "l2":
         raise PocketuneError("--importance l2 needs --photos; add them, or use --importance weight")
     if target.method is None and target.method_option:
         raise PocketuneError("--method-option needs --method")
-    dataset = None if photos is None else load_splits(photos).train
+    masks = MaskOptions(**asdict(reading))
+    dataset = None if photos is None else load_splits(photos, masks=masks).train
     with author_half("pruning"):
         from pocketune.pruning import plan_pruning
         from pocketune.surgery import prune as prune_network
         from pocketune.weights import sample_batches, save_network
         from pocketune.weights.measured import create_measured
 
-    created = create_measured(named.network, **asdict(network), size=size, photos=dataset)
+    created = create_measured(
+        named.network, **asdict(network), **asdict(dense), size=size, photos=dataset
+    )
     method = None
     if target.method is not None:
         method = parse_method(target.method, None, target.method_option, size=size)

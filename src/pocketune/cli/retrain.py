@@ -11,6 +11,8 @@ from pocketune.cli.command import command, given
 from pocketune.cli.options import (
     LABELED,
     NETWORK_PANEL,
+    DenseOptions,
+    MaskReading,
     NetworkOptions,
     argument,
     shown_name,
@@ -74,7 +76,12 @@ class RetrainOptions:
     "    --lite-residual --teacher imagenet --photos photos/ --out group.safetensors",
 )
 def retrain(
-    student: StudentArgument, options: RetrainOptions, recipe: Recipe, network: NetworkOptions
+    student: StudentArgument,
+    options: RetrainOptions,
+    recipe: Recipe,
+    network: NetworkOptions,
+    dense: DenseOptions,
+    reading: MaskReading,
 ) -> None:
     """Retrain a whole network, on the CPU or on several GPUs.
 
@@ -82,9 +89,9 @@ def retrain(
     the network was pretrained on; or turns batch norms into group norms. The output file can be
     passed as --weights to the other commands.
     """
-    from pocketune.data import load_splits
+    from pocketune.data import MaskOptions, load_splits
 
-    dataset = load_splits(options.photos).train
+    dataset = load_splits(options.photos, masks=MaskOptions(**asdict(reading))).train
     with author_half("retraining"):
         from pocketune.methods import TinyTL
         from pocketune.pruning import retrain as retrain_network
@@ -103,7 +110,12 @@ def retrain(
         taught = recorded_classes(network.weights or teacher)
         classes = taught if teacher else len(dataset.classes)
         created = create_measured(
-            name, classes=classes, **asdict(network), size=recipe.size, photos=dataset
+            name,
+            classes=classes,
+            **asdict(network),
+            **asdict(dense),
+            size=recipe.size,
+            photos=dataset,
         )
     whole = None if teacher is None else load_teacher(teacher, created)
     if options.lite_residual:

@@ -50,7 +50,15 @@ class Predictions:
                 f"the teacher has {_classes(teacher)} classes and the network {classes}; give the "
                 "network that it was pruned from"
             )
-        labeled = len(photos.classes) == classes
+        same = photos.labeled.dense == bool(anatomy(network).decode_head)
+        labeled = same and len(photos.classes) == classes
+        if not same and teacher is None:
+            labels, outputs = ("masks", "images") if photos.labeled.dense else ("classes", "pixels")
+            raise PocketuneError(
+                f"the photos have {labels}, and the network classifies {outputs}: give the "
+                "unpruned network as teacher, which needs no labels, or photos with labels of its "
+                "kind"
+            )
         if not labeled and teacher is None:
             raise PocketuneError(
                 f"the photos have {len(photos.classes)} classes and the network {classes}: give "
@@ -69,30 +77,28 @@ class Predictions:
         return self.teacher is not None and 0 < self._share < 1
 
     def loss(self, output: Tensor, images: Tensor, labels: Tensor) -> Tensor:
-        """The loss () of logits (N, classes)."""
+        """The loss () of logits (N, classes) or, for masks, (N, classes, h, w)."""
         return self.loss_to(self.targets(images), output, labels)
 
     @torch.no_grad()
     def targets(self, images: Tensor) -> Tensor | None:
-        """The logarithms (N, classes) of the teacher's soft labels; None if it is not followed."""
+        """The logarithms (N, classes, ...) of the teacher's soft labels; None if not followed."""
         if self.teacher is None or self._share == 0:
             return None
         return F.log_softmax(self.teacher(images) / self._temperature, 1)
 
     def loss_to(self, wanted: Tensor | None, output: Tensor, labels: Tensor) -> Tensor:
-        """The loss () of logits (N, classes), with the `targets` of the images."""
+        """The loss () of logits (N, classes, ...), with the `targets` of the images."""
         share = 0.0 if self.teacher is None else self._share
         loss = output.new_zeros(())
         if share < 1:
             loss = (1 - share) * self._objective.loss(output, labels)
         if wanted is not None:
             given = F.log_softmax(output / self._temperature, 1)
-            apart = F.kl_div(given, wanted, reduction="batchmean", log_target=True)
+            apart = F.kl_div(given, wanted, reduction="none", log_target=True).sum(1).mean()
             loss = loss + share * self._temperature**2 * apart
         return loss
 
 
 def _classes(network: nn.Module) -> int:
-    layer = network.get_submodule(anatomy(network).classifier[-1])
-    assert isinstance(layer, nn.Linear)
-    return layer.out_features
+    return len(network.get_parameter(f"{anatomy(network).classifier[-1]}.weight"))

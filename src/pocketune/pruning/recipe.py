@@ -47,6 +47,12 @@ class Recipe:
     label_smoothing: float = _option(
         "Amount of label smoothing.", default=0.0, metavar="FRACTION", at_least=0, below=1
     )
+    class_weights: str = _option(
+        "Weights of the classes in the loss of masks; balanced ones are larger for classes of few "
+        "pixels.",
+        default="none",
+        choices=("none", "balanced"),
+    )
     distillation: float = _option(
         "Share of the loss that follows the teacher's predictions; the labels have the rest.",
         default=0.5,

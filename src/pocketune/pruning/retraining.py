@@ -5,7 +5,7 @@ Lightning Fabric runs the same loop on one CPU or on several GPUs. It is an opti
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -75,11 +75,8 @@ def retrain(
     _require_trainable(network)
     check_saveable(network, out)
     photos = training_images(photos)
-    if photos.task is not None and photos.task.dense:
-        raise PocketuneError(
-            "retraining needs classes or attributes of whole images, and these photos have masks; "
-            "retrain the backbone as a classifier"
-        )
+    if recipe.class_weights == "balanced":
+        photos = replace(photos, task=photos.labeled.balanced(photos.labels))
     objective = _objective(network, photos, recipe, teacher)
     fabric = make_fabric(accelerator, devices, "retraining")
     fabric.launch()

@@ -30,6 +30,9 @@ def create_measured(
     norm: str | None = None,
     standardized: bool | None = None,
     classes: int | None = None,
+    backbone: str | None = None,
+    head_channels: int | None = None,
+    output_stride: int | None = None,
 ) -> nn.Module:
     """A network whose folded batch norms are measured on photos before they become other norms.
 
@@ -38,7 +41,13 @@ def create_measured(
     Raises:
         PocketuneError: as `create_network` and `measure_norms`.
     """
-    options: dict[str, Any] = {"width": width, "padding": padding}
+    options: dict[str, Any] = {
+        "width": width,
+        "padding": padding,
+        "backbone": backbone,
+        "head_channels": head_channels,
+        "output_stride": output_stride,
+    }
     options["classes"] = recorded_classes(weights) if classes is None else classes
     norms: dict[str, Any] = {"norm": norm, "standardized": standardized}
     if not are_folded(weights):

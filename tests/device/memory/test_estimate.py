@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +17,7 @@ from pocketune.device.memory.estimate import (
     GAPS_OVERHEAD,
     SCORED_STRIPS,
     MemoryEstimate,
+    cell_fit_bytes,
     estimate_memory,
     photo_bytes,
 )
@@ -23,6 +26,7 @@ from pocketune.kit.manifest import GraphSpec
 from pocketune.tasks import Segmentation
 from pocketune.tasks.maps import STRIP
 
+from ..pixel_kit import write_pixel_kit
 from ..tiny_kit import TinyKit
 
 
@@ -149,6 +153,20 @@ def test_a_validation_of_masks_is_counted(kit: Kit) -> None:
     labels = photo_bytes(size, 1, size * size) - photo_bytes(size, 1, 8)
     more = estimate(dense, batch=1).photos - estimate(kit, batch=1).photos
     assert more == labels + SCORED_STRIPS * 4 * STRIP
+
+
+def test_the_classifier_of_masks_is_counted_above_a_trained_decode_head(tmp_path: Path) -> None:
+    kit = write_pixel_kit(tmp_path / "kit", decode_head=True)
+    options: dict[str, Any] = {"process": 1000, "classes": 3, "slots": 0}
+    without, random, trained = (
+        estimate_memory(kit.manifest, **options, **more)
+        for more in ({}, {"images": 10}, {"images": 10, "trained": True})
+    )
+    assert without == random
+    values = without.parameters + without.photos
+    needed = 1000 + values + cell_fit_bytes(kit.manifest, channels=3, classes=3)
+    assert trained == replace(without, head=max(0, needed - without.total))
+    assert cell_fit_bytes(kit.manifest, channels=600, classes=3) > needed + 20_000_000
 
 
 def test_masks_are_counted_with_their_photos() -> None:

@@ -1,12 +1,14 @@
 """A run on masks: it learns, resumes to the same bits, and weighs classes."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from pocketune.device import Interrupted, evaluate
-from pocketune.device.train import RunRecord, resume, train
+from pocketune.device.memory.budget import BudgetExceeded
+from pocketune.device.train import RunRecord, resume, start, train
 from pocketune.device.train.progress import PhotosReport, Silent
 from pocketune.errors import PocketuneError
 from pocketune.kit import Kit
@@ -19,9 +21,13 @@ from ..runs import assert_same_end, lines
 class Watch(Silent):
     def __init__(self) -> None:
         self.seen: list[PhotosReport] = []
+        self.notes: list[str] = []
 
     def photos(self, report: PhotosReport) -> None:
         self.seen.append(report)
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
 
 
 @pytest.fixture(scope="module")
@@ -41,11 +47,12 @@ def test_it_learns(place, tmp_path):
     watch = Watch()
     result = run(place, tmp_path / "run", epochs=12, progress=watch)
     assert [(each.purpose, each.done, each.photos) for each in watch.seen] == [
-        ("masks", done, 10) for done in range(1, 11)
+        *(("masks", done, 10) for done in range(1, 11)),
+        *(("classifier from the photos", done, 8) for done in (2, 4, 6, 8)),
     ]
-    assert result.head == "kept"
-    assert result.start.name == result.best.name == "mIoU"
-    assert result.best.value > max(0.5, result.start.value)
+    assert result.head == "ridge"
+    assert result.start.name == result.estimate.name == result.best.name == "mIoU"
+    assert result.best.value >= result.start.value > 0.5
     epochs = lines(result.run, "epoch")
     assert result.best.value == max(line["validation_mIoU"] for line in epochs)
     assert epochs[-1]["loss"] < epochs[0]["loss"]
@@ -63,10 +70,75 @@ def test_other_classes_replace_the_head(place, tmp_path):
         progress=Silent(), ignore="0",
     )  # fmt: skip
     assert result.classes == ("1", "2")
-    assert result.head == "random"
+    assert result.head == "ridge"
     found = evaluate(result.run)
     assert found.classes == ("1", "2")
     assert found.confusion.sum() < found.images * 32 * 24 * 0.6  # sky is ignored, as in training
+
+
+def test_the_start_is_computed_with_the_weights_of_the_loss(place, tmp_path):
+    results = [
+        run(place, tmp_path / str(weights), epochs=0, class_weights=weights)
+        for weights in ("none", "balanced")
+    ]
+    assert [(each.steps, each.head, each.best_step) for each in results] == [(0, "ridge", 0)] * 2
+    plain, balanced = (evaluate(each.run).per_class[2] for each in results)
+    assert balanced.predicted > plain.predicted  # the car is rare
+    assert all(each.best == each.start for each in results)
+
+
+def test_a_run_never_ends_below_its_start(place, tmp_path):
+    class Backwards(PixelEngine):
+        def gradients(self, *args):
+            found = super().gradients(*args)
+            return replace(found, values={k: -10 * v for k, v in found.values.items()})
+
+    result = run(place, tmp_path / "run", engine=Backwards)
+    assert (result.head, result.best_step, result.best) == ("ridge", 0, result.start)
+
+
+def test_a_classifier_that_is_better_is_kept(place, tmp_path):
+    first = run(place, tmp_path / "first", epochs=0)
+    options = {"engine": PixelEngine, "progress": Silent(), "epochs": 0}
+    second = train(first.run, place / "photos", tmp_path / "second", **options)
+    assert (second.head, second.estimate.name) == ("kept", "mIoU")
+    assert second.estimate.value > first.estimate.value  # the kept one has seen both halves
+    assert second.start == first.start
+
+
+def test_drawn_at_random_where_it_is_asked_for(place, tmp_path):
+    result = run(place, tmp_path / "run", epochs=0, head_start="random")
+    assert (result.head, result.estimate) == ("kept", None)
+
+
+def test_above_a_random_decode_head_nothing_is_computed_and_the_run_says_so(place, tmp_path):
+    class Engine(PixelEngine):
+        def __init__(self, kit, state):
+            super().__init__(kit, state)
+            self.parameters["decode_head.scale"] = state["decode_head.scale"].copy()
+
+        def gradients(self, *args):
+            found = super().gradients(*args)
+            none = {"decode_head.scale": np.zeros(3, np.float32)}
+            return replace(found, values={**found.values, **none})
+
+    write_pixel_kit(tmp_path / "kit", decode_head=True)
+    watch = Watch()
+    options = {"engine": Engine, "progress": watch}
+    first = train(tmp_path / "kit", place / "photos", tmp_path / "first", epochs=1, **options)
+    assert first.head == "kept"
+    assert any("the decode head below it is random" in note for note in watch.notes)
+    further = train(first.run, place / "photos", tmp_path / "further", epochs=0, **options)
+    assert further.head == "ridge"  # the decode head has been trained
+
+
+def test_without_steps_a_classifier_for_which_there_is_no_room_is_refused(
+    place, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(start, "head_room", lambda _: 1000)
+    with pytest.raises(BudgetExceeded, match="no room to compute a classifier of 3 classes"):
+        run(place, tmp_path / "run", epochs=0, budget="4GB")
+    assert run(place, tmp_path / "other", epochs=1, budget="4GB").head == "kept"
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 STRENGTH = 1e-3
 """Penalty relative to the mean variance of a feature; cells are many, so that it matters little."""
+BLOCK = 1024
+"""Cells that are in memory as exact values at once."""
 
 
 class PixelRidge:
@@ -46,28 +48,46 @@ class PixelRidge:
     def add(self, maps: FloatArray, labels: Iterable[Truth]) -> None:
         """Add feature maps (N, C, h, w) and the masks of what they show."""
         for each, label in zip(maps, labels, strict=True):
-            cells = cell_classes(label, *each.shape[1:]).reshape(-1)
-            known = cells != IGNORED
-            rows = each.reshape(len(each), -1).T[known].astype(np.float64)
-            weighed = rows * self._weights[cells[known], None]
-            for number in np.unique(cells[known]).tolist():
-                own = cells[known] == number
+            self.add_cells(*known_cells(each, label))
+
+    def add_cells(self, rows: FloatArray, classes: NDArray[np.uint8]) -> None:
+        """Add cells (N, C), each with its class (N,)."""
+        for start in range(0, len(rows), BLOCK):
+            exact = rows[start : start + BLOCK].astype(np.float64)
+            numbers = classes[start : start + BLOCK]
+            weighed = exact * self._weights[numbers, None]
+            for number in np.unique(numbers).tolist():
+                own = numbers == number
                 self._totals[number] += self._weights[number] * np.count_nonzero(own)
                 self._sums[number] += weighed[own].sum(axis=0)
-            self._squares += rows.T @ weighed
+            self._squares += exact.T @ weighed
 
-    def layer(self) -> tuple[Exact, Exact]:
+    def join(self, other: PixelRidge) -> None:
+        """Add the cells of another fit with the same weights."""
+        self._totals += other._totals
+        self._sums += other._sums
+        self._squares += other._squares
+
+    @property
+    def total(self) -> float:
+        """The sum of the weights of all cells."""
+        return float(self._totals.sum())
+
+    def layer(self, strength: float = STRENGTH) -> tuple[Exact, Exact]:
         """Weight (classes, C) and bias (classes,) of a 1x1 convolution.
+
+        Args:
+            strength: The penalty, relative to the mean variance of a feature.
 
         Raises:
             ValueError: No cell counts.
         """
-        total = self._totals.sum()
+        total = self.total
         if not total:
             raise ValueError("no pixel of the masks counts")
         shares, mean = self._totals / total, self._sums.sum(axis=0) / total
         spread = self._squares / total - np.outer(mean, mean)
-        spread[np.diag_indices_from(spread)] += STRENGTH * np.trace(spread) / len(mean) + 1e-12
+        spread[np.diag_indices_from(spread)] += strength * np.trace(spread) / len(mean) + 1e-12
         together = self._sums / total - np.outer(shares, mean)
         weight: Exact = np.linalg.solve(spread, together.T).T
         return weight, shares - weight @ mean
@@ -125,6 +145,13 @@ def _fitted(
 
 def _too_few() -> PocketuneError:
     return PocketuneError("too few of the photos can be decoded to compare features on them")
+
+
+def known_cells(maps: FloatArray, label: Truth) -> tuple[FloatArray, NDArray[np.uint8]]:
+    """The cells (N, C) of feature maps (C, h, w) that count, and the class (N,) of each."""
+    classes = cell_classes(label, *maps.shape[1:]).reshape(-1)
+    known = classes != IGNORED
+    return maps.reshape(len(maps), -1).T[known], classes[known]
 
 
 def cell_classes(label: Truth, height: int, width: int) -> NDArray[np.uint8]:

@@ -79,12 +79,12 @@ def try_out(form: Form, blocks: Blocks, sums: Sums) -> Verdict | None:
     # of succession). Without a floor, classes that are far apart would have infinite weights.
     floor = 1 / (images + 2)
     near = int(np.maximum(each, floor).argmin())
-    factor, loss = _lowest(factors, each, near)
+    factor, loss = lowest(factors, each, near)
     score = task.score(float(marks[chosen]) / images, float(losses[1, chosen, near]) / images)
     return Verdict(chosen, factor, min(loss, float(each.min())), score)
 
 
-def _lowest(factors: Exact, losses: Exact, near: int) -> tuple[float, float]:
+def lowest(factors: Exact, losses: Exact, near: int) -> tuple[float, float]:
     """The lowest point of the parabola through the loss at a factor and its two neighbors."""
     around = losses[max(near - 1, 0) : near + 2]
     if len(around) < 3 or around.argmin() != 1:

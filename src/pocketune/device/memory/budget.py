@@ -119,6 +119,7 @@ class _Run:
             batch=batch,
             accumulate=self.accumulate,
             images=images,
+            trained=self.kit.is_run,
             photos=self.photos,
             decoding=self.decoding,
         )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from pocketune.data.loader import AHEAD
+from pocketune.device.head.cells import cell_bytes, cell_channels
 from pocketune.device.head.fit import fit_bytes
 from pocketune.device.memory.sizes import format_size
 from pocketune.tasks.maps import STRIP
@@ -103,6 +104,7 @@ def estimate_memory(
     batch: int | None = None,
     accumulate: int = 1,
     images: int | None = None,
+    trained: bool = False,
     photos: int | None = None,
     decoding: Decoding | None = None,
 ) -> MemoryEstimate:
@@ -117,13 +119,14 @@ def estimate_memory(
         accumulate: Batches in a step; more than one need memory for the sum of their gradients.
         images: Training photos that the classifier is computed from before the first step; None if
             it is not computed.
+        trained: Whether the kit's decode head, if it has one, has been trained.
         photos: Training photos; by default so many that several batches are prepared at once.
         decoding: What decoding the photos takes; by default they are little larger than the kit's
             size.
     """
     batch = batch or manifest.batch
     shapes = manifest.shapes(classes)
-    trained = sum(_bytes(shapes[spec.name]) for spec in manifest.parameters)
+    parameters = sum(_bytes(shapes[spec.name]) for spec in manifest.parameters)
     statistics = sum(_bytes(shapes[spec.name]) for spec in manifest.statistics)
     # The frozen part runs a few images at a time, the other graphs a batch at a time.
     parts = batch / manifest.batch
@@ -137,7 +140,7 @@ def estimate_memory(
     graphs = frozen.open + max(held["step"].open, held["predict"].open)
     opening = max(frozen.opening, frozen.open + held["predict"].opening)
     activations = round(max(arenas.values())) + feature_bytes(manifest, batch)
-    optimizer = round(slots * trained)
+    optimizer = round(slots * parameters)
     together = batch * accumulate
     batches = AHEAD + 1 if photos is None else min(AHEAD + 1, max(1, photos // together))
     label = _label_bytes(manifest, classes)
@@ -153,15 +156,33 @@ def estimate_memory(
         runtime=RUNTIME,
         graphs=max(graphs, OPENING + opening - RUNTIME - activations - optimizer - decoded),
         activations=activations,
-        parameters=trained * (2 if accumulate > 1 else 1) + statistics,
+        parameters=parameters * (2 if accumulate > 1 else 1) + statistics,
         optimizer=optimizer,
         photos=waiting + decoded,
     )
-    if images is None or manifest.embeddings is None:
+    if images is None:
         return estimate
-    head = process + CLOSED + trained + statistics
-    head += fit_bytes(images, manifest.embeddings, classes)
+    head = process + parameters + statistics
+    if manifest.embeddings is not None:
+        head += CLOSED + fit_bytes(images, manifest.embeddings, classes)
+    elif channels := cell_channels(manifest, trained=trained):
+        head += estimate.photos + cell_fit_bytes(manifest, channels, classes)
     return replace(estimate, head=max(0, head - estimate.total))
+
+
+def cell_fit_bytes(manifest: Manifest, channels: int, classes: int) -> int:
+    """Bytes for the classifier of masks: its computation, and the graphs that give the maps.
+
+    Args:
+        manifest: Of the kit.
+        channels: Channels of the maps that the classifier reads.
+        classes: Number of classes of the photos.
+    """
+    _, *cells = manifest.task.output_shape(manifest.size)
+    graphs = {name: graph for name, graph in manifest.graphs.items() if name != "step"}
+    held = sum(_held(n, graph, manifest.quantization).open for n, graph in graphs.items())
+    arena = max(map(arena_size, graphs.values()))
+    return RUNTIME + held + round(arena) + cell_bytes(channels, classes, math.prod(cells))
 
 
 def feature_bytes(manifest: Manifest, batch: int) -> int:

@@ -132,7 +132,7 @@ def head_alone(splits: Splits, settings: TrainSettings, manifest: Manifest) -> b
 
 
 def has_closed_form(manifest: Manifest, labels: Labels) -> bool:
-    """Whether the classifier of a kit can be computed from photos with such labels."""
+    """Whether the classifier of a kit for whole images can be computed from such labels."""
     return is_linear(manifest) and manifest.task.targets(labels[:1]) is not None
 
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
 
 from pocketune.data import Purpose, random_stream
 from pocketune.device.head import Head, fit_head
+from pocketune.device.head.cells import CellFit, cell_channels
 from pocketune.device.head.embeddings import Embeddings, embedded
 from pocketune.device.head.fit import means_bytes
 from pocketune.device.memory.budget import BudgetExceeded
+from pocketune.device.memory.estimate import cell_fit_bytes
 from pocketune.device.memory.process import freed_at_once, process_memory, reclaim
 from pocketune.device.memory.sizes import format_size
 from pocketune.device.train.limit import head_seconds
@@ -19,8 +25,11 @@ from pocketune.device.use.model import Model
 from pocketune.kit.names import EMBEDDINGS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
     from pocketune.arrays import State
-    from pocketune.device.engine.base import EngineFactory
+    from pocketune.data import Batch
+    from pocketune.device.engine.base import Engine, EngineFactory
     from pocketune.device.train.folder import Run
     from pocketune.device.train.progress import Progress
     from pocketune.kit.kit import Kit
@@ -63,11 +72,16 @@ def start_values(
     kept = classes == Model.of(kit).classes
     start = Start(KEPT if kept else RANDOM)
     labels = run.photos.splits.train.labels
-    if run.settings.head_start == "random" or not has_closed_form(manifest, labels):
-        return _values(run, kit), start
 
     def show(done: int, seconds_left: float) -> None:
         progress.photos(PhotosReport(_PURPOSE, done, len(labels), seconds_left))
+
+    if run.settings.head_start == "random":
+        return _values(run, kit), start
+    if manifest.task.dense:
+        return _of_pixels(run, kit, copy, make, start, progress, show)
+    if not has_closed_form(manifest, labels):
+        return _values(run, kit), start
 
     size = manifest.embeddings or 0
     path = run.folder / EMBEDDINGS
@@ -89,11 +103,82 @@ def start_values(
                 return values, replace(start, images=len(embeddings), estimate=score)
     if head is None:
         if not run.steps:
-            _refuse(run, size)
+            _refuse(run, means_bytes(size, len(classes)))
         return values, start
     weight, bias = manifest.task.head
     values.update({weight: head.weight, bias: head.bias})
     return values, Start(head.name, len(embeddings), head.score)
+
+
+def _of_pixels(
+    run: Run,
+    kit: Kit,
+    copy: Kit,
+    make: EngineFactory,
+    start: Start,
+    progress: Progress,
+    show: Callable[[int, float], None],
+) -> tuple[State, Start]:
+    """The same for masks: the classifier is that of the cells of feature maps."""
+    values, manifest = _values(run, kit), copy.manifest
+    channels = cell_channels(manifest, trained=kit.is_run)
+    if channels is None:
+        if cell_channels(manifest, trained=True):
+            progress.note(
+                "the classifier is not computed from the photos, because the decode head below it "
+                "is random and will change"
+            )
+        return values, start
+    room, taken = head_room(run), cell_fit_bytes(manifest, channels, len(run.identity.classes))
+    if room is not None and room < taken:
+        if not run.steps:
+            _refuse(run, taken)
+        return values, start
+    weight, bias = manifest.task.head
+    copying = {
+        weight: np.eye(channels, dtype=np.float32)[..., None, None],
+        bias: np.zeros(channels, np.float32),
+    }
+    fit = _fit_cells(run, make(copy, {**values, **copying}), channels, show)
+    reclaim()
+    with freed_at_once():
+        head = fit.head()
+        if start.head == KEPT:
+            score = fit.score(values[weight][..., 0, 0], values[bias])
+            if head is None or head.score is None or not _is_better(head, score, run):
+                return values, replace(start, images=fit.photos, estimate=score)
+    if head is None:
+        return values, start
+    values.update({weight: head.weight[..., None, None], bias: head.bias})
+    return values, Start(head.name, fit.photos, head.score)
+
+
+def _fit_cells(
+    run: Run, engine: Engine, channels: int, show: Callable[[int, float], None]
+) -> CellFit:
+    """The cells of the training photos, or of those that there is time for.
+
+    Args:
+        run: The run.
+        engine: Its classifier gives what it reads, the maps. Each photo is computed alone, since
+            maps may be large.
+        channels: Of the maps.
+        show: Called after each batch with the number of photos and the expected seconds left.
+    """
+    photos, seconds, began = run.photos.sample, head_seconds(run), time.monotonic()
+    fit = CellFit(run.photos.task, channels, len(photos.dataset))
+    batches = cast("Generator[Batch, None, None]", photos.epoch(0))
+    with closing(batches):
+        for batch in batches:
+            for number, label in enumerate(batch.labels):
+                fit.add(engine.predict(batch.images[number : number + 1])[0], label)
+            taken = time.monotonic() - began
+            whole = taken / max(1, fit.photos) * len(photos.dataset)
+            show(fit.photos, max(0.0, min(whole, seconds) - taken))
+            if taken >= seconds:
+                break
+    engine.release()
+    return fit
 
 
 def _values(run: Run, kit: Kit) -> State:
@@ -111,13 +196,13 @@ def head_room(run: Run) -> int | None:
     return None if budget is None else budget - process_memory().current
 
 
-def _refuse(run: Run, size: int) -> None:
+def _refuse(run: Run, taken: int) -> None:
     """Refuse a run without steps whose budget has no room for a classifier of its photos."""
     room, budget = head_room(run), run.settings.budget_bytes
     if room is None or budget is None:
         return
     classes = len(run.identity.classes)
-    needed = budget - room + means_bytes(size, classes)
+    needed = budget - room + taken
     raise BudgetExceeded(
         f"the budget of {format_size(budget)} has no room to compute a classifier of {classes} "
         f"classes, which takes about {format_size(needed)}; give a larger budget, or a number of "
