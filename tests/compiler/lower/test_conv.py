@@ -122,6 +122,19 @@ def test_gradient_through_a_frozen_kernel(
             assert node.input[1] in constants - made
 
 
+@pytest.mark.parametrize("batch", [1, 3])
+def test_a_large_frozen_kernel_is_kept_once(batch: int) -> None:
+    def step(x: Tensor, g: Tensor, w: Tensor) -> list[Tensor]:
+        y = F.conv2d(x, w)
+        return [y, *torch.autograd.grad(y, [x], g)]
+
+    x, g = leaf(batch, 48, 3, 2, seed=1), leaf(batch, 96, 3, 2, seed=2, grad=False)
+    kernel = leaf(96, 48, 1, 1, seed=3, grad=False)
+    model = check_function(step, [x, g], [kernel], rows_max_pixels=NEVER_ROWS)
+    assert kernel.numel() >= conv_rules.TRANSPOSED_LEAST_ELEMENTS
+    assert [tuple(tensor.dims) for tensor in model.graph.initializer] == [kernel.shape]
+
+
 @settings(max_examples=60)
 @given(
     size=st.tuples(st.integers(1, 9), st.integers(1, 9)),

@@ -8,6 +8,7 @@ import pytest
 from onnx import numpy_helper
 
 from pocketune.compiler import compile
+from pocketune.compiler.lower import conv as conv_rules
 from pocketune.compiler.passes.schedule import Liveness
 from pocketune.compiler.quantize.weights import as_int8, store_as_int8
 from pocketune.kit.kit import Kit
@@ -77,6 +78,19 @@ def test_a_kit_holds_its_frozen_kernels_in_8_bits(kits: dict[int, Kit], name: st
     stored = {bits: _stored_bytes(model) for bits, model in models.items()}
     assert stored[8] < 0.5 * stored[32]
     assert kits[8].manifest.quantization == Quantization(activations=32)
+
+
+def test_a_kernel_that_the_step_transposes_is_kept_in_8_bits(
+    kits: dict[int, Kit], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conv_rules, "TRANSPOSED_LEAST_ELEMENTS", 0)
+    network = adapt(tiny(channels=16), BiasAndLast())
+    kit = compile(network, tmp_path / "kit", batch=BATCH, size=SIZE, frozen_bits=8)
+    model, twice = onnx.load(kit.path / STEP), onnx.load(kits[8].path / STEP)
+    assert _stored_bytes(model) < _stored_bytes(twice)
+    brought = {n.output[0] for n in model.graph.node if n.op_type == "DequantizeLinear"}
+    transposed = [n.input[0] for n in model.graph.node if n.op_type == "Transpose"]
+    assert brought.intersection(transposed)
 
 
 def _stored_bytes(model: onnx.ModelProto) -> int:

@@ -9,7 +9,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-_READERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+_READERS = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Transpose")
 _FEWEST = 256
 """Elements of the smallest weight that is stored as int8; smaller ones are biases and scales."""
 
