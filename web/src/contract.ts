@@ -153,7 +153,6 @@ export interface ResolvedSettings {
   momentum: number | null;
   weight_decay: number;
   warmup: number;
-  clip: number | null;
   patience: number;
   balance: number;
   head_start: "auto" | "random";
@@ -191,8 +190,8 @@ export interface LogLine {
 
 export interface OptimizerState {
   steps: number;
-  /** Buffers by kind (`momentum`, or `first` and `second`) and parameter. */
-  slots: Map<string, Map<string, Float32Array>>;
+  /** Flat buffers by `<slot>.<parameter>`, as `Optimizer.state` of Python names them. */
+  slots: Map<string, Float32Array>;
 }
 
 export interface Counters {
@@ -207,6 +206,10 @@ export interface Counters {
   start: Score | null;
   best: Score | null;
   bestStep: number;
+  /** The best score as epochs are compared: on uneven sets, photos of rare classes weigh more. */
+  judged: Score | null;
+  /** Form of the classifier that was computed after the last step, if its score is the best. */
+  refitted: string | null;
   trained: Score | null;
   stale: number;
   head: string;
@@ -304,6 +307,7 @@ export type TrainEvent =
 export interface ModelJob {
   kit: Uint8Array;
   classes: string[];
+  /** Best parameters and running statistics. */
   parameters: State;
   known: Known | null;
   threads: number;

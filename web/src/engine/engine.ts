@@ -1,0 +1,210 @@
+/** Gradients and predictions of a kit; see device/engine/onnx.py. */
+import { type Kit, type Manifest, type State, UserError } from "../contract";
+import type { Random } from "./random";
+import { bytes, type Feeds, floats, Graph, type Outputs, whole } from "./session";
+
+/** What a graph starts from, of several photos: pixels, or features where a part is frozen. */
+export type Start = Uint8Array | Float32Array;
+
+export interface Gradients {
+  loss: number;
+  /** Photos of the batch that are predicted correctly. */
+  correct: number;
+  /** By the parameter's name, in its shape. */
+  values: Map<string, Float32Array>;
+}
+
+const FEATURES_BYTES = 4 << 20;
+
+/**
+ * Either the step or the prediction is open, never both: two open graphs would take the memory of
+ * both. Parameters and statistics are live: the optimizer updates them in place.
+ */
+export class Engine {
+  readonly parameters: State;
+  readonly statistics: State;
+  readonly manifest: Manifest;
+  private features: Graph | null = null;
+  private open: { name: "step" | "predict"; graph: Graph } | null = null;
+
+  /** The state is copied; its number of classes may differ from the kit's. */
+  constructor(
+    private readonly kit: Kit,
+    state: State,
+    readonly classes: number,
+  ) {
+    this.manifest = kit.manifest;
+    const copies = copyState(state);
+    const pick = (specs: readonly { name: string }[]): State =>
+      new Map(specs.map(({ name }) => [name, copies.get(name)!]));
+    this.parameters = pick(kit.manifest.parameters);
+    this.statistics = pick(kit.manifest.statistics);
+  }
+
+  /** Parameters and statistics, live. */
+  get state(): State {
+    return new Map([...this.parameters, ...this.statistics]);
+  }
+
+  /** Copies of all parameters and statistics. */
+  copy(): State {
+    return copyState(this.state);
+  }
+
+  load(state: State): void {
+    for (const [name, { data }] of this.state) data.set(state.get(name)!.data);
+  }
+
+  /** Values of one photo as the graphs start from them. */
+  get startSize(): number {
+    return this.startShape.reduce((a, b) => a * b, 1);
+  }
+
+  get startShape(): number[] {
+    const { features, size } = this.manifest;
+    return features ?? [size, size, 3];
+  }
+
+  /** The part of a step that does not depend on any trained value, of pixels (N, S, S, 3). */
+  async prepare(pixels: Uint8Array): Promise<Start> {
+    const { features, size, graphs } = this.manifest;
+    if (!features) return pixels;
+    this.features ??= await Graph.open(
+      "features.onnx",
+      this.kit.graphs.features!,
+      new Map(),
+      false,
+    );
+    const each = size * size * 3;
+    const count = pixels.length / each;
+    const found = new Float32Array(count * this.startSize);
+    const most = Math.max(1, Math.floor(FEATURES_BYTES / Math.max(1, graphs.features!.memory)));
+    const step = Math.min(this.manifest.batch, most);
+    for (let start = 0; start < count; start += step) {
+      const part = pixels.subarray(start * each, (start + step) * each);
+      const images = bytes(part, [part.length / each, size, size, 3]);
+      const outputs = await this.features.run({ images }, ["features"]);
+      found.set(
+        take(outputs, "features", (part.length / each) * this.startSize),
+        start * this.startSize,
+      );
+    }
+    return found;
+  }
+
+  /** Loss and gradients of a batch, in training mode; updates the statistics. */
+  async gradients(start: Start, labels: readonly number[], random: Random): Promise<Gradients> {
+    return this.gradientsWith(start, labels, this.drawMasks(random));
+  }
+
+  /** The same with given dropout masks, by name. */
+  async gradientsWith(
+    start: Start,
+    labels: readonly number[],
+    masks: ReadonlyMap<string, Float32Array>,
+  ): Promise<Gradients> {
+    const graph = await this.graph("step");
+    const feeds: Feeds = { ...this.startFeed(start), labels: whole(labels) };
+    for (const { name, shape } of this.manifest.masks)
+      feeds[name] = floats(masks.get(name)!, shape);
+    const gradients = [...this.parameters.keys()].map((name) => `grad.${name}`);
+    const statistics = [...this.statistics.keys()].map((name) => `new.${name}`);
+    const outputs = await graph.run(feeds, ["loss", "correct", ...gradients, ...statistics]);
+    for (const [name, { data }] of this.statistics) {
+      data.set(take(outputs, `new.${name}`, data.length));
+    }
+    return {
+      loss: Number(take(outputs, "loss", 1)[0]),
+      correct: Number(outputs["correct"]?.data[0]),
+      values: new Map(
+        [...this.parameters].map(([name, { data }]) => [
+          name,
+          take(outputs, `grad.${name}`, data.length),
+        ]),
+      ),
+    };
+  }
+
+  /** Logits (N, classes) of what photos start from, computed a training batch at a time. */
+  logits(start: Start): Promise<Float32Array> {
+    return this.evaluate(start, "logits", this.classes);
+  }
+
+  /** Inputs (N, D) of the output layer. */
+  embed(start: Start): Promise<Float32Array> {
+    return this.evaluate(start, "embeddings", this.manifest.embeddings ?? 0);
+  }
+
+  /** Closes all graphs; they are opened again when they are used. */
+  async release(): Promise<void> {
+    await this.features?.close();
+    this.features = null;
+    await this.closeOpen();
+  }
+
+  private async evaluate(start: Start, output: string, size: number): Promise<Float32Array> {
+    const graph = await this.graph("predict");
+    const count = start.length / this.startSize;
+    const found = new Float32Array(count * size);
+    for (let from = 0; from < count; from += this.manifest.batch) {
+      const to = Math.min(count, from + this.manifest.batch);
+      const part = start.subarray(from * this.startSize, to * this.startSize);
+      const outputs = await graph.run(this.startFeed(part), [output]);
+      found.set(take(outputs, output, (to - from) * size), from * size);
+    }
+    return found;
+  }
+
+  private startFeed(start: Start): Feeds {
+    const shape = [start.length / this.startSize, ...this.startShape];
+    return start instanceof Float32Array
+      ? { features: floats(start, shape) }
+      : { images: bytes(start, shape) };
+  }
+
+  private drawMasks(random: Random): Map<string, Float32Array> {
+    return new Map(
+      this.manifest.masks.map(({ name, shape, keep }) => {
+        const mask = new Float32Array(shape.reduce((a, b) => a * b, 1));
+        for (let i = 0; i < mask.length; i++) mask[i] = random.uniform() < keep ? 1 / keep : 0;
+        return [name, mask];
+      }),
+    );
+  }
+
+  /** The graph of a training step or that of a prediction; the other one is closed. */
+  private async graph(name: "step" | "predict"): Promise<Graph> {
+    if (this.open?.name === name) return this.open.graph;
+    await this.closeOpen();
+    const graph = await Graph.open(
+      `${name}.onnx`,
+      this.kit.graphs[name],
+      this.state,
+      name === "step",
+    );
+    this.open = { name, graph };
+    return graph;
+  }
+
+  private async closeOpen(): Promise<void> {
+    await this.open?.graph.close();
+    this.open = null;
+  }
+}
+
+export function copyState(state: State): State {
+  return new Map(
+    [...state].map(([name, { shape, data }]) => [name, { shape: [...shape], data: data.slice() }]),
+  );
+}
+
+/** An output of so many values; no graph has to declare its shape. */
+function take(outputs: Outputs, name: string, size: number): Float32Array {
+  const data = outputs[name]?.data;
+  if (!(data instanceof Float32Array) || data.length !== size) {
+    throw new UserError(
+      `The kit gives ${name} in another shape than its manifest; build it again.`,
+    );
+  }
+  return data;
+}

@@ -1,0 +1,114 @@
+/** The graphs of a kit in onnxruntime-web. Only this module and worker.ts know the runtime. */
+import * as ort from "onnxruntime-web/wasm";
+import { type State, UserError } from "../contract";
+
+export type Feeds = Record<string, ort.Tensor>;
+export type Outputs = ort.InferenceSession.ReturnType;
+
+export const RUNTIME = `onnxruntime-web ${ort.env.versions.web}`;
+
+const memories: WebAssembly.Memory[] = [];
+
+/** Bytes of the runtime's heap. It grows as far as it has to, and shrinks only with its worker. */
+export function heapBytes(): number {
+  return memories.reduce((most, memory) => Math.max(most, memory.buffer.byteLength), 0);
+}
+
+/**
+ * Prepares the runtime, before the first graph is opened.
+ *
+ * Args: the runtime's code; the address of its loader, or none where it is bundled; threads.
+ */
+export function setUpRuntime(
+  wasm: Uint8Array<ArrayBuffer>,
+  loader: string | null,
+  threads: number,
+) {
+  const { wasm: env } = ort.env;
+  env.wasmBinary = wasm.buffer.slice(wasm.byteOffset, wasm.byteOffset + wasm.byteLength);
+  if (loader) env.wasmPaths = { mjs: loader };
+  env.numThreads = threads;
+  ort.env.logLevel = "error";
+  watchMemory();
+}
+
+/** The runtime makes its memory itself and does not tell its size. */
+function watchMemory(): void {
+  if (memories.length) return;
+  const Plain = WebAssembly.Memory;
+  WebAssembly.Memory = class extends Plain {
+    constructor(descriptor: WebAssembly.MemoryDescriptor) {
+      super(descriptor);
+      memories.push(this);
+    }
+  };
+}
+
+/** An open graph. Inputs that are bound are read at each run, with the values that they then have. */
+export class Graph {
+  private constructor(
+    private readonly name: string,
+    private readonly session: ort.InferenceSession,
+    private readonly bound: Feeds,
+  ) {}
+
+  /**
+   * Args: the name for messages; its bytes; tensors by name, of which those that are no inputs are
+   * ignored; whether its nodes run unchanged, in the order that the compiler has chosen.
+   */
+  static async open(
+    name: string,
+    bytes: Uint8Array,
+    bound: State,
+    asWritten: boolean,
+  ): Promise<Graph> {
+    const session = await attempt(`${name} cannot be opened`, () =>
+      ort.InferenceSession.create(bytes, {
+        executionProviders: ["wasm"],
+        graphOptimizationLevel: asWritten ? "disabled" : "all",
+        enableMemPattern: false,
+        enableCpuMemArena: false,
+        // Weights stored in 8 bits become float32 once, when the graph is opened.
+        extra: { session: { disable_quant_qdq: "1" } },
+      }),
+    );
+    const feeds: Feeds = {};
+    for (const input of session.inputNames) {
+      const tensor = bound.get(input);
+      if (tensor) feeds[input] = new ort.Tensor("float32", tensor.data, tensor.shape);
+    }
+    return new Graph(name, session, feeds);
+  }
+
+  /** Whether the graph has this input; a step may not need all that a kit has. */
+  takes(input: string): boolean {
+    return this.session.inputNames.includes(input);
+  }
+
+  run(feeds: Feeds, outputs: readonly string[]): Promise<Outputs> {
+    const given = Object.entries(feeds).filter(([name]) => this.takes(name));
+    return attempt(`${this.name} cannot be computed`, () =>
+      this.session.run({ ...this.bound, ...Object.fromEntries(given) }, outputs),
+    );
+  }
+
+  close(): Promise<void> {
+    return this.session.release();
+  }
+}
+
+export const floats = (data: Float32Array, shape: readonly number[]) =>
+  new ort.Tensor("float32", data, shape);
+export const bytes = (data: Uint8Array, shape: readonly number[]) =>
+  new ort.Tensor("uint8", data, shape);
+export const whole = (values: readonly number[]) =>
+  new ort.Tensor("int64", BigInt64Array.from(values, BigInt), [values.length]);
+
+async function attempt<T>(what: string, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    const reason = String(error instanceof Error ? error.message : error).split("\n")[0];
+    throw new UserError(`${what}: the kit is damaged, or memory ran out (${reason}).`);
+  }
+}

@@ -1,0 +1,142 @@
+/** A whole run: start, steps, and what its result says of the classes. */
+import type { Known, Mistake, RunResult } from "../contract";
+import { type Embeddings } from "./head/sums";
+import { fitKnown } from "./known";
+import { Loop } from "./loop";
+import { argmax, softmax } from "./metric";
+import { Run, type RunOptions, Stopped } from "./run";
+import { RUNTIME } from "./session";
+import { startValues } from "./start";
+
+const MISTAKES = 50;
+/** Limits of the photos that describe the known classes, and of the values of their embeddings. */
+const KNOWN_PHOTOS = 600;
+const KNOWN_VALUES = 1 << 18;
+
+/** Trains to the end; null if the user has stopped the run. */
+export async function train(options: RunOptions): Promise<RunResult | null> {
+  const run = new Run(options);
+  try {
+    const loop = new Loop(run, options.resume ?? (await startValues(run)));
+    await loop.toTheEnd();
+    return await resultOf(run, loop);
+  } catch (error) {
+    if (error instanceof Stopped) return null;
+    throw error;
+  }
+}
+
+async function resultOf(run: Run, loop: Loop): Promise<RunResult> {
+  const { options, settings } = run;
+  loop.engine.load(loop.best);
+  const judged = await judge(run, loop);
+  const known = await describe(run, loop);
+  await loop.engine.release();
+  const { counters, log } = loop;
+  counters.elapsed = log.elapsed;
+  return {
+    kitHash: options.kit.hash,
+    classes: options.classes,
+    settings,
+    photos: {
+      training: run.train.length,
+      validation: run.validate.length,
+      imbalance: run.imbalance,
+    },
+    counters,
+    last: loop.last,
+    parameters: loop.best,
+    known,
+    log: log.lines,
+    ...judged,
+    heapBytes: options.heap(),
+    runtime: RUNTIME,
+    seconds: log.elapsed,
+    stepSeconds: median(log.stepSeconds),
+  };
+}
+
+/** Confusion matrix and worst mistakes of the best values on the validation photos. */
+async function judge(
+  run: Run,
+  loop: Loop,
+): Promise<{ confusion: number[][]; mistakes: Mistake[] }> {
+  const classes = run.options.classes.length;
+  const confusion = Array.from({ length: classes }, () => new Array<number>(classes).fill(0));
+  const mistakes: Mistake[] = [];
+  for await (const batch of run.validation(loop.engine).epoch(0)) {
+    const logits = await loop.engine.logits(batch.start);
+    batch.labels.forEach((label, i) => {
+      const guess = argmax(logits, i * classes, classes);
+      confusion[label]![guess]! += 1;
+      if (guess === label) return;
+      const own = softmax(logits.subarray(i * classes, (i + 1) * classes));
+      mistakes.push({ photo: batch.photos[i]!, label, guess, probability: own[guess]! });
+    });
+    await run.goOn();
+  }
+  mistakes.sort((a, b) => b.probability - a.probability);
+  return { confusion, mistakes: mistakes.slice(0, MISTAKES) };
+}
+
+/** What photos of the classes look like; null for a network without embeddings. */
+async function describe(run: Run, loop: Loop): Promise<Known | null> {
+  const size = run.manifest.embeddings;
+  if (size === null) return null;
+  const classes = run.options.classes.length;
+  const limit = Math.max(Math.min(KNOWN_PHOTOS, Math.floor(KNOWN_VALUES / size)), 2 * classes);
+  const training = await embedEvenly(run, loop, size, limit);
+  if (!training.labels.length) return null;
+  const heldOut: Float32Array[] = [];
+  let count = 0;
+  for await (const batch of run.validation(loop.engine).epoch(0)) {
+    if (count >= limit) break;
+    const rows = await loop.engine.embed(batch.start);
+    heldOut.push(rows.subarray(0, (limit - count) * size));
+    count += batch.labels.length;
+    await run.goOn();
+  }
+  return fitKnown(training, concatenated(heldOut));
+}
+
+/** Embeddings of at most so many training photos, of all classes in turn. */
+async function embedEvenly(run: Run, loop: Loop, size: number, limit: number): Promise<Embeddings> {
+  const seen = new Map<number, number>();
+  const places = run.train.map(({ label }) => {
+    const place = seen.get(label) ?? 0;
+    seen.set(label, place + 1);
+    return place;
+  });
+  const chosen = [...places.keys()].sort((a, b) => places[a]! - places[b]! || a - b);
+  const kept = chosen.slice(0, limit).sort((a, b) => a - b);
+  const rows: Float32Array[] = [];
+  const labels: number[] = [];
+  for await (const batch of run
+    .centered(
+      loop.engine,
+      kept.map((i) => run.train[i]!),
+    )
+    .epoch(0)) {
+    rows.push(await loop.engine.embed(batch.start));
+    labels.push(...batch.labels);
+    await run.goOn();
+  }
+  return { size, rows: concatenated(rows), labels, classes: run.options.classes.length };
+}
+
+function concatenated(parts: Float32Array[]): Float32Array {
+  const whole = new Float32Array(parts.reduce((total, part) => total + part.length, 0));
+  let at = 0;
+  for (const part of parts) {
+    whole.set(part, at);
+    at += part.length;
+  }
+  return whole;
+}
+
+function median(values: number[]): number | null {
+  if (!values.length) return null;
+  const sorted = [...values].sort((a, b) => a - b);
+  const middle = (sorted.length - 1) / 2;
+  return (sorted[Math.floor(middle)]! + sorted[Math.ceil(middle)]!) / 2;
+}

@@ -1,0 +1,126 @@
+/** The engine as the page sees it: a worker for each run, and one for predictions. */
+import {
+  type Job,
+  type ModelJob,
+  type PhotoPrediction,
+  type TrainEvent,
+  UserError,
+} from "../contract";
+import type { FromWorker, Picture, ToWorker } from "./messages";
+
+/** A run in a worker of its own, which is ended to give its memory back. */
+export class Trainer {
+  private worker: Worker | null = null;
+
+  /** Args: called with each event; `done`, `stopped` and `error` are the last of a run. */
+  constructor(private readonly onEvent: (event: TrainEvent) => void) {}
+
+  get running(): boolean {
+    return this.worker !== null;
+  }
+
+  start(job: Job): void {
+    this.end();
+    this.worker = startWorker(
+      (event) => this.hear(event),
+      (message) => this.hear({ kind: "error", message }),
+    );
+    say(this.worker, { kind: "train", job });
+  }
+
+  /** A checkpoint and `paused` follow after the batch. */
+  pause(): void {
+    this.ask("pause");
+  }
+
+  resume(): void {
+    this.ask("go");
+  }
+
+  /** A checkpoint and `stopped` follow after the batch. */
+  stop(): void {
+    this.ask("stop");
+  }
+
+  private ask(request: "go" | "pause" | "stop"): void {
+    if (this.worker) say(this.worker, { kind: "ask", request });
+  }
+
+  private hear(event: FromWorker): void {
+    if (event.kind === "predictions") return;
+    if (event.kind === "done" || event.kind === "stopped" || event.kind === "error") this.end();
+    this.onEvent(event);
+  }
+
+  private end(): void {
+    this.worker?.terminate();
+    this.worker = null;
+  }
+}
+
+interface Waiting {
+  resolve: (predictions: PhotoPrediction[]) => void;
+  reject: (error: UserError) => void;
+}
+
+/** Predictions by a worker that stays until it is closed. */
+export class Predictor {
+  /** Bytes of the runtime's heap at the last prediction. */
+  heapBytes = 0;
+  private readonly worker: Worker;
+  private readonly waiting = new Map<number, Waiting>();
+  private failed: UserError | null = null;
+  private next = 0;
+
+  constructor(model: ModelJob) {
+    this.worker = startWorker(
+      (message) => this.hear(message),
+      (message) => this.fail(message),
+    );
+    say(this.worker, { kind: "open", model });
+  }
+
+  /** Predictions in order; frames of the camera are taken over and closed. */
+  predict(photos: Picture[]): Promise<PhotoPrediction[]> {
+    if (this.failed) return Promise.reject(this.failed);
+    const id = this.next++;
+    const frames = photos.filter((photo) => !(photo instanceof Blob));
+    return new Promise((resolve, reject) => {
+      this.waiting.set(id, { resolve, reject });
+      say(this.worker, { kind: "predict", id, photos }, frames);
+    });
+  }
+
+  close(): void {
+    this.fail("The model was closed.");
+  }
+
+  private hear(message: FromWorker): void {
+    if (message.kind === "error") this.fail(message.message);
+    if (message.kind !== "predictions") return;
+    this.heapBytes = message.heapBytes;
+    this.waiting.get(message.id)?.resolve(message.predictions);
+    this.waiting.delete(message.id);
+  }
+
+  private fail(message: string): void {
+    this.failed ??= new UserError(message);
+    this.worker.terminate();
+    for (const { reject } of this.waiting.values()) reject(this.failed);
+    this.waiting.clear();
+  }
+}
+
+function startWorker(hear: (message: FromWorker) => void, fail: (message: string) => void): Worker {
+  const worker = new Worker(new URL("worker.js", import.meta.url), { type: "module" });
+  worker.onmessage = ({ data }: MessageEvent<FromWorker>) => hear(data);
+  worker.onerror = (event) => {
+    event.preventDefault();
+    fail("The worker that computes has ended; load the page again.");
+  };
+  return worker;
+}
+
+function say(worker: Worker, message: ToWorker, transfer: Transferable[] = []): void {
+  worker.postMessage(message, transfer);
+}

@@ -1,0 +1,98 @@
+import { beforeAll, describe, expect, test } from "vitest";
+import { Engine } from "../../src/engine/engine";
+import { gradientNorm, Optimizer } from "../../src/engine/optimizer";
+import { heapBytes } from "../../src/engine/session";
+import type { Manifest } from "../../src/contract";
+import { expectClose, fixture } from "./fixture";
+import { bundledKit, startRuntime } from "./kits";
+
+beforeAll(startRuntime);
+
+describe.each(["last", "blocks"] as const)("the bundled kit %s", (name) => {
+  test("gives the losses, gradients and predictions of the Python engine", async () => {
+    const kit = bundledKit(name);
+    const { manifest } = kit;
+    const expected = fixture.steps[name];
+    const engine = new Engine(kit, kit.parameters, manifest.task.classes.length);
+    const heads = manifest.parameters.filter(({ group }) => group === "head");
+    const rates = new Map(heads.map((spec) => [spec.name, 0.5]));
+    const optimizer = new Optimizer("sgd", engine.parameters, { rates });
+    const steps = expected.losses.length;
+    for (let number = 0; number < steps; number++) {
+      const start = await engine.prepare(madePhotos(manifest, number, manifest.batch));
+      const labels = Array.from({ length: manifest.batch }, (_, i) => (i * 3 + number) % 10);
+      const found = await engine.gradientsWith(start, labels, madeMasks(manifest));
+      expectClose([found.loss], [expected.losses[number]], 1e-5);
+      expect(found.correct).toBe(expected.correct[number]);
+      expectClose([gradientNorm(found.values.values())], [expected.norms[number]], 1e-4);
+      optimizer.step(found.values, 0.01);
+    }
+    const start = await engine.prepare(madePhotos(manifest, steps, 3));
+    expectClose(await engine.logits(start), expected.logits, 1e-4);
+    const embeddings = await engine.embed(start);
+    const size = manifest.embeddings!;
+    const first = [0, 1, 2].flatMap((i) => [...embeddings.subarray(i * size, i * size + 8)]);
+    expectClose(first, expected.embeddings, 1e-4);
+    for (const [key, values] of Object.entries(expected.statistics as Record<string, number[]>)) {
+      expectClose(engine.statistics.get(key)!.data.subarray(0, 4), values, 1e-4);
+    }
+    await engine.release();
+    expect(heapBytes()).toBeGreaterThan(1 << 20);
+    expect(heapBytes()).toBeLessThan(64 << 20);
+  });
+});
+
+test("the state of an engine is its own, and can be loaded", () => {
+  const kit = bundledKit("last");
+  const engine = new Engine(kit, kit.parameters, 10);
+  const before = engine.copy();
+  engine.parameters.get("classifier.1.bias")!.data.fill(7);
+  expect(kit.parameters.get("classifier.1.bias")!.data).not.toContain(7);
+  engine.load(before);
+  expect(engine.copy()).toEqual(before);
+});
+
+test("a kit with other outputs than its manifest's ends in a sentence", async () => {
+  const kit = bundledKit("last");
+  const manifest = { ...kit.manifest, features: [640] };
+  const engine = new Engine({ ...kit, manifest }, kit.parameters, 10);
+  await expect(engine.prepare(madePhotos(manifest, 0, 1))).rejects.toThrow(/another shape/);
+});
+
+test("a damaged graph ends in a sentence", async () => {
+  const kit = bundledKit("last");
+  const graphs = { ...kit.graphs, predict: kit.graphs.predict.slice(0, 100) };
+  const engine = new Engine({ ...kit, graphs }, kit.parameters, 10);
+  await expect(engine.logits(new Float32Array(1280))).rejects.toThrow(/predict.onnx cannot be/);
+});
+
+/** The photos of make_engine.py. */
+function madePhotos({ size }: Manifest, seed: number, count: number): Uint8Array {
+  const pixels = new Uint8Array(count * size * size * 3);
+  let at = 0;
+  for (let n = 0; n < count; n++) {
+    for (let y = 0; y < size; y++) {
+      for (let x = 0; x < size; x++) {
+        for (let c = 0; c < 3; c++) {
+          pixels[at++] = (x * (n + 1) + y * (c + 2) * (seed + 1) + 40 * n) % 256;
+        }
+      }
+    }
+  }
+  return pixels;
+}
+
+function madeMasks(manifest: Manifest): Map<string, Float32Array> {
+  return new Map(
+    manifest.masks.map(({ name, shape, keep }) => {
+      const values = new Float32Array(shape.reduce((a, b) => a * b, 1));
+      return [
+        name,
+        values.map((_, i) => {
+          const random = Math.fround(((i * 2654435761) % 2 ** 32) / 2 ** 32);
+          return random < Math.fround(keep) ? Math.fround(1 / keep) : 0;
+        }),
+      ];
+    }),
+  );
+}
