@@ -29,6 +29,7 @@ TOOLS = {
     "make_digits_sheet.py": "sklearn",
     "make_probes.py": "onnx",
     "make_segmentation_picture.py": "torch",
+    "make_studio_rules.py": "numpy",
     "pretrain_cifar10.py": "pyarrow",
 }
 """Each tool, with a package that the others do not need."""

@@ -44,7 +44,7 @@ IR_VERSIONS = range(4, 14)
 MOST_NODES = 100_000
 """Most operators, and most constants, of a graph."""
 
-_TYPES = {"float32": 1, "uint8": 2, "int8": 3, "int32": 6, "int64": 7, "bool": 9, "float16": 10}
+TYPES = {"float32": 1, "uint8": 2, "int8": 3, "int32": 6, "int64": 7, "bool": 9, "float16": 10}
 
 
 Declared = dict[str, tuple[str, tuple[int | None, ...]]]
@@ -166,7 +166,7 @@ def _differences(outline: Outline, expected: Signature) -> Iterator[str]:
 
 
 def _agrees(value: Value, kind: str | None, shape: tuple[int | None, ...]) -> bool:
-    if kind is not None and value.type != _TYPES[kind]:
+    if kind is not None and value.type != TYPES[kind]:
         return False
     if value.shape is None:
         return True

@@ -30,7 +30,7 @@ from pocketune.kit.names import (
 from pocketune.kit.packed import Source
 from pocketune.kit.storage import Storage, mapped, open_storage, reading
 
-_ROOM, _EACH = 1 << 20, 4096
+ROOM, EACH = 1 << 20, 4096
 """Bytes that a file may have beyond its values: in all, and for each node or tensor."""
 
 
@@ -170,9 +170,9 @@ def _most_bytes(name: str, manifest: Manifest) -> int:
     """Most bytes of a file, so that it is not read before it is known to be far too large."""
     if name == PARAMETERS:
         specs = (*manifest.parameters, *manifest.statistics)
-        return _ROOM + sum(4 * math.prod(spec.shape) + _EACH for spec in specs)
+        return ROOM + sum(4 * math.prod(spec.shape) + EACH for spec in specs)
     graph = manifest.graphs["step" if name == BLOCKED_STEP else name.removesuffix(".onnx")]
-    return _ROOM + graph.weights + _EACH * graph.nodes
+    return ROOM + graph.weights + EACH * graph.nodes
 
 
 def kit_files(manifest: Manifest) -> tuple[str, ...]:

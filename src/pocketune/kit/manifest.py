@@ -22,7 +22,7 @@ Group = Literal["main", "decode_head", "branch", "head"]
 side branch that a method adds, or to the layer that is replaced for other classes."""
 
 _FEATURES_BYTES = 4 << 20
-_MOST_ELEMENTS = 1 << 30
+MOST_ELEMENTS = 1 << 30
 """Most elements of a tensor, a batch of images or of features."""
 
 
@@ -312,8 +312,8 @@ def _problems(manifest: Manifest) -> Iterator[str]:
     if set(m.graphs) != graphs:
         yield f"lists the graphs {_listed(m.graphs)} where the kit has {_listed(graphs)}"
     for name, shape in _tensors(m):
-        if math.prod(shape) > _MOST_ELEMENTS:
-            yield f"gives {name} the shape {shape}, which is more than {_MOST_ELEMENTS:,} elements"
+        if math.prod(shape) > MOST_ELEMENTS:
+            yield f"gives {name} the shape {shape}, which is more than {MOST_ELEMENTS:,} elements"
     unknown = set(m.files) - set(KIT_FILES)
     if unknown:
         yield f"lists {min(unknown)!r} under 'files', which are {_listed(KIT_FILES)}"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pocketune.kit.packed import Source
 
 _METADATA_KEY, _CHECKSUM_KEY = "pocketune", "sha256"
-_SCHEMA = 2
+SCHEMA = 2
 _CHUNK = 1 << 16
 _TYPES = {"float32": "F32", "int8": "I8", "uint8": "U8"}
 _FLOATS = ("F32",)
@@ -48,7 +48,7 @@ def write_tensors(
         PocketuneError: The file cannot be written; what was at ``path`` is unchanged.
     """
     with replacing(path) as partial, partial.open("wb") as file:
-        _write(file, tensors, {"kind": kind, "schema": _SCHEMA, **metadata})
+        _write(file, tensors, {"kind": kind, "schema": SCHEMA, **metadata})
 
 
 def read_tensors(path: Source, *, kind: str, codes: bool = False) -> tuple[State, dict[str, Any]]:
@@ -132,10 +132,10 @@ def _array(name: str, tensor: dict[str, Any], types: tuple[str, ...]) -> NDArray
 def _require_kind(path: Source, metadata: Any, kind: str) -> None:
     if not isinstance(metadata, dict) or metadata.get("kind") != kind:
         raise PocketuneError(f"{path} is a safetensors file, but not a Pocketune {kind}")
-    if metadata.get("schema") != _SCHEMA:
+    if metadata.get("schema") != SCHEMA:
         raise PocketuneError(
             f"{path} has schema {metadata.get('schema')} and this version of Pocketune reads "
-            f"{_SCHEMA}: use the version that wrote it"
+            f"{SCHEMA}: use the version that wrote it"
         )
 
 

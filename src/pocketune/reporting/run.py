@@ -70,7 +70,7 @@ def run_page(folder: Path, photos: StrPath | None) -> Page:
         sections=(
             _training(record, metrics),
             *(photo_sections(evidence) if evidence else ()),
-            _memory(record, model.kit),
+            *_memory_sections(record, model.kit),
             _configuration(record, folder),
         ),
         version=pocketune.__version__,
@@ -144,8 +144,14 @@ def _budget(record: RunRecord) -> int | None:
     return None if budget is None else int(budget)
 
 
-def _memory(record: RunRecord, kit: Kit) -> Section:
-    estimate = _estimate(record, kit)
+def _memory_sections(record: RunRecord, kit: Kit) -> Iterator[Section]:
+    """Nothing was predicted for a run in a browser, whose process is not measured."""
+    if record.predicted_memory is not None:
+        yield _memory(record, kit, record.predicted_memory)
+
+
+def _memory(record: RunRecord, kit: Kit, predicted: int) -> Section:
+    estimate = _estimate(record, kit, predicted)
     budget, measured = _budget(record), record.peak_memory
     charts = [parts_chart(parts(estimate), measured, budget)]
     text: tuple[str, ...] = ()
@@ -160,7 +166,7 @@ def _memory(record: RunRecord, kit: Kit) -> Section:
     return Section(title="Memory", text=text, charts=tuple(charts))
 
 
-def _estimate(record: RunRecord, kit: Kit) -> MemoryEstimate:
+def _estimate(record: RunRecord, kit: Kit, predicted: int) -> MemoryEstimate:
     """The prediction of the run; what the process took before it is the rest of the total."""
     settings = TrainSettings.from_dict(record.settings)
 
@@ -173,7 +179,7 @@ def _estimate(record: RunRecord, kit: Kit) -> MemoryEstimate:
             accumulate=settings.accumulate,
         )
 
-    return of(max(0, record.predicted_memory - of(0).total))
+    return of(max(0, predicted - of(0).total))
 
 
 def _configuration(record: RunRecord, folder: Path) -> Section:

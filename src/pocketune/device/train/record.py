@@ -77,7 +77,8 @@ class RunRecord:
         best_step: The step of the best score, whose values are in ``best.safetensors``.
         last: Score on the validation photos after the last step; None without validation photos.
         peak_memory: Peak resident bytes of the process, the largest if the run was resumed.
-        predicted_memory: The peak that was predicted before the run.
+        predicted_memory: The peak that was predicted before the run; None in a browser, where
+            ``peak_memory`` is that of the WebAssembly heap.
         seconds: Wall-clock seconds of the run, from finding the photos to its end, without pauses
             between processes.
         training_seconds: Part of these that the steps took.
@@ -114,7 +115,7 @@ class RunRecord:
     best_step: int
     last: Score | None
     peak_memory: int
-    predicted_memory: int
+    predicted_memory: int | None
     seconds: float
     training_seconds: float
     step_seconds: float | None
