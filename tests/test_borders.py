@@ -16,7 +16,7 @@ SOURCE = Path(pocketune.__file__).parent
 
 # Folders and single modules by floor; each may import from the floors below its own.
 FLOORS = (
-    {"arrays", "errors", "lazy", "signals"},
+    {"arrays", "errors", "heap", "lazy", "signals"},
     {"command", "files", "options", "schema", "torch_private"},
     {"tasks", "layers"},
     {"data", "filtering"},
@@ -39,6 +39,7 @@ FLOOR = {room: number for number, floor in enumerate(FLOORS) for room in floor}
 DEVICE_HALF = {
     "arrays",
     "errors",
+    "heap",
     "lazy",
     "options",
     "command",

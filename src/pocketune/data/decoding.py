@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import threading
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from pocketune.heap import freed_at_once
 
 if TYPE_CHECKING:
     from pocketune.data.headers import Header
 
 MAX_WORKING_BYTES = 128 << 20  # an image that would take more than this is refused
 HEAVY_BYTES = 3 << 20  # above this, one image at a time
-_KEPT = 10_000_000
-"""Bytes that the heap may keep of a heavy image while the next is decoded: one of eight runs with
-five kinds of heavy images had a peak 8 to 9 MB above that of the others."""
 SMALL = 1 << 18
 """Pixels of an image that is decoded as a whole, which takes less time than in strips."""
 PIXELS = 1 << 16
@@ -59,8 +59,7 @@ class Decoding:
 
     def total(self, workers: int) -> int:
         """Bytes that so many threads take together."""
-        kept = _KEPT if self.most > HEAVY_BYTES else 0
-        return self.most + (workers - 1) * self.others + kept
+        return self.most + (workers - 1) * self.others
 
 
 class Dearest:
@@ -141,9 +140,17 @@ def decoding_bytes(header: Header, scale: float, columns: int) -> int:
     return taken + _coefficient_bytes(header) + _ROWS
 
 
-def turn_for(taken: int) -> AbstractContextManager[object]:
-    """A context to hold while so many bytes of pixels are in memory; only one may be heavy."""
-    return _heavy if taken > HEAVY_BYTES else nullcontext()
+@contextmanager
+def turn_for(taken: int) -> Iterator[None]:
+    """A context to hold while so many bytes of pixels are in memory; only one may be heavy.
+
+    The heap keeps nothing of a heavy one for reuse.
+    """
+    if taken <= HEAVY_BYTES:
+        yield
+        return
+    with _heavy, freed_at_once():
+        yield
 
 
 def _coefficient_bytes(header: Header) -> int:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from PIL import Image, TiffImagePlugin, UnidentifiedImageError, WebPImagePlugin
+from PIL import Image, ImageFile, TiffImagePlugin, UnidentifiedImageError, WebPImagePlugin
 
 from pocketune.data.decoding import MAX_WORKING_BYTES, READ_WHOLE, limited_bytes
 from pocketune.data.headers import Header
@@ -171,6 +171,14 @@ def draft(image: Image.Image, scale: float) -> None:
     """Have a JPEG that is not decoded yet decoded smaller; see ``decode``."""
     if scale < 1:
         image.draft(None, (math.ceil(image.width * scale), math.ceil(image.height * scale)))
+
+
+def release(image: Image.Image) -> None:
+    """Free the pixels of an image from a file, which it would hold for as long as it is there."""
+    if isinstance(image, ImageFile.ImageFile):
+        image.close()
+        for decoder in ("_decoder", "_heif_file"):  # with copies of the pixels
+            image.__dict__.pop(decoder, None)
 
 
 def orientation(image: Image.Image) -> int:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from pocketune.data.decoding import SMALL, decoding_bytes, turn_for
-from pocketune.data.images import decode, draft, header_of, oriented_size
+from pocketune.data.images import decode, draft, header_of, oriented_size, release
 from pocketune.data.strips import is_better_in_strips, resized_in_strips
 from pocketune.tasks import Box, View
 from pocketune.tasks.views import Colors
@@ -103,7 +103,8 @@ def crop(image: Image.Image, box: Box, size: int) -> Pixels:
 def resized(image: Image.Image, box: Box, columns: int, rows: int) -> Pixels:
     """A part of an image, in pixels of the upright image, as uint8 (rows, columns, 3).
 
-    A large image is decoded in strips, with the same result.
+    A large image is decoded in strips, with the same result. The pixels of an image from
+    ``open_image`` are freed at the end, before the next large one has its turn.
     """
     width, height = oriented_size(image)
     scale = max(columns / box.width, rows / box.height)
@@ -115,11 +116,14 @@ def resized(image: Image.Image, box: Box, columns: int, rows: int) -> Pixels:
         right = min((box.left + box.width) * across, decoded[0])
         bottom = min((box.top + box.height) * down, decoded[1])
         part = (box.left * across, box.top * down, right, bottom)
-        if math.prod(decoded) > SMALL and is_better_in_strips(image):
-            return resized_in_strips(image, part, columns, rows)
-        return np.asarray(
-            decode(image).resize((columns, rows), Image.Resampling.BILINEAR, box=part)
-        )
+        try:
+            if math.prod(decoded) > SMALL and is_better_in_strips(image):
+                return resized_in_strips(image, part, columns, rows)
+            return np.asarray(
+                decode(image).resize((columns, rows), Image.Resampling.BILINEAR, box=part)
+            )
+        finally:
+            release(image)
 
 
 def recolored(pixels: Pixels, colors: Colors) -> Pixels:

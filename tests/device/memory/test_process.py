@@ -73,7 +73,7 @@ def test_a_process_gets_smaller_and_goes_on() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="huge pages of Linux")
 def test_a_run_takes_no_huge_pages() -> None:
     ask = "libc = ctypes.CDLL(None); print(libc.prctl(42, 0, 0, 0, 0), hasattr(libc, 'mallopt'))"
-    code = "import ctypes; from pocketune.device.memory.process import save_memory; "
+    code = "import ctypes; from pocketune.heap import save_memory; "
     done = subprocess.run(
         [sys.executable, "-c", f"{code}save_memory(); {ask}"], capture_output=True, check=True
     )

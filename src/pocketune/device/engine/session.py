@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pocketune.device.machine import available_cores
-from pocketune.device.memory.process import freed_at_once, reclaim
+from pocketune.device.memory.process import reclaim
 from pocketune.errors import PocketuneError
 from pocketune.files import shown
+from pocketune.heap import freed_at_once
 from pocketune.kit.kit import Kit
 from pocketune.kit.manifest import KitError
 from pocketune.kit.names import BLOCKED_STEP, FEATURES, STEP

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pocketune.device.memory.libraries import divide_libraries, give_back_pages
-
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # of <malloc.h>
-_PR_SET_THP_DISABLE = 41  # of <linux/prctl.h>
-_LARGEST_THRESHOLD = 1 << 25
-"""The threshold that glibc itself reaches in a process that uses large blocks."""
+from pocketune.heap import trim
 
 
 @dataclass(frozen=True)
@@ -136,46 +130,7 @@ def reclaim() -> None:
     """
     if sys.platform != "linux" or "torch" in sys.modules:
         return
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "malloc_trim"):  # of glibc
-        libc.malloc_trim(0)
+    trim()
     if "onnxruntime" in sys.modules:  # the last and largest library of a run
         divide_libraries()
     give_back_pages()
-
-
-def save_memory() -> None:
-    """Let all threads allocate from one heap, with glibc, and take only pages that are used.
-
-    By itself glibc gives each thread a heap of its own. The gaps in those of two decoding threads
-    take 4 MB. The call has no effect on threads that have allocated already. Where the kernel gives
-    huge pages unasked, a run takes up to half as much more.
-    """
-    if (mallopt := _mallopt()) and "torch" not in sys.modules:
-        mallopt(_M_ARENA_MAX, 1)
-        ctypes.CDLL(None).prctl(_PR_SET_THP_DISABLE, 1, 0, 0, 0)
-
-
-@contextmanager
-def freed_at_once() -> Iterator[None]:
-    """Return freed blocks of 128 KiB and more to the system at once, with glibc.
-
-    Opening a graph makes several copies of its weights, one after the other. If freed blocks were
-    kept for reuse, all copies would be resident together. After the context, blocks are kept,
-    because every step needs blocks of the same sizes.
-    """
-    mallopt = _mallopt()
-    if mallopt is None:
-        yield
-        return
-    mallopt(_M_MMAP_THRESHOLD, 1 << 17)
-    try:
-        yield
-    finally:
-        mallopt(_M_MMAP_THRESHOLD, _LARGEST_THRESHOLD)
-        mallopt(_M_TRIM_THRESHOLD, 2 * _LARGEST_THRESHOLD)
-
-
-def _mallopt() -> Callable[[int, int], int] | None:
-    """The function that sets parameters of glibc's allocator; None elsewhere."""
-    return getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pocketune.data import Loader
-from pocketune.device.memory.process import freed_at_once, process_memory, reclaim
+from pocketune.device.memory.process import process_memory, reclaim
 from pocketune.device.train.checkpoint import TrainedNetwork
 from pocketune.device.train.progress import PhotosReport
 from pocketune.device.use.known import Known
+from pocketune.heap import freed_at_once
 from pocketune.kit.kit import Kit
 from pocketune.kit.names import BEST
 

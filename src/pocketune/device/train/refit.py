@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 from pocketune.device.head import fit_head
 from pocketune.device.head.embeddings import embedded
-from pocketune.device.memory.process import freed_at_once, reclaim
+from pocketune.device.memory.process import reclaim
 from pocketune.device.train.limit import HEAD_SECONDS
 from pocketune.device.train.photos import has_closed_form
 from pocketune.device.train.progress import PhotosReport
 from pocketune.device.train.start import head_room
+from pocketune.heap import freed_at_once
 from pocketune.kit.kit import Kit
 from pocketune.kit.names import EMBEDDINGS
 

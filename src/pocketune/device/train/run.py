@@ -16,7 +16,7 @@ from pocketune.device.cache.choice import cache_bytes, choose
 from pocketune.device.cache.opening import cached
 from pocketune.device.engine.accumulate import accumulating, check_accumulation
 from pocketune.device.memory.budget import check_budget
-from pocketune.device.memory.process import process_memory, reclaim, save_memory
+from pocketune.device.memory.process import process_memory, reclaim
 from pocketune.device.memory.sizes import parse_size
 from pocketune.device.train.adjustment import Adjustment
 from pocketune.device.train.checkpoint import Checkpoint, Counters, TrainState
@@ -41,6 +41,7 @@ from pocketune.device.train.refit import is_refitted
 from pocketune.device.train.settings import TrainSettings
 from pocketune.device.train.start import start_values
 from pocketune.errors import PocketuneError, counted
+from pocketune.heap import save_memory
 from pocketune.kit.kit import Kit
 from pocketune.kit.names import LAST, METRICS
 from pocketune.options import takes_options, with_options

@@ -16,12 +16,13 @@ from pocketune.device.head.embeddings import Embeddings, embedded
 from pocketune.device.head.fit import means_bytes
 from pocketune.device.memory.budget import BudgetExceeded
 from pocketune.device.memory.estimate import cell_fit_bytes
-from pocketune.device.memory.process import freed_at_once, process_memory, reclaim
+from pocketune.device.memory.process import process_memory, reclaim
 from pocketune.device.memory.sizes import format_size
 from pocketune.device.train.limit import head_seconds
 from pocketune.device.train.photos import has_closed_form
 from pocketune.device.train.progress import PhotosReport
 from pocketune.device.use.model import Model
+from pocketune.heap import freed_at_once
 from pocketune.kit.names import EMBEDDINGS
 
 if TYPE_CHECKING:
