@@ -30,7 +30,7 @@ await build({
   conditions: ["onnxruntime-web-use-extern-wasm"],
   logLevel: "warning",
 });
-for (const name of ["index.html", "styles.css"]) {
+for (const name of ["index.html", "styles.css", "icon.svg", "app.webmanifest"]) {
   await cp(join(here, "src/page", name), join(site, name));
 }
 await cp(join(runtime, LOADER), join(site, LOADER));

@@ -1,2 +1,165 @@
-/** The page. */
-export {};
+/** The page: its four parts, one of which is seen, and what it finds in the browser. */
+import { UserError } from "../contract";
+import { Store } from "../storage/store";
+import type { ModelRecord } from "../storage/schema";
+import { CollectView } from "./collect/view";
+import type { Given } from "./collect/sources";
+import { announce, h } from "./dom";
+import { Catalog } from "./kits";
+import { fail, messages } from "./messages";
+import { Project } from "./project";
+import { keepForOffline } from "./offline";
+import { TakeView } from "./take/view";
+import { texts } from "./texts";
+import { TrainView } from "./train/view";
+import { UseView } from "./use/view";
+
+const LOCK = "pocketune-studio";
+const PARTS = ["collect", "train", "use", "take"] as const;
+type Part = (typeof PARTS)[number];
+
+async function main(): Promise<void> {
+  const root = document.querySelector("#studio")!;
+  const place = h("main", { id: "content", tabIndex: -1 });
+  const links = new Map(
+    PARTS.map((part) => [part, h("a", { href: `#${part}` }, texts.parts[part])]),
+  );
+  root.append(
+    h("a", { class: "skip", href: "#content" }, texts.skip),
+    h(
+      "header",
+      { class: "top" },
+      h("h1", {}, texts.title),
+      h("nav", { "aria-label": texts.title }, ...links.values()),
+      h("small", { class: "private" }, texts.private),
+    ),
+    messages(),
+    place,
+  );
+  if (!globalThis.OffscreenCanvas || !globalThis.DecompressionStream || !globalThis.Worker) {
+    throw new UserError(texts.noWorker);
+  }
+  await onlyTab();
+  await keepForOffline();
+  const views = await open(place);
+  route(views, links);
+  globalThis.addEventListener("hashchange", () => route(views, links, true));
+}
+
+/** Two tabs would overwrite each other's checkpoints. The lock goes with the tab. */
+async function onlyTab(): Promise<void> {
+  if (!navigator.locks) return;
+  await new Promise<void>((resolve, reject) => {
+    void navigator.locks.request(LOCK, { ifAvailable: true }, (lock) => {
+      if (!lock) {
+        reject(new UserError(texts.otherTab));
+        return undefined;
+      }
+      resolve();
+      return new Promise(() => undefined); // until the tab is closed
+    });
+  });
+}
+
+interface Views {
+  collect: CollectView;
+  train: TrainView;
+  use: UseView;
+  take: TakeView;
+}
+
+async function open(place: HTMLElement): Promise<Views> {
+  const store = await Store.open();
+  const project = await Project.open(store);
+  const catalog = new Catalog(store);
+  const show = (model: ModelRecord | undefined) => {
+    use.show(model);
+    take.show(model);
+  };
+  const others = async ({ kits, runs, tensors }: Given) => {
+    for (const file of kits) await train.kits.add(file);
+    for (const file of [...runs, ...tensors].slice(-1)) await take.open(file);
+  };
+  const collect = new CollectView(project, others);
+  const train = new TrainView(project, catalog, {
+    done: (model) => show(model),
+    toCollect: () => go("collect"),
+    toUse: () => go("use"),
+  });
+  const use = new UseView(project, catalog, () => go("train"));
+  const take = new TakeView(project, catalog, {
+    opened: async (model) => {
+      await catalog.load();
+      await train.kits.show();
+      show(model);
+    },
+    forgotten: async () => {
+      show(undefined);
+      await catalog.load();
+      await train.kits.show();
+    },
+  });
+  const views = { collect, train, use, take };
+  place.append(...PARTS.map((part) => views[part].element));
+  await catalog.load();
+  await train.kits.show();
+  show(await store.model());
+  const checkpoint = await store.checkpoint();
+  if (checkpoint) train.offer(checkpoint);
+  acceptDrops(views);
+  addEventListener("beforeunload", (event) => {
+    if (train.isRunning) event.preventDefault(); // asks before the tab is closed
+  });
+  if (checkpoint) go("train");
+  return views;
+}
+
+function go(part: Part): void {
+  location.hash = part;
+}
+
+function current(): Part {
+  const named = location.hash.slice(1) as Part;
+  return PARTS.includes(named) ? named : "collect";
+}
+
+function route(views: Views, links: Map<Part, HTMLAnchorElement>, focus = false): void {
+  const now = current();
+  for (const part of PARTS) {
+    views[part].element.hidden = part !== now;
+    const link = links.get(part)!;
+    if (part === now) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  if (now !== "collect") views.collect.leave();
+  if (now !== "use") views.use.leave();
+  if (now === "take") views.take.enter();
+  document.title = `${texts.parts[now]} – ${texts.title}`;
+  if (!focus) return;
+  scrollTo(0, 0);
+  views[now].element.querySelector("h2")?.focus();
+}
+
+function acceptDrops({ collect, use, take }: Views): void {
+  const { body } = document;
+  let inside = 0;
+  const over = (change: number) => {
+    inside = Math.max(0, inside + change);
+    body.classList.toggle("dragging", inside > 0);
+  };
+  body.addEventListener("dragenter", () => over(1));
+  body.addEventListener("dragleave", () => over(-1));
+  body.addEventListener("dragover", (event) => event.preventDefault());
+  document.addEventListener("drop", () => over(-inside), true);
+  body.addEventListener("drop", (event) => {
+    event.preventDefault();
+    if (!event.dataTransfer) return;
+    if (!use.element.hidden) use.drop(event.dataTransfer);
+    else {
+      collect.drop(event.dataTransfer);
+      if (!take.element.hidden) announce(texts.importingWords);
+    }
+  });
+}
+
+main().catch(fail);

@@ -13,7 +13,7 @@ export function messages(): HTMLElement {
 /** The sentence for the user of any error. */
 export function sentence(error: unknown): string {
   if (error instanceof UserError || (error as Error | undefined)?.name === "UserError") {
-    return (error as Error).message;
+    return (error as Error).message.replace(/[^.!?]$/, "$&.");
   }
   return texts.unexpected(error instanceof Error ? error.message : String(error));
 }

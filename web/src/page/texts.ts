@@ -114,10 +114,23 @@ export const texts = {
   trainHelp: "A kit is a pretrained network with what it learns. Choose one and press Train.",
   kits: "Kit",
   addKit: "Add a kit (.zip)",
+  kitGone: "The kit cannot be loaded; connect to the network once, or add it as a .zip.",
+  kitTooLarge: (name: string) => `${name} is larger than 512 MB, which is no kit for a browser.`,
+  otherTask: (name: string) =>
+    `${name} does not learn classes of photos; train it with the command line.`,
   removeKit: (name: string) => `Remove the kit ${name}`,
   kitAdded: (name: string) => `The kit ${name} was checked and added.`,
   kitFacts: (network: string, method: string, pixels: number, values: number) =>
     `${network}, ${pixels} px; trains ${method} (${counted(values, "value")})`,
+  networkNames: {
+    mobilenet_v2: "MobileNetV2",
+    mobilenet_v3_small: "MobileNetV3 small",
+    mobilenet_v3_large: "MobileNetV3 large",
+    mcunet_5fps: "MCUNet",
+    proxylessnas_mobile: "ProxylessNAS",
+    resnet18: "ResNet-18",
+    resnet50: "ResNet-50",
+  } as Record<string, string>,
   methodNames: {
     last: "the classifier",
     blocks: "the top blocks",
@@ -156,14 +169,10 @@ export const texts = {
   stopped: "Stopped",
   epoch: (epoch: number, epochs: number) => `Epoch ${epoch} of ${epochs}`,
   timeLeft: (seconds: number) => `${duration(seconds)} left`,
-  accuracy: "Accuracy",
-  accuracyHelp: "on held-out photos",
-  bestAccuracy: "Best accuracy",
-  trainingAccuracy: "on training photos",
+  accuracy: "Best accuracy on held-out photos",
   noHeldOut: "no photos are held out: each class needs ten",
   imagesPerSecond: "Images a second",
-  heap: "Memory",
-  heapHelp: "of the runtime",
+  heap: "Memory of the runtime",
   left: "Time left",
   lossChart: "Loss of each step",
   accuracyChart: "Accuracy on held-out photos after each epoch",
@@ -176,6 +185,7 @@ export const texts = {
   doneText: (accuracy: string, seconds: number) =>
     `It tells ${accuracy} of the held-out photos right, after ${duration(seconds)}.`,
   doneNoVal: (seconds: number) => `It has learned all of your photos in ${duration(seconds)}.`,
+  thisRun: "this run",
   tryIt: "Try it",
   trainFailed: "The run has stopped.",
 
@@ -190,6 +200,9 @@ export const texts = {
   dropPhotos: "Drop or paste photos here",
   noneOfThese: "none of these",
   noneHelp: "A photo that resembles no class of the training photos.",
+  inUse: (name: string, classes: string[]) =>
+    `In use: ${name}, with ${counted(classes.length, "class")}.`,
+  predictions: "What the network says",
   noneByProbability:
     "This run has no description of its classes, so that “none of these” means a probability below one half.",
   results: "Results",
@@ -217,6 +230,10 @@ export const texts = {
   onnxHelp: "One network for any program with ONNX Runtime.",
   photosZip: "Photos",
   photosHelp: "Your photos as a folder for each class, for pocketune train.",
+  tooManyToPack: (most: number) =>
+    `One .zip has room for ${number.format(most)} photos; take the classes along in parts.`,
+  aRun: (name: string) => `${name} is a run, not a kit; open it under “Take along”.`,
+  importingWords: "Importing photos",
   download: (name: string) => `Download ${name}`,
   making: "Writing the file",
   openTitle: "Open a run or delta",

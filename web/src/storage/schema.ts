@@ -1,6 +1,15 @@
 /** What the page keeps in the browser, by IndexedDB, and the errors of that in one sentence. */
 import { type DBSchema, type IDBPDatabase, openDB } from "idb";
-import { type Checkpoint, type RunResult, type Split, UserError } from "../contract";
+import {
+  type Checkpoint,
+  type Known,
+  type PhotoEntry,
+  type RunResult,
+  type Score,
+  type Split,
+  type State,
+  UserError,
+} from "../contract";
 
 export const DATABASE = "pocketune-studio";
 const VERSION = 1;
@@ -38,8 +47,19 @@ export interface KitRecord {
   zip: Uint8Array;
 }
 
-/** A finished run, or one of the command line that was opened. */
-export type ResultRecord = RunResult;
+/** What can be used: a finished run of the page, or what was opened of the command line. */
+export interface ModelRecord {
+  name: string;
+  kitHash: string;
+  classes: string[];
+  parameters: State;
+  known: Known | null;
+  /** Steps, and the score on the validation photos, of these values. */
+  step: number;
+  score: Score | null;
+  /** A run of the page and its photos; null for what was opened. */
+  run: { result: RunResult; photos: PhotoEntry[] } | null;
+}
 
 export interface Schema extends DBSchema {
   photos: { key: number; value: PhotoRecord };
@@ -47,10 +67,10 @@ export interface Schema extends DBSchema {
   thumbnails: { key: number; value: Blob };
   features: { key: [number, string]; value: Uint8Array };
   kits: { key: string; value: KitRecord };
-  /** One value of each: `project`, `checkpoint`, `result`. */
+  /** One value of each. */
   project: { key: "project"; value: Project };
   checkpoint: { key: "checkpoint"; value: Checkpoint };
-  result: { key: "result"; value: ResultRecord };
+  model: { key: "model"; value: ModelRecord };
 }
 
 export type Database = IDBPDatabase<Schema>;
@@ -66,7 +86,7 @@ export async function openDatabase(name: string): Promise<Database> {
       upgrade(made) {
         made.createObjectStore("photos", { keyPath: "id", autoIncrement: true });
         made.createObjectStore("kits", { keyPath: "hash" });
-        const others = ["blobs", "thumbnails", "features", "project", "checkpoint", "result"];
+        const others = ["blobs", "thumbnails", "features", "project", "checkpoint", "model"];
         for (const each of others as (keyof Schema & "blobs")[]) made.createObjectStore(each);
       },
       blocking(_old, _new, event) {

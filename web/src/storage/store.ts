@@ -5,11 +5,11 @@ import {
   DATABASE,
   isQuota,
   type KitRecord,
+  type ModelRecord,
   type NewPhoto,
   openDatabase,
   type PhotoRecord,
   type Project,
-  type ResultRecord,
   saved,
 } from "./schema";
 
@@ -21,7 +21,7 @@ const EVERYTHING = [
   "kits",
   "project",
   "checkpoint",
-  "result",
+  "model",
 ] as const;
 const OF_PHOTOS = ["photos", "blobs", "thumbnails"] as const;
 
@@ -138,12 +138,12 @@ export class Store {
     await saved(this.database.delete("checkpoint", "checkpoint"));
   }
 
-  result(): Promise<ResultRecord | undefined> {
-    return this.database.get("result", "result");
+  model(): Promise<ModelRecord | undefined> {
+    return this.database.get("model", "model");
   }
 
-  async saveResult(result: ResultRecord): Promise<void> {
-    await saved(this.database.put("result", result, "result"));
+  async saveModel(model: ModelRecord): Promise<void> {
+    await saved(this.database.put("model", model, "model"));
   }
 
   async clearFeatures(): Promise<void> {

@@ -111,7 +111,7 @@ describe("forgetting", () => {
     await store.saveProject({ classes: [{ id: 1, name: "cats" }], kit: "abc" });
     await store.addKit({ hash: "abc", name: "last", zip: Uint8Array.of(1) });
     await store.saveCheckpoint({ kitHash: "abc" } as never);
-    await store.saveResult({ kitHash: "abc" } as never);
+    await store.saveModel({ kitHash: "abc" } as never);
     const worker = await openWorkerStore(store.name);
     await worker.writeFeatures([[[1, "abc/0"], Uint8Array.of(1)]]);
     const raw = await openDB(store.name);

@@ -3,8 +3,8 @@ import type { PhotoRecord } from "../../storage/schema";
 import { h } from "../dom";
 import { texts } from "../texts";
 
-/** Pixels of a thumbnail with its gap, as in styles.css. */
-const CELL = 64;
+/** Fewest pixels of a thumbnail with its gap; columns share what is left. */
+const CELL = 62;
 /** Rows beyond what is in sight. */
 const MORE = 2;
 
@@ -23,6 +23,7 @@ export class Grid {
   private current = 0;
   private anchor = 0;
   private columns = 1;
+  private cellSize = CELL;
 
   constructor(
     name: string,
@@ -70,7 +71,7 @@ export class Grid {
 
   private atEnd(): boolean {
     const { scrollTop, clientHeight, scrollHeight } = this.element;
-    return scrollTop + clientHeight > scrollHeight - CELL;
+    return scrollTop + clientHeight > scrollHeight - this.cellSize;
   }
 
   /** Make the thumbnails in sight, and give the others back. */
@@ -78,10 +79,12 @@ export class Grid {
     const { clientWidth, clientHeight, scrollTop } = this.element;
     if (!clientWidth) return;
     this.columns = Math.max(1, Math.floor(clientWidth / CELL));
+    this.cellSize = clientWidth / this.columns;
+    this.space.style.setProperty("--cell", `${this.cellSize}px`);
     const rows = Math.ceil(this.photos.length / this.columns);
-    this.space.style.height = `${rows * CELL}px`;
-    const first = Math.max(0, Math.floor(scrollTop / CELL) - MORE) * this.columns;
-    const last = (Math.ceil((scrollTop + clientHeight) / CELL) + MORE) * this.columns;
+    this.space.style.height = `${rows * this.cellSize}px`;
+    const first = Math.max(0, Math.floor(scrollTop / this.cellSize) - MORE) * this.columns;
+    const last = (Math.ceil((scrollTop + clientHeight) / this.cellSize) + MORE) * this.columns;
     const wanted = this.photos.slice(first, last);
     const ids = new Set(wanted.map(({ id }) => id));
     for (const [id, cell] of this.shown) {
@@ -101,12 +104,12 @@ export class Grid {
     cell.dataset["index"] = String(index);
     cell.setAttribute("aria-posinset", String(index + 1));
     cell.setAttribute("aria-setsize", String(this.photos.length));
-    cell.style.left = `${(index % this.columns) * CELL}px`;
-    cell.style.top = `${Math.floor(index / this.columns) * CELL}px`;
+    cell.style.left = `${(index % this.columns) * this.cellSize}px`;
+    cell.style.top = `${Math.floor(index / this.columns) * this.cellSize}px`;
   }
 
   private cell({ id, name }: PhotoRecord): HTMLElement {
-    const image = h("img", { alt: "", width: CELL, height: CELL });
+    const image = h("img", { alt: "" });
     const made = h(
       "div",
       { role: "option", id: `photo-${id}`, "aria-label": name, title: name, class: "thumbnail" },
@@ -134,7 +137,7 @@ export class Grid {
   }
 
   private key(event: KeyboardEvent): void {
-    const page = this.columns * Math.max(1, Math.floor(this.element.clientHeight / CELL));
+    const page = this.columns * Math.max(1, Math.floor(this.element.clientHeight / this.cellSize));
     const steps: Record<string, number> = {
       ArrowLeft: -1,
       ArrowRight: 1,
@@ -186,11 +189,11 @@ export class Grid {
   }
 
   private reveal(): void {
-    const top = Math.floor(this.current / this.columns) * CELL;
+    const top = Math.floor(this.current / this.columns) * this.cellSize;
     const { scrollTop, clientHeight } = this.element;
     if (top < scrollTop) this.element.scrollTop = top;
-    else if (top + CELL > scrollTop + clientHeight)
-      this.element.scrollTop = top + CELL - clientHeight;
+    else if (top + this.cellSize > scrollTop + clientHeight)
+      this.element.scrollTop = top + this.cellSize - clientHeight;
     this.draw();
   }
 

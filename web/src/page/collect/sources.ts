@@ -11,13 +11,15 @@ export interface Source {
 /** Files that were dropped or chosen, by what they are. */
 export interface Given {
   photos: Source[];
-  /** Archives with a manifest: kits, or runs. */
   kits: File[];
+  runs: File[];
   /** Deltas. */
   tensors: File[];
 }
 
 const MANIFEST = "manifest.json";
+/** The values that a run has found, which a kit lacks. */
+const BEST = "best.safetensors";
 
 export function ofFiles(files: Iterable<File>): Source[] {
   return [...files].map((file) => ({
@@ -40,7 +42,7 @@ export function ofPaste(data: DataTransfer): Source[] {
 
 /** Look into archives, and tell photos from kits, runs and deltas. */
 export async function sorted(sources: Source[]): Promise<Given> {
-  const given: Given = { photos: [], kits: [], tensors: [] };
+  const given: Given = { photos: [], kits: [], runs: [], tensors: [] };
   for (const source of sources.filter(({ path }) => isOwn(path))) {
     const name = source.path.toLowerCase();
     if (name.endsWith(".safetensors")) given.tensors.push(await asFile(source));
@@ -48,7 +50,8 @@ export async function sorted(sources: Source[]): Promise<Given> {
     else {
       const file = await asFile(source);
       const members = await openArchive(file, file.name);
-      if (members.some(({ path }) => path.split("/").at(-1) === MANIFEST)) given.kits.push(file);
+      const names = new Set(members.map((each) => each.path.split("/").at(-1)));
+      if (names.has(MANIFEST)) (names.has(BEST) ? given.runs : given.kits).push(file);
       else given.photos.push(...members.filter(({ path }) => isOwn(path)));
     }
   }

@@ -146,14 +146,14 @@ export class CollectView {
     attempt(() =>
       this.inTurn(async () => {
         const given = await sorted(await sources);
-        if (given.kits.length || given.tensors.length) await this.others(given);
+        if (hasOthers(given)) await this.others(given);
         else await this.watched((watch) => importInto(this.project, owner, given.photos, watch));
       }),
     );
   }
 
   private async take(given: Given): Promise<void> {
-    const other = given.kits.length + given.tensors.length > 0;
+    const other = hasOthers(given);
     if (other) await this.others(given);
     if (given.photos.length || !other) {
       await this.watched((watch) => importLabeled(this.project, given.photos, watch));
@@ -187,6 +187,10 @@ export class CollectView {
       this.progress.hidden = true;
     }
   }
+}
+
+function hasOthers({ kits, runs, tensors }: Given): boolean {
+  return kits.length + runs.length + tensors.length > 0;
 }
 
 function report({ added, skipped }: Outcome): void {

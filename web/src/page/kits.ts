@@ -1,0 +1,124 @@
+/** The kits that can be chosen: those of the site, and those that were dropped onto the page. */
+import { type Kit, UserError } from "../contract";
+import { readKit } from "../formats/kit";
+import { readModel } from "../formats/run";
+import { writeZip } from "../formats/zip";
+import type { Store } from "../storage/store";
+import { texts } from "./texts";
+
+/** What is shown of a kit. */
+export interface Offer {
+  hash: string;
+  name: string;
+  network: Record<string, unknown>;
+  method: Record<string, unknown>;
+  size: number;
+  task: string;
+  trained: number;
+  /** Address on the site; null for a kit that is kept in this browser. */
+  path: string | null;
+}
+
+const MOST_BYTES = 512 << 20;
+const LEARNED = "classification";
+
+export class Catalog {
+  offers: Offer[] = [];
+
+  constructor(private readonly store: Store) {}
+
+  /** Read which kits there are. Without the site's list, which needs a network once, those kept. */
+  async load(): Promise<void> {
+    const [site, kept] = await Promise.all([siteKits(), this.store.kits()]);
+    const known = new Set(site.map(({ hash }) => hash));
+    const own: Offer[] = [];
+    for (const { hash, name, zip } of kept) {
+      if (!known.has(hash)) own.push(offerOf(name, await readKit(zip)));
+    }
+    this.offers = [...site, ...own].filter(({ task }) => task === LEARNED);
+  }
+
+  find(hash: string | null): Offer | undefined {
+    return this.offers.find((each) => each.hash === hash);
+  }
+
+  /**
+   * The bytes of a kit.
+   *
+   * @throws UserError if it cannot be had.
+   */
+  async zip(hash: string): Promise<Uint8Array> {
+    const kept = await this.store.kit(hash);
+    if (kept) return kept.zip;
+    const path = this.find(hash)?.path;
+    const answer = path ? await fetch(path).catch(() => null) : null;
+    if (!answer?.ok) throw new UserError(texts.kitGone);
+    return new Uint8Array(await answer.arrayBuffer());
+  }
+
+  /** Keep a kit that a run needs, which the site may not have later. */
+  async keep(hash: string): Promise<Uint8Array> {
+    const zip = await this.zip(hash);
+    if (!(await this.store.kit(hash))) {
+      await this.store.addKit({ hash, name: this.find(hash)?.name ?? texts.kits, zip });
+    }
+    return zip;
+  }
+
+  /**
+   * Check a kit and keep it.
+   *
+   * @throws UserError if something is wrong with it, or the studio cannot train it.
+   */
+  async add(file: File): Promise<Offer> {
+    if (file.size > MOST_BYTES) throw new UserError(texts.kitTooLarge(file.name));
+    const zip = new Uint8Array(await file.arrayBuffer());
+    const { kit, isRun } = await readModel(zip, file.name);
+    if (isRun) throw new UserError(texts.aRun(file.name));
+    if (kit.manifest.task.name !== LEARNED) throw new UserError(texts.otherTask(file.name));
+    const name = file.name.replace(/\.zip$/i, "");
+    await this.store.addKit({ hash: kit.hash, name, zip });
+    await this.load();
+    return this.find(kit.hash)!;
+  }
+
+  /** Keep the kit of a run that was opened. */
+  async keepOpened(kit: Kit, name: string): Promise<void> {
+    if (this.find(kit.hash)) await this.keep(kit.hash);
+    else await this.store.addKit({ hash: kit.hash, name, zip: writeZip(kit.files) });
+  }
+
+  async remove(hash: string): Promise<void> {
+    await this.store.removeKit(hash);
+    await this.load();
+  }
+}
+
+async function siteKits(): Promise<Offer[]> {
+  const answer = await fetch("site.json").catch(() => null);
+  return answer?.ok ? ((await answer.json()) as { kits: Offer[] }).kits : [];
+}
+
+function offerOf(name: string, { manifest, hash }: Kit): Offer {
+  const values = manifest.parameters.map(({ shape }) => shape.reduce((a, b) => a * b, 1));
+  return {
+    hash,
+    name,
+    network: manifest.network,
+    method: manifest.method,
+    size: manifest.size,
+    task: manifest.task.name,
+    trained: values.reduce((a, b) => a + b, 0),
+    path: null,
+  };
+}
+
+/** The network and method of a kit in a line. */
+export function describe({ network, method, size, trained }: Offer): string {
+  const width =
+    network["width"] === undefined || network["width"] === 1 ? "" : ` ${String(network["width"])}`;
+  const called = String(network["name"]);
+  const name = `${texts.networkNames[called] ?? called}${width}`;
+  const learned = String(method["name"]);
+  return texts.kitFacts(name, texts.methodNames[learned] ?? learned, size, trained);
+}

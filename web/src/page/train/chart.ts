@@ -1,0 +1,128 @@
+/** A line chart in SVG, with as many points as it has pixels. */
+import { setText, svg } from "../dom";
+import { texts } from "../texts";
+
+const WIDTH = 560;
+const HEIGHT = 170;
+const LEFT = 44;
+const BOTTOM = 20;
+const TOP = 8;
+/** Points that are drawn; of more, neighbors are averaged. */
+const MOST = 200;
+const TICKS = 3;
+
+type Point = readonly [x: number, y: number];
+
+export interface ChartFacts {
+  title: string;
+  format(value: number): string;
+  /** Bounds of the vertical axis; of what is drawn by default. */
+  low?: number;
+  high?: number;
+}
+
+export class Chart {
+  readonly element: HTMLElement | SVGElement;
+  private readonly line = svg("polyline", { class: "line" });
+  private readonly dots = svg("g", { class: "dots" });
+  private readonly axis = svg("g", { class: "axis" });
+  private readonly name = svg("title");
+  private points: Point[] = [];
+  private waiting = false;
+  private most = 0;
+
+  constructor(private readonly facts: ChartFacts) {
+    this.element = svg(
+      "svg",
+      { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", class: "chart" },
+      this.name,
+      this.axis,
+      this.line,
+      this.dots,
+    );
+    this.draw();
+  }
+
+  /** Begin anew; `most` is the last x that is expected. */
+  clear(most = 0): void {
+    this.points = [];
+    this.most = most;
+    this.later();
+  }
+
+  add(x: number, y: number): void {
+    if (!Number.isFinite(y)) return;
+    this.points.push([x, y]);
+    this.later();
+  }
+
+  private later(): void {
+    if (this.waiting) return;
+    this.waiting = true;
+    requestAnimationFrame(() => {
+      this.waiting = false;
+      this.draw();
+    });
+  }
+
+  private draw(): void {
+    const points = thinned(this.points);
+    const values = points.map(([, y]) => y);
+    let low = this.facts.low ?? Math.min(...values);
+    let high = this.facts.high ?? Math.max(...values);
+    if (!(high > low)) [low, high] = Number.isFinite(low) ? [low - 0.5, low + 0.5] : [0, 1];
+    const last = Math.max(this.most, this.points.at(-1)?.[0] ?? 1, 1);
+    const first = Math.min(this.points[0]?.[0] ?? 0, last - 1);
+    const x = (value: number) => LEFT + ((value - first) / (last - first)) * (WIDTH - LEFT - 8);
+    const y = (value: number) => TOP + (1 - (value - low) / (high - low)) * (HEIGHT - TOP - BOTTOM);
+    this.line.setAttribute(
+      "points",
+      points.map(([a, b]) => `${x(a).toFixed(1)},${y(b).toFixed(1)}`).join(" "),
+    );
+    const few = points.length <= 30;
+    this.dots.replaceChildren(
+      ...(few ? points : points.slice(-1)).map(([a, b]) =>
+        svg("circle", { cx: x(a), cy: y(b), r: 2.5 }),
+      ),
+    );
+    this.axis.replaceChildren(...this.ticks(low, high, y), ...this.ends(first, last, x));
+    const ends = [values[0], values.at(-1)].map((value) =>
+      value === undefined ? "" : this.facts.format(value),
+    );
+    setText(
+      this.name,
+      texts.chartSummary(this.facts.title, this.points.length, ends[0]!, ends[1]!),
+    );
+  }
+
+  private ticks(low: number, high: number, y: (value: number) => number): SVGElement[] {
+    return Array.from({ length: TICKS }, (_, i) => low + ((high - low) * i) / (TICKS - 1)).flatMap(
+      (value) => [
+        svg("line", { x1: LEFT, x2: WIDTH - 8, y1: y(value), y2: y(value) }),
+        svg(
+          "text",
+          { x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" },
+          this.facts.format(value),
+        ),
+      ],
+    );
+  }
+
+  private ends(first: number, last: number, x: (value: number) => number): SVGElement[] {
+    return [
+      svg("text", { x: x(first), y: HEIGHT - 4 }, texts.number(first)),
+      svg("text", { x: x(last), y: HEIGHT - 4, "text-anchor": "end" }, texts.number(last)),
+    ];
+  }
+}
+
+/** Means of neighbors, so that the line has at most `MOST` points. */
+export function thinned(points: readonly Point[], most = MOST): Point[] {
+  if (points.length <= most) return [...points];
+  return Array.from({ length: most }, (_, i) => {
+    const start = Math.floor((i * points.length) / most);
+    const group = points.slice(start, Math.floor(((i + 1) * points.length) / most));
+    const mean = (at: 0 | 1) => group.reduce((sum, point) => sum + point[at], 0) / group.length;
+    return [mean(0), mean(1)];
+  });
+}

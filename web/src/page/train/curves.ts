@@ -1,0 +1,114 @@
+/** What a run is doing: its phase, its figures and its curves. */
+import type { TrainEvent } from "../../contract";
+import { announce, h, setText } from "../dom";
+import { texts } from "../texts";
+import { Chart } from "./chart";
+
+const FIGURES = ["accuracy", "imagesPerSecond", "heap", "left"] as const;
+
+export class Curves {
+  readonly element: HTMLElement;
+  private readonly phase = h("h3", {});
+  private readonly bar = h("progress", { max: 1, value: 0, "aria-label": texts.trainTitle });
+  private readonly values = Object.fromEntries(
+    FIGURES.map((name) => [name, h("dd", {}, "–")]),
+  ) as Record<(typeof FIGURES)[number], HTMLElement>;
+  private readonly loss = new Chart({ title: texts.lossChart, format: texts.lossOf, low: 0 });
+  private readonly accuracy = new Chart({
+    title: texts.accuracyChart,
+    format: texts.percent,
+    low: 0,
+    high: 1,
+  });
+  private best = 0;
+  private epochs = 0;
+
+  constructor() {
+    const figures = h(
+      "dl",
+      { class: "figures" },
+      ...FIGURES.map((name) => h("div", {}, h("dt", {}, texts[name]), this.values[name])),
+    );
+    const charts = h(
+      "div",
+      { class: "charts" },
+      figure(texts.lossChart, this.loss),
+      figure(texts.accuracyChart, this.accuracy),
+    );
+    this.element = h(
+      "div",
+      { class: "card run", hidden: true },
+      this.phase,
+      this.bar,
+      figures,
+      charts,
+    );
+  }
+
+  begin(): void {
+    this.element.hidden = false;
+    this.best = 0;
+    this.loss.clear();
+    this.accuracy.clear();
+    for (const value of Object.values(this.values)) setText(value, "–");
+    this.say(texts.phases.opening);
+    this.bar.removeAttribute("value"); // how long this takes is not known
+  }
+
+  end(said: string): void {
+    this.say(said);
+    this.bar.value = 0;
+  }
+
+  on(event: TrainEvent): void {
+    if (event.kind === "phase") this.say(texts.phases[event.phase]);
+    else if (event.kind === "progress") this.progress(event);
+    else if (event.kind === "step") this.loss.add(event.step, event.loss);
+    else if (event.kind === "epoch") this.epoch(event);
+    else if (event.kind === "paused") this.say(texts.paused);
+    else if (event.kind === "stopped") this.end(texts.stopped);
+    else if (event.kind === "error") this.end(texts.trainFailed);
+    else if (event.kind === "done") {
+      this.bar.value = this.bar.max;
+      setText(this.values.left, "–");
+      this.say(texts.phases.done);
+    }
+  }
+
+  private progress(event: TrainEvent & { kind: "progress" }): void {
+    this.bar.max = Math.max(1, event.total);
+    this.bar.value = event.done;
+    setText(this.values.imagesPerSecond, texts.number(Math.round(event.imagesPerSecond)));
+    setText(this.values.heap, texts.size(event.heapBytes));
+    setText(this.values.left, texts.duration(event.secondsLeft));
+  }
+
+  private epoch(event: TrainEvent & { kind: "epoch" }): void {
+    const { epoch, epochs, validationAccuracy: accuracy } = event;
+    if (epochs !== this.epochs) {
+      this.epochs = epochs;
+      this.accuracy.clear(epochs);
+    }
+    setText(this.phase, texts.epoch(Math.min(epoch + 1, epochs), epochs));
+    if (accuracy === null) {
+      setText(this.values.accuracy, texts.noHeldOut);
+      this.values.accuracy.className = "words";
+      return;
+    }
+    this.values.accuracy.className = "";
+    this.best = Math.max(this.best, accuracy);
+    this.accuracy.add(epoch, accuracy);
+    setText(this.values.accuracy, texts.percent(this.best));
+    announce(texts.epochDone(epoch, texts.percent(accuracy)));
+  }
+
+  private say(text: string): void {
+    if (this.phase.textContent === text) return;
+    setText(this.phase, text);
+    announce(text);
+  }
+}
+
+function figure(title: string, chart: Chart): HTMLElement {
+  return h("figure", {}, h("figcaption", {}, title), chart.element);
+}

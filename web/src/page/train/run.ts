@@ -1,0 +1,116 @@
+/** A run as the page sees it: what it begins with, what it keeps, and what it ends with. */
+import {
+  type Checkpoint,
+  type Job,
+  type PhotoEntry,
+  type RunResult,
+  type Settings,
+  type TrainEvent,
+  UserError,
+} from "../../contract";
+import { Trainer } from "../../engine/trainer";
+import { trainedOf } from "../../formats/run";
+import type { ModelRecord } from "../../storage/schema";
+import type { Catalog } from "../kits";
+import type { Project } from "../project";
+import { texts } from "../texts";
+import { divide } from "./division";
+
+export type Choices = Omit<Settings, "threads">;
+
+export class Run {
+  private trainer: Trainer | undefined;
+  private photos: PhotoEntry[] = [];
+  private saving: Promise<unknown> = Promise.resolve();
+
+  constructor(
+    private readonly project: Project,
+    private readonly catalog: Catalog,
+    private readonly listen: (event: TrainEvent) => void,
+    private readonly done: (model: ModelRecord) => void,
+    private readonly failed: (error: unknown) => void,
+  ) {}
+
+  get isRunning(): boolean {
+    return this.trainer !== undefined;
+  }
+
+  /** @throws UserError if there is nothing to train on. */
+  async start(choices: Choices): Promise<void> {
+    const classes = this.project.classes.filter(({ id }) => this.project.of(id).length);
+    if (classes.length < 2) throw new UserError(texts.needPhotos);
+    const kit = await this.catalog.keep(this.project.kit!);
+    await this.project.store.dropCheckpoint();
+    this.begin({
+      kit,
+      classes: classes.map(({ name }) => name),
+      settings: { ...choices, threads: threads() },
+      photos: { database: this.project.store.name, photos: divide(classes, this.project.all()) },
+    });
+  }
+
+  /** Go on with a run that was interrupted. */
+  async resume(checkpoint: Checkpoint): Promise<void> {
+    const { epochs, lr, head_lr, optimizer, seed } = checkpoint.settings;
+    this.begin({
+      kit: await this.catalog.zip(checkpoint.kitHash),
+      classes: checkpoint.classes,
+      settings: { epochs, lr, headLr: head_lr, optimizer, seed, threads: threads() },
+      photos: { database: this.project.store.name, photos: checkpoint.photos },
+      resume: checkpoint,
+    });
+  }
+
+  pause(): void {
+    this.trainer?.pause();
+  }
+
+  goOn(): void {
+    this.trainer?.resume();
+  }
+
+  stop(): void {
+    this.trainer?.stop();
+  }
+
+  private begin(job: Job): void {
+    this.photos = job.photos.photos;
+    this.trainer = new Trainer((event) => this.on(event));
+    this.trainer.start(job);
+  }
+
+  private on(event: TrainEvent): void {
+    if (event.kind === "checkpoint") {
+      this.save(() => this.project.store.saveCheckpoint(event.state));
+    }
+    if (event.kind === "done") this.finish(modelOf(event.result, this.photos));
+    if (event.kind === "done" || event.kind === "stopped" || event.kind === "error") {
+      this.trainer = undefined;
+    }
+    this.listen(event);
+  }
+
+  private finish(model: ModelRecord): void {
+    this.save(async () => {
+      await this.project.store.saveModel(model);
+      await this.project.store.dropCheckpoint();
+    });
+    this.done(model);
+  }
+
+  /** One change of the storage after the other; of checkpoints, the last one counts. */
+  private save(change: () => Promise<void>): void {
+    this.saving = this.saving.then(change).catch(this.failed);
+  }
+}
+
+/** What of a run is used. */
+function modelOf(result: RunResult, photos: PhotoEntry[]): ModelRecord {
+  const { kitHash } = result;
+  return { name: texts.thisRun, kitHash, ...trainedOf(result), run: { result, photos } };
+}
+
+/** Two threads where the page is isolated and the device has two cores. */
+export function threads(): number {
+  return globalThis.crossOriginIsolated ? Math.min(2, navigator.hardwareConcurrency || 1) : 1;
+}

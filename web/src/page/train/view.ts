@@ -1,0 +1,211 @@
+/** The second part: choose a kit, train, and watch. */
+import type { Checkpoint, OptimizerName, RunResult, TrainEvent } from "../../contract";
+import type { ModelRecord } from "../../storage/schema";
+import { announce, button, fill, h, labeled, setText } from "../dom";
+import type { Catalog } from "../kits";
+import { attempting, fail } from "../messages";
+import type { Project } from "../project";
+import { texts } from "../texts";
+import { KitChoice } from "./choice";
+import { Curves } from "./curves";
+import { type Choices, Run } from "./run";
+
+const OPTIMIZERS: OptimizerName[] = ["adam", "adamw", "sgd"];
+
+export interface TrainActions {
+  done(model: ModelRecord): void;
+  toCollect(): void;
+  toUse(): void;
+}
+
+type State = "ready" | "running" | "paused" | "done";
+
+export class TrainView {
+  readonly element: HTMLElement;
+  readonly kits: KitChoice;
+  private readonly run: Run;
+  private readonly curves = new Curves();
+  private readonly controls = h("div", { class: "row controls" });
+  private readonly notice = h("div", { class: "notice", hidden: true });
+  private readonly result = h("div", { class: "notice done", hidden: true, tabIndex: -1 });
+  private readonly form: ReturnType<typeof settingsForm>;
+  private state: State = "ready";
+
+  constructor(
+    private readonly project: Project,
+    catalog: Catalog,
+    private readonly actions: TrainActions,
+  ) {
+    this.run = new Run(project, catalog, (event) => this.on(event), actions.done, fail);
+    this.kits = new KitChoice(project, catalog);
+    this.form = settingsForm();
+    this.element = h(
+      "section",
+      { "aria-labelledby": "train-title" },
+      h("h2", { id: "train-title", tabIndex: -1 }, texts.trainTitle),
+      h("p", { class: "lead" }, texts.trainHelp),
+      this.notice,
+      this.kits.element,
+      this.form.element,
+      this.controls,
+      this.result,
+      this.curves.element,
+    );
+    project.onChange(() => this.showControls());
+    this.showControls();
+  }
+
+  get isRunning(): boolean {
+    return this.run.isRunning;
+  }
+
+  /** Offer to go on with what a closed tab has left. */
+  offer(checkpoint: Checkpoint): void {
+    const { epoch } = checkpoint.counters;
+    const leave = () => (this.notice.hidden = true);
+    const resume = async () => {
+      leave();
+      await this.begin(() => this.run.resume(checkpoint));
+    };
+    const discard = async () => {
+      leave();
+      await this.project.store.dropCheckpoint();
+    };
+    fill(
+      this.notice,
+      h("p", {}, texts.unfinished(epoch + 1, checkpoint.settings.epochs)),
+      button(texts.resume, "primary", attempting(resume)),
+      button(texts.discard, "plain", attempting(discard)),
+    );
+    this.notice.hidden = false;
+  }
+
+  private async start(): Promise<void> {
+    this.notice.hidden = true;
+    await this.begin(() => this.run.start(this.form.choices()));
+  }
+
+  private async begin(starting: () => Promise<void>): Promise<void> {
+    this.result.hidden = true;
+    this.curves.begin();
+    this.set("running");
+    try {
+      await starting();
+    } catch (error) {
+      this.set("ready");
+      this.curves.end(texts.trainFailed);
+      throw error;
+    }
+  }
+
+  private on(event: TrainEvent): void {
+    this.curves.on(event);
+    if (event.kind === "paused") this.set("paused");
+    else if (event.kind === "stopped") this.set("ready");
+    else if (event.kind === "error") {
+      this.set("ready");
+      fail(Object.assign(new Error(event.message), { name: "UserError" }));
+    } else if (event.kind === "done") {
+      this.set("done");
+      this.showResult(event.result);
+    }
+  }
+
+  private showResult(result: RunResult): void {
+    const { best } = result.counters;
+    const said = best
+      ? texts.doneText(texts.percent(best.value), result.seconds)
+      : texts.doneNoVal(result.seconds);
+    fill(
+      this.result,
+      h("div", {}, h("h3", {}, texts.doneTitle), h("p", {}, said)),
+      button(texts.tryIt, "primary", () => this.actions.toUse()),
+    );
+    this.result.hidden = false;
+    announce(`${texts.doneTitle}. ${said}`);
+  }
+
+  private set(state: State): void {
+    this.state = state;
+    this.kits.disable(state === "running" || state === "paused");
+    this.form.disable(state === "running" || state === "paused");
+    this.showControls();
+  }
+
+  private showControls(): void {
+    const filled = this.project.classes.filter(({ id }) => this.project.of(id).length).length;
+    const focused = this.controls.contains(document.activeElement);
+    if (this.state === "running" || this.state === "paused") {
+      const paused = this.state === "paused";
+      fill(
+        this.controls,
+        paused
+          ? button(texts.resume, "primary", () => this.goOn())
+          : button(texts.pause, "", () => this.run.pause()),
+        button(texts.stop, "plain", () => this.run.stop()),
+      );
+    } else if (filled < 2) {
+      fill(
+        this.controls,
+        h("p", {}, texts.needPhotos),
+        button(texts.toCollect, "", () => this.actions.toCollect()),
+      );
+    } else {
+      const text = this.state === "done" ? texts.again : texts.start;
+      fill(
+        this.controls,
+        button(
+          text,
+          "primary large",
+          attempting(() => this.start()),
+        ),
+      );
+    }
+    if (focused) this.controls.querySelector("button")?.focus();
+  }
+
+  private goOn(): void {
+    this.run.goOn();
+    this.set("running");
+  }
+}
+
+function settingsForm() {
+  const number = (facts: object) =>
+    h("input", { type: "number", placeholder: texts.byDefault, ...facts });
+  const epochs = number({ min: 0, max: 1000, step: 1 });
+  const rate = number({ min: 0, max: 10, step: "any" });
+  const headRate = number({ min: 0, max: 10, step: "any" });
+  const optimizer = h(
+    "select",
+    {},
+    ...OPTIMIZERS.map((name) => h("option", { value: name }, name)),
+  );
+  const fields = h(
+    "fieldset",
+    { class: "fields" },
+    labeled(texts.epochs, epochs),
+    labeled(texts.rate, rate),
+    labeled(texts.headRate, headRate),
+    labeled(texts.optimizer, optimizer),
+  );
+  const summary = h("summary", {}, texts.settings);
+  const element = h("details", { class: "card" }, summary, h("p", {}, texts.settingsHelp), fields);
+  const value = (field: HTMLInputElement) =>
+    field.value !== "" && field.validity.valid ? field.valueAsNumber : undefined;
+  const choices = (): Choices => {
+    const [chosenEpochs, lr, headLr] = [epochs, rate, headRate].map(value);
+    return {
+      ...(chosenEpochs === undefined ? {} : { epochs: chosenEpochs }),
+      ...(lr === undefined ? {} : { lr }),
+      ...(headLr === undefined ? {} : { headLr }),
+      optimizer: optimizer.value as OptimizerName,
+      seed: 0,
+    };
+  };
+  const disable = (off: boolean) => {
+    fields.disabled = off;
+    setText(summary, texts.settings);
+  };
+  return { element, choices, disable };
+}

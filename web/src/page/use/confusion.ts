@@ -1,0 +1,55 @@
+/** What held-out photos are told as, and the surest mistakes. */
+import type { RunResult } from "../../contract";
+import { h } from "../dom";
+import type { Project } from "../project";
+import { texts } from "../texts";
+
+const MISTAKES = 24;
+
+/** The matrix as a table with a heading for each row and column. */
+export function confusionTable({ classes, confusion }: RunResult): HTMLElement {
+  const rows = confusion.map((row, actual) => {
+    const total = Math.max(
+      1,
+      row.reduce((a, b) => a + b, 0),
+    );
+    const cells = row.map((count, guess) => {
+      const strength = Math.round((10 * count) / total);
+      const kind = count ? `${actual === guess ? "right" : "wrong"} strength-${strength}` : "";
+      return h(
+        "td",
+        { class: kind, title: texts.cell(count, classes[actual]!, classes[guess]!) },
+        count || "",
+      );
+    });
+    return h("tr", {}, h("th", { scope: "row" }, classes[actual]!), ...cells);
+  });
+  const names = classes.map((name) => h("th", { scope: "col" }, h("span", {}, name)));
+  return h(
+    "div",
+    { class: "scroll", tabIndex: 0, role: "region", "aria-label": texts.confusion },
+    h(
+      "table",
+      { class: "confusion" },
+      h("caption", {}, texts.confusionHelp),
+      h("thead", {}, h("tr", {}, h("td", {}), ...names)),
+      h("tbody", {}, ...rows),
+    ),
+  );
+}
+
+/** The photos that are told wrong, the surest first. */
+export function mistakeList({ classes, mistakes }: RunResult, project: Project): HTMLElement {
+  if (!mistakes.length) return h("p", {}, texts.noMistakes);
+  const items = mistakes.slice(0, MISTAKES).map(({ photo, label, guess, probability }) => {
+    const image = h("img", { alt: "", width: 96, height: 96 });
+    const said = texts.mistake(classes[label]!, classes[guess]!, texts.percent(probability));
+    void project.store.thumbnail(photo).then((blob) => {
+      if (!blob) return;
+      image.src = URL.createObjectURL(blob);
+      image.addEventListener("load", () => URL.revokeObjectURL(image.src), { once: true });
+    });
+    return h("li", {}, image, h("span", {}, said));
+  });
+  return h("ul", { class: "mistakes" }, ...items);
+}

@@ -1,0 +1,52 @@
+/** The model in use, and its predictions. A worker is there while the part is open. */
+import type { PhotoPrediction } from "../../contract";
+import { Predictor } from "../../engine/trainer";
+import type { ModelRecord } from "../../storage/schema";
+import type { Catalog } from "../kits";
+import { threads } from "../train/run";
+
+/** Without a description of the classes, a photo whose likeliest class is below this is none. */
+export const UNSURE = 0.5;
+
+export interface Answer extends PhotoPrediction {
+  /** The likeliest class; -1 if the photo cannot be opened. */
+  guess: number;
+}
+
+export class ModelInUse {
+  private predictor: Promise<Predictor> | undefined;
+
+  constructor(
+    readonly record: ModelRecord,
+    private readonly catalog: Catalog,
+  ) {}
+
+  async predict(photos: Blob[]): Promise<Answer[]> {
+    this.predictor ??= this.open();
+    const predictions = await (await this.predictor).predict(photos);
+    return predictions.map((each) => answerOf(each, this.record.known !== null));
+  }
+
+  /** End the worker, which gives its memory back. */
+  close(): void {
+    void this.predictor?.then((predictor) => predictor.close()).catch(() => undefined);
+    this.predictor = undefined;
+  }
+
+  private async open(): Promise<Predictor> {
+    const { kitHash, classes, parameters, known } = this.record;
+    const kit = await this.catalog.zip(kitHash);
+    return new Predictor({ kit, classes, parameters, known, threads: threads() });
+  }
+}
+
+/** The prediction with its likeliest class, and whether it is none of them. */
+export function answerOf(prediction: PhotoPrediction, described: boolean): Answer {
+  const { probabilities } = prediction;
+  let guess = -1;
+  probabilities.forEach((value, i) => {
+    if (guess < 0 || value > probabilities[guess]!) guess = i;
+  });
+  const unknown = described ? prediction.unknown : guess >= 0 && probabilities[guess]! < UNSURE;
+  return { ...prediction, guess, unknown };
+}

@@ -1,0 +1,204 @@
+/** The third part: photos and the camera, class by class, and what is told wrong. */
+import type { ModelRecord } from "../../storage/schema";
+import { announce, button, fill, h, setText } from "../dom";
+import { asJpeg, Camera } from "../collect/camera";
+import { decode } from "../collect/prepare";
+import { ofDrop, ofFiles, ofPaste, sorted, type Source } from "../collect/sources";
+import type { Catalog } from "../kits";
+import { attempt, attempting, fail } from "../messages";
+import type { Project } from "../project";
+import { texts } from "../texts";
+import { Bars, heading } from "./bars";
+import { confusionTable, mistakeList } from "./confusion";
+import { type Answer, ModelInUse } from "./model";
+
+/** Photos whose predictions stay on the page. */
+const SHOWN = 60;
+/** Milliseconds between two looks of the camera, at least. */
+const PAUSE = 100;
+/** Milliseconds between two words to screen readers. */
+const SPOKEN = 3000;
+
+export class UseView {
+  readonly element: HTMLElement;
+  private readonly body = h("div", {});
+  private readonly results = h("ul", { class: "results", "aria-label": texts.results });
+  private readonly video = h("video", { "aria-label": texts.cameraPicture, hidden: true });
+  private readonly camera = new Camera(this.video);
+  private readonly live = h("div", { class: "live" });
+  private model: ModelInUse | undefined;
+  private spoken = { when: 0, what: "" };
+
+  constructor(
+    private readonly project: Project,
+    private readonly catalog: Catalog,
+    private readonly toTrain: () => void,
+  ) {
+    this.element = h(
+      "section",
+      { "aria-labelledby": "use-title" },
+      h("h2", { id: "use-title", tabIndex: -1 }, texts.useTitle),
+      this.body,
+    );
+    document.addEventListener("paste", (event) => {
+      if (this.element.hidden || !event.clipboardData) return;
+      this.take(Promise.resolve(ofPaste(event.clipboardData)));
+    });
+    this.show(undefined);
+  }
+
+  /** Use this model from now on. */
+  show(record: ModelRecord | undefined): void {
+    this.leave();
+    this.results.replaceChildren();
+    this.model = record && new ModelInUse(record, this.catalog);
+    if (!record) {
+      fill(this.body, h("p", {}, texts.noModel), button(texts.toTrain, "", this.toTrain));
+      return;
+    }
+    fill(
+      this.body,
+      h("p", { class: "lead" }, `${texts.useHelp} ${texts.inUse(record.name, record.classes)}`),
+      this.inputs(),
+      h("small", {}, record.known ? texts.noneHelp : texts.noneByProbability),
+      h("div", { class: "look" }, this.video, this.live),
+      this.results,
+      ...this.mistakes(record),
+    );
+  }
+
+  /** The part is left: the camera goes off, and the worker ends. */
+  leave(): void {
+    this.stopCamera();
+    this.model?.close();
+  }
+
+  drop(data: DataTransfer): void {
+    this.take(ofDrop(data));
+  }
+
+  private inputs(): HTMLElement {
+    const input = h("input", { type: "file", multiple: true, accept: "image/*", hidden: true });
+    input.addEventListener("change", () => {
+      this.take(Promise.resolve(ofFiles(input.files ?? [])));
+      input.value = "";
+    });
+    const start = button(
+      texts.startCamera,
+      "primary",
+      attempting(() => this.toggleCamera(start)),
+    );
+    return h(
+      "div",
+      { class: "card drop" },
+      h("p", {}, texts.dropPhotos),
+      h(
+        "div",
+        { class: "row" },
+        start,
+        input,
+        button(texts.choosePhotos, "", () => input.click()),
+      ),
+    );
+  }
+
+  private mistakes({ run }: ModelRecord): HTMLElement[] {
+    if (!run) return [];
+    const { result } = run;
+    if (!result.photos.validation) {
+      return [h("p", { class: "muted" }, texts.noConfusion)];
+    }
+    return [
+      h("h3", {}, texts.confusion),
+      confusionTable(result),
+      h("h3", {}, texts.mistakes),
+      mistakeList(result, this.project),
+    ];
+  }
+
+  private take(sources: Promise<Source[]>): void {
+    attempt(async () => {
+      const { photos } = await sorted(await sources);
+      for (const source of photos.slice(0, SHOWN)) await this.look(source);
+    });
+  }
+
+  private async look(source: Source): Promise<void> {
+    const blob = await source.open();
+    const answer = (await this.model?.predict([blob]))?.[0];
+    if (!answer || !this.model) return;
+    const image = await picture(blob);
+    const bars = new Bars(this.model.record.classes);
+    bars.show(answer);
+    const name = source.path.split("/").at(-1)!;
+    const item = h("li", { class: "card" }, image, h("p", { class: "file" }, name), bars.element);
+    this.results.prepend(item);
+    while (this.results.children.length > SHOWN) this.results.lastChild!.remove();
+    this.speak(answer, name);
+  }
+
+  private async toggleCamera(start: HTMLButtonElement): Promise<void> {
+    if (this.camera.isOpen) {
+      this.stopCamera();
+      setText(start, texts.startCamera);
+      return;
+    }
+    await this.camera.open();
+    setText(start, texts.stopCamera);
+    this.video.hidden = false;
+    void this.watch().catch((error: unknown) => {
+      this.stopCamera();
+      setText(start, texts.startCamera);
+      fail(error);
+    });
+  }
+
+  private async watch(): Promise<void> {
+    const { model } = this;
+    if (!model) return;
+    const bars = new Bars(model.record.classes);
+    this.live.replaceChildren(bars.element);
+    while (this.camera.isOpen && this.model === model) {
+      if (this.camera.hasFrame) {
+        const [answer] = await model.predict([await asJpeg(this.camera.frame())]);
+        if (answer && this.camera.isOpen) {
+          bars.show(answer);
+          this.speak(answer, "");
+        }
+      }
+      await new Promise((resolve) => setTimeout(resolve, PAUSE));
+    }
+  }
+
+  private stopCamera(): void {
+    this.camera.close();
+    this.video.hidden = true;
+    this.live.replaceChildren();
+  }
+
+  /** Say what is new, but not in every frame. */
+  private speak(answer: Answer, name: string): void {
+    const { classes } = this.model!.record;
+    const said = heading(classes, answer);
+    const now = performance.now();
+    if (!name && (said === this.spoken.what || now - this.spoken.when < SPOKEN)) return;
+    this.spoken = { when: now, what: said };
+    const probability = texts.percent(answer.probabilities[answer.guess] ?? 0);
+    announce(`${name} ${texts.result(said, probability)}`.trim());
+  }
+}
+
+/** A small picture of a photo; nothing of a file that is none. */
+async function picture(blob: Blob): Promise<HTMLElement | null> {
+  const bitmap = await decode(blob).catch(() => null);
+  if (!bitmap) return null;
+  const factor = 240 / Math.max(bitmap.width, bitmap.height);
+  const canvas = h("canvas", {
+    width: Math.max(1, Math.round(bitmap.width * factor)),
+    height: Math.max(1, Math.round(bitmap.height * factor)),
+    "aria-hidden": "true",
+  });
+  canvas.getContext("2d")!.drawImage(bitmap, 0, 0, canvas.width, canvas.height);
+  bitmap.close();
+  return canvas;
+}
