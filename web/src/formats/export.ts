@@ -125,7 +125,7 @@ function renameApart(first: Graph, second: Graph): void {
   const renamed = (name: string) => (inner.has(name) ? prefix + name : name);
   for (const tensor of first.initializers) tensor.name = prefix + tensor.name;
   for (const node of first.nodes) {
-    node.name = prefix + node.name;
+    node.name = prefix + (node.name ?? "");
     node.inputs = node.inputs.map(renamed);
     node.outputs = node.outputs.map(renamed);
   }

@@ -12,7 +12,7 @@ import {
 export interface NodeProto {
   inputs: string[];
   outputs: string[];
-  name: string;
+  name: string | null;
   operator: string;
   /** Attributes, domain and notes, as they are in the file. */
   rest: Field[];
@@ -58,7 +58,7 @@ export function decodeGraph(bytes: Uint8Array): Graph {
 }
 
 function decodeNode(bytes: Uint8Array): NodeProto {
-  const node: NodeProto = { inputs: [], outputs: [], name: "", operator: "", rest: [] };
+  const node: NodeProto = { inputs: [], outputs: [], name: null, operator: "", rest: [] };
   for (const field of readFields(bytes)) {
     if (field.number === INPUT) node.inputs.push(text(field.value));
     else if (field.number === OUTPUT) node.outputs.push(text(field.value));
@@ -73,7 +73,7 @@ export function encodeNode(node: NodeProto): Uint8Array {
   return writeFields([
     ...node.inputs.map((name) => textField(INPUT, name)),
     ...node.outputs.map((name) => textField(OUTPUT, name)),
-    textField(NAME, node.name),
+    ...(node.name === null ? [] : [textField(NAME, node.name)]),
     textField(OPERATOR, node.operator),
     ...node.rest,
   ]);

@@ -224,7 +224,6 @@ async function recordOf(
   const raw = parseJson(new TextDecoder().decode(kit.files.get(MANIFEST))) as Map<string, Json>;
   const network = new Map(raw.get("network") as Map<string, Json>).set("classes", classes.length);
   const steps = log.filter((line) => line.kind === "step");
-  const refit = log.findLast((line) => line.kind === "refit" && line["best"] === true);
   const shapes = shapesFor(manifest, classes.length);
   const features = manifest.graphs["features"];
   return toJson(
@@ -270,7 +269,7 @@ async function recordOf(
       ["result_bytes", resultBytes],
       ["head", counters.head || "random"],
       ["estimate", scoreJson(counters.estimate)],
-      ["refitted", typeof refit?.["head"] === "string" ? refit["head"] : null],
+      ["refitted", counters.refitted],
       ["schema", rules.recordSchema],
     ]),
   );

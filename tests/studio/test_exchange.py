@@ -1,0 +1,210 @@
+"""Runs and deltas go from the command line to the page and back, with the same predictions."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from pocketune.device.engine.onnx import OnnxEngine
+from pocketune.device.engine.session import open_session
+from pocketune.device.train import train
+from pocketune.device.train.progress import Silent
+from pocketune.device.train.record import RunRecord
+from pocketune.device.use.delta import Delta
+from pocketune.device.use.evaluate import evaluate
+from pocketune.device.use.export import export
+from pocketune.device.use.known import known_of
+from pocketune.device.use.model import Model
+from pocketune.device.use.predict import predict
+from pocketune.kit.bundled import bundled_kit
+from pocketune.kit.kit import Kit
+from pocketune.kit.manifest import Manifest, ParameterSpec
+from pocketune.tasks.classification import softmax
+
+from ..device.runs import make_settings, trained_state, write_best, write_photos
+from ..device.tiny_kit import CLASSES, WIDTH, TinyKit
+from ..kit.hollow import hollow_graph
+
+WEB = Path(__file__).parents[2] / "web"
+LOW_RANK = "low_rank"
+KITS = ("tiny", "whole", "last")
+TOLERANCE = 1e-4
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_photos(tmp_path_factory.mktemp("data") / "photos", CLASSES, each=6)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> Path:
+    """For each kit a run, its delta and images; and what the page made of them."""
+    if shutil.which("node") is None or not (WEB / "node_modules" / "esbuild").is_dir():
+        pytest.skip("the page's tools are not installed: make studio")
+    place = tmp_path_factory.mktemp("exchange")
+    for number, name in enumerate(KITS):
+        kit = _kit(name, place)
+        settings = make_settings(epochs=1, val_fraction=0.34, lr=0.01 if number < 2 else 0.001)
+        train(kit, photos, place / name, settings, progress=Silent())
+        shutil.make_archive(str(place / name), "zip", place / name)
+        Delta.of(place / name).save(place / f"{name}.safetensors")
+        (place / f"{name}.images").write_bytes(_images(kit).tobytes())
+    _low_rank_run(place / LOW_RANK)
+    shutil.make_archive(str(place / LOW_RANK), "zip", place / LOW_RANK)
+    Delta.of(place / LOW_RANK).save(place / f"{LOW_RANK}.safetensors")
+    (place / f"{LOW_RANK}.images").write_bytes(_images(Kit.open(place / LOW_RANK)).tobytes())
+    (place / "jobs.json").write_text(json.dumps([*KITS, LOW_RANK]))
+    script = ["node", str(WEB / "tests" / "exchange.mjs"), str(place)]
+    done = subprocess.run(script, capture_output=True, text=True, check=False, cwd=WEB)
+    assert done.returncode == 0, done.stderr
+    return place
+
+
+def _kit(name: str, place: Path) -> Kit:
+    if name in ("tiny", "whole"):  # with a frozen part, and without
+        return TinyKit(frozen_part=name == "tiny").write(place / f"{name}.kit.zip")
+    return Kit.open(bundled_kit(name))
+
+
+class LowRankKit(TinyKit):
+    """With an update of rank 2 beside a layer, as kits of LoRA; its step computes nothing."""
+
+    def manifest(self) -> Manifest:
+        manifest = super().manifest()
+        updates = (ParameterSpec("up", (WIDTH, 2)), ParameterSpec("down", (2, WIDTH)))
+        return replace(manifest, parameters=(*manifest.parameters, *updates))
+
+    def state(self) -> dict[str, np.ndarray[Any, Any]]:
+        rng = np.random.default_rng(3)
+        shapes = {"up": (WIDTH, 2), "down": (2, WIDTH)}
+        own = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+        return {**super().state(), **own}
+
+    def files(self) -> dict[str, bytes]:
+        return {**super().files(), "step.onnx": hollow_graph(self.manifest(), "step.onnx")}
+
+    def _predict(self) -> onnx.ModelProto:
+        model = super()._predict()
+        layer = [
+            helper.make_node("Gemm", ["features", "layer"], ["plain"], transB=1),
+            helper.make_node("Gemm", ["features", "down"], ["low"], transB=1),
+            helper.make_node("Gemm", ["low", "up"], ["update"], transB=1),
+            helper.make_node("Add", ["update", "plain"], ["changed"]),
+        ]
+        model.graph.node[0].input[0] = "changed"
+        rest = list(model.graph.node)
+        del model.graph.node[:]
+        model.graph.node.extend([*layer, *rest])
+        weight = np.random.default_rng(4).normal(size=(WIDTH, WIDTH)).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(weight, "layer"))
+        for name, value in self.state().items():
+            if name in ("up", "down"):
+                kind = helper.make_tensor_value_info(name, TensorProto.FLOAT, value.shape)
+                model.graph.input.append(kind)
+        return model
+
+
+def _low_rank_run(place: Path) -> None:
+    tiny = LowRankKit()
+    kit = tiny.write(place)
+    write_best(place, kit, trained_state(tiny), CLASSES)
+
+
+def _images(kit: Kit) -> np.ndarray[Any, Any]:
+    shape = (3, kit.manifest.size, kit.manifest.size, 3)
+    return np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+
+
+def _logits(model: Model) -> np.ndarray[Any, Any]:
+    return OnnxEngine(model.kit, model.state).predict(_images(model.kit))
+
+
+@pytest.mark.parametrize("name", KITS)
+def test_the_page_predicts_as_the_command_line(folder: Path, name: str) -> None:
+    model = Model.open(folder / name)
+    page = json.loads((folder / f"{name}.json").read_text())
+    assert tuple(page["classes"]) == model.classes
+    expected = softmax(_logits(model))
+    for part in ("run", "delta"):
+        found = softmax(np.array(page[part], np.float32).reshape(expected.shape))
+        assert np.abs(found - expected).max() < TOLERANCE
+
+
+@pytest.mark.parametrize("name", KITS)
+def test_a_run_of_the_page_is_used_as_its_own(folder: Path, name: str, photos: Path) -> None:
+    own, page = Model.open(folder / name), Model.open(folder / f"{name}.page.zip")
+    assert (own.classes, own.step, own.score) == (page.classes, page.step, page.score)
+    assert own.kit.identity == page.kit.identity
+    for key, value in own.state.items():
+        np.testing.assert_array_equal(page.state[key], value, strict=True)
+    assert known_of(own).tensors().keys() == known_of(page).tensors().keys()
+    options = {"unknown": True}
+    assert list(predict(page, photos, **options)) == list(predict(own, photos, **options))
+    assert evaluate(page, photos).to_dict() == evaluate(own, photos).to_dict()
+    record = RunRecord.read(folder / f"{name}.page.zip")
+    assert record.kit == own.kit.identity
+    assert record.parameters == RunRecord.read(folder / name).parameters
+    assert record.predicted_memory is None
+    assert Delta.of(page).header == Delta.of(own).header
+
+
+@pytest.mark.parametrize("name", KITS)
+def test_a_delta_of_the_page_is_that_of_python(folder: Path, name: str) -> None:
+    own, page = (folder / f"{name}{suffix}.safetensors" for suffix in ("", ".page"))
+    assert page.read_bytes() == own.read_bytes()
+    model = Delta.load(page).model(Model.open(folder / name).kit)
+    np.testing.assert_array_equal(_logits(model), _logits(Model.open(folder / name)))
+
+
+@pytest.mark.parametrize("name", KITS)
+def test_an_export_of_the_page_runs_and_is_valid(folder: Path, name: str, tmp_path: Path) -> None:
+    model, file = Model.open(folder / name), folder / f"{name}.page.onnx"
+    read = onnx.load(file)
+    onnx.checker.check_model(read, full_check=True)
+    theirs = onnx.load(export(model, tmp_path / "model.onnx"))
+    assert read == theirs
+    session = open_session(file, as_written=False)
+    (found,) = session.run(["logits"], {"images": _images(model.kit)})
+    assert np.abs(softmax(found) - softmax(_logits(model))).max() < TOLERANCE
+
+
+def test_low_rank_updates_are_folded_as_python_folds_them(folder: Path, tmp_path: Path) -> None:
+    model = Model.open(folder / LOW_RANK)
+    theirs = onnx.load(export(model, tmp_path / "model.onnx"))
+    own = onnx.load(folder / f"{LOW_RANK}.page.onnx")
+    assert [node.op_type for node in own.graph.node].count("Gemm") == 2  # the layer and the head
+    for one, other in zip(own.graph.initializer, theirs.graph.initializer, strict=True):
+        assert one.name == other.name
+        values = (numpy_helper.to_array(each) for each in (one, other))
+        np.testing.assert_allclose(*values, rtol=1e-6, atol=1e-7)
+    assert own.graph.node == theirs.graph.node
+
+
+def test_training_goes_on_from_a_run_of_the_page(
+    folder: Path, photos: Path, tmp_path: Path
+) -> None:
+    kit, settings = folder / "tiny.page.zip", make_settings(epochs=1)
+    result = train(kit, photos, tmp_path / "run", settings, progress=Silent())
+    own = train(folder / "tiny", photos, tmp_path / "own", settings, progress=Silent())
+    assert (result.head, result.best_step) == (own.head, own.best_step)
+    one, other = Model.open(result.run), Model.open(own.run)
+    assert all(np.array_equal(value, other.state[key]) for key, value in one.state.items())
+
+
+def test_a_run_of_the_page_has_a_report(folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("jinja2", reason="reports need the extra report")
+    pytest.importorskip("matplotlib", reason="reports need the extra report")
+    from pocketune import report
+
+    page = report(folder / "last.page.zip", tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "onnxruntime-web" in page
+    assert "The parts of this report that show photos are left out" in page
