@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -56,6 +56,19 @@ class Sample(NamedTuple):
     pixels: Pixels
     label: Any
     seen: Seen
+
+
+@dataclass
+class Failures:
+    """Images that could not be decoded.
+
+    Attributes:
+        reported: Only those before this position count.
+        reasons: Why, by position.
+    """
+
+    reported: int
+    reasons: dict[int, str] = field(default_factory=dict)
 
 
 class Loader:
@@ -107,13 +120,17 @@ class Loader:
         self.workers = workers
         self.draws = draws
         self._task = task or dataset.task
-        self._failed: dict[int, str] = {}
-        self._reported = len(dataset) if train else 0  # failures before this position are reported
+        self._failures = Failures(reported=len(dataset) if train else 0)
 
     @property
     def turns(self) -> int:
         """How often an image may be in an epoch: more than once if they are fewer than a batch."""
         return math.ceil(self.batch / max(1, len(self.dataset))) if self.train else 1
+
+    def part(self, indices: npt.NDArray[np.int64]) -> Loader:
+        """A loader that evaluates the images at ``indices`` alone, in that order."""
+        part = self.dataset.subset(indices)
+        return Loader(part, size=self.size, batch=self.batch, train=False, workers=self.workers)
 
     def __len__(self) -> int:
         """Batches in an epoch."""
@@ -126,9 +143,9 @@ class Loader:
 
         In an evaluation, only images of the returned batches count, not those decoded ahead.
         """
-        failed = sorted(self._failed.copy().items())  # threads may be adding
-        names = self.dataset.names
-        return tuple(Skipped(printable(names[i]), why) for i, why in failed if i < self._reported)
+        failed = sorted(self._failures.reasons.copy().items())  # threads may be adding
+        names, reported = self.dataset.names, self._failures.reported
+        return tuple(Skipped(printable(names[i]), why) for i, why in failed if i < reported)
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """The batches of an epoch, from number ``start`` on.
@@ -182,7 +199,8 @@ class Loader:
 
     def _collect(self, group: list[int], pending: list[Future[Sample | None]]) -> list[Sample]:
         samples = [sample for sample in (future.result() for future in pending) if sample]
-        self._reported = max(self._reported, max(group, default=-1) + 1)
+        reported = max(group, default=-1) + 1
+        self._failures.reported = max(self._failures.reported, reported)
         return samples
 
     def collated(self, samples: Sequence[Sample]) -> Batch:
@@ -218,7 +236,7 @@ class Loader:
 
     def _seen(self, index: int, draw: int, drawn: int) -> Sample | None:
         """The image at ``index``, with the crop of the one ``drawn``; None if it is damaged."""
-        if index in self._failed:
+        if index in self._failures.reasons:
             return None
         name = self.dataset.names[index]
         try:
@@ -228,7 +246,7 @@ class Loader:
                 view = self._view(label, width, height, draw, drawn)
                 pixels = apply(image, view)
         except UnreadableImage as error:
-            self._failed[index] = error.reason
+            self._failures.reasons[index] = error.reason
             return None
         if task := self.dataset.task:
             label = (task.transform if self.train else task.truth)(label, view)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pocketune.device.cache import choice
-from pocketune.device.cache.choice import Parts, cache_bytes, choose
+from pocketune.device.cache.choice import EXACT, Parts, cache_bytes, choose, parts_of
 from pocketune.device.cache.records import HELD, MemoryStore
 from pocketune.device.memory.budget import BudgetExceeded
 from pocketune.device.train.photos import Photos
@@ -58,6 +58,11 @@ def test_sizes(photos: Photos, kit: Kit) -> None:
     found = [cache_bytes(each, photos, kit.manifest) for each in (memory, disk)]
     assert parts.records == 3 * 24 + 6
     assert found == [parts.size + 78 * HELD + 2 * 4 * record, 2 * 4 * record]
+    whole = parts_of(disk, photos, kit.manifest)
+    assert parts_of(memory, photos, kit.manifest) == replace(whole, sample=None) == parts
+    assert whole.sample is not None and whole.sample.code.bits == EXACT
+    assert whole.sample.start == parts.size
+    assert (whole.records, whole.size) == (parts.records + 24, parts.size + 24 * exact)
 
 
 def test_many_values_take_8_bits(photos: Photos, kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +119,7 @@ def test_auto_does_not_repeat_crops_of_masks(tmp_path: Path) -> None:
 def test_auto_leaves_three_quarters_of_the_disk_free(
     photos: Photos, kit: Kit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    size = Parts.of(photos, kit.manifest, 4).size
+    size = Parts.of(photos, kit.manifest, 4, sample=True).size
     for free, cache in ((4 * size, "disk"), (4 * size - 1, "off")):
         monkeypatch.setattr(choice.shutil, "disk_usage", lambda _, f=free: Disk(9 * f, 8 * f, f))
         assert chosen(photos, kit)[0].cache == cache
@@ -122,7 +127,7 @@ def test_auto_leaves_three_quarters_of_the_disk_free(
     monkeypatch.setattr(choice.shutil, "disk_usage", lambda _: Disk(10**12, 0, 10**12))
     settings, words = chosen(photos, kit)
     assert settings.cache == "off"
-    assert words.endswith("24 photos in 4 draws take 29 kB, and 1000000 MB of disk are free")
+    assert words.endswith("24 photos in 4 draws take 35 kB, and 1000000 MB of disk are free")
 
 
 def test_what_the_user_asks_for_is_refused_if_it_is_impossible(
@@ -141,7 +146,7 @@ def test_what_the_user_asks_for_is_refused_if_it_is_impossible(
             chosen(photos, each, prepares=prepares, cache="disk")
         assert str(error.value) == f"cache='disk' has no effect: {reason}; leave it out"
     monkeypatch.setattr(choice.shutil, "disk_usage", lambda _: Disk(10, 9, 1000))
-    with pytest.raises(PocketuneError, match="takes 29 kB in run, where 1 kB are free: make room"):
+    with pytest.raises(PocketuneError, match="takes 35 kB in run, where 1 kB are free: make room"):
         chosen(photos, kit, cache="disk")
     with pytest.raises(BudgetExceeded, match="memory, of which the budget leaves 20 kB: leave"):
         chosen(photos, kit, cache="memory", room=20_000)

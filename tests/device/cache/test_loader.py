@@ -190,3 +190,16 @@ def test_masks_are_kept_with_their_photos(tmp_path: Path) -> None:
     Image.open(mask).transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(mask)
     assert len(list(kept.epoch(3))) == 3
     assert prepare.images == 7
+
+
+def test_a_part_reads_the_same_records(photos: Path) -> None:
+    prepare = Prepared()
+    kept = cached(loader_of(photos, train=False), prepare, draws=1)
+    whole = [name for batch in kept.epoch(0) for name in batch.names]
+    prepare.images = 0
+    chosen = np.array([9, 2, 5, 3, 12])
+    part = contents(kept.part(chosen).epoch(0))
+    assert prepare.images == 0
+    assert [name for *_, names in part for name in names] == [whole[index] for index in chosen]
+    plain = loader_of(photos, train=False).part(chosen)
+    assert part == contents(cached(plain, prepare, draws=1).epoch(0))

@@ -7,16 +7,19 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from pocketune.device.cache import opening
+from pocketune.device.cache.code import Features
 from pocketune.device.cache.records import FileStore
 from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.device.train.interrupt import Interrupted
 from pocketune.device.train.progress import Silent
 from pocketune.device.train.run import resume, train
 from pocketune.errors import PocketuneError
-from pocketune.kit.names import CACHE, RESULT
+from pocketune.kit.names import CACHE, KNOWN, RESULT
 
 from ..failing import at_call, failing, interrupt
 from ..runs import assert_same_end, lines
@@ -37,13 +40,17 @@ class Noted(Silent):
 
 
 class Counting(FrozenEngine):
-    """Counts the images whose features are computed, over all engines of a test."""
+    """Counts the images whose features or embeddings are computed, over all engines of a test."""
 
-    images = 0
+    images = embedded = 0
 
     def prepare(self, images: Any) -> Any:
         Counting.images += len(images)
         return super().prepare(images)
+
+    def embed(self, images: Any) -> Any:
+        Counting.embedded += 0 if isinstance(images, Features) else len(images)
+        return super().embed(images)
 
 
 @pytest.fixture(scope="module")
@@ -71,9 +78,10 @@ def whole(kit: Path, photos: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def test_each_photo_is_computed_once_for_each_draw(kit: Path, photos: Path, tmp_path: Path) -> None:
-    Counting.images = 0
+    Counting.images = Counting.embedded = 0
     run(kit, photos, tmp_path / "run", cache="disk", draws=2, engine=Counting)
-    assert Counting.images == 2 * PHOTOS + 6  # validation photos have one draw
+    assert Counting.images == 3 * PHOTOS + 6  # once without crops, as validation photos
+    assert not Counting.embedded  # the classifier and what is known come from features
     assert not (tmp_path / "run" / CACHE).exists()
 
 
@@ -100,7 +108,10 @@ def test_learns_as_without_a_cache(kit: Path, photos: Path, tmp_path: Path) -> N
     )
     assert kept[0]["loss"] != plain[0]["loss"]
     first = [lines(tmp_path / cache, "start")[0]["validation_loss"] for cache in ("disk", "off")]
-    assert first[0] == first[1]  # features for validation are exact
+    assert first[0] == first[1]  # features of photos as they are evaluated are exact
+    known = [load_file(tmp_path / cache / KNOWN) for cache in ("disk", "off")]
+    for name in ("center", "threshold"):  # directions have no sign
+        np.testing.assert_allclose(known[0][name], known[1][name], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("room", [0, 5, 40])
@@ -182,7 +193,7 @@ def test_stopped_between_features_and_their_record(
     kit: Path, photos: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(FileStore, "write", at_call(20, interrupt, FileStore.write))
+        patch.setattr(FileStore, "write", at_call(PHOTOS + 20, interrupt, FileStore.write))
         with pytest.raises(Interrupted):
             run(kit, photos, tmp_path / "run", cache="disk", draws=2)
     resume(tmp_path / "run", engine=FrozenEngine, progress=Silent())
@@ -210,7 +221,7 @@ def test_on_the_runtime(photos: Path, tmp_path: Path) -> None:
 def test_auto_says_what_it_does(kit: Path, photos: Path, tmp_path: Path) -> None:
     long = run(kit, photos, tmp_path / "long", epochs=8)
     assert long.notes == [
-        "cache  features of 24 photos in 4 draws take 29 kB of disk; later epochs read them"
+        "cache  features of 24 photos in 4 draws take 35 kB of disk; later epochs read them"
     ]
     short = run(kit, photos, tmp_path / "short", epochs=7)
     assert short.notes == ["cache  off: 4 draws pay from 8 epochs on"]

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pocketune.data import Loader
 from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.device.head import Head, fit_head
 from pocketune.device.train import loop, train
@@ -47,20 +48,23 @@ def given(factor: float) -> Any:
     return refit
 
 
+@pytest.mark.parametrize("cache", ["off", "disk"])
 def test_it_is_the_closed_form_for_the_features_of_the_last_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cache: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heads: list[tuple[Head | None, Head | None]] = []
     original = loop.refit
 
     def checked(run: Any, engine: OnnxEngine, show: Any) -> Head | None:
-        blocks = [(engine.embed(b.images), b.labels) for b in run.photos.sample.epoch(0)]
+        sample = run.photos.sample
+        plain = Loader(sample.dataset, size=sample.size, batch=sample.batch, train=False)
+        blocks = [(engine.embed(b.images), b.labels) for b in plain.epoch(0)]
         found = original(run, engine, show)
         heads.append((found, fit_head(lambda: iter(blocks), run.photos.task)))
         return found
 
     monkeypatch.setattr(loop, "refit", checked)
-    result = run(tmp_path)
+    result = run(tmp_path, cache=cache)
     ((found, expected),) = heads
     assert found is not None and expected is not None
     np.testing.assert_allclose(found.weight, expected.weight, rtol=1e-4, atol=1e-5)

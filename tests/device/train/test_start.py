@@ -30,7 +30,7 @@ from pocketune.device.train.run import TrainResult, resume, train
 from pocketune.device.use.evaluate import run_photos
 from pocketune.device.use.model import Model
 from pocketune.errors import PocketuneError
-from pocketune.kit.names import BEST, EMBEDDINGS, LAST
+from pocketune.kit.names import BEST, EMBEDDINGS, LAST, METRICS
 from pocketune.tasks import Classification, Score, Task
 
 from ..failing import failing, interrupt
@@ -307,6 +307,8 @@ def test_a_run_that_ended_among_its_embeddings_can_start_again(run: Run, tmp_pat
         run(engine=Dies)
     assert not (tmp_path / "run" / LAST).exists()
     assert not (tmp_path / "run" / EMBEDDINGS).exists()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / METRICS).touch()
     (tmp_path / "run" / EMBEDDINGS).write_bytes(b"of a process that was killed")
     assert run().steps > 0
     assert not (tmp_path / "run" / EMBEDDINGS).exists()

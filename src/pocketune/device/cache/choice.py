@@ -34,36 +34,65 @@ free disk."""
 
 @dataclass(frozen=True)
 class Parts:
-    """The records of a run: of its training photos, and of its validation photos if they are kept.
+    """The records of a run: of draws of its training photos, and of photos as they are evaluated.
 
-    Those of validation are exact, so that a score is that of the network as it will be used.
+    The latter are exact, so that a score is that of the network as it will be used.
+
+    Attributes:
+        training: Of the crops that steps see.
+        validation: Of the validation photos; None if they are not kept.
+        sample: Of the training photos as they are evaluated, for the classifier and for what is
+            known of the classes; None if they are not kept.
     """
 
     training: Part
-    validation: Part | None
+    validation: Part | None = None
+    sample: Part | None = None
 
     @classmethod
-    def of(cls, photos: Photos, manifest: Manifest, draws: int) -> Parts:
-        """The records of so many draws of the photos; the kit has a frozen part."""
+    def of(cls, photos: Photos, manifest: Manifest, draws: int, *, sample: bool = False) -> Parts:
+        """The records of so many draws of the photos; the kit has a frozen part.
+
+        ``sample`` says whether the training photos are also kept as they are evaluated.
+        """
         few = Code(_shape(manifest), BITS).values <= FEW
         training = _part(photos.training, manifest, FEW_BITS if few else BITS, draws)
-        loader = photos.validation
-        # The truth of a mask is as large as its photo.
-        if loader is None or photos.task.dense:
-            return cls(training, None)
-        validation = _part(loader, manifest, EXACT, 1)
-        return cls(training, replace(validation, start=training.end))
+        if photos.task.dense:  # the truth of a mask is as large as its photo
+            return cls(training)
+        end = training.end
+        parts: dict[str, Part] = {}
+        for name, loader in (
+            ("validation", photos.validation),
+            ("sample", photos.sample if sample else None),
+        ):
+            if loader is not None:
+                parts[name] = replace(_part(loader, manifest, EXACT, 1), start=end)
+                end = parts[name].end
+        return cls(training, **parts)
+
+    @property
+    def _kept(self) -> list[Part]:
+        every = (self.training, self.validation, self.sample)
+        return [part for part in every if part is not None]
 
     @property
     def records(self) -> int:
         """Number of all records."""
-        kept = (self.training, self.validation) if self.validation else (self.training,)
-        return sum(part.draws * part.images for part in kept)
+        return sum(part.draws * part.images for part in self._kept)
 
     @property
     def size(self) -> int:
         """Bytes of all records."""
-        return self.validation.end if self.validation else self.training.end
+        return self._kept[-1].end
+
+
+def parts_of(settings: TrainSettings, photos: Photos, manifest: Manifest) -> Parts:
+    """The records of a run with chosen settings.
+
+    In memory, where room is dear, photos that few passes see as they are evaluated are not kept.
+    """
+    on_disk = settings.cache == "disk"
+    return Parts.of(photos, manifest, settings.draws or DRAWS, sample=on_disk)
 
 
 def _part(loader: Loader, manifest: Manifest, bits: int, draws: int) -> Part:
@@ -86,7 +115,7 @@ def cache_bytes(settings: TrainSettings, photos: Photos, manifest: Manifest) -> 
     """Bytes of memory that the features of a run take, with chosen settings."""
     if settings.cache == "off":
         return 0
-    parts = Parts.of(photos, manifest, settings.draws or DRAWS)
+    parts = parts_of(settings, photos, manifest)
     # Features that wait for the step do so in place of pixels; a batch is put together of them.
     batch = 2 * photos.training.batch * parts.training.record
     return batch + (parts.size + HELD * parts.records if settings.cache == "memory" else 0)
@@ -126,7 +155,7 @@ def choose(
     draws = settings.draws or DRAWS
     where = "memory" if settings.cache == "memory" else "disk"
     chosen = replace(settings, cache=where, draws=draws)
-    size, free = Parts.of(photos, manifest, draws).size, _free(folder)
+    size, free = parts_of(chosen, photos, manifest).size, _free(folder)
     needed = cache_bytes(chosen, photos, manifest)
     what = f"features of {counted(len(photos.training.dataset), 'photo')}"
     takes = f"{what} in {counted(draws, 'draw')} take {format_size(size)}"

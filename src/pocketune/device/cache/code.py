@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,19 +34,19 @@ class Code:
     shape: tuple[int, ...]
     bits: int
 
-    @property
+    @cached_property
     def values(self) -> int:
         """Values of one image."""
         return math.prod(self.shape)
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Bytes of one image."""
         if self.bits == EXACT:
             return 4 * self.values
         return self._blocks * (8 + BLOCK * self.bits // 8)
 
-    @property
+    @cached_property
     def _blocks(self) -> int:
         return math.ceil(self.values / BLOCK)
 

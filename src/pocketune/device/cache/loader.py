@@ -6,6 +6,7 @@ import math
 from collections import deque
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
@@ -45,12 +46,12 @@ class Part:
     draws: int
     start: int = 0
 
-    @property
+    @cached_property
     def content(self) -> int:
         """Bytes of a content."""
         return self.code.size + self.label_type.itemsize * math.prod(self.label_shape)
 
-    @property
+    @cached_property
     def record(self) -> int:
         """Bytes of a record."""
         return OVERHEAD + self.content
@@ -87,10 +88,11 @@ class CachedLoader(Loader):
     replaces an unreadable one are not kept.
 
     Args:
-        loader: The images.
+        loader: The images. Those that cannot be decoded are listed by it too.
         records: Keeps the features.
         part: Where they are kept.
         prepare: Computes the features of images.
+        numbers: The number of each image in the part; by default its position.
     """
 
     def __init__(
@@ -99,6 +101,7 @@ class CachedLoader(Loader):
         records: Records,
         part: Part,
         prepare: Callable[[NDArray[np.uint8]], FloatArray],
+        numbers: NDArray[np.int64] | None = None,
     ) -> None:
         super().__init__(
             loader.dataset,
@@ -109,9 +112,18 @@ class CachedLoader(Loader):
             workers=loader.workers,
             draws=part.draws,
         )
+        self._failures = loader._failures
         self._records = records
         self._part = part
         self._prepare = prepare
+        self._numbers = range(part.images) if numbers is None else numbers
+
+    def part(self, indices: NDArray[np.int64]) -> CachedLoader:
+        """See :class:`Loader`."""
+        numbers = np.asarray(self._numbers)[indices]
+        return CachedLoader(
+            super().part(indices), self._records, self._part, self._prepare, numbers
+        )
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """See :class:`Loader`."""
@@ -130,7 +142,10 @@ class CachedLoader(Loader):
 
     def _look_up(self, draw: int, index: int) -> _Wanted:
         position = index % len(self.dataset)
-        name, place = self.dataset.names[position], self._part.place(draw, index)
+        name, place = (
+            self.dataset.names[position],
+            self._part.place(draw, int(self._numbers[index])),
+        )
         # The stamp is read before the image, so that a change in between is noticed later.
         stamp = self.dataset.stamp(position, name)
         content = stamp and self._records.get(place, self._part.content, stamp)

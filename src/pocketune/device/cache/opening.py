@@ -6,9 +6,9 @@ import hashlib
 import json
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from pocketune.device.cache.choice import Parts
+from pocketune.device.cache.choice import Parts, parts_of
 from pocketune.device.cache.loader import CachedLoader
 from pocketune.device.cache.records import FileStore, MemoryStore, Records, Store
 from pocketune.errors import PocketuneError
@@ -20,11 +20,42 @@ if TYPE_CHECKING:
 
     from pocketune.device.engine.base import Engine, Preparing
     from pocketune.device.train.folder import Run
+    from pocketune.device.train.photos import Photos
+
+
+class FeatureCache:
+    """The features that a run keeps; with neither records nor parts, it keeps none.
+
+    Args:
+        records: Keeps them.
+        parts: The places of the records.
+    """
+
+    def __init__(self, records: Records | None = None, parts: Parts | None = None) -> None:
+        self._records = records
+        self._parts = parts
+
+    def photos(self, photos: Photos, engine: Engine) -> Photos:
+        """The photos with loaders that keep features, which the engine computes."""
+        if self._records is None or self._parts is None:
+            return photos
+        prepare = cast("Preparing", engine).prepare
+        loaders: dict[str, Any] = {}
+        for name in ("training", "validation", "sample"):
+            loader, part = getattr(photos, name), getattr(self._parts, name)
+            if loader is not None and part is not None:
+                loaders[name] = CachedLoader(loader, self._records, part, prepare)
+        return replace(photos, **loaders)
+
+    def discard(self) -> None:
+        """Give back the room that the features take."""
+        if self._records is not None:
+            self._records.discard()
 
 
 @contextmanager
-def cached(run: Run, engine: Engine, note: Callable[[str], None]) -> Iterator[Run]:
-    """The run with loaders that keep features, if its settings say so.
+def feature_cache(run: Run, note: Callable[[str], None]) -> Iterator[FeatureCache]:
+    """The features that a run keeps, as its settings say.
 
     If the disk is full or fails, the run goes on without: features are computed again and encoded
     as before, so that its result is the same. A file of records stays if the block fails, for the
@@ -32,24 +63,16 @@ def cached(run: Run, engine: Engine, note: Callable[[str], None]) -> Iterator[Ru
 
     Args:
         run: The run.
-        engine: Computes the features.
         note: Called with a sentence if the disk fails.
     """
     if run.settings.cache == "off":
-        yield run
+        yield FeatureCache()
         return
     manifest = Kit.open(run.folder, verify=False).manifest
-    parts = Parts.of(run.photos, manifest, run.settings.draws or 1)
+    parts = parts_of(run.settings, run.photos, manifest)
     records = Records(_store(run, parts, note), lambda reason: note(_without(reason)))
-    prepare = cast("Preparing", engine).prepare
-    photos = replace(
-        run.photos, training=CachedLoader(run.photos.training, records, parts.training, prepare)
-    )
-    if run.photos.validation is not None and parts.validation is not None:
-        kept = CachedLoader(run.photos.validation, records, parts.validation, prepare)
-        photos = replace(photos, validation=kept)
     try:
-        yield replace(run, photos=photos)
+        yield FeatureCache(records, parts)
         records.discard()
     finally:
         records.close()

@@ -50,43 +50,42 @@ class Embeddings:
 
 
 @contextmanager
-def embedded(
-    engine: Callable[[], Engine],
-    photos: Loader,
-    path: Path,
-    size: int,
-    progress: Callable[[int, float], None],
-    seconds: float,
-) -> Iterator[Embeddings]:
+def embedded(path: Path, size: int, write: Callable[[Path], Labels]) -> Iterator[Embeddings]:
     """The embeddings of photos, in a file that is removed in the end.
 
-    After a time, the rest of the photos is left out. The engine is made here and gone before the
-    embeddings are given, with the memory of its graphs.
-
     Args:
-        engine: Makes the engine that computes them.
-        photos: The photos, in an order of which any beginning is a fair sample.
-        path: The file to write.
+        path: The file.
         size: Values of an embedding.
-        progress: Called after each batch with the number of photos and the expected seconds left.
-        seconds: Time for the photos; one batch is always computed.
-
-    Raises:
-        PocketuneError: The file cannot be written, or a batch cannot be computed.
+        write: Writes the file by :func:`write_embeddings`. An engine that it makes is gone before
+            the embeddings are given, with the memory of its graphs.
     """
     try:
-        yield Embeddings(path, size, _write(engine(), photos, path, progress, seconds))
+        yield Embeddings(path, size, write(path))
     finally:
         path.unlink(missing_ok=True)
 
 
-def _write(
+def write_embeddings(
     engine: Engine,
     photos: Loader,
     path: Path,
     progress: Callable[[int, float], None],
     seconds: float,
 ) -> Labels:
+    """Write the embeddings of photos; returns the labels of those that were written.
+
+    After a time, the rest of the photos is left out.
+
+    Args:
+        engine: Computes them.
+        photos: The photos, in an order of which any beginning is a fair sample.
+        path: The file to write.
+        progress: Called after each batch with the number of photos and the expected seconds left.
+        seconds: Time for the photos; one batch is always computed.
+
+    Raises:
+        PocketuneError: The file cannot be written, or a batch cannot be computed.
+    """
     began, labels, count = time.monotonic(), [photos.dataset.labels[:0]], 0
     batches = cast("Generator[Batch, None, None]", photos.epoch(0))
     with writing(path), path.open("wb") as file, closing(batches):

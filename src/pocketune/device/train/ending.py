@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pocketune.data import Loader
 from pocketune.device.memory.process import process_memory, reclaim
 from pocketune.device.train.checkpoint import TrainedNetwork
 from pocketune.device.train.progress import PhotosReport
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pocketune.arrays import FloatArray
-    from pocketune.data import ImageDataset
+    from pocketune.data import Loader
     from pocketune.device.engine.base import Engine
     from pocketune.device.train.checkpoint import TrainState
     from pocketune.device.train.folder import Run
@@ -43,8 +42,8 @@ def describe_known(run: Run, state: TrainState, progress: Progress) -> None:
     The embeddings of at most 600 photos are in memory at once; nothing is written if the budget
     has no room for them, or the run no time. The engine then has the best values of the run.
     """
-    manifest, train = Kit.open(run.folder, verify=False).manifest, run.photos.splits.train
-    groups = run.photos.task.strata(train.labels)
+    manifest, sample = Kit.open(run.folder, verify=False).manifest, run.photos.sample
+    groups = run.photos.task.strata(sample.dataset.labels)
     if manifest.embeddings is None or groups is None or run.photos.task.activation != "softmax":
         return
     engine = state.engine
@@ -56,9 +55,10 @@ def describe_known(run: Run, state: TrainState, progress: Progress) -> None:
         return
     with freed_at_once():
         TrainedNetwork.load_into(engine, run.folder / BEST)
-    part, validation = train.subset(_even(groups, limit)), run.photos.splits.val
-    held_out = validation.subset(np.arange(len(validation))[:limit])
-    began, photos = time.monotonic(), len(part) + len(held_out)
+    train, validation = sample.part(_even(groups, limit)), run.photos.validation
+    held_out = validation and validation.part(np.arange(len(validation.dataset))[:limit])
+    began, first = time.monotonic(), len(train.dataset)
+    photos = first + (len(held_out.dataset) if held_out else 0)
 
     def show(done: int) -> None:
         seconds_left = (time.monotonic() - began) / done * (photos - done)
@@ -67,10 +67,12 @@ def describe_known(run: Run, state: TrainState, progress: Progress) -> None:
         progress.photos(PhotosReport(_PURPOSE, done, photos, seconds_left))
 
     with suppress(_TooSlow):
-        embeddings, labels = _embedded(engine, part, manifest, show)
+        embeddings, labels = _embedded(engine, train, manifest, show)
         if not len(embeddings):
             return
-        others, _ = _embedded(engine, held_out, manifest, lambda done: show(len(part) + done))
+        others = None
+        if held_out is not None:
+            others, _ = _embedded(engine, held_out, manifest, lambda done: show(first + done))
         engine.release()
         reclaim()
         with freed_at_once():
@@ -92,12 +94,12 @@ def _even(groups: NDArray[np.int64], limit: int) -> NDArray[np.int64]:
 
 
 def _embedded(
-    engine: Engine, photos: ImageDataset, manifest: Manifest, show: Callable[[int], None]
+    engine: Engine, photos: Loader, manifest: Manifest, show: Callable[[int], None]
 ) -> tuple[FloatArray, NDArray[np.int64]]:
     """Embeddings (N, D) and classes (N,) of photos; those that cannot be read are left out."""
-    embeddings, labels = [np.empty((0, manifest.embeddings or 0), np.float32)], [photos.labels[:0]]
-    loader = Loader(photos, size=manifest.size, batch=manifest.batch, train=False)
-    for batch in loader.epoch(0):
+    embeddings = [np.empty((0, manifest.embeddings or 0), np.float32)]
+    labels = [photos.dataset.labels[:0]]
+    for batch in photos.epoch(0):
         embeddings.append(engine.embed(batch.images))
         labels.append(batch.labels)
         show(sum(map(len, labels)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pocketune.device.head import fit_head
-from pocketune.device.head.embeddings import embedded
+from pocketune.device.head.embeddings import embedded, write_embeddings
 from pocketune.device.memory.process import reclaim
 from pocketune.device.train.limit import HEAD_SECONDS
 from pocketune.device.train.photos import has_closed_form
@@ -21,10 +21,12 @@ from pocketune.kit.names import EMBEDDINGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from pocketune.device.engine.base import Engine
     from pocketune.device.head import Head
     from pocketune.device.train.folder import Run
+    from pocketune.tasks import Labels
 
 _PURPOSE = "classifier from the trained features"
 
@@ -56,9 +58,11 @@ def refit(run: Run, engine: Engine, show: Callable[[PhotosReport], None]) -> Hea
     def report(done: int, seconds_left: float) -> None:
         show(PhotosReport(_PURPOSE, done, len(photos.dataset), seconds_left))
 
-    path = run.folder / EMBEDDINGS
-    seconds = min(HEAD_SECONDS, run.refit_seconds)
-    with embedded(lambda: engine, photos, path, size, report, seconds) as embeddings:
+    def write(path: Path) -> Labels:
+        seconds = min(HEAD_SECONDS, run.refit_seconds)
+        return write_embeddings(engine, photos, path, report, seconds)
+
+    with embedded(run.folder / EMBEDDINGS, size, write) as embeddings:
         engine.release()
         reclaim()
         with freed_at_once():

@@ -13,7 +13,7 @@ import numpy as np
 
 from pocketune.arrays import StrPath
 from pocketune.device.cache.choice import cache_bytes, choose
-from pocketune.device.cache.opening import cached
+from pocketune.device.cache.opening import FeatureCache, feature_cache
 from pocketune.device.engine.accumulate import accumulating, check_accumulation
 from pocketune.device.memory.budget import check_budget
 from pocketune.device.memory.process import process_memory, reclaim
@@ -179,12 +179,13 @@ def train(
         copy = opened.copy_to(folder)
         identity = RunIdentity(copy.identity, found.fingerprint(), found.classes)
         run = Run(folder, settings, found, identity, memory.total, began, began + seconds)
-        with closing(shown):
-            if note:
-                shown.note(note)
-            state = _start(run, opened, copy, factory, shown)
-            run = within(run, state.engine, refits=is_refitted(run))
-        return _finish(run, state, shown, describe=most is None)
+        if note:
+            shown.note(note)
+        with feature_cache(run, shown.note) as cache:
+            with closing(shown):
+                state = _start(run, opened, copy, factory, shown, cache)
+                run = within(run, state.engine, refits=is_refitted(run))
+            return _finish(run, state, shown, cache, describe=most is None)
 
 
 def resume(
@@ -229,25 +230,28 @@ def resume(
             decoding=found.splits.decoding,
         ).with_cache(cache_bytes(settings, found, kit.manifest))
         resumed = Run(folder, settings, found, checkpoint.identity, memory.total, began)
-        return _finish(resumed, _restore(checkpoint, kit, factory, found.task), shown)
+        with feature_cache(resumed, shown.note) as cache:
+            return _finish(resumed, _restore(checkpoint, kit, factory, found.task), shown, cache)
 
 
-def _finish(run: Run, state: TrainState, shown: Progress, *, describe: bool = True) -> TrainResult:
+def _finish(
+    run: Run, state: TrainState, shown: Progress, cache: FeatureCache, *, describe: bool = True
+) -> TrainResult:
     """Train to the end of the run."""
+    run = replace(run, photos=cache.photos(run.photos, state.engine))
     metrics = MetricsFile(run.folder / METRICS, keep=state.counters.metrics_bytes)
     before = read_log(metrics.path).seconds
     with closing(metrics), closing(shown), _events(run, state) as events, StopRequest() as stop:
         try:
             log = RunLog(run, metrics, shown, before, events)
-            with cached(run, state.engine, shown.note) as run:
-                Loop(run, state, log, stop).run()
+            Loop(run, state, log, stop).run()
         except KeyboardInterrupt as again:  # an update may be incomplete, so do not save
             what = "stopped immediately; the last checkpoint is kept"
             raise Interrupted(what, str(run.folder), stop.number or signal_of(again)) from None
     counters = state.counters
     if describe and counters.finished != "time":
         with closing(shown):
-            _describe(run, state, shown)
+            _describe(run, state, shown, cache)
     peak = process_memory().peak
     record = RunRecord.read(run.folder)
     if peak > record.peak_memory:  # what came after the last step counts too
@@ -267,7 +271,7 @@ def _finish(run: Run, state: TrainState, shown: Progress, *, describe: bool = Tr
     )
 
 
-def _describe(run: Run, state: TrainState, shown: Progress) -> None:
+def _describe(run: Run, state: TrainState, shown: Progress, cache: FeatureCache) -> None:
     try:
         describe_known(run, state, shown)
     except KeyboardInterrupt as stop:
@@ -276,6 +280,8 @@ def _describe(run: Run, state: TrainState, shown: Progress) -> None:
             "photos of none of its classes"
         )
         raise Interrupted(what, str(run.folder), signal_of(stop), complete=True) from None
+    finally:
+        cache.discard()  # the run is complete and cannot be resumed
 
 
 def _events(run: Run, state: TrainState) -> AbstractContextManager[EventFile | None]:
@@ -297,10 +303,17 @@ def _onnx_engine() -> EngineFactory:
     return OnnxEngine
 
 
-def _start(run: Run, kit: Kit, copy: Kit, factory: EngineFactory, progress: Progress) -> TrainState:
+def _start(
+    run: Run,
+    kit: Kit,
+    copy: Kit,
+    factory: EngineFactory,
+    progress: Progress,
+    cache: FeatureCache,
+) -> TrainState:
     """The state of a new run of ``copy``, with initial values from ``kit``, which may be a run."""
     make = accumulating(factory, run.settings.accumulate)
-    values, start = start_values(run, kit, copy, make, progress)
+    values, start = start_values(run, kit, copy, make, progress, cache)
     if run.adjustment is not None:
         values = run.adjustment.add_to(values)
     engine = make(copy, values)

@@ -12,7 +12,7 @@ import numpy as np
 from pocketune.data import Purpose, random_stream
 from pocketune.device.head import Head, fit_head
 from pocketune.device.head.cells import CellFit, cell_channels
-from pocketune.device.head.embeddings import Embeddings, embedded
+from pocketune.device.head.embeddings import Embeddings, embedded, write_embeddings
 from pocketune.device.head.fit import means_bytes
 from pocketune.device.memory.budget import BudgetExceeded
 from pocketune.device.memory.estimate import cell_fit_bytes
@@ -27,14 +27,16 @@ from pocketune.kit.names import EMBEDDINGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
+    from pathlib import Path
 
     from pocketune.arrays import State
     from pocketune.data import Batch
+    from pocketune.device.cache.opening import FeatureCache
     from pocketune.device.engine.base import Engine, EngineFactory
     from pocketune.device.train.folder import Run
     from pocketune.device.train.progress import Progress
     from pocketune.kit.kit import Kit
-    from pocketune.tasks import Score, Task
+    from pocketune.tasks import Labels, Score, Task
 
 KEPT, RANDOM = "kept", "random"
 
@@ -58,13 +60,13 @@ class Start:
 
 
 def start_values(
-    run: Run, kit: Kit, copy: Kit, make: EngineFactory, progress: Progress
+    run: Run, kit: Kit, copy: Kit, make: EngineFactory, progress: Progress, cache: FeatureCache
 ) -> tuple[State, Start]:
     """The values that a run of ``copy`` starts from.
 
     They are those of ``kit``, which may be a run. The classifier is computed from the training
-    photos. If they have the classes that the kit's classifier is for, that one is kept where it is
-    better on them.
+    photos, whose features ``cache`` keeps. If they have the classes that the kit's classifier is
+    for, that one is kept where it is better on them.
 
     Raises:
         BudgetExceeded: The run makes no steps, and its budget has no room to compute a classifier.
@@ -85,15 +87,13 @@ def start_values(
         return _values(run, kit), start
 
     size = manifest.embeddings or 0
-    path = run.folder / EMBEDDINGS
-    with embedded(
-        lambda: make(copy, _values(run, kit)),
-        run.photos.sample,
-        path,
-        size,
-        show,
-        head_seconds(run),
-    ) as embeddings:
+
+    def write(path: Path) -> Labels:
+        engine = make(copy, _values(run, kit))
+        photos = cache.photos(run.photos, engine).sample
+        return write_embeddings(engine, photos, path, show, head_seconds(run))
+
+    with embedded(run.folder / EMBEDDINGS, size, write) as embeddings:
         reclaim()
         with freed_at_once():
             head = fit_head(embeddings.blocks, run.photos.task, room=head_room(run))
