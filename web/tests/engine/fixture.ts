@@ -4,7 +4,9 @@ import { expect } from "vitest";
 
 // The file is JSON of many shapes, which each test names where it reads them.
 // eslint-disable-next-line @typescript-eslint/no-explicit-any
-export const fixture: any = JSON.parse(
+export type Given = Record<string, any>;
+
+export const fixture: Given = JSON.parse(
   readFileSync(new URL("../fixtures/engine.json", import.meta.url), "utf8"),
 );
 

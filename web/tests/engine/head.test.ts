@@ -7,7 +7,7 @@ import { RANK } from "../../src/engine/head/projection";
 import { Ridge } from "../../src/engine/head/ridge";
 import { addUp, type Embeddings, embedding } from "../../src/engine/head/sums";
 import { Random } from "../../src/engine/random";
-import { expectClose, fixture } from "./fixture";
+import { expectClose, fixture, type Given } from "./fixture";
 
 describe("eigenvalues and eigenvectors", () => {
   test.each([1, 2, 3, 17, 60])("of %i x %i", (size) => {
@@ -82,9 +82,7 @@ describe("the closed forms, one by one", () => {
   });
 });
 
-test.each(fixture.heads)("the head of $size values is Python's: $name", (given) => {
-  // eslint-disable-next-line @typescript-eslint/no-explicit-any
-  const expected = given as any;
+test.each(fixture.heads as Given[])("the head of $size values is Python's: $name", (expected) => {
   const { size, rows, labels, classes } = expected;
   const found = fitHead({ size, rows: Float32Array.from(rows), labels, classes })!;
   expect(found.name).toBe(expected.name);

@@ -2,12 +2,12 @@ import { describe, expect, test } from "vitest";
 import type { State } from "../../src/contract";
 import { gradientNorm, Optimizer } from "../../src/engine/optimizer";
 import { learningRate } from "../../src/engine/schedule";
-import { expectClose, fixture } from "./fixture";
+import { expectClose, fixture, type Given } from "./fixture";
 
-const [{ start }, { gradients }, ...cases] = fixture.optimizers;
+const [{ start }, { gradients }, ...cases] = fixture.optimizers as [Given, Given, ...Given[]];
 const SHAPES: Record<string, number[]> = { w: [4, 5], b: [7] };
 
-function make(given: (typeof cases)[number]) {
+function make(given: Given) {
   const parameters: State = new Map(
     Object.entries(start as Record<string, number[]>).map(([name, values]) => [
       name,
@@ -54,19 +54,22 @@ describe.each(cases)("$name with momentum $momentum and decay $decay", (given) =
   });
 });
 
-test.each(fixture.schedule)("warm-up and cosine of $steps steps equal Python's", (given) => {
-  const { lr, steps, warmup, rates } = given as {
-    lr: number;
-    steps: number;
-    warmup: number;
-    rates: number[];
-  };
-  expectClose(
-    rates.map((_, i) => learningRate(lr, i, steps, warmup)),
-    rates,
-    1e-12,
-  );
-});
+test.each(fixture.schedule as Given[])(
+  "warm-up and cosine of $steps steps equal Python's",
+  (given) => {
+    const { lr, steps, warmup, rates } = given as {
+      lr: number;
+      steps: number;
+      warmup: number;
+      rates: number[];
+    };
+    expectClose(
+      rates.map((_, i) => learningRate(lr, i, steps, warmup)),
+      rates,
+      1e-12,
+    );
+  },
+);
 
 test("the norm of gradients is that of all values together", () => {
   expect(gradientNorm([Float32Array.of(3), Float32Array.of(0, 4)])).toBe(5);

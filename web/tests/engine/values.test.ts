@@ -7,7 +7,7 @@ import { distancesOf, fitKnown } from "../../src/engine/known";
 import { Random } from "../../src/engine/random";
 import { mirror, resize } from "../../src/engine/resize";
 import { centerView, randomView } from "../../src/engine/views";
-import { expectClose, fixture } from "./fixture";
+import { expectClose, fixture, type Given } from "./fixture";
 
 describe.each([0, 1, 2])("features in the code number %i", (number) => {
   const { bits, values, bytes, read } = fixture.codes[number];
@@ -27,9 +27,8 @@ describe.each([0, 1, 2])("features in the code number %i", (number) => {
   });
 });
 
-test.each(fixture.known)("known classes of $size values are Python's", (given) => {
-  // eslint-disable-next-line @typescript-eslint/no-explicit-any
-  const { size, rows, labels, heldOut, ...expected } = given as any;
+test.each(fixture.known as Given[])("known classes of $size values are Python's", (given) => {
+  const { size, rows, labels, heldOut, ...expected } = given;
   const known = fitKnown(
     { size, rows: Float32Array.from(rows), labels },
     Float32Array.from(heldOut),
@@ -40,7 +39,7 @@ test.each(fixture.known)("known classes of $size values are Python's", (given) =
   expectClose(distancesOf(known, Float32Array.from(expected.strange)), expected.distances, 1e-5);
 });
 
-test.each(fixture.resize)("the part $box is resized as Pillow does", (given) => {
+test.each(fixture.resize as Given[])("the part $box is resized as Pillow does", (given) => {
   const { pixels, box, found } = given as { pixels: number[]; box: number[]; found: number[] };
   const rgba = new Uint8Array(23 * 17 * 4);
   for (let i = 0; i < 23 * 17; i++) rgba.set(pixels.slice(3 * i, 3 * i + 3), 4 * i);
