@@ -12,7 +12,10 @@ export default defineConfig(
       "@typescript-eslint/consistent-type-imports": "error",
       // Indices into typed arrays are checked by tests; noUncheckedIndexedAccess asks for `!`.
       "@typescript-eslint/no-non-null-assertion": "off",
-      "@typescript-eslint/no-unused-vars": ["error", { argsIgnorePattern: "^_" }],
+      "@typescript-eslint/no-unused-vars": [
+        "error",
+        { argsIgnorePattern: "^_", varsIgnorePattern: "^_" },
+      ],
       eqeqeq: "error",
     },
   },

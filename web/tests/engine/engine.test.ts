@@ -4,13 +4,13 @@ import { gradientNorm, Optimizer } from "../../src/engine/optimizer";
 import { heapBytes } from "../../src/engine/session";
 import type { Manifest } from "../../src/contract";
 import { expectClose, fixture } from "./fixture";
-import { bundledKit, startRuntime } from "./kits";
+import { openKit, startRuntime } from "./kits";
 
 beforeAll(startRuntime);
 
 describe.each(["last", "blocks"] as const)("the bundled kit %s", (name) => {
   test("gives the losses, gradients and predictions of the Python engine", async () => {
-    const kit = bundledKit(name);
+    const kit = openKit(name);
     const { manifest } = kit;
     const expected = fixture.steps[name];
     const engine = new Engine(kit, kit.parameters, manifest.task.classes.length);
@@ -43,7 +43,7 @@ describe.each(["last", "blocks"] as const)("the bundled kit %s", (name) => {
 });
 
 test("the state of an engine is its own, and can be loaded", () => {
-  const kit = bundledKit("last");
+  const kit = openKit("last");
   const engine = new Engine(kit, kit.parameters, 10);
   const before = engine.copy();
   engine.parameters.get("classifier.1.bias")!.data.fill(7);
@@ -53,14 +53,14 @@ test("the state of an engine is its own, and can be loaded", () => {
 });
 
 test("a kit with other outputs than its manifest's ends in a sentence", async () => {
-  const kit = bundledKit("last");
+  const kit = openKit("last");
   const manifest = { ...kit.manifest, features: [640] };
   const engine = new Engine({ ...kit, manifest }, kit.parameters, 10);
   await expect(engine.prepare(madePhotos(manifest, 0, 1))).rejects.toThrow(/another shape/);
 });
 
 test("a damaged graph ends in a sentence", async () => {
-  const kit = bundledKit("last");
+  const kit = openKit("last");
   const graphs = { ...kit.graphs, predict: kit.graphs.predict.slice(0, 100) };
   const engine = new Engine({ ...kit, graphs }, kit.parameters, 10);
   await expect(engine.logits(new Float32Array(1280))).rejects.toThrow(/predict.onnx cannot be/);

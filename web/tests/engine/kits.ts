@@ -5,16 +5,22 @@ import { unzipSync } from "fflate";
 import type { Kit, Manifest, State } from "../../src/contract";
 import { setUpRuntime } from "../../src/engine/session";
 
-/** As formats/kit.ts reads it, without its checks. */
-export function bundledKit(name: "last" | "blocks"): Kit {
-  const path = new URL(`../../../src/pocketune/kit/bundled/${name}.zip`, import.meta.url);
+/** A kit of the wheel, or one of the fixtures; as formats/kit.ts reads it, without its checks. */
+export function openKit(name: "last" | "blocks" | "frozen" | "whole"): Kit {
+  const bundled = name === "last" || name === "blocks";
+  const folder = bundled ? "../../../src/pocketune/kit/bundled" : "../fixtures";
+  const path = new URL(`${folder}/${name}.zip`, import.meta.url);
   const files = new Map(Object.entries(unzipSync(new Uint8Array(readFileSync(path)))));
   const text = new TextDecoder().decode(files.get("manifest.json"));
   const manifest = JSON.parse(text) as Manifest;
   const graph = (graph: string) => files.get(`${graph}.onnx`)!;
   return {
     manifest,
-    graphs: { features: graph("features"), step: graph("step"), predict: graph("predict") },
+    graphs: {
+      step: graph("step"),
+      predict: graph("predict"),
+      ...(manifest.features && { features: graph("features") }),
+    },
     parameters: readTensors(files.get("parameters.safetensors")!),
     hash: name,
     files,

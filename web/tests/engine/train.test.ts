@@ -1,0 +1,204 @@
+import { beforeAll, describe, expect, test } from "vitest";
+import type { LogLine, RunResult } from "../../src/contract";
+import { startRuntime } from "./kits";
+import { CLASSES, MemoryStore, type Options, photosOf, reader, runSmall } from "./runs";
+
+beforeAll(startRuntime);
+
+const SGD = { optimizer: "sgd", seed: 1, threads: 1, epochs: 3 } as const;
+
+/** All of a result that does not depend on the time. */
+function timeless({ log, counters, seconds: _s, stepSeconds: _t, ...rest }: RunResult) {
+  const { elapsed: _e, ...counted } = counters;
+  return { ...rest, counted, log: log.map(withoutTime) };
+}
+
+function withoutTime(line: LogLine) {
+  const { elapsed: _e, seconds: _s, images_per_second: _i, ...rest } = line;
+  return rest;
+}
+
+describe("a run", () => {
+  test("starts from the photos' classifier and ends no worse", async () => {
+    const { result, events } = await runSmall();
+    const { counters, confusion, log, last, known } = result!;
+    expect(counters).toMatchObject({ step: 63, epoch: 9, finished: "steps", headImages: 30 });
+    expect(["class means", "LDA", "ridge"]).toContain(counters.head);
+    expect(counters.best!.value).toBeGreaterThanOrEqual(counters.start!.value);
+    expect(counters.best!.value).toBeGreaterThan(0.5);
+    expect(last!.value).toBeLessThanOrEqual(counters.best!.value);
+    expect(confusion.flat().reduce((a, b) => a + b)).toBe(10);
+    const right = confusion.reduce((total, row, i) => total + row[i]!, 0);
+    expect(right / 10).toBeCloseTo(counters.best!.value, 9);
+    expect(result!.mistakes.length).toBe(10 - right);
+    expect(known!.means.shape).toEqual([3, 6]);
+    const kinds = log.map(({ kind }) => kind);
+    expect(kinds[0]).toBe("start");
+    expect(kinds.filter((kind) => kind === "step").length).toBe(63);
+    expect(kinds.filter((kind) => kind === "epoch").length).toBe(9);
+    expect(kinds.slice(-2)).toEqual(["refit", "end"]);
+    expect(events.filter(({ kind }) => kind === "step").length).toBe(63);
+    const epochs = events.flatMap((event) => (event.kind === "epoch" ? [event.epoch] : []));
+    expect(epochs).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+    expect(events.filter(({ kind }) => kind === "checkpoint").length).toBe(1);
+  });
+
+  test("gives the same bits again", async () => {
+    const [first, second] = [await runSmall(), await runSmall()];
+    expect(timeless(second.result!)).toEqual(timeless(first.result!));
+    const other = await runSmall({ settings: { ...SGD, seed: 2 } });
+    expect(other.result!.parameters).not.toEqual(first.result!.parameters);
+  });
+
+  test("is not below its start, whatever its steps do", async () => {
+    const settings = { ...SGD, lr: 3 };
+    const { result } = await runSmall({ settings, kitName: "whole" });
+    expect(result!.counters.best!.value).toBeGreaterThanOrEqual(result!.counters.start!.value);
+  });
+
+  test("without epochs is the classifier of the photos", async () => {
+    const { result, checkpoints } = await runSmall({ settings: { ...SGD, epochs: 0 } });
+    expect(result!.counters).toMatchObject({ step: 0, finished: "steps", bestStep: 0 });
+    expect(result!.log.map(({ kind }) => kind)).toEqual(["start", "end"]);
+    expect(checkpoints).toEqual([]);
+  });
+
+  test("of few photos without validation is that classifier, too", async () => {
+    const photos = photosOf(9).map((photo) => ({ ...photo, split: "train" as const }));
+    const { result } = await runSmall({
+      photos,
+      settings: { optimizer: "adam", seed: 0, threads: 1 },
+    });
+    expect(result!.counters).toMatchObject({ step: 0, start: null, best: null });
+    expect(result!.counters.estimate).not.toBeNull();
+  });
+
+  test("of fewer photos than a batch makes one step an epoch", async () => {
+    const photos = photosOf(3, 9);
+    const { result } = await runSmall({ photos, settings: { ...SGD, epochs: 2 } });
+    expect(result!.counters.step).toBe(2);
+  });
+
+  test("stops early where validation gains nothing", async () => {
+    const photos = photosOf(240).map((photo, i) => ({
+      ...photo,
+      split: i < 36 ? ("train" as const) : ("validation" as const),
+    }));
+    const settings = { optimizer: "sgd", seed: 1, threads: 1, lr: 1e-12 } as const;
+    const { result } = await runSmall({ photos, settings });
+    expect(result!.settings).toMatchObject({ epochs: 28, patience: 14 });
+    expect(result!.counters).toMatchObject({ finished: "patience", epoch: 15 });
+  });
+});
+
+describe.each(["frozen", "whole"] as const)("a resumed run of the kit %s", (kitName) => {
+  // Batches of the head, of the first validation, of steps and of later validations.
+  test.each([14, 20, 21, 22, 40])("after %i batches ends as if never stopped", async (after) => {
+    const settings = { optimizer: "adam", seed: 3, threads: 1, epochs: 9 } as const;
+    const options: Options = { kitName, settings, checkpointSeconds: 1e9 };
+    const whole = await runSmall(options);
+    const requests = [...new Array<"go">(after).fill("go"), "stop" as const];
+    const stopped = await runSmall({ ...options, requests });
+    expect(stopped.result).toBeNull();
+    const resume = stopped.checkpoints.at(-1)!;
+    expect(resume.counters.step).toBeLessThan(63);
+    const resumed = await runSmall({ ...options, resume });
+    expect(timeless(resumed.result!)).toEqual(timeless(whole.result!));
+  });
+
+  test("from any of its checkpoints, with sgd", async () => {
+    const options: Options = { kitName, settings: SGD, checkpointSeconds: 0 };
+    const whole = await runSmall(options);
+    expect(whole.checkpoints.length).toBe(22);
+    for (const resume of whole.checkpoints.filter((_, i) => i % 5 === 0)) {
+      const resumed = await runSmall({ ...options, resume });
+      expect(timeless(resumed.result!)).toEqual(timeless(whole.result!));
+    }
+  });
+});
+
+describe("features that are kept", () => {
+  test("are not computed again, and change nothing", async () => {
+    const first = await runSmall();
+    const photos = photosOf(40);
+    const full = new MemoryStore(photos);
+    full.room = false;
+    const without = await runSmall({ store: full });
+    expect(timeless(without.result!)).toEqual(timeless(first.result!));
+    expect(full.photosRead).toBeGreaterThan(first.store.photosRead);
+    const store = first.store;
+    const before = store.photosRead;
+    const again = await runSmall({ store });
+    expect(timeless(again.result!)).toEqual(timeless(first.result!));
+    // Only the classifier's photos, the known ones and those of its second fit.
+    expect(store.photosRead - before).toBeLessThanOrEqual(3 * 30 + 10);
+  });
+});
+
+describe("photos that cannot be decoded", () => {
+  test("are replaced in training and left out of validation", async () => {
+    const { result } = await runSmall({ read: reader([100, 103]), settings: SGD });
+    expect(result!.counters).toMatchObject({ step: 21, headImages: 29 });
+    expect(result!.confusion.flat().reduce((a, b) => a + b)).toBe(9);
+  });
+
+  test("end the run if there are no others", async () => {
+    const damaged = photosOf(40).map(({ id }) => id);
+    const options = { read: reader(damaged), settings: SGD };
+    await expect(runSmall(options)).rejects.toThrow(/None of the training photos/);
+  });
+});
+
+test("a pause saves, waits, and changes nothing", async () => {
+  const whole = await runSmall({ settings: SGD });
+  const requests = [...new Array<"go">(20).fill("go"), "pause" as const, "pause" as const];
+  const paused = await runSmall({ settings: SGD, requests });
+  const kinds = paused.events.map(({ kind }) => kind);
+  expect(kinds.filter((kind) => kind === "paused").length).toBe(1);
+  expect(kinds[kinds.indexOf("paused") - 1]).toBe("checkpoint");
+  expect(timeless(paused.result!)).toEqual(timeless(whole.result!));
+});
+
+test("classes of uneven size are trained with offsets, which the result does not have", async () => {
+  const photos = photosOf(240).filter(({ label }, i) => label === 0 || i < 12);
+  const settings = { ...SGD, lr: 1e-12 };
+  const { result } = await runSmall({ photos, settings });
+  expect(result!.settings.balance).toBe(0.5);
+  const still = await runSmall({ photos, settings: { ...settings, epochs: 0 } });
+  const bias = (finished: typeof still) => finished.result!.parameters.get("fc.bias")!.data;
+  bias({ ...still, result }).forEach((value, c) => {
+    expect(value).toBeCloseTo(bias(still)[c]!, 5);
+  });
+});
+
+test("a classifier of the same classes is kept where it is better", async () => {
+  const trained = await runSmall();
+  const { parameters } = trained.result!;
+  const { result } = await runSmall({ state: parameters, stateClasses: CLASSES, settings: SGD });
+  expect(result!.counters.headImages).toBe(30);
+  expect(["kept", "class means", "LDA", "ridge"]).toContain(result!.counters.head);
+  expect(result!.counters.estimate).not.toBeNull();
+});
+
+describe("one sentence says what is wrong", () => {
+  test("with a single class", async () => {
+    await expect(runSmall({ classes: ["red"] })).rejects.toThrow(/only one class/);
+  });
+
+  test("with a class without photos", async () => {
+    await expect(runSmall({ classes: [...CLASSES, "gold"] })).rejects.toThrow(/class gold/);
+  });
+
+  test("with photos that changed since the run began", async () => {
+    const requests = [...new Array<"go">(30).fill("go"), "stop" as const];
+    const { checkpoints } = await runSmall({ requests });
+    const resume = checkpoints.at(-1)!;
+    const photos = photosOf(41);
+    await expect(runSmall({ resume, photos })).rejects.toThrow(/photos have changed/);
+  });
+
+  test("with a loss that is not finite", async () => {
+    const settings = { ...SGD, lr: 1e30 };
+    await expect(runSmall({ settings, kitName: "whole" })).rejects.toThrow(/is not finite/);
+  });
+});
