@@ -1,2 +1,114 @@
-/** The worker of a run. */
-export {};
+/** The worker of a run or of a model: everything that computes is here, off the page's thread. */
+import { type Job, type ModelJob, UserError } from "../contract";
+import { readModel } from "../formats/run";
+import { openWorkerStore } from "../storage/worker";
+import { Engine } from "./engine";
+import type { FromWorker, Picture, ToWorker } from "./messages";
+import { readPixels } from "./pixels";
+import { predict } from "./predict";
+import type { Request } from "./run";
+import { heapBytes, setUpRuntime } from "./session";
+import { train } from "./train";
+
+const LOADER = "ort-wasm-simd-threaded.mjs";
+const WASM = "ort-wasm-simd-threaded.wasm.gz";
+
+let request: Request = "go";
+let model: Promise<{ engine: Engine; job: ModelJob }> | null = null;
+
+self.onmessage = async ({ data }: MessageEvent<ToWorker>) => {
+  try {
+    if (data.kind === "ask") request = data.request;
+    else if (data.kind === "train") await run(data.job);
+    else if (data.kind === "open") await (model = open(data.model));
+    else await answer(data.id, data.photos);
+  } catch (error) {
+    say({ kind: "error", message: sentence(error) });
+  }
+};
+
+async function run(job: Job): Promise<void> {
+  say({ kind: "phase", phase: "opening" });
+  await startRuntime(job.settings.threads);
+  const { kit, classes, parameters } = await readModel(job.kit);
+  const store = await openWorkerStore(job.photos.database);
+  const result = await train({
+    kit,
+    state: parameters,
+    stateClasses: classes,
+    classes: job.classes,
+    settings: job.settings,
+    photos: job.photos.photos,
+    store,
+    read: readPixels,
+    emit: say,
+    asked,
+    heap: heapBytes,
+    ...(job.resume && { resume: job.resume }),
+  });
+  store.close();
+  if (!result) return say({ kind: "stopped" });
+  say({ kind: "phase", phase: "done" });
+  say({ kind: "done", result });
+}
+
+async function open(job: ModelJob) {
+  await startRuntime(job.threads);
+  const { kit } = await readModel(job.kit);
+  return { engine: new Engine(kit, job.parameters, job.classes.length), job };
+}
+
+/** One after the other: the runtime computes one graph at a time. */
+let last: Promise<unknown> = Promise.resolve();
+
+async function answer(id: number, photos: Picture[]): Promise<void> {
+  const before = last;
+  const found = (async () => {
+    await before;
+    const { engine, job } = await model!;
+    return predict(engine, job.known, photos, readPixels);
+  })();
+  last = found.catch(() => undefined);
+  const predictions = await found;
+  for (const photo of photos) if (!(photo instanceof Blob)) photo.close();
+  say({ kind: "predictions", id, predictions, heapBytes: heapBytes() });
+}
+
+/** What the user asks, after all messages that wait have been heard. */
+async function asked(): Promise<Request> {
+  await new Promise((resolve) => {
+    const { port1, port2 } = new MessageChannel();
+    port1.onmessage = () => {
+      port1.close();
+      resolve(null);
+    };
+    port2.postMessage(null);
+  });
+  return request;
+}
+
+async function startRuntime(threads: number): Promise<void> {
+  const loader = new URL(LOADER, import.meta.url).href;
+  const wasm = await fetchUnzipped(new URL(WASM, import.meta.url).href);
+  setUpRuntime(wasm, loader, self.crossOriginIsolated ? threads : 1);
+}
+
+async function fetchUnzipped(address: string): Promise<Uint8Array<ArrayBuffer>> {
+  const response = await fetch(address).catch(() => null);
+  if (!response?.ok) throw new UserError("The runtime cannot be loaded; load the page again.");
+  const bytes = new Uint8Array(await response.arrayBuffer());
+  // Some hosts mark .gz files such that the browser has unzipped them already.
+  if (bytes[0] !== 0x1f || bytes[1] !== 0x8b) return bytes;
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+}
+
+function say(message: FromWorker): void {
+  self.postMessage(message);
+}
+
+function sentence(error: unknown): string {
+  if (error instanceof UserError) return error.message;
+  const reason = error instanceof Error ? error.message : String(error);
+  return `The run has failed: ${reason.split("\n")[0]}`;
+}

@@ -10,7 +10,7 @@ beforeAll(startRuntime);
 
 describe.each(["last", "blocks"] as const)("the bundled kit %s", (name) => {
   test("gives the losses, gradients and predictions of the Python engine", async () => {
-    const kit = openKit(name);
+    const kit = await openKit(name);
     const { manifest } = kit;
     const expected = fixture.steps[name];
     const engine = new Engine(kit, kit.parameters, manifest.task.classes.length);
@@ -42,8 +42,8 @@ describe.each(["last", "blocks"] as const)("the bundled kit %s", (name) => {
   });
 });
 
-test("the state of an engine is its own, and can be loaded", () => {
-  const kit = openKit("last");
+test("the state of an engine is its own, and can be loaded", async () => {
+  const kit = await openKit("last");
   const engine = new Engine(kit, kit.parameters, 10);
   const before = engine.copy();
   engine.parameters.get("classifier.1.bias")!.data.fill(7);
@@ -53,14 +53,14 @@ test("the state of an engine is its own, and can be loaded", () => {
 });
 
 test("a kit with other outputs than its manifest's ends in a sentence", async () => {
-  const kit = openKit("last");
+  const kit = await openKit("last");
   const manifest = { ...kit.manifest, features: [640] };
   const engine = new Engine({ ...kit, manifest }, kit.parameters, 10);
   await expect(engine.prepare(madePhotos(manifest, 0, 1))).rejects.toThrow(/another shape/);
 });
 
 test("a damaged graph ends in a sentence", async () => {
-  const kit = openKit("last");
+  const kit = await openKit("last");
   const graphs = { ...kit.graphs, predict: kit.graphs.predict.slice(0, 100) };
   const engine = new Engine({ ...kit, graphs }, kit.parameters, 10);
   await expect(engine.logits(new Float32Array(1280))).rejects.toThrow(/predict.onnx cannot be/);

@@ -80,7 +80,7 @@ export interface Options extends Partial<Omit<RunOptions, "store">> {
 }
 
 export async function runSmall(options: Options = {}): Promise<Finished> {
-  const kit = options.kit ?? openKit(options.kitName ?? "frozen");
+  const kit = options.kit ?? (await openKit(options.kitName ?? "frozen"));
   const photos = options.photos ?? photosOf(40);
   const store = options.store ?? new MemoryStore(photos);
   const events: TrainEvent[] = [];
