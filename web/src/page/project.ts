@@ -1,6 +1,6 @@
 /** The classes and photos, in memory as they are on the disk. */
 import { UserError } from "../contract";
-import type { ClassRecord, NewPhoto, PhotoRecord, Project as Saved } from "../storage/schema";
+import type { ClassRecord, NewPhoto, PhotoRecord } from "../storage/schema";
 import { keepFirmly, type Store } from "../storage/store";
 import { texts } from "./texts";
 
@@ -12,6 +12,7 @@ export class Project {
   /** Hash of the chosen kit. */
   kit: string | null = null;
   private photosOf = new Map<number, PhotoRecord[]>();
+  private changes: Promise<void> = Promise.resolve();
   private readonly listeners = new Set<() => void>();
 
   private constructor(readonly store: Store) {}
@@ -64,15 +65,19 @@ export class Project {
   }
 
   /** @throws UserError if there is a class of this name, or too many. */
-  async addClass(name = this.freeName()): Promise<ClassRecord> {
-    this.checkName(name);
-    if (this.classes.length >= MOST_CLASSES)
-      throw new UserError(texts.tooManyClasses(MOST_CLASSES));
-    const made = { id: this.classes.reduce((most, { id }) => Math.max(most, id), 0) + 1, name };
-    await this.saveClasses([...this.classes, made]);
-    this.photosOf.set(made.id, []);
+  async addClass(name?: string): Promise<ClassRecord> {
+    let made: ClassRecord | undefined;
+    await this.change((classes) => {
+      if (classes.length >= MOST_CLASSES) {
+        throw new UserError(texts.tooManyClasses(MOST_CLASSES));
+      }
+      const id = classes.reduce((most, each) => Math.max(most, each.id), 0) + 1;
+      made = { id, name: name ?? this.freeName() };
+      this.checkName(made.name);
+      return [...classes, made];
+    });
     this.changed();
-    return made;
+    return made!;
   }
 
   /** The class of this name; a new one if there is none. */
@@ -84,26 +89,26 @@ export class Project {
   /** @throws UserError if another class has this name, or it is empty. */
   async rename(id: number, name: string): Promise<void> {
     const clean = name.trim().normalize("NFC");
-    this.checkName(clean, id);
-    await this.saveClasses(
-      this.classes.map((each) => (each.id === id ? { id, name: clean } : each)),
-    );
+    await this.change((classes) => {
+      this.checkName(clean, id);
+      return classes.map((each) => (each.id === id ? { id, name: clean } : each));
+    });
     this.changed();
   }
 
   async removeClass(id: number): Promise<void> {
     await this.store.remove(this.of(id).map((photo) => photo.id));
-    await this.saveClasses(this.classes.filter((each) => each.id !== id));
+    await this.change((classes) => classes.filter((each) => each.id !== id));
     this.photosOf.delete(id);
     this.changed();
   }
 
   /** Remove classes without photos that still have the name they were made with. */
   async removeUnused(): Promise<void> {
-    const unused = (each: ClassRecord) => !this.of(each.id).length && texts.isNewClass(each.name);
-    const kept = this.classes.filter((each) => !unused(each));
-    if (kept.length === this.classes.length || !kept.length) return;
-    await this.saveClasses(kept);
+    await this.change((classes) => {
+      const kept = classes.filter(({ id, name }) => this.of(id).length || !texts.isNewClass(name));
+      return kept.length ? kept : classes;
+    });
     this.changed();
   }
 
@@ -111,7 +116,7 @@ export class Project {
   async add(photos: NewPhoto[]): Promise<PhotoRecord[]> {
     if (!this.count) {
       void keepFirmly();
-      await this.saveClasses(this.classes); // the classes that a first visit begins with
+      await this.change((classes) => classes); // keep those that a first visit begins with
     }
     const added = await this.store.add(photos);
     for (const owner of new Set(added.map((photo) => photo.owner))) {
@@ -148,7 +153,7 @@ export class Project {
 
   async chooseKit(hash: string): Promise<void> {
     this.kit = hash;
-    await this.save();
+    await this.change((classes) => classes);
   }
 
   /** Delete everything that the page keeps. */
@@ -158,13 +163,15 @@ export class Project {
     this.changed();
   }
 
-  private async saveClasses(classes: ClassRecord[]): Promise<void> {
-    await this.save({ classes, kit: this.kit });
-    this.classes = classes;
-  }
-
-  private save(project: Saved = { classes: this.classes, kit: this.kit }): Promise<void> {
-    return this.store.saveProject(project);
+  /** Save the classes as `make` leaves them. Changes follow each other, so that none is lost. */
+  private change(make: (classes: ClassRecord[]) => ClassRecord[]): Promise<void> {
+    const done = this.changes.then(async () => {
+      const classes = make(this.classes);
+      await this.store.saveProject({ classes, kit: this.kit });
+      this.classes = classes;
+    });
+    this.changes = done.catch(() => undefined);
+    return done;
   }
 
   private freeName(): string {

@@ -1,0 +1,262 @@
+/** The page without a run: whoever uses it, whatever is dropped, wherever it lies. */
+import { mkdtempSync, rmSync } from "node:fs";
+import { readFile } from "node:fs/promises";
+import { createServer, type Server } from "node:http";
+import type { AddressInfo } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import AxeBuilder from "@axe-core/playwright";
+import { strToU8, zipSync } from "fflate";
+import type { Browser, Page } from "playwright-core";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import * as given from "./studio";
+
+const { addTo, BLUE, collect, goTo, GREEN, missing, openPage, photo, photos, RED } = given;
+
+if (missing) console.warn(`skipped: ${missing}`);
+let browser: Browser;
+let studio: given.Studio;
+
+beforeAll(async () => {
+  if (missing) return;
+  [browser, studio] = await Promise.all([given.openBrowser(), given.startStudio()]);
+});
+afterAll(async () => {
+  await browser?.close();
+  studio?.stop();
+});
+
+async function violations(page: Page): Promise<string[]> {
+  const found = await new AxeBuilder({ page }).analyze();
+  return found.violations.map((each) => `${each.id}: ${each.nodes[0]?.html}`);
+}
+
+describe.skipIf(missing)("for everybody", () => {
+  it.each(["light", "dark"] as const)("axe finds nothing in %s", async (colorScheme) => {
+    const page = await openPage(browser, studio.url, { colorScheme });
+    expect(await violations(page)).toEqual([]);
+    for (const part of ["Train", "Use", "Take along"] as const) {
+      await goTo(page, part);
+      expect(await violations(page)).toEqual([]);
+    }
+    await goTo(page, "Collect");
+    await collect(page, photos(3));
+    await page.getByRole("listbox").first().press("Space"); // a selection, with its buttons
+    await page.getByRole("button", { name: "Camera" }).first().click();
+    await page.getByRole("button", { name: "Hold to record" }).waitFor();
+    expect(await violations(page)).toEqual([]);
+    await goTo(page, "Train");
+    await page.getByText("Settings").click();
+    expect(await violations(page)).toEqual([]);
+    expect(page.errors).toEqual([]);
+    await page.context().close();
+  });
+
+  it("a small screen scrolls down and not to the side", async () => {
+    const page = await openPage(browser, studio.url, { viewport: { width: 320, height: 640 } });
+    await collect(page, photos(3));
+    for (const part of ["Train", "Use", "Take along", "Collect"] as const) {
+      await goTo(page, part);
+      const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+      expect([part, wide]).toEqual([part, 320]);
+    }
+    await page.context().close();
+  });
+
+  it("the keyboard selects, moves and deletes photos", async () => {
+    const page = await openPage(browser, studio.url);
+    await collect(page, photos(4));
+    const grid = page.getByRole("listbox", { name: "Photos of red" });
+    await grid.press("ArrowRight");
+    await grid.press("Space");
+    await grid.press("Shift+ArrowRight");
+    expect(await grid.getByRole("option", { selected: true }).count()).toBe(2);
+    await page.getByLabel("Move to").first().selectOption("green");
+    await page.getByText("6 photos", { exact: true }).waitFor();
+    await grid.press("Delete");
+    await page.getByText("1 photo", { exact: true }).waitFor();
+    await page.reload();
+    await page.getByText("6 photos", { exact: true }).waitFor();
+    await page.getByText("1 photo", { exact: true }).waitFor();
+    await page.context().close();
+  });
+});
+
+describe.skipIf(missing)("collecting", () => {
+  it("reads a .zip of class folders, and says what it leaves out", async () => {
+    const page = await openPage(browser, studio.url);
+    const archive = zipSync({
+      "pets/cats/1.png": photo("", RED, 1).buffer,
+      "pets/cats/2.png": photo("", RED, 2).buffer,
+      "pets/dogs/1.png": photo("", BLUE).buffer,
+      "pets/dogs/notes.txt": strToU8("no photo"),
+      "pets/dogs/.hidden.png": strToU8("no photo either"),
+    });
+    await importFile(page, "pets.zip", Buffer.from(archive));
+    await page.getByText("3 photos in 2 classes.").waitFor();
+    const fields = page.getByLabel("Name of the class");
+    const names = await fields.evaluateAll((all) =>
+      all.map((each) => (each as HTMLInputElement).value),
+    );
+    expect(names).toEqual(["cats", "dogs"]);
+    await page.getByText("pets/dogs/notes.txt: no photo that this browser can open").waitFor();
+    await page.context().close();
+  });
+
+  it("reads a CSV with its photos", async () => {
+    const page = await openPage(browser, studio.url);
+    const table = "file,label,split\na.png,left,train\nb.png,right,val\n";
+    const files = { "a.png": photo("", RED).buffer, "b.png": photo("", GREEN).buffer };
+    await importFile(page, "x.zip", Buffer.from(zipSync({ ...files, "list.csv": strToU8(table) })));
+    await page.getByText("2 photos in 2 classes.").waitFor();
+    await page.context().close();
+  });
+
+  it.each([
+    ["no.zip", Buffer.from("no archive"), "no.zip is not a .zip"],
+    [
+      "loose.zip",
+      Buffer.from(zipSync({ "a.png": photo("", RED).buffer })),
+      "Drop these photos onto a class",
+    ],
+    ["kit.zip", Buffer.from(zipSync({ "manifest.json": strToU8("{}") })), "manifest.json"],
+  ])("says one sentence about %s", async (name, buffer, said) => {
+    const page = await openPage(browser, studio.url);
+    await importFile(page, name, buffer);
+    await page.getByRole("alert").getByText(said).waitFor();
+    expect(page.errors).toEqual([]);
+    await page.context().close();
+  });
+
+  it("keeps names apart", async () => {
+    const page = await openPage(browser, studio.url);
+    const name = page.getByLabel("Name of the class").first();
+    await name.fill("Class 2");
+    await name.press("Enter");
+    await page.getByText("There is a class “Class 2” already").waitFor();
+    expect(await name.inputValue()).toBe("Class 1");
+    await page.context().close();
+  });
+
+  it("makes only the thumbnails in sight", async () => {
+    const page = await openPage(browser, studio.url);
+    await addTo(page, 0, photos(300)[0]!.files);
+    const grid = page.getByRole("listbox").first();
+    const few = await grid.getByRole("option").count();
+    expect(few).toBeGreaterThan(10);
+    expect(few).toBeLessThan(100);
+    await grid.press("Home");
+    await grid.locator("[aria-posinset='1']").waitFor();
+    await grid.press("End");
+    await grid.locator("[aria-posinset='300']").waitFor();
+    expect(await grid.getByRole("option").count()).toBeLessThan(100);
+    await page.context().close();
+  });
+
+  it("records distinct frames while a key is held", async () => {
+    const page = await openPage(browser, studio.url);
+    await page.getByRole("button", { name: "Camera" }).first().click();
+    await page.waitForFunction(() => document.querySelector("video")!.readyState > 1);
+    await page.keyboard.down("Space");
+    await page.getByText(/Recording: [3-9] photos/).waitFor();
+    await page.keyboard.up("Space");
+    await page.getByRole("button", { name: "Hold to record" }).waitFor();
+    const kept = page.getByRole("listbox").first().getByRole("option");
+    expect(await kept.count()).toBeGreaterThan(2);
+    await page.context().close();
+  });
+});
+
+async function importFile(page: Page, name: string, buffer: Buffer): Promise<void> {
+  const waiting = page.waitForEvent("filechooser");
+  await page.getByRole("button", { name: "Import a CSV or .zip" }).click();
+  await (await waiting).setFiles({ name, mimeType: "application/zip", buffer });
+}
+
+describe.skipIf(missing)("the browser", () => {
+  it("has one tab with the studio", async () => {
+    const page = await openPage(browser, studio.url);
+    const other = await page.context().newPage();
+    await other.goto(page.url());
+    await other.getByText("The studio is open in another tab").waitFor();
+    await page.close();
+    await other.reload();
+    await other.getByRole("heading", { level: 2 }).first().waitFor();
+    await other.context().close();
+  });
+
+  it("forgets everything", async () => {
+    const page = await openPage(browser, studio.url);
+    await collect(page, photos(3));
+    await goTo(page, "Take along");
+    await page.getByRole("button", { name: "Forget everything" }).click();
+    await page.getByText("Everything is deleted.").waitFor();
+    await goTo(page, "Collect");
+    expect(await page.getByText("No photos yet").count()).toBe(2);
+    await page.reload();
+    await page.getByText("No photos yet").first().waitFor();
+    expect(await page.getByRole("option").count()).toBe(0);
+    await page.context().close();
+  });
+});
+
+describe.skipIf(missing)("an export", () => {
+  let folder: string;
+  let host: Server;
+
+  beforeAll(async () => {
+    if (missing) return;
+    folder = mkdtempSync(join(tmpdir(), "studio-"));
+    const made = given.pocketune("studio", "--export", join(folder, "site"));
+    await new Promise((resolve) => made.on("exit", resolve));
+    host = await plainHost(join(folder, "site"));
+  });
+  afterAll(() => {
+    host?.closeAllConnections();
+    host?.close();
+    if (folder) rmSync(folder, { recursive: true, force: true });
+  });
+
+  it("gets threads on a host that sets no headers, and works without it", async () => {
+    const { port } = host.address() as AddressInfo;
+    const page = await openPage(browser, `http://127.0.0.1:${port}/below/`);
+    await page.waitForFunction(() => crossOriginIsolated);
+    await page.getByRole("heading", { level: 2 }).first().waitFor();
+    await collect(page, photos(3));
+    await page.waitForFunction(async () => {
+      const names = (await caches.keys()).filter((name) => !name.endsWith(".partial"));
+      return names.length === 1 && (await (await caches.open(names[0]!)).match("site.json"));
+    });
+    host.closeAllConnections();
+    await new Promise((resolve) => host.close(resolve));
+    await page.reload();
+    await page.getByText("9 photos in 3 classes.").waitFor();
+    await goTo(page, "Train");
+    await page.getByText("MobileNetV2 0.35").first().waitFor();
+    expect(page.errors).toEqual([]);
+    await page.context().close();
+  });
+});
+
+/** A host with types and nothing else, which has the site below a folder. */
+function plainHost(site: string): Promise<Server> {
+  const types: Record<string, string> = {
+    html: "text/html",
+    js: "text/javascript",
+    mjs: "text/javascript",
+    css: "text/css",
+    svg: "image/svg+xml",
+    json: "application/json",
+  };
+  const server = createServer((request, response) => {
+    const path = request.url!.replace(/^\/below\//, "").split("?")[0]! || "index.html";
+    readFile(join(site, path)).then(
+      (data) => {
+        const type = types[path.split(".").at(-1)!] ?? "application/octet-stream";
+        response.writeHead(200, { "Content-Type": type }).end(data);
+      },
+      () => response.writeHead(404).end(),
+    );
+  });
+  return new Promise((resolve) => server.listen(0, "127.0.0.1", () => resolve(server)));
+}

@@ -1,0 +1,142 @@
+/** What the tests of the whole page share: the server, a browser, and photos that are made. */
+import { type ChildProcess, spawn } from "node:child_process";
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { crc32, deflateSync } from "node:zlib";
+import { type Browser, type BrowserContextOptions, chromium, type Page } from "playwright-core";
+
+const ROOT = join(import.meta.dirname, "../..");
+const CHROMIUM = process.env["CHROMIUM"] ?? "/usr/bin/chromium";
+const PYTHON = process.env["PYTHON"] ?? join(ROOT, ".venv/bin/python");
+
+/** Why the tests cannot run here; empty if they can. */
+export const missing = [
+  existsSync(CHROMIUM) ? "" : `no Chromium at ${CHROMIUM}`,
+  existsSync(PYTHON) ? "" : `no Python at ${PYTHON}`,
+]
+  .filter(Boolean)
+  .join(", ");
+
+export interface Studio {
+  /** With the token. */
+  url: string;
+  stop(): void;
+}
+
+/** `pocketune studio` on a free port. */
+export async function startStudio(...options: string[]): Promise<Studio> {
+  const server = pocketune("studio", "--port", "0", "--no-open", ...options);
+  for await (const line of createInterface(server.stdout!)) {
+    const found = /^the studio is at (.*)$/.exec(line);
+    if (found) return { url: found[1]!, stop: () => void server.kill("SIGINT") };
+  }
+  throw new Error("pocketune studio has ended");
+}
+
+/** A command, in the folder of the project. */
+export function pocketune(...options: string[]): ChildProcess {
+  return spawn(PYTHON, ["-m", "pocketune", ...options], {
+    stdio: ["ignore", "pipe", "inherit"],
+    cwd: ROOT,
+  });
+}
+
+export function openBrowser(...options: string[]): Promise<Browser> {
+  const camera = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"];
+  const args = ["--no-sandbox", ...camera, ...options]; // a sandbox is not to be had as root
+  return chromium.launch({ executablePath: CHROMIUM, args });
+}
+
+/** A page in a profile of its own, with the errors of its code. */
+export async function openPage(
+  browser: Browser,
+  url: string,
+  options: BrowserContextOptions = {},
+): Promise<Page & { errors: string[] }> {
+  const context = await browser.newContext(options);
+  const page = await context.newPage();
+  const errors: string[] = [];
+  page.on("pageerror", (error) => errors.push(error.message));
+  page.on("dialog", (dialog) => void dialog.accept());
+  await page.goto(url);
+  await page.getByRole("heading", { level: 2 }).first().waitFor();
+  return Object.assign(page, { errors });
+}
+
+export interface MadeFile {
+  name: string;
+  mimeType: string;
+  buffer: Buffer;
+}
+
+type Color = readonly [number, number, number];
+
+/** A photo of one color with a bright square, at a place that follows from its number. */
+export function photo(name: string, color: Color, number = 0): MadeFile {
+  const side = 64;
+  const rows = Buffer.alloc(side * (1 + side * 3));
+  const [left, top] = [(number * 7) % 40, (number * 13) % 40];
+  for (let y = 0; y < side; y++) {
+    for (let x = 0; x < side; x++) {
+      const inside = x >= left && x < left + 20 && y >= top && y < top + 20;
+      const at = y * (1 + side * 3) + 1 + x * 3;
+      color.forEach((value, i) => (rows[at + i] = inside ? 255 - value : (value + x + y) % 256));
+    }
+  }
+  const header = Buffer.alloc(13);
+  header.writeUInt32BE(side, 0);
+  header.writeUInt32BE(side, 4);
+  header.set([8, 2], 8);
+  const magic = Buffer.from([0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a]);
+  const parts = [chunk("IHDR", header), chunk("IDAT", deflateSync(rows)), chunk("IEND")];
+  return { name, mimeType: "image/png", buffer: Buffer.concat([magic, ...parts]) };
+}
+
+function chunk(kind: string, data = Buffer.alloc(0)): Buffer {
+  const body = Buffer.concat([Buffer.from(kind), data]);
+  const made = Buffer.alloc(body.length + 8);
+  made.writeUInt32BE(data.length, 0);
+  body.copy(made, 4);
+  made.writeUInt32BE(crc32(body), body.length + 4);
+  return made;
+}
+
+export const RED: Color = [180, 20, 20];
+export const GREEN: Color = [20, 150, 20];
+export const BLUE: Color = [20, 20, 180];
+
+/** So many photos of each of three colors. */
+export function photos(count: number): { name: string; files: MadeFile[] }[] {
+  return Object.entries({ red: RED, green: GREEN, blue: BLUE }).map(([name, color]) => ({
+    name,
+    files: Array.from({ length: count }, (_, i) => photo(`${name}-${i}.png`, color, i)),
+  }));
+}
+
+/** Add photos to the class at a place, by its button for files. */
+export async function addTo(page: Page, index: number, files: MadeFile[]): Promise<void> {
+  const column = page.locator(".column").nth(index);
+  const count = column.locator(".count");
+  const before = Number.parseInt((await count.innerText()).replace("No", "0"));
+  await column.locator("input[type=file]").setInputFiles(files);
+  const now = before + files.length;
+  await column.getByText(`${now} photo${now === 1 ? "" : "s"}`, { exact: true }).waitFor();
+}
+
+/** Name classes and fill them; the page begins with two. */
+export async function collect(page: Page, classes: { name: string; files: MadeFile[] }[]) {
+  for (const [index, { name, files }] of classes.entries()) {
+    if (index > 1) await page.getByRole("button", { name: "Add a class" }).click();
+    const field = page.locator(".column").nth(index).getByLabel("Name of the class");
+    await field.fill(name);
+    await field.press("Enter");
+    await addTo(page, index, files);
+  }
+}
+
+/** Go to a part of the page by its name. */
+export async function goTo(page: Page, part: "Collect" | "Train" | "Use" | "Take along") {
+  await page.getByRole("link", { name: part, exact: true }).click();
+  await page.locator("section:visible h2").first().waitFor();
+}

@@ -1,0 +1,117 @@
+import "fake-indexeddb/auto";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { Project } from "../../src/page/project";
+import { pathsOf } from "../../src/page/take/photos";
+import { Store } from "../../src/storage/store";
+
+let store: Store;
+let project: Project;
+let number = 0;
+const persist = vi.fn(() => Promise.resolve(true));
+
+beforeEach(async () => {
+  store = await Store.open(`project-${number++}`);
+  project = await Project.open(store);
+  vi.stubGlobal("navigator", { storage: { persist } });
+});
+afterEach(() => {
+  vi.unstubAllGlobals();
+  persist.mockClear();
+});
+
+function photo(name: string, owner: number, recording = 0) {
+  const blob = new Blob([name]);
+  return { name, owner, part: null, recording, blob, thumbnail: blob };
+}
+
+const names = (of = project) => of.classes.map(({ name }) => name);
+
+describe("a project", () => {
+  it("begins with two classes, and is the same when it is opened again", async () => {
+    expect(names()).toEqual(["Class 1", "Class 2"]);
+    await project.rename(1, "  cats ");
+    await project.add([photo("a", 1), photo("b", 2)]);
+    const again = await Project.open(store);
+    expect(names(again)).toEqual(["cats", "Class 2"]);
+    expect(again.all()).toEqual(project.all());
+  });
+
+  it("asks the browser once not to delete the photos", async () => {
+    await project.add([photo("a", 1)]);
+    await project.add([photo("b", 1)]);
+    expect(persist).toHaveBeenCalledTimes(1);
+  });
+
+  it("loses no change of several at once", async () => {
+    await Promise.all([
+      project.rename(1, "cats"),
+      project.add([photo("a", 1)]),
+      project.addClass("dogs"),
+      project.rename(2, "birds"),
+      project.chooseKit("abc"),
+    ]);
+    expect(names()).toEqual(["cats", "birds", "dogs"]);
+    const again = await Project.open(store);
+    expect([names(again), again.kit, again.count]).toEqual([names(), "abc", 1]);
+  });
+
+  it("has no two classes of one name", async () => {
+    await expect(project.rename(1, "Class 2")).rejects.toThrow("“Class 2” already");
+    await expect(project.rename(1, " ")).rejects.toThrow("needs a name");
+    await expect(project.addClass("x".repeat(201))).rejects.toThrow("at most 200");
+    const both = await Promise.allSettled([project.addClass("a"), project.addClass("a")]);
+    expect(both.map((each) => each.status)).toEqual(["fulfilled", "rejected"]);
+    await project.removeClass(1);
+    expect((await project.addClass()).name).toBe("Class 3");
+  });
+
+  it("moves and deletes photos, and tells so", async () => {
+    let told = 0;
+    project.onChange(() => told++);
+    const [a, b, c] = await project.add([photo("a", 1), photo("b", 1), photo("c", 2)]);
+    await project.move(new Set([a!.id, c!.id]), 1, 2);
+    expect(project.of(2).map(({ name }) => name)).toEqual(["a", "c"]);
+    await project.remove(new Set([c!.id]), 2);
+    expect(project.all().map(({ id }) => id)).toEqual([b!.id, a!.id]);
+    expect(told).toBe(3);
+    await project.removeClass(1);
+    expect((await store.photos()).map(({ name }) => name)).toEqual(["a"]);
+  });
+
+  it("drops classes that were never used, but the last", async () => {
+    await project.addClass("dogs");
+    await project.removeUnused();
+    expect(names()).toEqual(["dogs"]);
+    await project.removeClass(3);
+    await project.addClass();
+    await project.removeUnused();
+    expect(names()).toEqual(["Class 1"]);
+  });
+
+  it("counts recordings on", async () => {
+    await project.add([photo("a", 1, 4)]);
+    expect(project.nextRecording()).toBe(5);
+  });
+
+  it("forgets everything", async () => {
+    await project.rename(1, "cats");
+    await project.add([photo("a", 1)]);
+    await project.forget();
+    expect([names(), project.count, await store.photos()]).toEqual([["Class 1", "Class 2"], 0, []]);
+  });
+});
+
+it("photos are packed by class, each under a name of its own", async () => {
+  await project.rename(1, "../cats/old");
+  await project.add([photo("x/a.jpg", 1), photo("y/a.jpg", 1), photo("a.jpg", 2)]);
+  expect([...pathsOf(project).keys()]).toEqual([
+    "__cats_old/a.jpg",
+    "__cats_old/2-a.jpg",
+    "Class 2/a.jpg",
+  ]);
+  await project.add([{ ...photo("v.jpg", 2), part: "validation" as const }]);
+  expect([...pathsOf(project).keys()].slice(-2)).toEqual([
+    "train/Class 2/a.jpg",
+    "val/Class 2/v.jpg",
+  ]);
+});
