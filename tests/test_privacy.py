@@ -13,7 +13,7 @@ import pytest
 from .device.softmax_engine import CLASSES, write_photos
 from .device.tiny_kit import TinyKit
 
-# Runs a command under an audit hook, which sees what Python code does; and looks into /proc while
+# Runs commands under an audit hook, which sees what Python code does; and looks into /proc while
 # it runs, for what the libraries' own code does.
 WATCHED = """
 import json, os, sys, threading, time
@@ -46,14 +46,19 @@ def watch():
                 sockets.add(target)
         time.sleep(0.002)
 
-report, sys.argv[1:] = sys.argv[1], sys.argv[2:]
-out = open(report, "w")
+out = open(sys.argv[1], "w")
 if os.path.isdir("/proc/self/fd"):
     threading.Thread(target=watch, daemon=True, name="watch").start()
 sys.addaudithook(audit)
 from pocketune.cli import main
 try:
-    main()
+    for command in json.load(sys.stdin):
+        sys.argv = ["pocketune", *command]
+        try:
+            main()
+        except SystemExit as end:
+            if end.code:
+                raise
 finally:
     events = list(seen)
     threads = [t.name for t in threading.enumerate() if t.name != "watch"]
@@ -68,7 +73,7 @@ def snapshot(folder: Path) -> dict[str, int]:
 
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
-    """The actions of a whole run, and the files that it left."""
+    """The actions of a whole run and of what uses it, and the files that they left."""
     place = tmp_path_factory.mktemp("place")
     home, photos = place / "home", write_photos(place / "photos")
     for folder in (home, home / "tmp", home / "cache"):
@@ -76,10 +81,16 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     kit = TinyKit(classes=CLASSES, size=16).write(place / "kit.zip").path
     (place / "report.json").touch()
     before = snapshot(place)
-    arguments = ["train", str(photos), "--kit", str(kit), "--out", "run", "--epochs", "3"]
+    commands = [
+        ["train", str(photos), "--kit", str(kit), "--out", "run", "--epochs", "3"],
+        ["predict", "run", str(photos / "red")],
+        ["evaluate", "run", str(photos)],
+        ["export", "run", "--out", "run/model.onnx"],
+    ]
     names = ("HOME", "USERPROFILE", "APPDATA", "LOCALAPPDATA")
     done = subprocess.run(
-        [sys.executable, "-c", WATCHED, "report.json", *arguments],
+        [sys.executable, "-c", WATCHED, "report.json"],
+        input=json.dumps(commands),
         cwd=place,
         capture_output=True,
         text=True,
@@ -140,19 +151,12 @@ def test_no_thread_outlives_the_run(watched):
     assert watched["threads"] == ["MainThread"]
 
 
-def test_the_runtimes_telemetry_is_off_before_it_is_imported():
-    code = (
-        "import os, sys\n"
-        "class Finder:\n"
-        "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name == 'onnxruntime':\n"
-        "            assert os.environ['ORT_DISABLE_TELEMETRY'] == '1'\n"
-        "            print('imported')\n"
-        "sys.meta_path.insert(0, Finder())\n"
-        "import pocketune.device.engine.onnx\n"
-    )
+def test_the_runtimes_telemetry_is_off_before_any_module_can_import_it():
+    code = "import os, sys, pocketune; print(os.environ['ORT_DISABLE_TELEMETRY'], *sys.modules)"
     environment = {k: v for k, v in os.environ.items() if k != "ORT_DISABLE_TELEMETRY"}
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
     )
-    assert done.stdout == "imported\n"
+    value, *modules = done.stdout.split()
+    assert value == "1"
+    assert "onnxruntime" not in modules

@@ -4,6 +4,7 @@ The names below are imported on first use, so that `import pocketune` loads neit
 author half) nor ONNX Runtime (the device half).
 """
 
+import os
 from typing import TYPE_CHECKING
 
 from pocketune.lazy import lazy_names
@@ -84,6 +85,10 @@ if TYPE_CHECKING:
     from pocketune.weights import save_network as save_network
 
 __version__ = "0.1.0"
+
+# ONNX Runtime reads this when it is imported. It is set here, before any module can import it, so
+# that nothing is ever sent.
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
 _HOMES = {
     "accounting": [

@@ -2,6 +2,8 @@
 
 import sys
 
+from pocketune.signals import STOPPED, signal_of
+
 
 def main() -> None:
     """Run the command; Ctrl-C also stops it while it is still importing."""
@@ -9,9 +11,9 @@ def main() -> None:
         from pocketune.cli import main as run
 
         run()
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         print("stopped", file=sys.stderr)
-        sys.exit(130)
+        sys.exit(STOPPED + signal_of(stop))
 
 
 if __name__ == "__main__":

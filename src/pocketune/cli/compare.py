@@ -10,7 +10,6 @@ import click
 
 from pocketune.cli.author import author_half, parse_options
 from pocketune.cli.command import command, given
-from pocketune.cli.errors import print_error
 from pocketune.cli.options import (
     DenseOptions,
     KitStepOptions,
@@ -132,13 +131,9 @@ def compare(
     else:
         created = {**asdict(network), **asdict(dense)}
         grid = _grid(options, networks, created, methods, asdict(step), settings)
-    try:
-        result = compare_grid(
-            grid, options.out, ray=options.ray, keep_runs=options.keep_runs, show=_show
-        )
-    except KeyboardInterrupt:
-        print_error("the same command continues the comparison")
-        raise
+    result = compare_grid(
+        grid, options.out, ray=options.ray, keep_runs=options.keep_runs, show=_show
+    )
     print(f"\n{to_markdown(result.rows)}\nwritten to {options.out}")
     if result.failed:
         raise PocketuneError(

@@ -1,7 +1,6 @@
 """The graphs of a kit in ONNX Runtime. Only this module imports the runtime."""
 
 import contextlib
-import os
 import platform
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -20,8 +19,6 @@ from pocketune.kit.kit import Kit
 from pocketune.kit.manifest import KitError
 from pocketune.kit.names import BLOCKED_STEP, FEATURES, STEP
 
-os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # read on import, so that nothing is ever sent
-
 try:
     import onnxruntime as ort
 except ImportError as error:
@@ -30,7 +27,7 @@ except ImportError as error:
         "process more memory"
     ) from error
 
-ort.disable_telemetry_events()  # wheels for Windows ignore the variable
+ort.disable_telemetry_events()  # wheels for Windows ignore ORT_DISABLE_TELEMETRY
 _CPUINFO = Path("/proc/cpuinfo")
 RUNTIME = f"onnxruntime {ort.__version__}"
 """The runtime and its version."""
