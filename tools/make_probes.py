@@ -4,7 +4,7 @@
 
 Each probe repeats an operator of one kind on a shape that is common in training steps. Its work is
 counted as that of a kit's graphs, so that `pocketune.device.speed` can divide time by work. All
-constants of a probe are equal, so the archive takes a few kilobytes.
+values of a constant are equal, so the archive takes a few kilobytes.
 """
 
 from __future__ import annotations
@@ -108,11 +108,13 @@ def _convolutions(kind: str, shape: tuple[int, ...], kernel: int, group: int = 1
     weight_shape = (shape[1], shape[1] // group, kernel, kernel)
     constant = kind.startswith(("blocked", "integer"))
     low, high = (builder.constant(np.float32(limit)) for limit in (0, 6))
-    if constant:
-        weight = builder.constant(np.full(weight_shape, 1 / 128, np.float32))
-    else:
-        weight = builder.input("w", FLOAT, weight_shape)
-    for _ in range(REPEATS):
+    weight = "" if constant else builder.input("w", FLOAT, weight_shape)
+    for number in range(REPEATS):
+        if constant:
+            # Equal constants are one, and the runtime opens no integer convolutions that share one
+            # where sums of products may overflow: on x86 without VNNI.
+            value = (number + 1 if kind.startswith("integer") else 1) / 128
+            weight = builder.constant(np.full(weight_shape, value, np.float32))
         name = builder.add("Conv", name, weight, pads=[kernel // 2] * 4, group=group)
         name = builder.add("Clip", name, low, high) if constant else name
     return _probe(kind, builder, name, shape)

@@ -1,13 +1,16 @@
 """The command line's wording of the library's errors."""
 
 import ast
+import errno
 import string
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 import pocketune
-from pocketune.cli.errors import REMEDIES, message_of
+from pocketune.cli.errors import REMEDIES, explained, message_of
 from pocketune.errors import PocketuneError, Remedy
 
 SOURCE = Path(pocketune.__file__).parent
@@ -83,3 +86,23 @@ def test_nor_another_command() -> None:
     words = ("pocketune prune", "pocketune retrain", "pocketune profile")
     said = {text for name in LIBRARY for text in texts(SOURCE / name)}
     assert not [text for text in said if any(word in text for word in words)]
+
+
+@pytest.mark.parametrize(
+    ("error", "denied"),
+    [
+        (MemoryError(), "memory"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "memory"),
+        (ImportError("libtorch.so: failed to map segment from shared object"), "memory"),
+        (RuntimeError("can't start new thread"), "threads and processes"),
+        (RuntimeError("PosixThread(...) pthread_create failed, error code: 11"), "threads and"),
+        (BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"), "threads and"),
+        (OSError(errno.EMFILE, "Too many open files"), "open files"),
+        (ImportError("No module named 'numpy'"), None),
+        (RuntimeError("a bug"), None),
+        (FileNotFoundError(errno.ENOENT, "No such file"), None),
+    ],
+)
+def test_what_the_system_denies_is_no_bug(error: Exception, denied: str | None) -> None:
+    found = explained(error)
+    assert found is None if denied is None else f"the {denied}" in str(found)

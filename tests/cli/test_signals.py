@@ -1,14 +1,17 @@
-"""Signals that end a command."""
+"""Signals that end a command, and standard streams that are gone."""
 
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from pocketune.cli.app import Commands, app
+from pocketune.cli.app import Commands, _open_streams, app
 from pocketune.errors import PocketuneError
 
-from .conftest import Run
+from .conftest import Run, command
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -64,8 +67,29 @@ def _fail() -> None:
 def test_a_command_that_goes_on_says_so(
     name: str, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = app.get_command(None, name)
-    monkeypatch.setattr(command, "callback", lambda **_: _fail())
+    monkeypatch.setattr(app.get_command(None, name), "callback", lambda **_: _fail())
     result = run(name, "photos")
     assert result.exit_code == 130
     assert result.stderr == "stopped; the same command goes on where it was\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device")
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"]])
+def test_a_disk_that_is_full_for_the_output(arguments: list[str], tmp_path: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            command(*arguments), stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    words = "error: the standard output cannot be written: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, words)
+
+
+def test_streams_that_are_closed_hold_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+    _open_streams()
+    print("to nobody")
+    print("to nobody", file=sys.stderr)
+    assert sys.stdin.read() == ""
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        stream.close()

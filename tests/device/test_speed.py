@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
@@ -14,6 +15,7 @@ from PIL import Image
 
 from pocketune.data import load_splits
 from pocketune.device import speed as speed_module
+from pocketune.device.engine import session
 from pocketune.device.speed import (
     Speed,
     estimate_epoch,
@@ -163,3 +165,16 @@ def test_the_graphs_of_a_kit_say_what_work_they_do(blocks: Manifest) -> None:
         assert isinstance(spec, GraphSpec)
         assert set(spec.work) <= set(get_args(WorkKind))
         assert sum(work.calls for work in spec.work.values()) <= spec.nodes
+
+
+@pytest.mark.parametrize("saturate", [False, True])
+def test_integer_probes_open_on_processors_with_and_without_vnni(
+    saturate: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "products_saturate", lambda: saturate)
+    with zipfile.ZipFile(speed_module._PROBES) as archive:
+        probes = json.loads(archive.read("probes.json"))
+        integer = [n for n, probe in enumerate(probes) if probe["kind"].startswith("integer")]
+        assert integer
+        for number in integer:
+            speed_module._runner(archive.read(f"{number}.onnx"), probes[number])()

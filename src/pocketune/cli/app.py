@@ -7,6 +7,7 @@ errors.
 
 from __future__ import annotations
 
+import errno
 import io
 import logging
 import os
@@ -19,9 +20,8 @@ import click
 
 import pocketune
 from pocketune.cli.command import Group
-from pocketune.cli.errors import FAILED, message_of, print_error
+from pocketune.cli.errors import FAILED, explained, message_of, print_error
 from pocketune.device.train.interrupt import Interrupted
-from pocketune.errors import PocketuneError
 from pocketune.signals import STOPPED, ending_signals, signal_of
 
 if TYPE_CHECKING:
@@ -55,6 +55,11 @@ PANELS = {
 }
 
 
+_OUTPUT = (errno.EIO, errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
+"""Errors of standard output: the terminal is gone, or the disk of the file is full. Errors of other
+files are sentences by the time they come here."""
+
+
 class Commands(Group):
     """Turns the errors that a user can cause into a line on standard error and an exit code.
 
@@ -80,7 +85,7 @@ class Commands(Group):
         except Exception as error:
             if self.stopped_by is not None:  # a library made an error of its own of the interrupt
                 code = self._stopped(ctx, self.stopped_by)
-            elif (message := _explained(error)) is not None:
+            elif (message := explained(error)) is not None:
                 print_error(f"error: {message}")
                 code = FAILED
             else:
@@ -114,18 +119,14 @@ class Commands(Group):
 
             click.echo(usage_error(error), err=True)
             sys.exit(error.exit_code)
+        except OSError as error:
+            if error.errno not in _OUTPUT:
+                raise
+            print_error(f"error: the standard output cannot be written: {error.strerror}")
+            sys.exit(FAILED)
         except click.Abort:  # click makes it of an interrupt
             print_error("stopped")
             sys.exit(STOPPED + (self.stopped_by or signal.SIGINT))
-
-
-def _explained(error: Exception) -> str | None:
-    """The sentence for an error that the user can cause; None for a bug."""
-    if isinstance(error, PocketuneError):
-        return message_of(error)
-    if isinstance(error, MemoryError):
-        return "the memory that this process may take ran out; see --budget"
-    return None
 
 
 def _version(context: click.Context, _parameter: click.Parameter, asked: bool) -> None:
@@ -182,6 +183,7 @@ app = Commands(
 
 def main() -> None:
     """Run the command that the process's arguments name, and exit with its code."""
+    _open_streams()
     warnings.filterwarnings("ignore", module="PIL")  # warnings about unusual photos
     warnings.showwarning = _show_warning
     log = logging.getLogger("pocketune")
@@ -201,6 +203,16 @@ def main() -> None:
         if app.stopped_by is not None:  # at once: neither threads nor exit handlers are waited for
             os._exit(int(end.code or 0))
         raise
+
+
+def _open_streams() -> None:
+    """Give a process that was started without standard streams some that hold nothing.
+
+    A file that is opened later would take their numbers, and what libraries print would go there.
+    """
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: PTH123, SIM115
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:

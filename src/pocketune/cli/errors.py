@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import shlex
 import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from pocketune.errors import counted
+from pocketune.errors import PocketuneError, counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pocketune.data import Skipped
-    from pocketune.errors import PocketuneError
 
 FAILED = 1
 
 _LISTED = 20
+_NO_MEMORY = "failed to map segment", "annot allocate memory"
+_NO_THREAD = "can't start new thread", "pthread_create failed"
 
 REMEDIES = {
     "add method": "add it to another, as in --method blocks+signed",
@@ -38,6 +40,32 @@ def message_of(error: PocketuneError) -> str:
         return str(error)
     values = {name: shlex.quote(str(value)) for name, value in error.remedy.values.items()}
     return f"{error.message}; {REMEDIES[error.remedy.key].format(**values)}"
+
+
+def explained(error: Exception) -> str | None:
+    """The sentence for an error that is no bug; None for a bug."""
+    if isinstance(error, PocketuneError):
+        return message_of(error)
+    denied = _denied(error)
+    if denied == "memory":
+        return "the memory that this process may take ran out; see --budget"
+    return denied and f"the {denied} that this process may have ran out; allow more"
+
+
+def _denied(error: BaseException) -> str | None:
+    """What the system gives no more of, where that is the cause of an error.
+
+    Libraries word it in ways of their own: numpy and PyTorch as a failed import, ONNX Runtime as a
+    failed call.
+    """
+    number, text = getattr(error, "errno", None), str(error)
+    if isinstance(error, MemoryError) or number == errno.ENOMEM:
+        return "memory"
+    if isinstance(error, ImportError) and any(words in text for words in _NO_MEMORY):
+        return "memory"
+    if number == errno.EAGAIN or any(words in text for words in _NO_THREAD):
+        return "threads and processes"
+    return "open files" if number in (errno.EMFILE, errno.ENFILE) else None
 
 
 def print_error(message: str) -> None:

@@ -224,7 +224,7 @@ def _print_result(result: TrainResult) -> None:
     if result.best is None and result.best_step == 0 and result.estimate is not None:
         best = f", leave-one-out {result.estimate}"
     early = _EARLY.get(result.reason, "")
-    with suppress(BrokenPipeError):  # the run has succeeded even if nobody reads this
+    with suppress(OSError):  # the run has succeeded even if nobody reads this
         print(f"{counted(result.steps, 'step')}{early}, best at step {result.best_step}{best}")
         if result.reason == "time" and not result.steps:
             print(_NO_STEP)

@@ -90,7 +90,7 @@ def write_embeddings(
     batches = cast("Generator[Batch, None, None]", photos.epoch(0))
     with writing(path), path.open("wb") as file, closing(batches):
         for batch in batches:
-            engine.embed(batch.images).tofile(file)
+            file.write(np.ascontiguousarray(engine.embed(batch.images)).data)
             labels.append(batch.labels)
             count += len(batch.labels)
             del batch  # before the next one is put together

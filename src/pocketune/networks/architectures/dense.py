@@ -59,6 +59,8 @@ def initialize_output(network: DenseNetwork) -> None:
     conv = network.classifier[-1]
     assert isinstance(conv, nn.Conv2d)
     assert conv.bias is not None
+    if conv.weight.is_meta:  # as in `initialize`
+        return
     nn.init.normal_(conv.weight, std=0.01)
     nn.init.zeros_(conv.bias)
 
