@@ -1,6 +1,7 @@
 """The heap of glibc: which freed blocks it keeps for reuse, and which it returns to the system.
 
-Elsewhere nothing here has an effect.
+Elsewhere nothing here has an effect, nor in a process that has imported PyTorch, which is large
+anyway and uses large blocks again and again.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def save_memory() -> None:
     take 4 MB. The call has no effect on threads that have allocated already. Where the kernel gives
     huge pages unasked, a run takes up to half as much more.
     """
-    if (mallopt := _mallopt()) and "torch" not in sys.modules:
+    if mallopt := _mallopt():
         mallopt(_M_ARENA_MAX, 1)
         _keep_below(KEPT)
         ctypes.CDLL(None).prctl(_PR_SET_THP_DISABLE, 1, 0, 0, 0)
@@ -80,4 +81,6 @@ def _keep_below(size: int) -> None:
 
 def _mallopt() -> Callable[[int, int], int] | None:
     """The function that sets parameters of glibc's allocator; None elsewhere."""
-    return getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if sys.platform != "linux" or "torch" in sys.modules:
+        return None
+    return getattr(ctypes.CDLL(None), "mallopt", None)

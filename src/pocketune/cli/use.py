@@ -21,6 +21,18 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MemoryOptions:
+    """The memory of a process that predicts."""
+
+    budget: str | None = option(
+        "Memory limit of the whole process, such as 96MB. What will not fit is refused.",
+        default=None,
+        metavar="SIZE",
+        unset="no limit",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class PredictOptions:
     """The images, and how many classes to show."""
 
@@ -133,7 +145,11 @@ class ExportOptions:
     "pocketune predict runs/streets holiday/ --out masks --window slide",
 )
 def predict(
-    model: ModelArgument, options: PredictOptions, seen: WindowOptions, output: JsonOption
+    model: ModelArgument,
+    options: PredictOptions,
+    seen: WindowOptions,
+    memory: MemoryOptions,
+    output: JsonOption,
 ) -> None:
     """Classify photos, or each of their pixels.
 
@@ -159,6 +175,7 @@ def predict(
         unknown=unknown,
         out=options.out,
         **asdict(seen),
+        **asdict(memory),
     )
     for result in found:
         if isinstance(result, Skipped):
@@ -197,6 +214,7 @@ def evaluate(
     options: EvaluateOptions,
     seen: WindowOptions,
     reading: MaskReading,
+    memory: MemoryOptions,
     output: JsonOption,
 ) -> None:
     """Evaluate a model on labeled photos.
@@ -214,7 +232,12 @@ def evaluate(
 
     masks = MaskOptions(**asdict(reading))
     result = evaluate_photos(
-        model.run, options.photos, test=options.test, masks=masks, **asdict(seen)
+        model.run,
+        options.photos,
+        test=options.test,
+        masks=masks,
+        **asdict(seen),
+        **asdict(memory),
     )
     if options.confusion:
         result.write_confusion(options.confusion)

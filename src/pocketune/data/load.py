@@ -15,7 +15,7 @@ import numpy as np
 
 from pocketune.data.coco import SUFFIX, annotation_files, read_annotations
 from pocketune.data.dataset import VAL_FRACTION, ImageDataset, Splits, stratify
-from pocketune.data.decoding import MAX_WORKING_BYTES, Dearest, limited_bytes
+from pocketune.data.decoding import MAX_WORKING_BYTES, Dearest, Decoding, limited_bytes
 from pocketune.data.examples import Example, Examples
 from pocketune.data.headers import Header, read_header
 from pocketune.data.images import (
@@ -126,6 +126,18 @@ def load_splits(
     skipped += [Skipped(name, "an empty folder") for name in found.empty]
     decoding = None if dearest is None else dearest.decoding
     return Splits(train, val, tuple(sorted(skipped)), decoding)
+
+
+def decoding_of(images: ImageDataset, size: int) -> Decoding | None:
+    """What decoding images takes, from their headers; None if none can be read.
+
+    Args:
+        images: The images.
+        size: Height and width of the squares that they will be cut to.
+    """
+    dearest = Dearest(size)
+    _readable(images.source, images.names, dearest)
+    return dearest.decoding
 
 
 def training_images(photos: ImageDataset | str | os.PathLike[str]) -> ImageDataset:

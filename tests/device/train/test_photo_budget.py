@@ -11,10 +11,17 @@ from PIL import Image
 from pocketune.data import load_splits
 from pocketune.data.decoding import Decoding
 from pocketune.data.headers import Header
-from pocketune.device.memory.budget import BudgetExceeded, check_budget
-from pocketune.device.memory.estimate import decoded_bytes, estimate_memory
+from pocketune.device.memory.budget import (
+    BudgetExceeded,
+    check_budget,
+    check_peak,
+    check_prediction,
+)
+from pocketune.device.memory.estimate import decoded_bytes, estimate_memory, estimate_prediction
 from pocketune.device.memory.process import ProcessMemory
 from pocketune.device.train.settings import TrainSettings
+from pocketune.device.use.model import Model
+from pocketune.device.use.predict import predict
 from pocketune.kit.bundled import kit_path
 from pocketune.kit.kit import Kit
 
@@ -62,6 +69,44 @@ def test_a_kit_that_does_not_fit_anyway_is_the_problem():
     settings = TrainSettings(budget=total(None) - 1_000_000, optimizer="adam")
     with pytest.raises(BudgetExceeded, match="training needs about"):
         check_budget(last(), settings, classes=2, images=9, before=BEFORE, decoding=SCREENSHOT)
+
+
+class TestPrediction:
+    """Of `predict` and `evaluate`."""
+
+    def needed(self, decoding: Decoding | None = None) -> int:
+        manifest, classes = last().manifest, len(Model.of(last()).classes)
+        return estimate_prediction(
+            manifest, process=BEFORE.current, classes=classes, decoding=decoding
+        ).total
+
+    def test_what_fits_is_let_through(self):
+        model, enough = Model.of(last()), self.needed(SCREENSHOT)
+        check_prediction(model, enough, BEFORE.current, SCREENSHOT)
+        check_prediction(model, None, BEFORE.current, SCREENSHOT)
+        with pytest.raises(BudgetExceeded):
+            check_prediction(model, enough - 1, BEFORE.current, SCREENSHOT)
+
+    def test_the_photo_that_breaks_the_budget_is_named(self):
+        with pytest.raises(BudgetExceeded, match=r"decoding a/shot.png \(PNG, 1440 x 3200\)"):
+            check_prediction(Model.of(last()), self.needed(), BEFORE.current, SCREENSHOT)
+
+    def test_a_model_that_does_not_fit_anyway_is_the_problem(self):
+        with pytest.raises(BudgetExceeded, match="predicting needs about"):
+            check_prediction(Model.of(last()), self.needed() - 1, BEFORE.current, SCREENSHOT)
+
+    def test_headers_are_read_before_the_first_image(self, tmp_path):
+        Image.new("RGB", (1600, 1200)).save(tmp_path / "large.webp")
+        (tmp_path / "notes.txt").write_text("no image")
+        with pytest.raises(BudgetExceeded, match="short"):
+            predict(kit_path("last"), [tmp_path], budget=self.needed())
+        found = predict(kit_path("last"), [tmp_path], budget="64GB")
+        assert [type(each).__name__ for each in found] == ["ClassPrediction", "Skipped"]
+
+    def test_a_process_that_exceeds_its_budget_stops(self):
+        check_peak(None)
+        with pytest.raises(BudgetExceeded, match=r"over the budget of 1\.0 MB"):
+            check_peak(1_000_000)
 
 
 def test_what_decoding_takes_is_counted():

@@ -6,11 +6,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pocketune.data.decoding import HEAVY_BYTES
-from pocketune.device.memory.estimate import MemoryEstimate, estimate_memory
-from pocketune.device.memory.sizes import format_size
+from pocketune.device.memory.estimate import (
+    MemoryEstimate,
+    estimate_memory,
+    estimate_prediction,
+)
+from pocketune.device.memory.process import process_memory, reclaim
+from pocketune.device.memory.sizes import format_size, parse_size
 from pocketune.device.train.optimizer import state_slots
 from pocketune.errors import PocketuneError
 from pocketune.files import shown
+from pocketune.heap import save_memory
 from pocketune.kit.bundled import list_kits
 from pocketune.kit.kit import Kit
 
@@ -20,6 +26,7 @@ if TYPE_CHECKING:
     from pocketune.data.decoding import Decoding
     from pocketune.device.memory.process import ProcessMemory
     from pocketune.device.train.settings import TrainSettings
+    from pocketune.device.use.model import Model
 
 
 class BudgetExceeded(PocketuneError):  # noqa: N818 - the name says what happened
@@ -74,6 +81,58 @@ def check_budget(
         f"the budget of {format_size(budget)} is {format_size(estimate.total - budget)} short: "
         f"training needs about {format_size(estimate.total)} ({estimate}); {advice}"
     )
+
+
+def limited(budget: int | str | None) -> tuple[int | None, int]:
+    """Bytes of a budget, and those that this process takes before it opens a model."""
+    save_memory()
+    reclaim()
+    return None if budget is None else parse_size(budget), process_memory().current
+
+
+def check_prediction(
+    model: Model, budget: int | None, before: int, decoding: Decoding | None = None
+) -> None:
+    """Refuse to predict or evaluate where that will not fit a budget, as `check_budget` does.
+
+    Args:
+        model: The model.
+        budget: Bytes that the process may take; None for no limit.
+        before: Resident bytes of the process before the model was opened.
+        decoding: What decoding the photos takes, if it is known.
+
+    Raises:
+        BudgetExceeded: The estimate exceeds the budget.
+    """
+    if budget is None:
+        return
+    manifest, classes = model.kit.manifest, len(model.classes)
+    estimate, without = (
+        estimate_prediction(manifest, process=before, classes=classes, decoding=each)
+        for each in (decoding, None)
+    )
+    if estimate.total <= budget:
+        return
+    if decoding is not None and decoding.most > HEAVY_BYTES:
+        _refuse_photo(decoding, without, estimate, budget)
+    raise BudgetExceeded(
+        f"the budget of {format_size(budget)} is {format_size(estimate.total - budget)} short: "
+        f"predicting needs about {format_size(estimate.total)} ({estimate}); use a smaller kit"
+    )
+
+
+def check_peak(budget: int | None) -> None:
+    """Stop a process that has exceeded its budget.
+
+    Raises:
+        BudgetExceeded: It has.
+    """
+    peak = process_memory().peak
+    if budget is not None and peak > budget:
+        raise BudgetExceeded(
+            f"memory reached {format_size(peak)}, over the budget of {format_size(budget)}: give a "
+            "larger budget, or save large photos smaller"
+        )
 
 
 def _refuse_photo(

@@ -170,6 +170,40 @@ def estimate_memory(
     return replace(estimate, head=max(0, head - estimate.total))
 
 
+def estimate_prediction(
+    manifest: Manifest, *, process: int, classes: int, decoding: Decoding | None = None
+) -> MemoryEstimate:
+    """Peak resident memory of predicting or evaluating; see :func:`estimate_memory`."""
+    shapes = manifest.shapes(classes)
+    values = sum(_bytes(shapes[spec.name]) for spec in (*manifest.parameters, *manifest.statistics))
+    graphs = {name: graph for name, graph in manifest.graphs.items() if name != "step"}
+    held = {n: _held(n, graph, manifest.quantization) for n, graph in graphs.items()}
+    frozen = held.get("features", Held(0, 0))
+    opening = max(frozen.opening, frozen.open + held["predict"].opening)
+    activations = feature_bytes(manifest, manifest.batch) + round(
+        max(
+            arena_size(graph) * (manifest.images_at_once if name == "features" else 1)
+            for name, graph in graphs.items()
+        )
+    )
+    label = _label_bytes(manifest, classes)
+    waiting = photo_bytes(manifest.size, manifest.batch, label, workers=0, waiting=AHEAD + 2)
+    decoded = decoded_bytes(manifest.size, decoding)
+    if manifest.task.dense:
+        decoded += SCORED_STRIPS * 4 * STRIP
+    return MemoryEstimate(
+        process=process,
+        runtime=RUNTIME,
+        graphs=max(
+            frozen.open + held["predict"].open, OPENING + opening - RUNTIME - activations - decoded
+        ),
+        activations=activations,
+        parameters=2 * values,  # the model's, and the engine's copy
+        optimizer=0,
+        photos=waiting + decoded,
+    )
+
+
 def cell_fit_bytes(manifest: Manifest, channels: int, classes: int) -> int:
     """Bytes for the classifier of masks: its computation, and the graphs that give the maps.
 

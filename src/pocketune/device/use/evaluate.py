@@ -14,6 +14,7 @@ from pocketune.data import (
     load_splits,
 )
 from pocketune.device.engine.onnx import OnnxEngine
+from pocketune.device.memory.budget import check_peak, check_prediction, limited
 from pocketune.device.train.checkpoint import Checkpoint
 from pocketune.device.train.photos import mask_options
 from pocketune.device.use.model import Model, as_model
@@ -31,6 +32,7 @@ def evaluate(
     window: Window = "whole",
     overlap: float = OVERLAP,
     masks: MaskOptions | None = None,
+    budget: int | str | None = None,
 ) -> Evaluation:
     """Compare a model's predictions for labeled photos with their labels.
 
@@ -44,16 +46,20 @@ def evaluate(
         window: For masks, whether a photo is seen as a whole or through windows that slide over it.
         overlap: Share of a window that the next one repeats.
         masks: How masks are read; by default as the run reads them.
+        budget: Memory limit of the whole process, such as ``96MB``.
 
     Returns:
         The evaluation of the model's task: a ``ClassEvaluation``, an ``AttributeEvaluation`` or a
         ``SegmentationEvaluation``. That of masks compares them at their own size.
 
     Raises:
+        BudgetExceeded: The budget has no room for the model or for decoding a photo, or has been
+            exceeded.
         PocketuneError: The model or the photos cannot be used; the photos have a class that the
             model does not know, or lack one of its attributes; or ``photos`` is None, and the model
             is not a run or its photos have changed.
     """
+    limit, before = limited(budget)
     model = as_model(model)
     manifest = model.manifest
     check_window(manifest.task, window, overlap)
@@ -65,25 +71,30 @@ def evaluate(
             "class_names out, or name the photos"
         )
     if photos is None:
-        dataset, skipped = _held_back(model)
+        splits = _held_back(model)
     else:
-        dataset, skipped = _all(photos, model, test, _masks_of(model, masks or MaskOptions()))
+        splits = _all(photos, model, test, _masks_of(model, masks or MaskOptions()))
+    check_prediction(model, limit, before, splits.decoding)
+    dataset, skipped = splits.val, splits.skipped
     later: list[Skipped] = []
     if window == "slide":
         result = model.task.evaluate(_slid(model, dataset, Windows(manifest, overlap), later))
     else:
         loader = Loader(dataset, size=manifest.size, batch=manifest.batch, train=False)
-        result = model.task.evaluate(_predicted(model, loader))
+        result = model.task.evaluate(_predicted(model, loader, limit))
         later += loader.skipped
     if not result.images:
         raise PocketuneError(f"{dataset.root} has no readable photo to evaluate")
     return result.with_skipped((*skipped, *later))
 
 
-def _predicted(model: Model, loader: Loader) -> Iterator[tuple[FloatArray, Labels]]:
+def _predicted(
+    model: Model, loader: Loader, limit: int | None
+) -> Iterator[tuple[FloatArray, Labels]]:
     engine = OnnxEngine(model.kit, model.state)
     for batch in loader.epoch(0):
         yield engine.predict(batch.images), batch.labels
+        check_peak(limit)
 
 
 def _slid(
@@ -102,9 +113,6 @@ def _slid(
         yield windows.output(engine, photo, seen)[None], task.collate([truth])
 
 
-_Found = tuple[ImageDataset, tuple[Skipped, ...]]
-
-
 def _masks_of(model: Model, given: MaskOptions) -> MaskOptions:
     """How masks are read: as it is given, and otherwise as the model's run reads them."""
     last = model.kit.find(LAST)
@@ -116,16 +124,16 @@ def _masks_of(model: Model, given: MaskOptions) -> MaskOptions:
     )
 
 
-def _all(photos: StrPath, model: Model, test: bool, masks: MaskOptions) -> _Found:
-    splits = load_splits(
+def _all(photos: StrPath, model: Model, test: bool, masks: MaskOptions) -> Splits:
+    return load_splits(
         Path(photos),
         val_fraction=1.0,
         classes=model.classes,
         task=model.task,
         test="only" if test else "validate",
         masks=masks,
+        size=model.manifest.size,
     )
-    return splits.val, splits.skipped
 
 
 def _checkpoint(model: Model) -> Checkpoint:
@@ -136,13 +144,13 @@ def _checkpoint(model: Model) -> Checkpoint:
     return Checkpoint.load(last)
 
 
-def _held_back(model: Model) -> _Found:
+def _held_back(model: Model) -> Splits:
     splits = run_photos(model)
     if not len(splits.val):
         raise PocketuneError(
             f"the run {model.kit.path} has no validation photos: give photos to evaluate"
         )
-    return splits.val, splits.skipped
+    return splits
 
 
 def run_photos(model: Model, moved: StrPath | None = None) -> Splits:
@@ -165,6 +173,7 @@ def run_photos(model: Model, moved: StrPath | None = None) -> Splits:
         task=model.task,
         test="hold out" if settings.hold_out_test else "validate",
         masks=mask_options(settings),
+        size=model.manifest.size,
     )
     if splits.fingerprint() != checkpoint.identity.photos:
         raise PocketuneError(

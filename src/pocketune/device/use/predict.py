@@ -15,10 +15,12 @@ from pocketune.data import (
     Loader,
     Skipped,
     UnreadableImage,
+    decoding_of,
     open_images,
     unlabeled,
 )
 from pocketune.device.engine.onnx import OnnxEngine
+from pocketune.device.memory.budget import check_peak, check_prediction, limited
 from pocketune.device.use.delta import Delta, as_delta
 from pocketune.device.use.known import Known, known_of
 from pocketune.device.use.model import Model, as_model
@@ -88,6 +90,7 @@ def predict(
     out: StrPath | None = None,
     window: Window = "whole",
     overlap: float = OVERLAP,
+    budget: int | str | None = None,
 ) -> Iterator[Prediction | Skipped]:
     """Predict images, a batch at a time.
 
@@ -112,6 +115,7 @@ def predict(
             ``overlays/`` and ``classes.txt``.
         window: For masks, whether a photo is seen as a whole or through windows that slide over it.
         overlap: Share of a window that the next one repeats.
+        budget: Memory limit of the whole process, such as ``96MB``.
 
     Returns:
         An iterator over the predictions of the model's task, one for each image in the order of
@@ -119,12 +123,15 @@ def predict(
         each image and delta. A file that cannot be read gives a ``Skipped`` after its batch.
 
     Raises:
+        BudgetExceeded: The budget has no room for the model or for decoding an image, or has been
+            exceeded.
         PocketuneError: The model or a path cannot be used, ``top`` is below 1, a delta belongs to
             another kit, or the run does not describe its classes; or ``out`` is not empty, or
             given for a model that predicts no masks.
     """
     if top is not None:
         check_positive(top=top)
+    limit, before = limited(budget)
     model = as_model(model)
     check_window(model.task, window, overlap)
     models = [_Used(each.name, each.model(model.kit)) for each in map(as_delta, deltas)]
@@ -134,6 +141,8 @@ def predict(
     paths = [paths] if isinstance(paths, (str, os.PathLike)) else paths
     images = unlabeled(open_images(map(Path, paths)))
     manifest, task = model.manifest, model.task
+    if limit is not None:
+        check_prediction(model, limit, before, decoding_of(images, manifest.size))
     pictures = None if out is None else _pictures(out, images, models)
     if window == "slide":
         found = _slid(models, images, Windows(manifest, overlap), top)
@@ -141,7 +150,9 @@ def predict(
         size, batch = manifest.size, manifest.batch
         loader = Loader(images, size=size, batch=batch, train=False, task=task)
         found = _results(models, loader, top)
-    return found if pictures is None else _written(found, images, pictures)
+    if pictures is not None:
+        found = _written(found, images, pictures)
+    return found if limit is None else _checked(found, limit)
 
 
 @dataclass(frozen=True)
@@ -207,6 +218,13 @@ def _slid(
                 engine.swap(used.model.state)
             output = windows.output(engine, photo, seen)
             yield used.named(used.model.task.predict(name, output, top, seen))
+
+
+def _checked(found: Iterator[Prediction | Skipped], limit: int) -> Iterator[Prediction | Skipped]:
+    """The same, until memory exceeds the limit."""
+    for each in found:
+        check_peak(limit)
+        yield each
 
 
 def _new(loader: Loader, reported: set[Skipped]) -> Iterator[Skipped]:
