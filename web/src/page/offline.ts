@@ -1,6 +1,8 @@
 /** The service worker: the page without a network, and threads where the host sets no headers. */
 
 const RELOADED = "pocketune-isolated";
+/** Milliseconds to wait for a new service worker. */
+const PATIENCE = 5000;
 
 /** Register it. Where only it can isolate the page, the page is loaded once more. */
 export async function keepForOffline(): Promise<void> {
@@ -16,15 +18,16 @@ export async function keepForOffline(): Promise<void> {
     return;
   }
   sessionStorage.setItem(RELOADED, "once");
-  await controlled(workers);
+  if (!(await controlled(workers))) return; // it goes on with one thread
   location.reload();
   await new Promise(() => undefined); // nothing more on the page that is left
 }
 
-async function controlled(workers: ServiceWorkerContainer): Promise<void> {
-  if (workers.controller) return;
-  await new Promise<void>((resolve) => {
-    workers.addEventListener("controllerchange", () => resolve(), { once: true });
-    void workers.ready.then(() => workers.controller && resolve());
+/** Wait until the service worker answers for the page; false if it does not in a few seconds. */
+async function controlled(workers: ServiceWorkerContainer): Promise<boolean> {
+  if (workers.controller) return true;
+  return new Promise((resolve) => {
+    workers.addEventListener("controllerchange", () => resolve(true), { once: true });
+    setTimeout(() => resolve(workers.controller !== null), PATIENCE);
   });
 }

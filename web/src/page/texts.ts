@@ -182,8 +182,8 @@ export const texts = {
   validation: "held out",
   epochDone: (epoch: number, accuracy: string) => `Epoch ${epoch}: ${accuracy}`,
   doneTitle: "Your network is ready",
-  doneText: (accuracy: string, seconds: number) =>
-    `It tells ${accuracy} of the held-out photos right, after ${duration(seconds)}.`,
+  doneText: (accuracy: string, count: number, seconds: number) =>
+    `It tells ${accuracy} of ${counted(count, "held-out photo")} right, after ${duration(seconds)}.`,
   doneNoVal: (seconds: number) => `It has learned all of your photos in ${duration(seconds)}.`,
   thisRun: "this run",
   tryIt: "Try it",
@@ -199,7 +199,7 @@ export const texts = {
   choosePhotos: "Choose photos",
   dropPhotos: "Drop or paste photos here",
   noneOfThese: "none of these",
-  noneHelp: "A photo that resembles no class of the training photos.",
+  noneHelp: "“None of these” is a photo that resembles none of the training photos.",
   inUse: (name: string, classes: string[]) =>
     `In use: ${name}, with ${counted(classes.length, "class")}.`,
   predictions: "What the network says",

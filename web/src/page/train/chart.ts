@@ -16,7 +16,7 @@ type Point = readonly [x: number, y: number];
 export interface ChartFacts {
   title: string;
   format(value: number): string;
-  /** Bounds of the vertical axis; of what is drawn by default. */
+  /** Bounds of the vertical axis; by default 0, and the largest value. */
   low?: number;
   high?: number;
 }
@@ -68,9 +68,7 @@ export class Chart {
   private draw(): void {
     const points = thinned(this.points);
     const values = points.map(([, y]) => y);
-    let low = this.facts.low ?? Math.min(...values);
-    let high = this.facts.high ?? Math.max(...values);
-    if (!(high > low)) [low, high] = Number.isFinite(low) ? [low - 0.5, low + 0.5] : [0, 1];
+    const { low = 0, high = values.length ? Math.max(low + 1e-3, ...values) : 1 } = this.facts;
     const last = Math.max(this.most, this.points.at(-1)?.[0] ?? 1, 1);
     const first = Math.min(this.points[0]?.[0] ?? 0, last - 1);
     const x = (value: number) => LEFT + ((value - first) / (last - first)) * (WIDTH - LEFT - 8);

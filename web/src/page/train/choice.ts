@@ -7,17 +7,11 @@ import { texts } from "../texts";
 
 export class KitChoice {
   readonly element = h("fieldset", { class: "card kits" });
-  private disabled = false;
 
   constructor(
     private readonly project: Project,
     private readonly catalog: Catalog,
   ) {}
-
-  disable(off: boolean): void {
-    this.disabled = off;
-    this.element.disabled = off;
-  }
 
   /** Show the kits that there are; the first is chosen if none was. */
   async show(): Promise<void> {
@@ -36,7 +30,6 @@ export class KitChoice {
       input,
       button(texts.addKit, "plain", () => input.click()),
     );
-    this.element.disabled = this.disabled;
   }
 
   /** Check a kit, keep it and choose it. */

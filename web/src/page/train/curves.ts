@@ -1,9 +1,11 @@
 /** What a run is doing: its phase, its figures and its curves. */
-import type { TrainEvent } from "../../contract";
+import type { Phase, TrainEvent } from "../../contract";
 import { announce, h, setText } from "../dom";
 import { texts } from "../texts";
 import { Chart } from "./chart";
 
+/** Milliseconds between two words to screen readers, at least. */
+const SPOKEN = 10_000;
 const FIGURES = ["accuracy", "imagesPerSecond", "heap", "left"] as const;
 
 export class Curves {
@@ -21,7 +23,9 @@ export class Curves {
     high: 1,
   });
   private best = 0;
+  /** Epochs of the run; 0 before the first one begins. */
   private epochs = 0;
+  private spoken = 0;
 
   constructor() {
     const figures = h(
@@ -48,6 +52,7 @@ export class Curves {
   begin(): void {
     this.element.hidden = false;
     this.best = 0;
+    this.epochs = 0;
     this.loss.clear();
     this.accuracy.clear();
     for (const value of Object.values(this.values)) setText(value, "–");
@@ -61,7 +66,7 @@ export class Curves {
   }
 
   on(event: TrainEvent): void {
-    if (event.kind === "phase") this.say(texts.phases[event.phase]);
+    if (event.kind === "phase") this.begins(event.phase);
     else if (event.kind === "progress") this.progress(event);
     else if (event.kind === "step") this.loss.add(event.step, event.loss);
     else if (event.kind === "epoch") this.epoch(event);
@@ -73,6 +78,12 @@ export class Curves {
       setText(this.values.left, "–");
       this.say(texts.phases.done);
     }
+  }
+
+  /** Within epochs, steps and validation take turns, which is no news. */
+  private begins(phase: Phase): void {
+    if (!this.epochs || phase === "done") this.say(texts.phases[phase]);
+    else if (phase === "features" || phase === "head") setText(this.phase, texts.phases[phase]);
   }
 
   private progress(event: TrainEvent & { kind: "progress" }): void {
@@ -89,7 +100,7 @@ export class Curves {
       this.epochs = epochs;
       this.accuracy.clear(epochs);
     }
-    setText(this.phase, texts.epoch(Math.min(epoch + 1, epochs), epochs));
+    if (epochs) setText(this.phase, texts.epoch(Math.min(epoch + 1, epochs), epochs));
     if (accuracy === null) {
       setText(this.values.accuracy, texts.noHeldOut);
       this.values.accuracy.className = "words";
@@ -99,6 +110,8 @@ export class Curves {
     this.best = Math.max(this.best, accuracy);
     this.accuracy.add(epoch, accuracy);
     setText(this.values.accuracy, texts.percent(this.best));
+    if (performance.now() - this.spoken < SPOKEN) return;
+    this.spoken = performance.now();
     announce(texts.epochDone(epoch, texts.percent(accuracy)));
   }
 

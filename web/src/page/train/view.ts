@@ -1,7 +1,7 @@
 /** The second part: choose a kit, train, and watch. */
 import type { Checkpoint, OptimizerName, RunResult, TrainEvent } from "../../contract";
 import type { ModelRecord } from "../../storage/schema";
-import { announce, button, fill, h, labeled, setText } from "../dom";
+import { announce, button, fill, h, labeled } from "../dom";
 import type { Catalog } from "../kits";
 import { attempting, fail } from "../messages";
 import type { Project } from "../project";
@@ -45,11 +45,11 @@ export class TrainView {
       h("h2", { id: "train-title", tabIndex: -1 }, texts.trainTitle),
       h("p", { class: "lead" }, texts.trainHelp),
       this.notice,
+      this.result,
+      this.curves.element,
       this.kits.element,
       this.form.element,
       this.controls,
-      this.result,
-      this.curves.element,
     );
     project.onChange(() => this.showControls());
     this.showControls();
@@ -114,7 +114,7 @@ export class TrainView {
   private showResult(result: RunResult): void {
     const { best } = result.counters;
     const said = best
-      ? texts.doneText(texts.percent(best.value), result.seconds)
+      ? texts.doneText(texts.percent(best.value), result.photos.validation, result.seconds)
       : texts.doneNoVal(result.seconds);
     fill(
       this.result,
@@ -122,19 +122,26 @@ export class TrainView {
       button(texts.tryIt, "primary", () => this.actions.toUse()),
     );
     this.result.hidden = false;
+    this.result.focus();
     announce(`${texts.doneTitle}. ${said}`);
   }
 
+  /** While a run goes on, its controls are above its curves, and there is nothing to choose. */
   private set(state: State): void {
+    const { activeElement } = document;
+    const focused = activeElement === document.body || this.controls.contains(activeElement);
     this.state = state;
-    this.kits.disable(state === "running" || state === "paused");
-    this.form.disable(state === "running" || state === "paused");
+    const busy = state === "running" || state === "paused";
+    this.kits.element.hidden = busy;
+    this.form.element.hidden = busy;
+    if (busy) this.curves.element.before(this.controls);
+    else this.form.element.after(this.controls);
     this.showControls();
+    if (focused && state !== "done") this.controls.querySelector("button")?.focus();
   }
 
   private showControls(): void {
     const filled = this.project.classes.filter(({ id }) => this.project.of(id).length).length;
-    const focused = this.controls.contains(document.activeElement);
     if (this.state === "running" || this.state === "paused") {
       const paused = this.state === "paused";
       fill(
@@ -161,7 +168,6 @@ export class TrainView {
         ),
       );
     }
-    if (focused) this.controls.querySelector("button")?.focus();
   }
 
   private goOn(): void {
@@ -189,8 +195,13 @@ function settingsForm() {
     labeled(texts.headRate, headRate),
     labeled(texts.optimizer, optimizer),
   );
-  const summary = h("summary", {}, texts.settings);
-  const element = h("details", { class: "card" }, summary, h("p", {}, texts.settingsHelp), fields);
+  const element = h(
+    "details",
+    { class: "card" },
+    h("summary", {}, texts.settings),
+    h("p", {}, texts.settingsHelp),
+    fields,
+  );
   const value = (field: HTMLInputElement) =>
     field.value !== "" && field.validity.valid ? field.valueAsNumber : undefined;
   const choices = (): Choices => {
@@ -203,9 +214,5 @@ function settingsForm() {
       seed: 0,
     };
   };
-  const disable = (off: boolean) => {
-    fields.disabled = off;
-    setText(summary, texts.settings);
-  };
-  return { element, choices, disable };
+  return { element, choices };
 }

@@ -31,7 +31,6 @@ export function confusionTable({ classes, confusion }: RunResult): HTMLElement {
     h(
       "table",
       { class: "confusion" },
-      h("caption", {}, texts.confusionHelp),
       h("thead", {}, h("tr", {}, h("td", {}), ...names)),
       h("tbody", {}, ...rows),
     ),

@@ -21,7 +21,7 @@ const SPOKEN = 3000;
 
 export class UseView {
   readonly element: HTMLElement;
-  private readonly body = h("div", {});
+  private readonly body = h("div", { class: "stack" });
   private readonly results = h("ul", { class: "results", "aria-label": texts.results });
   private readonly video = h("video", { "aria-label": texts.cameraPicture, hidden: true });
   private readonly camera = new Camera(this.video);
@@ -110,6 +110,7 @@ export class UseView {
     }
     return [
       h("h3", {}, texts.confusion),
+      h("p", { class: "muted" }, texts.confusionHelp),
       confusionTable(result),
       h("h3", {}, texts.mistakes),
       mistakeList(result, this.project),
