@@ -7,9 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from pocketune.accounting import account
 from pocketune.compiler import Calibration, compile
+from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.methods import (
     BiasAndLast,
     FullFineTune,
@@ -22,7 +24,7 @@ from pocketune.methods import (
 
 from ..networks.tiny import tiny
 from .networks import BATCH
-from .token_networks import SIZE, mixed_transformer, transformer
+from .token_networks import SIZE, Mixer, mixed_transformer, transformer
 
 
 @pytest.mark.parametrize(
@@ -65,3 +67,13 @@ def test_younger_networks(name: str, method: Method, tmp_path: Path) -> None:
     adapted = adapt(tiny(name), method, frozen_bits=8)
     assert account(adapted, batch=BATCH, size=SIZE).kept_bytes > 0
     compile(adapted, tmp_path / "kit", batch=BATCH, size=SIZE)
+
+
+def test_what_is_the_same_for_every_image_leaves_their_number_open(tmp_path: Path) -> None:
+    """A kernel that is repeated for a product in batches, and an encoding of positions."""
+    torch.manual_seed(0)
+    kit = compile(adapt(Mixer(), LastLayer()), tmp_path / "kit", batch=BATCH, size=SIZE)
+    engine = OnnxEngine(kit, kit.state())
+    images = np.random.default_rng(0).integers(0, 255, (5, SIZE, SIZE, 3), dtype=np.uint8)
+    alone = np.concatenate([engine.predict(images[i : i + 1]) for i in range(5)])
+    np.testing.assert_allclose(engine.predict(images), alone, rtol=1e-5, atol=1e-6)

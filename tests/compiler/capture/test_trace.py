@@ -34,6 +34,33 @@ def step_of(network: nn.Module, masks: Sequence[str] = (), **options: Any) -> Tr
     return trace_step(network, settings, masks)
 
 
+class Caching(nn.Module):
+    """Keeps what it computes from its parameter, as attention biases are kept by some."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(3))
+        self.fc = nn.Linear(3, CLASSES)
+        self.cache: dict[str, Tensor] = {}
+        self.kept: list[Tensor] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        if "doubled" not in self.cache:
+            self.cache["doubled"] = self.scale * 2
+        self.kept.append(x)
+        logits: Tensor = self.fc(x.mean((2, 3)) * self.cache["doubled"])
+        return logits
+
+
+def test_what_a_trace_leaves_in_containers_is_gone() -> None:
+    network = Caching()
+    cache = network.cache
+    trace_predict(network, batch=2, size=SIZE)
+    assert (network.cache, network.kept) == ({}, [])
+    assert network.cache is cache
+    assert set(network._parameters) == {"scale"}
+
+
 def run(traced: Traced, network: nn.Module, **inputs: Tensor) -> dict[str, Tensor]:
     """Execute the traced graph with the network's own tensors."""
     tensors = {**dict(network.named_parameters()), **dict(network.named_buffers()), **inputs}

@@ -7,6 +7,7 @@ themselves and silently drop the backward of a custom `autograd.Function`.
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 
 import torch
@@ -199,13 +200,16 @@ def _network_tensors(network: nn.Module) -> dict[str, Tensor]:
 def _training_mode(network: nn.Module, training: bool) -> Iterator[None]:
     """Set training or evaluation mode, and restore every module's attributes afterwards.
 
-    A forward pass may store tensors as attributes of modules; here these are fake tensors.
+    A forward pass may store tensors as attributes of modules, or in dictionaries and lists there;
+    here these are fake tensors.
     """
-    before = [(module, {**vars(module)}) for module in network.modules()]
+    before = [vars(module) for module in network.modules()]
+    inside = [v for attributes in before for v in attributes.values() if type(v) in (dict, list)]
+    held = [(container, copy(container)) for container in (*before, *inside)]
     network.train(training)
     try:
         yield
     finally:
-        for module, attributes in before:
-            vars(module).clear()
-            vars(module).update(attributes)
+        for container, content in held:
+            container.clear()
+            (container.update if isinstance(container, dict) else container.extend)(content)

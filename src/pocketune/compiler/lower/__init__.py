@@ -59,7 +59,10 @@ def lower(
         if original in given:
             context.values[node] = given[original]
     for node, constant in program.constants.items():
-        context.values.setdefault(node, constant_value(constant))
+        value = constant_value(constant)
+        if node.op == "get_attr":  # made by the forward pass, perhaps for each image
+            context.values[node] = value
+        context.values.setdefault(node, value)
     for node in program.needed():
         context.lower(node)
     context.finish(program, wanted)

@@ -168,9 +168,16 @@ class Context:
 
 
 def constant_value(constant: Constant) -> Any:
-    """A program's constant, as the rules take it."""
+    """A program's constant, as the rules take it.
+
+    One that is the same for every image, such as the encoding of positions, is computed for the
+    images of the trace. It becomes a broadcast one, because a kit leaves their number open.
+    """
     if isinstance(constant, Tensor):
-        return Value(tuple(constant.shape), constant=constant.detach())
+        shape, values = tuple(constant.shape), constant.detach()
+        if len(shape) > 2 and shape[0] > 1 and bool((values == values[:1]).all()):
+            return Value(shape, expanded=Value((1, *shape[1:]), constant=values[:1]))
+        return Value(shape, constant=values)
     return tuple(map(constant_value, constant))
 
 
