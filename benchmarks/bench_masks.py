@@ -1,6 +1,6 @@
-"""Settings of training on masks, on two halves of CamVid: the stride of the loss, and the rates.
+"""Settings of training on masks, on two halves of CamVid: stride of the loss, rates, classifier.
 
-    python benchmarks/bench_masks.py [--parts stride rates] [--seeds 1] [--steps 300] [--fresh]
+    python benchmarks/bench_masks.py [--parts start] [--seeds 1] [--steps 300] [--fresh]
 
 DeepLabV3 over MobileNetV2 0.35 of ImageNet, 144 px, batch 8, decode head of 32 channels, balanced
 weights of classes. The training photos are divided by video sequence: 204 of 0016E5, and 163 of the
@@ -23,7 +23,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from data import parse
+from pocketune.data import MaskOptions, Splits, load_splits
 from pocketune.errors import counted
 from report import keep, kept, spread, table, write
 
@@ -32,9 +35,14 @@ HALVES = ("first", "second")
 STRIDES = (1, 2, 4, 8)
 RATES = (5e-4, 1e-3, 2e-3, 4e-3, 8e-3)
 STRIDE_RATES = {"lr": 4e-3, "bias_lr": 2e-3, "head_lr": 1e-3}
-TRAINED = {"decode head": ("blocks", 0), "everything": ("full", None)}
+TRAINED = {
+    "classifier": ("last", None),
+    "decode head": ("blocks", 0),
+    "everything": ("full", None),
+}
 SIZE, BATCH, CHANNELS = 144, 8, 32
-PARTS = ("stride", "rates")
+STARTS = {"drawn at random": "random", "computed": "auto"}
+PARTS = ("stride", "rates", "start")
 
 RUN = """
 import json, sys, time
@@ -76,14 +84,30 @@ class Runs:
         self._halves = unpack(data, scratch / "camvid")
 
     def measured(
-        self, half: str, trained: str, stride: int, settings: Mapping[str, Any]
+        self,
+        half: str,
+        trained: str,
+        stride: int,
+        settings: Mapping[str, Any],
+        *,
+        pretrained: bool = False,
     ) -> dict[str, Any]:
-        """The scores in percent, the peak in MB, and CPU milliseconds of a step."""
+        """The scores in percent, the peak in MB, and CPU milliseconds of a step.
+
+        Args:
+            half: The half to train on.
+            trained: What is trained.
+            stride: That of the loss.
+            settings: Of the run.
+            pretrained: Whether the decode head was trained on the first half.
+        """
         from pocketune.device.use.evaluate import evaluate
 
         out = self._scratch / "run"
         given = {"steps": self._steps, **settings}
-        command = ["-c", RUN, str(self._kit(trained, stride)), str(self._halves[half])]
+        weights = self._pretrained() if pretrained else self._backbone
+        kit = self._kit(trained, stride, weights)
+        command = ["-c", RUN, str(kit), str(self._halves[half])]
         done = subprocess.run(
             [sys.executable, *command, str(out), json.dumps(given)],
             stdout=subprocess.PIPE,
@@ -100,18 +124,73 @@ class Runs:
             "cpu_ms": milliseconds,
         }
 
-    def _kit(self, trained: str, stride: int) -> Path:
-        """The kit of what is trained, with norms restored on the training photos of both halves."""
+    @property
+    def _backbone(self) -> Path:
+        return self._data / "weights" / "mbv2-w0.35.float32.safetensors"
+
+    def _pretrained(self) -> Path:
+        """The network, with a decode head that was trained on the first half."""
+        import pocketune
+        from pocketune.data import sample
+        from pocketune.device.train.progress import Silent
+        from pocketune.device.train.run import train
+        from pocketune.device.use.model import Model
+        from pocketune.networks import normalize
+        from pocketune.tasks import Segmentation
+
+        path = self._scratch / "pretrained.safetensors"
+        if path.exists():
+            return path
+        photos = self._photos(self._halves["first"]).train
+        network = pocketune.create_network(
+            "deeplabv3",
+            backbone="mobilenet_v2",
+            width=0.35,
+            head_channels=CHANNELS,
+            classes=len(photos.classes),
+            weights=self._backbone,
+        )
+        batches = (
+            normalize(network, torch.from_numpy(batch.images))
+            for batch in sample(photos, size=SIZE, count=96)
+        )
+        pocketune.restore_batch_norm(network, batches)
+        adapted = pocketune.adapt(network, pocketune.TopBlocks(blocks=0))
+        kit, out = self._scratch / "pretraining.zip", self._scratch / "pretraining"
+        task = Segmentation(photos.classes)
+        pocketune.compile(adapted, kit, batch=BATCH, size=SIZE, task=task)
+        train(
+            kit,
+            self._halves["first"],
+            out,
+            steps=self._steps,
+            progress=Silent(),
+            val_fraction=0.0,
+            hold_out_test=True,
+            ignore="void",
+            class_weights="balanced",
+        )
+        state = {name: torch.from_numpy(v) for name, v in Model.open(out).state.items()}
+        network.load_state_dict(state, strict=False)
+        pocketune.save_network(network, path)
+        return path
+
+    def _photos(self, path: Path) -> Splits:
+        return load_splits(path, masks=MaskOptions(ignore="void"), test="hold out")
+
+    def _kit(self, trained: str, stride: int, weights: Path) -> Path:
+        """The kit of what is trained.
+
+        The norms of a backbone without a decode head are restored on the training photos of both
+        halves.
+        """
         from pocketune.authoring import build_kit
-        from pocketune.data import MaskOptions, load_splits
         from pocketune.methods import create_method
 
-        kit = self._scratch / "kits" / f"{trained} {stride}"
+        kit = self._scratch / "kits" / f"{trained} {stride} {weights.stem}"
         if not kit.exists():
             method, blocks = TRAINED[trained]
-            photos = load_splits(
-                self._scratch / "camvid", masks=MaskOptions(ignore="void"), test="hold out"
-            )
+            random = weights == self._backbone
             build_kit(
                 kit,
                 network="deeplabv3",
@@ -119,11 +198,11 @@ class Runs:
                 backbone="mobilenet_v2",
                 width=0.35,
                 head_channels=CHANNELS,
-                weights=str(self._data / "weights" / "mbv2-w0.35.float32.safetensors"),
+                weights=str(weights),
                 size=SIZE,
                 batch=BATCH,
                 loss_stride=stride,
-                photos=photos.train,
+                photos=self._photos(self._scratch / "camvid").train if random else None,
             )
         return kit
 
@@ -194,16 +273,49 @@ def rates(runs: Runs, cells: Cells, options: argparse.Namespace) -> str:
     return table(["trained", "half", "rate", "mIoU, %", "pixel accuracy, %"], rows)
 
 
+def start(runs: Runs, cells: Cells, options: argparse.Namespace) -> str:
+    """A row for each thing that is trained and start of the classifier, above a trained head."""
+    rows = []
+    for trained in ("classifier", "decode head"):
+        for name, head_start in STARTS.items():
+            scores = []
+            for steps in (0, None):
+                settings = {"head_start": head_start}
+                cell = fill(
+                    cells,
+                    f"{trained}: {name}: {'start' if steps == 0 else 'end'}",
+                    runs,
+                    options.seeds,
+                    half="second",
+                    trained=trained,
+                    stride=1,
+                    pretrained=True,
+                    settings={**settings, "epochs": 0, "steps": None} if steps == 0 else settings,
+                )
+                keep("masks_start", cells)
+                scores += [spread(column(cell, value)) for value in ("miou", "pixels")]
+            peak = f"{max(column(cell, 'peak')):.0f}"
+            rows.append([trained, name, *scores, peak])
+    header = ["trained", "classifier", "start: mIoU, %", "pixel accuracy, %", "end: mIoU, %"]
+    return (
+        "The decode head was trained on the first half. The classifier is one of other classes, so "
+        "that it starts anew on the second half.\n\n"
+        + table([*header, "pixel accuracy, %", "peak MB"], rows)
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--trained", nargs="+", choices=TRAINED, default=list(TRAINED))
+    parser.add_argument(
+        "--trained", nargs="+", choices=TRAINED, default=["decode head", "everything"]
+    )
     parser.add_argument("--halves", nargs="+", choices=HALVES, default=list(HALVES))
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--fresh", action="store_true", help="forget what is in the .json")
     options = parse(parser)
-    makers = {"stride": stride, "rates": rates}
+    makers = {"stride": stride, "rates": rates, "start": start}
     with tempfile.TemporaryDirectory() as scratch:
         runs = Runs(options.data, Path(scratch), options.steps)
         for part in options.parts:

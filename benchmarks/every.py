@@ -42,6 +42,7 @@ RUNS = {
     "plan": "bench_plan.py --fresh",
     "prune": "bench_prune.py",
     "masks_rates": "bench_masks.py --parts rates --fresh",
+    "masks_start": "bench_masks.py --parts start --steps 160 --fresh",
     "masks_stride": "bench_masks.py --parts stride --steps 160 --fresh",
     "repnet_memory": "bench_repnet_memory.py",
     "segmentation": "bench_segmentation.py",
