@@ -58,6 +58,7 @@ class FakeSource:
     def cost(self, candidate: Candidate) -> Cost:
         facts = self._called("cost", candidate)
         return Cost(
+            optimizer="adam",
             memory=facts.memory * MB,
             step_seconds=facts.step,
             step_flops=round(1e9 * facts.step),
@@ -71,12 +72,18 @@ class FakeSource:
         new = count if count == 240 else count - 240
         return HeadScore(score=score, seconds=new / 240, photos=count)
 
-    def kit(self, candidate: Candidate) -> Path:
+    def kit(self, candidate: Candidate, optimizer: str) -> Path:
         self._called("kit", candidate)
         return Path(f"{candidate.name}.zip")
 
     def probe(
-        self, candidate: Candidate, kit: Path, steps: int, most: int, seconds: float
+        self,
+        candidate: Candidate,
+        kit: Path,
+        optimizer: str,
+        steps: int,
+        most: int,
+        seconds: float,
     ) -> Probe:
         facts = self._called("probe", candidate)
         if facts.broken:

@@ -30,7 +30,12 @@ PACE = Pace(slowness=2.0, fixed=1.0)
 
 def trial(name: str, *, step: float = 0.01, value: float | None = None) -> Trial:
     cost = Cost(
-        memory=50 * MB, step_seconds=step, step_flops=round(step * 1e9), parameters=1, seconds=0
+        optimizer="adam",
+        memory=50 * MB,
+        step_seconds=step,
+        step_flops=round(step * 1e9),
+        parameters=1,
+        seconds=0,
     )
     made = Trial(candidate=candidate(name), cost=cost)
     if value is None:

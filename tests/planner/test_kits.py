@@ -13,6 +13,7 @@ from pocketune.device.train import TrainSettings
 from pocketune.errors import PocketuneError
 from pocketune.kit import Kit
 from pocketune.kit.bundled import list_kits
+from pocketune.planner.candidate import Cost
 from pocketune.planner.features import Features, alike, embedding, first_embeddings
 from pocketune.planner.kits import KITS, KitSource, kit_paths
 from pocketune.planner.process import process_bytes
@@ -24,12 +25,16 @@ from ..device.tiny_kit import TinyKit
 from .fakes import MB, asked
 
 
-def source(tmp_path: Path, decoding: Decoding | None = None, **changes: object) -> KitSource:
+def source(
+    tmp_path: Path,
+    decoding: Decoding | None = None,
+    settings: TrainSettings | None = None,
+    **changes: object,
+) -> KitSource:
     kits = tmp_path / "kits"
     photos = unlabeled([])
-    scene = Scene(
-        tmp_path / "photos", photos, TrainSettings(), 40 * MB, tmp_path, lambda _: decoding
-    )
+    chosen = settings or TrainSettings()
+    scene = Scene(tmp_path / "photos", photos, chosen, 40 * MB, tmp_path, lambda _: decoding)
     folder = kits if kits.is_dir() else None
     return KitSource(scene, asked(**changes), kits=folder)  # type: ignore[arg-type]
 
@@ -87,6 +92,27 @@ def test_the_cost_has_the_dearest_photo(tmp_path: Path) -> None:
     blocks = plain.find()[0][0]
     dear.find()
     assert dear.cost(blocks).memory > plain.cost(blocks).memory + 180 * MB
+
+
+def test_adam_takes_8_bits_where_only_that_fits(tmp_path: Path) -> None:
+    plain = source(tmp_path)
+    blocks = plain.find()[0][0]
+    whole = plain.cost(blocks)
+    assert whole.optimizer == "adam"
+
+    def cost(budget: int, optimizer: str = "adam") -> Cost:
+        settings = TrainSettings(budget=f"{budget}", optimizer=optimizer)
+        limited = source(tmp_path, settings=settings)
+        limited.find()
+        return limited.cost(blocks)
+
+    assert cost(whole.memory) == whole
+    smaller = cost(whole.memory - 1)
+    assert smaller.optimizer == "adam8"
+    saved = whole.memory - smaller.memory
+    assert saved == pytest.approx((8 - 2 - 8 / 256) * whole.parameters, rel=0.05)
+    assert cost(smaller.memory - 1) == smaller  # too large, by the least that it can take
+    assert cost(whole.memory - 1, "adamw").optimizer == "adamw"  # the user's own choice stays
 
 
 def test_features_of_colors_tell_them_apart(tmp_path: Path) -> None:

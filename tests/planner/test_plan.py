@@ -38,7 +38,7 @@ def test_a_plan_without_a_choice_says_so() -> None:
     ("text", "message"),
     [
         ("{", "is not valid JSON"),
-        (json.dumps({"schema": SCHEMA + 1}), "another version of Pocketune .its schema is 3"),
+        (json.dumps({"schema": SCHEMA + 1}), "another version of Pocketune .its schema is 4"),
         (json.dumps({"schema": SCHEMA}), "lacks the field 'asked'"),
     ],
 )

@@ -69,14 +69,14 @@ def test_two_files_of_one_network_are_told_apart(photos: Path, tmp_path: Path) -
 def test_a_kit_takes_what_its_draft_takes(source: DraftSource) -> None:
     last = next(each for each in source.find()[0] if each.size == 128)
     cost = source.cost(last)
-    kit = source.kit(last)
+    kit = source.kit(last, cost.optimizer)
     manifest = Kit.open(kit).manifest
     assert (manifest.size, manifest.batch, manifest.method) == (128, 8, last.method)
     assert manifest.classes == ("blue", "green", "red")
     assert cost.step_seconds > 0
     assert cost.memory > 40_000_000
     changed = kit.stat().st_mtime_ns
-    assert source.kit(last).stat().st_mtime_ns == changed  # it is built once
+    assert source.kit(last, cost.optimizer).stat().st_mtime_ns == changed  # it is built once
     trial = Trial(candidate=last, cost=cost)
     assert trial.memory == cost.memory
 

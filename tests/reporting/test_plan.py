@@ -39,6 +39,7 @@ def candidate(name: str, method: str) -> Candidate:
 def trial(number: int, method: str, *, probed: bool, dropped: str | None) -> Trial:
     score = Score("accuracy", 0.5 + 0.05 * number, 1.0)
     cost = Cost(
+        optimizer="adam",
         memory=(60 + 9 * number) * 1_000_000,
         step_seconds=0.02 * (number + 1),
         step_flops=(number + 1) * 200_000_000,

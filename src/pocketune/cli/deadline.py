@@ -68,7 +68,10 @@ def planned(
     if code:
         raise click.exceptions.Exit(code if code > 0 else 1)
     plan = Plan.read(folder)
-    return Path(str(plan.kit)), replace(settings, accumulate=plan.chosen.candidate.accumulate)
+    chosen = plan.chosen
+    return Path(str(plan.kit)), replace(
+        settings, accumulate=chosen.candidate.accumulate, optimizer=chosen.optimizer
+    )
 
 
 def _given(**options: object) -> list[object]:

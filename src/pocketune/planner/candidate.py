@@ -48,6 +48,7 @@ class Cost:
     """What a candidate takes, predicted before anything runs.
 
     Attributes:
+        optimizer: The optimizer of this prediction.
         memory: Peak resident bytes of the training process.
         step_seconds: Seconds of a step on this machine, without decoding photos.
         step_flops: Floating point operations of a step.
@@ -55,6 +56,7 @@ class Cost:
         seconds: Seconds that the prediction took.
     """
 
+    optimizer: str
     memory: Positive
     step_seconds: float
     step_flops: int

@@ -84,7 +84,7 @@ class Evidence:
         if name not in self._kits:
             began = self.clock()
             try:
-                self._kits[name] = self.source.kit(trial.candidate)
+                self._kits[name] = self.source.kit(trial.candidate, trial.optimizer)
             except PocketuneError as error:
                 self.fail(trial, error, self.clock() - began)
                 return None

@@ -121,15 +121,23 @@ class KitSource:
             self._firsts[name] = first_embeddings(self._opened[name], self._scene.photos)
         return self._firsts[name]
 
-    def kit(self, candidate: Candidate) -> Path:
+    def kit(self, candidate: Candidate, optimizer: str) -> Path:  # noqa: ARG002 - it is there
         """The path of the kit."""
         return Path(str(candidate.kit))
 
     def probe(
-        self, candidate: Candidate, kit: Path, steps: int, most: int, seconds: float
+        self,
+        candidate: Candidate,
+        kit: Path,
+        optimizer: str,
+        steps: int,
+        most: int,
+        seconds: float,
     ) -> Probe:
         """A run of so many steps, on at most so many photos."""
-        settings = replace(self._scene.settings, accumulate=candidate.accumulate)
+        settings = replace(
+            self._scene.settings, accumulate=candidate.accumulate, optimizer=optimizer
+        )
         return run_probe(
             kit,
             self._scene.path,

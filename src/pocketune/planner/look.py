@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pocketune.device.memory.sizes import format_size
 from pocketune.errors import PocketuneError
 from pocketune.planner.outlook import smallest_budget, too_large
+from pocketune.planner.predict import SMALLER
 from pocketune.planner.prospect import standard_error
 
 if TYPE_CHECKING:
@@ -171,7 +172,8 @@ class Look:
         if cost is None:
             return False
         budget, needed = self._evidence.limits.budget, format_size(cost.memory)
-        self._journal.say(f"{trial.name}: {needed} predicted")
+        smaller = f" with {SMALLER}" if cost.optimizer == SMALLER else ""
+        self._journal.say(f"{trial.name}: {needed} predicted{smaller}")
         if budget is None or cost.memory <= budget:
             return True
         over = format_size(cost.memory - budget)

@@ -17,7 +17,7 @@ from pocketune.schema import FieldError, Positive, parse_object, read_object
 if TYPE_CHECKING:
     from pocketune.arrays import StrPath
 
-SCHEMA = 2
+SCHEMA = 3
 """Version of the plan's fields; a reader refuses all others."""
 PLAN = "plan.json"
 

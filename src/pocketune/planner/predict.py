@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from pocketune.kit.manifest import Manifest
 
 
+SMALLER = "adam8"
+"""What takes the place of Adam where memory is short: as accurate, with a quarter of the state, and
+three times as long for an update (``benchmarks/results/adam8.md``)."""
+
+
 @cache
 def _speed() -> Speed:
     """The speed of this machine; measured in seconds, and kept in the user's cache folder."""
@@ -34,29 +39,36 @@ def predict_cost(
     seconds: float = 0.0,
     decoding: Decoding | None = None,
 ) -> Cost:
-    """The cost of a run.
+    """The cost of a run; of one with ``adam8`` in place of Adam if a budget only fits that.
 
     Args:
         manifest: The manifest of the kit or its draft.
-        settings: The settings of the run.
+        settings: The settings of the run, with its budget.
         process: Resident bytes of the process before it opens a kit.
         classes: Number of classes of the photos.
         accumulate: Batches in a step.
         seconds: Seconds that making the manifest took.
         decoding: What decoding the photos takes, if it is known.
     """
-    slots = state_slots(settings.optimizer, settings.sgd_momentum)
-    memory = estimate_memory(
-        manifest,
-        process=process,
-        classes=classes,
-        slots=slots,
-        accumulate=accumulate,
-        decoding=decoding,
-    )
+    budget, optimizers = settings.budget_bytes, [settings.optimizer]
+    if budget is not None and settings.optimizer == "adam":
+        optimizers.append(SMALLER)
+    for optimizer in optimizers:
+        slots = state_slots(optimizer, settings.sgd_momentum)
+        memory = estimate_memory(
+            manifest,
+            process=process,
+            classes=classes,
+            slots=slots,
+            accumulate=accumulate,
+            decoding=decoding,
+        )
+        if budget is None or memory.total <= budget:
+            break
     step = estimate_step(manifest, _speed(), classes=classes, slots=slots, accumulate=accumulate)
     shapes = manifest.shapes(classes)
     return Cost(
+        optimizer=optimizer,
         memory=memory.total,
         step_seconds=step,
         step_flops=step_flops(manifest) * accumulate,

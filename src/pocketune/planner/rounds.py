@@ -95,7 +95,7 @@ class Rounds:
         try:
             seconds = self._evidence.seconds_left() + GRACE
             return self._evidence.source.probe(
-                trial.candidate, kit, _steps(trial, images), images, seconds
+                trial.candidate, kit, trial.optimizer, _steps(trial, images), images, seconds
             )
         except TooSlow as error:  # the others would be too slow as well
             self._journal.say(f"{trial.name}: {error}")
@@ -133,7 +133,12 @@ class Rounds:
             trial,
             recalled,
             lambda: self._evidence.source.probe(
-                trial.candidate, kit, steps, max(PHOTOS, images), PATIENCE * expected + GRACE
+                trial.candidate,
+                kit,
+                trial.optimizer,
+                steps,
+                max(PHOTOS, images),
+                PATIENCE * expected + GRACE,
             ),
             lambda trial, probe: trial.probed(probe),
         )

@@ -34,12 +34,18 @@ class Source(Protocol):
         """The score of its group's features on about so many photos, before any training."""
         ...
 
-    def kit(self, candidate: Candidate) -> Path:
+    def kit(self, candidate: Candidate, optimizer: str) -> Path:
         """Its kit, which is built unless it exists; it fits the budget like its prediction."""
         ...
 
     def probe(
-        self, candidate: Candidate, kit: Path, steps: int, most: int, seconds: float
+        self,
+        candidate: Candidate,
+        kit: Path,
+        optimizer: str,
+        steps: int,
+        most: int,
+        seconds: float,
     ) -> Probe:
         """A run of so many steps on at most so many photos, in a process of so many seconds."""
         ...
@@ -75,12 +81,19 @@ class Sources:
         """The score of its features."""
         return self._owners[candidate.name].head(candidate, count)
 
-    def kit(self, candidate: Candidate) -> Path:
+    def kit(self, candidate: Candidate, optimizer: str) -> Path:
         """Its kit."""
-        return self._owners[candidate.name].kit(candidate)
+        return self._owners[candidate.name].kit(candidate, optimizer)
 
     def probe(
-        self, candidate: Candidate, kit: Path, steps: int, most: int, seconds: float
+        self,
+        candidate: Candidate,
+        kit: Path,
+        optimizer: str,
+        steps: int,
+        most: int,
+        seconds: float,
     ) -> Probe:
         """A run of it."""
-        return self._owners[candidate.name].probe(candidate, kit, steps, most, seconds)
+        owner = self._owners[candidate.name]
+        return owner.probe(candidate, kit, optimizer, steps, most, seconds)

@@ -98,6 +98,12 @@ class Trial:
         return measured[-1] if measured else self.cost.step_seconds if self.cost else 0.0
 
     @property
+    def optimizer(self) -> str:
+        """The optimizer of its runs, which no trial has whose cost is unknown."""
+        assert self.cost is not None
+        return self.cost.optimizer
+
+    @property
     def score(self) -> Score | None:
         """Score of the longest probe; else that of the frozen features; else None."""
         known = [probe.score for probe in self.probes if probe.score is not None]

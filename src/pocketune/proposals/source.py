@@ -15,6 +15,7 @@ import torch
 from pocketune.authoring import build_kit
 from pocketune.device.head.pixels import score_pixels
 from pocketune.device.memory.sizes import format_size
+from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError
 from pocketune.files import writing
 from pocketune.forecast import draft
@@ -143,13 +144,14 @@ class DraftSource:
             task=scene.photos.labeled,
             frozen_bits=candidate.frozen_bits,
         )
-        return replace(self._cost(manifest, candidate), seconds=time.monotonic() - began)
+        cost = self._cost(manifest, candidate, scene.settings)
+        return replace(cost, seconds=time.monotonic() - began)
 
-    def _cost(self, manifest: Manifest, candidate: Candidate) -> Cost:
+    def _cost(self, manifest: Manifest, candidate: Candidate, settings: TrainSettings) -> Cost:
         scene = self._scene
         return predict_cost(
             manifest,
-            scene.settings,
+            settings,
             process=scene.process,
             classes=len(scene.photos.classes),
             accumulate=candidate.accumulate,
@@ -178,7 +180,7 @@ class DraftSource:
             score, photos = features.score(partial(embed, network), count)
         return HeadScore(score=score, seconds=time.monotonic() - began, photos=photos)
 
-    def kit(self, candidate: Candidate) -> Path:
+    def kit(self, candidate: Candidate, optimizer: str) -> Path:
         """The kit, built into the folder of the plan unless it is there.
 
         Raises:
@@ -201,18 +203,28 @@ class DraftSource:
                 frozen_bits=candidate.frozen_bits,
                 **_options(config),
             )
-        needed = self._cost(Kit.open(path, verify=False).manifest, candidate).memory
+        settings = replace(scene.settings, optimizer=optimizer)
+        cost = self._cost(Kit.open(path, verify=False).manifest, candidate, settings)
         budget = scene.settings.budget_bytes
-        if budget is not None and needed > budget:
-            raise PocketuneError(f"its kit needs {format_size(needed)}, more than was predicted")
+        if budget is not None and (cost.memory > budget or cost.optimizer != optimizer):
+            raise PocketuneError(
+                f"its kit needs {format_size(cost.memory)} with {cost.optimizer}, more than was "
+                "predicted"
+            )
         return path
 
     def probe(
-        self, candidate: Candidate, kit: Path, steps: int, most: int, seconds: float
+        self,
+        candidate: Candidate,
+        kit: Path,
+        optimizer: str,
+        steps: int,
+        most: int,
+        seconds: float,
     ) -> Probe:
         """A run of so many steps, on at most so many photos."""
         scene = self._scene
-        settings = replace(scene.settings, accumulate=candidate.accumulate)
+        settings = replace(scene.settings, accumulate=candidate.accumulate, optimizer=optimizer)
         return run_probe(
             kit, scene.path, settings, scene.folder, steps=steps, most=most, seconds=seconds
         )

@@ -167,6 +167,7 @@ def _asked(plan: Plan) -> Section:
         facts += [
             ("network of the choice", configured(candidate.network, "classes")),
             ("method of the choice", configured(candidate.method)),
+            ("optimizer of the choice", plan.chosen.optimizer),
             ("images", f"{candidate.size} px, batch {candidate.batch} x {candidate.accumulate}"),
         ]
     return Section(title="What was asked", facts=tuple(facts))
