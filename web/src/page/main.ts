@@ -41,9 +41,7 @@ async function main(): Promise<void> {
   }
   await onlyTab();
   await keepForOffline();
-  const views = await open(place);
-  route(views, links);
-  globalThis.addEventListener("hashchange", () => route(views, links, true));
+  await open(place, links);
 }
 
 /** Two tabs would overwrite each other's checkpoints. The lock goes with the tab. */
@@ -68,7 +66,7 @@ interface Views {
   take: TakeView;
 }
 
-async function open(place: HTMLElement): Promise<Views> {
+async function open(place: HTMLElement, links: Map<Part, HTMLAnchorElement>): Promise<void> {
   const store = await Store.open();
   const project = await Project.open(store);
   const catalog = new Catalog(store);
@@ -100,6 +98,8 @@ async function open(place: HTMLElement): Promise<Views> {
     },
   });
   const views = { collect, train, use, take };
+  route(views, links);
+  addEventListener("hashchange", () => route(views, links, true));
   place.append(...PARTS.map((part) => views[part].element));
   await catalog.load();
   await train.kits.show();
@@ -111,7 +111,6 @@ async function open(place: HTMLElement): Promise<Views> {
     if (train.isRunning) event.preventDefault(); // asks before the tab is closed
   });
   if (checkpoint) go("train");
-  return views;
 }
 
 function go(part: Part): void {
