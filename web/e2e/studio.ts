@@ -4,11 +4,17 @@ import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { crc32, deflateSync } from "node:zlib";
-import { type Browser, type BrowserContextOptions, chromium, type Page } from "playwright-core";
+import {
+  type Browser,
+  type BrowserContext,
+  type BrowserContextOptions,
+  chromium,
+  type Page,
+} from "playwright-core";
 
 const ROOT = join(import.meta.dirname, "../..");
 const CHROMIUM = process.env["CHROMIUM"] ?? "/usr/bin/chromium";
-const PYTHON = process.env["PYTHON"] ?? join(ROOT, ".venv/bin/python");
+export const PYTHON = process.env["PYTHON"] ?? join(ROOT, ".venv/bin/python");
 
 /** Why the tests cannot run here; empty if they can. */
 export const missing = [
@@ -42,19 +48,39 @@ export function pocketune(...options: string[]): ChildProcess {
   });
 }
 
-export function openBrowser(...options: string[]): Promise<Browser> {
-  const camera = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"];
-  const args = ["--no-sandbox", ...camera, ...options]; // a sandbox is not to be had as root
+const MADE_CAMERA = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"];
+
+/** A browser with a made camera, whose use it does not ask about; or with none. */
+export function openBrowser(camera = true, ...options: string[]): Promise<Browser> {
+  // A sandbox is not to be had as root.
+  const args = ["--no-sandbox", ...(camera ? MADE_CAMERA : []), ...options];
   return chromium.launch({ executablePath: CHROMIUM, args });
 }
 
-/** A page in a profile of its own, with the errors of its code. */
+/** A browser that keeps what it has stored in a folder. */
+export function openProfile(folder: string): Promise<BrowserContext> {
+  return chromium.launchPersistentContext(folder, {
+    executablePath: CHROMIUM,
+    args: ["--no-sandbox"],
+  });
+}
+
+/** End a browser and all of its tabs without a word, as a dead battery does. */
+export async function kill(context: BrowserContext): Promise<void> {
+  const session = await context.browser()!.newBrowserCDPSession();
+  const { processInfo } = await session.send("SystemInfo.getProcessInfo");
+  const closed = new Promise((resolve) => context.once("close", resolve));
+  for (const { type, id } of processInfo) if (type === "browser") process.kill(id, "SIGKILL");
+  await closed;
+}
+
+/** A page in a profile of its own, or in the given one, with the errors of its code. */
 export async function openPage(
-  browser: Browser,
+  browser: Browser | BrowserContext,
   url: string,
   options: BrowserContextOptions = {},
 ): Promise<Page & { errors: string[] }> {
-  const context = await browser.newContext(options);
+  const context = "newContext" in browser ? await browser.newContext(options) : browser;
   const page = await context.newPage();
   const errors: string[] = [];
   page.on("pageerror", (error) => errors.push(error.message));
@@ -106,8 +132,13 @@ export const RED: Color = [180, 20, 20];
 export const GREEN: Color = [20, 150, 20];
 export const BLUE: Color = [20, 20, 180];
 
+export interface Class {
+  name: string;
+  files: MadeFile[];
+}
+
 /** So many photos of each of three colors. */
-export function photos(count: number): { name: string; files: MadeFile[] }[] {
+export function photos(count: number): Class[] {
   return Object.entries({ red: RED, green: GREEN, blue: BLUE }).map(([name, color]) => ({
     name,
     files: Array.from({ length: count }, (_, i) => photo(`${name}-${i}.png`, color, i)),
@@ -125,7 +156,7 @@ export async function addTo(page: Page, index: number, files: MadeFile[]): Promi
 }
 
 /** Name classes and fill them; the page begins with two. */
-export async function collect(page: Page, classes: { name: string; files: MadeFile[] }[]) {
+export async function collect(page: Page, classes: Class[]) {
   for (const [index, { name, files }] of classes.entries()) {
     if (index > 1) await page.getByRole("button", { name: "Add a class" }).click();
     const field = page.locator(".column").nth(index).getByLabel("Name of the class");
@@ -139,4 +170,22 @@ export async function collect(page: Page, classes: { name: string; files: MadeFi
 export async function goTo(page: Page, part: "Collect" | "Train" | "Use" | "Take along") {
   await page.getByRole("link", { name: part, exact: true }).click();
   await page.locator("section:visible h2").first().waitFor();
+}
+
+/** Choose a kit and a number of epochs, and press Train. */
+export async function train(page: Page, kit: string, epochs: number): Promise<void> {
+  await goTo(page, "Train");
+  const part = page.getByRole("region", { name: "Train" });
+  await part.getByRole("radio", { name: new RegExp(`^${kit}`) }).check();
+  const field = part.getByLabel("Epochs");
+  if (!(await field.isVisible())) await part.getByText("Settings", { exact: true }).click();
+  await field.fill(String(epochs));
+  await part.getByRole("button", { name: "Train", exact: true }).click();
+}
+
+export async function trained(page: Page): Promise<void> {
+  const ready = page.getByRole("heading", { name: "Your network is ready" });
+  const failed = page.getByRole("heading", { name: "The run has stopped" });
+  await ready.or(failed).waitFor({ timeout: 150_000 });
+  if (await failed.isVisible()) throw new Error(await page.getByRole("alert").innerText());
 }

@@ -1,0 +1,146 @@
+/** What is missing or broken is told in one sentence, and the page goes on where it can. */
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import type { Browser, BrowserContext, Page } from "playwright-core";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import * as given from "./studio";
+
+const { addTo, collect, goTo, missing, openPage, photos, train, trained } = given;
+
+const KIT = join(import.meta.dirname, "../../src/pocketune/kit/bundled/last.zip");
+
+let browser: Browser;
+let studio: given.Studio;
+
+beforeAll(async () => {
+  if (missing) return;
+  // Without the made camera, which is that of a machine that has none.
+  [browser, studio] = await Promise.all([given.openBrowser(false), given.startStudio()]);
+});
+afterAll(async () => {
+  await browser?.close();
+  studio?.stop();
+});
+
+/** What the page's alert says, which is a sentence; the page must not have thrown. */
+async function told(page: Page & { errors: string[] }): Promise<string> {
+  const alert = page.getByRole("alert").locator("p");
+  await alert.first().waitFor();
+  expect(await alert.count()).toBe(1);
+  const said = await alert.innerText();
+  expect(said).toMatch(/^[^\n]*[.!?]$/);
+  expect(page.errors).toEqual([]);
+  return said;
+}
+
+async function addKit(page: Page, name: string, buffer: Buffer): Promise<void> {
+  const waiting = page.waitForEvent("filechooser");
+  await page.getByRole("button", { name: "Add a kit (.zip)" }).click();
+  await (await waiting).setFiles({ name, mimeType: "application/zip", buffer });
+}
+
+describe.skipIf(missing)("one sentence says that there is", () => {
+  let page: Awaited<ReturnType<typeof openPage>>;
+  let context: BrowserContext;
+
+  const open = async (options = {}) => {
+    context = await browser.newContext(options);
+    page = await openPage(context, studio.url);
+  };
+
+  it("no camera", async () => {
+    await open();
+    await page.getByRole("button", { name: "Camera" }).first().click();
+    expect(await told(page)).toMatch(/^No camera was found on this device/);
+    await addTo(page, 0, photos(2)[0]!.files); // files still are taken
+    await context.close();
+  });
+
+  it("no leave to use the camera", async () => {
+    await open();
+    await page.evaluate(() => {
+      navigator.mediaDevices.getUserMedia = () =>
+        Promise.reject(new DOMException("", "NotAllowedError"));
+    });
+    await page.getByRole("button", { name: "Camera" }).first().click();
+    expect(await told(page)).toMatch(/^The page may not use the camera; allow it/);
+    await context.close();
+  });
+
+  it("no room for photos", async () => {
+    context = await browser.newContext();
+    const blank = await context.newPage();
+    const session = await context.newCDPSession(blank);
+    const origin = new URL(studio.url).origin;
+    await session.send("Storage.overrideQuotaForOrigin", { origin, quotaSize: 1_000_000 });
+    page = await openPage(context, studio.url);
+    await addTo(page, 0, photos(1)[0]!.files);
+    const column = page.locator(".column").first();
+    const noise = Buffer.from(crypto.getRandomValues(new Uint8Array(60_000)));
+    const photo = given.photo("large.png", [1, 2, 3]);
+    // What follows the end of a photo is kept with it.
+    const buffer = Buffer.concat([photo.buffer, ...Array.from({ length: 40 }, () => noise)]);
+    await column.locator("input[type=file]").setInputFiles([{ ...photo, buffer }]);
+    expect(await told(page)).toMatch(/^There is no room left for this page; delete photos/);
+    await column.getByText("1 photo", { exact: true }).waitFor(); // what was there is there
+    await context.close();
+  });
+
+  it("no storage", async () => {
+    context = await browser.newContext();
+    await context.addInitScript(() => {
+      IDBFactory.prototype.open = () => {
+        throw new DOMException("private", "SecurityError");
+      };
+    });
+    page = Object.assign(await context.newPage(), { errors: [] });
+    await page.goto(studio.url);
+    expect(await told(page)).toMatch(/^This browser keeps nothing for the page/);
+    await context.close();
+  });
+
+  it("a broken kit", async () => {
+    await open();
+    await goTo(page, "Train");
+    const kit = readFileSync(KIT);
+    const flipped = Buffer.from(kit);
+    flipped[flipped.length >> 1]! ^= 0xff;
+    for (const [name, buffer, said] of [
+      ["flipped.zip", flipped, /flipped.zip.* damaged|flipped.zip.* wrong/],
+      ["cut.zip", kit.subarray(0, kit.length >> 1), /^cut.zip is not a .zip, or is cut off/],
+      ["text.zip", Buffer.from("hello"), /^text.zip is not a .zip/],
+    ] as const) {
+      await addKit(page, name, buffer);
+      expect(await told(page)).toMatch(said);
+      await page.getByRole("button", { name: "Close" }).click();
+    }
+    expect(await page.getByRole("radio").count()).toBe(2);
+    await addKit(page, "good.zip", kit);
+    expect(await told(page)).toMatch(/^The kit \w+ was checked and added/);
+    await context.close();
+  });
+});
+
+describe.skipIf(missing)("a page without threads", () => {
+  it("trains with one", async () => {
+    const context = await browser.newContext();
+    // As in a private window, so that no service worker adds the headers.
+    await context.addInitScript(() => {
+      Object.defineProperty(Navigator.prototype, "serviceWorker", { value: undefined });
+    });
+    await context.route("**/*", async (route) => {
+      const response = await route.fetch();
+      const headers = { ...response.headers() };
+      delete headers["cross-origin-opener-policy"];
+      delete headers["cross-origin-embedder-policy"];
+      await route.fulfill({ response, headers });
+    });
+    const page = await openPage(context, studio.url);
+    expect(await page.evaluate(() => crossOriginIsolated)).toBe(false);
+    await collect(page, photos(3));
+    await train(page, "last", 1);
+    await trained(page);
+    expect(page.errors).toEqual([]);
+    await context.close();
+  });
+});
