@@ -47,6 +47,8 @@ RUNS = {
     "repnet_memory": "bench_repnet_memory.py",
     "segmentation": "bench_segmentation.py",
     "step": "bench_step.py",
+    "studio": "bench_studio.py",
+    "studio-w1": "bench_studio.py --width 1 --sizes 128 224",
     "supernet": "bench_supernet.py",
     "tinytl": "bench_tinytl.py",
     "defaults_adam": "bench_defaults.py --optimizer adam",

@@ -17,7 +17,7 @@ describe.skipIf(missing)("the engine in Chromium", () => {
   let folder: string;
 
   beforeAll(async () => {
-    folder = await harnessFolder();
+    folder = await harnessFolder("engine.harness.ts");
     browser = await chromium.launch({ executablePath: CHROMIUM, args: ["--no-sandbox"] });
   });
 

@@ -1,16 +1,17 @@
-/** A folder with the built site's runtime and worker, and the harness in place of the page. */
+/** A folder with the built site's runtime and worker, and another script in place of the page. */
 import { cp, mkdtemp, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { fileURLToPath } from "node:url";
+import { join, resolve } from "node:path";
 import { build } from "esbuild";
 
-const path = (relative: string) => fileURLToPath(new URL(relative, import.meta.url));
+/** Scripts of npm run in web/. */
+const path = (relative: string) => resolve(relative);
 
 export const CHROMIUM = process.env["CHROMIUM"] ?? "/usr/bin/chromium";
-export const SITE = path("../../src/pocketune/studio/site");
+export const SITE = path("../src/pocketune/studio/site");
 
-export async function harnessFolder(): Promise<string> {
+/** Args: the script's file in e2e/; files of workers beside it. */
+export async function harnessFolder(script: string, ...workers: string[]): Promise<string> {
   const folder = await mkdtemp(join(tmpdir(), "pocketune-engine-"));
   for (const name of [
     "worker.js",
@@ -19,13 +20,17 @@ export async function harnessFolder(): Promise<string> {
   ]) {
     await cp(join(SITE, name), join(folder, name));
   }
-  await cp(path("../../src/pocketune/kit/bundled"), join(folder, "kits"), { recursive: true });
-  await cp(path("../tests/fixtures"), join(folder, "kits"), { recursive: true });
+  await cp(path("../src/pocketune/kit/bundled"), join(folder, "kits"), { recursive: true });
+  await cp(path("tests/fixtures"), join(folder, "kits"), { recursive: true });
   await build({
-    entryPoints: [path("engine.harness.ts")],
-    outfile: join(folder, "harness.js"),
+    entryPoints: [
+      { in: path(`e2e/${script}`), out: "harness" },
+      ...workers.map((worker) => path(`e2e/${worker}`)),
+    ],
+    outdir: folder,
     bundle: true,
     format: "esm",
+    conditions: ["onnxruntime-web-use-extern-wasm"],
     logLevel: "warning",
   });
   await writeFile(
