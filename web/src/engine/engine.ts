@@ -69,12 +69,8 @@ export class Engine {
   async prepare(pixels: Uint8Array): Promise<Start> {
     const { features, size, graphs } = this.manifest;
     if (!features) return pixels;
-    this.features ??= await Graph.open(
-      "features.onnx",
-      this.kit.graphs.features!,
-      new Map(),
-      false,
-    );
+    const graph = this.kit.graphs.features!;
+    this.features ??= await Graph.open("features.onnx", graph, new Map(), false);
     const each = size * size * 3;
     const count = pixels.length / each;
     const found = new Float32Array(count * this.startSize);
