@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import pocketune
 from pocketune.errors import PocketuneError
 from pocketune.kit import Kit
 from pocketune.kit.bundled import list_kits
@@ -127,3 +128,9 @@ def test_the_built_page_loads_from_its_own_address_alone() -> None:
     text = (SITE / "index.html").read_text(encoding="utf-8")
     assert "http://" not in text.replace("http://www.w3.org/", "")
     assert "https://" not in text
+
+
+def test_the_page_has_the_version_of_the_package() -> None:
+    """It writes its version into runs."""
+    package = Path(__file__).parents[2] / "web" / "package.json"
+    assert json.loads(package.read_text(encoding="utf-8"))["version"] == pocketune.__version__

@@ -202,10 +202,9 @@ export const texts = {
   noneHelp: "“None of these” is a photo that resembles none of the training photos.",
   inUse: (name: string, classes: string[]) =>
     `In use: ${name}, with ${counted(classes.length, "class")}.`,
-  predictions: "What the network says",
   noneByProbability:
     "This run has no description of its classes, so that “none of these” means a probability below one half.",
-  results: "Results",
+  results: "Predictions",
   result: (name: string, probability: string) => `${name}, ${probability}`,
   unreadable: "This file is no photo that this browser can open.",
   confusion: "Held-out photos by class and prediction",

@@ -21,7 +21,8 @@ export class ModelInUse {
     private readonly catalog: Catalog,
   ) {}
 
-  async predict(photos: Blob[]): Promise<Answer[]> {
+  /** Predictions in order; frames of the camera are taken over. */
+  async predict(photos: (Blob | ImageBitmap)[]): Promise<Answer[]> {
     this.predictor ??= this.open();
     const predictions = await (await this.predictor).predict(photos);
     return predictions.map((each) => answerOf(each, this.record.known !== null));

@@ -1,7 +1,7 @@
 /** The third part: photos and the camera, class by class, and what is told wrong. */
 import type { ModelRecord } from "../../storage/schema";
 import { announce, button, fill, h, setText } from "../dom";
-import { asJpeg, Camera } from "../collect/camera";
+import { Camera } from "../collect/camera";
 import { decode } from "../collect/prepare";
 import { ofDrop, ofFiles, ofPaste, sorted, type Source } from "../collect/sources";
 import type { Catalog } from "../kits";
@@ -161,7 +161,7 @@ export class UseView {
     this.live.replaceChildren(bars.element);
     while (this.camera.isOpen && this.model === model) {
       if (this.camera.hasFrame) {
-        const [answer] = await model.predict([await asJpeg(this.camera.frame())]);
+        const [answer] = await model.predict([this.camera.frame().transferToImageBitmap()]);
         if (answer && this.camera.isOpen) {
           bars.show(answer);
           this.speak(answer, "");
