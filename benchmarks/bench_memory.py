@@ -273,10 +273,13 @@ def is_high(result: dict[str, int]) -> bool:
 def publish(part: str, results: dict[str, dict[str, int]]) -> None:
     """Write the finished runs as a table and as a picture."""
     name = "memory_" + part.replace("-", "_")
+    drawn_runs = len({run.label for run in runs(part)})
+    waiting = drawn_runs - len(results)
+    failed = sum("failed" in row for row in results.values())
+    results = {label: row for label, row in results.items() if "failed" not in row}
     errors = np.array([row["predicted"] - row["peak"] for row in results.values()]) / 1e6
     shares = [row["predicted"] / row["peak"] - 1 for row in results.values()]
     high = sum(map(is_high, results.values()))
-    failed = len({run.label for run in runs(part)}) - len(results)
     rows = []
     for label, row in sorted(results.items(), key=lambda item: item[1]["peak"]):
         kit, photos, *options = label.split()
@@ -289,10 +292,10 @@ def publish(part: str, results: dict[str, dict[str, int]]) -> None:
         "none" if errors.min() >= 0 else f"{(errors < 0).sum()}, by up to {-errors.min():.1f} MB"
     )
     note = (
-        f"Peak resident memory of the whole process in {len(rows)} runs, by `pocketune train` in a "
-        f"fresh process, against the prediction that the run makes. Ended with an error, because "
-        f"random weights diverged: {failed or 'none'}. Predicted below the peak: "
-        f"{below}. More than 10 % and 8 MB above it: {high}. The prediction is "
+        f"Peak resident memory of the whole process in {len(rows)} of {drawn_runs} runs, by "
+        f"`pocketune train` in a fresh process, against the prediction that the run makes. Ended "
+        f"with an error, because random weights diverged: {failed or 'none'}. Not measured yet: "
+        f"{waiting or 'none'}. Predicted below the peak: {below}. More than 10 % and 8 MB above it: {high}. The prediction is "
         f"{np.median(errors):.1f} MB or {np.median(shares):.1%} above in the median, and "
         f"{errors.max():.1f} MB at most."
     )
@@ -373,8 +376,7 @@ def main() -> None:
             try:
                 results[run.label] = measure(run, scratch)
             except subprocess.CalledProcessError:  # random weights may diverge
-                print(run.label, "failed", file=sys.stderr, flush=True)
-                continue
+                results[run.label] = {"failed": 1}
             keep(name, results)
             print(run.label, results[run.label], file=sys.stderr, flush=True)
     publish(options.part, results)

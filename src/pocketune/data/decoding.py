@@ -34,6 +34,7 @@ _CONVERTED = {"RGB": 4, "1": 6, "L": 6, "P": 6, "CMYK": 8, "I": 17, "F": 17}
 _OTHERS_CONVERTED = 17  # through RGBA, with the page behind it
 _STRIP = 8, 32  # of RGB, and of a mode that is converted
 _ROWS = 200_000  # what the decoder itself holds
+_STREAM = 1_200_000  # copies of the rows of a PNG, compressed and not, that are decoded one by one
 MASK_BYTES = 3
 """For each pixel of a mask: decoded, as an array, and its class."""
 
@@ -132,7 +133,9 @@ def decoding_bytes(header: Header, scale: float, columns: int) -> int:
         taken = pixels * (converted + _FORMATS.get(header.format, 0))
     else:
         taken = PIXELS * _STRIP[header.mode != "RGB"] + 4 * columns * max(width, height)
-        if not header.streamed:
+        if header.streamed:
+            taken += _STREAM
+        else:
             each = _FORMATS.get(header.format, 0)
             taken += pixels * max(each, _MODES.get(header.mode, _OTHER_MODES))
     if header.format in READ_WHOLE:

@@ -58,6 +58,8 @@ def test_sizes(photos: Photos, kit: Kit) -> None:
     found = [cache_bytes(each, photos, kit.manifest) for each in (memory, disk)]
     assert parts.records == 3 * 24 + 6
     assert found == [parts.size + 78 * HELD + 2 * 4 * record, 2 * 4 * record]
+    short = replace(memory, epochs=None, steps=2)
+    assert found[0] - cache_bytes(short, photos, kit.manifest) == (3 * 24 - 2 * 4) * record
     whole = parts_of(disk, photos, kit.manifest)
     assert parts_of(memory, photos, kit.manifest) == replace(whole, sample=None) == parts
     assert whole.sample is not None and whole.sample.code.bits == EXACT

@@ -210,8 +210,10 @@ def test_remedy_of_both(tmp_path: Path) -> None:
 
 
 def test_remedy_of_a_bundled_kit() -> None:
-    last = predicted(Kit.open("last"), 2)
-    message = refusal(Kit.open("blocks"), last)
+    last, blocks = predicted(Kit.open("last"), 2), Kit.open("blocks")
+    step = replace(blocks.manifest.graphs["step"], memory=200_000_000)
+    graphs = {**blocks.manifest.graphs, "step": step}
+    message = refusal(replace(blocks, manifest=replace(blocks.manifest, graphs=graphs)), last)
     assert message.endswith("; it would fit with the bundled kit last")
 
 

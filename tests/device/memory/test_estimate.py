@@ -143,7 +143,8 @@ def test_the_features_of_a_batch_are_counted(kit: Kit) -> None:
     """They are small for a class of each image, and tens of megabytes for one of each pixel."""
     wide = replace(kit, manifest=replace(kit.manifest, features=(320, 64, 64)))
     more = estimate(wide, batch=4).activations - estimate(kit, batch=4).activations
-    assert more == features(wide, 4) - features(kit, 4) > 10_000_000
+    once = features(wide, 4) // FEATURES_HELD  # the heap returns what is large
+    assert more == once - features(kit, 4) > 10_000_000
 
 
 def test_a_validation_of_masks_is_counted(kit: Kit) -> None:

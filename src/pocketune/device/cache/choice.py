@@ -118,7 +118,12 @@ def cache_bytes(settings: TrainSettings, photos: Photos, manifest: Manifest) -> 
     parts = parts_of(settings, photos, manifest)
     # Features that wait for the step do so in place of pixels; a batch is put together of them.
     batch = 2 * photos.training.batch * parts.training.record
-    return batch + (parts.size + HELD * parts.records if settings.cache == "memory" else 0)
+    if settings.cache != "memory":
+        return batch
+    kept = parts.training.draws * parts.training.images
+    seen = settings.total_steps(len(photos.training)) * photos.training.batch
+    never = max(0, kept - seen) * parts.training.record  # places that a short run does not fill
+    return batch + parts.size - never + HELD * parts.records
 
 
 def choose(

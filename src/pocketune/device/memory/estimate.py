@@ -12,6 +12,7 @@ from pocketune.data.loader import AHEAD
 from pocketune.device.head.cells import cell_bytes, cell_channels
 from pocketune.device.head.fit import fit_bytes
 from pocketune.device.memory.sizes import format_size
+from pocketune.heap import KEPT
 from pocketune.tasks.maps import STRIP
 
 if TYPE_CHECKING:
@@ -22,14 +23,14 @@ if TYPE_CHECKING:
 # Measured with ONNX Runtime 1.31 on Linux, and fitted to the peaks of whole runs, each of a
 # network, method, batch, optimizer and photos drawn at random (benchmarks/bench_memory.py). The sum
 # is meant as an upper bound: it has room for the turns that threads take, by which equal runs
-# differ. Of 200 runs that it was not fitted to, four exceed it, by at most 5 MB.
+# differ. How often it is too low or too high is in docs/benchmarks.md.
 RUNTIME = 14_000_000
 """Bytes that the runtime and the training loop take once, mostly for pages of code and threads."""
 OPENING = 17_000_000
 """The same while a graph is opened that the runtime optimizes."""
 CLOSED = 8_500_000
 """Bytes of these that stay when the graphs are closed."""
-NODE_BYTES = 5_000
+NODE_BYTES = 4_000
 """Bytes that the runtime holds for each node of a graph."""
 WEIGHTS_OVERHEAD = 1.2
 """Size of a graph's weights in memory relative to the file: some are kept in two layouts."""
@@ -45,7 +46,7 @@ operators take while they run. Gaps between tensors can need more, which the com
 GAPS_OVERHEAD = 1.1
 """Size of the arena relative to the simulated one, which has only the tensors and the gaps."""
 FEATURES_HELD = 2
-"""Batches of features in memory: the allocator keeps the place of the one before."""
+"""Batches of features in memory: the heap keeps the place of the one before, if it is small."""
 
 
 @dataclass(frozen=True)
@@ -220,8 +221,11 @@ def cell_fit_bytes(manifest: Manifest, channels: int, classes: int) -> int:
 
 
 def feature_bytes(manifest: Manifest, batch: int) -> int:
-    """Bytes of the features of a batch, which the step reads, and of the one before."""
-    return 0 if manifest.features is None else FEATURES_HELD * batch * _bytes(manifest.features)
+    """Bytes of the features of a batch, which the step reads, and of the one before if it stays."""
+    if manifest.features is None:
+        return 0
+    size = batch * _bytes(manifest.features)
+    return size if size >= KEPT else FEATURES_HELD * size
 
 
 def _label_bytes(manifest: Manifest, classes: int) -> int:
