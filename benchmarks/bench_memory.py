@@ -295,7 +295,8 @@ def publish(part: str, results: dict[str, dict[str, int]]) -> None:
         f"Peak resident memory of the whole process in {len(rows)} of {drawn_runs} runs, by "
         f"`pocketune train` in a fresh process, against the prediction that the run makes. Ended "
         f"with an error, because random weights diverged: {failed or 'none'}. Not measured yet: "
-        f"{waiting or 'none'}. Predicted below the peak: {below}. More than 10 % and 8 MB above it: {high}. The prediction is "
+        f"{waiting or 'none'}. Predicted below the peak: {below}. "
+        f"More than 10 % and 8 MB above it: {high}. The prediction is "
         f"{np.median(errors):.1f} MB or {np.median(shares):.1%} above in the median, and "
         f"{errors.max():.1f} MB at most."
     )
