@@ -9,7 +9,7 @@ BASE := $(VENV)/.base
 DEV := $(VENV)/.dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint oldest bench studio studio-test clean
+.PHONY: help demo test lint oldest portability bench studio studio-test clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,11 @@ oldest: ## Run the demo with the lowest versions of all dependencies that are al
 		--constraint constraints-oldest.txt --editable .
 	$(VENV)-oldest/bin/pocketune demo
 
+portability: $(DEV) ## Compute the graphs of kits in other runtimes, and train a kit in a browser
+	$(PIP) install --quiet --constraint constraints.txt --editable ".[portability]"
+	if command -v npm >/dev/null; then npm --prefix examples/browser ci --silent; fi
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/portability $(ARGS)
+
 bench: $(DEV) ## Reproduce every figure of benchmarks/results (hours)
 	$(PIP) install --quiet --constraint constraints.txt --editable ".[bench]"
 	$(BIN)/python benchmarks/every.py $(ARGS)
@@ -46,7 +51,7 @@ studio-test: studio ## Check the page's style and types, and test it
 
 clean: ## Remove the environment and everything that was built
 	rm -rf $(VENV) $(VENV)-oldest build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis \
-		web/node_modules src/pocketune/studio/site
+		web/node_modules examples/browser/node_modules src/pocketune/studio/site
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

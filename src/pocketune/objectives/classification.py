@@ -65,7 +65,7 @@ class CrossEntropy(Objective):
         """See `Objective`."""
         (label_smoothing,) = arguments
         batch, scores = outputs.shape[0], outputs.name
-        depth = b.add("Shape", scores, start=1, end=2, hint="classes")
+        depth = b.add("Squeeze", b.add("Shape", scores, start=1, end=2, hint="classes"))
         low = b.add(
             "Div", b.constant([label_smoothing]), b.add("Cast", depth, to=TensorProto.FLOAT)
         )

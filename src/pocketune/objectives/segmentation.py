@@ -256,7 +256,7 @@ class _Lowering:
     def _weights_by_label(self, weights: str) -> str:
         """(256, C): the weight of a label in the column of its class, zeros elsewhere."""
         b = self._b
-        depth = b.add("Shape", self._scores, start=1, end=2, hint="classes")
+        depth = b.add("Squeeze", b.add("Shape", self._scores, start=1, end=2, hint="classes"))
         labels = b.constant(np.arange(IGNORED + 1))
         values = b.constant([0.0, 1.0])
         return b.add("Mul", b.add("OneHot", labels, depth, values, axis=1), weights)

@@ -1,13 +1,16 @@
-"""Batch norms with batch statistics, without the runtime's own node, which uses one thread.
+"""Batch norms with batch statistics, without ONNX's own node.
+
+ONNX Runtime executes that node on one thread, and its WebGPU, tract and MNN refuse it.
 
 Maps in rows are small. Their mean is taken off first, and the backward pass reads the difference.
+Other maps that no convolution makes, such as features, get a difference for each pass.
 
-Of larger maps, the mean and the mean of squares are found in one pass each over the map. In float32
-their difference cancels where the mean is large against the deviation. So the convolution before
-the norm subtracts the running mean as its bias, which costs nothing: what is left of the mean is
-small, and the norm's output is the same. Sums of products over the pixels of a channel are
-convolutions of one map with the other, each plane a kernel as large as its image, so that no map of
-products is written. `x * scale + offset` is a depthwise convolution of 1 x 1.
+Of the maps of a convolution, the mean and the mean of squares are found in one pass each over the
+map. In float32 their difference cancels where the mean is large against the deviation. So the
+convolution before the norm subtracts the running mean as its bias, which costs nothing: what is
+left of the mean is small, and the norm's output is the same. Sums of products over the pixels of a
+channel are convolutions of one map with the other, each plane a kernel as large as its image, so
+that no map of products is written. `x * scale + offset` is a depthwise convolution of 1 x 1.
 """
 
 import torch
@@ -44,8 +47,8 @@ def statistics(context: Context, x: Value) -> tuple[Value, Value]:
         return elementwise(context, "Mul", [total, share], total.shape)
 
     mean = average(channel_sum(context, x))
-    if context.in_rows(x):
-        apart = difference(context, x, mean)
+    if x.center is None:
+        apart = difference(context, x, mean, kept=context.in_rows(x))
         return mean, average(product_sum(context, apart, apart))
     squared = elementwise(context, "Mul", [mean, mean], mean.shape)
     square = average(product_sum(context, x, x))
@@ -53,9 +56,9 @@ def statistics(context: Context, x: Value) -> tuple[Value, Value]:
     return mean, elementwise(context, "Max", [variance, 0.0], mean.shape)
 
 
-def difference(context: Context, x: Value, mean: Value) -> Value:
-    """`x - mean` per channel."""
-    return elementwise(context, "Sub", [x, per_channel(context, mean)], x.shape)
+def difference(context: Context, x: Value, mean: Value, *, kept: bool = True) -> Value:
+    """`x - mean` per channel; computed again where it is read if it is not to be kept."""
+    return elementwise(context, "Sub", [x, per_channel(context, mean)], x.shape, shared=kept)
 
 
 def per_channel(context: Context, value: Value) -> Value:

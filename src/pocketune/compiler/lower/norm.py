@@ -1,11 +1,8 @@
 """Batch norm and its gradients.
 
-The runtime's node for training computes output, mean and variance of a batch norm together. It
-takes two passes over the input: the mean of squares minus the square of the mean would cancel in
-float32. Behind a convolution there is a faster way: see `pocketune.compiler.lower.centered`.
+With batch statistics it is composed of sums and products, see `pocketune.compiler.lower.centered`.
 """
 
-import numpy as np
 import torch
 from torch import fx
 
@@ -37,7 +34,9 @@ def _batch_norm(
         inverse = _inverse_root(context, running_var, eps)
         difference = centered.difference(context, x, running_mean)
         scale = elementwise(context, "Mul", [inverse, weight], inverse.shape)
-        y = _affine(context, difference, scale, bias)
+        # constant ones, as in an exported model, become part of the convolution before them
+        scaled = elementwise(context, "Mul", [difference, per_channel(context, scale)], x.shape)
+        y = elementwise(context, "Add", [scaled, per_channel(context, bias)], x.shape)
         return _of_shape(context, y, vectors.shape), running_mean, inverse
     # a norm that is called several times in a step continues from the previous call's statistics
     names = [argument for argument in node.args[3:5] if isinstance(argument, fx.Node)]
@@ -45,14 +44,10 @@ def _batch_norm(
         context.statistics.get(name, context.plain(value))
         for name, value in zip(names, (running_mean, running_var), strict=True)
     ]
-    if x.center is None and not context.in_rows(x):
-        y, mean, variance = _normalize(context, x, weight, bias, before, eps)
-        inverse = _inverse_root(context, variance, eps)
-    else:
-        mean, variance = centered.statistics(context, x)
-        inverse = _inverse_root(context, variance, eps)
-        scale = elementwise(context, "Mul", [weight, inverse], mean.shape)
-        y = centered.normalize(context, x, mean, scale, bias)
+    mean, variance = centered.statistics(context, x)
+    inverse = _inverse_root(context, variance, eps)
+    scale = elementwise(context, "Mul", [weight, inverse], mean.shape)
+    y = centered.normalize(context, x, mean, scale, bias)
     whole = mean
     if x.center is not None:
         whole = elementwise(context, "Add", [mean, Value(mean.shape, plain=x.center)], mean.shape)
@@ -101,7 +96,8 @@ def _batch_norm_backward(
         offset = elementwise(context, "Sub", [times(total, share), times(mean, slope)], mean.shape)
         dx = centered.input_gradient(context, g, x, scale, slope, offset)
         return dx, weight_gradient, total
-    difference = centered.difference(context, x, mean)
+    kept = not training or context.in_rows(x)
+    difference = centered.difference(context, x, mean, kept=kept)
     cross = channel_sum(context, elementwise(context, "Mul", [g, difference], x.shape))
     weight_gradient = times(cross, inverse)
     input_gradient = elementwise(context, "Mul", [g, per_channel(context, scale)], x.shape)
@@ -136,46 +132,12 @@ def _of_shape(context: Context, x: Value, shape: tuple[int, ...]) -> Value:
     return Value(shape, plain=context.reshape(context.plain(x), -1, *shape[1:]))
 
 
-def _normalize(
-    context: Context, x: Value, weight: Value, bias: Value, running: list[str], eps: float
-) -> tuple[Value, Value, Value]:
-    """The output, and mean and biased variance of every channel.
-
-    With a momentum of 0 the old running statistics have no effect. ONNX Runtime overwrites them
-    with the new ones, so each norm gets its own tensors for them.
-    """
-    b = context.builder
-    places = [b.add_many("Mul", [name, b.constant(0.0)], 1)[0] for name in running]
-    y, mean, variance = b.add_many(
-        "BatchNormalization",
-        [
-            context.plain(x),
-            context.plain(weight),
-            context.plain(bias),
-            *places,
-        ],
-        3,
-        epsilon=eps,
-        momentum=0.0,
-        training_mode=1,
-    )
-    channels = x.shape[1:2]
-    return Value(x.shape, plain=y), Value(channels, plain=mean), Value(channels, plain=variance)
-
-
 def _affine(context: Context, x: Value, scale: Value, offset: Value) -> Value:
     """`x * scale + offset` per channel, in one pass over a map that is not in rows."""
     if context.in_rows(x) or x.expanded is not None:
         scaled = elementwise(context, "Mul", [x, per_channel(context, scale)], x.shape)
         return elementwise(context, "Add", [scaled, per_channel(context, offset)], x.shape)
-    channels = x.shape[1]
-    factors = [context.plain(value) for value in (scale, offset)]
-    zeros = context.builder.constant(np.zeros(channels, np.float32))
-    ones = context.builder.constant(np.ones(channels, np.float32))
-    name = context.builder.add(
-        "BatchNormalization", context.plain(x), *factors, zeros, ones, epsilon=0.0
-    )
-    return Value(x.shape, plain=name)
+    return centered.affine(context, x, scale, offset)
 
 
 def _inverse_root(context: Context, variance: Value, eps: float) -> Value:

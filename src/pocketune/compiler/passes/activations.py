@@ -91,9 +91,6 @@ class _Step:
         return self._sources[name]
 
     def _source_of(self, node: onnx.NodeProto) -> str | None:
-        if node.op_type == "BatchNormalization":
-            in_batch = len(node.output) == 3 and node.input[0] in self._read
-            return node.input[0] if in_batch else None
         if node.name.startswith(NORMALIZED):
             return node.input[0] if node.input[0] in self._read else None
         if node.op_type not in _CHEAP:
@@ -111,20 +108,7 @@ class _Step:
         self._copied.add(name)
         node = onnx.NodeProto()
         node.CopyFrom(self._forward[name])
-        if node.op_type == "BatchNormalization":
-            _use_statistics(node)
-        else:
-            inputs = (self._copy(n, made) if self._is_recomputed(n) else n for n in node.input)
-            node.input[:] = list(inputs)
+        node.input[:] = [self._copy(n, made) if self._is_recomputed(n) else n for n in node.input]
         node.output[0] = node.name = copied
         made.append(node)
         return copied
-
-
-def _use_statistics(norm: onnx.NodeProto) -> None:
-    """Normalize with the mean and the variance that the norm has found in the batch."""
-    norm.input[3:] = norm.output[1:]
-    del norm.output[1:]
-    kept = [attribute for attribute in norm.attribute if attribute.name == "epsilon"]
-    del norm.attribute[:]
-    norm.attribute.extend(kept)

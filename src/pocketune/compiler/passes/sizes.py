@@ -103,7 +103,10 @@ def _depth(name: str, graph: onnx.GraphProto, shapes: Mapping[str, tuple[int, ..
     for constant in graph.initializer:
         if constant.name == name:
             return int(numpy_helper.to_array(constant).item())
-    node = next(node for node in graph.node if name in node.output)
+    made = {node.output[0]: node for node in graph.node}
+    node = made[name]
+    if node.op_type == "Squeeze":  # of one number, to a scalar
+        node = made[node.input[0]]
     if node.op_type != "Shape":
         raise PocketuneError(f"the depth {name} of a OneHot must be a constant or a Shape")
     return shapes[node.input[0]][attribute(node, "start")]
