@@ -1,5 +1,5 @@
 /** What a run is doing: its phase, its figures and its curves. */
-import type { Phase, TrainEvent } from "../../contract";
+import type { Checkpoint, Phase, TrainEvent } from "../../contract";
 import { announce, h, setText } from "../dom";
 import { texts } from "../texts";
 import { Chart } from "./chart";
@@ -58,6 +58,19 @@ export class Curves {
     for (const value of Object.values(this.values)) setText(value, "–");
     this.say(texts.phases.opening);
     this.bar.removeAttribute("value"); // how long this takes is not known
+  }
+
+  /** Show what a run had done before it was interrupted. */
+  restore({ log, settings }: Checkpoint): void {
+    this.epochs = settings.epochs;
+    this.accuracy.clear(this.epochs);
+    for (const line of log) {
+      if (line.kind === "step") this.loss.add(line.step, Number(line["loss"]));
+      const accuracy = line["validation_accuracy"];
+      if (typeof accuracy !== "number" || line.kind === "refit") continue;
+      this.best = Math.max(this.best, accuracy);
+      this.accuracy.add(Number(line["epoch"] ?? 0), accuracy);
+    }
   }
 
   end(said: string): void {

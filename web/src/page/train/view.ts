@@ -65,7 +65,10 @@ export class TrainView {
     const leave = () => (this.notice.hidden = true);
     const resume = async () => {
       leave();
-      await this.begin(() => this.run.resume(checkpoint));
+      await this.begin(() => {
+        this.curves.restore(checkpoint);
+        return this.run.resume(checkpoint);
+      });
     };
     const discard = async () => {
       leave();
