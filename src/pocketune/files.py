@@ -130,7 +130,7 @@ def partial(path: Path) -> Path:
 
 def sync(path: Path) -> None:
     """Flush a file, or the entries of a folder, to the disk, so that they survive a power cut."""
-    if path.is_dir() and os.name == "nt":
+    if path.is_dir() and sys.platform == "win32":
         return  # Windows has no such call for folders and does not need it
     descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
     try:
