@@ -5,11 +5,15 @@ PYTHON ?= $(firstword $(foreach p,python3.11 python3.12 python3.13 python3.10,$(
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+# Everything from a registry is installed by its hash; see requirements/README.md.
+LOCKED := install --quiet --no-deps --require-hashes --requirement
+PROJECT := install --quiet --no-deps --no-build-isolation --editable .
 BASE := $(VENV)/.base
 DEV := $(VENV)/.dev
+RELEASE := $(VENV)-release/.release
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint oldest portability bench studio studio-test clean
+.PHONY: help demo test lint oldest portability bench studio studio-test dist lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,17 +32,18 @@ lint: $(DEV) ## Check style, formatting and types
 
 oldest: ## Run the demo with the lowest versions of all dependencies that are allowed
 	$(PYTHON) -m venv $(VENV)-oldest
-	$(VENV)-oldest/bin/python -m pip install --quiet --disable-pip-version-check \
-		--constraint constraints-oldest.txt --editable .
+	$(VENV)-oldest/bin/python -m pip $(LOCKED) requirements/oldest.txt
+	$(VENV)-oldest/bin/python -m pip $(LOCKED) requirements/build.txt
+	$(VENV)-oldest/bin/python -m pip $(PROJECT)
 	$(VENV)-oldest/bin/pocketune demo
 
 portability: $(DEV) ## Compute the graphs of kits in other runtimes, and train a kit in a browser
-	$(PIP) install --quiet --constraint constraints.txt --editable ".[portability]"
+	$(PIP) $(LOCKED) requirements/portability.txt
 	if command -v npm >/dev/null; then npm --prefix examples/browser ci --silent; fi
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/portability $(ARGS)
 
 bench: $(DEV) ## Reproduce every figure of benchmarks/results (hours)
-	$(PIP) install --quiet --constraint constraints.txt --editable ".[bench]"
+	$(PIP) $(LOCKED) requirements/bench.txt
 	$(BIN)/python benchmarks/every.py $(ARGS)
 
 studio: web/node_modules ## Build the page of `pocketune studio` (needs Node.js and npm)
@@ -49,24 +54,43 @@ studio-test: studio ## Check the page's style and types, and test it
 	npm --prefix web run --silent test
 	npm --prefix web run --silent e2e
 
+dist: $(RELEASE) ## Build wheel, sdist and SBOM, and use both in empty environments without compilers
+	rm -rf dist
+	$(VENV)-release/bin/python -m build --no-isolation
+	$(VENV)-release/bin/python tools/check_dist.py dist
+
+lock: $(RELEASE) ## Renew requirements/ from pyproject.toml and the constraints
+	$(VENV)-release/bin/python tools/lock.py
+
 clean: ## Remove the environment and everything that was built
-	rm -rf $(VENV) $(VENV)-oldest build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis \
-		web/node_modules examples/browser/node_modules src/pocketune/studio/site
+	rm -rf $(VENV) $(VENV)-oldest $(VENV)-release build dist .pytest_cache .mypy_cache .ruff_cache \
+		.hypothesis web/node_modules examples/browser/node_modules src/pocketune/studio/site
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 # The device half: all that the demo needs.
-$(BASE): pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) install --quiet --constraint constraints.txt --editable .
+$(BASE): pyproject.toml requirements/base.txt requirements/build.txt | $(BIN)/python
+	$(PIP) $(LOCKED) requirements/base.txt
+	$(PIP) $(LOCKED) requirements/build.txt
+	$(PIP) $(PROJECT)
 	@touch $@
 
-# Both halves and the tools. torch comes first and alone: pinned, from the index that pip is
-# configured with, and nothing that follows can replace it.
-$(DEV): pyproject.toml constraints.txt | $(BIN)/python
+# Both halves and the tools. torch comes alone, after what it needs, and has no hash: which of its
+# builds fits a machine is up to the index that pip is configured with.
+$(DEV): pyproject.toml constraints.txt requirements/dev.txt requirements/build.txt | $(BIN)/python
+	$(PIP) $(LOCKED) requirements/dev.txt
 	$(PIP) install --quiet "$$(grep '^torch==' constraints.txt)"
-	$(PIP) install --quiet --constraint constraints.txt --editable ".[author,plot,report,retrain,dev]"
+	$(PIP) $(LOCKED) requirements/build.txt
+	$(PIP) $(PROJECT)
 	@touch $@ $(BASE)
+
+# What builds a release.
+$(RELEASE): requirements/release.txt requirements/build.txt
+	$(PYTHON) -m venv $(VENV)-release
+	$(VENV)-release/bin/python -m pip $(LOCKED) requirements/build.txt
+	$(VENV)-release/bin/python -m pip $(LOCKED) requirements/release.txt
+	@touch $@
 
 # The page's tools, as the lock file pins them.
 web/node_modules: web/package.json web/package-lock.json

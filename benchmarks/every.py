@@ -32,6 +32,7 @@ RUNS = {
     "frigate": "bench_frigate.py",
     "frozen_eager": "bench_frozen_eager.py",
     "lbp_wht": "bench_lbp_wht.py",
+    "long": "bench_long.py",
     "memory_causes": "bench_memory_causes.py",
     "memory_held_out": "bench_memory.py --part held-out --fresh",
     "memory_masks": "bench_memory.py --part masks --fresh",

@@ -164,7 +164,7 @@ def test_a_part_of_the_photos_in_the_time_for_them(
     told = Collector()
     run(progress=told, epochs=0)
     assert told.starts[0].images == 4
-    assert "4 of 24 in the time for them" in format_start(told.starts[0])
+    assert ", 4 of 24 photos" in format_start(told.starts[0])
 
 
 def test_little_memory_gives_class_means(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -311,7 +311,7 @@ def format_start(report: StartReport) -> str:
     source = {"kept": "classifier kept", "random": "classifier drawn at random"}
     text = "start  " + source.get(report.head, f"classifier from the photos ({report.head})")
     if report.images < report.photos and report.head not in source:
-        text += f", {report.images} of {report.photos} in the time for them"
+        text += f", {report.images} of {report.photos} photos"
     if report.estimate is not None:
         kind = "on the training photos" if report.head == "kept" else "leave-one-out"
         text += f"  {kind} {report.estimate}"
