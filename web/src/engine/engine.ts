@@ -69,8 +69,7 @@ export class Engine {
   async prepare(pixels: Uint8Array): Promise<Start> {
     const { features, size, graphs } = this.manifest;
     if (!features) return pixels;
-    const graph = this.kit.graphs.features!;
-    this.features ??= await Graph.open("features.onnx", graph, new Map(), false);
+    this.features ??= await this.openFeatures();
     const each = size * size * 3;
     const count = pixels.length / each;
     const found = new Float32Array(count * this.startSize);
@@ -168,6 +167,13 @@ export class Engine {
     );
   }
 
+  /** A frozen part that was calibrated computes in integers, as it does in Python. */
+  private openFeatures(): Promise<Graph> {
+    const integers = this.manifest.quantization?.["activations"] === 8;
+    const how = integers ? "integers" : "optimized";
+    return Graph.open("features.onnx", this.kit.graphs.features!, new Map(), how);
+  }
+
   /** The graph of a training step or that of a prediction; the other one is closed. */
   private async graph(name: "step" | "predict"): Promise<Graph> {
     if (this.open?.name === name) return this.open.graph;
@@ -176,7 +182,7 @@ export class Engine {
       `${name}.onnx`,
       this.kit.graphs[name],
       this.state,
-      name === "step",
+      name === "step" ? "as written" : "optimized",
     );
     this.open = { name, graph };
     return graph;

@@ -40,6 +40,13 @@ function watchMemory(): void {
   };
 }
 
+/**
+ * How a graph is executed: its nodes unchanged, in the order that the compiler has chosen; optimized;
+ * or optimized with integers between quantized tensors, as a calibrated frozen part needs it to give
+ * the features of Python. Otherwise weights stored in 8 bits become float32 when a graph is opened.
+ */
+export type Execution = "as written" | "optimized" | "integers";
+
 /** An open graph. Inputs that are bound are read at each run, with the values that they then have. */
 export class Graph {
   private constructor(
@@ -48,25 +55,15 @@ export class Graph {
     private readonly bound: Feeds,
   ) {}
 
-  /**
-   * Args: the name for messages; the graph's bytes; tensors by name, which need not be inputs; whether
-   * its nodes run unchanged, in the order that the compiler has chosen, or are optimized.
-   */
-  static async open(
-    name: string,
-    bytes: Uint8Array,
-    bound: State,
-    asWritten: boolean,
-  ): Promise<Graph> {
+  /** Args: the name for messages; the graph's bytes; tensors by name, which need not be inputs. */
+  static async open(name: string, bytes: Uint8Array, bound: State, how: Execution): Promise<Graph> {
     const session = await attempt(`${name} cannot be opened`, () =>
       ort.InferenceSession.create(bytes, {
         executionProviders: ["wasm"],
-        graphOptimizationLevel: asWritten ? "disabled" : "all",
+        graphOptimizationLevel: how === "as written" ? "disabled" : "all",
         enableMemPattern: false,
         enableCpuMemArena: false,
-        // Floats that lie on the grid of 8 bits give the same values as integers, in less time: what
-        // WebAssembly computes in integers is slower. Weights become float32 when a graph is opened.
-        extra: { session: { disable_quant_qdq: "1" } },
+        ...(how !== "integers" && { extra: { session: { disable_quant_qdq: "1" } } }),
       }),
     );
     delete ort.env.wasm.wasmBinary; // 14 MB, of which the runtime has made its own

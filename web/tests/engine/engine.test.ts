@@ -3,7 +3,7 @@ import { Engine } from "../../src/engine/engine";
 import { gradientNorm, Optimizer } from "../../src/engine/optimizer";
 import { heapBytes } from "../../src/engine/session";
 import type { Manifest } from "../../src/contract";
-import { expectClose, fixture } from "./fixture";
+import { expectClose, expectRelative, fixture } from "./fixture";
 import { openKit, startRuntime } from "./kits";
 
 beforeAll(startRuntime);
@@ -40,6 +40,19 @@ describe.each(["last", "blocks"] as const)("the bundled kit %s", (name) => {
     expect(heapBytes()).toBeGreaterThan(1 << 20);
     expect(heapBytes()).toBeLessThan(64 << 20);
   });
+});
+
+test("a calibrated frozen part gives the features of Python", async () => {
+  const kit = await openKit("integers");
+  expect(kit.manifest.quantization).toMatchObject({ activations: 8 });
+  const { pixels, features } = fixture["integers"];
+  const engine = new Engine(kit, kit.parameters, kit.manifest.task.classes.length);
+  const found = Float32Array.from(await engine.prepare(Uint8Array.from(pixels)));
+  const some = Array.from({ length: features.length }, (_, i) => found[5 * i]!);
+  // An untrained network whose features are all but zero would prove nothing.
+  expect(new Set(some).size).toBeGreaterThan(20);
+  expectRelative(some, features, 1e-3);
+  await engine.release();
 });
 
 test("the state of an engine is its own, and can be loaded", async () => {

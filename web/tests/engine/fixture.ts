@@ -21,3 +21,10 @@ export function expectClose(
   const worst = Array.from(found, (value, i) => Math.abs(value - expected[i]!));
   expect(Math.max(0, ...worst)).toBeLessThanOrEqual(tolerance * scale);
 }
+
+/** Compares arrays by the norm of their difference, relative to that of the expected one. */
+export function expectRelative(found: number[], expected: number[], tolerance: number): void {
+  expect(found.length).toBe(expected.length);
+  const off = Math.hypot(...found.map((value, i) => value - expected[i]!));
+  expect(off / Math.hypot(...expected)).toBeLessThanOrEqual(tolerance);
+}

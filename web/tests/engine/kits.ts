@@ -6,7 +6,7 @@ import { setUpRuntime } from "../../src/engine/session";
 import { readKit } from "../../src/formats/kit";
 
 /** A kit of the wheel, or one of the fixtures. */
-export function openKit(name: "last" | "blocks" | "frozen" | "whole"): Promise<Kit> {
+export function openKit(name: "last" | "blocks" | "frozen" | "whole" | "integers"): Promise<Kit> {
   const bundled = name === "last" || name === "blocks";
   const folder = bundled ? "../../../src/pocketune/kit/bundled" : "../fixtures";
   const path = new URL(`${folder}/${name}.zip`, import.meta.url);
