@@ -179,8 +179,8 @@ def test_enough(kit: Kit) -> None:
 
 def test_smaller_than_the_runtime_itself(kit: Kit) -> None:
     assert refusal(kit, 20_000_000) == (
-        "the budget of 20 MB is smaller than the 52 MB that this process took before training "
-        "began (Python, numpy and the runtime)"
+        "the budget of 20 MB is smaller than the 52 MB that this process took before it began "
+        "(Python, numpy and the runtime)"
     )
 
 

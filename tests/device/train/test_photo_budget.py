@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pocketune.data import load_splits
+from pocketune.data import decoding_of, load_splits, open_images, unlabeled
 from pocketune.data.decoding import Decoding
 from pocketune.data.headers import Header
 from pocketune.device.memory.budget import (
@@ -82,26 +82,33 @@ class TestPrediction:
 
     def test_what_fits_is_let_through(self):
         model, enough = Model.of(last()), self.needed(SCREENSHOT)
-        check_prediction(model, enough, BEFORE.current, SCREENSHOT)
-        check_prediction(model, None, BEFORE.current, SCREENSHOT)
+        check_prediction(model, enough, BEFORE, SCREENSHOT)
+        check_prediction(model, None, BEFORE, SCREENSHOT)
         with pytest.raises(BudgetExceeded):
-            check_prediction(model, enough - 1, BEFORE.current, SCREENSHOT)
+            check_prediction(model, enough - 1, BEFORE, SCREENSHOT)
 
     def test_the_photo_that_breaks_the_budget_is_named(self):
         with pytest.raises(BudgetExceeded, match=r"decoding a/shot.png \(PNG, 1440 x 3200\)"):
-            check_prediction(Model.of(last()), self.needed(), BEFORE.current, SCREENSHOT)
+            check_prediction(Model.of(last()), self.needed(), BEFORE, SCREENSHOT)
 
     def test_a_model_that_does_not_fit_anyway_is_the_problem(self):
         with pytest.raises(BudgetExceeded, match="predicting needs about"):
-            check_prediction(Model.of(last()), self.needed() - 1, BEFORE.current, SCREENSHOT)
+            check_prediction(Model.of(last()), self.needed() - 1, BEFORE, SCREENSHOT)
 
     def test_headers_are_read_before_the_first_image(self, tmp_path):
         Image.new("RGB", (1600, 1200)).save(tmp_path / "large.webp")
         (tmp_path / "notes.txt").write_text("no image")
+        large = decoding_of(unlabeled(open_images([tmp_path])), last().manifest.size)
+        assert large is not None and large.name.endswith("large.webp")
         with pytest.raises(BudgetExceeded, match="short"):
-            predict(kit_path("last"), [tmp_path], budget=self.needed())
+            check_prediction(Model.of(last()), self.needed(), BEFORE, large)
         found = predict(kit_path("last"), [tmp_path], budget="64GB")
         assert [type(each).__name__ for each in found] == ["ClassPrediction", "Skipped"]
+
+    def test_a_process_that_is_too_large_already_is_the_problem(self, tmp_path):
+        Image.new("RGB", (16, 12)).save(tmp_path / "small.png")
+        with pytest.raises(BudgetExceeded, match="before it began"):
+            predict(kit_path("last"), [tmp_path], budget=1_000_000)
 
     def test_a_process_that_exceeds_its_budget_stops(self):
         check_peak(None)

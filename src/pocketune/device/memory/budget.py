@@ -66,11 +66,7 @@ def check_budget(
     head = run.estimate(slots, images=computed).head
     if budget is None:
         return replace(estimate, head=head)
-    if before.peak >= budget:
-        raise BudgetExceeded(
-            f"the budget of {format_size(budget)} is smaller than the {format_size(before.peak)} "
-            "that this process took before training began (Python, numpy and the runtime)"
-        )
+    _check_before(before, budget)
     if estimate.total <= budget:  # where all photos do not fit, the classifier is of fewer
         return replace(estimate, head=min(head, budget - estimate.total))
     if decoding is not None and decoding.most > HEAVY_BYTES:
@@ -83,32 +79,33 @@ def check_budget(
     )
 
 
-def limited(budget: int | str | None) -> tuple[int | None, int]:
-    """Bytes of a budget, and those that this process takes before it opens a model."""
+def limited(budget: int | str | None) -> tuple[int | None, ProcessMemory]:
+    """Bytes of a budget, and the memory of this process before it opens a model."""
     save_memory()
     reclaim()
-    return None if budget is None else parse_size(budget), process_memory().current
+    return None if budget is None else parse_size(budget), process_memory()
 
 
 def check_prediction(
-    model: Model, budget: int | None, before: int, decoding: Decoding | None = None
+    model: Model, budget: int | None, before: ProcessMemory, decoding: Decoding | None = None
 ) -> None:
     """Refuse to predict or evaluate where that will not fit a budget, as `check_budget` does.
 
     Args:
         model: The model.
         budget: Bytes that the process may take; None for no limit.
-        before: Resident bytes of the process before the model was opened.
+        before: Memory of the process before the model was opened.
         decoding: What decoding the photos takes, if it is known.
 
     Raises:
-        BudgetExceeded: The estimate exceeds the budget.
+        BudgetExceeded: The runtime alone, or the estimate, exceeds the budget.
     """
     if budget is None:
         return
+    _check_before(before, budget)
     manifest, classes = model.kit.manifest, len(model.classes)
     estimate, without = (
-        estimate_prediction(manifest, process=before, classes=classes, decoding=each)
+        estimate_prediction(manifest, process=before.current, classes=classes, decoding=each)
         for each in (decoding, None)
     )
     if estimate.total <= budget:
@@ -132,6 +129,15 @@ def check_peak(budget: int | None) -> None:
         raise BudgetExceeded(
             f"memory reached {format_size(peak)}, over the budget of {format_size(budget)}: give a "
             "larger budget, or save large photos smaller"
+        )
+
+
+def _check_before(before: ProcessMemory, budget: int) -> None:
+    """Refuse a budget that is exceeded before anything is opened."""
+    if before.peak >= budget:
+        raise BudgetExceeded(
+            f"the budget of {format_size(budget)} is smaller than the {format_size(before.peak)} "
+            "that this process took before it began (Python, numpy and the runtime)"
         )
 
 
