@@ -33,9 +33,23 @@ await build({
 for (const name of ["index.html", "styles.css", "icon.svg", "app.webmanifest"]) {
   await cp(join(here, "src/page", name), join(site, name));
 }
+await writeFile(join(site, "licenses.txt"), await licenses());
 await cp(join(runtime, LOADER), join(site, LOADER));
 // The page decompresses it, so that any static host can serve it.
 await writeFile(
   join(site, `${WASM}.gz`),
   gzipSync(await readFile(join(runtime, WASM)), { level: 9 }),
 );
+
+/** What the authors of the packages ask to be said with each copy. */
+async function licenses() {
+  const { dependencies } = JSON.parse(await readFile(join(here, "package.json"), "utf8"));
+  const texts = Object.entries(dependencies).map(async ([name, version]) => {
+    const own = join(here, "node_modules", name, "LICENSE");
+    const text = await readFile(own, "utf8").catch(
+      () => readFile(join(here, "licenses", `${name}.txt`), "utf8"), // it comes without one
+    );
+    return `${name} ${version}\n\n${text.trim()}\n`;
+  });
+  return (await Promise.all(texts)).join("\n----\n\n");
+}

@@ -239,6 +239,7 @@ export const texts = {
   openHelp: "A run of the command line as a .zip, or a delta (.safetensors) of one of the kits.",
   openButton: "Open a file",
   opened: (name: string) => `${name} is open; see “Use”.`,
+  licenses: "Licenses of what the page contains",
   forgetTitle: "Forget everything",
   forgetHelp: (used: number | null) =>
     "Delete all photos, kits and results that the page keeps in this browser" +

@@ -40,6 +40,7 @@ export class TakeView {
       this.files,
       this.opener(),
       this.forgetting(),
+      h("a", { class: "muted", href: "licenses.txt" }, texts.licenses),
     );
     project.onChange(() => this.draw());
     this.draw();
