@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from onnx import helper
+from onnx import helper, version_converter
 from torch import nn
 
 from pocketune.compiler import compile
@@ -65,6 +65,20 @@ def test_files_of_any_opset_and_batch(opset: int, batch: str | None, tmp_path: P
     loaded = load_onnx(file, size=SIZE).eval()
     assert_close(loaded(images()), original(images()))
     assert sum(isinstance(m, nn.Hardswish) for m in loaded.modules()) > 5
+
+
+@pytest.mark.parametrize("opset", [21, 22, 23])
+def test_operators_of_newer_opsets(opset: int, tmp_path: Path) -> None:
+    original = network("mobilenet_v3_small")
+    file = exported(original, tmp_path / "net.onnx")
+    onnx.save(version_converter.convert_version(onnx.load(file), opset), file)
+    assert_close(load_onnx(file, size=SIZE).eval()(images()), original(images()))
+
+
+def test_a_batch_that_is_fixed_inside_of_the_file_is_refused(tmp_path: Path) -> None:
+    file = exported(tiny("vit_tiny"), tmp_path / "net.onnx", batch=None)
+    with pytest.raises(PocketuneError, match="shapes for a batch of 1 inside"):
+        load_onnx(file, size=SIZE)
 
 
 def test_folded_norms_are_norms_again(tmp_path: Path) -> None:
@@ -152,17 +166,15 @@ def head(given: str) -> list[onnx.NodeProto]:
 
 
 HEAD = {"w": np.ones((3, 2), np.float32), "zero": np.float32(0), "one": np.float32(1)}
-QUANTIZED = [
-    node("QuantizeLinear", ["x", "one"], ["q"]),
-    node("DequantizeLinear", ["q", "one"], ["d"]),
-]
+DYNAMIC = node("DynamicQuantizeLinear", ["x"], ["q", "scale", "offset"])
+DEQUANTIZE = node("DequantizeLinear", ["q", "scale", "offset"], ["d"])
 
 
 @pytest.mark.parametrize(
     ("nodes", "options", "said"),
     [
         ([node("LRN", ["x"], ["d"], name="odd", size=3), *head("d")], {}, r"LRN \(odd\)"),
-        ([*QUANTIZED, *head("d")], {}, "QuantizeLinear"),
+        ([DYNAMIC, DEQUANTIZE, *head("d")], {}, "DynamicQuantizeLinear"),
         (head("x"), {"outputs": ("y", "flat")}, "1 inputs and 2 outputs"),
         (head("x"), {"shape": ("n", 3, 16, 16)}, "16 x 16 pixels, not 8 x 8"),
         (head("x"), {"shape": ("n", 1, 8, 8)}, "float32 images of three channels"),

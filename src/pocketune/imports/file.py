@@ -18,6 +18,7 @@ from onnx import TensorProto, helper
 
 from pocketune.device.engine.session import open_session
 from pocketune.errors import PocketuneError
+from pocketune.imports.rounding import without_rounding
 
 Array = NDArray[Any]
 
@@ -97,7 +98,7 @@ class OnnxFile:
 
 
 def read_file(path: Path, size: int) -> OnnxFile:
-    """Read a network from an ONNX file and run it once.
+    """Read a network from an ONNX file and run it once, without rounding activations to 8 bits.
 
     Args:
         path: the file; weights beside it are found, too.
@@ -107,7 +108,7 @@ def read_file(path: Path, size: int) -> OnnxFile:
         PocketuneError: the file cannot be read, is too old or too new, has control flow, several
             inputs or outputs, images of another size, or the runtime refuses it.
     """
-    model = _read(path)
+    model = without_rounding(_read(path))
     graph = model.graph
     constants = {tensor.name for tensor in graph.initializer}
     inputs = [each for each in graph.input if each.name not in constants]

@@ -55,6 +55,7 @@ def load_onnx(
     layers = Builder(file).chain(file.input, file.nodes)
     network = OnnxNetwork(with_blocks(layers), channels_last=file.channels_last)
     _compare(network, file)
+    _require_any_batch(network, file)
     set_about(network, normalization=normalization or Normalization())
     if classes is not None:
         with_classes(network, classes, size)
@@ -76,6 +77,21 @@ def _compare(network: nn.Module, file: OnnxFile) -> None:
         raise PocketuneError(
             f"the network made from {file.path} differs from the file by {difference:.1e} of the "
             f"largest score, more than {TOLERANCE:.0e}"
+        )
+
+
+def _require_any_batch(network: nn.Module, file: OnnxFile) -> None:
+    """Refuse a network that cannot take one image more than the file was read with."""
+    images = torch.tensor(file.images)
+    try:
+        with torch.no_grad():
+            fits = len(network.eval()(torch.cat([images, images[:1]]))) == len(images) + 1
+    except RuntimeError:  # a shape that counts the images, as attention by one product has it
+        fits = False
+    if not fits:
+        raise PocketuneError(
+            f"{file.path} has shapes for a batch of {len(images)} inside; export it again with a "
+            "dynamic batch"
         )
 
 
