@@ -49,9 +49,10 @@ bench: $(DEV) ## Reproduce every figure of benchmarks/results (hours)
 studio: web/node_modules ## Build the page of `pocketune studio` (needs Node.js and npm)
 	npm --prefix web run --silent build
 
-studio-test: studio ## Check the page's style and types, and test it
+studio-test: studio $(DEV) ## Check the page's style and types, and test it
 	npm --prefix web run --silent check
 	npm --prefix web run --silent test
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet tests/studio
 	npm --prefix web run --silent e2e
 
 dist: $(RELEASE) ## Build wheel, sdist and SBOM, and use both in empty environments without compilers
