@@ -26,6 +26,8 @@ SCRIPTS = sorted([*BENCHMARKS.glob("*.py"), *BENCHMARKS.with_name("tools").glob(
 COMMANDS = sorted({*EVERY["RUNS"].values(), EVERY["FIGURES"]})
 TOOLS = {
     "build_demo_kits.py": "safetensors",
+    "check_dist.py": "pytest",
+    "lock.py": "pytest",
     "make_digits_sheet.py": "sklearn",
     "make_probes.py": "onnx",
     "make_segmentation_picture.py": "torch",

@@ -9,6 +9,7 @@ The SBOM (CycloneDX) is that of the wheel's environment.
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import subprocess
@@ -68,8 +69,11 @@ def write_sbom(environment: Path, out: Path) -> None:
     )
 
 
-def main(folder: Path) -> None:
+def main() -> None:
     """Check every artifact of a folder."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path, help="of a wheel and an sdist")
+    folder = parser.parse_args().folder
     artifacts = sorted(folder.glob("*.tar.gz")) + sorted(folder.glob("*.whl"))
     assert [each.suffix for each in artifacts] == [".gz", ".whl"], artifacts
     for artifact in artifacts:
@@ -83,4 +87,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main()

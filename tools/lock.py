@@ -9,6 +9,7 @@ requirements/README.md.
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 import tempfile
@@ -56,6 +57,7 @@ def lock(
 
 def main() -> None:
     """Write all files."""
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     lock("base.txt", PROJECT)
     lock("dev.txt", PROJECT, packages=OF_TORCH, extras=EXTRAS)
     lock("bench.txt", packages="pyarrow>=18")
