@@ -1,4 +1,7 @@
-/** All words of the page, so that they can be translated in one place. */
+/**
+ * All words of the page, so that they can be translated in one place. Errors of formats/, engine/ and
+ * storage/ are worded there, as in Python.
+ */
 
 const number = new Intl.NumberFormat("en");
 const percent = new Intl.NumberFormat("en", { style: "percent", maximumFractionDigits: 1 });
@@ -64,8 +67,6 @@ export const texts = {
   importFiles: "Import a CSV or .zip",
   dropHere:
     "Drop a folder with one folder for each class, a CSV with its photos, or a .zip of either.",
-  dropOnClass: (name: string) => `Add to “${name}”`,
-  dropAnywhere: "Drop to import",
   looseFiles:
     "Drop these photos onto a class, or drop a folder that has one folder for each class.",
   noFiles: "There are no photos in what was dropped.",
@@ -84,7 +85,6 @@ export const texts = {
     `${counted(count, "photo")} added` +
     (skipped ? `, ${counted(skipped, "file")} left out` : "") +
     ".",
-  leftOut: (count: number) => `${counted(count, "file")} left out`,
   noPhoto: "no photo that this browser can open",
   tooLarge: "larger than 64 MB",
   and: (count: number) => `and ${number.format(count)} more`,
@@ -95,7 +95,29 @@ export const texts = {
   selectNone: "None",
   moveTo: "Move to",
   deletePhotos: "Delete",
-  pasted: (name: string) => `pasted into ${name}`,
+
+  table: {
+    empty: (table: string) => `${table} is empty; list a file and its label on each line.`,
+    columns: (table: string, found: string) =>
+      `${table} needs the columns file and label, but its first line has ${found}.`,
+    noFile: (table: string, row: number) => `${table} has no file in row ${row}; add it.`,
+    noLabel: (table: string, row: number) => `${table} has no label in row ${row}; add it.`,
+    split: (table: string, split: string, row: number) =>
+      `${table} has the split “${split}” in row ${row}; write train or val.`,
+    twice: (table: string, file: string) =>
+      `${table} lists ${file} twice, with different labels or splits; keep one line.`,
+    noneGiven: (table: string) =>
+      `None of the files that ${table} lists was given with it; drop the folder that holds both.`,
+  },
+  archive: {
+    none: (name: string) => `${name} is not a .zip, or a part of one is missing.`,
+    tooLarge: (name: string) => `${name} is too large for one .zip; unpack it and drop its folder.`,
+    encrypted: (name: string) => `${name} is encrypted; unpack it and drop its folder.`,
+    largeFile: (name: string) => `${name} is larger than 128 MB.`,
+    unknown: (name: string) => `${name} is packed in a way that is not read.`,
+    damaged: (name: string) => `${name} is damaged; copy it again.`,
+    inside: (path: string, name: string) => `${path} in ${name}`,
+  },
 
   // Camera
   record: "Hold to record",
@@ -156,7 +178,7 @@ export const texts = {
     `A run was interrupted in epoch ${epoch} of ${epochs}. It can go on where it was.`,
   needPhotos: "Training needs two classes with photos; collect some first.",
   toCollect: "Collect photos",
-  few: (name: string) => `“${name}” has no photos; it is left out.`,
+  leftOut: (name: string) => `“${name}” has no photos and is left out.`,
   phases: {
     opening: "Opening the kit",
     features: "Looking at the photos",
@@ -168,7 +190,6 @@ export const texts = {
   paused: "Paused",
   stopped: "Stopped",
   epoch: (epoch: number, epochs: number) => `Epoch ${epoch} of ${epochs}`,
-  timeLeft: (seconds: number) => `${duration(seconds)} left`,
   accuracy: "Best accuracy on held-out photos",
   noHeldOut: "no photos are held out: each class needs ten",
   imagesPerSecond: "Images a second",
@@ -178,8 +199,6 @@ export const texts = {
   accuracyChart: "Accuracy on held-out photos after each epoch",
   chartSummary: (what: string, points: number, first: string, last: string) =>
     points ? `${what}: ${points} points, from ${first} to ${last}` : `${what}: no points yet`,
-  training: "training",
-  validation: "held out",
   epochDone: (epoch: number, accuracy: string) => `Epoch ${epoch}: ${accuracy}`,
   doneTitle: "Your network is ready",
   doneText: (accuracy: string, count: number, seconds: number) =>
@@ -215,7 +234,6 @@ export const texts = {
   noMistakes: "No held-out photo is told wrong.",
   mistake: (actual: string, guess: string, probability: string) =>
     `${actual}, told as ${guess} (${probability})`,
-  deleted: "deleted",
   noConfusion: "No photos were held out, so that there is nothing to compare.",
 
   // Take along

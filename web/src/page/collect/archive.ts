@@ -1,5 +1,6 @@
 /** A .zip of photos, read in place: only what is asked for is unpacked. */
 import { UserError } from "../../contract";
+import { texts } from "../texts";
 
 export interface Member {
   path: string;
@@ -26,12 +27,12 @@ export async function openArchive(archive: Blob, name: string): Promise<Member[]
   const tail = await view(archive, Math.max(0, archive.size - LONGEST_COMMENT - 22));
   let end = tail.byteLength - 22;
   while (end >= 0 && tail.getUint32(end, true) !== END) end--;
-  if (end < 0) throw new UserError(`${name} is not a .zip, or a part of one is missing.`);
+  if (end < 0) throw new UserError(texts.archive.none(name));
   const count = tail.getUint16(end + 10, true);
   const size = tail.getUint32(end + 12, true);
   const start = tail.getUint32(end + 16, true);
   if (count === 0xffff || start === 0xffffffff) {
-    throw new UserError(`${name} is too large for one .zip; unpack it and drop its folder.`);
+    throw new UserError(texts.archive.tooLarge(name));
   }
   if (count > MOST_MEMBERS || start + size > archive.size) throw damaged(name);
   return members(await view(archive, start, start + size), count, archive, name);
@@ -54,10 +55,10 @@ function members(directory: DataView, count: number, archive: Blob, name: string
     if (at + 46 + length > directory.byteLength) throw damaged(name);
     const text = new Uint8Array(directory.buffer, directory.byteOffset + at + 46, length);
     const path = new TextDecoder().decode(text).replaceAll("\\", "/");
-    if (flags & 1) throw new UserError(`${name} is encrypted; unpack it and drop its folder.`);
+    if (flags & 1) throw new UserError(texts.archive.encrypted(name));
     if (!path.endsWith("/")) {
       const open = () =>
-        unpack({ archive, name: `${path} in ${name}`, method, packed, bytes, offset });
+        unpack({ archive, name: texts.archive.inside(path, name), method, packed, bytes, offset });
       found.push({ path, bytes, open });
     }
     at += 46 + length + rest;
@@ -79,9 +80,9 @@ async function unpack({ archive, name, method, packed, bytes, offset }: Place): 
   if (head.byteLength < 30 || head.getUint32(0, true) !== LOCAL) throw damaged(name);
   const start = offset + 30 + head.getUint16(26, true) + head.getUint16(28, true);
   const data = archive.slice(start, start + packed);
-  if (bytes > MOST_BYTES) throw new UserError(`${name} is larger than 128 MB.`);
+  if (bytes > MOST_BYTES) throw new UserError(texts.archive.largeFile(name));
   if (method === STORED) return data;
-  if (method !== DEFLATED) throw new UserError(`${name} is packed in a way that is not read.`);
+  if (method !== DEFLATED) throw new UserError(texts.archive.unknown(name));
   return inflate(data, bytes, name);
 }
 
@@ -109,7 +110,7 @@ async function inflate(data: Blob, bytes: number, name: string): Promise<Blob> {
 }
 
 function damaged(name: string): UserError {
-  return new UserError(`${name} is damaged; copy it again.`);
+  return new UserError(texts.archive.damaged(name));
 }
 
 async function view(archive: Blob, start: number, end = archive.size): Promise<DataView> {

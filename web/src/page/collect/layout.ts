@@ -3,6 +3,7 @@
  * `pocketune/data/layouts.py`, so that a folder means the same here and on the command line.
  */
 import { type Split, UserError } from "../../contract";
+import { texts } from "../texts";
 import { parseTable } from "./table";
 
 export interface Labeled {
@@ -64,12 +65,10 @@ export function byFolders(paths: string[]): Layout {
 export function byTable(text: string, table: string, paths: string[]): Layout {
   const rows = parseTable(text);
   const first = rows[0];
-  if (!first) throw new UserError(`${table} is empty; list a file and its label on each line.`);
+  if (!first) throw new UserError(texts.table.empty(table));
   const columns = columnsOf(first);
   if (!columns) {
-    throw new UserError(
-      `${table} needs the columns file and label, but its first line has ${first.join(", ").slice(0, 80)}.`,
-    );
+    throw new UserError(texts.table.columns(table, first.join(", ").slice(0, 80)));
   }
   const base = folderOf(table);
   const known = new Set(paths);
@@ -79,25 +78,21 @@ export function byTable(text: string, table: string, paths: string[]): Layout {
     const file = row[columns.file];
     const label = row[columns.label]?.normalize("NFC");
     const line = index + 1;
-    if (!file) throw new UserError(`${table} has no file in row ${line}; add it.`);
-    if (!label) throw new UserError(`${table} has no label in row ${line}; add it.`);
+    if (!file) throw new UserError(texts.table.noFile(table, line));
+    if (!label) throw new UserError(texts.table.noLabel(table, line));
     const folder = columns.split < 0 ? null : (row[columns.split] ?? "").toLowerCase();
     if (folder !== null && !isPart(folder)) {
-      throw new UserError(`${table} has the split “${folder}” in row ${line}; write train or val.`);
+      throw new UserError(texts.table.split(table, folder, line));
     }
     const path = join(base, file);
     const before = found.get(path);
     if (before && (before.label !== label || before.folder !== folder)) {
-      throw new UserError(
-        `${table} lists ${file} twice, with different labels or splits; keep one line.`,
-      );
+      throw new UserError(texts.table.twice(table, file));
     }
     if (known.has(path)) found.set(path, { path, label, part: partOf(folder), folder });
   }
   if (!found.size) {
-    throw new UserError(
-      `None of the files that ${table} lists was given with it; drop the folder that holds both.`,
-    );
+    throw new UserError(texts.table.noneGiven(table));
   }
   const outside = paths.filter((path) => !found.has(path) && path !== table);
   return { labeled: oneValidation([...found.values()]), outside };
