@@ -64,8 +64,8 @@ lock: $(RELEASE) ## Renew requirements/ from pyproject.toml and the constraints
 	$(VENV)-release/bin/python tools/lock.py
 
 clean: ## Remove the environment and everything that was built
-	rm -rf $(VENV) $(VENV)-oldest $(VENV)-release build dist .pytest_cache .mypy_cache .ruff_cache \
-		.hypothesis web/node_modules examples/browser/node_modules src/pocketune/studio/site
+	rm -rf $(VENV) $(VENV)-oldest $(VENV)-release $(VENV)-aarch64 build dist .pytest_cache .mypy_cache \
+		.ruff_cache .hypothesis web/node_modules examples/browser/node_modules src/pocketune/studio/site
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
