@@ -1,11 +1,17 @@
 """Dropout with masks from outside."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
+from pocketune.compiler import compile
 from pocketune.compiler.capture.dropout import SuppliedDropout, supply_masks
 from pocketune.kit.manifest import MaskSpec
+from pocketune.methods import FullFineTune, adapt
+from pocketune.networks.copies import copy_network
 from pocketune.weights import create_network
 
 
@@ -38,6 +44,55 @@ def test_a_mask_of_ones_changes_nothing() -> None:
     expected = net.eval()(images)
     supply_masks(net, batch=2, size=8)
     torch.testing.assert_close(net.train()(images), expected)
+
+
+class Calls(nn.Module):
+    """Calls `functional.dropout` twice, around a module that calls it by its own helper."""
+
+    class Inner(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return self._dropped(x)
+
+        def _dropped(self, x: Tensor) -> Tensor:
+            return F.dropout(x, training=self.training, p=0.25)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.fc = nn.Conv2d(3, 4, 3, stride=2), nn.Linear(4, 3)
+        self.inner, self.module = Calls.Inner(), nn.Dropout(0.1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.dropout(self.conv(x), 0.5, self.training)
+        x = self.module(self.inner(x)).mean((2, 3))
+        x = F.dropout(F.dropout(x, 0.0, self.training), 0.2, self.training)
+        logits: Tensor = self.fc(x)
+        return logits
+
+
+def test_calls_of_the_function_get_masks_too() -> None:
+    net = Calls()
+    specs = supply_masks(net, batch=2, size=9)
+    assert {spec.name: (spec.shape, spec.keep) for spec in specs} == {
+        "inner.supplied_dropouts.0.mask": ((2, 4, 4, 4), 0.75),
+        "module.mask": ((2, 4, 4, 4), 0.9),
+        "supplied_dropouts.0.mask": ((2, 4, 4, 4), 0.5),
+        "supplied_dropouts.1.mask": ((2, 4), 0.8),
+    }
+    assert supply_masks(net, batch=2, size=9) == specs
+    for network in (net, copy_network(net)):  # a copy reads its own masks
+        x = torch.randn(2, 3, 9, 9)
+        masks = {spec.name: network.get_buffer(spec.name).uniform_() for spec in specs}
+        maps = network.conv(x) * masks["supplied_dropouts.0.mask"]
+        maps = maps * masks["inner.supplied_dropouts.0.mask"] * masks["module.mask"]
+        expected = network.fc(maps.mean((2, 3)) * masks["supplied_dropouts.1.mask"])
+        torch.testing.assert_close(network.train()(x), expected)
+        torch.testing.assert_close(network.eval()(x), network.fc(network.conv(x).mean((2, 3))))
+
+
+def test_a_kit_of_a_network_that_calls_the_function(tmp_path: Path) -> None:
+    """`compile` compares its steps, with masks, to PyTorch."""
+    kit = compile(adapt(Calls(), FullFineTune()), tmp_path / "kit", batch=2, size=16)
+    assert len(kit.manifest.masks) == 4
 
 
 def test_masks_multiply_in_training_only() -> None:
