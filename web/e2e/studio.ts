@@ -57,11 +57,12 @@ export function openBrowser(camera = true, ...options: string[]): Promise<Browse
   return chromium.launch({ executablePath: CHROMIUM, args });
 }
 
-/** A browser that keeps what it has stored in a folder. */
+/** A browser that keeps what it has stored in a folder, but no service worker. */
 export function openProfile(folder: string): Promise<BrowserContext> {
   return chromium.launchPersistentContext(folder, {
     executablePath: CHROMIUM,
     args: ["--no-sandbox"],
+    serviceWorkers: "block",
   });
 }
 
