@@ -5,8 +5,8 @@
 DeepLabV3 over MobileNetV2 0.35 and 1.0, 10 classes, random images and masks. Measured as in
 bench_step.py: one process for each configuration, a step each in turn, on one core. The loss is
 taken at every pixel, of logits that are resized within the step. `decode head` trains it and
-nothing below; the five layers filtered are its pyramid and the convolution after it, with
-docs/gradient-filtering.md's patches.
+nothing below, `1 block` the last block too; the five layers filtered are its pyramid and the
+convolution after it, with docs/gradient-filtering.md's patches.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bench_step import HEADER, arguments, measure
 from report import table, write
 
 WIDTHS = (0.35, 1.0)
-METHODS = ("last", "decode head", "5 layers, filtered", "full")
+METHODS = ("last", "decode head", "1 block", "2 blocks", "5 layers, filtered", "full")
 STEPS = ("kit", "eager, NCHW", "eager, channels-last")
 CONFIGURATIONS = [(method, how) for method in METHODS for how in STEPS]
 

@@ -60,6 +60,8 @@ METHODS = {
     "repnet": ("repnet", {}),
     "blocks, filtered": ("blocks+gradfilter", {"blocks": 3, "patch": 2, "layers": "trained"}),
     "decode head": ("blocks", {"blocks": 0}),
+    "1 block": ("blocks", {"blocks": 1}),
+    "2 blocks": ("blocks", {"blocks": 2}),
     "5 layers, filtered": ("gradfilter", {"patch": DEEPLABV3_PATCHES}),
 }
 """What a configuration calls a method: its registered name and its options."""
