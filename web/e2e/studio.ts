@@ -57,12 +57,11 @@ export function openBrowser(camera = true, ...options: string[]): Promise<Browse
   return chromium.launch({ executablePath: CHROMIUM, args });
 }
 
-/** A browser that keeps what it has stored in a folder, but no service worker. */
+/** A browser that keeps what it has stored in a folder. */
 export function openProfile(folder: string): Promise<BrowserContext> {
   return chromium.launchPersistentContext(folder, {
     executablePath: CHROMIUM,
     args: ["--no-sandbox"],
-    serviceWorkers: "block",
   });
 }
 

@@ -54,8 +54,10 @@ self.addEventListener("fetch", (event) => {
   const { request } = event;
   const url = new URL(request.url);
   if (request.method !== "GET" || url.origin !== self.location.origin) return;
-  if (url.search.startsWith("?token=")) return; // the server moves it into a cookie
-  event.respondWith(answer(request));
+  // The server moves the token into a cookie and redirects. Left to the browser, the redirect is
+  // lost in Chromium where it asks the server while this worker still starts.
+  const hasToken = url.search.startsWith("?token=");
+  event.respondWith(hasToken ? fetch(request) : answer(request));
 });
 
 async function answer(request: Request): Promise<Response> {
