@@ -132,7 +132,12 @@ def sorted_by_runtime(times: dict[tuple[str, int], list[float]]) -> list[list[fl
 
 def loaded_bytes() -> list[list[object]]:
     """What the page loads until it trains, as it is sent and compressed."""
-    names = ["index.html", "styles.css", "main.js", "worker.js"]
+    names = [
+        "index.html",
+        "styles.css",
+        "main.js",
+        *(path.name for path in SITE.glob("worker-*.js")),
+    ]
     runtime = ["ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm.gz"]
     rows: list[list[object]] = []
     total = [0, 0]
@@ -163,7 +168,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[96, 128, 224])
     parser.add_argument("--no-times", action="store_true")
     options = parser.parse_args()
-    if not (SITE / "worker.js").is_file():
+    if not (SITE / "main.js").is_file():
         sys.exit("the page is not built: run make studio first")
     rounds = 0 if options.no_times else options.rounds
     rows: list[list[object]] = []

@@ -1,7 +1,7 @@
 /** Builds the page, its workers and the compressed runtime into src/pocketune/studio/site/. */
 import { cp, mkdir, readFile, rm, writeFile } from "node:fs/promises";
 import { createRequire } from "node:module";
-import { dirname, join } from "node:path";
+import { basename, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { gzipSync } from "node:zlib";
 import { build } from "esbuild";
@@ -14,12 +14,7 @@ const LOADER = "ort-wasm-simd-threaded.mjs";
 
 await rm(site, { recursive: true, force: true });
 await mkdir(site, { recursive: true });
-await build({
-  entryPoints: {
-    main: join(here, "src/page/main.ts"),
-    worker: join(here, "src/engine/worker.ts"),
-    "service-worker": join(here, "src/page/service-worker.ts"),
-  },
+const shared = {
   outdir: site,
   bundle: true,
   format: "esm",
@@ -29,6 +24,22 @@ await build({
   // The runtime's loader is a file of its own: the threads that it starts load it once more.
   conditions: ["onnxruntime-web-use-extern-wasm"],
   logLevel: "warning",
+};
+// Its name has its hash: a page that stays open while the site changes never gets another version.
+const { metafile } = await build({
+  ...shared,
+  entryPoints: { worker: join(here, "src/engine/worker.ts") },
+  entryNames: "[name]-[hash]",
+  metafile: true,
+});
+const [worker] = Object.keys(metafile.outputs);
+await build({
+  ...shared,
+  entryPoints: {
+    main: join(here, "src/page/main.ts"),
+    "service-worker": join(here, "src/page/service-worker.ts"),
+  },
+  define: { WORKER: JSON.stringify(basename(worker)) },
 });
 for (const name of ["index.html", "styles.css", "icon.svg", "app.webmanifest"]) {
   await cp(join(here, "src/page", name), join(site, name));

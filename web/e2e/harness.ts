@@ -1,5 +1,5 @@
 /** A folder with the built site's runtime and worker, and another script in place of the page. */
-import { cp, mkdtemp, writeFile } from "node:fs/promises";
+import { cp, mkdtemp, readdir, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { build } from "esbuild";
@@ -13,11 +13,9 @@ export const SITE = path("../src/pocketune/studio/site");
 /** Args: the script's file in e2e/; files of workers beside it. */
 export async function harnessFolder(script: string, ...workers: string[]): Promise<string> {
   const folder = await mkdtemp(join(tmpdir(), "pocketune-engine-"));
-  for (const name of [
-    "worker.js",
-    "ort-wasm-simd-threaded.mjs",
-    "ort-wasm-simd-threaded.wasm.gz",
-  ]) {
+  const built = await readdir(SITE);
+  const worker = built.find((name) => name.startsWith("worker-"))!;
+  for (const name of built.filter((name) => name.startsWith("ort-") || name === worker)) {
     await cp(join(SITE, name), join(folder, name));
   }
   await cp(path("../src/pocketune/kit/bundled"), join(folder, "kits"), { recursive: true });
@@ -30,6 +28,7 @@ export async function harnessFolder(script: string, ...workers: string[]): Promi
     outdir: folder,
     bundle: true,
     format: "esm",
+    define: { WORKER: JSON.stringify(worker) },
     conditions: ["onnxruntime-web-use-extern-wasm"],
     logLevel: "warning",
   });

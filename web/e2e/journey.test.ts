@@ -46,6 +46,21 @@ interface Told {
   classes: { class: string; probability: number }[];
 }
 
+/** How many photos have features that are kept. */
+function keptFeatures(page: Page): Promise<number> {
+  return page.evaluate(async () => {
+    const settled = <T>(request: IDBRequest<T>) =>
+      new Promise<T>((resolve, reject) => {
+        request.onsuccess = () => resolve(request.result);
+        request.onerror = () => reject(request.error!);
+      });
+    const database = await settled(indexedDB.open("pocketune-studio"));
+    const count = await settled(database.transaction("features").objectStore("features").count());
+    database.close();
+    return count;
+  });
+}
+
 /** The probabilities that the command line gives, by file and class. */
 function told(...options: string[]): Map<string, Map<string, number>> {
   const lines = pocketune("predict", ...options, "--json", "--top", "3")
@@ -181,8 +196,10 @@ describe.skipIf(missing)("a browser that is killed in mid-training", () => {
     const notice = again.getByText(/A run was interrupted in epoch \d+ of/);
     await notice.waitFor();
     expect(Number(/epoch (\d+)/.exec(await notice.innerText())![1])).toBeGreaterThan(1);
+    expect(await keptFeatures(again)).toBeGreaterThan(0);
     await again.getByRole("button", { name: "Go on" }).click();
     await trained(again);
+    await expect.poll(() => keptFeatures(again)).toBe(0);
     await again.reload();
     expect(await again.getByText(/A run was interrupted/).count()).toBe(0);
     await goTo(again, "Take along");

@@ -1,6 +1,6 @@
 /** The page without a run: whoever uses it, whatever is dropped, wherever it lies. */
 import { mkdtempSync, rmSync } from "node:fs";
-import { readFile } from "node:fs/promises";
+import { readFile, rename, writeFile } from "node:fs/promises";
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
@@ -11,7 +11,7 @@ import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import * as given from "./studio";
 
-const { addTo, BLUE, collect, goTo, GREEN, missing, openPage, photo, photos, RED } = given;
+const { addTo, BLUE, collect, goTo, GREEN, missing, openPage, photo, photos, RED, train } = given;
 
 if (missing) console.warn(`skipped: ${missing}`);
 let browser: Browser;
@@ -250,16 +250,40 @@ describe.skipIf(missing)("an export", () => {
     if (folder) rmSync(folder, { recursive: true, force: true });
   });
 
+  it("is of one version in a page that stays open while the site changes", async () => {
+    const { port } = host.address() as AddressInfo;
+    const url = `http://127.0.0.1:${port}/below/`;
+    const page = await openPage(browser, url);
+    await collect(page, photos(3));
+    await page.waitForFunction(keptWhole);
+    const listing = join(folder, "site/site.json");
+    const before = await readFile(listing, "utf8");
+    const name = /worker-\w+\.js/.exec(before)![0];
+    const move = (from: string, to: string, text: string) =>
+      Promise.all([
+        rename(join(folder, "site", from), join(folder, "site", to)),
+        writeFile(listing, text),
+      ]);
+    const { version } = JSON.parse(before) as { version: string };
+    const after = before.replace(version, "next").replace(name, "worker-next.js");
+    await move(name, "worker-next.js", after);
+    const other = await page.context().newPage();
+    await other.goto(url);
+    await other.getByText("The studio is open in another tab").waitFor();
+    expect(await other.evaluate(() => caches.keys())).toEqual(["pocketune-next"]);
+    await train(page, "last", 1);
+    await page.getByRole("alert").getByText("load the page again").waitFor();
+    await move("worker-next.js", name, before);
+    await page.context().close();
+  });
+
   it("gets threads on a host that sets no headers, and works without it", async () => {
     const { port } = host.address() as AddressInfo;
     const page = await openPage(browser, `http://127.0.0.1:${port}/below/`);
     await page.waitForFunction(() => crossOriginIsolated);
     await page.getByRole("heading", { level: 2 }).first().waitFor();
     await collect(page, photos(3));
-    await page.waitForFunction(async () => {
-      const names = (await caches.keys()).filter((name) => !name.endsWith(".partial"));
-      return names.length === 1 && (await (await caches.open(names[0]!)).match("site.json"));
-    });
+    await page.waitForFunction(keptWhole);
     host.closeAllConnections();
     await new Promise((resolve) => host.close(resolve));
     await page.reload();
@@ -270,6 +294,13 @@ describe.skipIf(missing)("an export", () => {
     await page.context().close();
   });
 });
+
+/** Runs in the page: whether the service worker has kept the site. */
+async function keptWhole(): Promise<boolean> {
+  const names = (await caches.keys()).filter((name) => !name.endsWith(".partial"));
+  if (names.length !== 1) return false;
+  return Boolean(await (await caches.open(names[0]!)).match("site.json"));
+}
 
 /** A host with types and nothing else, which has the site below a folder. */
 function plainHost(site: string): Promise<Server> {

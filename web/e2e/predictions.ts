@@ -32,7 +32,9 @@ async function inPage(
     const bytes = Uint8Array.from(atob(base64), (sign) => sign.charCodeAt(0));
     return new Blob([bytes], { type: "image/png" });
   });
-  const worker = new Worker("worker.js", { type: "module" });
+  const { files: built } = await (await fetch("site.json")).json();
+  const script = Object.keys(built).find((name) => name.startsWith("worker-"))!;
+  const worker = new Worker(script, { type: "module" });
   const answer = new Promise<{ probabilities: Float32Array }[]>((resolve, reject) => {
     worker.onmessage = ({ data }) => {
       if (data.kind === "predictions") resolve(data.predictions);

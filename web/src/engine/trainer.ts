@@ -8,6 +8,9 @@ import {
 } from "../contract";
 import type { FromWorker, Picture, ToWorker } from "./messages";
 
+/** The worker's file, which the build names. */
+declare const WORKER: string;
+
 /** A run in a worker of its own, which is ended to give its memory back. */
 export class Trainer {
   private worker: Worker | null = null;
@@ -112,7 +115,7 @@ export class Predictor {
 }
 
 function startWorker(hear: (message: FromWorker) => void, fail: (message: string) => void): Worker {
-  const worker = new Worker(new URL("worker.js", import.meta.url), { type: "module" });
+  const worker = new Worker(new URL(WORKER, import.meta.url), { type: "module" });
   worker.onmessage = ({ data }: MessageEvent<FromWorker>) => hear(data);
   worker.onerror = (event) => {
     event.preventDefault();

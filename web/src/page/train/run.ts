@@ -94,6 +94,7 @@ export class Run {
     this.save(async () => {
       await this.project.store.saveModel(model);
       await this.project.store.dropCheckpoint();
+      await this.project.store.clearFeatures();
     });
     this.done(model);
   }

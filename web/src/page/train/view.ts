@@ -73,6 +73,7 @@ export class TrainView {
     const discard = async () => {
       leave();
       await this.project.store.dropCheckpoint();
+      await this.project.store.clearFeatures();
     };
     fill(
       this.notice,
