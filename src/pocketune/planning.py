@@ -130,6 +130,7 @@ def _load(photos: Path, settings: TrainSettings, size: int | None = None) -> Spl
         seed=settings.seed,
         masks=mask_options(settings),
         size=size,
+        max_pixels=settings.pixels_limit,
     )
 
 

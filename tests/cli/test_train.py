@@ -293,6 +293,7 @@ class TestNetwork:
         [
             ("--lr", -1, "lr must be above 0"),
             ("--budget", "much", "'much' is not a size"),
+            ("--max-pixels", "many", "'many' is not a number of pixels"),
             ("--out", ".", "is not empty"),
         ],
     )

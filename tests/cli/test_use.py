@@ -8,8 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from pocketune.device import Model
+from pocketune.device.train.checkpoint import Checkpoint
 from pocketune.device.use.known import known_of
 from pocketune.kit.manifest import SCHEMA
 
@@ -65,6 +67,30 @@ def test_predict_says_what_it_does_not_know(run, photos, trained):
         assert each["unknown"] == (each["distance"] > 1)
         name, guesses = before.split(": ")
         assert line == (f"{name}: none of these ({guesses})" if each["unknown"] else before)
+
+
+def test_photos_above_a_limit_of_pixels_are_left_out_and_named(run, tmp_path, kit):
+    photos = write_photos(tmp_path / "photos")
+    for name in ("a", "b"):
+        Image.new("RGB", (100, 80), "red").save(photos / "red" / f"{name}.webp")
+    limit = ("--max-pixels", "0.0079MP")
+    reason = "its 100 x 80 pixels would be decoded in full, and max_pixels is 7,900"
+    result = run("train", photos, "--kit", kit, "--epochs", 1, "--out", "limited", *limit)
+    assert result.exit_code == 0, result.output
+    assert f"2 files skipped:\n  red/a.webp: {reason}" in result.stdout
+    assert Checkpoint.load(Path("limited/last.safetensors")).settings.max_pixels == 7900
+    own = run("evaluate", "limited")  # its photos are divided as in training
+    assert (own.exit_code, own.stdout.count(reason)) == (0, 2)
+    assert "leave max_pixels out" in run("evaluate", "limited", *limit).stderr
+    assert run("evaluate", "limited", photos, *limit).stdout.count(reason) == 2
+    assert reason not in run("evaluate", "limited", photos).stdout
+    large = photos / "red" / "a.webp"
+    result = run("predict", "limited", large, photos / "red" / "0.png", *limit)
+    assert result.exit_code == 0
+    assert result.stderr.startswith(f"skipped {large}: {reason}; allow more, or make it smaller")
+    result = run("predict", "limited", large, *limit)
+    assert result.exit_code == 1
+    assert "error: none of the files is an image that can be read\n" in result.stderr
 
 
 def test_predict_names_what_it_skips_and_fails_where_nothing_is_left(run, photos, trained):

@@ -42,7 +42,7 @@ def written(kind, mode, options):
         file, kind, **options)
     return file
 
-for kind in ("JPEG", "PNG", "WEBP", "GIF", "TIFF"):  # the code of each decoder
+for kind in ("JPEG", "PNG", "WEBP", "GIF", "TIFF", "AVIF"):  # the code of each decoder
     file = io.BytesIO()
     Image.new("RGB", (700, 700)).save(file, kind)
     center_crop(open_image(file), 64)
@@ -154,6 +154,8 @@ class TestBytes:
             ("WEBP", "RGB", {"method": 0}),
             ("GIF", "P", {}),
             ("TIFF", "RGB", {"compression": "tiff_lzw"}),
+            ("AVIF", "RGB", {"speed": 10}),
+            ("AVIF", "RGBA", {"speed": 10, "subsampling": "4:4:4"}),
         ]
         command = [sys.executable, "-c", PEAKS, json.dumps(cases)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -197,6 +199,28 @@ class TestBytes:
         assert splits.decoding.name == "cats/large.webp"
         assert splits.decoding.most > 900 * 800 * 16
         assert load_splits(folder).decoding is None
+
+    def test_larger_photos_are_left_out_where_they_are_decoded_in_full(self, photos, encoded):
+        folder, large = photos(cats=3, dogs=3), Image.new("RGB", (300, 200))
+        for name, kind, options in (
+            ("rows.png", "PNG", {}),
+            ("plain.jpg", "JPEG", {}),
+            ("slow.jpg", "JPEG", {"progressive": True}),
+            ("large.webp", "WEBP", {}),
+            ("large.gif", "GIF", {}),
+        ):
+            (folder / "cats" / name).write_bytes(encoded(large, kind, **options))
+        every = load_splits(folder, size=32)
+        assert load_splits(folder, size=32, max_pixels=60_000).fingerprint() == every.fingerprint()
+        assert every.decoding.name == "cats/large.webp"
+        limited = load_splits(folder, size=32, max_pixels=59_999)
+        assert {skipped.name: skipped.reason for skipped in limited.skipped} == dict.fromkeys(
+            ("cats/large.gif", "cats/large.webp", "cats/slow.jpg"),
+            "its 300 x 200 pixels would be decoded in full, and max_pixels is 59,999; allow more, "
+            "or make it smaller with pocketune prepare",
+        )
+        assert limited.decoding.name in ("cats/rows.png", "cats/plain.jpg")
+        assert limited.decoding.most < every.decoding.most
 
     @pytest.mark.parametrize("head", [b"RIFF\0\0\0\0WEBPVP8 ", b"\0\0\0\x1cftypavif"])
     def test_an_endless_file_is_not_read(self, tmp_path, head):

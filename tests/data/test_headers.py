@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pocketune.data.headers import BEGINNING, Header, read_header
+from pocketune.data.headers import BEGINNING, Header, avif_planes, read_header
 from pocketune.data.images import EXIF_ORIENTATION, header_of, open_image
 
 KINDS = [
@@ -84,3 +84,29 @@ def test_nothing_damaged_is_accepted_that_pillow_refuses(encoded, kind, options)
         broken = bytes(broken[: rng.integers(20, len(data))] if rng.random() < 0.3 else broken)
         found = read(broken)
         assert found is None or found == pillows(broken)
+
+
+@pytest.mark.parametrize(
+    ("mode", "subsampling", "planes"),
+    [
+        ("RGB", "4:2:0", 1.5),
+        ("RGB", "4:2:2", 2),
+        ("RGB", "4:4:4", 3),
+        ("RGBA", "4:2:0", 2.5),
+    ],
+)
+def test_the_planes_of_an_avif(encoded, mode, subsampling, planes) -> None:
+    picture = image("RGB").convert(mode)
+    if mode == "RGBA":
+        picture.putalpha(99)
+    data = encoded(picture, "AVIF", subsampling=subsampling, speed=10)
+    with open_image(io.BytesIO(data)) as opened:
+        assert header_of(opened).planes == planes
+    flags = data.find(b"av1C") + 6
+    deeper = data[:flags] + bytes([data[flags] | 0x40]) + data[flags + 1 :]
+    assert avif_planes(deeper, alpha=mode == "RGBA") == 2 * planes
+
+
+@pytest.mark.parametrize("data", [b"", b"mdatav1C\x81\0\x0c\0", b"gridav1C\x81\0\x0c\0"])
+def test_planes_that_are_not_certain_are_the_most(data) -> None:
+    assert (avif_planes(data, alpha=False), avif_planes(data, alpha=True)) == (6, 8)

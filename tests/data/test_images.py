@@ -222,7 +222,7 @@ class TestRefusals:
 
     def test_progressive_jpeg_counts_its_coefficients(self, encoded, monkeypatch):
         image = Image.new("RGB", (400, 300))
-        monkeypatch.setattr(images_module, "MAX_WORKING_BYTES", 400 * 300 * 2)
+        monkeypatch.setattr(decoding_module, "MAX_WORKING_BYTES", 400 * 300 * 2)
         load_image(encoded(image, "JPEG"))
         assert "to decode" in self.refusal(encoded(image, "JPEG", progressive=True))
 

@@ -30,6 +30,13 @@ class MemoryOptions:
         metavar="SIZE",
         unset="no limit",
     )
+    max_pixels: str | None = option(
+        "Leave out photos of more pixels, such as 12MP, except ordinary JPEGs and PNGs, which are "
+        "not decoded in full.",
+        default=None,
+        metavar="PIXELS",
+        unset="only what takes over 128 MB is left out",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

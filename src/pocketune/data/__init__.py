@@ -2,7 +2,7 @@
 
 from pocketune.data.dataset import ImageDataset, Splits, imbalance, stratify, unlabeled
 from pocketune.data.images import UnreadableImage, load_image, open_image
-from pocketune.data.load import decoding_of, has_test, load_splits, open_images, training_images
+from pocketune.data.load import checked, has_test, load_splits, open_images, training_images
 from pocketune.data.loader import Batch, Loader, sample
 from pocketune.data.masks import MaskOptions
 from pocketune.data.streams import Purpose, random_stream
@@ -21,8 +21,8 @@ __all__ = [
     "apply",
     "center_crop",
     "center_view",
+    "checked",
     "crop",
-    "decoding_of",
     "has_test",
     "imbalance",
     "load_image",

@@ -28,7 +28,9 @@ have at least 22 % of the area and an aspect ratio of 3 to 4, and a task may enl
 # Bytes for each pixel, measured with Pillow 13 (benchmarks/bench_photos.py).
 _MODES = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I": 17, "F": 17}
 _OTHER_MODES = 4
-_FORMATS = {"WEBP": 16, "AVIF": 12, "HEIF": 10}  # of whole images, the decoder's copies included
+_FORMATS = {"WEBP": 16, "HEIF": 10}  # of whole images, the decoder's copies included
+_PLANES = 2.25
+"""Copies of an AVIF's planes: decoded, with film grain, and what the decoder notes of blocks."""
 READ_WHOLE = ("WEBP", "AVIF", "TIFF", "HEIF")  # their files are in memory too
 _CONVERTED = {"RGB": 4, "1": 6, "L": 6, "P": 6, "CMYK": 8, "I": 17, "F": 17}
 _OTHERS_CONVERTED = 17  # through RGBA, with the page behind it
@@ -92,6 +94,31 @@ class Dearest:
         return self._found and Decoding(*self._found, self._most, self._others)
 
 
+def check_size(header: Header, max_pixels: int | None = None) -> None:
+    """Refuse an image that is too large.
+
+    Args:
+        header: Of the image.
+        max_pixels: Most pixels of an image that is decoded in full, as ordinary JPEGs and PNGs of
+            8 bits a channel are not; None for the limit on bytes alone, which always holds.
+
+    Raises:
+        ValueError: It is too large.
+    """
+    pixels, needed = header.width * header.height, limited_bytes(header)
+    if needed > MAX_WORKING_BYTES:
+        raise ValueError(
+            f"its {header.width} x {header.height} pixels take {needed >> 20} MB to decode, more "
+            f"than the {MAX_WORKING_BYTES >> 20} MB allowed; make it smaller"
+        )
+    in_part = header.streamed or (header.format == "JPEG" and not header.coefficients)
+    if max_pixels is not None and pixels > max_pixels and not in_part:
+        raise ValueError(
+            f"its {header.width} x {header.height} pixels would be decoded in full, and max_pixels "
+            f"is {max_pixels:,}; allow more, or make it smaller with pocketune prepare"
+        )
+
+
 def limited_bytes(header: Header) -> int:
     """What counts for the limit on sizes, whatever the decoder takes.
 
@@ -130,17 +157,17 @@ def decoding_bytes(header: Header, scale: float, columns: int) -> int:
     pixels = width * height
     if pixels <= SMALL:
         converted = _CONVERTED.get(header.mode, _OTHERS_CONVERTED)
-        taken = pixels * (converted + _FORMATS.get(header.format, 0))
+        taken = pixels * (converted + _decoder_bytes(header))
     else:
         taken = PIXELS * _STRIP[header.mode != "RGB"] + 4 * columns * max(width, height)
         if header.streamed:
             taken += _STREAM
         else:
-            each = _FORMATS.get(header.format, 0)
+            each = _decoder_bytes(header)
             taken += pixels * max(each, _MODES.get(header.mode, _OTHER_MODES))
     if header.format in READ_WHOLE:
         taken += header.file_bytes
-    return taken + _coefficient_bytes(header) + _ROWS
+    return int(taken) + _coefficient_bytes(header) + _ROWS
 
 
 @contextmanager
@@ -154,6 +181,13 @@ def turn_for(taken: int) -> Iterator[None]:
         return
     with _heavy, freed_at_once():
         yield
+
+
+def _decoder_bytes(header: Header) -> float:
+    """Bytes for each pixel of a whole image, with the decoder's copies; 0 where it makes none."""
+    if header.format != "AVIF":
+        return _FORMATS.get(header.format, 0)
+    return _PLANES * header.planes + len(header.mode) + _MODES.get(header.mode, _OTHER_MODES)
 
 
 def _coefficient_bytes(header: Header) -> int:

@@ -20,8 +20,8 @@ from typing import IO, Any
 import numpy as np
 from PIL import Image, ImageFile, TiffImagePlugin, UnidentifiedImageError, WebPImagePlugin
 
-from pocketune.data.decoding import MAX_WORKING_BYTES, READ_WHOLE, limited_bytes
-from pocketune.data.headers import Header
+from pocketune.data.decoding import MAX_WORKING_BYTES, READ_WHOLE, check_size
+from pocketune.data.headers import LARGEST, Header, avif_planes
 from pocketune.errors import PocketuneError
 from pocketune.files import shown
 
@@ -83,12 +83,7 @@ def open_image(file: IO[bytes]) -> Image.Image:
         image = Image.open(file, formats=FORMATS)
     except UnidentifiedImageError:
         image = _open_heif(file)
-    needed = limited_bytes(header_of(image))
-    if needed > MAX_WORKING_BYTES:
-        raise ValueError(
-            f"its {image.width} x {image.height} pixels take {needed >> 20} MB to decode, more "
-            f"than the {MAX_WORKING_BYTES >> 20} MB allowed; make it smaller"
-        )
+    check_size(header_of(image))
     if image.info.get("progressive"):
         _refuse_many_scans(file)
     return image
@@ -239,7 +234,9 @@ def header_of(image: Image.Image) -> Header:
     if image.format in ("JPEG", "MPO"):
         return Header("JPEG", image.mode, *image.size, coefficients)
     streamed, size = is_streamed(image), _file_bytes(image)
-    return Header(image.format or "", image.mode, *image.size, streamed=streamed, file_bytes=size)
+    kind = image.format or ""
+    planes = avif_planes(_beginning(image), alpha="A" in image.mode) if kind == "AVIF" else 0.0
+    return Header(kind, image.mode, *image.size, streamed=streamed, file_bytes=size, planes=planes)
 
 
 def _file_bytes(image: Image.Image) -> int:
@@ -250,6 +247,19 @@ def _file_bytes(image: Image.Image) -> int:
     position = file.tell()
     try:
         return file.seek(0, os.SEEK_END)
+    finally:
+        file.seek(position)
+
+
+def _beginning(image: Image.Image) -> bytes:
+    """The first bytes of the file of an image; none if it is decoded."""
+    file: IO[bytes] | None = getattr(image, "fp", None)
+    if file is None:
+        return b""
+    position = file.tell()
+    try:
+        file.seek(0)
+        return file.read(LARGEST)
     finally:
         file.seek(position)
 

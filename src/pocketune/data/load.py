@@ -15,7 +15,13 @@ import numpy as np
 
 from pocketune.data.coco import SUFFIX, annotation_files, read_annotations
 from pocketune.data.dataset import VAL_FRACTION, ImageDataset, Splits, stratify
-from pocketune.data.decoding import MAX_WORKING_BYTES, Dearest, Decoding, limited_bytes
+from pocketune.data.decoding import (
+    MAX_WORKING_BYTES,
+    Dearest,
+    Decoding,
+    check_size,
+    limited_bytes,
+)
 from pocketune.data.examples import Example, Examples
 from pocketune.data.headers import Header, read_header
 from pocketune.data.images import (
@@ -69,6 +75,7 @@ def load_splits(
     masks: MaskOptions | None = None,
     after_mask: AfterMask = lambda _done, _all: None,
     size: int | None = None,
+    max_pixels: int | None = None,
 ) -> Splits:
     """Find labeled images and divide them into training and validation.
 
@@ -95,6 +102,8 @@ def load_splits(
         after_mask: Called after each mask with the number of masks that were read and of all.
         size: Height and width of the squares that the images will be cut to, to know what decoding
             them takes.
+        max_pixels: Leave out images of more pixels that would be decoded in full; see
+            ``check_size``.
 
     Raises:
         PocketuneError: The path or its content cannot be used; the message says why.
@@ -104,7 +113,7 @@ def load_splits(
     if test == "only" and not found.examples:
         raise PocketuneError(f"{where} has no test photos: they belong into a folder named {TEST}")
     dearest = None if size is None else Dearest(size, found.task.dense)
-    readable, skipped = _readable(found.source, found.examples.names, dearest)
+    readable, skipped = _readable(found.source, found.examples.names, dearest, max_pixels)
     usable = found.examples.take(readable)
     if found.task.dense:
         usable, damaged = scan(found.source, usable, after_mask)
@@ -128,16 +137,32 @@ def load_splits(
     return Splits(train, val, tuple(sorted(skipped)), decoding)
 
 
-def decoding_of(images: ImageDataset, size: int) -> Decoding | None:
-    """What decoding images takes, from their headers; None if none can be read.
+class Checked(NamedTuple):
+    """Images whose headers were read.
+
+    Attributes:
+        images: Those that can be decoded, as far as their headers tell.
+        skipped: The others, with the reason.
+        decoding: What decoding the first takes; None if there are none.
+    """
+
+    images: ImageDataset
+    skipped: tuple[Skipped, ...]
+    decoding: Decoding | None
+
+
+def checked(images: ImageDataset, size: int, max_pixels: int | None = None) -> Checked:
+    """Read the headers of images.
 
     Args:
         images: The images.
         size: Height and width of the squares that they will be cut to.
+        max_pixels: Leave out images of more pixels that would be decoded in full; see
+            ``check_size``.
     """
     dearest = Dearest(size)
-    _readable(images.source, images.names, dearest)
-    return dearest.decoding
+    known, skipped = _readable(images.source, images.names, dearest, max_pixels)
+    return Checked(images.subset(known), tuple(skipped), dearest.decoding)
 
 
 def training_images(photos: ImageDataset | str | os.PathLike[str]) -> ImageDataset:
@@ -379,7 +404,10 @@ def _joined(folder: str, name: str) -> str:
 
 
 def _readable(
-    source: Source, names: Names, dearest: Dearest | None = None
+    source: Source,
+    names: Names,
+    dearest: Dearest | None = None,
+    max_pixels: int | None = None,
 ) -> tuple[Indices, list[Skipped]]:
     """The positions of the names whose header can be read, and the other files with the reason."""
     known = np.ones(len(names), bool)
@@ -387,6 +415,8 @@ def _readable(
     for index, name in enumerate(names):
         try:
             header = _read_header(source, name)
+            with reading_image(name):
+                check_size(header, max_pixels)
             if dearest is not None:
                 dearest.add(name, header)
         except UnreadableImage as error:

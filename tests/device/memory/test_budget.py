@@ -24,7 +24,7 @@ from pocketune.device.memory.estimate import (
     photo_bytes,
 )
 from pocketune.device.memory.process import ProcessMemory
-from pocketune.device.memory.sizes import format_size, parse_size
+from pocketune.device.memory.sizes import format_size, parse_pixels, parse_size
 from pocketune.device.train.optimizer import state_slots
 from pocketune.errors import PocketuneError
 from pocketune.kit.kit import Kit
@@ -222,3 +222,16 @@ def test_no_remedy(kit: Kit) -> None:
     before = ProcessMemory(current=56_000_000, peak=56_000_000)
     with pytest.raises(BudgetExceeded, match=r"; use a smaller kit$"):
         check_budget(kit, settings, classes=3, images=PHOTOS, before=before)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("12MP", 12_000_000), (" 1.5 mp", 1_500_000), ("4096", 4096), (7, 7)]
+)
+def test_parse_pixels(text: str | int, expected: int) -> None:
+    assert parse_pixels(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "12MB", "MP", "-3MP", "0", 0, "0.1", "nan", "9" * 320])
+def test_no_number_of_pixels(text: str | int) -> None:
+    with pytest.raises(PocketuneError, match="is not a number of pixels: write for example 12MP"):
+        parse_pixels(text)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pocketune.data import decoding_of, load_splits, open_images, unlabeled
+from pocketune.data import checked, load_splits, open_images, unlabeled
 from pocketune.data.decoding import Decoding
 from pocketune.data.headers import Header
 from pocketune.device.memory.budget import (
@@ -98,7 +98,7 @@ class TestPrediction:
     def test_headers_are_read_before_the_first_image(self, tmp_path):
         Image.new("RGB", (1600, 1200)).save(tmp_path / "large.webp")
         (tmp_path / "notes.txt").write_text("no image")
-        large = decoding_of(unlabeled(open_images([tmp_path])), last().manifest.size)
+        large = checked(unlabeled(open_images([tmp_path])), last().manifest.size).decoding
         assert large is not None and large.name.endswith("large.webp")
         with pytest.raises(BudgetExceeded, match="short"):
             check_prediction(Model.of(last()), self.needed(), BEFORE, large)

@@ -38,6 +38,22 @@ def parse_size(text: str | int) -> int:
     return int(size)
 
 
+def parse_pixels(text: str | int) -> int:
+    """Pixels of a number such as ``12MP`` (megapixels), ``1.5 mp`` or ``12000000``.
+
+    >>> parse_pixels("12MP"), parse_pixels("1.5 mp"), parse_pixels(4096)
+    (12000000, 1500000, 4096)
+
+    Raises:
+        PocketuneError: The text is not a number of pixels, or it is not above 0.
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(mp)?\s*", str(text), re.IGNORECASE)
+    pixels = float(match[1]) * (10**6 if match[2] else 1) if match else 0
+    if not 1 <= pixels < float("inf"):
+        raise PocketuneError(f"{text!r} is not a number of pixels: write for example 12MP")
+    return int(pixels)
+
+
 def format_size(size: float) -> str:
     """A size in MB (10^6 bytes), with one decimal if it is below 10 MB; a small one in kB or bytes.
 

@@ -163,4 +163,5 @@ def _load(
         masks=mask_options(settings),
         after_mask=after_mask,
         size=kit.manifest.size,
+        max_pixels=settings.pixels_limit,
     )

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pocketune.device.memory.sizes import parse_size
+from pocketune.device.memory.sizes import parse_pixels, parse_size
 from pocketune.device.train.defaults import (
     BALANCE,
     DRAWS,
@@ -208,6 +208,13 @@ class TrainSettings:
         metavar="FILE|NAMES",
         unset="classes.txt or labels.txt of the photos; else the values themselves",
     )
+    max_pixels: int | str | None = _option(
+        "Leave out photos of more pixels, such as 12MP, except ordinary JPEGs and PNGs, which are "
+        "not decoded in full.",
+        default=None,
+        metavar="PIXELS",
+        unset="only what takes over 128 MB is left out",
+    )
     cache: str = _option(
         "Keep the features of the frozen part, so that later epochs neither decode photos nor "
         "compute them: on disk, in memory, or not at all. With auto, in the run folder if it pays "
@@ -235,6 +242,8 @@ class TrainSettings:
             )
         if self.budget is not None:
             parse_size(self.budget)
+        if self.max_pixels is not None:
+            parse_pixels(self.max_pixels)
 
     def peak_rates(self, images: int = MEASURED_IMAGES) -> Rates:
         """The peak learning rates for steps of ``images`` images."""
@@ -258,6 +267,11 @@ class TrainSettings:
     def budget_bytes(self) -> int | None:
         """Peak resident bytes that the process may take; None for no limit."""
         return None if self.budget is None else parse_size(self.budget)
+
+    @property
+    def pixels_limit(self) -> int | None:
+        """Most pixels of a photo that is decoded in full; None for no limit."""
+        return None if self.max_pixels is None else parse_pixels(self.max_pixels)
 
     def total_steps(self, steps_per_epoch: int) -> int:
         """Optimizer steps of the whole run, if it does not stop early."""
@@ -307,6 +321,7 @@ class TrainSettings:
             balance=self.balance_of(imbalance),
             momentum=self.sgd_momentum if self.optimizer == "sgd" else None,
             budget=self.budget_bytes,
+            max_pixels=self.pixels_limit,
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from pocketune.data import (
 )
 from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.device.memory.budget import check_peak, check_prediction, limited
+from pocketune.device.memory.sizes import parse_pixels
 from pocketune.device.train.checkpoint import Checkpoint
 from pocketune.device.train.photos import mask_options
 from pocketune.device.use.model import Model, as_model
@@ -33,6 +34,7 @@ def evaluate(
     overlap: float = OVERLAP,
     masks: MaskOptions | None = None,
     budget: int | str | None = None,
+    max_pixels: int | str | None = None,
 ) -> Evaluation:
     """Compare a model's predictions for labeled photos with their labels.
 
@@ -47,6 +49,8 @@ def evaluate(
         overlap: Share of a window that the next one repeats.
         masks: How masks are read; by default as the run reads them.
         budget: Memory limit of the whole process, such as ``96MB``.
+        max_pixels: Leave out photos of more pixels, such as ``12MP``, that would be decoded in
+            full. The run's own photos are limited as in its training.
 
     Returns:
         The evaluation of the model's task: a ``ClassEvaluation``, an ``AttributeEvaluation`` or a
@@ -70,10 +74,16 @@ def evaluate(
             "the masks of a run's own photos are read as in its training: leave ignore and "
             "class_names out, or name the photos"
         )
+    if photos is None and max_pixels is not None:
+        raise PocketuneError(
+            "the run's own photos are those of its training: leave max_pixels out, or name the "
+            "photos"
+        )
     if photos is None:
         splits = _held_back(model)
     else:
-        splits = _all(photos, model, test, _masks_of(model, masks or MaskOptions()))
+        most = None if max_pixels is None else parse_pixels(max_pixels)
+        splits = _all(photos, model, test, _masks_of(model, masks or MaskOptions()), most)
     check_prediction(model, limit, before, splits.decoding)
     dataset, skipped = splits.val, splits.skipped
     later: list[Skipped] = []
@@ -124,7 +134,9 @@ def _masks_of(model: Model, given: MaskOptions) -> MaskOptions:
     )
 
 
-def _all(photos: StrPath, model: Model, test: bool, masks: MaskOptions) -> Splits:
+def _all(
+    photos: StrPath, model: Model, test: bool, masks: MaskOptions, max_pixels: int | None
+) -> Splits:
     return load_splits(
         Path(photos),
         val_fraction=1.0,
@@ -133,6 +145,7 @@ def _all(photos: StrPath, model: Model, test: bool, masks: MaskOptions) -> Split
         test="only" if test else "validate",
         masks=masks,
         size=model.manifest.size,
+        max_pixels=max_pixels,
     )
 
 
@@ -174,6 +187,7 @@ def run_photos(model: Model, moved: StrPath | None = None) -> Splits:
         test="hold out" if settings.hold_out_test else "validate",
         masks=mask_options(settings),
         size=model.manifest.size,
+        max_pixels=settings.pixels_limit,
     )
     if splits.fingerprint() != checkpoint.identity.photos:
         raise PocketuneError(

@@ -15,12 +15,13 @@ from pocketune.data import (
     Loader,
     Skipped,
     UnreadableImage,
-    decoding_of,
+    checked,
     open_images,
     unlabeled,
 )
 from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.device.memory.budget import check_peak, check_prediction, limited
+from pocketune.device.memory.sizes import parse_pixels
 from pocketune.device.use.delta import Delta, as_delta
 from pocketune.device.use.known import Known, known_of
 from pocketune.device.use.model import Model, as_model
@@ -91,6 +92,7 @@ def predict(
     window: Window = "whole",
     overlap: float = OVERLAP,
     budget: int | str | None = None,
+    max_pixels: int | str | None = None,
 ) -> Iterator[Prediction | Skipped]:
     """Predict images, a batch at a time.
 
@@ -116,6 +118,8 @@ def predict(
         window: For masks, whether a photo is seen as a whole or through windows that slide over it.
         overlap: Share of a window that the next one repeats.
         budget: Memory limit of the whole process, such as ``96MB``.
+        max_pixels: Leave out images of more pixels, such as ``12MP``, that would be decoded in
+            full.
 
     Returns:
         An iterator over the predictions of the model's task, one for each image in the order of
@@ -141,8 +145,11 @@ def predict(
     paths = [paths] if isinstance(paths, (str, os.PathLike)) else paths
     images = unlabeled(open_images(map(Path, paths)))
     manifest, task = model.manifest, model.task
-    if limit is not None:
-        check_prediction(model, limit, before, decoding_of(images, manifest.size))
+    skipped: tuple[Skipped, ...] = ()
+    if limit is not None or max_pixels is not None:
+        most = None if max_pixels is None else parse_pixels(max_pixels)
+        images, skipped, decoding = checked(images, manifest.size, most)
+        check_prediction(model, limit, before, decoding)
     pictures = None if out is None else _pictures(out, images, models)
     if window == "slide":
         found = _slid(models, images, Windows(manifest, overlap), top)
@@ -152,6 +159,7 @@ def predict(
         found = _results(models, loader, top)
     if pictures is not None:
         found = _written(found, images, pictures)
+    found = _followed(found, skipped)
     return found if limit is None else _checked(found, limit)
 
 
@@ -218,6 +226,14 @@ def _slid(
                 engine.swap(used.model.state)
             output = windows.output(engine, photo, seen)
             yield used.named(used.model.task.predict(name, output, top, seen))
+
+
+def _followed(
+    found: Iterator[Prediction | Skipped], skipped: tuple[Skipped, ...]
+) -> Iterator[Prediction | Skipped]:
+    """The same, and then the files that were left out before."""
+    yield from found
+    yield from skipped
 
 
 def _checked(found: Iterator[Prediction | Skipped], limit: int) -> Iterator[Prediction | Skipped]:
