@@ -97,7 +97,9 @@ class Classification(Task):
 
     def targets(self, labels: Labels) -> FloatArray:
         """See :class:`Task`; 1 for the class and 0 for all others."""
-        return np.eye(len(self.classes), dtype=np.float32)[labels]
+        targets = np.zeros((len(labels), len(self.classes)), np.float32)
+        targets[np.arange(len(labels)), labels] = 1
+        return targets
 
     def strata(self, labels: Labels) -> NDArray[np.int64]:
         """See :class:`Task`; the groups are the classes."""

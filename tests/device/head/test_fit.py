@@ -1,13 +1,18 @@
 """The choice among the closed forms."""
 
+import gc
+import tracemalloc
 from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
-from pocketune.device.head import Head, fit_head
+from pocketune.device.head import Head, fit_head, trial
 from pocketune.device.head.fit import fit_bytes, means_bytes
+from pocketune.device.head.gaussian import Means
 from pocketune.device.head.projection import RANK
+from pocketune.device.head.sums import BLOCK, add_up
+from pocketune.device.head.trial import try_out
 from pocketune.tasks import Attributes, Classification, Labels, Task, numbered
 
 from ...tasks.regression import Regression
@@ -86,6 +91,32 @@ def test_with_less_memory_class_means_compete_alone() -> None:
 
 def test_memory_does_not_grow_with_the_photos() -> None:
     assert fit_bytes(1_000, 1280, 10) == fit_bytes(1_000_000, 1280, 10) < 25e6
+
+
+def test_memory_does_not_grow_with_pairs_of_classes() -> None:
+    count, rng = 3000, np.random.default_rng(0)
+    rows, labels = rng.normal(size=(2 * count, 8)).astype(np.float32), np.arange(2 * count) % count
+    gc.collect()
+    tracemalloc.start()
+    sums = add_up(blocks(rows, labels), classification(count))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    np.testing.assert_allclose(sums.targets, 1 / count)
+    assert peak < 8 * count * 3 * BLOCK < 4 * count * count
+
+
+@pytest.mark.parametrize("counts", [[90] * 4, [200, 40, 2, 1]])
+def test_some_of_the_photos_judge_where_there_are_many_outputs(
+    counts: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, labels = photos(counts)
+    task = classification(4)
+    sums = add_up(blocks(rows, labels), task)
+    form = Means(blocks(rows, labels), sums)
+    every = try_out(form, blocks(rows, labels), sums)
+    few = try_out(form, blocks(rows[:40], labels[:40], 20), sums)
+    monkeypatch.setattr(trial, "JUDGED", 4 * 25)  # reached in the second block
+    assert try_out(form, blocks(rows, labels, 20), sums) == few != every
 
 
 def test_long_embeddings_are_fitted_like_short_ones() -> None:

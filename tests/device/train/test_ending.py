@@ -16,6 +16,7 @@ from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.device.train import ending, train
 from pocketune.device.train.checkpoint import TrainedNetwork
 from pocketune.device.train.progress import PhotosReport, Silent
+from pocketune.device.use import known as known_module
 from pocketune.device.use.known import Known
 from pocketune.device.use.model import Model
 from pocketune.kit.kit import Kit, required_files
@@ -126,7 +127,7 @@ def test_no_more_photos_are_looked_at_than_the_limit(
 ) -> None:
     seen: list[int] = []
     embed = OnnxEngine.embed
-    monkeypatch.setattr(ending, "_PHOTOS", 7)
+    monkeypatch.setattr(known_module, "_PHOTOS", 7)
     monkeypatch.setattr(
         OnnxEngine, "embed", lambda self, images: (seen.append(len(images)), embed(self, images))[1]
     )
@@ -137,9 +138,16 @@ def test_no_more_photos_are_looked_at_than_the_limit(
 def test_a_budget_without_room_for_it_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ending, "_VALUES", 1 << 40)
-    monkeypatch.setattr(ending, "_PHOTOS", 1 << 40)
+    monkeypatch.setattr(known_module, "_VALUES", 1 << 40)
+    monkeypatch.setattr(known_module, "_PHOTOS", 1 << 40)
     assert not (run(tmp_path, budget="50GB") / KNOWN).exists()
+
+
+def test_classes_that_are_too_many_are_not_described(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(known_module, "MOST", 1)
+    assert not (run(tmp_path) / KNOWN).exists()
 
 
 def test_a_kit_without_embeddings_is_trained_without_a_description(tmp_path: Path) -> None:

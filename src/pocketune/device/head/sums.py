@@ -72,28 +72,25 @@ class Sums:
 
 def add_up(blocks: Blocks, task: Task) -> Sums:
     """One pass over the embeddings; without photos, the sums of one group are 0."""
-    outputs = len(task.classes)
-    counts = np.zeros(1, np.int64)
-    embeddings, targets = np.zeros((1, 1)), np.zeros((1, outputs))
+    outputs, seen = len(task.classes), list[Labels]()
+    counts, embeddings = np.zeros(1, np.int64), np.zeros((1, 1))
     for rows, labels in blocks():
         groups = task.strata(labels)
         if not counts.any():
             size = 1 if groups is None else outputs
-            counts = np.zeros(size, np.int64)
-            embeddings, targets = np.zeros((size, rows.shape[1])), np.zeros((size, outputs))
+            counts, embeddings = np.zeros(size, np.int64), np.zeros((size, rows.shape[1]))
         if groups is None:
             groups = np.zeros(len(labels), np.int64)
-        wanted = task.targets(labels)
-        assert wanted is not None
         counts += np.bincount(groups, minlength=len(counts))
         for group in np.unique(groups):
-            members = groups == group
-            embeddings[group] += rows[members].sum(axis=0, dtype=np.float64)
-            targets[group] += wanted[members].sum(axis=0, dtype=np.float64)
-    each = np.maximum(counts, 1)[:, None]
-    embeddings /= each
-    targets /= each
-    known = counts > 0
-    return Sums(
-        task, counts, embeddings, targets[known].mean(axis=0) if known.any() else targets[0]
-    )
+            embeddings[group] += rows[groups == group].sum(axis=0, dtype=np.float64)
+        seen.append(labels)
+    embeddings /= np.maximum(counts, 1)[:, None]
+    sums = Sums(task, counts, embeddings, np.zeros(outputs))
+    for labels in seen:  # not by group, which would take a value for each pair of classes
+        targets = task.targets(labels)
+        assert targets is not None
+        sums.targets[:] += sums.weights[sums.groups(labels)] @ targets
+    if seen:
+        sums.targets[:] /= sums.images
+    return sums

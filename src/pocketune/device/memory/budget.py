@@ -10,6 +10,7 @@ from pocketune.device.memory.estimate import (
     MemoryEstimate,
     estimate_memory,
     estimate_prediction,
+    with_description,
 )
 from pocketune.device.memory.process import process_memory, reclaim
 from pocketune.device.memory.sizes import format_size, parse_size
@@ -63,7 +64,8 @@ def check_budget(
     slots = state_slots(settings.optimizer, settings.sgd_momentum)
     estimate = run.estimate(slots)
     computed = None if settings.head_start == "random" else images
-    head = run.estimate(slots, images=computed).head
+    whole = with_description(run.estimate(slots, images=computed), kit.manifest, classes)
+    head = whole.head
     if budget is None:
         return replace(estimate, head=head)
     _check_before(before, budget)

@@ -12,6 +12,7 @@ from pocketune.data.loader import AHEAD
 from pocketune.device.head.cells import cell_bytes, cell_channels
 from pocketune.device.head.fit import fit_bytes
 from pocketune.device.memory.sizes import format_size
+from pocketune.device.use.known import description_bytes
 from pocketune.heap import KEPT
 from pocketune.tasks.maps import STRIP
 
@@ -65,7 +66,8 @@ class MemoryEstimate:
         photos: Photos that are being decoded, and batches with labels that wait for the step. For
             masks, also the logits that a validation compares with them.
         cache: Features that are kept between epochs, as far as they are in memory.
-        head: What the classifier's computation takes beyond all this, while the graphs are closed.
+        head: What the classifier's computation, or the description of the classes in the end, takes
+            beyond all this, while the graphs are closed.
     """
 
     process: int
@@ -169,6 +171,16 @@ def estimate_memory(
     elif channels := cell_channels(manifest, trained=trained):
         head += estimate.photos + cell_fit_bytes(manifest, channels, classes)
     return replace(estimate, head=max(0, head - estimate.total))
+
+
+def with_description(estimate: MemoryEstimate, manifest: Manifest, classes: int) -> MemoryEstimate:
+    """The estimate of a run that describes its classes after the last step."""
+    if manifest.embeddings is None or manifest.task.activation != "softmax":
+        return estimate
+    values = estimate.parameters + estimate.optimizer
+    taken = estimate.process + CLOSED + values + description_bytes(classes, manifest.embeddings)
+    without = estimate.total - estimate.head
+    return replace(estimate, head=max(estimate.head, taken - without))
 
 
 def estimate_prediction(

@@ -11,7 +11,7 @@ import numpy as np
 from pocketune.device.memory.process import process_memory, reclaim
 from pocketune.device.train.checkpoint import TrainedNetwork
 from pocketune.device.train.progress import PhotosReport
-from pocketune.device.use.known import Known
+from pocketune.device.use.known import Known, described_photos, description_bytes
 from pocketune.heap import freed_at_once
 from pocketune.kit.kit import Kit
 from pocketune.kit.names import BEST
@@ -30,27 +30,27 @@ if TYPE_CHECKING:
     from pocketune.kit.manifest import Manifest
 
 _PURPOSE = "what the classes look like"
-_PHOTOS, _VALUES = 600, 1 << 18
-"""Limits of the photos that are looked at, and of the values of their embeddings."""
-_BYTES = 64
-"""Bytes for each of these values: for the fit, photos that are decoded, and pages of the graphs."""
 
 
 def describe_known(run: Run, state: TrainState, progress: Progress) -> None:
     """Write what photos of the run's classes look like, if it has classes and embeddings.
 
-    The embeddings of at most 600 photos are in memory at once; nothing is written if the budget
-    has no room for them, or the run no time. The engine then has the best values of the run.
+    The embeddings of at most 600 photos, or of two of each class, are in memory at once; nothing is
+    written if these are too many, if the budget has no room for them, or the run no time. Otherwise
+    the engine has the best values of the run afterwards.
     """
     manifest, sample = Kit.open(run.folder, verify=False).manifest, run.photos.sample
     groups = run.photos.task.strata(sample.dataset.labels)
     if manifest.embeddings is None or groups is None or run.photos.task.activation != "softmax":
         return
+    classes = len(run.identity.classes)
+    limit = described_photos(classes, manifest.embeddings)
+    if not limit:
+        return
     engine = state.engine
     engine.release()
     reclaim()  # before the check, and before the fit: neither shall set the peak of the process
-    limit = max(min(_PHOTOS, _VALUES // manifest.embeddings), 2 * len(run.identity.classes))
-    budget, needed = run.settings.budget_bytes, _BYTES * limit * manifest.embeddings
+    budget, needed = run.settings.budget_bytes, description_bytes(classes, manifest.embeddings)
     if budget is not None and process_memory().current + needed > budget:
         return
     with freed_at_once():

@@ -35,6 +35,13 @@ KEPT = 0.95
 DIRECTIONS, SHRINKAGE = 16, 0.3
 """Chosen by experiment, as the area under the ROC curve for flowers of other kinds."""
 
+MOST = 1 << 22
+"""Values of the embeddings of two photos of each class, beyond which classes are not described."""
+
+_PHOTOS, _VALUES = 600, 1 << 18
+"""Limits of the photos that are looked at, and of the values of their embeddings."""
+_BYTES = 64
+"""Bytes for each of these values: for the fit, photos that are decoded, and pages of the graphs."""
 _FOLDS = 5
 _ENOUGH = 20
 """Validation photos from which a quantile is taken."""
@@ -152,6 +159,20 @@ class Known:
 _FIELDS = tuple(Known.__dataclass_fields__)
 
 
+def described_photos(classes: int, size: int) -> int:
+    """Photos that describe classes by embeddings of ``size`` values: at least two of each class.
+
+    0 where these have too many values; then the classes are not described.
+    """
+    least = 2 * classes
+    return 0 if least * size > MOST else max(min(_PHOTOS, _VALUES // size), least)
+
+
+def description_bytes(classes: int, size: int) -> int:
+    """Bytes that the description of classes takes while it is computed."""
+    return _BYTES * described_photos(classes, size) * size
+
+
 def known_of(model: Model) -> Known:
     """The description of a model's classes.
 
@@ -169,7 +190,8 @@ def known_of(model: Model) -> Known:
     if known is None:
         raise PocketuneError(
             f"{model.kit.path} does not describe its known photos: a run does, and a delta of one, "
-            "if it was finished and neither its time nor its budget was too short for that"
+            "if it was finished, its classes are not too many, and neither its time nor its budget "
+            "was too short for that"
         )
     return known
 
