@@ -222,7 +222,7 @@ def _print_result(result: TrainResult) -> None:
 
     best = "" if result.best is None else f", {result.best}"
     if result.best is None and result.best_step == 0 and result.estimate is not None:
-        best = f", leave-one-out {result.estimate}"
+        best = f", cross-validated {result.estimate}"
     early = _EARLY.get(result.reason, "")
     with suppress(OSError):  # the run has succeeded even if nobody reads this
         print(f"{counted(result.steps, 'step')}{early}, best at step {result.best_step}{best}")

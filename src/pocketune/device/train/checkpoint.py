@@ -46,7 +46,7 @@ class Counters:
             before it is known.
         head: Where the classifier comes from; see :class:`Start`.
         head_images: Training photos that it was computed from.
-        estimate: Its leave-one-out score on these; None if unknown.
+        estimate: Its cross-validated score on these; None if unknown.
         started: Whether the values before the first step have been validated and saved.
         trained: The best score of an epoch, as epochs are compared; the start does not count.
         stale: Epochs since this score.

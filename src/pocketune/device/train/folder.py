@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from pocketune.device.train.adjustment import Adjustment
 from pocketune.errors import PocketuneError
-from pocketune.files import partial, reading, writing
+from pocketune.files import is_partial, reading, writing
 from pocketune.kit.kit import Kit
 from pocketune.kit.names import EVENTS, LAST, METRICS, RUN_FILES
 
@@ -183,7 +183,7 @@ def check_new_run_folder(folder: Path) -> None:
 def _is_ours(name: str) -> bool:
     """Whether a run writes a file of this name, even temporarily."""
     return name.startswith(EVENTS) or any(
-        name in (file, partial(Path(file)).name) for file in RUN_FILES
+        name == file or is_partial(name, file) for file in RUN_FILES
     )
 
 

@@ -122,7 +122,8 @@ def head_alone(splits: Splits, settings: TrainSettings, manifest: Manifest) -> b
     """Whether a run makes no steps and its classifier, computed from all photos, is the result.
 
     So it is if the user asks for it, and by default where no class has enough photos to hold some
-    back: nothing could tell whether steps improve on the start, whose leave-one-out score is known.
+    back: nothing could tell whether steps improve on the start, whose cross-validated score is
+    known.
     """
     if settings.length_is_given:
         return settings.epochs == 0

@@ -99,7 +99,7 @@ class StartReport:
         head: Where the classifier comes from: ``class means``, ``LDA``, ``ridge``, ``kept`` from
             the kit, or ``random``.
         images: Training photos that it was computed from.
-        estimate: Its leave-one-out score on these; for a kept one, its score. None if unknown.
+        estimate: Its cross-validated score on these; for a kept one, its score. None if unknown.
         validation: Score on the validation photos; None without validation photos.
         photos: All training photos.
         imbalance: Training photos of the largest class for each of the smallest.
@@ -313,7 +313,7 @@ def format_start(report: StartReport) -> str:
     if report.images < report.photos and report.head not in source:
         text += f", {report.images} of {report.photos} photos"
     if report.estimate is not None:
-        kind = "on the training photos" if report.head == "kept" else "leave-one-out"
+        kind = "on the training photos" if report.head == "kept" else "cross-validated"
         text += f"  {kind} {report.estimate}"
     if report.validation is not None:
         text += f"  validation loss {report.validation.loss:.3f}  {report.validation}"

@@ -88,7 +88,7 @@ class RunRecord:
         result_bytes: Bytes of ``best.safetensors``.
         head: Where the classifier came from: ``class means``, ``LDA`` or ``ridge`` of the photos,
             ``kept`` from the kit or run, or ``random``.
-        estimate: Leave-one-out score of the computed classifier on the training photos; of a kept
+        estimate: Cross-validated score of the computed classifier on the training photos; of a kept
             one, its score. None if it is unknown.
         refitted: Form of the classifier that was computed again after the last step, if its score
             is the best; None if the best classifier was trained by steps, or is that of the start.

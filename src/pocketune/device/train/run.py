@@ -72,7 +72,7 @@ class TrainResult:
         start: Score on the validation photos before the first step; None without validation photos.
         head: Where the classifier came from: ``class means``, ``LDA`` or ``ridge`` of the photos,
             ``kept`` from the kit or run, or ``random``.
-        estimate: Leave-one-out score of the computed classifier on the training photos; of a kept
+        estimate: Cross-validated score of the computed classifier on the training photos; of a kept
             one, its score. None if it is unknown.
     """
 

@@ -51,7 +51,7 @@ class Start:
         head: ``class means``, ``LDA`` or ``ridge`` of the photos; ``kept`` from the kit or run that
             the training began with; or ``random``.
         images: Training photos that it was computed from.
-        estimate: Its leave-one-out score on these; for a kept one, its score. None if unknown.
+        estimate: Its cross-validated score on these; for a kept one, its score. None if unknown.
     """
 
     head: str
