@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pocketune.errors import PocketuneError
 from pocketune.files import (
     cache_folder,
+    is_partial,
     partial,
     printable,
     reading,
@@ -187,14 +188,22 @@ def test_what_a_killed_process_leaves_is_taken_by_the_next(tmp_path):
     done = subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False)
     assert done.returncode == -signal.SIGKILL
     assert path.read_text() == "old"
-    assert partial(path).exists()
+    (left,) = set(names(tmp_path)) - {"file"}
+    assert is_partial(left, "file")
+    of_one_that_runs = tmp_path / f".file.{os.getppid()}.partial"
+    of_one_that_runs.touch()
     write(path, "new")
+    of_one_that_runs.unlink()
     assert path.read_text() == "new"
     assert names(tmp_path) == ["file"]
 
 
 def test_the_incomplete_file_is_a_hidden_one_next_to_the_complete_one(tmp_path):
-    assert partial(tmp_path / "last.safetensors") == tmp_path / ".last.safetensors.partial"
+    name = f".last.safetensors.{os.getpid()}.partial"
+    assert partial(tmp_path / "last.safetensors") == tmp_path / name
+    assert is_partial(name, "last.safetensors")
+    assert not is_partial(name, "best.safetensors")
+    assert not is_partial(".last.safetensors..partial", "last.safetensors")
 
 
 def test_sync_takes_files_and_folders(tmp_path):

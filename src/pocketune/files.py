@@ -109,6 +109,7 @@ def replacing(path: Path, *failure: type[Exception]) -> Iterator[Path]:
         ...     file.write_text("all of it, or nothing")
     """
     file = partial(path)
+    _remove_abandoned(path)
     try:
         yield file
         sync(file)
@@ -124,8 +125,36 @@ def replacing(path: Path, *failure: type[Exception]) -> Iterator[Path]:
 
 
 def partial(path: Path) -> Path:
-    """The temporary path of `replacing`. A file that a killed process left there is overwritten."""
-    return path.with_name(f".{path.name}.partial")
+    """The temporary path of `replacing` in this process: two may write to the same ``path``."""
+    return path.with_name(f".{path.name}.{os.getpid()}.partial")
+
+
+def is_partial(name: str, of: str) -> bool:
+    """Whether ``name`` is that of a temporary file of the file ``of``, of any process."""
+    number = name.removeprefix(f".{of}.").removesuffix(".partial")
+    return number.isdecimal() and name == f".{of}.{number}.partial"
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove the temporary files that killed processes left, where the system can tell."""
+    if os.name == "nt":  # there, asking for a process by a signal ends it
+        return
+    with contextlib.suppress(OSError):
+        for entry in list(path.parent.iterdir()):
+            if is_partial(entry.name, path.name) and not _is_running(
+                int(entry.name.split(".")[-2])
+            ):
+                entry.unlink(missing_ok=True)
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:  # of another user
+        return True
+    return True
 
 
 def sync(path: Path) -> None:

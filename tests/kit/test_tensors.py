@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from pocketune.errors import PocketuneError
+from pocketune.files import partial
 from pocketune.kit.tensors import copy_tensors, read_tensors, write_tensors
 
 TENSORS = {
@@ -151,10 +152,11 @@ def test_missing_folder(tmp_path: Path) -> None:
 
 
 def test_left_over_temporary_file_is_replaced(tmp_path: Path) -> None:
-    (tmp_path / ".f.partial").write_bytes(b"half")
+    left = partial(tmp_path / "f")
+    left.write_bytes(b"half")
     write(tmp_path / "f", 3.0)
     assert value(tmp_path / "f") == 3.0
-    assert not (tmp_path / ".f.partial").exists()
+    assert not left.exists()
 
 
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {

@@ -49,7 +49,7 @@ def test_a_folder_that_cannot_be_made(run: Run, tmp_path: Path) -> None:
 def test_an_empty_folder_and_what_a_killed_start_left_are_taken(run: Run, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / METRICS).write_text('{"kind": "step"}\n')
-    for name in (".step.onnx.partial", ".last.safetensors.partial", "parameters.safetensors"):
+    for name in (".step.onnx.9.partial", ".last.safetensors.12.partial", "parameters.safetensors"):
         (tmp_path / "run" / name).write_text("half")
     result = run(epochs=1)
     assert lines(result.run, "step")[0]["step"] == 1
