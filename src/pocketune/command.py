@@ -31,7 +31,8 @@ def run_module(
 ) -> tuple[int, str]:
     """Run a module with these arguments and wait for it.
 
-    A signal that interrupts this process is passed on to the subprocess.
+    A signal that interrupts this process is passed on to the subprocess. If this process is killed,
+    the subprocess gets SIGTERM, on Linux.
 
     Args:
         module: Name of the module.
@@ -48,7 +49,8 @@ def run_module(
         KeyboardInterrupt: This process is interrupted.
         SystemExit: This process is interrupted, and the subprocess has said so; with its exit code.
     """
-    command = [sys.executable, "-m", module, *map(str, arguments)]
+    child = [sys.executable, "-m", "pocketune.child", str(os.getpid())]
+    command = [*child, module, *map(str, arguments)]
     stderr = subprocess.PIPE if keep_errors else None
     stdout = subprocess.DEVNULL if quiet else None
     with subprocess.Popen(
