@@ -199,7 +199,7 @@ def test_export_in_fewer_bits(run, kit, photos):
     ("options", "said"),
     [
         (["--int8", "--fp16"], "exclude each other: choose one"),
-        (["--int8", "--output", "classes"], "--output classes is not possible with --int8"),
+        (["--int8", "--output", "classes"], "--int8: leave out --int8"),
         (["--int8"], "is not a run: give photos"),
     ],
 )

@@ -293,7 +293,11 @@ def export(model: ModelArgument, options: ExportOptions) -> None:
 def _reduced(model: Model, options: ExportOptions, precision: str) -> str:
     """Export in fewer bits; what is lost, in words."""
     if options.output != "logits":
-        raise PocketuneError(f"--output {options.output} is not possible with --{precision}")
+        raise PocketuneError(
+            f"--output {options.output} is not possible with --{precision}: leave out "
+            f"--{precision} for a float32 file of classes, or --output for logits, of which the "
+            "largest is the class"
+        )
     with author_half(f"an export in {precision}"):
         from pocketune.deployment import export_reduced
     from pocketune.reporting.progress import staged

@@ -1,5 +1,6 @@
 """The graph that is opened, processors that clip sums of products, and cores."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from pocketune.device.engine import session
 from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.kit.kit import Kit
+from pocketune.kit.manifest import KitError
 from pocketune.kit.names import BLOCKED_STEP
 from pocketune.kit.writer import write_kit
 
@@ -89,3 +91,23 @@ def test_large_constants_of_a_step_are_not_packed(
     assert loss(kit) == expected
     assert opened["step.onnx"] is (kit.manifest.graphs["step"].weights <= most)
     assert opened["features.onnx"]
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("std::bad_alloc", "the system refused memory (std::bad_alloc); allow this process more"),
+        ("Failed to allocate memory for requested buffer", "the system refused memory (Failed"),
+        ("Protobuf parsing failed", "it is damaged, or made for a newer runtime (Protobuf"),
+    ],
+)
+def test_a_graph_that_cannot_be_opened_says_why(
+    said: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError(said)
+
+    kit = Kit.open(TinyKit().write(tmp_path / "kit").path)
+    monkeypatch.setattr(session, "_open", refuse)
+    with pytest.raises(KitError, match=re.escape(f"cannot be opened: {reason}")):
+        session.Graph(kit, "step.onnx", bound={}, inputs=[], outputs=[])

@@ -32,6 +32,9 @@ _CPUINFO = Path("/proc/cpuinfo")
 RUNTIME = f"onnxruntime {ort.__version__}"
 """The runtime and its version."""
 
+_NO_MEMORY = "bad_alloc", "annot allocate memory", "ailed to allocate memory"
+"""How the runtime and the C++ library word that the system refused memory."""
+
 Arrays = Mapping[str, NDArray[Any]]
 
 
@@ -160,10 +163,8 @@ class Graph:
             with freed_at_once():
                 self._session = _open(kit, name)
         except Exception as error:  # the runtime's own types, which have no common base
-            raise KitError(
-                f"{where} cannot be opened: it is damaged, or made for a newer runtime "
-                f"({first_line(error)})"
-            ) from error
+            why = _why(error, "it is damaged, or made for a newer runtime")
+            raise KitError(f"{where} cannot be opened: {why}") from error
         reclaim()  # half of the memory for opening it is no longer needed
         taken = {value.name for value in self._session.get_inputs()}
         given = {value.name for value in self._session.get_outputs()}
@@ -200,8 +201,7 @@ class Graph:
             values = self._session.run(outputs, feeds)
         except Exception as error:  # the runtime's own types, which have no common base
             raise KitError(
-                f"{self._where} cannot be computed: the kit is damaged, or memory ran out "
-                f"({first_line(error)})"
+                f"{self._where} cannot be computed: {_why(error, 'the kit is damaged')}"
             ) from error
         return {name: np.asarray(v) for name, v in zip(outputs, values, strict=True)}
 
@@ -209,6 +209,14 @@ class Graph:
 def first_line(error: Exception) -> str:
     """The first line of a message of the runtime, which may have many."""
     return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def _why(error: Exception, otherwise: str) -> str:
+    """The reason of an error of the runtime, with the runtime's own words."""
+    said = first_line(error)
+    if isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY):
+        return f"the system refused memory ({said}); allow this process more, or use a smaller kit"
+    return f"{otherwise} ({said})"
 
 
 def _open(kit: Kit, name: str) -> ort.InferenceSession:
