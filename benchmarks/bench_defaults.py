@@ -56,6 +56,7 @@ def _scaled(settings: TrainSettings, factor: float, head: float = 1.0) -> TrainS
 VARIANTS: dict[str, Callable[[TrainSettings, int], TrainSettings]] = {
     "default": lambda settings, _: settings,
     "rates / 3": lambda settings, _: _scaled(settings, 1 / 3),
+    "rates / 3, not the head's": lambda settings, _: _scaled(settings, 1 / 3, head=3),
     "rates x 3": lambda settings, _: _scaled(settings, 3),
     "head x 3": lambda settings, _: _scaled(settings, 1, head=3),
     "2 x as long": lambda settings, steps: replace(settings, steps=2 * steps),
