@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors.numpy
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -223,6 +223,15 @@ def test_newer_schema(tmp_path: Path) -> None:
         read_tensors(tmp_path / "f", kind="checkpoint")
 
 
+def _meaning(content: bytearray) -> object:
+    """Header and data of a file; its bytes if the header is damaged."""
+    end = 8 + int.from_bytes(content[:8], "little")
+    try:
+        return json.loads(content[8:end]), bytes(content[end:])
+    except ValueError:
+        return bytes(content)
+
+
 @settings(max_examples=200)
 @given(place=st.integers(0, 10**6), bit=st.integers(0, 7))
 def test_every_flipped_bit_is_seen(
@@ -231,7 +240,9 @@ def test_every_flipped_bit_is_seen(
     path = tmp_path_factory.mktemp("flip") / "f"
     write_tensors(path, TENSORS, kind="checkpoint", metadata={"loss": 0.5})
     content = bytearray(path.read_bytes())
+    written = _meaning(content)
     content[place % len(content)] ^= 1 << bit
+    assume(_meaning(content) != written)  # a name's \\u00dc and \\u00Dc are one letter
     path.write_bytes(content)
     arrays = {name: np.zeros_like(tensor) for name, tensor in TENSORS.items()}
     with pytest.raises(PocketuneError):

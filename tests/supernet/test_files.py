@@ -26,7 +26,8 @@ def test_a_supernet_is_read_as_it_was_saved(tmp_path: Path) -> None:
     assert all(parameter.requires_grad for parameter in read.parameters())
     for each in (made, read):
         each.activate(made.space.sample(rng()))
-    assert torch.equal(read(images()), made(images()))
+    # Kernels of other alignment may be summed in another order.
+    torch.testing.assert_close(read(images()), made(images()))
 
 
 def test_another_space_is_refused(tmp_path: Path) -> None:
