@@ -7,5 +7,7 @@ export default defineConfig({
     fileParallelism: false,
     testTimeout: 180_000,
     hookTimeout: 60_000,
+    // A browser, a server and a camera on a busy machine: what fails three times is broken.
+    retry: 2,
   },
 });
