@@ -58,6 +58,7 @@ describe.skipIf(missing)("for everybody", () => {
     await page.getByRole("heading", { name: "Your network is ready" }).waitFor({ timeout: 90_000 });
     expect(await violations(page)).toEqual([]);
     await page.getByRole("button", { name: "Try it" }).click();
+    await page.getByRole("heading", { name: "Use", exact: true }).waitFor(); // not Train's own input
     await page.locator("section:visible input[type=file]").setInputFiles(photo("a.png", RED));
     await page.getByRole("list", { name: "Predictions" }).getByText("a.png").waitFor();
     expect(await violations(page)).toEqual([]);
