@@ -26,6 +26,9 @@ def test_a_supernet_is_read_as_it_was_saved(tmp_path: Path) -> None:
     assert all(parameter.requires_grad for parameter in read.parameters())
     for each in (made, read):
         each.activate(made.space.sample(rng()))
+    stored, saved = read.state_dict(), made.state_dict()
+    assert stored.keys() == saved.keys()
+    assert all(torch.equal(stored[name], saved[name]) for name in saved)
     # Kernels of other alignment may be summed in another order.
     torch.testing.assert_close(read(images()), made(images()))
 
