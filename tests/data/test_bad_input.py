@@ -8,7 +8,7 @@ import zlib
 import pytest
 from PIL import Image
 
-from pocketune.data import Loader, load_splits, open_images
+from pocketune.data import Loader, load_splits
 from pocketune.data.images import UnreadableImage, load_image
 from pocketune.errors import PocketuneError
 
@@ -271,16 +271,6 @@ class TestTableBeyondReason:
         rows = [f"{i}.png,{'7' * 5000 if i % 2 else 8}" for i in range(1, 5)]
         (folder / "t.csv").write_text("\n".join(["file,label", *rows]))
         assert load_splits(folder / "t.csv").train.classes == ("7" * 5000, "8")
-
-
-class TestPrediction:
-    def test_missing(self, tmp_path):
-        with pytest.raises(PocketuneError, match="does not exist"):
-            open_images([tmp_path / "gone.jpg"])
-
-    def test_nothing(self, tmp_path):
-        with pytest.raises(PocketuneError, match="no images to predict"):
-            open_images([tmp_path])
 
 
 class TestLoader:

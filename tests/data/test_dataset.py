@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketune.data import stratify
+from pocketune.data import load_splits, stratify
 from pocketune.data.dataset import ImageDataset, Splits, unlabeled
 from pocketune.data.names import Names
 from pocketune.data.sources import PathSource
@@ -135,3 +135,12 @@ def test_a_group_of_one_trains():
 def test_nothing_to_divide():
     train, val = stratify(np.empty(0, np.int64), val_fraction=0.5, seed=0)
     assert len(train) == len(val) == 0
+
+
+def test_a_subset_keeps_names_labels_and_files_together(photos):
+    dataset = load_splits(photos(cats=3, dogs=3), val_fraction=1).val
+    part = dataset.subset([4, 0])
+    assert part.names == (dataset.names[4], dataset.names[0])
+    assert part.labels.tolist() == [1, 0]
+    assert part.read(0) == dataset.read(4)
+    assert part.root == dataset.root

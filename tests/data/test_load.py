@@ -5,7 +5,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from pocketune.data import Loader, load_splits, open_images, unlabeled
+from pocketune.data import Loader, load_splits, open_images
 
 
 def pairs(dataset) -> dict[str, str]:
@@ -245,43 +245,6 @@ class TestZip:
         folder = photos(cats=2, dogs=2)
         (folder / "labels.csv").write_text("file,label\ncats/00.png,0\n")
         assert load_splits(pack(folder)).classes == ("cats", "dogs")
-
-
-class TestDataset:
-    def test_subset(self, photos):
-        dataset = load_splits(photos(cats=3, dogs=3), val_fraction=1).val
-        part = dataset.subset([4, 0])
-        assert part.names == (dataset.names[4], dataset.names[0])
-        assert part.labels.tolist() == [1, 0]
-        assert part.read(0) == dataset.read(4)
-        assert part.root == dataset.root
-
-
-class TestOpenImages:
-    def test_files_and_folders(self, photos):
-        folder = photos(cats=2, dogs=1)
-        names = open_images([folder / "dogs" / "00.png", folder])
-        assert names == [
-            str(folder / name) for name in ("dogs/00.png", "cats/00.png", "cats/01.png")
-        ]
-
-    def test_archives_are_folders(self, photos, pack):
-        folder = photos(cats=2, dogs=1)
-        names = open_images([pack(folder), folder])
-        assert [name.replace("photos.zip/", "photos/") for name in names[:3]] == names[3:]
-        dataset = unlabeled(names)
-        assert [dataset.read(i) for i in range(3)] == [dataset.read(i) for i in range(3, 6)]
-
-    def test_through_the_loader(self, photos, tree):
-        photos(cats=3)
-        folder = tree({"cats/notes.txt": "no image"})
-        loader = Loader(unlabeled(open_images([folder])), size=8, batch=2, train=False)
-        batches = list(loader.epoch(0))
-        assert [len(batch.names) for batch in batches] == [2, 1]
-        assert {int(label) for batch in batches for label in batch.labels} == {-1}
-        assert loader.skipped == (
-            (str(folder / "cats/notes.txt"), "not an image in a known format"),
-        )
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,12 @@
 """Images from folders, tables and archives, as batches of pixels. Numpy and Pillow only."""
 
 from pocketune.data.dataset import ImageDataset, Splits, imbalance, stratify, unlabeled
+from pocketune.data.finding import has_test, open_images
 from pocketune.data.images import UnreadableImage, load_image, open_image
-from pocketune.data.load import checked, has_test, load_splits, open_images, training_images
+from pocketune.data.load import load_splits, training_images
 from pocketune.data.loader import Batch, Loader, sample
 from pocketune.data.masks import MaskOptions
+from pocketune.data.readable import checked
 from pocketune.data.streams import Purpose, random_stream
 from pocketune.data.transforms import apply, center_crop, center_view, crop, random_view
 from pocketune.files import Skipped

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from PIL import Image
 
 from pocketune.data.decoding import MASK_BYTES, turn_for
+from pocketune.data.finding import labeled_files
 from pocketune.data.images import UnreadableImage, open_image, oriented_size, reading_image
 from pocketune.data.layouts import is_table
-from pocketune.data.load import labeled_files
 from pocketune.data.transforms import resized
 from pocketune.errors import PocketuneError, check_positive, printable
 from pocketune.files import Skipped, reading, replacing, shown, writing

@@ -9,18 +9,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from pocketune.arrays import StrPath
 from pocketune.device.cache.choice import cache_bytes, choose
 from pocketune.device.cache.opening import FeatureCache, feature_cache
-from pocketune.device.engine.accumulate import accumulating, check_accumulation
+from pocketune.device.engine.accumulate import check_accumulation
 from pocketune.device.memory.budget import check_budget
 from pocketune.device.memory.process import process_memory, reclaim
 from pocketune.device.memory.sizes import parse_size
-from pocketune.device.train.adjustment import Adjustment
-from pocketune.device.train.checkpoint import Checkpoint, Counters, TrainState
-from pocketune.device.train.defaults import kind_of
+from pocketune.device.train.checkpoint import TrainState
+from pocketune.device.train.checks import check_balance, check_patience, check_rates
 from pocketune.device.train.ending import describe_known
 from pocketune.device.train.folder import (
     Run,
@@ -33,26 +30,25 @@ from pocketune.device.train.interrupt import Interrupted, StopRequest
 from pocketune.device.train.limit import within
 from pocketune.device.train.log import MetricsFile, RunLog, read_log
 from pocketune.device.train.loop import Loop
-from pocketune.device.train.optimizer import Optimizer, create_optimizer
 from pocketune.device.train.photos import Photos, head_alone, is_linear
 from pocketune.device.train.progress import PhotosReport, Progress, console
 from pocketune.device.train.record import RunRecord
 from pocketune.device.train.refit import is_refitted
+from pocketune.device.train.resuming import find_photos, open_checkpoint
 from pocketune.device.train.settings import TrainSettings
-from pocketune.device.train.start import start_values
-from pocketune.errors import PocketuneError, counted
+from pocketune.device.train.state import new_state, restored_state
 from pocketune.heap import save_memory
 from pocketune.kit.kit import Kit
-from pocketune.kit.names import LAST, METRICS
+from pocketune.kit.names import METRICS
 from pocketune.options import takes_options, with_options
 from pocketune.signals import signal_of
 
 if TYPE_CHECKING:
     from pocketune.data import Skipped
     from pocketune.data.masks import AfterMask
-    from pocketune.device.engine.base import Engine, EngineFactory
+    from pocketune.device.engine.base import EngineFactory
     from pocketune.device.train.events import EventFile
-    from pocketune.tasks import Score, Task
+    from pocketune.tasks import Score
 
 
 @dataclass(frozen=True)
@@ -140,11 +136,11 @@ def train(
     factory, folder = engine or _onnx_engine(), Path(out or next_run(photos))
     shown = progress or console()
     check_accumulation(opened, settings.accumulate)
-    _check_rates(opened, settings)
+    check_rates(opened, settings)
     reclaim()  # what was imported makes room for the list of the photos
     found = Photos.open(photos, settings, opened, after_mask=_masks_shown(shown), most=most)
-    _check_patience(found, settings)
-    _check_balance(found, settings, opened)
+    check_patience(found, settings)
+    check_balance(found, settings, opened)
     if head_alone(found.splits, settings, opened.manifest):
         settings = replace(settings, epochs=0)
     if settings.decode_lr is None and opened.is_run:  # its decode head is no longer random
@@ -183,7 +179,7 @@ def train(
             shown.note(note)
         with feature_cache(run, shown.note) as cache:
             with closing(shown):
-                state = _start(run, opened, copy, factory, shown, cache)
+                state = new_state(run, opened, copy, factory, shown, cache)
                 run = within(run, state.engine, refits=is_refitted(run))
             return _finish(run, state, shown, cache, describe=most is None)
 
@@ -216,11 +212,11 @@ def resume(
     with open_run_folder(folder) as kit:
         reclaim()
         before = process_memory()
-        checkpoint = _open_checkpoint(kit, folder)
+        checkpoint = open_checkpoint(kit, folder)
         settings = checkpoint.settings
         if budget is not None:
             settings = replace(settings, budget=parse_size(budget))
-        found = _find_photos(checkpoint, photos, settings, kit, _masks_shown(shown))
+        found = find_photos(checkpoint, photos, settings, kit, _masks_shown(shown))
         memory = check_budget(
             kit,
             settings,
@@ -231,7 +227,8 @@ def resume(
         ).with_cache(cache_bytes(settings, found, kit.manifest))
         resumed = Run(folder, settings, found, checkpoint.identity, memory.total, began)
         with feature_cache(resumed, shown.note) as cache:
-            return _finish(resumed, _restore(checkpoint, kit, factory, found.task), shown, cache)
+            state = restored_state(checkpoint, kit, factory, found.task)
+            return _finish(resumed, state, shown, cache)
 
 
 def _finish(
@@ -303,32 +300,6 @@ def _onnx_engine() -> EngineFactory:
     return OnnxEngine
 
 
-def _start(
-    run: Run,
-    kit: Kit,
-    copy: Kit,
-    factory: EngineFactory,
-    progress: Progress,
-    cache: FeatureCache,
-) -> TrainState:
-    """The state of a new run of ``copy``, with initial values from ``kit``, which may be a run."""
-    make = accumulating(factory, run.settings.accumulate)
-    values, start = start_values(run, kit, copy, make, progress, cache)
-    if run.adjustment is not None:
-        values = run.adjustment.add_to(values)
-    engine = make(copy, values)
-    del values  # the engine has copied them
-    _set_inputs(engine, run.photos.task)
-    counters = Counters(head=start.head, head_images=start.images, estimate=start.estimate)
-    return TrainState(engine, _create_optimizer(run.settings, kit, engine), counters)
-
-
-def _set_inputs(engine: Engine, task: Task) -> None:
-    """Give an engine the step inputs of a run, such as the weights of its classes."""
-    for name, value in task.step_inputs().items():
-        np.copyto(engine.inputs[name], value)
-
-
 def _masks_shown(progress: Progress) -> AfterMask:
     """Show how many masks have been read."""
     began = time.monotonic()
@@ -338,101 +309,3 @@ def _masks_shown(progress: Progress) -> AfterMask:
         progress.photos(PhotosReport("masks", done, masks, left))
 
     return show
-
-
-def _open_checkpoint(kit: Kit, folder: Path) -> Checkpoint:
-    checkpoint = Checkpoint.load(folder / LAST)
-    checkpoint.require_fits(kit, folder / LAST)
-    if checkpoint.counters.finished:
-        steps = counted(checkpoint.counters.step, "step")
-        raise PocketuneError(
-            f"the run in {folder} is complete after {steps}: there is nothing to resume"
-        )
-    return checkpoint
-
-
-def _find_photos(
-    checkpoint: Checkpoint,
-    moved: StrPath | None,
-    settings: TrainSettings,
-    kit: Kit,
-    after_mask: AfterMask,
-) -> Photos:
-    """The photos of a resumed run, which must not have changed."""
-    path = moved or checkpoint.photos
-    if not moved and not Path(path).exists():
-        raise PocketuneError(
-            f"the photos of the run are no longer at {path}: give their new location"
-        )
-    photos = Photos.open(path, settings, kit, checkpoint.identity.classes, after_mask)
-    if photos.fingerprint() != checkpoint.identity.photos:
-        raise PocketuneError(
-            f"the photos in {photos.path} have changed since the run in {kit.path} started: "
-            "restore them, or start a new run"
-        )
-    return photos
-
-
-def _check_patience(photos: Photos, settings: TrainSettings) -> None:
-    if settings.patience and photos.validation is None:
-        raise PocketuneError(
-            f"patience={settings.patience} needs validation photos: leave it out, or set "
-            "val_fraction above 0"
-        )
-
-
-def _check_balance(photos: Photos, settings: TrainSettings, kit: Kit) -> None:
-    if not settings.balance:
-        return
-    what = ""
-    if photos.task.dense:
-        what = "it weighs photos, and class_weights weighs the classes of pixels"
-    elif Adjustment.of(photos.splits.train, photos.task, settings.balance) is None:
-        what = f"the task {photos.task.name} has no classes that exclude each other"
-    elif not is_linear(kit.manifest):
-        what = "the kit's output layer has no bias that could hold the classes' frequencies"
-    if what:
-        raise PocketuneError(f"balance={settings.balance:g} has no effect: {what}; leave it out")
-
-
-def _check_rates(kit: Kit, settings: TrainSettings) -> None:
-    """Refuse a rate of parameters that the kit does not train."""
-    kinds = {kind_of(spec) for spec in kit.manifest.parameters}
-    method = kit.manifest.method.get("name")
-    for kind, what, others in (
-        ("side", "side branches", "repnet or tinytl"),
-        ("decode", "decode head", "blocks or full, for masks"),
-        ("bias", "biases or norms of the network", "bias, norm, blocks or full"),
-    ):
-        rate = getattr(settings, f"{kind}_lr")
-        if rate is not None and kind not in kinds:
-            raise PocketuneError(
-                f"{kind}_lr={rate:g} has no effect: the kit's method, {method}, trains no {what}; "
-                f"leave it out, or use a kit of {others}"
-            )
-
-
-def _create_optimizer(settings: TrainSettings, kit: Kit, engine: Engine) -> Optimizer:
-    return create_optimizer(
-        settings.optimizer,
-        engine.parameters,
-        momentum=settings.sgd_momentum,
-        weight_decay=settings.weight_decay,
-        rates=settings.rates(kit.manifest.parameters),
-    )
-
-
-def _restore(checkpoint: Checkpoint, kit: Kit, factory: EngineFactory, task: Task) -> TrainState:
-    """The state of a checkpoint, which is emptied to free its memory."""
-    make = accumulating(factory, checkpoint.settings.accumulate)
-    engine = make(kit, {**checkpoint.parameters, **checkpoint.statistics})
-    checkpoint.parameters.clear()
-    checkpoint.statistics.clear()
-    _set_inputs(engine, task)
-    optimizer = _create_optimizer(checkpoint.settings, kit, engine)
-    try:
-        optimizer.load(checkpoint.optimizer, steps=checkpoint.counters.step)
-    except ValueError as error:
-        raise PocketuneError(f"the checkpoint does not fit its own settings: {error}") from error
-    checkpoint.optimizer.clear()
-    return TrainState(engine, optimizer, checkpoint.counters)

@@ -1,0 +1,253 @@
+"""Find the labeled files, and the images to predict, at the path that a user gives."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from contextlib import suppress
+from itertools import product
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, NamedTuple
+
+from pocketune.data.coco import SUFFIX, annotation_files, read_annotations
+from pocketune.data.examples import Example, Examples
+from pocketune.data.layouts import (
+    TestUse,
+    has_titles,
+    in_class_folders,
+    is_table,
+    one_validation,
+    read_table,
+    wrapper,
+)
+from pocketune.data.masks import NAMES_FILES
+from pocketune.data.names import Names
+from pocketune.data.pairs import FOLDERS, read_pairs
+from pocketune.data.sources import FolderSource, Source, ZipSource, is_archive, is_inside
+from pocketune.errors import PocketuneError, Remedy, printable
+from pocketune.files import ARCHIVE_DAMAGE, reading, shown
+from pocketune.tasks import TASKS, Task
+from pocketune.tasks.segmentation import Mask
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_LARGEST_LIST = 128 << 20
+"""Most bytes of a file that lists photos or classes: a line for each of a million photos has 60."""
+
+
+class Found(NamedTuple):
+    """Labeled files and what is known of their labels.
+
+    Attributes:
+        source: The folder or archive that holds the files.
+        examples: The labeled files.
+        task: The task that reads the labels.
+        titles: Titles of its columns; or the class of each value of masks.
+        outside: Files outside the class folders.
+        listed: The file of the names of classes, and its bytes.
+        empty: Folders without any.
+    """
+
+    source: Source
+    examples: Examples
+    task: type[Task]
+    titles: tuple[str, ...] = ()
+    outside: Names = Names()
+    listed: tuple[str, bytes] | None = None
+    empty: Sequence[str] = ()
+
+
+def find(path: Path, tasks: Sequence[type[Task]], test: TestUse) -> Found:
+    """The labeled files at the user's path; none is opened but a CSV."""
+    _check_exists(path)
+    if path.is_file() and is_table(path.name):
+        return _table(FolderSource(path.parent), path.name, tasks, test)
+    if path.is_file() and path.suffix.lower() == SUFFIX:
+        return _annotated([path.name], FolderSource(path.parent), tasks, test, shown(str(path)))
+    if not path.is_dir() and not is_archive(path):
+        raise PocketuneError(
+            f"{shown(str(path))} is neither a folder nor a .csv, .json or .zip file"
+        )
+    source = _source(path)
+    names, where = source.names(), shown(str(path))
+    if not names:
+        raise PocketuneError(f"{where} is empty; put a folder of images for each class there")
+    prefix = wrapper(names)
+    tables = [name for name in names if is_table(name) and "/" not in name[len(prefix) :]]
+    dense = [task for task in tasks if task.dense]
+    if len(tables) == 1 and dense and _has_titles(source, tables[0], dense):
+        return _table(source, tables[0], dense, test)
+    pairs = read_pairs(names, source, where, test)
+    if pairs is not None:
+        listed = _listed(source, prefix, f"{prefix}{FOLDERS[1]}")
+        return Found(source, pairs.sorted(), _of_masks(tasks, where), listed=listed)
+    examples, outside = in_class_folders(names)
+    classes, annotations = one_validation(examples).labels.distinct(), annotation_files(names)
+    if annotations and (dense or len(classes) < 2):
+        return _annotated(annotations, source, tasks, test, where)
+    if len(classes) < 2 and len(tables) == 1:
+        return _table(source, tables[0], tasks, test)
+    if not examples:
+        raise PocketuneError(
+            f"{where} has no class folders; put each class's images into a folder of its name"
+        )
+    used = one_validation(examples, test)
+    task, empty = _of_folders(tasks, where), map(printable, source.empty_folders())
+    return Found(source, used.sorted(), task, outside=outside, empty=tuple(empty))
+
+
+def has_test(path: str | os.PathLike[str]) -> bool:
+    """Whether labeled images have a part ``test``; no image is opened.
+
+    Raises:
+        PocketuneError: The path or its content cannot be used; the message says why.
+    """
+    return bool(find(Path(path), tuple(TASKS.values()), "only").examples)
+
+
+def labeled_files(path: str | Path) -> tuple[Source, list[str], frozenset[str]]:
+    """The files that labeled photos consist of, and those of them that are masks.
+
+    Returns:
+        The folder or archive; its files, and of a CSV only those that it names and itself; and the
+        names of masks.
+
+    Raises:
+        PocketuneError: There are no labeled photos, or their labels are positions in the originals.
+    """
+    tasks, place, where = tuple(TASKS.values()), Path(path), shown(str(path))
+    parts = [find(place, tasks, test) for test in ("validate", "only")]
+    source = parts[0].source
+    if not isinstance(source, (FolderSource, ZipSource)):
+        raise PocketuneError(
+            f"{where} has outlines in pixels of the photos, which copies of another size would not "
+            "match; use the photos themselves"
+        )
+    examples = [each for part in parts for each in part.examples]
+    masks = frozenset(each.label.name for each in examples if isinstance(each.label, Mask))
+    if place.is_dir() or is_archive(place):
+        return source, list(source.names()), masks
+    names = sorted({place.name, *masks, *(each.name for each in examples)})
+    for name in names:
+        if not is_inside(name):
+            raise PocketuneError(
+                f"{where} lists {shown(name)}, which is outside its folder: copies keep their "
+                "names, so move the table into a folder that has all photos"
+            )
+    return source, names, masks
+
+
+def open_images(paths: Iterable[str | Path]) -> list[str]:
+    """Paths of the images to predict: the files themselves, and all files in folders and .zips.
+
+    Files are not opened. A file that is not an image is found when it is decoded.
+
+    Raises:
+        PocketuneError: A path does not exist, or there are no files.
+    """
+    found: list[str] = []
+    for path in map(Path, paths):
+        _check_exists(path)
+        if path.is_dir() or is_archive(path):
+            found.extend(str(path / name) for name in _source(path).names())
+        else:
+            found.append(str(path))
+    if not found:
+        raise PocketuneError("there are no images to predict; name image files or their folder")
+    return list(dict.fromkeys(found))
+
+
+def _source(path: Path) -> Source:
+    return ZipSource(path) if is_archive(path) else FolderSource(path)
+
+
+def _check_exists(path: Path) -> None:
+    """Check that something exists at the user's path."""
+    with reading(shown(str(path)), remedy="check the path and its permissions"):
+        found = path.exists()
+    if not found:
+        raise PocketuneError(f"{shown(str(path))} does not exist; check the path")
+
+
+def _table(source: Source, name: str, tasks: Sequence[type[Task]], test: TestUse) -> Found:
+    """The labeled files that a table lists; their names are relative to its folder."""
+    table, folder = read_table(_read(source, name), name, tasks, test), posixpath.dirname(name)
+    examples = Examples(_within(folder, example) for example in table.examples)
+    listed = _listed(source, folder) if table.task.dense else None
+    return Found(source, examples.sorted(), table.task, table.titles, listed=listed)
+
+
+def _has_titles(source: Source, name: str, tasks: Sequence[type[Task]]) -> bool:
+    """Whether a table has the columns of one of these tasks."""
+    return has_titles(_read(source, name), name, tasks)
+
+
+def _within(folder: str, example: Example) -> Example:
+    """An example whose files are relative to a folder."""
+    label = example.label
+    if isinstance(label, Mask):
+        label = label._replace(name=_joined(folder, label.name))
+    return example._replace(name=_joined(folder, example.name), label=label)
+
+
+def _joined(folder: str, name: str) -> str:
+    return posixpath.normpath(posixpath.join(folder, name))
+
+
+def _annotated(
+    files: Sequence[str], source: Source, tasks: Sequence[type[Task]], test: TestUse, where: str
+) -> Found:
+    """The images that files of annotations list, with the masks that are drawn from these."""
+    task = _of_masks(tasks, where)
+    found = read_annotations(files, source.names(), source, test)
+    listed = (files[0], found.names)
+    return Found(found.source, found.examples.sorted(), task, listed=listed)
+
+
+def _of_folders(tasks: Sequence[type[Task]], where: str) -> type[Task]:
+    """The task whose labels are the names of folders."""
+    for task in tasks:
+        if task.has_folders:
+            return task
+    wanted = "masks" if tasks[0].dense else tasks[0].noun
+    raise PocketuneError(
+        f"{where} gives each image a class by its folder, but {wanted} are needed: give a CSV of "
+        f"{tasks[0].table}",
+        remedy=Remedy("other task", "use a kit for these labels"),
+    )
+
+
+def _of_masks(tasks: Sequence[type[Task]], where: str) -> type[Task]:
+    """The task whose labels are masks."""
+    for task in tasks:
+        if task.dense:
+            return task
+    raise PocketuneError(
+        f"{where} has masks, which give each pixel a class, but {tasks[0].noun} of whole images "
+        "are needed",
+        remedy=Remedy("masks", "use a kit for masks"),
+    )
+
+
+def _listed(source: Source, *folders: str) -> tuple[str, bytes] | None:
+    """The file of the names of classes in one of these folders, and its bytes; None without."""
+    for folder, name in product(folders, NAMES_FILES):
+        with suppress(OSError), source.open(posixpath.join(folder, name)) as file:
+            return name, _content(file, name)
+    return None
+
+
+def _read(source: Source, name: str) -> bytes:
+    with reading(shown(name), *ARCHIVE_DAMAGE), source.open(name) as file:
+        return _content(file, name)
+
+
+def _content(file: IO[bytes], name: str) -> bytes:
+    content = file.read(_LARGEST_LIST + 1)
+    if len(content) > _LARGEST_LIST:
+        raise PocketuneError(
+            f"{shown(name)} is larger than the {_LARGEST_LIST >> 20} MB that a list of photos may "
+            "have; check that it is one"
+        )
+    return content

@@ -1,0 +1,51 @@
+"""Refuse settings that would have no effect on a run."""
+
+from __future__ import annotations
+
+from pocketune.device.train.adjustment import Adjustment
+from pocketune.device.train.defaults import kind_of
+from pocketune.device.train.photos import Photos, is_linear
+from pocketune.device.train.settings import TrainSettings
+from pocketune.errors import PocketuneError
+from pocketune.kit.kit import Kit
+
+
+def check_patience(photos: Photos, settings: TrainSettings) -> None:
+    """Refuse ``patience`` without validation photos."""
+    if settings.patience and photos.validation is None:
+        raise PocketuneError(
+            f"patience={settings.patience} needs validation photos: leave it out, or set "
+            "val_fraction above 0"
+        )
+
+
+def check_balance(photos: Photos, settings: TrainSettings, kit: Kit) -> None:
+    """Refuse ``balance`` where no bias holds the frequencies of exclusive classes."""
+    if not settings.balance:
+        return
+    what = ""
+    if photos.task.dense:
+        what = "it weighs photos, and class_weights weighs the classes of pixels"
+    elif Adjustment.of(photos.splits.train, photos.task, settings.balance) is None:
+        what = f"the task {photos.task.name} has no classes that exclude each other"
+    elif not is_linear(kit.manifest):
+        what = "the kit's output layer has no bias that could hold the classes' frequencies"
+    if what:
+        raise PocketuneError(f"balance={settings.balance:g} has no effect: {what}; leave it out")
+
+
+def check_rates(kit: Kit, settings: TrainSettings) -> None:
+    """Refuse a rate of parameters that the kit does not train."""
+    kinds = {kind_of(spec) for spec in kit.manifest.parameters}
+    method = kit.manifest.method.get("name")
+    for kind, what, others in (
+        ("side", "side branches", "repnet or tinytl"),
+        ("decode", "decode head", "blocks or full, for masks"),
+        ("bias", "biases or norms of the network", "bias, norm, blocks or full"),
+    ):
+        rate = getattr(settings, f"{kind}_lr")
+        if rate is not None and kind not in kinds:
+            raise PocketuneError(
+                f"{kind}_lr={rate:g} has no effect: the kit's method, {method}, trains no {what}; "
+                f"leave it out, or use a kit of {others}"
+            )

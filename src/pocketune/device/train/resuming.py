@@ -1,0 +1,59 @@
+"""What a run is resumed from: its last checkpoint, and the photos as they were."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pocketune.arrays import StrPath
+from pocketune.device.train.checkpoint import Checkpoint
+from pocketune.device.train.photos import Photos
+from pocketune.device.train.settings import TrainSettings
+from pocketune.errors import PocketuneError, counted
+from pocketune.kit.kit import Kit
+from pocketune.kit.names import LAST
+
+if TYPE_CHECKING:
+    from pocketune.data.masks import AfterMask
+
+
+def open_checkpoint(kit: Kit, folder: Path) -> Checkpoint:
+    """The last checkpoint of the run in ``folder``, which is a run of ``kit``.
+
+    Raises:
+        PocketuneError: There is none, it belongs to another kit, or the run is complete.
+    """
+    checkpoint = Checkpoint.load(folder / LAST)
+    checkpoint.require_fits(kit, folder / LAST)
+    if checkpoint.counters.finished:
+        steps = counted(checkpoint.counters.step, "step")
+        raise PocketuneError(
+            f"the run in {folder} is complete after {steps}: there is nothing to resume"
+        )
+    return checkpoint
+
+
+def find_photos(
+    checkpoint: Checkpoint,
+    moved: StrPath | None,
+    settings: TrainSettings,
+    kit: Kit,
+    after_mask: AfterMask,
+) -> Photos:
+    """The photos of a resumed run, at ``moved`` if they have moved.
+
+    Raises:
+        PocketuneError: They are missing, cannot be used, or have changed since the run started.
+    """
+    path = moved or checkpoint.photos
+    if not moved and not Path(path).exists():
+        raise PocketuneError(
+            f"the photos of the run are no longer at {path}: give their new location"
+        )
+    photos = Photos.open(path, settings, kit, checkpoint.identity.classes, after_mask)
+    if photos.fingerprint() != checkpoint.identity.photos:
+        raise PocketuneError(
+            f"the photos in {photos.path} have changed since the run in {kit.path} started: "
+            "restore them, or start a new run"
+        )
+    return photos
