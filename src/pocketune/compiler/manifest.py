@@ -11,6 +11,7 @@ import pocketune
 from pocketune.compiler.capture.trace import running_statistics, trained_parameters
 from pocketune.compiler.graphs import Graphs
 from pocketune.compiler.passes.arena import arena_bytes, integer_scratch
+from pocketune.compiler.passes.blocked import block_depthwise, blocked_liveness
 from pocketune.compiler.passes.schedule import Liveness, fused
 from pocketune.compiler.passes.sizes import graph_flops
 from pocketune.compiler.passes.work import graph_work
@@ -84,8 +85,15 @@ def with_quantized_features(
 def graph_spec(
     model: onnx.ModelProto, sizes: Mapping[str, int], liveness: Liveness, *, optimized: bool
 ) -> GraphSpec:
-    """The manifest's entry for a graph with these lifetimes; the rest is as in `graph_work`."""
+    """The manifest's entry for a graph with these lifetimes; the rest is as in `graph_work`.
+
+    The arena is the larger one of the graph and of its copy with blocked convolutions.
+    """
     weights = [tensor.ByteSize() for tensor in model.graph.initializer]
+    arena = arena_bytes(liveness, model.graph.node)
+    if (blocked := block_depthwise(model)) is not None:
+        copies = blocked_liveness(blocked, liveness)
+        arena = max(arena, arena_bytes(copies, blocked.graph.node))
     return GraphSpec(
         memory=liveness.peak(model.graph.node),
         flops=graph_flops(model, sizes),
@@ -93,7 +101,7 @@ def graph_spec(
         weights=sum(weights),
         largest=max(weights, default=0),
         work=graph_work(model, sizes, optimized=optimized),
-        arena=arena_bytes(liveness, model.graph.node),
+        arena=arena,
     )
 
 

@@ -14,7 +14,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from pocketune.compiler.builder import FLOAT, GraphBuilder
-from pocketune.compiler.passes.blocked import DEPTHWISE, SMALL, block_depthwise, leave_large_plain
+from pocketune.compiler.passes.blocked import (
+    DEPTHWISE,
+    SMALL,
+    block_depthwise,
+    blocked_liveness,
+    leave_large_plain,
+)
+from pocketune.compiler.passes.schedule import Liveness
 
 from ..lowering import ALWAYS_ROWS, NEVER_ROWS, Function, assert_close, double, leaf, lower_function
 
@@ -168,6 +175,18 @@ def test_large_copies_only_below_the_peak(side: int, blocked: list[bool]) -> Non
     onnx.checker.check_model(model)
 
 
+def test_copies_in_blocks_are_live_too() -> None:
+    model = two_convolutions(64)
+    plain = Liveness.of(model, {})
+    blocked = block_depthwise(model)
+    assert blocked is not None
+    timeline = blocked_liveness(blocked, plain).timeline(blocked.graph.node)
+    maps = [live / (256 * 64**2) for live in timeline]
+    # Neg, Exp, ReorderInput, three copies of the kernel, Conv, ReorderOutput; Add, and again
+    assert maps == [1, 2, 3, 2, 2, 2, 3, 3, 3, 2, 1, 1, 1, 2, 2]
+    assert plain.timeline(model.graph.node) == [256 * 64**2 * each for each in (1, 2, 3, 3, 2)]
+
+
 @pytest.mark.parametrize(("maps_at_the_peak", "blocked"), [(4, False), (5, True)])
 def test_a_kernel_is_copied_twice(maps_at_the_peak: int, blocked: bool) -> None:
     """A gradient may be as large as the input: two maps and three copies of them make five."""
@@ -232,12 +251,14 @@ def test_blocks_between_rows_and_maps(
         # the output, and what a transposed convolution reads
         left = 1 if stride == 1 else 2
         assert to_channels_first(blocked) == left < to_channels_first(model)
-    options = ort.SessionOptions()
-    options.use_per_session_threads = False
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = ort.InferenceSession(
-        blocked.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-    found = session.run(None, {f"input{i}": t.detach().numpy() for i, t in enumerate(inputs)})
+    feeds = {f"input{i}": t.detach().numpy() for i, t in enumerate(inputs)}
+    found = session(blocked).run(None, feeds)
     for ours, exact in zip(found, step(*map(double, inputs)), strict=True):
         assert_close(ours, exact.detach().numpy())
+    sizes = blocked_liveness(blocked, Liveness.of(model, {})).bytes
+    made = [output for node in blocked.graph.node for output in node.output]
+    kernels_copied = {name for name in made if ".kernel" in name and not sizes[name]}
+    del blocked.graph.output[:]
+    blocked.graph.output.extend(onnx.ValueInfoProto(name=name) for name in made)
+    for name, values in zip(made, session(blocked).run(None, feeds), strict=True):
+        assert sizes[name] == values.nbytes or name in kernels_copied, name

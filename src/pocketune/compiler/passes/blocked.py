@@ -54,6 +54,22 @@ def block_depthwise(model: onnx.ModelProto) -> onnx.ModelProto | None:
     return blocked
 
 
+def blocked_liveness(blocked: onnx.ModelProto, plain: Liveness) -> Liveness:
+    """The lifetimes in what `block_depthwise` has made of a graph with `plain` lifetimes.
+
+    Channels fill whole blocks, so that a map takes the same bytes in both layouts. Copies of
+    trained kernels, which are small, are not counted.
+    """
+    sizes = dict(plain.bytes)
+    for node in blocked.graph.node:
+        if node.op_type == "ReorderOutput":
+            sizes[node.input[0]] = sizes[node.output[0]]
+        else:
+            (output, *_) = node.output
+            sizes.setdefault(output, sizes.get(node.input[0], 0) if node.input else 0)
+    return Liveness.sized(blocked, sizes)
+
+
 def is_depthwise(node: onnx.NodeProto) -> bool:
     """Whether a convolution gets blocks.
 

@@ -48,12 +48,17 @@ class Liveness:
     @classmethod
     def of(cls, model: onnx.ModelProto, sizes: Mapping[str, int]) -> Liveness:
         """The lifetimes in a model whose open dimensions have these `sizes`."""
+        return cls.sized(model, tensor_bytes(model, sizes))
+
+    @classmethod
+    def sized(cls, model: onnx.ModelProto, sizes: Mapping[str, int]) -> Liveness:
+        """The lifetimes in a model whose tensors have these bytes."""
         alias: dict[str, str] = {}
         for node in model.graph.node:
             if node.op_type in _VIEWS:
                 alias[node.output[0]] = alias.get(node.input[0], node.input[0])
         outputs = frozenset(alias.get(o.name, o.name) for o in model.graph.output)
-        return cls(tensor_bytes(model, sizes), outputs, alias)
+        return cls(sizes, outputs, alias)
 
     def timeline(self, nodes: Nodes) -> list[int]:
         """Live bytes while each node runs, in order."""
