@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pocketune.compiler import compile as compile
     from pocketune.deployment import Reduced as Reduced
     from pocketune.deployment import export_reduced as export_reduced
+    from pocketune.deployment import export_tflite as export_tflite
     from pocketune.device import Delta as Delta
     from pocketune.device import evaluate as evaluate
     from pocketune.device import export as export
@@ -106,6 +107,7 @@ _HOMES = {
     "deployment": [
         "Reduced",
         "export_reduced",
+        "export_tflite",
     ],
     "device": [
         "Delta",

@@ -90,6 +90,36 @@ print((powers / powers.sum(1, keepdims=True)).tolist())
 """
 
 
+RUN_FLATBUFFER = """
+import sys, numpy
+from ai_edge_litert.interpreter import Interpreter
+run = Interpreter(sys.argv[1]).get_signature_runner()
+images = numpy.load(sys.argv[2])
+print([int(run(images=image[None])["logits"].argmax()) for image in images])
+"""
+
+
+def test_a_file_for_tensorflow_lite_predicts_the_same(workplace: Path) -> None:
+    pytest.importorskip("ai_edge_litert", reason="needs the extra tflite")
+    told = call(workplace, "export", "run", "--tflite", "--out", "out.tflite")
+    assert "of its answers are those of the model" in told
+    files = sorted((workplace / "photos").rglob("*.*"))
+    images = np.stack([np.asarray(center_crop(load_image(file), SIZE)) for file in files])
+    np.save(workplace / "all.npy", images)
+    done = subprocess.run(
+        [sys.executable, "-c", RUN_FLATBUFFER, "out.tflite", "all.npy"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=workplace,
+    )
+    found = [CLASSES[place] for place in json.loads(done.stdout)]
+    told = call(workplace, "predict", "run", *files, "--json", "--top", "1")
+    expected = [json.loads(line)["classes"][0]["class"] for line in told.splitlines()]
+    same = sum(a == b for a, b in zip(found, expected, strict=True))
+    assert len(files) == 30 and same >= 27
+
+
 def test_an_exported_model_runs_anywhere_and_predicts_the_same(workplace: Path) -> None:
     call(workplace, "export", "run", "--out", "out.onnx")
     files = sorted((workplace / "photos" / "red").iterdir())

@@ -199,6 +199,9 @@ def test_export_in_fewer_bits(run, kit, photos):
     ("options", "said"),
     [
         (["--int8", "--fp16"], "exclude each other: choose one"),
+        (["--float32", "--int8"], "exclude each other: choose one"),
+        (["--tflite", "--fp16"], "--tflite is not possible with --fp16"),
+        (["--tflite", "--output", "classes"], "--tflite: leave out --tflite"),
         (["--int8", "--output", "classes"], "--int8: leave out --int8"),
         (["--int8"], "is not a run: give photos"),
     ],
@@ -208,6 +211,20 @@ def test_export_in_fewer_bits_refuses(run, kit, options, said):
     assert result.exit_code == 1
     assert said in result.stderr
     assert not Path("model.onnx").exists()
+
+
+def test_export_for_tensorflow_lite(run, kit, photos):
+    pytest.importorskip("ai_edge_litert", reason="needs the extra tflite")
+    result = run("export", kit, "--tflite", "--photos", photos)
+    assert result.exit_code == 0, result.output
+    assert "int8: on 15 photos, " in result.stdout
+    assert "wrote model.tflite (" in result.stdout
+    assert "images uint8 (1, 16, 16, 3) -> logits float32 (1, 3), whose softmax" in result.stdout
+    result = run("export", kit, "--tflite", "--float32", "--out", "whole.tflite")
+    assert "float32: there are no photos to compare it on" in result.stdout
+    assert Path("whole.tflite").stat().st_size > 1000
+    refused = run("export", kit, "--tflite")
+    assert refused.exit_code == 1 and "is not a run: give photos" in refused.stderr
 
 
 def test_kit_show(run, kit):

@@ -119,7 +119,12 @@ class EvaluateOptions:
 class ExportOptions:
     """The output."""
 
-    out: Path = option("File to write.", default=Path("model.onnx"), metavar="FILE")
+    out: Path | None = option(
+        "File to write.",
+        default=None,
+        metavar="FILE",
+        unset="model.onnx; with --tflite, model.tflite",
+    )
     output: str = option(
         "What the file computes; [bold]classes[/bold] is the class of each pixel, for models "
         "trained on masks.",
@@ -130,6 +135,12 @@ class ExportOptions:
         "8-bit integers for weights and activations, calibrated on photos.", default=False
     )
     fp16: bool = option("16-bit floats for weights and operators.", default=False)
+    tflite: bool = option(
+        "A TensorFlow Lite file, which takes one image at a time; 8-bit integers, unless "
+        "--float32 is given.",
+        default=False,
+    )
+    float32: bool = option("32-bit floats, as without --tflite.", default=False)
     photos: str | Path | None = option(
         "Photos to calibrate integers on, and to compare the predictions on.",
         default=None,
@@ -138,11 +149,19 @@ class ExportOptions:
     )
 
     @property
-    def precision(self) -> str | None:
-        """The precision that is asked for, if it is not float32."""
-        if self.int8 and self.fp16:
-            raise PocketuneError("--int8 and --fp16 exclude each other: choose one")
-        return "int8" if self.int8 else "fp16" if self.fp16 else None
+    def precision(self) -> str:
+        """The precision that is asked for."""
+        asked = [name for name in ("int8", "fp16", "float32") if getattr(self, name)]
+        if len(asked) > 1:
+            raise PocketuneError(f"--{asked[0]} and --{asked[1]} exclude each other: choose one")
+        if self.tflite and self.fp16:
+            raise PocketuneError("--tflite is not possible with --fp16: choose --float32 or --int8")
+        return asked[0] if asked else "int8" if self.tflite else "float32"
+
+    @property
+    def file(self) -> Path:
+        """The file to write."""
+        return self.out or Path("model.tflite" if self.tflite else "model.onnx")
 
 
 @command(
@@ -261,50 +280,54 @@ def evaluate(
     "pocketune export runs/flowers --out flowers.onnx",
     "pocketune export runs/streets --output classes",
     "pocketune export runs/flowers --int8",
+    "pocketune export runs/flowers --tflite --out flowers.tflite",
 )
 def export(model: ModelArgument, options: ExportOptions) -> None:
-    """Export the trained model as a single ONNX file for any ONNX runtime.
+    """Export the trained model as a single ONNX file for any ONNX runtime, or for TensorFlow Lite.
 
-    With --int8 or --fp16, its predictions are compared with those of the run, and the result is
-    printed; both need PyTorch's and ONNX's packages.
+    With --int8, --fp16 or --tflite, its predictions are compared with those of the run, and the
+    result is printed; these need PyTorch's and ONNX's packages, and --tflite needs LiteRT's.
     """
     from pocketune.device import Model
     from pocketune.device import export as export_model
     from pocketune.device.memory.sizes import format_size
 
     opened = Model.open(model.run)
-    if precision := options.precision:
+    precision, file, images = options.precision, options.file, "N"
+    if options.tflite or precision != "float32":
         print(_reduced(opened, options, precision))
-        file = options.out
+        images = "1" if options.tflite else images
     else:
-        file = export_model(opened, options.out, output=options.output)
+        export_model(opened, file, output=options.output)
     side, task = opened.kit.manifest.size, opened.task
     result = f"classes uint8 (N, {side}, {side})"
     if options.output == "logits":
-        outputs = ", ".join(map(str, ("N", *task.output_shape(side))))
+        shape = task.output_shape(side)
+        if options.tflite:
+            shape = (*shape[1:], shape[0])
+        outputs = ", ".join(map(str, (images, *shape)))
         meaning = f", whose {task.activation} is the probabilities" if task.activation else ""
         result = f"logits float32 ({outputs}){meaning}"
-    print(
-        f"wrote {file} ({format_size(file.stat().st_size)}): images uint8 (N, {side}, {side}, 3) "
-        f"-> {result}"
-    )
+    taken = f"images uint8 ({images}, {side}, {side}, 3)"
+    print(f"wrote {file} ({format_size(file.stat().st_size)}): {taken} -> {result}")
 
 
 def _reduced(model: Model, options: ExportOptions, precision: str) -> str:
-    """Export in fewer bits; what is lost, in words."""
+    """Export in fewer bits or for TensorFlow Lite; what is lost, in words."""
     if options.output != "logits":
+        chosen = "tflite" if options.tflite else precision
         raise PocketuneError(
-            f"--output {options.output} is not possible with --{precision}: leave out "
-            f"--{precision} for a float32 file of classes, or --output for logits, of which the "
+            f"--output {options.output} is not possible with --{chosen}: leave out "
+            f"--{chosen} for a float32 file of classes, or --output for logits, of which the "
             "largest is the class"
         )
     with author_half(f"an export in {precision}"):
-        from pocketune.deployment import export_reduced
+        from pocketune.deployment import export_reduced, export_tflite
     from pocketune.reporting.progress import staged
 
     with staged() as progress:
-        made = export_reduced(
-            model, options.out, precision=precision, photos=options.photos, progress=progress
+        made = (export_tflite if options.tflite else export_reduced)(
+            model, options.file, precision=precision, photos=options.photos, progress=progress
         )
     told = "there are no photos to compare it on; name some with --photos"
     if made.agreement is not None:

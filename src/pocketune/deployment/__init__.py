@@ -1,6 +1,7 @@
-"""Trained models in fewer bits, for other runtimes."""
+"""Trained models in fewer bits, and for other runtimes."""
 
 from pocketune.deployment.agreement import Agreement
 from pocketune.deployment.reduced import Reduced, export_reduced
+from pocketune.deployment.tflite import export_tflite
 
-__all__ = ["Agreement", "Reduced", "export_reduced"]
+__all__ = ["Agreement", "Reduced", "export_reduced", "export_tflite"]

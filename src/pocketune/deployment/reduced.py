@@ -16,10 +16,9 @@ from pocketune.compiler.progress import Progress, silent
 from pocketune.compiler.quantize.calibration import Calibration
 from pocketune.compiler.quantize.search import quantize_features, run_features
 from pocketune.compiler.quantize.static import OPERATORS
-from pocketune.data import ImageDataset, MaskOptions, load_splits, sample
 from pocketune.deployment.agreement import Agreement, agreement
+from pocketune.deployment.photos import CALIBRATED, COMPARED, photos_for, sampled_images
 from pocketune.deployment.plain import plain_model
-from pocketune.device.use.evaluate import run_photos
 from pocketune.device.use.export import export, refuse_to_overwrite
 from pocketune.device.use.model import Model, as_model
 from pocketune.errors import PocketuneError
@@ -30,10 +29,6 @@ PRECISIONS = ("int8", "fp16")
 INTEGER_OPERATORS = (*OPERATORS, "Gemm", "MatMul")
 IN_FLOAT32 = [*DEFAULT_OP_BLOCK_LIST, "QuantizeLinear", "DequantizeLinear"]
 """Operators that 16-bit floats are converted for, among them those of an 8-bit frozen part."""
-CALIBRATED = 128
-"""Photos that an export in integers is calibrated on; half of them are held out to judge it."""
-COMPARED = 256
-"""Validation photos, at least where there are so many, that both models are compared on."""
 BOUND = 0.2
 """Largest error of the logits, as a share of their norm, of what is written. The quantizer goes for
 half of it on the photos that it sees."""
@@ -90,7 +85,7 @@ def export_reduced(
     refuse_to_overwrite(model.kit.path, out)
     progress = progress or silent
     progress("reading the photos", 0.0)
-    train, held_out = _photos(model, photos, needed=precision == "int8")
+    train, held_out = photos_for(model, photos, needed=precision == "int8")
     size = model.manifest.size
     with tempfile.TemporaryDirectory(prefix="pocketune-") as folder:
         original = onnx.load(export(model, Path(folder) / "float.onnx"))
@@ -98,7 +93,7 @@ def export_reduced(
     progress(f"converting to {precision}", 0.1)
     if precision == "int8":
         assert train is not None
-        calibration = Calibration(_images(train, size, CALIBRATED, least=2))
+        calibration = Calibration(sampled_images(train, size, CALIBRATED, least=2))
         result, quantization = quantize_features(
             plain_model(original),
             calibration,
@@ -114,7 +109,7 @@ def export_reduced(
     measured = None
     if held_out is not None:
         progress("comparing the predictions", 0.7)
-        images = _images(held_out, size, COMPARED, least=1)
+        images = sampled_images(held_out, size, COMPARED, least=1)
         measured = _compare(images, original, result, several=model.task.activation == "sigmoid")
         if not measured.error <= BOUND:
             raise PocketuneError(
@@ -128,32 +123,6 @@ def export_reduced(
     if quantization is None:
         return Reduced(out, measured)
     return Reduced(out, measured, quantization.layers, quantization.float_layers)
-
-
-def _photos(
-    model: Model, photos: StrPath | None, *, needed: bool
-) -> tuple[ImageDataset | None, ImageDataset | None]:
-    """Photos to calibrate on, and others to compare on."""
-    if photos is not None:
-        splits = load_splits(Path(photos), val_fraction=0.5, masks=MaskOptions())
-        return splits.train, splits.val
-    try:
-        own = run_photos(model)
-    except PocketuneError:
-        if needed:
-            raise
-        return None, None
-    return own.train, own.val
-
-
-def _images(photos: ImageDataset, size: int, count: int, *, least: int) -> NDArray[np.uint8]:
-    batches = [batch.images for batch in sample(photos, size=size, count=count)]
-    found = sum(map(len, batches))
-    if found < least:
-        raise PocketuneError(
-            f"{photos.root} has {found} readable photos, and an export needs {least}: give others"
-        )
-    return np.concatenate(batches)
 
 
 def _compare(

@@ -163,7 +163,7 @@ def _quantizable(model: onnx.ModelProto, operators: Sequence[str]) -> Iterator[o
     integers = {n.output[0] for n in model.graph.node if n.op_type == "DequantizeLinear"}
     for node in model.graph.node:
         inputs = set(node.input)
-        if inputs & integers or (node.op_type == "Add" and inputs & constants):
+        if inputs & integers or (node.op_type in ("Add", "Mul") and inputs & constants):
             continue
         if node.op_type == "MatMul" and not inputs & constants:
             continue

@@ -1,0 +1,152 @@
+"""Export a trained model for TensorFlow Lite, and measure how far it agrees."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from pocketune.arrays import FloatArray, StrPath
+from pocketune.compiler.progress import Progress, silent
+from pocketune.compiler.quantize.calibration import Calibration
+from pocketune.compiler.quantize.search import quantize_features, relative_error, run_features
+from pocketune.deployment.agreement import agreement
+from pocketune.deployment.photos import CALIBRATED, COMPARED, photos_for, sampled_images
+from pocketune.deployment.plain import plain_model
+from pocketune.deployment.reduced import BOUND, INTEGER_OPERATORS, Reduced
+from pocketune.deployment.tflite.flatbuffer import schema_classes
+from pocketune.deployment.tflite.operators import Translator
+from pocketune.deployment.tflite.prepare import prepared_model
+from pocketune.device.use.export import export, refuse_to_overwrite
+from pocketune.device.use.model import Model, as_model
+from pocketune.errors import PocketuneError
+from pocketune.files import replacing, writing
+from pocketune.kit.manifest import Quantization
+
+PRECISIONS = ("int8", "float32")
+IN_INTEGERS = (
+    *INTEGER_OPERATORS,
+    *("Concat", "HardSigmoid", "HardSwish", "Mul", "ReduceMean", "Sigmoid"),
+)
+"""Operators that TensorFlow Lite has for integers; ONNX Runtime is slower with the last ones."""
+LABELS = "labels.txt"
+"""The classes, one a line, in a zip archive at the end of the file."""
+TOLERANCE = 1e-3
+"""Largest error of a file in float32 on random images, as a share of the logits' norm."""
+
+
+def export_tflite(
+    model: Model | StrPath,
+    out: StrPath = "model.tflite",
+    *,
+    precision: str = "int8",
+    photos: StrPath | None = None,
+    progress: Progress | None = None,
+) -> Reduced:
+    """Export a model as a TensorFlow Lite flatbuffer, from one image to its logits.
+
+    It takes uint8 ``images`` (1, S, S, 3) and gives float32 ``logits`` (1, classes), or
+    (1, h, w, classes) for ``segmentation``. With ``int8``, the model is quantized as
+    :func:`~pocketune.deployment.reduced.export_reduced` does, and nearly all operators between
+    compute with integers. The file is run by LiteRT before it gets its name.
+
+    Args:
+        model: A run or a kit.
+        out: The file to write or replace.
+        precision: ``"int8"`` or ``"float32"``.
+        photos: Photos to calibrate and compare on; None stands for the run's own. Labels do not
+            count. A kit needs photos for ``int8``.
+        progress: Called with what is done next, and the share of the time that is over.
+
+    Raises:
+        PocketuneError: LiteRT is not installed; the precision is unknown; the model cannot be used,
+            has no photos, or has an operator that is not translated; the file cannot be written; or
+            the result is off by more than ``BOUND``.
+    """
+    if precision not in PRECISIONS:
+        raise PocketuneError(f"precision={precision!r} must be one of {', '.join(PRECISIONS)}")
+    schema_classes()
+    model, out = as_model(model), Path(out)
+    refuse_to_overwrite(model.kit.path, out)
+    progress = progress or silent
+    progress("reading the photos", 0.0)
+    train, held_out = photos_for(model, photos, needed=precision == "int8")
+    size = model.manifest.size
+    with tempfile.TemporaryDirectory(prefix="pocketune-") as folder:
+        original = onnx.load(export(model, Path(folder) / "float.onnx"))
+    plain = prepared_model(plain_model(original))
+    quantization: Quantization | None = None
+    Translator(plain).translate()  # refuses an operator before the minutes of quantization
+    progress(f"converting to {precision}", 0.1)
+    if precision == "int8":
+        assert train is not None
+        calibration = Calibration(sampled_images(train, size, CALIBRATED, least=2))
+        plain, quantization = quantize_features(
+            plain, calibration, original, output="logits", operators=IN_INTEGERS
+        )
+    content = Translator(plain).translate()
+    if precision == "float32":
+        _check(model.kit.path, content, original, size)
+    measured = None
+    if held_out is not None:
+        progress("comparing the predictions", 0.7)
+        measured = agreement(
+            sampled_images(held_out, size, COMPARED, least=1),
+            lambda images: run_features(original, images, "logits"),
+            lambda images: run_tflite(content, images),
+            several=model.task.activation == "sigmoid",
+        )
+        if not measured.error <= BOUND:
+            raise PocketuneError(
+                f"{model.kit.path} cannot be exported as {precision}: the logits would be off by "
+                f"{measured.error:.1%} of their norm, more than {BOUND:.0%}; export it in float32"
+            )
+    with writing(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(out) as file:
+        file.write_bytes(content + _labels(model.classes))
+    if quantization is None:
+        return Reduced(out, measured)
+    return Reduced(out, measured, quantization.layers, quantization.float_layers)
+
+
+def run_tflite(content: bytes, images: NDArray[np.uint8]) -> FloatArray:
+    """Logits (N, ...) of images, one at a time; those of pixels as ONNX orders them.
+
+    Args:
+        content: The flatbuffer.
+        images: uint8 (N, S, S, 3).
+    """
+    from ai_edge_litert.interpreter import Interpreter
+
+    interpreter: Any = Interpreter(model_content=content, num_threads=1)
+    run = interpreter.get_signature_runner()
+    logits = np.concatenate([run(images=image[None])["logits"] for image in images])
+    ordered: FloatArray = np.moveaxis(logits, -1, 1)
+    return ordered
+
+
+def _check(path: Path, content: bytes, original: onnx.ModelProto, size: int) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (3, size, size, 3), dtype=np.uint8)
+    error = relative_error(run_tflite(content, images), run_features(original, images, "logits"))
+    if not error <= TOLERANCE:
+        raise PocketuneError(
+            f"{path} cannot be exported for TensorFlow Lite: the logits differ by {error:.1e} of "
+            f"their norm, more than {TOLERANCE:.0e}"
+        )
+
+
+def _labels(classes: Sequence[str]) -> bytes:
+    """A zip archive with the classes, which readers of flatbuffers pass over."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        lines = "".join(f"{' '.join(name.split())}\n" for name in classes)
+        archive.writestr(zipfile.ZipInfo(LABELS), lines.encode())
+    return content.getvalue()

@@ -1,0 +1,9 @@
+"""How each operator of ONNX is translated.
+
+Importing this package registers all operators.
+"""
+
+from pocketune.deployment.tflite.operators import activations, arithmetic, layers, shapes
+from pocketune.deployment.tflite.translator import Translator
+
+__all__ = ["Translator", "activations", "arithmetic", "layers", "shapes"]

@@ -1,0 +1,107 @@
+"""An exported model as TensorFlow Lite computes it best, still in ONNX."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper
+
+CHANNELS = 3
+_STEM = ("Reshape", "Cast", "Mul", "Add", "Reshape", "Transpose")
+
+
+def prepared_model(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The same function of one image, normalized by channels, with hard-swish as one operator."""
+    model = copy.deepcopy(model)
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
+    for output in model.graph.output:
+        output.type.tensor_type.shape.dim[0].dim_value = 1
+    _normalize_by_channels(model)
+    _join_hard_swish(model)
+    return model
+
+
+def readers_of(graph: onnx.GraphProto) -> dict[str, list[onnx.NodeProto]]:
+    """The nodes that read each value."""
+    readers: dict[str, list[onnx.NodeProto]] = {}
+    for node in graph.node:
+        for name in set(node.input):
+            readers.setdefault(name, []).append(node)
+    return readers
+
+
+def arrays_of(graph: onnx.GraphProto) -> dict[str, NDArray[np.generic]]:
+    """The constants of a graph."""
+    return {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+
+
+def _normalize_by_channels(model: onnx.ModelProto) -> None:
+    """Replace a normalization of image rows, whose constants repeat along them, in place."""
+    graph = model.graph
+    readers, arrays = readers_of(graph), arrays_of(graph)
+    images = graph.input[0].name
+    chain: list[onnx.NodeProto] = []
+    name = images
+    for kind in _STEM:
+        if [node.op_type for node in readers.get(name, [])] != [kind]:
+            return
+        chain.append(readers[name][0])
+        name = chain[-1].output[0]
+    shift_and_scale = {}
+    for node in chain[2:4]:
+        constant = next((arrays[n] for n in node.input if n in arrays), None)
+        if constant is None or constant.size % CHANNELS:
+            return
+        rows = constant.reshape(-1, CHANNELS)
+        if (rows != rows[0]).any():
+            return
+        shift_and_scale[node.op_type] = rows[0].reshape(1, CHANNELS, 1, 1)
+    made = [
+        helper.make_node("Transpose", [images], ["images/channels"], perm=[0, 3, 1, 2]),
+        helper.make_node("Cast", ["images/channels"], ["images/float"], to=onnx.TensorProto.FLOAT),
+        helper.make_node("Mul", ["images/float", "images/scale"], ["images/scaled"]),
+        helper.make_node("Add", ["images/scaled", "images/shift"], [name]),
+    ]
+    for node in made:
+        node.name = f"images/{node.op_type}"
+    graph.initializer.extend(
+        numpy_helper.from_array(shift_and_scale[kind], f"images/{what}")
+        for kind, what in (("Mul", "scale"), ("Add", "shift"))
+    )
+    _replace(graph, chain, made)
+
+
+def _join_hard_swish(model: onnx.ModelProto) -> None:
+    """Write x * HardSigmoid(x) as HardSwish(x), in place."""
+    graph = model.graph
+    readers = readers_of(graph)
+    for node in list(graph.node):
+        if node.op_type != "HardSigmoid" or not is_sixth(node):
+            continue
+        (x,), after = node.input, readers.get(node.output[0], [])
+        product = after[0] if len(after) == 1 else None
+        if product is None or product.op_type != "Mul" or set(product.input) != {x, node.output[0]}:
+            continue
+        swish = helper.make_node("HardSwish", [x], [product.output[0]], name=product.name)
+        place = list(graph.node).index(product)
+        graph.node.insert(place, swish)
+        graph.node.remove(product)
+        graph.node.remove(node)
+
+
+def is_sixth(node: onnx.NodeProto) -> bool:
+    """Whether a hard sigmoid is x / 6 + 1 / 2 between 0 and 1, as networks have it."""
+    found = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    alpha, beta = found.get("alpha", 0.2), found.get("beta", 0.5)
+    return bool(np.isclose(alpha, 1 / 6, atol=1e-6) and np.isclose(beta, 0.5))
+
+
+def _replace(graph: onnx.GraphProto, old: list[onnx.NodeProto], new: list[onnx.NodeProto]) -> None:
+    place = list(graph.node).index(old[0])
+    for node in old:
+        graph.node.remove(node)
+    for offset, node in enumerate(new):
+        graph.node.insert(place + offset, node)

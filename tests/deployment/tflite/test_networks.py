@@ -1,0 +1,70 @@
+"""Whole networks: LiteRT's logits are those of ONNX Runtime, up to the rounding of integers."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+pytest.importorskip("ai_edge_litert", reason="needs the extra tflite")
+
+from pocketune import LastLayer, adapt, compile, create_network
+from pocketune.compiler.quantize.search import relative_error
+from pocketune.deployment.plain import plain_model
+from pocketune.deployment.tflite.export import run_tflite
+from pocketune.deployment.tflite.prepare import prepared_model
+from pocketune.device import export
+
+from .graphs import quantized, run_onnx, translated
+
+SIZE = 64
+CLASSES = 5
+NETWORKS = {
+    "mobilenet_v2": 0.35,
+    "mobilenet_v3_small": 0.5,
+    "mobilenet_v4_small": 0.35,
+    "mcunet_5fps": 1.0,
+    "resnet18": 0.25,
+    "efficientnet_lite0": 0.35,
+    "efficientnet_b0": 0.35,
+    "lraspp": 0.35,
+    "fcn": 0.1,
+}
+INTEGERS = {
+    *("QUANTIZE", "DEQUANTIZE", "CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "ADD", "MUL"),
+    *("MEAN", "PAD", "PADV2", "MAX_POOL_2D", "HARD_SWISH", "LOGISTIC", "RESHAPE"),
+    *("CONCATENATION", "TRANSPOSE"),
+}
+
+
+def exported(folder: Path, name: str) -> onnx.ModelProto:
+    torch.manual_seed(0)
+    network = adapt(create_network(name, width=NETWORKS[name], classes=CLASSES), LastLayer())
+    kit = compile(network, folder / "kit", batch=2, size=SIZE)
+    return onnx.load(export(kit.path, folder / "model.onnx"))
+
+
+def smooth_images(count: int) -> np.ndarray:
+    """Images with structure, on which random networks have activations of all sizes."""
+    coarse = np.random.default_rng(0).integers(0, 256, (count, 8, 8, 3), dtype=np.uint8)
+    return coarse.repeat(SIZE // 8, axis=1).repeat(SIZE // 8, axis=2)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_network(tmp_path: Path, name: str) -> None:
+    model, images = exported(tmp_path, name), smooth_images(8)
+    truth = run_onnx(model, images)
+    prepared = prepared_model(plain_model(model))
+    content, kinds = translated(prepared)
+    assert relative_error(run_tflite(content, images), truth) < 1e-4
+    assert "TRANSPOSE" not in kinds or "BATCH_MATMUL" in kinds
+
+    integers = quantized(prepared, images)
+    content, kinds = translated(integers)
+    rounded, found = run_onnx(integers, images), run_tflite(content, images)
+    off = relative_error(rounded, truth)
+    assert relative_error(found, truth) < 1.5 * off + 0.02  # LiteRT rounds between, too
+    floats = [kind for kind in kinds if kind not in INTEGERS]
+    assert floats in ([], ["BATCH_MATMUL"] * len(floats))  # lraspp resizes by matrices
+    assert kinds.count("QUANTIZE") <= 6 and kinds[:2] == ["QUANTIZE", "DEPTHWISE_CONV_2D"]
