@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -68,6 +70,22 @@ def test_each_part_has_its_own_images_labels_and_masks() -> None:
     AccumulatingEngine(engine, 2).gradients(images(1, 2, 3, 4), np.array([5, 6, 7, 8]), rng())
     assert engine.parts == [([1, 2], [5, 6]), ([3, 4], [7, 8])]
     assert engine.drawn == rng().random(2).tolist()
+
+
+def test_no_part_starts_while_gradients_of_another_are_held() -> None:
+    """They are views of the runtime's memory, where a part would have to find room beside them."""
+    engine, held = Linear(), list[weakref.ref[np.ndarray]]()
+    compute = engine.gradients
+
+    def watched(*arguments) -> Gradients:
+        assert [values for values in held if values() is not None] == []
+        found = compute(*arguments)
+        held.append(weakref.ref(found.values["weight"]))
+        return found
+
+    engine.gradients = watched  # type: ignore[method-assign]
+    AccumulatingEngine(engine, 1).gradients(images(1, 2, 3), np.array([4, 5, 6]), rng())
+    assert len(held) == 3
 
 
 def test_all_else_is_the_engines() -> None:

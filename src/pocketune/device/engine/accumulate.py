@@ -63,7 +63,8 @@ class AccumulatingEngine:
         for start in starts:
             part = slice(start, start + self._batch)
             found = self._engine.gradients(images[part], labels[part], rng)
-            total = found if total is None else _add(total, found)
+            total = _copied(found) if total is None else _add(total, found)
+            del found  # the next batch's gradients take its place in the runtime's memory
         assert total is not None
         share = np.float32(1 / len(starts))
         for values in total.values.values():
@@ -118,6 +119,12 @@ def check_accumulation(kit: Kit, parts: int) -> None:
             "statistics: use a kit with a larger batch, or with a method that uses running "
             "statistics, such as tinytl"
         )
+
+
+def _copied(found: Gradients) -> Gradients:
+    """The same in memory of its own."""
+    values = {name: array.copy() for name, array in found.values.items()}
+    return Gradients(found.loss, found.metrics, values)
 
 
 def _add(total: Gradients, found: Gradients) -> Gradients:
