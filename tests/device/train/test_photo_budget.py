@@ -3,6 +3,8 @@
 import json
 import subprocess
 import sys
+from bisect import bisect_left
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -104,6 +106,40 @@ class TestPrediction:
             check_prediction(Model.of(last()), self.needed(), BEFORE, large)
         found = predict(kit_path("last"), [tmp_path], budget="64GB")
         assert [type(each).__name__ for each in found] == ["ClassPrediction", "Skipped"]
+
+    def test_large_photos_of_the_first_batch_are_gone_when_graphs_are_opened(self, tmp_path):
+        kit, model, names = last(), Model.of(last()), [f"{number:02}.png" for number in range(20)]
+        for name in names:
+            Image.new("RGB", (64, 48)).save(tmp_path / name)
+        batch = kit.manifest.batch
+        assert batch < len(names)
+
+        def check(large: str) -> int:
+            """The least budget, in MB, with a large photo under that name."""
+            Image.new("RGB", (1600, 1200)).save(tmp_path / large, "WEBP")
+            images, _, decoding = checked(unlabeled(open_images([tmp_path])), kit.manifest.size)
+            assert decoding is not None and decoding.name.endswith(large)
+
+            def fits(budget: int) -> bool:
+                try:
+                    check_prediction(model, budget * 1_000_000, BEFORE, decoding, images=images)
+                except BudgetExceeded:
+                    return False
+                return True
+
+            return bisect_left(range(200), True, key=fits)
+
+        first = check(names[batch - 1])
+        Image.new("RGB", (64, 48)).save(tmp_path / names[batch - 1])
+        later = check(names[batch])
+        assert first < later - 5
+        decoded = decoded_bytes(kit.manifest.size, self.decoding(tmp_path))
+        assert first * 1_000_000 > BEFORE.current + decoded
+
+    def decoding(self, folder: Path) -> Decoding:
+        found = checked(unlabeled(open_images([folder])), last().manifest.size).decoding
+        assert found is not None
+        return found
 
     def test_a_process_that_is_too_large_already_is_the_problem(self, tmp_path):
         Image.new("RGB", (16, 12)).save(tmp_path / "small.png")

@@ -71,24 +71,27 @@ def fit_head(blocks: Blocks, task: Task, *, room: int | None = None) -> Head | N
 def fit_bytes(images: int, size: int, outputs: int) -> int:
     """Bytes that :func:`fit_head` takes at its peak, for embeddings of ``size`` values.
 
-    They are those of class means, of the projection, or of a decomposition of what is projected.
+    They are those of class means, or with their layer those of the projection, or of LDA in what is
+    projected: its means, also along the axes, and the layer before and after it is shrunk.
     """
     rank, axes = min(size, RANK), projection_bytes(images, size)
     if axes:
         rank = min(rank, images)
-    projecting = 2 * axes + 8 * BLOCK * 4 * size if axes else 0
-    fitting = axes + decomposition_bytes(rank) + 8 * BLOCK * 6 * rank
-    layers = LIBRARY + 8 * outputs * (6 * size + 8 * BLOCK)
-    return max(means_bytes(size, outputs), layers + max(projecting, fitting))
+    projecting = fitting = LIBRARY + axes + 8 * outputs * (size / 2 + 8 * BLOCK)
+    if axes:
+        projecting += axes + 8 * outputs * (size + rank) + 8 * BLOCK * 4 * size
+    layer = max(rank, (rank + size) / 2 if axes else 0)
+    fitting += decomposition_bytes(rank) + 8 * outputs * (4 * rank + layer) + 8 * BLOCK * 6 * rank
+    return round(max(means_bytes(size, outputs), projecting, fitting))
 
 
 def means_bytes(size: int, outputs: int) -> int:
     """The same for class means alone.
 
-    There are the means, the layer and what it is made of, with a row for each output, and the
+    There are the means and the layer, which is made in float64, with a row for each output, and the
     embeddings and scores of a block of photos.
     """
-    return LIBRARY + 8 * outputs * (6 * size + 8 * BLOCK) + 8 * BLOCK * 6 * size
+    return LIBRARY + round(8 * outputs * (2.5 * size + 8 * BLOCK)) + 8 * BLOCK * 6 * size
 
 
 def _forms(
@@ -118,12 +121,13 @@ def _try(
     """The loss of a form at its best strength, and the layer of that strength."""
     verdict = try_out(form, blocks, sums)
     index, factor = (verdict.chosen, verdict.factor) if verdict else (0, 1.0)
-    weight, bias = (factor * part for part in form.layer(index))
-    if projection is not None:
-        weight, bias = projection.layer(weight, bias)
+    weight, bias = form.layer(index)
+    weight *= factor
+    bias *= factor
+    layer = (weight, bias) if projection is None else projection.layer(weight, bias)
     return verdict.loss if verdict else np.inf, Head(
-        weight.astype(np.float32),
-        bias.astype(np.float32),
+        layer[0].astype(np.float32, copy=False),
+        layer[1].astype(np.float32),
         form.name,
         float(form.strengths[index]),
         verdict.score if verdict else None,

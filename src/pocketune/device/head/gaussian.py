@@ -9,14 +9,15 @@ from numpy.typing import NDArray
 
 from pocketune.arrays import FloatArray
 from pocketune.device.head.basis import Basis, decompose
-from pocketune.device.head.sums import Blocks, Exact, Sums
+from pocketune.device.head.sums import BLOCK, Blocks, Exact, Sums
 from pocketune.tasks import Labels
 
 
 class Means:
     """The nearest class mean: the score of class c for x is m_c (x - m_c / 2) / variance.
 
-    Without a photo, its class's mean moves away from it by (x - m) / (n - 1).
+    Without a photo, its class's mean moves away from it by (x - m) / (n - 1). Nothing of the
+    size of the means is kept, as there may be thousands.
 
     Args:
         blocks: The embeddings; read once, for the variance.
@@ -28,18 +29,23 @@ class Means:
 
     def __init__(self, blocks: Blocks, sums: Sums) -> None:
         self._sums = sums
-        self._means = sums.means - sums.mean
+        self._center = sums.mean
         squares = sum(float(np.square(rows).sum()) for rows in within(blocks, sums))
         free = max(sums.images - np.count_nonzero(sums.counts), 1)
         self._precision = free * sums.size / squares if squares else 1.0
-        self._lengths: Exact = self._precision * np.square(self._means).sum(axis=1)
+        self._lengths: Exact = self._precision * np.concatenate(
+            [
+                np.square(sums.means[place : place + BLOCK] - self._center).sum(axis=1)
+                for place in range(0, len(sums.means), BLOCK)
+            ]
+        )
 
     def left_out(self, rows: FloatArray, labels: Labels) -> Iterator[Exact]:
         """The outputs (N, C) for photos by the means without each of them."""
         groups = self._sums.groups(labels)
         from_mean = rows - self._sums.means[groups]
-        own = self._precision * (self._means[groups] @ self._means.T)
-        shifts = self._precision * (from_mean @ self._means.T)
+        own = self._with_means(self._sums.means[groups] - self._center)
+        shifts = self._with_means(from_mean)
         lengths = self._precision * np.square(from_mean).sum(axis=1)
         change = np.zeros(len(groups))
         yield scores(own, self._lengths, shifts, lengths, groups, self._sums.counts, change)
@@ -47,7 +53,16 @@ class Means:
     def layer(self, index: int = 0) -> tuple[Exact, Exact]:
         """Weight (C, D) and bias (C,)."""
         assert index == 0
-        return _layer(self._precision * self._means, self._lengths, self._sums)
+        weight = self._sums.means - self._center
+        weight *= self._precision
+        return _layer(weight, self._lengths, self._sums)
+
+    def _with_means(self, rows: Exact) -> Exact:
+        """Scores (N, C): x P m of each row x (N, D) with the mean m of each class, centered."""
+        found: Exact = rows @ self._sums.means.T
+        found -= (rows @ self._center)[:, None]
+        found *= self._precision
+        return found
 
 
 class LDA:

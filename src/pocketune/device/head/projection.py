@@ -51,10 +51,10 @@ class Projection(NamedTuple):
 
         return give
 
-    def layer(self, weight: Exact, bias: Exact) -> tuple[Exact, Exact]:
+    def layer(self, weight: Exact, bias: Exact) -> tuple[FloatArray, Exact]:
         """The layer for embeddings that does as a layer (K, M) and (K,) for coordinates."""
-        full: Exact = weight @ self.axes.T
-        return full, bias - full @ self.center
+        full: FloatArray = weight.astype(np.float32) @ self.axes.T
+        return full, bias - weight @ (self.center @ self.axes)
 
 
 def orthonormal(vectors: FloatArray) -> FloatArray:

@@ -54,7 +54,7 @@ class Sums:
     @property
     def mean(self) -> Exact:
         """The mean (D,) of the groups' means; each group counts alike."""
-        mean: Exact = self.means[self.counts > 0].mean(axis=0)
+        mean: Exact = self.means.sum(axis=0) / max(1, np.count_nonzero(self.counts))
         return mean
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from pocketune.data import checked
 from pocketune.data.decoding import HEAVY_BYTES
 from pocketune.device.memory.estimate import (
     MemoryEstimate,
@@ -24,6 +25,7 @@ from pocketune.kit.kit import Kit
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pocketune.data import ImageDataset
     from pocketune.data.decoding import Decoding
     from pocketune.device.memory.process import ProcessMemory
     from pocketune.device.train.settings import TrainSettings
@@ -89,7 +91,11 @@ def limited(budget: int | str | None) -> tuple[int | None, ProcessMemory]:
 
 
 def check_prediction(
-    model: Model, budget: int | None, before: ProcessMemory, decoding: Decoding | None = None
+    model: Model,
+    budget: int | None,
+    before: ProcessMemory,
+    decoding: Decoding | None = None,
+    images: ImageDataset | None = None,
 ) -> None:
     """Refuse to predict or evaluate where that will not fit a budget, as `check_budget` does.
 
@@ -98,6 +104,7 @@ def check_prediction(
         budget: Bytes that the process may take; None for no limit.
         before: Memory of the process before the model was opened.
         decoding: What decoding the photos takes, if it is known.
+        images: The photos in the order of their batches, where that is known.
 
     Raises:
         BudgetExceeded: The runtime alone, or the estimate, exceeds the budget.
@@ -113,6 +120,17 @@ def check_prediction(
     if estimate.total <= budget:
         return
     if decoding is not None and decoding.most > HEAVY_BYTES:
+        if images is not None:  # large photos of the first batch are gone when graphs are opened
+            places, batch = range(len(images)), manifest.batch
+            first, rest = (
+                checked(images.subset(part), manifest.size).decoding
+                for part in (places[:batch], places[batch:])
+            )
+            ordered = estimate_prediction(
+                manifest, process=before.current, classes=classes, decoding=rest, first=first
+            )
+            if ordered.total <= budget:
+                return
         _refuse_photo(decoding, without, estimate, budget)
     raise BudgetExceeded(
         f"the budget of {format_size(budget)} is {format_size(estimate.total - budget)} short: "

@@ -184,9 +184,23 @@ def with_description(estimate: MemoryEstimate, manifest: Manifest, classes: int)
 
 
 def estimate_prediction(
-    manifest: Manifest, *, process: int, classes: int, decoding: Decoding | None = None
+    manifest: Manifest,
+    *,
+    process: int,
+    classes: int,
+    decoding: Decoding | None = None,
+    first: Decoding | None = None,
 ) -> MemoryEstimate:
-    """Peak resident memory of predicting or evaluating; see :func:`estimate_memory`."""
+    """Peak resident memory of predicting or evaluating; see :func:`estimate_memory`.
+
+    Args:
+        manifest: Of the kit.
+        process: Resident bytes before the graphs are loaded.
+        classes: Number of classes of the model.
+        decoding: What decoding the photos takes, by default as of little ones.
+        first: The same of those of the first batch, if these are not among them: they are decoded
+            before a graph is opened.
+    """
     shapes = manifest.shapes(classes)
     values = sum(_bytes(shapes[spec.name]) for spec in (*manifest.parameters, *manifest.statistics))
     graphs = {name: graph for name, graph in manifest.graphs.items() if name != "step"}
@@ -204,7 +218,7 @@ def estimate_prediction(
     decoded = decoded_bytes(manifest.size, decoding)
     if manifest.task.dense:
         decoded += SCORED_STRIPS * 4 * STRIP
-    return MemoryEstimate(
+    estimate = MemoryEstimate(
         process=process,
         runtime=RUNTIME,
         graphs=max(
@@ -215,6 +229,10 @@ def estimate_prediction(
         optimizer=0,
         photos=waiting + decoded,
     )
+    if first is None:
+        return estimate
+    before = process + CLOSED + estimate.parameters + waiting + decoded_bytes(manifest.size, first)
+    return replace(estimate, photos=estimate.photos + max(0, before - estimate.total))
 
 
 def cell_fit_bytes(manifest: Manifest, channels: int, classes: int) -> int:

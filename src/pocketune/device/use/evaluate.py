@@ -84,8 +84,9 @@ def evaluate(
     else:
         most = None if max_pixels is None else parse_pixels(max_pixels)
         splits = _all(photos, model, test, _masks_of(model, masks or MaskOptions()), most)
-    check_prediction(model, limit, before, splits.decoding)
     dataset, skipped = splits.val, splits.skipped
+    batches = dataset if window == "whole" else None
+    check_prediction(model, limit, before, splits.decoding, batches)
     later: list[Skipped] = []
     if window == "slide":
         result = model.task.evaluate(_slid(model, dataset, Windows(manifest, overlap), later))

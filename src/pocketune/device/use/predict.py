@@ -149,7 +149,8 @@ def predict(
     if limit is not None or max_pixels is not None:
         most = None if max_pixels is None else parse_pixels(max_pixels)
         images, skipped, decoding = checked(images, manifest.size, most)
-        check_prediction(model, limit, before, decoding)
+        batches = images if window == "whole" else None
+        check_prediction(model, limit, before, decoding, batches)
     pictures = None if out is None else _pictures(out, images, models)
     if window == "slide":
         found = _slid(models, images, Windows(manifest, overlap), top)
