@@ -1,6 +1,6 @@
 """Predicted and measured peak memory of training runs from kits.
 
-    python benchmarks/bench_memory.py [--part fit|held-out|masks] [--scratch DIR]
+    python benchmarks/bench_memory.py [--part fit|held-out|masks] [--scratch DIR] [--predict]
 
 Kits are drawn at random: a network, a width, what of it is trained, the batch, the size of the
 images and the bits of the frozen part. Each is trained twice by `pocketune train` in a fresh
@@ -10,7 +10,9 @@ everything else. The constants of the prediction are fitted to the part `fit`; `
 with another seed. The part `masks` has fixed networks that classify pixels.
 
 Kits are built without their comparison with PyTorch, which the tests make, and stay in the scratch
-folder. Results are kept in `results/` as they finish, and a second start goes on there.
+folder. Results are kept in `results/` as they finish, and a second start goes on there. After the
+model has changed, `--predict` makes the predictions of measured runs again, by kits that are built
+again; their peaks stay.
 """
 
 from __future__ import annotations
@@ -216,7 +218,7 @@ def method_of(row: Row) -> Any:
 
 
 WORK = """
-import json, sys
+import json, os, sys
 import pocketune.cli.train  # as the command does, before memory is measured
 from pocketune.__main__ import main
 from pocketune.device.train import log, run
@@ -229,6 +231,8 @@ def checked(*positional, before, **named):
 
 def begun(self, started, *others):
     facts["predicted"] = started.predicted_memory
+    if os.environ.get("ONLY_PREDICT"):
+        sys.exit()
     begin(self, started, *others)
 
 run.check_budget, log.RunLog.__init__ = checked, begun
@@ -243,8 +247,8 @@ finally:
 """Runs `pocketune`; at the very end, prints VmHWM and what was predicted."""
 
 
-def measure(run: Run, scratch: Path) -> dict[str, int]:
-    """What the run predicts and takes.
+def measure(run: Run, scratch: Path, *, only_predict: bool = False) -> dict[str, int]:
+    """What the run predicts and takes; with `only_predict`, it ends when it has predicted.
 
     Raises:
         CalledProcessError: The run ends with an error.
@@ -257,7 +261,11 @@ def measure(run: Run, scratch: Path) -> dict[str, int]:
             stdout=subprocess.PIPE,
             text=True,
             check=True,
-            env={**os.environ, "OMP_WAIT_POLICY": "passive"},
+            env={
+                **os.environ,
+                "OMP_WAIT_POLICY": "passive",
+                "ONLY_PREDICT": "1" if only_predict else "",
+            },
         )
     line = next(line for line in done.stdout.splitlines() if line.startswith("MEMORY "))
     result: dict[str, int] = json.loads(line.removeprefix("MEMORY "))
@@ -362,6 +370,9 @@ def main() -> None:
     parser.add_argument("--part", choices=(*PARTS, "masks"), default="held-out")
     parser.add_argument("--scratch", type=Path, help="folder for kits and photos, which are kept")
     parser.add_argument("--fresh", action="store_true", help="measure all runs again")
+    parser.add_argument(
+        "--predict", action="store_true", help="only make the predictions of measured runs again"
+    )
     options = parser.parse_args()
     name = "memory_" + options.part.replace("-", "_")
     results = {} if options.fresh else kept(name)
@@ -372,7 +383,12 @@ def main() -> None:
         build = [sys.executable, __file__, "--build", options.part, str(scratch)]
         subprocess.run(build, check=True)
         for run in runs(options.part):
-            if run.label in results:
+            found = results.get(run.label)
+            if options.predict and found and "failed" not in found:
+                again = measure(run, scratch, only_predict=True)
+                found.update(process=again["process"], predicted=again["predicted"])
+                keep(name, results)
+            if found or options.predict:
                 continue
             try:
                 results[run.label] = measure(run, scratch)

@@ -1,7 +1,9 @@
 """One class for each image: the loss in numpy, and the results."""
 
 import csv
+import gc
 import json
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,8 +61,8 @@ def test_five_classes_are_named_unless_asked_for_others() -> None:
 
 @pytest.fixture
 def small() -> ClassEvaluation:
-    confusion = np.array([[3, 1], [0, 0]])
-    return ClassEvaluation(("größe, groß", 'a "b"'), confusion, among_top5=4, skipped=())
+    pairs = np.array([[0, 0, 3], [0, 1, 1]])
+    return ClassEvaluation(("größe, groß", 'a "b"'), pairs, among_top5=4, skipped=())
 
 
 def test_confusion_csv(small: ClassEvaluation, tmp_path: Path) -> None:
@@ -106,8 +108,8 @@ def test_plain_values(small: ClassEvaluation) -> None:
 
 
 def test_balanced_accuracy_is_the_mean_recall() -> None:
-    confusion = np.array([[8, 2, 0], [1, 1, 0], [0, 0, 0]])
-    found = ClassEvaluation(("a", "b", "c"), confusion, among_top5=12)
+    pairs = np.array([[0, 0, 8], [0, 1, 2], [1, 0, 1], [1, 1, 1]])
+    found = ClassEvaluation(("a", "b", "c"), pairs, among_top5=12)
     assert found.top1 == 0.75
     assert found.balanced == pytest.approx((0.8 + 0.5) / 2)
 
@@ -196,6 +198,31 @@ class TestEvaluation:
         first, second = result.per_class
         assert (first.recall, first.precision) == (0.5, 1.0)
         assert (second.recall, second.precision) == (1.0, 0.5)
+
+    def test_nothing_has_a_value_for_each_pair_of_classes(self, tmp_path) -> None:
+        count, rng = 3000, np.random.default_rng(0)
+        task, labels = Classification(numbered(count)), rng.integers(0, count, 64)
+        outputs = rng.standard_normal((64, count), np.float32)
+        batches = [(outputs[i : i + 8], labels[i : i + 8]) for i in range(0, 64, 8)]
+        gc.collect()
+        tracemalloc.start()
+        result = task.evaluate(batches)
+        assert result.to_dict()["confusion"] is None
+        result.write_per_class(tmp_path / "classes.csv")
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < count * count
+
+    def test_the_matrix_is_written_row_by_row(self, tmp_path) -> None:
+        rng, task = np.random.default_rng(0), Classification(numbered(7))
+        labels, outputs = rng.integers(0, 6, 40), rng.standard_normal((40, 7), np.float32)
+        result = task.evaluate([(outputs, labels)])
+        result.write_confusion(tmp_path / "rows.csv")
+        with (tmp_path / "rows.csv").open(newline="", encoding="utf-8") as file:
+            titles, *rows = csv.reader(file)
+        assert titles == ["class", *task.classes]
+        assert [[int(cell) for cell in row[1:]] for row in rows] == result.confusion.tolist()
+        assert [row[0] for row in rows] == list(task.classes)
 
     def test_up_to_five_classes_are_all_among_the_top_five(self) -> None:
         outputs = np.array([[5, 4, 3, 2, 1]], np.float32)

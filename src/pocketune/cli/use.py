@@ -246,12 +246,12 @@ def evaluate(
     """Evaluate a model on labeled photos.
 
     With --json: one object with "images", "top1", "top5", "balanced" (mean recall of the classes),
-    "classes" (class, images, correct, recall, precision), "confusion" (rows of counts) and
-    "skipped" (image, reason). For a model of attributes: "images", "accuracy" (the mean),
-    "attributes" (attribute, present, accuracy, recall, precision) and "skipped". For a model of
-    masks: "images", "miou", "macc", "pixel_accuracy", "absent" (classes that do not occur, which
-    the means leave out), "classes" (class, pixels, iou, accuracy, precision), "confusion" (pixels)
-    and "skipped".
+    "classes" (class, images, correct, recall, precision), "confusion" (rows of counts; null for
+    more than 1,000 classes, of which --confusion writes it) and "skipped" (image, reason). For a
+    model of attributes: "images", "accuracy" (the mean), "attributes" (attribute, present,
+    accuracy, recall, precision) and "skipped". For a model of masks: "images", "miou", "macc",
+    "pixel_accuracy", "absent" (classes that do not occur, which the means leave out), "classes"
+    (class, pixels, iou, accuracy, precision), "confusion" (pixels) and "skipped".
     """
     from pocketune.data import MaskOptions
     from pocketune.device import evaluate as evaluate_photos

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pocketune.arrays import FloatArray
+from pocketune.arrays import FloatArray, StrPath
 from pocketune.errors import PocketuneError, counted
 from pocketune.files import Skipped, shown
 from pocketune.tasks.base import CLASSES, TASKS, RowReader, Task, as_label, numbered, register_task
@@ -25,10 +25,13 @@ from pocketune.tasks.results import (
     known,
     reasons,
     share,
+    write_csv,
 )
 from pocketune.tasks.views import Seen
 
 TOP = 5
+LISTED = 1000
+"""Most classes of which JSON has the confusion matrix, a million numbers."""
 _DIGITS = 20  # of a class that is a number
 COLUMNS = ("label", "class")
 
@@ -145,13 +148,14 @@ class Classification(Task):
 
     def evaluate(self, batches: Iterable[tuple[FloatArray, Labels]]) -> ClassEvaluation:
         """See :class:`Task`."""
-        confusion = np.zeros((len(self.classes),) * 2, np.int64)
-        among_top = 0
+        cells, among_top = [np.empty(0, np.int64)], 0
         for outputs, labels in batches:
             likeliest = np.argsort(-outputs, axis=1, kind="stable")[:, :TOP]
-            np.add.at(confusion, (labels, likeliest[:, 0]), 1)
+            cells.append(labels.astype(np.int64) * len(self.classes) + likeliest[:, 0])
             among_top += int((likeliest == labels[:, None]).sum())
-        return ClassEvaluation(self.classes, confusion, among_top)
+        found, counts = np.unique(np.concatenate(cells), return_counts=True)
+        pairs = np.stack([*np.divmod(found, len(self.classes)), counts], axis=1)
+        return ClassEvaluation(self.classes, pairs, among_top)
 
     def predict(
         self, name: str, output: FloatArray, top: int | None, seen: Seen | None = None
@@ -264,21 +268,28 @@ class ClassEvaluation(Evaluation):
 
     Attributes:
         classes: Names of the classes.
-        confusion: int64 (classes, classes), the number of photos by their class (row) and their
-            predicted class (column).
+        pairs: int64 (P, 3), a class, a predicted class and the number of such photos, sorted. A
+            matrix of thousands of classes would take gigabytes.
         among_top5: Photos whose class is among the five most likely.
         skipped: Files that were skipped, with the reason.
     """
 
     classes: tuple[str, ...]
-    confusion: NDArray[np.int64]
+    pairs: NDArray[np.int64]
     among_top5: int
     skipped: tuple[Skipped, ...] = ()
 
     @property
     def images(self) -> int:
         """Number of evaluated photos."""
-        return int(self.confusion.sum())
+        return int(self.pairs[:, 2].sum())
+
+    @property
+    def confusion(self) -> NDArray[np.int64]:
+        """Photos (classes, classes) by their class (row) and their predicted class (column)."""
+        matrix = np.zeros((len(self.classes),) * 2, np.int64)
+        matrix[self.pairs[:, 0], self.pairs[:, 1]] = self.pairs[:, 2]
+        return matrix
 
     @property
     def value(self) -> float:
@@ -288,7 +299,8 @@ class ClassEvaluation(Evaluation):
     @property
     def top1(self) -> float:
         """Fraction of the photos that were predicted correctly."""
-        return share(int(self.confusion.trace()), self.images)
+        truth, guess, photos = self.pairs.T
+        return share(int(photos[truth == guess].sum()), self.images)
 
     @property
     def balanced(self) -> float:
@@ -304,9 +316,14 @@ class ClassEvaluation(Evaluation):
     @property
     def per_class(self) -> tuple[ClassResult, ...]:
         """The results for each class, in order."""
-        present, predicted = self.confusion.sum(1).tolist(), self.confusion.sum(0).tolist()
-        found = self.confusion.diagonal().tolist()
-        return tuple(map(ClassResult, self.classes, present, predicted, found))
+        truth, guess, photos = self.pairs.T
+        present, predicted, found = np.zeros((3, len(self.classes)), np.int64)
+        np.add.at(present, truth, photos)
+        np.add.at(predicted, guess, photos)
+        np.add.at(found, truth[truth == guess], photos[truth == guess])
+        return tuple(
+            map(ClassResult, self.classes, *(each.tolist() for each in (present, predicted, found)))
+        )
 
     def __str__(self) -> str:
         return (
@@ -332,7 +349,7 @@ class ClassEvaluation(Evaluation):
             "top5": known(self.top5),
             "balanced": known(self.balanced),
             "classes": classes,
-            "confusion": self.confusion.tolist(),
+            "confusion": self.confusion.tolist() if len(self.classes) <= LISTED else None,
             "skipped": reasons(self.skipped),
         }
 
@@ -340,6 +357,19 @@ class ClassEvaluation(Evaluation):
     def confusion_table(self) -> Table:
         """See :class:`Evaluation`."""
         return confusion_rows(self.classes, self.confusion)
+
+    def write_confusion(self, path: StrPath) -> None:
+        """See :class:`Evaluation`; only one row is in memory at a time."""
+        write_csv(path, ("class", *self.classes), self._rows())
+
+    def _rows(self) -> Iterator[list[str | int]]:
+        """The rows of the confusion matrix, each behind the name of its class."""
+        truth, guess, photos = self.pairs.T
+        starts = np.searchsorted(truth, np.arange(len(self.classes) + 1))
+        for name, start, end in zip(self.classes, starts, starts[1:], strict=False):
+            row = np.zeros(len(self.classes), np.int64)
+            row[guess[start:end]] = photos[start:end]
+            yield [name, *row.tolist()]
 
     @property
     def per_class_table(self) -> Table:

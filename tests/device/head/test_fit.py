@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pocketune.device.head import Head, fit_head, trial
-from pocketune.device.head.fit import fit_bytes, means_bytes
+from pocketune.device.head.fit import LIBRARY, fit_bytes, means_bytes
 from pocketune.device.head.gaussian import Means
 from pocketune.device.head.projection import RANK
 from pocketune.device.head.sums import BLOCK, add_up
@@ -103,6 +103,24 @@ def test_memory_does_not_grow_with_pairs_of_classes() -> None:
     tracemalloc.stop()
     np.testing.assert_allclose(sums.targets, 1 / count)
     assert peak < 8 * count * 3 * BLOCK < 4 * count * count
+
+
+@pytest.mark.parametrize("size", [200, 3 * RANK])
+def test_the_memory_of_many_classes_is_predicted(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count, rng = 2000, np.random.default_rng(0)
+    rows = rng.normal(size=(2 * count, size)).astype(np.float32)
+    labels = np.arange(2 * count) % count
+    task = classification(count)
+    monkeypatch.setattr(trial, "JUDGED", 1)  # one block: time, not memory, grows with more
+    gc.collect()
+    tracemalloc.start()
+    fit(rows, labels, task)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    predicted = fit_bytes(2 * count, size, count) - LIBRARY  # numpy's own is not traced
+    assert 0.75 * predicted < peak <= predicted
 
 
 @pytest.mark.parametrize("counts", [[90] * 4, [200, 40, 2, 1]])

@@ -22,6 +22,9 @@ STRENGTHS: Exact = np.logspace(-3, 2, 6)
 LIBRARY = 7_000_000
 """Bytes that numpy's linear algebra takes once, for its code and buffers."""
 
+VECTORS = 20
+"""Vectors of a value for each output: counts, weights, lengths, biases, their copies."""
+
 
 @dataclass(frozen=True, eq=False)
 class Head:
@@ -77,21 +80,24 @@ def fit_bytes(images: int, size: int, outputs: int) -> int:
     rank, axes = min(size, RANK), projection_bytes(images, size)
     if axes:
         rank = min(rank, images)
-    projecting = fitting = LIBRARY + axes + 8 * outputs * (size / 2 + 8 * BLOCK)
+    projecting = fitting = LIBRARY + axes + 8 * outputs * size / 2
     if axes:
-        projecting += axes + 8 * outputs * (size + rank) + 8 * BLOCK * 4 * size
-    layer = max(rank, (rank + size) / 2 if axes else 0)
-    fitting += decomposition_bytes(rank) + 8 * outputs * (4 * rank + layer) + 8 * BLOCK * 6 * rank
+        projecting += axes + 8 * outputs * (size + rank + 8 * BLOCK) + 8 * BLOCK * 4 * size
+    layer = rank + max(rank, (rank + size) / 2 if axes else 0)
+    fitting += decomposition_bytes(rank) + 8 * BLOCK * 6 * rank
+    fitting += 8 * outputs * (3 * rank + max(layer, 8 * BLOCK) + VECTORS)
     return round(max(means_bytes(size, outputs), projecting, fitting))
 
 
 def means_bytes(size: int, outputs: int) -> int:
     """The same for class means alone.
 
-    There are the means and the layer, which is made in float64, with a row for each output, and the
-    embeddings and scores of a block of photos.
+    There are the means, with a row for each output, and the embeddings of a block of photos; then
+    their scores, or the layer, which is made in float64.
     """
-    return LIBRARY + round(8 * outputs * (2.5 * size + 8 * BLOCK)) + 8 * BLOCK * 6 * size
+    layer = round(1.5 * size)
+    rows = size + max(layer, 8 * BLOCK) + VECTORS
+    return LIBRARY + 8 * outputs * rows + 8 * BLOCK * 6 * size
 
 
 def _forms(
