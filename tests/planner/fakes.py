@@ -13,7 +13,7 @@ from pocketune.planner.journal import Journal
 from pocketune.planner.limits import Limits
 from pocketune.planner.plan import Asked, LeftOut, Plan
 from pocketune.planner.search import Search
-from pocketune.planner.trial import HeadScore, Probe
+from pocketune.planner.trial import HeadScore, Length, Probe
 from pocketune.tasks import Score
 
 MB = 1_000_000
@@ -76,26 +76,18 @@ class FakeSource:
         self._called("kit", candidate)
         return Path(f"{candidate.name}.zip")
 
-    def probe(
-        self,
-        candidate: Candidate,
-        kit: Path,
-        optimizer: str,
-        steps: int,
-        most: int,
-        seconds: float,
-    ) -> Probe:
+    def probe(self, candidate: Candidate, kit: Path, length: Length, optimizer: str) -> Probe:
         facts = self._called("probe", candidate)
         if facts.broken:
             raise PocketuneError("the loss is not finite")
-        value = facts.value * (1 - 1 / (1 + steps / 20))
+        value = facts.value * (1 - 1 / (1 + length.steps / 20))
         return Probe(
-            steps=steps,
+            steps=length.steps,
             score=Score("accuracy", value, 2 - value),
             peak=facts.memory * MB - 1,
             step_seconds=facts.step,
-            seconds=1.0 + steps * facts.step,
-            photos=min(most, 200),
+            seconds=1.0 + length.steps * facts.step,
+            photos=min(length.most or IMAGES, 200),
         )
 
     def _called(self, what: str, candidate: Candidate) -> Facts:

@@ -11,6 +11,7 @@ from pocketune.cli.app import app
 from pocketune.device.train import TrainSettings
 from pocketune.errors import PocketuneError
 from pocketune.planner.probe import command_options, run_probe
+from pocketune.planner.trial import Length
 
 from ..device.softmax_engine import CLASSES, write_photos
 from ..device.tiny_kit import TinyKit
@@ -27,7 +28,7 @@ def kit(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_run_is_measured_and_removed(tmp_path: Path, photos: Path, kit: Path) -> None:
-    probe = run_probe(kit, photos, TrainSettings(budget="4GB"), tmp_path, steps=3)
+    probe = run_probe(kit, photos, TrainSettings(budget="4GB"), tmp_path, Length(steps=3))
     assert probe.steps == 3
     assert probe.score is not None
     assert 10_000_000 < probe.peak < 4_000_000_000
@@ -37,13 +38,13 @@ def test_a_run_is_measured_and_removed(tmp_path: Path, photos: Path, kit: Path) 
 
 def test_a_run_that_fails_says_why(tmp_path: Path, photos: Path, kit: Path) -> None:
     with pytest.raises(PocketuneError, match=r"^the budget of 1.0 MB is smaller than"):
-        run_probe(kit, photos, TrainSettings(budget="1MB"), tmp_path, steps=3)
+        run_probe(kit, photos, TrainSettings(budget="1MB"), tmp_path, Length(steps=3))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_run_that_takes_too_long_is_stopped(tmp_path: Path, photos: Path, kit: Path) -> None:
     with pytest.raises(PocketuneError, match="3 steps took longer than 0 s"):
-        run_probe(kit, photos, TrainSettings(), tmp_path, steps=3, seconds=0.01)
+        run_probe(kit, photos, TrainSettings(), tmp_path, Length(steps=3, seconds=0.01))
     assert list(tmp_path.iterdir()) == []
 
 

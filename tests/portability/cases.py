@@ -1,6 +1,7 @@
 """Graphs of every method, small enough for any runtime, with what ONNX Runtime computes."""
 
-from collections.abc import Collection, Mapping
+import subprocess
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -106,6 +107,24 @@ def case(name: str) -> Case:
             expected[graph] = _computed(models[graph], feeds[graph])
             values |= expected[graph]  # the features
     return Case(name, models, feeds, expected)
+
+
+def compute(folder: Path, command: Sequence[str | Path], seconds: float) -> Path:
+    """Write every case into a folder and let a command compute them all; the folder."""
+    for name in NAMES:
+        case(name).write(folder / name)
+    done = subprocess.run(
+        [*command, folder], capture_output=True, text=True, timeout=seconds, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder
+
+
+def check_computed(name: str, folder: Path) -> None:
+    """Compare what the command of `compute` found for a case."""
+    made = case(name)
+    for graph in made.models:
+        made.check(graph, safetensors.numpy.load_file(folder / name / f"{graph}.found.safetensors"))
 
 
 def _prepared(name: str) -> Prepared:

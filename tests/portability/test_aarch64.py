@@ -1,13 +1,11 @@
 """ONNX Runtime on 64-bit ARM, in an emulator, computes every graph; see aarch64.sh."""
 
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
-import safetensors.numpy
 
-from .cases import NAMES, case
+from .cases import NAMES, check_computed, compute
 
 FOLDER = Path(__file__).parents[2] / ".venv-aarch64"
 EMULATOR = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")
@@ -20,21 +18,14 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def computed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder for each case with the outputs; one process computes them all."""
-    root = tmp_path_factory.mktemp("aarch64")
-    for name in NAMES:
-        case(name).write(root / name)
+    assert EMULATOR is not None
     system, script = FOLDER / "system", Path(__file__).with_name("native_graphs.py")
     command = [EMULATOR, "-cpu", "cortex-a72", "-L", system, "-E", "OPENBLAS_NUM_THREADS=1",
                "-E", f"PYTHONPATH={FOLDER / 'site'}", system / "usr" / "bin" / "python3.11",
-               script, root]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return root
+               script]  # fmt: skip
+    return compute(tmp_path_factory.mktemp("aarch64"), command, 280)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_graph(name: str, computed: Path) -> None:
-    made = case(name)
-    for graph in made.models:
-        found = safetensors.numpy.load_file(computed / name / f"{graph}.found.safetensors")
-        made.check(graph, found)
+    check_computed(name, computed)

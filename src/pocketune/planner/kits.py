@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,8 +16,7 @@ from pocketune.planner.candidate import Candidate, Cost
 from pocketune.planner.features import Features, alike, embedding, first_embeddings
 from pocketune.planner.plan import LeftOut
 from pocketune.planner.predict import predict_cost
-from pocketune.planner.probe import run_probe
-from pocketune.planner.trial import HeadScore, Probe
+from pocketune.planner.trial import HeadScore, Length, Probe
 
 if TYPE_CHECKING:
     from pocketune.arrays import FloatArray
@@ -125,28 +123,9 @@ class KitSource:
         """The path of the kit."""
         return Path(str(candidate.kit))
 
-    def probe(
-        self,
-        candidate: Candidate,
-        kit: Path,
-        optimizer: str,
-        steps: int,
-        most: int,
-        seconds: float,
-    ) -> Probe:
-        """A run of so many steps, on at most so many photos."""
-        settings = replace(
-            self._scene.settings, accumulate=candidate.accumulate, optimizer=optimizer
-        )
-        return run_probe(
-            kit,
-            self._scene.path,
-            settings,
-            self._scene.folder,
-            steps=steps,
-            most=most,
-            seconds=seconds,
-        )
+    def probe(self, candidate: Candidate, kit: Path, length: Length, optimizer: str) -> Probe:
+        """A short run of the kit."""
+        return self._scene.probe(candidate, kit, length, optimizer)
 
 
 def kit_paths(folder: Path | None, *, bundled: bool = True) -> list[tuple[str, Path]]:

@@ -18,7 +18,7 @@ from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError
 from pocketune.files import writing
 from pocketune.options import option_fields
-from pocketune.planner.trial import Probe
+from pocketune.planner.trial import Length, Probe
 
 if TYPE_CHECKING:
     from pocketune.arrays import StrPath
@@ -38,10 +38,7 @@ def run_probe(
     photos: StrPath,
     settings: TrainSettings,
     folder: Path,
-    *,
-    steps: int,
-    most: int | None = None,
-    seconds: float | None = None,
+    length: Length,
 ) -> Probe:
     """Train a kit for a few steps as ``pocketune train`` does, and read the record of the run.
 
@@ -53,22 +50,20 @@ def run_probe(
         photos: The photos.
         settings: The settings of the run; its budget holds.
         folder: A folder for the run.
-        steps: Number of steps.
-        most: Train and validate on at most so many photos each; by default on all.
-        seconds: Stop the process after this time; by default never.
+        length: Steps, photos and seconds of the run.
 
     Raises:
         TooSlow: The run took too long.
         PocketuneError: The run failed, and why.
     """
-    short = replace(settings, steps=steps, epochs=None, patience=None)
+    short = replace(settings, steps=length.steps, epochs=None, patience=None)
     with writing(folder), tempfile.TemporaryDirectory(dir=folder) as scratch:
         out, began = Path(scratch) / "run", time.monotonic()
-        job = json.dumps([str(kit), str(photos), str(out), asdict(short), most])
+        job = json.dumps([str(kit), str(photos), str(out), asdict(short), length.most])
         try:
-            code, errors = run_module(_MODULE, job, keep_errors=True, seconds=seconds)
+            code, errors = run_module(_MODULE, job, keep_errors=True, seconds=length.seconds)
         except subprocess.TimeoutExpired:
-            raise TooSlow(f"{steps} steps took longer than {seconds:.0f} s") from None
+            raise TooSlow(f"{length.steps} steps took longer than {length.seconds:.0f} s") from None
         if code:
             raise PocketuneError(_reason(errors, code))
         record = RunRecord.read(out)

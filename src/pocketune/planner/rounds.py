@@ -9,6 +9,7 @@ from pocketune.device.train.progress import format_time
 from pocketune.errors import PocketuneError
 from pocketune.planner.halving import Pace, better_half, next_round
 from pocketune.planner.probe import PHOTOS, TooSlow
+from pocketune.planner.trial import Length
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -94,9 +95,8 @@ class Rounds:
         began = self._evidence.clock()
         try:
             seconds = self._evidence.seconds_left() + GRACE
-            return self._evidence.source.probe(
-                trial.candidate, kit, trial.optimizer, _steps(trial, images), images, seconds
-            )
+            length = Length(steps=_steps(trial, images), most=images, seconds=seconds)
+            return self._evidence.source.probe(trial.candidate, kit, length, trial.optimizer)
         except TooSlow as error:  # the others would be too slow as well
             self._journal.say(f"{trial.name}: {error}")
             self._journal.put(
@@ -122,6 +122,7 @@ class Rounds:
             return
         trial = self._evidence.current(trial)
         number, expected = len(trial.probes), pace.seconds(trial, images)
+        length = Length(steps=steps, most=max(PHOTOS, images), seconds=PATIENCE * expected + GRACE)
         left = format_time(max(0.0, self._evidence.seconds_left()))
         self._journal.say(f"trying {place}: {trial.name}, {steps} steps ({left} of planning left)")
 
@@ -132,14 +133,7 @@ class Rounds:
         self._evidence.known(
             trial,
             recalled,
-            lambda: self._evidence.source.probe(
-                trial.candidate,
-                kit,
-                trial.optimizer,
-                steps,
-                max(PHOTOS, images),
-                PATIENCE * expected + GRACE,
-            ),
+            lambda: self._evidence.source.probe(trial.candidate, kit, length, trial.optimizer),
             lambda trial, probe: trial.probed(probe),
         )
 

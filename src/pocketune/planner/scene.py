@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from pocketune.planner.probe import run_probe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -12,6 +14,8 @@ if TYPE_CHECKING:
     from pocketune.data import ImageDataset
     from pocketune.data.decoding import Decoding
     from pocketune.device.train.settings import TrainSettings
+    from pocketune.planner.candidate import Candidate
+    from pocketune.planner.trial import Length, Probe
 
 
 @dataclass(frozen=True)
@@ -33,3 +37,12 @@ class Scene:
     process: int
     folder: Path
     decoding: Callable[[int], Decoding | None]
+
+    def probe(self, candidate: Candidate, kit: Path, length: Length, optimizer: str) -> Probe:
+        """A short run of a candidate's kit on the photos.
+
+        Raises:
+            PocketuneError: See ``run_probe``.
+        """
+        settings = replace(self.settings, accumulate=candidate.accumulate, optimizer=optimizer)
+        return run_probe(kit, self.path, settings, self.folder, length)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from pocketune.planner.candidate import Candidate, Cost
     from pocketune.planner.plan import LeftOut
-    from pocketune.planner.trial import HeadScore, Probe
+    from pocketune.planner.trial import HeadScore, Length, Probe
 
 
 class Source(Protocol):
@@ -38,16 +38,8 @@ class Source(Protocol):
         """Its kit, which is built unless it exists; it fits the budget like its prediction."""
         ...
 
-    def probe(
-        self,
-        candidate: Candidate,
-        kit: Path,
-        optimizer: str,
-        steps: int,
-        most: int,
-        seconds: float,
-    ) -> Probe:
-        """A run of so many steps on at most so many photos, in a process of so many seconds."""
+    def probe(self, candidate: Candidate, kit: Path, length: Length, optimizer: str) -> Probe:
+        """A short run of it, in a process of its own."""
         ...
 
 
@@ -85,15 +77,6 @@ class Sources:
         """Its kit."""
         return self._owners[candidate.name].kit(candidate, optimizer)
 
-    def probe(
-        self,
-        candidate: Candidate,
-        kit: Path,
-        optimizer: str,
-        steps: int,
-        most: int,
-        seconds: float,
-    ) -> Probe:
+    def probe(self, candidate: Candidate, kit: Path, length: Length, optimizer: str) -> Probe:
         """A run of it."""
-        owner = self._owners[candidate.name]
-        return owner.probe(candidate, kit, optimizer, steps, most, seconds)
+        return self._owners[candidate.name].probe(candidate, kit, length, optimizer)

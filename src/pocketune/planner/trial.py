@@ -11,6 +11,21 @@ NO_SCORE = (float("-inf"), float("-inf"))
 
 
 @dataclass(frozen=True, kw_only=True)
+class Length:
+    """How long a short run may be.
+
+    Attributes:
+        steps: Number of steps.
+        most: Train and validate on at most so many photos each; None for all.
+        seconds: Stop the process after this time; None for never.
+    """
+
+    steps: int
+    most: int | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Probe:
     """A short run of a candidate, in a process of its own.
 

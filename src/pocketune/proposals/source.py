@@ -28,9 +28,8 @@ from pocketune.planner.candidate import Candidate, Cost
 from pocketune.planner.features import Features
 from pocketune.planner.plan import LeftOut
 from pocketune.planner.predict import predict_cost
-from pocketune.planner.probe import run_probe
 from pocketune.planner.scene import Scene
-from pocketune.planner.trial import HeadScore, Probe
+from pocketune.planner.trial import HeadScore, Length, Probe
 from pocketune.proposals.features import embed, last_maps
 from pocketune.proposals.weights import Pretrained
 from pocketune.weights import create_network
@@ -213,21 +212,9 @@ class DraftSource:
             )
         return path
 
-    def probe(
-        self,
-        candidate: Candidate,
-        kit: Path,
-        optimizer: str,
-        steps: int,
-        most: int,
-        seconds: float,
-    ) -> Probe:
-        """A run of so many steps, on at most so many photos."""
-        scene = self._scene
-        settings = replace(scene.settings, accumulate=candidate.accumulate, optimizer=optimizer)
-        return run_probe(
-            kit, scene.path, settings, scene.folder, steps=steps, most=most, seconds=seconds
-        )
+    def probe(self, candidate: Candidate, kit: Path, length: Length, optimizer: str) -> Probe:
+        """A short run of the kit."""
+        return self._scene.probe(candidate, kit, length, optimizer)
 
 
 def _method(values: dict[str, Any]) -> Method:
