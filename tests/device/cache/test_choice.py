@@ -100,6 +100,14 @@ def test_auto_says_why_not(options: dict[str, Any], reason: str, photos: Photos,
     assert (settings.cache, words) == ("off", f"cache  off: {reason}")
 
 
+@pytest.mark.parametrize("length", [{"epochs": 8}, {"epochs": None, "steps": 48}])
+def test_auto_keeps_features_from_two_epochs_a_draw_on(
+    length: dict[str, Any], photos: Photos, kit: Kit
+) -> None:
+    settings, _ = chosen(photos, kit, **length)
+    assert (settings.cache, settings.draws) == ("disk", 4)
+
+
 def test_auto_does_not_repeat_crops_of_masks(tmp_path: Path) -> None:
     pixels = write_pixel_kit(tmp_path / "pixels")
     photos = Photos.open(write_scenes(tmp_path / "scenes", 6), TrainSettings(), pixels)

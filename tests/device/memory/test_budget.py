@@ -48,9 +48,9 @@ def refusal(kit: Kit, budget: int, optimizer: str = "adam") -> str:
     return str(error.value)
 
 
-def check(kit: Kit, budget: int | None, optimizer: str = "adam") -> None:
+def check(kit: Kit, budget: int | None, optimizer: str = "adam") -> MemoryEstimate:
     settings = make_settings(budget=budget, optimizer=optimizer)
-    check_budget(kit, settings, classes=3, images=PHOTOS, before=BEFORE)
+    return check_budget(kit, settings, classes=3, images=PHOTOS, before=BEFORE)
 
 
 def predicted(kit: Kit, slots: float, process: int = BEFORE.current) -> int:
@@ -175,6 +175,23 @@ def test_enough(kit: Kit) -> None:
     total = predicted(kit, 2)
     check(kit, total)
     refusal(kit, total - 1)
+
+
+def test_the_classifier_is_of_fewer_photos_where_all_do_not_fit(
+    kit: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "pocketune.device.memory.budget.with_description",
+        lambda estimate, *_: replace(estimate, head=5000),
+    )
+    total = predicted(kit, 2)
+    assert [check(kit, total + room).head for room in (0, 1000, 5000, 9000)] == [
+        0,
+        1000,
+        5000,
+        5000,
+    ]
+    assert check(kit, None).head == 5000
 
 
 def test_smaller_than_the_runtime_itself(kit: Kit) -> None:

@@ -13,14 +13,18 @@ from hypothesis import strategies as st
 
 from pocketune.device.memory.estimate import (
     ARENA_OVERHEAD,
+    CLOSED,
     FEATURES_HELD,
     GAPS_OVERHEAD,
     SCORED_STRIPS,
     MemoryEstimate,
     cell_fit_bytes,
     estimate_memory,
+    estimate_prediction,
     photo_bytes,
+    with_description,
 )
+from pocketune.device.use.known import description_bytes
 from pocketune.kit.kit import Kit
 from pocketune.kit.manifest import GraphSpec
 from pocketune.tasks import Segmentation
@@ -189,3 +193,28 @@ def test_opening_an_optimized_prediction_is_counted(kit: Kit) -> None:
     wide = {"weights": 50_000_000, "largest": 40_000_000}
     predict, step = (estimate(with_graph(kit, n, **wide)).total for n in ("predict", "step"))
     assert predict > step + 100_000_000
+
+
+def test_a_prediction_holds_its_values_twice_and_never_the_step(kit: Kit) -> None:
+    values = sum(4 * math.prod(shape) for shape in kit.manifest.shapes(3).values())
+    found = estimate_prediction(kit.manifest, process=1000, classes=3)
+    assert (found.process, found.parameters, found.optimizer) == (1000, 2 * values, 0)
+    step = replace(kit.manifest.graphs["step"], memory=10**9, weights=10**9, nodes=10**6)
+    heavy = replace(kit.manifest, graphs={**kit.manifest.graphs, "step": step})
+    assert estimate_prediction(heavy, process=1000, classes=3) == found
+
+
+def test_the_description_of_many_classes_may_set_the_peak(kit: Kit) -> None:
+    manifest, without = replace(kit.manifest, embeddings=1280), estimate(kit)
+    values = without.parameters + without.optimizer
+    alone = without.process + CLOSED + values + description_bytes(1000, 1280)
+    assert alone > without.total
+    assert with_description(without, manifest, 1000).total == alone
+    assert with_description(without, replace(manifest, embeddings=None), 1000) == without
+
+
+def test_features_in_memory_come_after_the_classifier_is_computed(kit: Kit) -> None:
+    made = replace(estimate(kit), head=1000)
+    some, many = made.with_cache(400), made.with_cache(5000)
+    assert (some.cache, some.head, some.total) == (400, 600, made.total)
+    assert (many.cache, many.head, many.total) == (5000, 0, made.total + 4000)

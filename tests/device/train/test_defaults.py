@@ -1,7 +1,9 @@
 """The defaults of a run: how they follow the batch and the number of photos."""
 
 import doctest
+import re
 from dataclasses import astuple
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -30,6 +32,25 @@ def test_docstrings() -> None:
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_rates_of_the_measured_batch_are_those_of_the_table(optimizer: str) -> None:
     assert default_rates(optimizer, MEASURED_IMAGES) == RATES[optimizer]
+
+
+@pytest.mark.parametrize(
+    ("row", "kind"),
+    [
+        ("`lr`", "main"),
+        ("`bias_lr`", "bias"),
+        ("`side_lr`", "side"),
+        ("`decode_lr`", "decode"),
+        ("`head_lr`", "head"),
+    ],
+)
+def test_the_rates_are_the_documented_ones(row: str, kind: str) -> None:
+    page = Path(__file__).parents[3] / "docs" / "defaults.md"
+    (line,) = (line for line in page.read_text("utf-8").splitlines() if line.startswith(f"| {row}"))
+    adam, sgd = map(float, re.findall(r"\d+e-\d+", line))
+    assert getattr(RATES["adam"], kind) == adam
+    assert getattr(RATES["sgd"], kind) == sgd
+    assert RATES["adamw"] == RATES["adam8"] == RATES["adam"]
 
 
 @given(images=st.integers(1, 4096))

@@ -4,6 +4,7 @@ import errno
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -11,8 +12,10 @@ from pocketune.device.engine.base import Gradients
 from pocketune.device.train.checkpoint import Checkpoint
 from pocketune.device.train.progress import Silent
 from pocketune.device.train.run import resume
+from pocketune.device.use.model import Model
 from pocketune.errors import PocketuneError
 from pocketune.kit.names import BEST, LAST
+from pocketune.kit.tensors import read_tensors, write_tensors
 
 from ..failing import failing
 from ..runs import assert_same_end
@@ -96,6 +99,27 @@ def test_a_damaged_checkpoint(stopped: Path) -> None:
     (stopped / LAST).write_bytes(data[:-100])
     with pytest.raises(PocketuneError, match=r"last.safetensors is damaged"):
         resume(stopped, engine=SoftmaxEngine)
+
+
+@pytest.mark.parametrize("part", ["settings", "counters"])
+@pytest.mark.parametrize("change", ["older", "newer"])
+def test_a_checkpoint_of_another_version(
+    part: str, change: str, run: Run, stopped: Path, tmp_path: Path
+) -> None:
+    """It is not resumed, and what it has learned is not lost."""
+    tensors, metadata = read_tensors(stopped / LAST, kind="checkpoint", codes=True)
+    if change == "older":
+        metadata[part].popitem()
+    else:
+        metadata[part]["unheard_of"] = 1
+    write_tensors(stopped / LAST, tensors, kind="checkpoint", metadata=metadata)
+    message = "was saved by another version of Pocketune: .* start a new run from this one"
+    with pytest.raises(PocketuneError, match=message):
+        resume(stopped, engine=SoftmaxEngine)
+    run(kit=stopped, out=tmp_path / "new", epochs=0)
+    learned, kept = (Model.open(each).state for each in (stopped, tmp_path / "new"))
+    assert learned.keys() == kept.keys()
+    assert all(np.array_equal(learned[name], kept[name]) for name in learned)
 
 
 def test_a_trained_network_is_not_a_checkpoint(run: Run, stopped: Path, tmp_path: Path) -> None:

@@ -198,4 +198,4 @@ def test_prints_to_standard_output_by_default(run: Run, capsys: pytest.CaptureFi
     run(epochs=1, progress=None)
     told = capsys.readouterr().out.splitlines()
     assert told[0].startswith("cache  off: no features are frozen, ")
-    assert told[1].startswith("start  classifier kept  validation loss ")
+    assert told[1].startswith("start  classifier of the kit or run, unchanged  validation loss ")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from pocketune.device.train.folder import Run, RunIdentity
@@ -154,9 +154,11 @@ class Checkpoint:
         """Read a checkpoint.
 
         Raises:
-            PocketuneError: The file is missing, truncated, or not a checkpoint.
+            PocketuneError: The file is missing, truncated, or not a checkpoint; or another version
+                of Pocketune saved it.
         """
         tensors, metadata = read_tensors(path, kind="checkpoint", codes=True)
+        _require_same_fields(metadata, path)
         groups: dict[str, State] = {group: {} for group in _GROUPS}
         try:
             for key, array in tensors.items():
@@ -186,6 +188,17 @@ class Checkpoint:
         shapes = {k: v.shape for k, v in {**self.parameters, **self.statistics}.items()}
         if shapes != kit.manifest.shapes(len(self.identity.classes)):
             raise PocketuneError(f"{path} does not hold the tensors that its kit trains")
+
+
+def _require_same_fields(metadata: Mapping[str, Any], path: Source) -> None:
+    """Refuse a checkpoint of another version, whose run would not go on as it began."""
+    for part, kind in (("settings", TrainSettings), ("counters", Counters)):
+        stored = metadata.get(part)
+        if isinstance(stored, dict) and stored.keys() != {each.name for each in fields(kind)}:
+            raise PocketuneError(
+                f"{path} was saved by another version of Pocketune: resume the run with that "
+                "version, or start a new run from this one, which keeps what it has learned"
+            )
 
 
 @dataclass(frozen=True)

@@ -308,7 +308,10 @@ def _start_lines(report: StartReport) -> list[str]:
 
 def format_start(report: StartReport) -> str:
     """One line for the start of a run."""
-    source = {"kept": "classifier kept", "random": "classifier drawn at random"}
+    source = {
+        "kept": "classifier of the kit or run, unchanged",
+        "random": "classifier drawn at random",
+    }
     text = "start  " + source.get(report.head, f"classifier from the photos ({report.head})")
     if report.images < report.photos and report.head not in source:
         text += f", {report.images} of {report.photos} photos"
