@@ -12,11 +12,14 @@ from ..networks import modern
 from ..surgery.test_heads import Distilled
 
 
-def test_averaged_heads(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("mode", "head"), [("mean", "4.head"), ("different", "4.head_dist.linear")]
+)
+def test_averaged_heads(mode: str, head: str, tmp_path: Path) -> None:
     network = modern.with_trunk(modern.RepBlock(8, 16))
-    network[-1] = Distilled("mean")
+    network[-1] = Distilled(mode)
     kit = compile(adapt(network, LastLayer()), tmp_path / "kit", batch=2, size=16)
-    assert kit.manifest.task.head == ("4.head.weight", "4.head.bias")
+    assert kit.manifest.task.head == (f"{head}.weight", f"{head}.bias")
     assert kit.manifest.embeddings is not None
 
 

@@ -38,10 +38,12 @@ class Distilled(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         a = self.head(x)
-        b = self.head_dist(x.relu() if self.mode == "other" else x)
+        b = self.head_dist(x.relu() if self.mode.startswith("different") else x)
         match self.mode:
             case "sum":
                 return a + b
+            case "different, stacked":
+                return torch.stack([a, b]).mean(0)
             case "relu":
                 return (a.relu() + b) / 2
         return (a + b) / 2
@@ -79,7 +81,7 @@ def test_copies_of_the_joined_heads_are_of_their_own() -> None:
     assert not torch.allclose(joined(images()), torch.ones(3, 3))
 
 
-@pytest.mark.parametrize("mode", ["sum", "relu", "other"])
+@pytest.mark.parametrize("mode", ["sum", "relu", "different, stacked"])
 def test_heads_whose_average_is_something_else_stay(mode: str) -> None:
     original = network(mode)
     before = [name for name, _ in original.named_modules()]
@@ -87,6 +89,30 @@ def test_heads_whose_average_is_something_else_stay(mode: str) -> None:
     assert [name for name, _ in original.named_modules()] == before
     with pytest.raises(PocketuneError, match=r"computed by 4\.head.* together"):
         output_layer(original)
+
+
+@pytest.mark.parametrize("head", [NormLinear, nn.Linear])
+def test_heads_on_different_embeddings_become_one_layer_on_both(head: type[nn.Module]) -> None:
+    original = network("different", head).double()
+    joined = copy.deepcopy(original)
+    settle_output(joined)
+    assert output_layer(joined) == "4.head_dist.linear"
+    assert joined[4].head_dist.linear.weight.shape == (3, 32)
+    assert not [*joined[4].head.parameters()]
+    torch.testing.assert_close(joined.eval()(images().double()), original.eval()(images().double()))
+
+
+def test_the_layer_on_both_embeddings_is_trained_with_the_gradients_of_both_heads() -> None:
+    original = network("different", nn.Linear)
+    adapted = adapt(original, LastLayer())
+    trained = {name: p for name, p in adapted.named_parameters() if p.requires_grad}
+    assert [*trained] == ["4.head_dist.linear.weight", "4.head_dist.linear.bias"]
+    adapted.eval()(images()).square().sum().backward()
+    original.eval()(images()).square().sum().backward()
+    both = torch.cat([original[4].head.weight.grad, original[4].head_dist.weight.grad], 1)
+    weight, bias = (parameter.grad for parameter in trained.values())
+    torch.testing.assert_close(weight, 2 * both)  # a head's scores count half
+    torch.testing.assert_close(bias, 2 * original[4].head.bias.grad)
 
 
 def test_the_joined_head_is_trained() -> None:
@@ -99,12 +125,15 @@ def test_the_joined_head_is_trained() -> None:
     assert "4.head_dist.linear.weight" in original.state_dict()
 
 
-def test_on_the_meta_device() -> None:
+@pytest.mark.parametrize(
+    ("mode", "output"), [("mean", "4.head"), ("different", "4.head_dist.linear")]
+)
+def test_on_the_meta_device(mode: str, output: str) -> None:
     with torch.device("meta"):
         joined = modern.repvgg()
-        joined[-1] = Distilled("mean", nn.Linear)
+        joined[-1] = Distilled(mode, nn.Linear)
     settle_output(joined)
-    assert output_layer(joined) == "4.head"
+    assert output_layer(joined) == output
 
 
 @pytest.mark.parametrize("convolution", [True, False])

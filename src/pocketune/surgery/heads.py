@@ -1,7 +1,6 @@
 """One output layer with a bias: in place of averaged heads, and of a layer without one."""
 
 import copy
-from collections.abc import Iterable
 from itertools import takewhile
 
 import torch
@@ -11,7 +10,7 @@ from pocketune.errors import PocketuneError
 from pocketune.networks.anatomy.anatomy import anatomy
 from pocketune.networks.anatomy.modules import is_convolution, weighs
 from pocketune.networks.anatomy.output import find_output
-from pocketune.networks.anatomy.trunk import Run, run
+from pocketune.networks.anatomy.trunk import Call, Run, run
 from pocketune.networks.copies import copy_network
 from pocketune.networks.probe import probing
 
@@ -26,7 +25,9 @@ def settle_output(network: nn.Module) -> None:
     the classifier of LeViT, EfficientFormer and RepViT, and the head that learned from a teacher.
     Each may have a batch norm before its linear layer. With running statistics, as in evaluation,
     their average is one linear layer, which takes the place of the first; the others repeat its
-    scores. Where that would change the scores, the heads stay.
+    scores. Heads that read different embeddings, as the two tokens of the distilled DeiT, become
+    one linear layer on all of these, side by side. Where that would change the scores, the heads
+    stay.
 
     An output layer without a bias gets one of zeros: the device sets weight and bias for new
     classes.
@@ -77,24 +78,79 @@ class Repeated(nn.Module):
         return self.scores.pop()
 
 
+class Waiting(nn.Module):
+    """In place of a head: keeps what it reads for the last head, and adds nothing to the scores."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read: list[Tensor] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, features) -> a zero (1, 1): a kit has any number of images and classes."""
+        self.read[:] = [x]
+        return x.new_zeros(1, 1)
+
+
+class SideBySide(nn.Module):
+    """In place of the last head: all scores, from what the heads read side by side.
+
+    Args:
+        linear: from the features of all heads, in the order of their calls, to the mean scores.
+        others: in place of the other heads, in that order.
+    """
+
+    def __init__(self, linear: nn.Linear, others: list[Waiting]) -> None:
+        super().__init__()
+        self.linear = linear
+        self.others = others  # registered at paths of their own
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, features of the last head) -> (N, classes), as often as the network divides them."""
+        read = [other.read.pop() for other in self.others]
+        scores: Tensor = self.linear(torch.cat((*read, x), 1))
+        return scores * (1 + len(read))
+
+
 def _join(network: nn.Module, layers: tuple[str, ...]) -> None:
     """Put one linear layer in place of the heads with these last layers, if it gives the same."""
     seen = run(network)
     heads = sorted(_heads(layers), key=lambda path: seen.calls[path].order)
-    if not _read_the_same(seen, heads):
+    if not all(_is_head(seen.calls[path]) for path in heads):
         return
-    first, *others = heads
     joined = copy_network(network)
-    averaged = _average([network.get_submodule(path) for path in heads], seen, first)
-    joined.set_submodule(first, averaged, strict=True)
-    for path in others:
-        repeated = Repeated()
-        averaged.register_forward_hook(repeated.note)
-        joined.set_submodule(path, repeated, strict=True)
-    if not any(p.is_meta for p in network.parameters()) and not _same(network, joined, first, seen):
+    if len({id(seen.calls[path].given[0]) for path in heads}) == 1:
+        output = _put_first(joined, heads, seen)
+    else:
+        output = _put_last(joined, heads, seen)
+    if not any(p.is_meta for p in network.parameters()) and not _same(
+        network, joined, output, seen
+    ):
         return
     for path in heads:
         network.set_submodule(path, joined.get_submodule(path), strict=True)
+
+
+def _put_first(network: nn.Module, heads: list[str], seen: Run) -> str:
+    """Replace heads that read the same by the first one; return the path of its linear layer."""
+    first, *others = heads
+    averaged = _average([network.get_submodule(path) for path in heads], seen.calls[first])
+    network.set_submodule(first, averaged, strict=True)
+    for path in others:
+        repeated = Repeated()
+        averaged.register_forward_hook(repeated.note)
+        network.set_submodule(path, repeated, strict=True)
+    return first
+
+
+def _put_last(network: nn.Module, heads: list[str], seen: Run) -> str:
+    """Replace heads that read different things by the last; return the path of its linear layer."""
+    parts = [_average([network.get_submodule(path)], seen.calls[path]) for path in heads]
+    *others, last = heads
+    waiting = [Waiting() for _ in others]
+    for path, each in zip(others, waiting, strict=True):
+        network.set_submodule(path, each, strict=True)
+    network.set_submodule(last, SideBySide(_concatenate(parts), waiting), strict=True)
+    return f"{last}.linear"
 
 
 def _heads(layers: tuple[str, ...]) -> list[str]:
@@ -105,22 +161,17 @@ def _heads(layers: tuple[str, ...]) -> list[str]:
     return [".".join(name[: shared + 1]) for name in names]
 
 
-def _read_the_same(seen: Run, heads: Iterable[str]) -> bool:
-    """Whether these modules read the same embeddings (N, D), and return scores (N, classes)."""
-    calls = [seen.calls[path] for path in heads]
-    given = calls[0].given
-    return len(given) == 1 and all(
-        call.given[0] is given[0] and call.given[0].dim() == call.made[0].dim() == 2
-        for call in calls
-    )
+def _is_head(call: Call) -> bool:
+    """Whether a module reads embeddings (N, D) and returns scores (N, classes)."""
+    return len(call.given) == len(call.made) == 1 and call.given[0].dim() == call.made[0].dim() == 2
 
 
-def _average(heads: list[nn.Module], seen: Run, path: str) -> nn.Linear:
+def _average(heads: list[nn.Module], call: Call) -> nn.Linear:
     """The linear layer that computes the mean of these heads in evaluation, if they are linear.
 
     Its bias is their mean on zeros, and its weights are what the unit vectors add to that.
     """
-    inputs, outputs = seen.calls[path].given[0].shape[1], seen.calls[path].made[0].shape[1]
+    inputs, outputs = call.given[0].shape[1], call.made[0].shape[1]
     like = next(heads[0].parameters())
     layer = nn.Linear(inputs, outputs, device=like.device, dtype=like.dtype)
     if like.is_meta:
@@ -135,6 +186,17 @@ def _average(heads: list[nn.Module], seen: Run, path: str) -> nn.Linear:
     return layer.requires_grad_(like.requires_grad)
 
 
+def _concatenate(parts: list[nn.Linear]) -> nn.Linear:
+    """The linear layer that computes the mean of these on what they read, side by side."""
+    like = parts[0]
+    inputs = sum(part.in_features for part in parts)
+    layer = nn.Linear(inputs, like.out_features, device=like.weight.device, dtype=like.weight.dtype)
+    with torch.no_grad():
+        layer.weight.copy_(torch.cat([part.weight for part in parts], 1) / len(parts))
+        layer.bias.copy_(torch.stack([part.bias for part in parts]).mean(0))
+    return layer.requires_grad_(like.weight.requires_grad)
+
+
 def _same(network: nn.Module, joined: nn.Module, head: str, seen: Run) -> bool:
     """Whether both compute the same scores in evaluation, and they are those of the joined head."""
     like = next(network.parameters())
@@ -147,8 +209,11 @@ def _same(network: nn.Module, joined: nn.Module, head: str, seen: Run) -> bool:
 
     with probing(network, paths=()):
         wanted = network(images)
-    with probing(joined, paths=[head], leave=note):
-        found = joined(images)
+    try:
+        with probing(joined, paths=[head], leave=note):
+            found = joined(images)
+    except RuntimeError:  # the scores of the heads are more than added
+        return False
     if not isinstance(wanted, Tensor) or not isinstance(found, Tensor):
         return False
     room = TOLERANCE * float(wanted.abs().max())
