@@ -17,6 +17,7 @@ from pocketune.data.decoding import (
     SMALL,
     Dearest,
     decoding_bytes,
+    least_bytes,
     view_bytes,
 )
 from pocketune.data.headers import Header
@@ -191,6 +192,15 @@ class TestBytes:
         assert found.total(2) - found.total(1) == view_bytes(light, 64)
         assert found.total(1) == found.most
         assert found.others <= HEAVY_BYTES < found.most
+
+    def test_beside_a_heavy_view_only_a_light_one_is_decoded(self):
+        photo, dearest = Header("JPEG", "RGB", 4000, 3000), Dearest(224)
+        assert least_bytes(photo, 224) <= HEAVY_BYTES < view_bytes(photo, 224)
+        dearest.add("a", photo)
+        assert (dearest.decoding.most, dearest.decoding.others) == (
+            view_bytes(photo, 224),
+            HEAVY_BYTES,
+        )
 
     def test_a_set_knows_its_dearest_photo(self, photos, tree, encoded):
         folder = photos(cats=3, dogs=3)

@@ -112,6 +112,13 @@ def test_a_pace_is_that_of_a_probe() -> None:
     assert pace.seconds(trial("b", step=0.02), 80) == pytest.approx(1 + 10 * 0.06 * (1 + EXTRA))
 
 
+def test_a_kit_is_built_once() -> None:
+    pace, new = Pace(slowness=2.0, fixed=1.0, build=7.0), trial("a")
+    assert pace.fixed_of(new) == 8
+    assert pace.fixed_of(replace(new, built_seconds=7.5)) == 1
+    assert pace.fixed_of(trial("b", value=0.5)) == pytest.approx(1.5 - 10 * 0.01)
+
+
 def test_what_was_measured_is_not_scaled() -> None:
     measured = trial("a", step=0.02, value=0.5)
     assert PACE.seconds(measured, 80) == pytest.approx(1.5 - 0.2 + 10 * 0.02)

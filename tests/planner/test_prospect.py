@@ -49,6 +49,15 @@ def test_features_promise_the_gain_of_the_method(value: float, photos: int) -> N
         assert prospect(known, Training(seconds=0.0)) == pytest.approx(value)
 
 
+@given(shares, counts)
+def test_a_run_promises_what_its_steps_have_not_gained_yet(value: float, photos: int) -> None:
+    for method, gain in GAINS.items():
+        known = trial(run=(value, photos), method=method)
+        rest = 1 - 40 / (40 + HALF)
+        assert prospect(known, Training()) == pytest.approx(value + (1 - value) * gain * rest)
+        assert prospect(known, Training(seconds=0.0)) == pytest.approx(value)
+
+
 @given(shares, shares, counts, counts)
 def test_both_opinions_count_by_their_certainty(
     features: float, run: float, looked: int, validated: int
