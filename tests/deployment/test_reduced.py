@@ -116,6 +116,8 @@ def test_constants_scales_and_shifts_become_part_of_the_layer() -> None:
         "w": whole,
         "s": rng.uniform(0.01, 0.02, 4).astype(np.float32),
         "z": np.zeros(4, np.int8),
+        "bias": rng.integers(-900, 900, 4).astype(np.int32),
+        "zero": np.zeros(4, np.int32),
         "mean": rng.normal(size=(1, 4, 1, 1)).astype(np.float32),
         "scale": rng.normal(size=(1, 4, 1, 1)).astype(np.float32),
     }
@@ -123,7 +125,8 @@ def test_constants_scales_and_shifts_become_part_of_the_layer() -> None:
         helper.make_node("Cast", ["images"], ["float"], to=onnx.TensorProto.FLOAT),
         helper.make_node("Transpose", ["float"], ["x"], perm=[0, 3, 1, 2]),
         helper.make_node("DequantizeLinear", ["w", "s", "z"], ["kernel"], axis=0),
-        helper.make_node("Conv", ["x", "kernel"], ["a"]),
+        helper.make_node("DequantizeLinear", ["bias", "s", "zero"], ["shift"], axis=0),
+        helper.make_node("Conv", ["x", "kernel", "shift"], ["a"]),
         helper.make_node("Sub", ["a", "mean"], ["b"]),
         helper.make_node("Mul", ["b", "scale"], ["c"]),
         helper.make_node("ReduceMean", ["c"], ["logits"], axes=[2, 3], keepdims=0),

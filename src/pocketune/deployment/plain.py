@@ -98,8 +98,8 @@ def _dequantized(node: onnx.NodeProto, values: dict[str, onnx.TensorProto]) -> F
     if scale.ndim:
         shape[axis] = -1
     centered = whole.astype(np.float32) - np.reshape(zero, shape if np.ndim(zero) else ())
-    weight: FloatArray = centered * np.reshape(scale, shape if scale.ndim else ())
-    return weight
+    weight = centered * np.reshape(scale, shape if scale.ndim else ())
+    return weight.astype(np.float32)  # a zero of 32 bits, as of biases, makes it float64
 
 
 def _drop_unread_outputs(model: onnx.ModelProto) -> None:
