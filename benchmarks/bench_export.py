@@ -1,11 +1,11 @@
-"""What an export in fewer bits costs and saves.
+"""What an export in fewer bits, or for TensorFlow Lite, costs and saves.
 
     python benchmarks/bench_export.py [--data FOLDER] [--networks mbv2-w0.35 ...]
 
 Each network gets a classifier computed from the training photos of Flowers-12, and is exported in
-float32, int8 and fp16. The test photos give the accuracy of each file. ONNX Runtime runs the files
-in turn; the time is the least of the processor's time for a batch of one. The script is skipped if
-the data are missing.
+float32, int8 and fp16, and for TensorFlow Lite in float32 and int8. The test photos give the
+accuracy of each file. ONNX Runtime and LiteRT run the files in turn; the time is the least of the
+processor's time for a batch of one. The script is skipped if the data are missing.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +28,8 @@ from pocketune.methods import create_method
 from pretrained import NETWORKS, weights_file
 from report import table, write
 
+Run = Callable[[NDArray[np.uint8]], NDArray[np.float32]]
+"""From an image (1, S, S, 3) to its logits."""
 TURNS = 30
 """Times that each file is run; the least counts."""
 
@@ -40,7 +41,22 @@ def exports(run: Path, folder: Path) -> tuple[dict[str, Path], dict[str, pocketu
     for precision in ("int8", "fp16"):
         made = pocketune.export_reduced(run, folder / f"{precision}.onnx", precision=precision)
         files[precision], told[precision] = made.path, made
+    for precision in ("float32", "int8"):
+        key = f"tflite {precision}"
+        made = pocketune.export_tflite(run, folder / f"{precision}.tflite", precision=precision)
+        files[key], told[key] = made.path, made
     return files, told
+
+
+def opened(file: Path) -> Run:
+    """The file in its runtime."""
+    if file.suffix == ".tflite":
+        from ai_edge_litert.interpreter import Interpreter
+
+        run = Interpreter(str(file)).get_signature_runner()
+        return lambda image: run(images=image)["logits"]
+    session = open_session(file, as_written=False, integers=True)
+    return lambda image: session.run(["logits"], {"images": image})[0]
 
 
 def photos_of(folder: Path, size: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -52,23 +68,23 @@ def photos_of(folder: Path, size: int) -> tuple[NDArray[np.uint8], NDArray[np.in
 
 
 def accuracies(
-    sessions: Mapping[str, Any], images: NDArray[np.uint8], labels: NDArray[np.int64]
+    runs: Mapping[str, Run], images: NDArray[np.uint8], labels: NDArray[np.int64]
 ) -> dict[str, float]:
     """Percent of the photos that each file classifies as they are labeled."""
     found = {}
-    for name, session in sessions.items():
-        logits = [session.run(["logits"], {"images": image[None]})[0] for image in images]
+    for name, run in runs.items():
+        logits = [run(image[None]) for image in images]
         found[name] = 100 * float((np.concatenate(logits).argmax(axis=1) == labels).mean())
     return found
 
 
-def times(sessions: Mapping[str, Any], images: NDArray[np.uint8]) -> dict[str, float]:
+def times(runs: Mapping[str, Run], images: NDArray[np.uint8]) -> dict[str, float]:
     """Milliseconds of the processor for one photo, the files in turn."""
-    least = dict.fromkeys(sessions, float("inf"))
+    least = dict.fromkeys(runs, float("inf"))
     for turn in range(TURNS):
-        for name, session in sessions.items():
+        for name, run in runs.items():
             start = time.process_time()
-            session.run(["logits"], {"images": images[turn % len(images)][None]})
+            run(images[turn % len(images)][None])
             least[name] = min(least[name], 1000 * (time.process_time() - start))
     return least
 
@@ -82,11 +98,9 @@ def rows(name: str, data: Path, photos: Path, scratch: Path) -> list[list[str]]:
     folder = scratch / f"{name}.exports"
     folder.mkdir()
     files, told = exports(run, folder)
-    sessions = {
-        key: open_session(file, as_written=False, integers=True) for key, file in files.items()
-    }
+    runs = {key: opened(file) for key, file in files.items()}
     images, labels = photos_of(photos, network.size)
-    right, spent = accuracies(sessions, images, labels), times(sessions, images)
+    right, spent = accuracies(runs, images, labels), times(runs, images)
     found = []
     for key, file in files.items():
         agreement = told[key].agreement if key in told else None
