@@ -56,7 +56,7 @@ def test_python_names_what_there_is(page: Path) -> None:
     for block in blocks(page):
         names = {"pocketune": pocketune}
         for node in ast.walk(ast.parse(block)):
-            if isinstance(node, ast.ImportFrom):
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("pocketune"):
                 module = import_module(str(node.module))
                 names |= {
                     alias.asname or alias.name: getattr(module, alias.name) for alias in node.names
