@@ -140,7 +140,7 @@ def main() -> None:
         *("network", "precision", "MB", "accuracy", "ms"),
         *("same answers", "error of the logits", "float layers"),
     ]
-    write("export", "Exports in fewer bits", f"{note}\n\n{table(header, lines)}")
+    write("export", "Exports in fewer bits, and for TensorFlow Lite", f"{note}\n\n{table(header, lines)}")
 
 
 if __name__ == "__main__":

@@ -98,8 +98,9 @@ def _dequantized(node: onnx.NodeProto, values: dict[str, onnx.TensorProto]) -> F
     if scale.ndim:
         shape[axis] = -1
     centered = whole.astype(np.float32) - np.reshape(zero, shape if np.ndim(zero) else ())
-    weight = centered * np.reshape(scale, shape if scale.ndim else ())
-    return weight.astype(np.float32)  # a zero of 32 bits, as of biases, makes it float64
+    product = centered * np.reshape(scale, shape if scale.ndim else ())
+    weight: FloatArray = product.astype(np.float32)  # a zero of 32 bits made it float64
+    return weight
 
 
 def _drop_unread_outputs(model: onnx.ModelProto) -> None:
