@@ -140,7 +140,8 @@ def main() -> None:
         *("network", "precision", "MB", "accuracy", "ms"),
         *("same answers", "error of the logits", "float layers"),
     ]
-    write("export", "Exports in fewer bits, and for TensorFlow Lite", f"{note}\n\n{table(header, lines)}")
+    title = "Exports in fewer bits, and for TensorFlow Lite"
+    write("export", title, f"{note}\n\n{table(header, lines)}")
 
 
 if __name__ == "__main__":
