@@ -106,6 +106,16 @@ def _pad(x: Tensor, pad: Any, mode: str = "constant", value: Any = None) -> Any:
     return x
 
 
+def _add_to_view(x: Tensor, other: Any, **options: Any) -> Any:
+    """A sum, where `view += other` would write into the tensor behind the view.
+
+    That tensor keeps its values; a network that reads them again fails the check of the step.
+    """
+    if not (x.requires_grad and x._is_view()):
+        return NotImplemented
+    return torch.add(x, other, **options)
+
+
 _PLAIN: dict[Any, Callable[..., Any]] = {
     functional.adaptive_avg_pool2d: _global_average,
     functional.adaptive_max_pool2d: _global_maximum,
@@ -115,4 +125,5 @@ _PLAIN: dict[Any, Callable[..., Any]] = {
     functional.scaled_dot_product_attention: scaled_dot_product,
     torch.einsum: einsum,
     FUNCTIONAL_PAD: _pad,
+    Tensor.add_: _add_to_view,
 }
