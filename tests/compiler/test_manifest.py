@@ -1,8 +1,12 @@
 """What the compiler writes about an adapted network."""
 
+import numpy as np
 import pytest
 
-from pocketune.compiler.manifest import parameter_specs
+from pocketune.compiler.builder import FLOAT, GraphBuilder
+from pocketune.compiler.manifest import graph_spec, parameter_specs
+from pocketune.compiler.passes.blocked import DEPTHWISE
+from pocketune.compiler.passes.schedule import Liveness
 from pocketune.methods import Method, RepNet, TinyTL, TopBlocks, adapt
 from pocketune.weights import create_network
 
@@ -27,3 +31,20 @@ def test_parameters_are_grouped(method: Method, groups: set[str]) -> None:
     for name, spec in specs.items():
         assert (spec.group == "branch") == (".branch." in name)
         assert (spec.group == "head") == (name in OUTPUT)
+
+
+def test_only_the_step_has_copies_in_blocks() -> None:
+    """The runtime makes the blocks of another graph itself, from constant kernels."""
+    b, shape = GraphBuilder(), (1, 64, 40, 40)
+    kernel = b.constant(np.ones((64, 1, 3, 3), np.float32))
+    kept = b.add("Neg", b.input("x", FLOAT, shape))
+    conv = b.add("Conv", kept, kernel, hint=DEPTHWISE, group=64, pads=[1] * 4)
+    b.emit(kept, "kept", FLOAT, shape)
+    b.emit(conv, "y", FLOAT, shape)
+    model = b.model("test")
+    liveness = Liveness.of(model, {})
+    features, step = (
+        graph_spec(model, {}, liveness, optimized=optimized) for optimized in (True, False)
+    )
+    assert features.arena == 2 * 4 * 64 * 40**2
+    assert step.arena == 3 * 4 * 64 * 40**2

@@ -87,11 +87,12 @@ def graph_spec(
 ) -> GraphSpec:
     """The manifest's entry for a graph with these lifetimes; the rest is as in `graph_work`.
 
-    The arena is the larger one of the graph and of its copy with blocked convolutions.
+    The arena of a graph that is executed as written, the step, is the larger one of the graph and
+    of its copy with blocked convolutions.
     """
     weights = [tensor.ByteSize() for tensor in model.graph.initializer]
     arena = arena_bytes(liveness, model.graph.node)
-    if (blocked := block_depthwise(model)) is not None:
+    if not optimized and (blocked := block_depthwise(model)) is not None:
         copies = blocked_liveness(blocked, liveness)
         arena = max(arena, arena_bytes(copies, blocked.graph.node))
     return GraphSpec(
