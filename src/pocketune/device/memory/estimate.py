@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # differ. How often it is too low or too high is in docs/benchmarks.md.
 RUNTIME = 14_000_000
 """Bytes that the runtime and the training loop take once, mostly for pages of code and threads."""
-OPENING = 17_000_000
+OPENING = 15_000_000
 """The same while a graph is opened that the runtime optimizes."""
 CLOSED = 8_500_000
 """Bytes of these that stay when the graphs are closed."""
@@ -44,7 +44,7 @@ SCORED_STRIPS = 3
 ARENA_OVERHEAD = 1.1
 """Least size of the runtime's arena relative to the live tensors at the peak: it also holds what
 operators take while they run. Gaps between tensors can need more, which the compiler simulates."""
-GAPS_OVERHEAD = 1.1
+GAPS_OVERHEAD = 1.07
 """Size of the arena relative to the simulated one, which has only the tensors and the gaps."""
 FEATURES_HELD = 2
 """Batches of features in memory: the heap keeps the place of the one before, if it is small."""
