@@ -12,6 +12,7 @@ from pocketune import LastLayer, adapt, compile, create_network
 from pocketune.compiler.quantize.calibration import Calibration
 from pocketune.deployment import reduced
 from pocketune.deployment.agreement import agreement
+from pocketune.deployment.plain import plain_model
 from pocketune.deployment.reduced import export_reduced
 from pocketune.device import export
 from pocketune.device.engine.session import open_session
@@ -108,7 +109,6 @@ def test_agreement() -> None:
 
 
 def test_constants_scales_and_shifts_become_part_of_the_layer() -> None:
-    from pocketune.deployment.plain import plain_model
 
     rng = np.random.default_rng(0)
     whole = rng.integers(-127, 128, (4, 3, 3, 3)).astype(np.int8)
@@ -163,3 +163,15 @@ def test_a_frozen_part_in_integers_stays_in_integers(tmp_path: Path, photos: Pat
     kinds = {node.op_type for node in onnx.load(made.path).graph.node}
     assert "QuantizeLinear" in kinds
     assert logits(made.path, np.zeros((2, 32, 32, 3), np.uint8)).shape == (2, 2)
+    # the quantizer names what it adds after the values that it is added to
+    original = onnx.load(export(kit.path, tmp_path / "float.onnx"))
+    before, plain = quantized_values(original), quantized_values(plain_model(original))
+    assert before and plain and not before & plain
+    onnx.checker.check_model(plain_model(original), full_check=True)
+
+
+def quantized_values(model: onnx.ModelProto) -> set[str]:
+    """Names of what is read and made where values are quantized or dequantized."""
+    kinds = ("QuantizeLinear", "DequantizeLinear")
+    nodes = [node for node in model.graph.node if node.op_type in kinds]
+    return {name for node in nodes for name in (*node.input[1:], *node.output)}

@@ -24,6 +24,7 @@ def plain_model(model: onnx.ModelProto) -> onnx.ModelProto:
     result = _folded(folded)
     _drop_unread_outputs(result)
     _name_nodes(result)
+    _name_quantized(result)
     result.producer_name = "pocketune"
     result.graph.ClearField("value_info")
     return result
@@ -116,3 +117,19 @@ def _name_nodes(model: onnx.ModelProto) -> None:
     """Give every node a name of its own, which the quantizer selects it by."""
     for place, node in enumerate(model.graph.node):
         node.name = f"{place}/{node.op_type}"
+
+
+def _name_quantized(model: onnx.ModelProto) -> None:
+    """Rename what is quantized already, as the quantizer would give its own values these names."""
+    graph = model.graph
+    names: dict[str, str] = {}
+    for node in graph.node:
+        if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
+            names |= {name: f"{name}/before" for name in (*node.input[1:], *node.output)}
+    for fixed in (*graph.input, *graph.output):
+        names.pop(fixed.name, None)
+    for node in graph.node:
+        node.input[:] = [names.get(name, name) for name in node.input]
+        node.output[:] = [names.get(name, name) for name in node.output]
+    for tensor in graph.initializer:
+        tensor.name = names.get(tensor.name, tensor.name)
