@@ -225,7 +225,7 @@ def test_lists_are_a_calibration_too(kits: dict[str, Kit]) -> None:
     assert arrays.labels is not None
     lists = Calibration(list(arrays.images), arrays.labels.tolist())  # type: ignore[arg-type]
     judged = [
-        Judge(features(kits["float"]), c).judge(features(kits["weights"])) for c in (arrays, lists)
+        Judge(features(kits["float"]), c).judge(features(kits["integer"])) for c in (arrays, lists)
     ]
     assert judged[0] == judged[1]
 
