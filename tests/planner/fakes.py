@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pocketune.device.machine import Machine
@@ -45,15 +45,23 @@ class Facts:
 
 @dataclass
 class FakeSource:
-    """Candidates with known facts; dies before the call number ``dies``."""
+    """Candidates with known facts; dies before the call number ``dies``.
+
+    Attributes:
+        drafted: Whether their kits have to be built.
+    """
 
     facts: dict[str, Facts]
     dies: int | None = None
     calls: list[str] = field(default_factory=list)
     left_out: tuple[LeftOut, ...] = ()
+    drafted: bool = False
 
     def find(self) -> tuple[list[Candidate], list[LeftOut]]:
-        return [candidate(name) for name in self.facts], list(self.left_out)
+        found = [candidate(name) for name in self.facts]
+        if self.drafted:
+            found = [replace(each, kit=None) for each in found]
+        return found, list(self.left_out)
 
     def cost(self, candidate: Candidate) -> Cost:
         facts = self._called("cost", candidate)

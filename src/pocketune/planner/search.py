@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from pocketune.planner.trial import Trial
 
 MARGIN = 0.05
-"""What a run may take beyond its prediction; candidates that were not tried leave so much."""
+"""What a kit may take beyond what was predicted before it is built; candidates that were not tried
+leave so much. The prediction of a kit that exists is an upper bound."""
 
 
 class Search:
@@ -62,7 +63,8 @@ class Search:
     def _is_tight(self, trial: Trial) -> bool:
         """Whether a trial was not measured, and could exceed the budget by a bad prediction."""
         budget = self._evidence.limits.budget
-        if budget is None or trial.probes or trial.name == self._journal.plan.timed:
+        measured = trial.probes or trial.name == self._journal.plan.timed
+        if budget is None or measured or trial.candidate.kit is not None:
             return False
         return (1 + MARGIN) * trial.memory > budget
 
