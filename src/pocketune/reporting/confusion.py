@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
+
+    from pocketune.tasks.results import Confusions
 
 
 class Matrix(NamedTuple):
@@ -27,28 +27,30 @@ class Pair(NamedTuple):
     photos: int
 
 
-def most_confused(names: Sequence[str], counts: NDArray[np.int64], limit: int) -> Matrix:
+def most_confused(found: Confusions, limit: int) -> Matrix:
     """The matrix of at most ``limit`` classes, in their order.
 
     If there are more classes, those with fewest wrong predictions, from and to them, become one
     last class.
     """
-    if len(names) <= limit:
-        return Matrix(tuple(names), counts)
-    wrong = counts.sum(0) + counts.sum(1) - 2 * counts.diagonal()
-    kept = np.sort(np.argsort(-wrong, kind="stable")[: limit - 1])
-    group = np.full(len(names), limit - 1)
-    group[kept] = np.arange(limit - 1)
-    grouped = np.zeros((limit, limit), np.int64)
-    np.add.at(grouped, (group[:, None], group[None, :]), counts)
-    return Matrix((*(names[i] for i in kept), f"{len(names) - limit + 1} others"), grouped)
+    names, (truth, guess, photos) = tuple(found.classes), found.pairs.T
+    group, size = np.arange(len(names)), len(names)
+    if size > limit:
+        wrong = np.zeros(size, np.int64)
+        for ends in (truth, guess):
+            np.add.at(wrong, ends, np.where(truth == guess, 0, photos))
+        kept = np.sort(np.argsort(-wrong, kind="stable")[: limit - 1])
+        group, size = np.full(size, limit - 1), limit
+        group[kept] = np.arange(limit - 1)
+        names = (*(names[i] for i in kept), f"{len(names) - limit + 1} others")
+    counts = np.zeros((size, size), np.int64)
+    np.add.at(counts, (group[truth], group[guess]), photos)
+    return Matrix(names, counts)
 
 
-def confused_pairs(names: Sequence[str], counts: NDArray[np.int64], limit: int) -> tuple[Pair, ...]:
+def confused_pairs(found: Confusions, limit: int) -> tuple[Pair, ...]:
     """The most frequent mistakes, most frequent first."""
-    wrong = counts.copy()
-    np.fill_diagonal(wrong, 0)
-    order = np.argsort(-wrong, axis=None, kind="stable")[:limit]
-    rows, columns = np.unravel_index(order, wrong.shape)
-    pairs = zip(rows.tolist(), columns.tolist(), strict=True)
-    return tuple(Pair(names[r], names[c], int(wrong[r, c])) for r, c in pairs if wrong[r, c])
+    wrong = found.pairs[found.pairs[:, 0] != found.pairs[:, 1]]
+    order = np.argsort(-wrong[:, 2], kind="stable")[:limit]
+    names = found.classes
+    return tuple(Pair(names[t], names[g], photos) for t, g, photos in wrong[order].tolist())

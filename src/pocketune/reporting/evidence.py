@@ -151,12 +151,9 @@ def _overlaps(result: Evaluation) -> Iterator[Chart]:
 
 
 def _confusion(result: Evaluation, classes: int) -> Iterator[Chart]:
-    table = result.confusion_table
-    if table is not None:
-        names = [str(row[0]) for row in table.rows]
-        counts = np.array([row[1:] for row in table.rows], np.int64)
-        pairs = confused_pairs(names, counts, PAIRS)
-        matrix = most_confused(names, counts, MATRIX)
+    found = result.confusions
+    if found is not None:
+        pairs, matrix = confused_pairs(found, PAIRS), most_confused(found, MATRIX)
         yield confusion_chart(matrix, pairs, classes, result.unit)
 
 

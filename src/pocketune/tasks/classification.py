@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pocketune.arrays import FloatArray, StrPath
+from pocketune.arrays import FloatArray
 from pocketune.errors import PocketuneError, counted
 from pocketune.files import Skipped, shown
 from pocketune.tasks.base import CLASSES, TASKS, RowReader, Task, as_label, numbered, register_task
 from pocketune.tasks.results import (
     ClassResult,
+    Confusions,
     Evaluation,
     Labels,
     Prediction,
     Table,
     Values,
     Verdict,
-    confusion_rows,
     known,
     reasons,
     share,
-    write_csv,
 )
 from pocketune.tasks.views import Seen
 
@@ -268,8 +267,7 @@ class ClassEvaluation(Evaluation):
 
     Attributes:
         classes: Names of the classes.
-        pairs: int64 (P, 3), a class, a predicted class and the number of such photos, sorted. A
-            matrix of thousands of classes would take gigabytes.
+        pairs: int64 (P, 3), a class, a predicted class and the number of such photos, sorted.
         among_top5: Photos whose class is among the five most likely.
         skipped: Files that were skipped, with the reason.
     """
@@ -354,22 +352,9 @@ class ClassEvaluation(Evaluation):
         }
 
     @property
-    def confusion_table(self) -> Table:
+    def confusions(self) -> Confusions:
         """See :class:`Evaluation`."""
-        return confusion_rows(self.classes, self.confusion)
-
-    def write_confusion(self, path: StrPath) -> None:
-        """See :class:`Evaluation`; only one row is in memory at a time."""
-        write_csv(path, ("class", *self.classes), self._rows())
-
-    def _rows(self) -> Iterator[list[str | int]]:
-        """The rows of the confusion matrix, each behind the name of its class."""
-        truth, guess, photos = self.pairs.T
-        starts = np.searchsorted(truth, np.arange(len(self.classes) + 1))
-        for name, start, end in zip(self.classes, starts, starts[1:], strict=False):
-            row = np.zeros(len(self.classes), np.int64)
-            row[guess[start:end]] = photos[start:end]
-            yield [name, *row.tolist()]
+        return Confusions(self.classes, self.pairs)
 
     @property
     def per_class_table(self) -> Table:

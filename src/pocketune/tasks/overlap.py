@@ -15,12 +15,12 @@ from pocketune.errors import counted
 from pocketune.files import Skipped, shown
 from pocketune.tasks.maps import ClassMap, compare, count_values
 from pocketune.tasks.results import (
+    Confusions,
     Evaluation,
     Labels,
     Prediction,
     Score,
     Table,
-    confusion_rows,
     known,
     reasons,
     share,
@@ -218,9 +218,10 @@ class SegmentationEvaluation(Evaluation):
         }
 
     @property
-    def confusion_table(self) -> Table:
+    def confusions(self) -> Confusions:
         """See :class:`Evaluation`; it counts pixels."""
-        return confusion_rows(self.classes, self.confusion)
+        found = np.argwhere(self.confusion)
+        return Confusions(self.classes, np.c_[found, self.confusion[tuple(found.T)]])
 
     @property
     def per_class_table(self) -> Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar
@@ -130,6 +130,29 @@ class Table(NamedTuple):
     rows: tuple[tuple[str | int | float, ...], ...]
 
 
+class Confusions(NamedTuple):
+    """How often each class was taken for each.
+
+    A matrix of thousands of classes would take gigabytes; few of its cells are not 0.
+
+    Attributes:
+        classes: Names of the classes.
+        pairs: int64 (P, 3), a class, a predicted class and how many were, sorted by both.
+    """
+
+    classes: Sequence[str]
+    pairs: NDArray[np.int64]
+
+    def rows(self) -> Iterator[list[str | int]]:
+        """The rows of the matrix, each behind the name of its class."""
+        truth, guess, count = self.pairs.T
+        starts = np.searchsorted(truth, np.arange(len(self.classes) + 1))
+        for name, start, end in zip(self.classes, starts, starts[1:], strict=False):
+            row = np.zeros(len(self.classes), np.int64)
+            row[guess[start:end]] = count[start:end]
+            yield [name, *row.tolist()]
+
+
 E = TypeVar("E", bound="Evaluation")
 
 
@@ -173,8 +196,8 @@ class Evaluation(ABC):
         return None
 
     @property
-    def confusion_table(self) -> Table | None:
-        """Photos by their class (row) and their predicted class (column); None without one."""
+    def confusions(self) -> Confusions | None:
+        """How often each class was taken for each; None for a task without classes."""
         return None
 
     def write_confusion(self, path: StrPath) -> None:
@@ -183,11 +206,11 @@ class Evaluation(ABC):
         Raises:
             PocketuneError: The task has none, or the file cannot be written.
         """
-        if self.confusion_table is None:
+        if self.confusions is None:
             raise PocketuneError(
                 "this model predicts no single class, so it has no confusion matrix"
             )
-        write_csv(path, self.confusion_table.titles, self.confusion_table.rows)
+        write_csv(path, ("class", *self.confusions.classes), self.confusions.rows())
 
     def write_per_class(self, path: StrPath) -> None:
         """Write a row of results for each class or attribute as CSV.
@@ -242,12 +265,6 @@ class Mean:
 def share(part: float, whole: float) -> float:
     """``part / whole``; nan if ``whole`` is 0."""
     return part / whole if whole else float("nan")
-
-
-def confusion_rows(classes: Sequence[str], confusion: NDArray[np.int64]) -> Table:
-    """A confusion matrix (classes, classes) as a table: a row per class, a column per guess."""
-    rows = zip(classes, confusion.tolist(), strict=True)
-    return Table(("class", *classes), tuple((name, *row) for name, row in rows))
 
 
 def known(share: float) -> float | None:
