@@ -37,7 +37,8 @@ from pocketune.compiler.manifest import parameter_specs
 from pocketune.data import ImageDataset, Loader, Purpose, load_splits, random_stream
 from pocketune.device.head import fit_head
 from pocketune.device.train import TrainSettings
-from pocketune.device.train.optimizer import CosineSchedule, create_optimizer
+from pocketune.device.train.optimizer import create_optimizer
+from pocketune.device.train.schedule import CosineSchedule
 from pocketune.eager.engine import TorchEngine
 from pocketune.methods import ActivationPruning, FullFineTune, Method, Sum, TinyTL, adapt
 from pocketune.networks.anatomy.output import find_output, only_layer

@@ -31,7 +31,7 @@ from bench_repnet_accuracy import imagenette
 from data import parse, unpack
 from pocketune.data import ImageDataset, Loader, load_splits
 from pocketune.device.head import fit_head
-from pocketune.device.train.progress import console
+from pocketune.device.train.display import console
 from pocketune.extractor import ExtractorSettings
 from pocketune.extractor.costs import within
 from pocketune.extractor.genome import Genes, fitting

@@ -26,7 +26,7 @@ import pocketune
 from bench_repnet_accuracy import imagenette
 from data import parse, unpack
 from pocketune.data import ImageDataset, Loader, load_splits
-from pocketune.device.train.progress import console
+from pocketune.device.train.display import console
 from pocketune.networks import normalize
 from pocketune.papers.tinytl_search import macs_of
 from pocketune.shrinking import ShrinkingRecipe

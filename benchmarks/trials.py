@@ -31,7 +31,8 @@ from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.device.head import fit_head
 from pocketune.device.train import TrainSettings
 from pocketune.device.train.adjustment import Adjustment
-from pocketune.device.train.optimizer import CosineSchedule, create_optimizer
+from pocketune.device.train.optimizer import create_optimizer
+from pocketune.device.train.schedule import CosineSchedule
 from pocketune.kit.kit import Kit
 
 SIZE, BATCH = 128, 8

@@ -73,7 +73,7 @@ def adapt_extractor(
 
     With --json: one object, the content of search.json.
     """
-    from pocketune.device.train.progress import console
+    from pocketune.device.train.display import console
 
     with author_half("adapting a feature extractor"):
         from pocketune.extractor import adapt_extractor as adapt

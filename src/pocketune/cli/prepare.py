@@ -43,7 +43,8 @@ def prepare(options: PrepareOptions) -> None:
     Labels, folders, tables and masks stay as they are. Photos that are small already are copied.
     """
     from pocketune.data.prepare import prepare as prepare_photos
-    from pocketune.device.train.progress import PhotosReport, console
+    from pocketune.device.train.display import console
+    from pocketune.device.train.progress import PhotosReport
 
     shown, began = console(), time.monotonic()
 

@@ -17,7 +17,7 @@ from pocketune.cli.options import (
     argument,
     shown_name,
 )
-from pocketune.device.train.progress import console
+from pocketune.device.train.display import console
 from pocketune.errors import PocketuneError
 from pocketune.options import option
 from pocketune.pruning.recipe import Recipe

@@ -97,7 +97,7 @@ def pretrain_supernet(
     any classes will do: every sub-network follows the largest one.
     """
     from pocketune.data import load_splits
-    from pocketune.device.train.progress import console
+    from pocketune.device.train.display import console
 
     splits = load_splits(options.photos)
     photos = splits.train

@@ -14,7 +14,7 @@ from pocketune.comparison.result import Comparison
 from pocketune.comparison.series import Series, all_series
 from pocketune.comparison.workshop import cell_file, make
 from pocketune.device.memory.sizes import format_size
-from pocketune.device.train.progress import format_time
+from pocketune.device.train.display import format_time
 from pocketune.files import writing
 
 if TYPE_CHECKING:

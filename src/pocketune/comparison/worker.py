@@ -9,7 +9,8 @@ from typing import Any
 
 from pocketune.comparison.cell import Cell
 from pocketune.comparison.process import do_job
-from pocketune.device.train.progress import Silent, console
+from pocketune.device.train.display import console
+from pocketune.device.train.progress import Silent
 from pocketune.device.train.record import RunRecord
 from pocketune.device.train.run import resume, train
 from pocketune.device.train.settings import TrainSettings

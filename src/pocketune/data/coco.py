@@ -25,7 +25,6 @@ from pocketune.files import reading, shown
 from pocketune.tasks.segmentation import Mask
 
 SUFFIX = ".json"
-_FILES = re.compile(r"(annotations|_annotations\.coco|instances_\w+)\.json", re.IGNORECASE)
 _PART = re.compile(rf"instances_({'|'.join(PARTS)})\d*", re.IGNORECASE)
 _MOST = 254
 """Categories that masks have values for, beside the background and what is ignored."""
@@ -43,11 +42,6 @@ class Annotated(NamedTuple):
     source: AnnotatedSource
     examples: Examples
     names: bytes
-
-
-def annotation_files(names: Sequence[str]) -> list[str]:
-    """The files among ``names`` that hold annotations, by their names."""
-    return [name for name in names if _FILES.fullmatch(posixpath.basename(name))]
 
 
 def read_annotations(

@@ -9,12 +9,14 @@ from itertools import product
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple
 
-from pocketune.data.coco import SUFFIX, annotation_files, read_annotations
+from pocketune.data.coco import SUFFIX, read_annotations
 from pocketune.data.examples import Example, Examples
 from pocketune.data.layouts import (
     TestUse,
+    has_folder,
     has_titles,
     in_class_folders,
+    is_annotations,
     is_table,
     one_validation,
     read_table,
@@ -22,7 +24,7 @@ from pocketune.data.layouts import (
 )
 from pocketune.data.masks import NAMES_FILES
 from pocketune.data.names import Names
-from pocketune.data.pairs import FOLDERS, read_pairs
+from pocketune.data.pairs import FOLDERS, VOC_FOLDERS, read_pairs
 from pocketune.data.sources import FolderSource, Source, ZipSource, is_archive, is_inside
 from pocketune.errors import PocketuneError, Remedy, printable
 from pocketune.files import ARCHIVE_DAMAGE, reading, shown
@@ -78,12 +80,13 @@ def find(path: Path, tasks: Sequence[type[Task]], test: TestUse) -> Found:
     dense = [task for task in tasks if task.dense]
     if len(tables) == 1 and dense and _has_titles(source, tables[0], dense):
         return _table(source, tables[0], dense, test)
-    pairs = read_pairs(names, source, where, test)
-    if pairs is not None:
+    paired = has_folder(names, (*FOLDERS, *VOC_FOLDERS))
+    if paired and (pairs := read_pairs(names, source, where, test)) is not None:
         listed = _listed(source, prefix, f"{prefix}{FOLDERS[1]}")
         return Found(source, pairs.sorted(), _of_masks(tasks, where), listed=listed)
     examples, outside = in_class_folders(names)
-    classes, annotations = one_validation(examples).labels.distinct(), annotation_files(names)
+    classes = one_validation(examples).labels.distinct()
+    annotations = [name for name in names if is_annotations(name)]
     if annotations and (dense or len(classes) < 2):
         return _annotated(annotations, source, tasks, test, where)
     if len(classes) < 2 and len(tables) == 1:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import posixpath
+import re
 from itertools import chain
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -38,6 +39,7 @@ only ones to load."""
 FILE_COLUMNS = ("file", "filename", "file_name", "path", "image", "image_id")
 UNTITLED = ("file", "label")  # the columns of a table without titles
 CELEBA = "list_attr_celeba.txt"
+_COCO = re.compile(r"(annotations|_annotations\.coco|instances_\w+)\.json", re.IGNORECASE)
 
 _Row = tuple[int, list[str]]  # line number, and cells without surrounding spaces
 
@@ -152,6 +154,17 @@ class _Columns(NamedTuple):
 def is_table(name: str) -> bool:
     """Whether ``read_table`` can read a file: a CSV, or CelebA's list of attributes."""
     return name.lower().endswith(".csv") or posixpath.basename(name) == CELEBA
+
+
+def is_annotations(name: str) -> bool:
+    """Whether a file has the name of annotations in COCO's format."""
+    return _COCO.fullmatch(posixpath.basename(name)) is not None
+
+
+def has_folder(names: Sequence[str], wanted: Iterable[str]) -> bool:
+    """Whether any file is in a folder of one of these names, at any depth and in any case."""
+    parts = {part.casefold() for folder in folders(names) for part in folder.split("/")}
+    return not parts.isdisjoint(wanted)
 
 
 def read_table(

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from pocketune.data.examples import Example, Examples
-from pocketune.data.layouts import PARTS, TestUse, folders, one_validation, wrapper
+from pocketune.data.layouts import PARTS, TestUse, one_validation, wrapper
 from pocketune.data.masks import NAMES_FILES
 from pocketune.errors import PocketuneError
 from pocketune.files import reading, shown
@@ -45,9 +45,6 @@ def read_pairs(
     Raises:
         PocketuneError: An image has no mask, a mask has no image, or two files stand for one.
     """
-    parts = {part.casefold() for folder in folders(names) for part in folder.split("/")}
-    if parts.isdisjoint((*FOLDERS, *VOC_FOLDERS)):
-        return None
     prefix = wrapper(names)
     images, masks = _in_folders(names, prefix, FOLDERS, where)
     if images and masks:

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from pocketune.data import ImageDataset, Loader
 from pocketune.device.head import fit_head
 from pocketune.device.train.defaults import default_rates
-from pocketune.device.train.optimizer import CosineSchedule
+from pocketune.device.train.schedule import CosineSchedule
 from pocketune.extractor.genome import Genome
 from pocketune.extractor.measuring import in_parts, plain_subnet
 from pocketune.extractor.settings import ExtractorSettings

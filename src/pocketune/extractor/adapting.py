@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pocketune.command import run_command
-from pocketune.device.train.progress import Progress, console
+from pocketune.device.train.display import console
+from pocketune.device.train.progress import Progress
 from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError
 from pocketune.extractor.record import Record

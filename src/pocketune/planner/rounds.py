@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pocketune.device.train.progress import format_time
+from pocketune.device.train.display import format_time
 from pocketune.errors import PocketuneError
 from pocketune.planner.halving import Pace, better_half, next_round
 from pocketune.planner.probe import PHOTOS, TooSlow

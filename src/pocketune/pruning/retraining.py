@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from pocketune.data import ImageDataset, Loader, training_images
-from pocketune.device.train.optimizer import CosineSchedule
 from pocketune.device.train.progress import Progress as Shown
+from pocketune.device.train.schedule import CosineSchedule
 from pocketune.distillation.display import StepDisplay
 from pocketune.distillation.fabric import device_batches, gpus, make_fabric, own_part
 from pocketune.distillation.optimizer import set_rate, sgd

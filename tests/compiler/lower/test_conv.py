@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from pocketune.compiler.lower import conv as conv_rules
+from pocketune.compiler.lower import kernel_gradient as kernel_rules
 from pocketune.errors import PocketuneError
 from pocketune.layers import FrozenConv2d
 
@@ -96,7 +97,7 @@ def test_forward_and_all_gradients(
         return [y, *torch.autograd.grad(y, [x, w, b], g)]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conv_rules, "CONVOLVED_MAX_CHANNELS", convolved_max_channels)
+        patch.setattr(kernel_rules, "CONVOLVED_MAX_CHANNELS", convolved_max_channels)
         patch.setattr(conv_rules, "UNFOLDED_MAX_BYTES", unfolded_max_bytes)
         check_function(step, case.tensors(), rows_max_pixels=rows_max_pixels)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketune.device.engine.accumulate import AccumulatingEngine, accumulating
+from pocketune.device.engine.accumulate import AccumulatingEngine
 from pocketune.device.engine.base import Gradients
 
 
@@ -97,11 +97,3 @@ def test_all_else_is_the_engines() -> None:
     assert parts.embed(images(1, 2, 3)).tolist() == [[2], [4], [6]]
     parts.load({"weight": np.array([7], np.float32)})
     assert parts.state()["weight"].tolist() == [7]
-
-
-def test_one_part_needs_no_accumulation() -> None:
-    def factory(kit, state) -> Linear:
-        return Linear()
-
-    assert accumulating(factory, 1) is factory
-    assert accumulating(factory, 2) is not factory

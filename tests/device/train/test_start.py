@@ -16,15 +16,10 @@ from pocketune.device.memory.budget import BudgetExceeded
 from pocketune.device.train import limit as limit_module
 from pocketune.device.train import start as start_module
 from pocketune.device.train.checkpoint import Checkpoint, TrainedNetwork
+from pocketune.device.train.display import format_imbalance, format_start
 from pocketune.device.train.interrupt import Interrupted
 from pocketune.device.train.loop import validate
-from pocketune.device.train.progress import (
-    PhotosReport,
-    Silent,
-    StartReport,
-    format_imbalance,
-    format_start,
-)
+from pocketune.device.train.progress import PhotosReport, Silent, StartReport
 from pocketune.device.train.record import RunRecord
 from pocketune.device.train.run import TrainResult, resume, train
 from pocketune.device.use.evaluate import run_photos

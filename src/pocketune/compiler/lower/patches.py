@@ -9,8 +9,9 @@ import torch
 from torch import fx
 
 from pocketune.compiler.lower.context import Context, lowers
-from pocketune.compiler.lower.conv import input_gradient, kernel_gradient
+from pocketune.compiler.lower.conv import input_gradient
 from pocketune.compiler.lower.geometry import Geometry
+from pocketune.compiler.lower.kernel_gradient import kernel_gradient
 from pocketune.compiler.lower.value import Value
 from pocketune.compiler.passes.program import shape_of
 from pocketune.filtering.patches import before_and_after

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pocketune.device.engine.base import Gradients
-from pocketune.errors import PocketuneError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -96,29 +95,13 @@ class AccumulatingEngine:
         self._engine.load(state)
 
 
-def accumulating(factory: EngineFactory, parts: int) -> EngineFactory:
-    """A factory of engines whose batch is `parts` times that of their kit."""
-    if parts == 1:
-        return factory
+def accumulating(factory: EngineFactory) -> EngineFactory:
+    """A factory of engines that compute a batch in parts of the size of their kit's."""
 
     def make(kit: Kit, state: Mapping[str, FloatArray]) -> Engine:
         return AccumulatingEngine(factory(kit, state), kit.manifest.batch)
 
     return make
-
-
-def check_accumulation(kit: Kit, parts: int) -> None:
-    """Refuse accumulation if it would not compute the gradient of the whole batch.
-
-    Raises:
-        PocketuneError: The kit's norms use batch statistics, which would be those of a part.
-    """
-    if parts > 1 and kit.manifest.statistics:
-        raise PocketuneError(
-            f"accumulate={parts} cannot replace a larger batch, because this kit's norms use batch "
-            "statistics: use a kit with a larger batch, or with a method that uses running "
-            "statistics, such as tinytl"
-        )
 
 
 def _copied(found: Gradients) -> Gradients:

@@ -1,4 +1,4 @@
-"""Refuse settings that would have no effect on a run."""
+"""Refuse settings that would have no effect on a run, or another one than they promise."""
 
 from __future__ import annotations
 
@@ -49,3 +49,17 @@ def check_rates(kit: Kit, settings: TrainSettings) -> None:
                 f"{kind}_lr={rate:g} has no effect: the kit's method, {method}, trains no {what}; "
                 f"leave it out, or use a kit of {others}"
             )
+
+
+def check_accumulation(kit: Kit, parts: int) -> None:
+    """Refuse accumulation if it would not compute the gradient of the whole batch.
+
+    Raises:
+        PocketuneError: The kit's norms use batch statistics, which would be those of a part.
+    """
+    if parts > 1 and kit.manifest.statistics:
+        raise PocketuneError(
+            f"accumulate={parts} cannot replace a larger batch, because this kit's norms use batch "
+            "statistics: use a kit with a larger batch, or with a method that uses running "
+            "statistics, such as tinytl"
+        )

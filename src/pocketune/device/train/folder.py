@@ -83,7 +83,9 @@ class Run:
     def adjustment(self) -> Adjustment | None:
         """What is added to the logits while the run trains, for classes of uneven size."""
         balance = self.settings.balance if self.steps else None
-        return Adjustment.of(self.photos.splits.train, self.photos.task, balance or 0.0)
+        if not balance:
+            return None
+        return Adjustment.of(self.photos.splits.train, self.photos.task, balance)
 
     @property
     def steps_per_epoch(self) -> int:

@@ -16,9 +16,10 @@ from pocketune.device.memory.process import process_memory
 from pocketune.device.memory.sizes import format_size
 from pocketune.device.train.checkpoint import Saver
 from pocketune.device.train.interrupt import Interrupted
-from pocketune.device.train.optimizer import CosineSchedule, clip_scale, gradient_norm
+from pocketune.device.train.optimizer import clip_scale, gradient_norm
 from pocketune.device.train.record import record_run
 from pocketune.device.train.refit import is_refitted, refit
+from pocketune.device.train.schedule import CosineSchedule
 from pocketune.errors import PocketuneError
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""SGD, Adam and its variants in numpy, in place and a block at a time; and their learning rate.
+"""SGD, Adam and its variants in numpy, in place and a block at a time.
 
 An optimizer of graph operators would take more time than the convolutions of a small network, and
 hold every state tensor twice. Here parameters are updated in blocks that fit the processor's cache,
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -310,32 +309,6 @@ def state_slots(name: str, momentum: float) -> float:
     """Size of the state relative to the parameters: 0 to 2."""
     coded = 2 * (1 / 4 + 1 / moments.SHARED)
     return {"sgd": 1.0 if momentum else 0.0, "adam": 2.0, "adamw": 2.0, "adam8": coded}[name]
-
-
-@dataclass(frozen=True)
-class CosineSchedule:
-    """Linear warm-up to ``lr``, then half a cosine down to zero.
-
-    >>> schedule = CosineSchedule(lr=1.0, steps=100, warmup=10)
-    >>> schedule(0), schedule(9), round(schedule(55), 6)
-    (0.1, 1.0, 0.5)
-
-    Args:
-        lr: Peak learning rate.
-        steps: Steps of the whole run, including the warm-up.
-        warmup: Steps of the warm-up; 0 starts at ``lr``.
-    """
-
-    lr: float
-    steps: int
-    warmup: int = 0
-
-    def __call__(self, step: int) -> float:
-        """Learning rate of step ``step``, counted from 0."""
-        if step < self.warmup:
-            return self.lr * (step + 1) / self.warmup
-        progress = (step - self.warmup) / max(1, self.steps - self.warmup)
-        return self.lr * 0.5 * (1.0 + math.cos(math.pi * min(1.0, progress)))
 
 
 def gradient_norm(gradients: Mapping[str, FloatArray]) -> float:

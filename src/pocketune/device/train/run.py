@@ -12,12 +12,17 @@ from typing import TYPE_CHECKING, Any
 from pocketune.arrays import StrPath
 from pocketune.device.cache.choice import cache_bytes, choose
 from pocketune.device.cache.opening import FeatureCache, feature_cache
-from pocketune.device.engine.accumulate import check_accumulation
 from pocketune.device.memory.budget import check_budget
 from pocketune.device.memory.process import process_memory, reclaim
 from pocketune.device.memory.sizes import parse_size
 from pocketune.device.train.checkpoint import TrainState
-from pocketune.device.train.checks import check_balance, check_patience, check_rates
+from pocketune.device.train.checks import (
+    check_accumulation,
+    check_balance,
+    check_patience,
+    check_rates,
+)
+from pocketune.device.train.display import console
 from pocketune.device.train.ending import describe_known
 from pocketune.device.train.folder import (
     Run,
@@ -31,7 +36,7 @@ from pocketune.device.train.limit import within
 from pocketune.device.train.log import MetricsFile, RunLog, read_log
 from pocketune.device.train.loop import Loop
 from pocketune.device.train.photos import Photos, head_alone, is_linear
-from pocketune.device.train.progress import PhotosReport, Progress, console
+from pocketune.device.train.progress import PhotosReport, Progress
 from pocketune.device.train.record import RunRecord
 from pocketune.device.train.refit import is_refitted
 from pocketune.device.train.resuming import find_photos, open_checkpoint

@@ -31,7 +31,7 @@ def new_state(
     cache: FeatureCache,
 ) -> TrainState:
     """The state of a new run of ``copy``, with initial values from ``kit``, which may be a run."""
-    make = accumulating(factory, run.settings.accumulate)
+    make = _engines(factory, run.settings)
     values, start = start_values(run, kit, copy, make, progress, cache)
     if run.adjustment is not None:
         values = run.adjustment.add_to(values)
@@ -50,7 +50,7 @@ def restored_state(
     Raises:
         PocketuneError: The checkpoint does not hold what its optimizer needs.
     """
-    make = accumulating(factory, checkpoint.settings.accumulate)
+    make = _engines(factory, checkpoint.settings)
     engine = make(kit, {**checkpoint.parameters, **checkpoint.statistics})
     checkpoint.parameters.clear()
     checkpoint.statistics.clear()
@@ -62,6 +62,11 @@ def restored_state(
         raise PocketuneError(f"the checkpoint does not fit its own settings: {error}") from error
     checkpoint.optimizer.clear()
     return TrainState(engine, optimizer, checkpoint.counters)
+
+
+def _engines(factory: EngineFactory, settings: TrainSettings) -> EngineFactory:
+    """The factory of the engines that compute a step of these settings."""
+    return accumulating(factory) if settings.accumulate > 1 else factory
 
 
 def _set_inputs(engine: Engine, task: Task) -> None:

@@ -7,20 +7,22 @@ from dataclasses import replace
 
 import pytest
 
-from pocketune.device.train import progress
-from pocketune.device.train.progress import (
-    EpochReport,
+from pocketune.device.train import display
+from pocketune.device.train.display import (
     LiveLine,
-    PhotosReport,
     PlainLines,
-    RefitReport,
-    Silent,
-    StepReport,
     console,
     format_epoch,
     format_photos,
     format_refit,
     format_step,
+)
+from pocketune.device.train.progress import (
+    EpochReport,
+    PhotosReport,
+    RefitReport,
+    Silent,
+    StepReport,
 )
 from pocketune.tasks import Score
 
@@ -45,7 +47,7 @@ class Terminal(io.StringIO):
 
 
 def test_docstrings() -> None:
-    assert doctest.testmod(progress).failed == 0
+    assert doctest.testmod(display).failed == 0
 
 
 def test_a_step_in_a_line() -> None:
@@ -134,7 +136,7 @@ def test_the_live_line_shows_the_last_step_however_fast() -> None:
 
 def test_plain_lines_hold_back(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    monkeypatch.setattr(display.time, "monotonic", lambda: now)
     stream = io.StringIO()
     plain = PlainLines(stream)
     for now in range(25):
@@ -162,7 +164,7 @@ def test_silent(capsys: pytest.CaptureFixture[str]) -> None:
     [(0, "0:00"), (0.4, "0:00"), (59.6, "1:00"), (3599.6, "1:00:00"), (360_000, "100:00:00")],
 )
 def test_time_is_rounded_before_it_is_divided(seconds: float, text: str) -> None:
-    assert progress.format_time(seconds) == text
+    assert display.format_time(seconds) == text
 
 
 def test_an_epoch_without_validation_photos() -> None:

@@ -1,0 +1,222 @@
+"""The progress display of a run, on a terminal or in a log.
+
+It writes plain text and carriage returns, because a terminal library would add 3 MB to the process
+whose memory is measured.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, TextIO
+
+from pocketune.device.train.defaults import UNEVEN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pocketune.device.train.progress import (
+        EpochReport,
+        PhotosReport,
+        Progress,
+        RefitReport,
+        StartReport,
+        StepReport,
+    )
+
+_REFRESH = 0.1
+"""Seconds between two texts of a live line."""
+
+_PLAIN = 10.0
+"""Seconds between two plain lines of steps or photos."""
+
+
+class PlainLines:
+    """A line every ten seconds and one per epoch, for logs and pipes."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._next = time.monotonic() + _PLAIN
+
+    def note(self, text: str) -> None:
+        """Print the line."""
+        _write(self._stream, text + "\n")
+
+    def photos(self, report: PhotosReport) -> None:
+        """Print the count if the last line is ten seconds old."""
+        self._print(lambda: format_photos(report))
+
+    def start(self, report: StartReport) -> None:
+        """Print the start."""
+        for line in _start_lines(report):
+            _write(self._stream, line + "\n")
+
+    def step(self, report: StepReport) -> None:
+        """Print the step if the last line is ten seconds old."""
+        self._print(lambda: format_step(report))
+
+    def epoch(self, report: EpochReport) -> None:
+        """Print the epoch."""
+        _write(self._stream, format_epoch(report) + "\n")
+
+    def refit(self, report: RefitReport) -> None:
+        """Print the classifier."""
+        _write(self._stream, format_refit(report) + "\n")
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    def _print(self, text: Callable[[], str]) -> None:
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + _PLAIN
+            _write(self._stream, text() + "\n")
+
+
+class LiveLine:
+    """One line that each step rewrites; the lines of epochs stay above it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._next = 0.0
+        self._shown = 0
+
+    def note(self, text: str) -> None:
+        """Print the line, which stays."""
+        self._write(text)
+        self.close()
+
+    def photos(self, report: PhotosReport) -> None:
+        """Rewrite the line, at most ten times a second."""
+        self._rewrite(lambda: format_photos(report), last=report.done == report.photos)
+
+    def start(self, report: StartReport) -> None:
+        """Print the start on lines that stay."""
+        for line in _start_lines(report):
+            self._write(line)
+            self.close()
+
+    def step(self, report: StepReport) -> None:
+        """Rewrite the line, at most ten times a second."""
+        self._rewrite(lambda: format_step(report), last=report.step == report.steps)
+
+    def epoch(self, report: EpochReport) -> None:
+        """Print the epoch on a line that stays."""
+        self._write(format_epoch(report))
+        self.close()
+
+    def refit(self, report: RefitReport) -> None:
+        """Print the classifier on a line that stays."""
+        self._write(format_refit(report))
+        self.close()
+
+    def close(self) -> None:
+        """End the line."""
+        if self._shown:
+            _write(self._stream, "\n")
+            self._shown = 0
+
+    def _rewrite(self, text: Callable[[], str], *, last: bool) -> None:
+        if time.monotonic() >= self._next or last:
+            self._next = time.monotonic() + _REFRESH
+            # A line wider than the terminal would wrap, which a carriage return does not undo.
+            self._write(text()[: shutil.get_terminal_size().columns - 1])
+
+    def _write(self, text: str) -> None:
+        _write(self._stream, "\r" + text.ljust(self._shown))
+        self._shown = len(text)
+
+
+def _write(stream: TextIO, text: str) -> None:
+    """Write text; the run continues silently if the stream is closed."""
+    with suppress(OSError):
+        stream.write(text)
+        stream.flush()
+
+
+def console(stream: TextIO | None = None) -> Progress:
+    """A live line on a terminal, plain lines elsewhere; standard output by default."""
+    stream = stream or sys.stdout
+    return LiveLine(stream) if stream.isatty() else PlainLines(stream)
+
+
+def format_photos(report: PhotosReport) -> str:
+    """One line for photos whose embeddings are computed."""
+    left = format_time(report.seconds_left)
+    return f"{report.purpose}: {report.done}/{report.photos}  {left} left"
+
+
+def _start_lines(report: StartReport) -> list[str]:
+    uneven = [format_imbalance(report)] if report.imbalance > UNEVEN else []
+    return [*uneven, format_start(report)]
+
+
+def format_start(report: StartReport) -> str:
+    """One line for the start of a run."""
+    source = {
+        "kept": "classifier of the kit or run, unchanged",
+        "random": "classifier drawn at random",
+    }
+    text = "start  " + source.get(report.head, f"classifier from the photos ({report.head})")
+    if report.images < report.photos and report.head not in source:
+        text += f", {report.images} of {report.photos} photos"
+    if report.estimate is not None:
+        kind = "on the training photos" if report.head == "kept" else "cross-validated"
+        text += f"  {kind} {report.estimate}"
+    if report.validation is not None:
+        text += f"  validation loss {report.validation.loss:.3f}  {report.validation}"
+    return text
+
+
+def format_imbalance(report: StartReport) -> str:
+    """One line for classes of very different sizes."""
+    text = f"uneven  the largest class has {report.imbalance:.0f} times the photos of the smallest"
+    if report.balance is None:
+        return text
+    if report.balance == 0:
+        return f"{text}; each photo counts alike (balance 0)"
+    return f"{text}; photos of rare classes count more (balance {report.balance:g})"
+
+
+def format_step(report: StepReport) -> str:
+    """One line for a step."""
+    memory = f"{report.memory / 1e6:.0f}"
+    if report.budget is not None:
+        memory += f"/{report.budget / 1e6:.0f}"
+    return (
+        f"epoch {report.epoch}/{report.epochs}  step {report.step}/{report.steps}  "
+        f"loss {report.training.loss:.3f}  {report.training}  "
+        f"{report.rate:.0f} images/s  {memory} MB  {format_time(report.seconds_left)} left"
+    )
+
+
+def format_epoch(report: EpochReport) -> str:
+    """One line for an epoch."""
+    text = f"epoch {report.epoch}/{report.epochs}  loss {report.training.loss:.3f}"
+    if report.validation is not None:
+        text += f"  validation loss {report.validation.loss:.3f}  {report.validation}"
+    if report.best:
+        return text + "  (best)"
+    if report.patience and report.stale:
+        text += f"  (none better for {report.stale} of {report.patience} epochs)"
+    return text
+
+
+def format_refit(report: RefitReport) -> str:
+    """One line for a classifier that was computed again."""
+    text = f"classifier computed again ({report.head})"
+    if report.validation is not None:
+        text += f"  validation loss {report.validation.loss:.3f}  {report.validation}"
+    return text + "  (best)" * report.best
+
+
+def format_time(seconds: float) -> str:
+    """Minutes and seconds, and hours if there are any.
+
+    >>> format_time(75), format_time(3675)
+    ('1:15', '1:01:15')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
