@@ -22,7 +22,9 @@ from pocketune.device.train.defaults import (
     default_epochs,
     default_patience,
     default_rates,
+    kind_of,
 )
+from pocketune.kit.manifest import ParameterSpec
 
 
 def test_docstrings() -> None:
@@ -80,3 +82,24 @@ def test_patience_reaches_into_the_second_half(epochs: int, validation: int) -> 
         assert patience == 0
     else:
         assert epochs / 2 <= patience <= max(1, epochs)
+
+
+def test_a_run_may_stop_early_from_so_many_validation_photos_on() -> None:
+    assert default_patience(20, ENOUGH_TO_STOP) == 10
+    assert default_patience(20, ENOUGH_TO_STOP - 1) == 0
+
+
+@pytest.mark.parametrize(
+    ("group", "vector", "others"),
+    [
+        ("main", "bias", "main"),
+        ("decode_head", "bias", "decode"),
+        ("branch", "side", "side"),
+        ("head", "head", "head"),
+    ],
+)
+def test_vectors_of_the_network_and_of_its_decode_head_follow_the_rate_of_biases(
+    group: str, vector: str, others: str
+) -> None:
+    for shape, kind in (((8,), vector), ((8, 4, 1, 1), others)):
+        assert kind_of(ParameterSpec("a", shape, group)) == kind
