@@ -9,8 +9,11 @@ import { build } from "esbuild";
 const here = dirname(fileURLToPath(import.meta.url));
 const site = join(here, "../src/pocketune/studio/site");
 const runtime = dirname(createRequire(import.meta.url).resolve("onnxruntime-web/wasm"));
-const WASM = "ort-wasm-simd-threaded.wasm";
-const LOADER = "ort-wasm-simd-threaded.mjs";
+/** The runtime of each device, and where its code and loader are. */
+const RUNTIMES = {
+  wasm: ["onnxruntime-web/wasm", "ort-wasm-simd-threaded"],
+  webgpu: ["onnxruntime-web/jspi", "ort-wasm-simd-threaded.jspi"],
+};
 
 await rm(site, { recursive: true, force: true });
 await mkdir(site, { recursive: true });
@@ -26,31 +29,36 @@ const shared = {
   logLevel: "warning",
 };
 // Its name has its hash: a page that stays open while the site changes never gets another version.
-const { metafile } = await build({
-  ...shared,
-  entryPoints: { worker: join(here, "src/engine/worker.ts") },
-  entryNames: "[name]-[hash]",
-  metafile: true,
-});
-const [worker] = Object.keys(metafile.outputs);
+const workers = {};
+for (const [device, [module]] of Object.entries(RUNTIMES)) {
+  const { metafile } = await build({
+    ...shared,
+    entryPoints: { [`worker-${device}`]: join(here, "src/engine/worker.ts") },
+    entryNames: "[name]-[hash]",
+    alias: { "onnxruntime-web/wasm": module },
+    define: { DEVICE: JSON.stringify(device) },
+    metafile: true,
+  });
+  workers[device] = basename(Object.keys(metafile.outputs)[0]);
+}
 await build({
   ...shared,
   entryPoints: {
     main: join(here, "src/page/main.ts"),
     "service-worker": join(here, "src/page/service-worker.ts"),
   },
-  define: { WORKER: JSON.stringify(basename(worker)) },
+  define: { WORKERS: JSON.stringify(workers) },
 });
 for (const name of ["index.html", "styles.css", "icon.svg", "app.webmanifest"]) {
   await cp(join(here, "src/page", name), join(site, name));
 }
 await writeFile(join(site, "licenses.txt"), await licenses());
-await cp(join(runtime, LOADER), join(site, LOADER));
-// The page decompresses it, so that any static host can serve it.
-await writeFile(
-  join(site, `${WASM}.gz`),
-  gzipSync(await readFile(join(runtime, WASM)), { level: 9 }),
-);
+for (const [, name] of Object.values(RUNTIMES)) {
+  await cp(join(runtime, `${name}.mjs`), join(site, `${name}.mjs`));
+  // The page decompresses it, so that any static host can serve it.
+  const wasm = await readFile(join(runtime, `${name}.wasm`));
+  await writeFile(join(site, `${name}.wasm.gz`), gzipSync(wasm, { level: 9 }));
+}
 
 /** What the authors of the packages ask to be said with each copy. */
 async function licenses() {

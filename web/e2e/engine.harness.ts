@@ -1,11 +1,22 @@
 /** The engine without the page, for tests and benchmarks: what they call stands on `window`. */
-import type { Checkpoint, Job, PhotoEntry, Settings, TrainEvent } from "../src/contract";
+import type {
+  Checkpoint,
+  Choice,
+  Device,
+  Job,
+  PhotoEntry,
+  Settings,
+  TrainEvent,
+} from "../src/contract";
+import { agree, browserHasGpu, chooseDevice } from "../src/engine/device";
 import { readPixels } from "../src/engine/pixels";
-import { Predictor, Trainer } from "../src/engine/trainer";
+import { Predictor, Trainer, tryInWorker } from "../src/engine/trainer";
 import { centerView } from "../src/engine/views";
 import { Store } from "../src/storage/store";
 
 const DATABASE = "engine-test";
+/** Milliseconds for a processor that does the work of a GPU. */
+const SLOW = 160_000;
 
 /** Made photos of two classes, bright above or bright below, as JPEGs in the browser's database. */
 async function addPhotos(count: number): Promise<PhotoEntry[]> {
@@ -114,6 +125,27 @@ async function centerPixels(address: string, size: number): Promise<number[]> {
   return [...(await readPixels(blob, centerView, size))];
 }
 
-const harness = { addPhotos, train, trainAndPredict, resumesExactly, centerPixels };
+/** What the GPU computes of a kit, beside WebAssembly; null without a GPU. */
+async function compareDevices(name: string) {
+  if (!(await browserHasGpu())) return null;
+  const kit = await kitBytes(name);
+  const tryOn = (device: Device) => tryInWorker(device, kit, 1, SLOW);
+  const [gpu, plain] = [await tryOn("webgpu"), await tryOn("wasm")];
+  const found = {
+    tried: [gpu !== null, plain !== null],
+    agree: gpu !== null && plain !== null && agree(gpu, plain),
+    losses: [gpu?.loss, plain?.loss],
+    seconds: [gpu?.seconds, plain?.seconds],
+  };
+  // As if the GPU were ten times as fast: what is computed does not depend on it.
+  const fast = gpu && plain && { ...gpu, seconds: plain.seconds / 10 };
+  const ways = {
+    hasGpu: browserHasGpu,
+    tryOn: async (device: Device) => (device === "webgpu" ? fast : plain),
+  };
+  return { ...found, choice: (await chooseDevice(ways)) satisfies Choice };
+}
+
+const harness = { compareDevices, addPhotos, train, trainAndPredict, resumesExactly, centerPixels };
 export type Harness = typeof harness;
 Object.assign(window, { harness });

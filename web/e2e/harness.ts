@@ -3,6 +3,7 @@ import { cp, mkdtemp, readdir, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { build } from "esbuild";
+import type { Device } from "../src/contract";
 
 /** Scripts of npm run in web/. */
 const path = (relative: string) => resolve(relative);
@@ -14,8 +15,9 @@ export const SITE = path("../src/pocketune/studio/site");
 export async function harnessFolder(script: string, ...workers: string[]): Promise<string> {
   const folder = await mkdtemp(join(tmpdir(), "pocketune-engine-"));
   const built = await readdir(SITE);
-  const worker = built.find((name) => name.startsWith("worker-"))!;
-  for (const name of built.filter((name) => name.startsWith("ort-") || name === worker)) {
+  const workerOf = (device: Device) => built.find((name) => name.startsWith(`worker-${device}-`))!;
+  const workerFiles = { wasm: workerOf("wasm"), webgpu: workerOf("webgpu") };
+  for (const name of built.filter((name) => /^(ort|worker)-/.test(name))) {
     await cp(join(SITE, name), join(folder, name));
   }
   await cp(path("../src/pocketune/kit/bundled"), join(folder, "kits"), { recursive: true });
@@ -28,7 +30,7 @@ export async function harnessFolder(script: string, ...workers: string[]): Promi
     outdir: folder,
     bundle: true,
     format: "esm",
-    define: { WORKER: JSON.stringify(worker) },
+    define: { WORKERS: JSON.stringify(workerFiles) },
     conditions: ["onnxruntime-web-use-extern-wasm"],
     logLevel: "warning",
   });

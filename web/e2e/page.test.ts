@@ -259,7 +259,7 @@ describe.skipIf(missing)("an export", () => {
     await page.waitForFunction(keptWhole);
     const listing = join(folder, "site/site.json");
     const before = await readFile(listing, "utf8");
-    const name = /worker-\w+\.js/.exec(before)![0];
+    const name = /worker-wasm-\w+\.js/.exec(before)![0];
     const move = (from: string, to: string, text: string) =>
       Promise.all([
         rename(join(folder, "site", from), join(folder, "site", to)),

@@ -162,6 +162,24 @@ export interface ResolvedSettings {
   threads: number;
 }
 
+/** What computes the step: WebAssembly, or the GPU by WebGPU. All other graphs are WebAssembly's. */
+export type Device = "wasm" | "webgpu";
+
+/** What a device gives for the step of a kit on noise. */
+export interface Trial {
+  loss: number;
+  /** By the parameter's name, flat. */
+  gradients: Map<string, Float32Array>;
+  /** Of one step. */
+  seconds: number;
+}
+
+/** The device of a run, and how many times as fast the GPU is; null if there is none that agrees. */
+export interface Choice {
+  device: Device;
+  speedup: number | null;
+}
+
 export interface Job {
   /** The .zip of a kit, or of a run to train further. */
   kit: Uint8Array;
@@ -276,6 +294,7 @@ export interface RunResult {
 export type Phase = "opening" | "features" | "head" | "training" | "validating" | "done";
 
 export type TrainEvent =
+  | { kind: "device"; choice: Choice }
   | { kind: "phase"; phase: Phase }
   | {
       kind: "progress";

@@ -1,13 +1,17 @@
 /** The graphs of a kit in onnxruntime-web. Only this module and worker.ts know the runtime. */
 import * as ort from "onnxruntime-web/wasm";
-import { type State, UserError } from "../contract";
+import { type Device, type State, UserError } from "../contract";
 
 export type Feeds = Record<string, ort.Tensor>;
 export type Outputs = ort.InferenceSession.ReturnType;
 
-export const RUNTIME = `onnxruntime-web ${ort.env.versions.web}`;
-
 const memories: WebAssembly.Memory[] = [];
+let steps: Device = "wasm";
+
+/** The runtime, its version, and the GPU if it computes the steps. */
+export function runtimeName(): string {
+  return `onnxruntime-web ${ort.env.versions.web}` + (steps === "webgpu" ? " (WebGPU)" : "");
+}
 
 /** Bytes of the runtime's heap. It grows as far as it has to, and shrinks only with its worker. */
 export function heapBytes(): number {
@@ -17,9 +21,16 @@ export function heapBytes(): number {
 /**
  * Prepares the runtime, before the first graph is opened.
  *
- * Args: the runtime's code; the address of its loader, or none where it is bundled; threads.
+ * Args: the runtime's code; the address of its loader, or none where it is bundled; threads;
+ * what computes the steps.
  */
-export function setUpRuntime(wasm: Uint8Array, loader: string | null, threads: number) {
+export function setUpRuntime(
+  wasm: Uint8Array,
+  loader: string | null,
+  threads: number,
+  device: Device = "wasm",
+) {
+  steps = device;
   const { wasm: env } = ort.env;
   env.wasmBinary = wasm;
   if (loader) env.wasmPaths = { mjs: loader };
@@ -41,7 +52,8 @@ function watchMemory(): void {
 }
 
 /**
- * How a graph is executed: its nodes unchanged, in the order that the compiler has chosen; optimized;
+ * How a graph is executed: its nodes unchanged, in the order that the compiler has chosen, on the
+ * device of the steps; optimized;
  * or optimized with integers between quantized tensors, as a calibrated frozen part needs it to give
  * the features of Python. Otherwise weights stored in 8 bits become float32 when a graph is opened.
  */
@@ -59,7 +71,7 @@ export class Graph {
   static async open(name: string, bytes: Uint8Array, bound: State, how: Execution): Promise<Graph> {
     const session = await attempt(`${name} cannot be opened`, () =>
       ort.InferenceSession.create(bytes, {
-        executionProviders: ["wasm"],
+        executionProviders: [how === "as written" ? steps : "wasm"],
         graphOptimizationLevel: how === "as written" ? "disabled" : "all",
         enableMemPattern: false,
         enableCpuMemArena: false,

@@ -5,7 +5,7 @@ import { fitKnown } from "./known";
 import { Loop } from "./loop";
 import { argmax, softmax } from "./metric";
 import { Run, type RunOptions, Stopped } from "./run";
-import { RUNTIME } from "./session";
+import { runtimeName } from "./session";
 import { startValues } from "./start";
 
 const MISTAKES = 50;
@@ -50,7 +50,7 @@ async function resultOf(run: Run, loop: Loop): Promise<RunResult> {
     log: log.lines,
     ...judged,
     heapBytes: options.heap(),
-    runtime: RUNTIME,
+    runtime: runtimeName(),
     seconds: log.elapsed,
     stepSeconds: median(log.stepSeconds),
   };

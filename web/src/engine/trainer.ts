@@ -1,34 +1,58 @@
 /** The engine as the page sees it: a worker for each run, and one for predictions. */
 import {
+  type Device,
   type Job,
   type ModelJob,
   type PhotoPrediction,
   type TrainEvent,
+  type Trial,
   UserError,
 } from "../contract";
+import { browserHasGpu, chooseDevice } from "./device";
 import type { FromWorker, Picture, ToWorker } from "./messages";
 
-/** The worker's file, which the build names. */
-declare const WORKER: string;
+/** The files of the workers, which the build names. */
+declare const WORKERS: Record<Device, string>;
+/** Milliseconds after which a trial has failed. */
+const PATIENCE = 60_000;
 
 /** A run in a worker of its own, which is ended to give its memory back. */
 export class Trainer {
   private worker: Worker | null = null;
+  /** The run that is waiting for its device. */
+  private waiting: Job | null = null;
+  private request: "go" | "pause" | "stop" = "go";
 
   /** Args: called with each event; `done`, `stopped` and `error` are the last of a run. */
   constructor(private readonly onEvent: (event: TrainEvent) => void) {}
 
   get running(): boolean {
-    return this.worker !== null;
+    return this.worker !== null || this.waiting !== null;
   }
 
   start(job: Job): void {
     this.end();
+    this.request = "go";
+    this.waiting = job;
+    void this.begin(job);
+  }
+
+  /** On the device that computes the kit sooner. */
+  private async begin(job: Job): Promise<void> {
+    const { kit, settings } = job;
+    const tryOn = (device: Device) => tryInWorker(device, kit, settings.threads);
+    const choice = await chooseDevice({ hasGpu: browserHasGpu, tryOn });
+    if (this.waiting !== job) return; // another run was started
+    if (this.request === "stop") return this.hear({ kind: "stopped" });
+    this.waiting = null;
     this.worker = startWorker(
       (event) => this.hear(event),
       (message) => this.hear({ kind: "error", message }),
+      choice.device,
     );
+    this.hear({ kind: "device", choice });
     say(this.worker, { kind: "train", job });
+    if (this.request === "pause") this.ask("pause");
   }
 
   /** A checkpoint and `paused` follow after the batch. */
@@ -46,11 +70,12 @@ export class Trainer {
   }
 
   private ask(request: "go" | "pause" | "stop"): void {
+    this.request = request;
     if (this.worker) say(this.worker, { kind: "ask", request });
   }
 
   private hear(event: FromWorker): void {
-    if (event.kind === "predictions") return;
+    if (event.kind === "predictions" || event.kind === "tried") return;
     if (event.kind === "done" || event.kind === "stopped" || event.kind === "error") this.end();
     this.onEvent(event);
   }
@@ -58,7 +83,28 @@ export class Trainer {
   private end(): void {
     this.worker?.terminate();
     this.worker = null;
+    this.waiting = null;
   }
+}
+
+/** A few steps in a worker of their own; null if they fail or take more milliseconds than given. */
+export function tryInWorker(
+  device: Device,
+  kit: Uint8Array,
+  threads: number,
+  patience = PATIENCE,
+): Promise<Trial | null> {
+  return new Promise((resolve) => {
+    const end = (trial: Trial | null) => {
+      clearTimeout(timer);
+      worker.terminate();
+      resolve(trial);
+    };
+    const hear = (message: FromWorker) => end(message.kind === "tried" ? message.trial : null);
+    const worker = startWorker(hear, () => end(null), device);
+    const timer = setTimeout(() => end(null), patience);
+    say(worker, { kind: "try", kit, threads });
+  });
 }
 
 interface Waiting {
@@ -114,8 +160,12 @@ export class Predictor {
   }
 }
 
-function startWorker(hear: (message: FromWorker) => void, fail: (message: string) => void): Worker {
-  const worker = new Worker(new URL(WORKER, import.meta.url), { type: "module" });
+function startWorker(
+  hear: (message: FromWorker) => void,
+  fail: (message: string) => void,
+  device: Device = "wasm",
+): Worker {
+  const worker = new Worker(new URL(WORKERS[device], import.meta.url), { type: "module" });
   worker.onmessage = ({ data }: MessageEvent<FromWorker>) => hear(data);
   worker.onerror = (event) => {
     event.preventDefault();

@@ -1,5 +1,5 @@
 /** The worker of a run or of a model: everything that computes is here, off the page's thread. */
-import { type Job, type ModelJob, UserError } from "../contract";
+import { type Device, type Job, type ModelJob, UserError } from "../contract";
 import { readModel } from "../formats/run";
 import { openWorkerStore } from "../storage/worker";
 import { Engine } from "./engine";
@@ -9,9 +9,12 @@ import { predict } from "./predict";
 import type { Request } from "./run";
 import { heapBytes, setUpRuntime } from "./session";
 import { train } from "./train";
+import { tryStep } from "./trial";
 
-const LOADER = "ort-wasm-simd-threaded.mjs";
-const WASM = "ort-wasm-simd-threaded.wasm.gz";
+/** What computes the steps: the build makes a worker for each, with its runtime. */
+declare const DEVICE: Device;
+
+const RUNTIME = { wasm: "ort-wasm-simd-threaded", webgpu: "ort-wasm-simd-threaded.jspi" }[DEVICE];
 
 let request: Request = "go";
 let model: Promise<{ engine: Engine; job: ModelJob }> | null = null;
@@ -20,6 +23,7 @@ self.onmessage = async ({ data }: MessageEvent<ToWorker>) => {
   try {
     if (data.kind === "ask") request = data.request;
     else if (data.kind === "train") await run(data.job);
+    else if (data.kind === "try") await tryOut(data.kit, data.threads);
     else if (data.kind === "open") await (model = open(data.model));
     else await answer(data.id, data.photos);
   } catch (error) {
@@ -50,6 +54,11 @@ async function run(job: Job): Promise<void> {
   if (!result) return say({ kind: "stopped" });
   say({ kind: "phase", phase: "done" });
   say({ kind: "done", result });
+}
+
+async function tryOut(kit: Uint8Array, threads: number): Promise<void> {
+  await startRuntime(threads);
+  say({ kind: "tried", trial: await tryStep((await readModel(kit)).kit) });
 }
 
 async function open(job: ModelJob) {
@@ -88,9 +97,9 @@ async function asked(): Promise<Request> {
 }
 
 async function startRuntime(threads: number): Promise<void> {
-  const loader = new URL(LOADER, import.meta.url).href;
-  const wasm = await fetchUnzipped(new URL(WASM, import.meta.url).href);
-  setUpRuntime(wasm, loader, self.crossOriginIsolated ? threads : 1);
+  const loader = new URL(`${RUNTIME}.mjs`, import.meta.url).href;
+  const wasm = await fetchUnzipped(new URL(`${RUNTIME}.wasm.gz`, import.meta.url).href);
+  setUpRuntime(wasm, loader, self.crossOriginIsolated ? threads : 1, DEVICE);
 }
 
 async function fetchUnzipped(address: string): Promise<Uint8Array<ArrayBuffer>> {

@@ -2,6 +2,7 @@
  * All words of the page, so that they can be translated in one place. Errors of formats/, engine/ and
  * storage/ are worded there, as in Python.
  */
+import type { Choice } from "../contract";
 
 const number = new Intl.NumberFormat("en");
 const percent = new Intl.NumberFormat("en", { style: "percent", maximumFractionDigits: 1 });
@@ -195,6 +196,15 @@ export const texts = {
   imagesPerSecond: "Images a second",
   heap: "Memory of the runtime",
   left: "Time left",
+  device: "Computed by",
+  deviceOf: ({ device, speedup }: Choice) => {
+    if (speedup === null) return "processor";
+    const times = (value: number) =>
+      new Intl.NumberFormat("en", { maximumSignificantDigits: 2 }).format(value);
+    return device === "webgpu"
+      ? `GPU, ${times(speedup)} times as fast`
+      : "processor, the GPU is no faster";
+  },
   lossChart: "Loss of each step",
   accuracyChart: "Accuracy on held-out photos after each epoch",
   chartSummary: (what: string, points: number, first: string, last: string) =>

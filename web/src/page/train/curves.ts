@@ -6,7 +6,7 @@ import { Chart } from "./chart";
 
 /** Milliseconds between two words to screen readers, at least. */
 const SPOKEN = 10_000;
-const FIGURES = ["accuracy", "imagesPerSecond", "heap", "left"] as const;
+const FIGURES = ["accuracy", "imagesPerSecond", "heap", "device", "left"] as const;
 
 export class Curves {
   readonly element: HTMLElement;
@@ -79,7 +79,8 @@ export class Curves {
   }
 
   on(event: TrainEvent): void {
-    if (event.kind === "phase") this.begins(event.phase);
+    if (event.kind === "device") setText(this.values.device, texts.deviceOf(event.choice));
+    else if (event.kind === "phase") this.begins(event.phase);
     else if (event.kind === "progress") this.progress(event);
     else if (event.kind === "step") this.loss.add(event.step, event.loss);
     else if (event.kind === "epoch") this.epoch(event);
