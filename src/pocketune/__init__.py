@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pocketune.methods import ActivationPruning as ActivationPruning
     from pocketune.methods import BiasAndLast as BiasAndLast
     from pocketune.methods import Calibrate as Calibrate
+    from pocketune.methods import FewBitBackward as FewBitBackward
     from pocketune.methods import FullFineTune as FullFineTune
     from pocketune.methods import GradientFilter as GradientFilter
     from pocketune.methods import LastLayer as LastLayer
@@ -140,6 +141,7 @@ _HOMES = {
         "ActivationPruning",
         "BiasAndLast",
         "Calibrate",
+        "FewBitBackward",
         "FullFineTune",
         "GradientFilter",
         "LastLayer",

@@ -14,6 +14,7 @@ from pocketune.compiler import Calibration, compile
 from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.methods import (
     BiasAndLast,
+    FewBitBackward,
     FullFineTune,
     LastLayer,
     LoRA,
@@ -57,7 +58,11 @@ def test_attention_of_pytorch_and_in_shifted_windows(method: Method, tmp_path: P
     ("name", "method"),
     [
         ("vit_tiny", LoRA(2) + LowRankBackward(2, 1)),
+        ("vit_tiny", FullFineTune() + FewBitBackward(bits=2)),
         ("convnext_atto", FullFineTune()),
+        ("convnext_atto", FullFineTune() + FewBitBackward()),
+        ("efficientnet_v2_s", FullFineTune() + FewBitBackward(bits=1)),
+        ("mobilenet_v4_small", BiasAndLast() + FewBitBackward()),
         ("efficientnet_v2_s", FullFineTune()),
         ("mobilenet_v4_small", BiasAndLast()),
     ],

@@ -2,6 +2,7 @@
 
 from pocketune.methods import (
     ActivationPruning,
+    FewBitBackward,
     LoRA,
     LowRankBackward,
     Method,
@@ -19,5 +20,5 @@ def example_method(name: str, network_name: str) -> Method:
     method = create_method(name)
     if isinstance(method, LowRankBackward):  # ResNet-18 has no other 1x1 layers with stride 1
         return LoRA() + method
-    adds = isinstance(method, (ActivationPruning, SignedBackward))
+    adds = isinstance(method, (ActivationPruning, FewBitBackward, SignedBackward))
     return TopBlocks(blocks=1) + method if adds else method

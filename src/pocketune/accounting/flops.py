@@ -109,7 +109,7 @@ def _elementwise(tensor: Tensor) -> OperatorFlops:
     "aten.mse_loss_backward", "aten.smooth_l1_loss", "aten.binary_cross_entropy",
     "aten.softshrink_backward", "aten.hardshrink_backward", "aten.rrelu_with_noise_backward",
     "pocketune.mask_gradient", "pocketune.slope_between", "pocketune.slope_nonnegative",
-    "pocketune.zero_dropped",
+    "pocketune.zero_dropped", "pocketune.scale_by_slopes",
 )  # fmt: skip
 def _untagged(args: tuple[Any, ...], result: Any) -> OperatorFlops:
     return _elementwise(result[0] if isinstance(result, tuple) else result)

@@ -8,6 +8,7 @@ from pocketune.layers.activation import (
     SignedReLU6,
 )
 from pocketune.layers.conv import Conv2d, FrozenConv2d
+from pocketune.layers.few_bit import FewBitGELU, FewBitHardswish, FewBitSiLU
 from pocketune.layers.group_norm import GroupNorm, make_contiguous
 from pocketune.layers.integer import IntegerConv2d, computes_integers
 from pocketune.layers.low_rank import LowRank, product
@@ -25,6 +26,9 @@ from pocketune.layers.weight_standardization import (
 
 __all__ = [
     "Conv2d",
+    "FewBitGELU",
+    "FewBitHardswish",
+    "FewBitSiLU",
     "FrozenBatchNorm1d",
     "FrozenBatchNorm2d",
     "FrozenConv2d",

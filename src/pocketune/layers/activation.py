@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from pocketune.layers.autograd import is_recorded
 from pocketune.layers.bits import is_channels_last, mask_gradient, pack_between, pack_nonnegative
+from pocketune.layers.few_bit import FewBitHardswish
 
 
 class SignedReLU(nn.Module):
@@ -76,6 +77,7 @@ SIGNED: dict[type[nn.Module], type[nn.Module]] = {
     MaskedReLU: SignedReLU,
     MaskedReLU6: SignedReLU6,
     nn.Hardswish: SignedHardswish,
+    FewBitHardswish: SignedHardswish,
 }
 """Classes with an approximate backward pass, by the class of the exact activation."""
 

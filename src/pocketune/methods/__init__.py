@@ -2,6 +2,7 @@
 
 from pocketune.methods.baselines import BiasAndLast, FullFineTune, LastLayer, NormAndLast, TopBlocks
 from pocketune.methods.calibrate import Calibrate
+from pocketune.methods.few_bit import FewBitBackward
 from pocketune.methods.gradient_filter.choice import FilterChoice, measure_filters
 from pocketune.methods.gradient_filter.method import GradientFilter
 from pocketune.methods.gradient_filter.quality import LayerSNR, dc_energy, dc_ratio, gradient_snr
@@ -27,6 +28,7 @@ __all__ = [
     "ActivationPruning",
     "BiasAndLast",
     "Calibrate",
+    "FewBitBackward",
     "FilterChoice",
     "FullFineTune",
     "GradientFilter",

@@ -8,7 +8,12 @@ from torch import nn
 from pocketune.errors import PocketuneError
 from pocketune.layers import SignedReLU
 from pocketune.methods.method import Method
-from pocketune.methods.parts import blocks_and_entries, fusion_and_classifier, top_blocks
+from pocketune.methods.parts import (
+    blocks_and_entries,
+    fusion_and_classifier,
+    split_at_first_trained,
+    top_blocks,
+)
 from pocketune.methods.plan import Plan
 from pocketune.methods.registry import register_method
 from pocketune.methods.tinytl import TinyTL
@@ -200,15 +205,8 @@ class SignedBackward(Method):
         """
         if not plan.trained:  # final_plan refuses it
             return plan
-        parts = anatomy(network)
-        stem = [(layer.conv, layer.norm, layer.activation) for layer in parts.stem]
-        blocks = [
-            (block.name, *(layer.activation for layer in block.layers)) for block in parts.blocks
-        ]
-        names = [*stem, *blocks]
-        first = next((i for i, inside in enumerate(names) if _is_trained(plan, inside)), len(names))
-        activations = (name for inside in names[first:] for name in inside)
-        signed = signed_activations(network, activations)
+        _, above = split_at_first_trained(plan, anatomy(network))
+        signed = signed_activations(network, (name for inside in above for name in inside))
         if not signed:
             raise PocketuneError(
                 "SignedBackward() finds no ReLU, ReLU6 or h-swish in a block that the gradient "
@@ -217,8 +215,3 @@ class SignedBackward(Method):
             )
         others = {n: signed_after(make) for n, make in plan.replaced.items() if n in signed}
         return replace(plan, replaced={**signed, **plan.replaced, **others})
-
-
-def _is_trained(plan: Plan, modules: tuple[str | None, ...]) -> bool:
-    prefixes = tuple(f"{name}." for name in modules if name)
-    return any(name.startswith(prefixes) for name in plan.trained)

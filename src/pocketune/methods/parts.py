@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from pocketune.errors import PocketuneError, whole_number
-from pocketune.methods.plan import Pass
+from pocketune.methods.plan import Pass, Plan
 from pocketune.networks import Anatomy, Factory, about
 from pocketune.networks.anatomy.blocks import Block, Layer
 from pocketune.networks.anatomy.modules import is_convolution, is_norm
@@ -70,6 +70,27 @@ def blocks_and_entries(network: nn.Module, blocks: Iterable[Block]) -> frozenset
     """Names of the parameters of blocks, and of what leads to each from the block before."""
     paths = [path for block in blocks for path in (block.name, *block.entry)]
     return parameters_under(network, paths)
+
+
+Names = tuple[str | None, ...]
+"""Names of the modules of a part; None stands for one that is missing."""
+
+
+def split_at_first_trained(plan: Plan, body: Anatomy) -> tuple[list[Names], list[Names]]:
+    """The layers of the stem and the blocks below the first trained one, and the others.
+
+    The gradient passes through the others. A block has its own name and those of its activations.
+    """
+    stem = [(layer.conv, layer.norm, layer.activation) for layer in body.stem]
+    blocks = [(block.name, *(layer.activation for layer in block.layers)) for block in body.blocks]
+    parts: list[Names] = [*stem, *blocks]
+    first = next((i for i, names in enumerate(parts) if _is_trained(plan, names)), len(parts))
+    return parts[:first], parts[first:]
+
+
+def _is_trained(plan: Plan, modules: Names) -> bool:
+    prefixes = tuple(f"{name}." for name in modules if name)
+    return any(name.startswith(prefixes) for name in plan.trained)
 
 
 def fusion_and_classifier(network: nn.Module, body: Anatomy) -> frozenset[str]:

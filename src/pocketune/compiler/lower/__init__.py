@@ -18,6 +18,7 @@ from pocketune.compiler.lower import (  # noqa: F401 - their rules register them
     resample,
     select,
     shape,
+    slopes,
     smooth,
     survivors,
 )

@@ -121,7 +121,11 @@ LEAST_PACKED = 1 << 15
 
 def has_masks(graph: fx.Graph) -> bool:
     """Whether a traced graph keeps masks for its backward pass."""
-    readers = (ops.mask_gradient.default, ops.restore.default)
+    readers = (
+        ops.mask_gradient.default,
+        ops.restore.default,
+        ops.scale_by_slopes.default,
+    )
     return any(node.target in readers for node in graph.nodes)
 
 

@@ -1,0 +1,83 @@
+"""Derivatives in a few bits an element; see `pocketune.layers.slopes`.
+
+`QuantizeLinear` rounds to the cells in one pass, exactly as PyTorch does, since their width is a
+power of two. Codes of less than eight bits are packed where masks are; see
+`pocketune.compiler.lower.activation`.
+"""
+
+from math import prod
+
+import numpy as np
+from onnx import TensorProto
+from torch import fx, ops
+
+from pocketune.compiler.lower.context import Context, lowers
+from pocketune.compiler.lower.elementwise import elementwise
+from pocketune.compiler.lower.value import Mask, Value
+from pocketune.compiler.passes.program import shape_of
+from pocketune.layers.slopes import ZERO, Slopes, slopes
+
+_ops = ops.pocketune
+
+
+@lowers(_ops.pack_slopes.default)
+def _pack_slopes(
+    context: Context, node: fx.Node, x: Value, activation: str, bits: int, channels_last: bool
+) -> Value:
+    b, table, in_rows = context.builder, slopes(activation, bits), context.in_rows(x)
+    name = context.rows(x) if in_rows else context.plain(x)
+    width, zero = b.constant(np.float32(table.step)), b.constant(np.uint8(ZERO))
+    codes = b.add("QuantizeLinear", name, width, zero)
+    if bits < 8:  # eight bits are the cell itself
+        index = b.add("Cast", codes, to=TensorProto.INT32)
+        codes = b.add("Gather", b.constant(table.codes), index, axis=0)
+    value = Value(x.shape, rows=codes) if in_rows else Value(x.shape, plain=codes)
+    packs = bits < 8 and prod(x.shape) >= context.least_packed
+    return Value(
+        shape_of(node), saved=Mask(value, _pack(context, codes, value, table) if packs else None)
+    )
+
+
+def _pack(context: Context, codes: str, value: Value, table: Slopes) -> str:
+    """The packed codes (bytes, 1), by a product with powers of two."""
+    b = context.builder
+    if fill := -prod(value.shape) % table.in_byte:
+        zeros = b.constant(np.zeros(fill, np.uint8))
+        codes = b.add("Concat", context.reshape(codes, -1), zeros, axis=0)
+    places = b.constant(table.places[:, None])
+    total = b.add("MatMulInteger", context.reshape(codes, -1, table.in_byte), places)
+    return b.add("Cast", total, to=TensorProto.UINT8, hint="bits")
+
+
+@lowers(_ops.scale_by_slopes.default)
+def _scale_by_slopes(
+    context: Context,
+    node: fx.Node,
+    g: Value,
+    packed: Value,
+    activation: str,
+    bits: int,
+    channels_last: bool,
+) -> Value:
+    assert isinstance(packed.saved, Mask)
+    factors = _unpack(context, packed.saved, slopes(activation, bits))
+    return elementwise(context, "Mul", [g, factors], g.shape)
+
+
+def _unpack(context: Context, mask: Mask, table: Slopes) -> Value:
+    """The derivatives, in the layout that the codes had."""
+    b, value = context.builder, mask.value
+    in_rows = context.in_rows(value)
+    codes = mask.packed or (value.rows if in_rows else value.plain)
+    assert codes is not None
+    index = b.add("Cast", codes, to=TensorProto.INT32)
+    levels = table.unpacked if mask.packed else table.levels
+    factors = b.add("Gather", b.constant(levels.astype(np.float32)), index, axis=0)
+    if mask.packed:
+        count = prod(value.shape)
+        if count % table.in_byte:
+            bounds = [b.constant(np.array([bound])) for bound in (0, count)]
+            factors = b.add("Slice", context.reshape(factors, -1), *bounds)
+        shape = (-1, value.shape[1]) if in_rows else value.shape
+        factors = context.reshape(factors, *shape)
+    return Value(value.shape, rows=factors) if in_rows else Value(value.shape, plain=factors)

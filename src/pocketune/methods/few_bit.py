@@ -1,0 +1,72 @@
+"""Few-bit backward: smooth activations keep a few bits an element."""
+
+from dataclasses import dataclass, replace
+
+from torch import nn
+
+from pocketune.errors import PocketuneError
+from pocketune.layers.activation import MASKED
+from pocketune.layers.few_bit import FEW_BIT, few_bit
+from pocketune.layers.slopes import check_bits
+from pocketune.methods.method import Method
+from pocketune.methods.parts import split_at_first_trained
+from pocketune.methods.plan import Plan
+from pocketune.methods.registry import register_method
+from pocketune.networks import Factory, anatomy
+from pocketune.networks.anatomy.modules import main_modules
+
+
+@register_method("fewbit")
+@dataclass(frozen=True)
+class FewBitBackward(Method):
+    """Keep a few bits of the derivative of GELU, SiLU and h-swish, for another method.
+
+    Few-bit Backward: Quantized Gradients of Activation Functions for Memory Footprint Reduction
+    (Novikov et al., ICML 2023). The forward pass is exact. In the backward pass the derivative of
+    an activation is a step function of `2**bits` levels, the best one in the mean square over all
+    inputs. ReLU and ReLU6 are step functions themselves: they keep one bit and stay exact.
+
+    Every activation that the gradient passes through is replaced, except those that another method
+    replaces. This trains nothing by itself: add it to a method, as in
+    `TopBlocks(3) + FewBitBackward(bits=4)`.
+
+    Attributes:
+        bits: bits that an element keeps: 1, 2, 4 or 8.
+    """
+
+    bits: int = 4
+
+    def __post_init__(self) -> None:
+        check_bits(self.bits)
+
+    def plan(self, network: nn.Module) -> Plan:  # noqa: ARG002
+        """An empty plan: the changes depend on what the other methods train."""
+        return Plan(frozenset(), frozenset())
+
+    def finalize(self, plan: Plan, network: nn.Module) -> Plan:
+        """Replace the activations from the first trained part on.
+
+        Raises:
+            PocketuneError: the gradient passes none.
+        """
+        if not plan.trained:  # final_plan refuses it
+            return plan
+        below, _ = split_at_first_trained(plan, anatomy(network))
+        skipped = {name for part in below for name in part if name} | plan.replaced.keys()
+        prefixes = tuple(f"{name}." for name in skipped)
+        found: dict[str, Factory] = {
+            name: self._activation
+            for name, module in main_modules(network)
+            if type(module) in (*FEW_BIT, *MASKED) and not f"{name}.".startswith(prefixes)
+        }
+        if not found:
+            raise PocketuneError(
+                f"{self} finds no GELU, SiLU, h-swish, ReLU or ReLU6 module that the gradient "
+                "passes through; leave it out, or train blocks, as in TopBlocks() + "
+                "FewBitBackward()"
+            )
+        return replace(plan, replaced={**plan.replaced, **found})
+
+    def _activation(self, exact: nn.Module) -> nn.Module:
+        masked = MASKED.get(type(exact))
+        return masked() if masked else few_bit(exact, self.bits)
