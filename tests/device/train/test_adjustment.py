@@ -1,5 +1,8 @@
 """Logits are adjusted as in equation 10 of Menon et al. (2021)."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -7,6 +10,7 @@ from pocketune.data.dataset import ImageDataset
 from pocketune.data.names import Names
 from pocketune.data.sources import PathSource
 from pocketune.device.train.adjustment import Adjustment
+from pocketune.device.train.loop import validate
 from pocketune.tasks import Attributes, Classification, Task
 
 COUNTS = (100, 10, 1)
@@ -52,15 +56,8 @@ def test_values_are_adjusted_and_back() -> None:
     assert not back["fc.bias"].any() and back["fc.weight"] is values["fc.weight"]
 
 
-@pytest.mark.parametrize(
-    ("task", "balance"),
-    [
-        (Classification(("a", "b", "c"), head=HEAD), 0.0),
-        (Attributes(("a", "b", "c"), head=HEAD), 1.0),
-    ],
-)
-def test_nothing_to_adjust(task: Task, balance: float) -> None:
-    assert adjustment(balance, task) is None
+def test_classes_that_do_not_exclude_each_other_are_not_adjusted() -> None:
+    assert adjustment(1.0, Attributes(("a", "b", "c"), head=HEAD)) is None
 
 
 def test_rare_classes_weigh_as_in_training() -> None:
@@ -86,3 +83,18 @@ def test_logits_are_those_of_the_values_without_it() -> None:
     assert found is not None
     logits = np.ones((2, 3), np.float32)
     np.testing.assert_allclose(found.logits(logits + found.offsets), logits, rtol=1e-6)
+
+
+def test_a_validation_judges_the_network_without_it() -> None:
+    task = Classification(("a", "b", "c"), head=HEAD)
+    found = adjustment(1.0, task)
+    assert found is not None
+    logits = np.array([[0.3, 0, 0], [0, 0.2, 0], [0, 0, 0.1]], np.float32)
+    engine: Any = SimpleNamespace(predict=lambda _: logits + found.offsets)
+    batch: Any = SimpleNamespace(images=None, labels=np.arange(3))
+    assert (logits + found.offsets).argmax(axis=1).tolist() == [0, 0, 0]
+    score = validate(engine, task, [batch], lambda: None, found.metric(task))
+    plain = task.metric()
+    plain.update(logits, batch.labels)
+    assert score is not None and score.value == 1
+    assert score.loss == pytest.approx(plain.score.loss, rel=1e-5)

@@ -99,6 +99,28 @@ def test_the_better_one_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert RunRecord.read(worse.run).refitted is None
 
 
+def test_its_bias_is_adjusted_like_that_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is saved is the classifier itself, from whose bias the adjustment is taken away."""
+    bias = np.array([1, 2, 3], np.float32)
+
+    def refit(_: Any, engine: OnnxEngine, __: Any) -> Head:
+        return Head(engine.parameters[WEIGHT].copy(), bias, "LDA", 1.0, None)
+
+    monkeypatch.setattr(loop, "refit", refit)
+    monkeypatch.setattr(Classification, "is_better", lambda *_: True)
+    write_photos(tmp_path / "photos", classes=OTHERS)
+    for photo in sorted((tmp_path / "photos" / OTHERS[0]).iterdir())[4:]:
+        photo.unlink()
+    TinyKit().write(tmp_path / "kit")
+    result = run(tmp_path, balance=1.0)
+    trained = Checkpoint.load(result.run / LAST).parameters[BIAS]
+    assert not np.allclose(trained, bias, atol=0.1)
+    best = TrainedNetwork.load(result.run / BEST)
+    np.testing.assert_allclose(best.state[BIAS], bias, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     "changes", [{"val_fraction": 0.0}, {"head_start": "random"}, {"seconds": 1e-9}]
 )

@@ -43,7 +43,7 @@ class Adjustment:
             balance: The factor on the logarithms: 1 makes all classes count alike.
         """
         groups = task.strata(photos.labels)
-        if not balance or groups is None or task.activation != "softmax":
+        if groups is None or task.activation != "softmax":
             return None
         counts = np.bincount(groups, minlength=len(photos.classes))
         offsets = balance * np.log(np.maximum(counts, 1))
