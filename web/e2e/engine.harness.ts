@@ -116,9 +116,14 @@ async function resumesExactly(name: string, photos: PhotoEntry[], settings: Sett
   return {
     stopped: stopped.events.at(-1)!.kind,
     step: resume.counters.step,
+    /** How many steps were heard of before the run had stopped, and of the whole run. */
+    heard: stepsOf(stopped.events),
+    steps: stepsOf(whole.events),
     same: JSON.stringify(first) === JSON.stringify(second),
   };
 }
+
+const stepsOf = (events: TrainEvent[]) => events.filter(({ kind }) => kind === "step").length;
 
 async function centerPixels(address: string, size: number): Promise<number[]> {
   const blob = await (await fetch(address)).blob();

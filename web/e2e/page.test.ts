@@ -66,6 +66,26 @@ describe.skipIf(missing)("for everybody", () => {
     await page.context().close();
   });
 
+  it("axe finds what is wrong in light or in dark", async () => {
+    const page = await openPage(browser, studio.url);
+    await page.evaluate(() => {
+      const main = document.querySelector("main")!;
+      main.append(document.createElement("input")); // without a name
+      const pale = document.createElement("p");
+      pale.className = "pale";
+      pale.textContent = "hardly to be read in the dark";
+      main.append(pale);
+      const sheet = new CSSStyleSheet();
+      sheet.replaceSync(
+        "@media (prefers-color-scheme: dark) { .pale { color: #222; background: #333 } }",
+      );
+      document.adoptedStyleSheets = [sheet];
+    });
+    const found = await violations(page);
+    expect(found.map((each) => each.split(":")[0]).sort()).toEqual(["color-contrast", "label"]);
+    await page.context().close();
+  });
+
   it("a small screen scrolls down and not to the side", async () => {
     const page = await openPage(browser, studio.url, { viewport: { width: 320, height: 640 } });
     await collect(page, photos(3));

@@ -112,7 +112,8 @@ export const texts = {
   },
   archive: {
     none: (name: string) => `${name} is not a .zip, or a part of one is missing.`,
-    tooLarge: (name: string) => `${name} is too large for one .zip; unpack it and drop its folder.`,
+    zip64: (name: string) =>
+      `${name} is a .zip of the kind ZIP64, which is not read; unpack it and drop its folder.`,
     encrypted: (name: string) => `${name} is encrypted; unpack it and drop its folder.`,
     largeFile: (name: string) => `${name} is larger than 128 MB.`,
     unknown: (name: string) => `${name} is packed in a way that is not read.`,
@@ -162,6 +163,7 @@ export const texts = {
     bias: "biases and the classifier",
     norm: "norms and the classifier",
   } as Record<string, string>,
+  further: (name: string) => `Begin with what ${name} has learned`,
   settings: "Settings",
   settingsHelp: "All of them may stay as they are.",
   epochs: "Epochs",

@@ -57,6 +57,16 @@ describe("an archive", () => {
     await expect(head!.open()).rejects.toThrow("is damaged");
   });
 
+  it("of the kind ZIP64 is refused, whichever number is elsewhere", async () => {
+    const [directory, end] = [find(0x02014b50), find(0x06054b50)];
+    for (const at of [directory + 20, directory + 24, directory + 42, end + 12, end + 16]) {
+      const copy = packed.slice().fill(0xff, at, at + 4);
+      await expect(openArchive(new Blob([copy]), "a.zip")).rejects.toThrow("of the kind ZIP64");
+    }
+    const many = packed.slice().fill(0xff, end + 10, end + 12);
+    await expect(openArchive(new Blob([many]), "a.zip")).rejects.toThrow("of the kind ZIP64");
+  });
+
   it("never throws anything else, whatever one byte is", async () => {
     for (let at = 0; at < packed.length; at++) {
       try {

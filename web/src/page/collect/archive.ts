@@ -17,6 +17,8 @@ const MEMBER = 0x02014b50;
 const LOCAL = 0x04034b50;
 const STORED = 0;
 const DEFLATED = 8;
+/** The value of a number that is in a field of ZIP64. */
+const ELSEWHERE = 0xffffffff;
 
 /**
  * The files of an archive.
@@ -31,8 +33,8 @@ export async function openArchive(archive: Blob, name: string): Promise<Member[]
   const count = tail.getUint16(end + 10, true);
   const size = tail.getUint32(end + 12, true);
   const start = tail.getUint32(end + 16, true);
-  if (count === 0xffff || start === 0xffffffff) {
-    throw new UserError(texts.archive.tooLarge(name));
+  if (count === 0xffff || size === ELSEWHERE || start === ELSEWHERE) {
+    throw new UserError(texts.archive.zip64(name));
   }
   if (count > MOST_MEMBERS || start + size > archive.size) throw damaged(name);
   return members(await view(archive, start, start + size), count, archive, name);
@@ -55,6 +57,7 @@ function members(directory: DataView, count: number, archive: Blob, name: string
     if (at + 46 + length > directory.byteLength) throw damaged(name);
     const text = new Uint8Array(directory.buffer, directory.byteOffset + at + 46, length);
     const path = new TextDecoder().decode(text).replaceAll("\\", "/");
+    if ([packed, bytes, offset].includes(ELSEWHERE)) throw new UserError(texts.archive.zip64(name));
     if (flags & 1) throw new UserError(texts.archive.encrypted(name));
     if (!path.endsWith("/")) {
       const open = () =>
