@@ -171,6 +171,18 @@ describe.skipIf(missing)("a project", () => {
     }
   });
 
+  it("is trained further in the page", async () => {
+    await goTo(page, "Train");
+    await page.getByLabel("Begin with what more.safetensors has learned").check();
+    await page.getByLabel("Epochs").fill("1");
+    await page.getByRole("button", { name: "Train again" }).click();
+    await page.getByRole("button", { name: "Pause" }).waitFor();
+    await trained(page);
+    expect(page.errors).toEqual([]);
+    const accuracy = page.locator("dl div", { hasText: "Best accuracy" }).locator("dd");
+    expect(Number.parseFloat(await accuracy.innerText())).toBeGreaterThan(90);
+  });
+
   it("asks nothing of any other place", () => {
     const own = new URL(studio.url).origin;
     expect(requests.length).toBeGreaterThan(5);

@@ -181,11 +181,13 @@ export interface Choice {
 }
 
 export interface Job {
-  /** The .zip of a kit, or of a run to train further. */
+  /** The .zip of a kit. */
   kit: Uint8Array;
   classes: string[];
   settings: Settings;
   photos: PhotoSource;
+  /** Values of an earlier run to begin with, in place of the kit's. */
+  start?: { classes: string[]; parameters: State };
   /** Goes on from here, as if the run had never stopped; same kit, classes, settings and photos. */
   resume?: Checkpoint;
 }

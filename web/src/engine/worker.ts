@@ -1,6 +1,6 @@
 /** The worker of a run or of a model: everything that computes is here, off the page's thread. */
 import { type Device, type Job, type ModelJob, UserError } from "../contract";
-import { readModel } from "../formats/run";
+import { readKit } from "../formats/kit";
 import { openWorkerStore } from "../storage/worker";
 import { Engine } from "./engine";
 import type { FromWorker, Picture, ToWorker } from "./messages";
@@ -34,12 +34,13 @@ self.onmessage = async ({ data }: MessageEvent<ToWorker>) => {
 async function run(job: Job): Promise<void> {
   say({ kind: "phase", phase: "opening" });
   await startRuntime(job.settings.threads);
-  const { kit, classes, parameters } = await readModel(job.kit);
+  const kit = await readKit(job.kit);
+  const start = job.start ?? { classes: kit.manifest.task.classes, parameters: kit.parameters };
   const store = await openWorkerStore(job.photos.database);
   const result = await train({
     kit,
-    state: parameters,
-    stateClasses: classes,
+    state: start.parameters,
+    stateClasses: start.classes,
     classes: job.classes,
     settings: job.settings,
     photos: job.photos.photos,
@@ -58,12 +59,12 @@ async function run(job: Job): Promise<void> {
 
 async function tryOut(kit: Uint8Array, threads: number): Promise<void> {
   await startRuntime(threads);
-  say({ kind: "tried", trial: await tryStep((await readModel(kit)).kit) });
+  say({ kind: "tried", trial: await tryStep(await readKit(kit)) });
 }
 
 async function open(job: ModelJob) {
   await startRuntime(job.threads);
-  const { kit } = await readModel(job.kit);
+  const kit = await readKit(job.kit);
   return { engine: new Engine(kit, job.parameters, job.classes.length), job };
 }
 

@@ -71,6 +71,7 @@ async function open(place: HTMLElement, links: Map<Part, HTMLAnchorElement>): Pr
   const project = await Project.open(store);
   const catalog = new Catalog(store);
   const show = (model: ModelRecord | undefined) => {
+    train.show(model);
     use.show(model);
     take.show(model);
   };
@@ -88,6 +89,7 @@ async function open(place: HTMLElement, links: Map<Part, HTMLAnchorElement>): Pr
   const take = new TakeView(project, catalog, {
     opened: async (model) => {
       await catalog.load();
+      if (catalog.find(model.kitHash)) await project.chooseKit(model.kitHash);
       await train.kits.show();
       show(model);
     },

@@ -154,6 +154,7 @@ export class Project {
   async chooseKit(hash: string): Promise<void> {
     this.kit = hash;
     await this.change((classes) => classes);
+    this.changed();
   }
 
   /** Delete everything that the page keeps. */

@@ -1,6 +1,6 @@
 import { beforeAll, describe, expect, test } from "vitest";
 import type { LogLine, RunResult } from "../../src/contract";
-import { startRuntime } from "./kits";
+import { openKit, startRuntime } from "./kits";
 import { CLASSES, MemoryStore, type Options, photosOf, reader, runSmall } from "./runs";
 
 beforeAll(startRuntime);
@@ -54,6 +54,23 @@ describe("a run", () => {
     const settings = { ...SGD, lr: 3 };
     const { result } = await runSmall({ settings, kitName: "whole" });
     expect(result!.counters.best!.value).toBeGreaterThanOrEqual(result!.counters.start!.value);
+  });
+
+  test("begins with the values of another, whose classifier is kept where it is better", async () => {
+    const { result } = await runSmall();
+    const kit = await openKit("frozen");
+    const from = { state: result!.parameters, stateClasses: CLASSES };
+    const further = await runSmall({ ...from, settings: { ...SGD, epochs: 0 } });
+    const fresh = await runSmall({ settings: { ...SGD, epochs: 0 } });
+    const { head, estimate } = further.result!.counters;
+    if (head === "kept") expect(further.result!.parameters).toEqual(result!.parameters);
+    else expect(head).toBe(fresh.result!.counters.head);
+    expect(estimate!.loss).toBeLessThanOrEqual(fresh.result!.counters.estimate!.loss);
+    for (const { name } of kit.manifest.parameters) {
+      if (kit.manifest.task.head.includes(name)) continue;
+      expect(further.result!.parameters.get(name)).toEqual(result!.parameters.get(name));
+      expect(result!.parameters.get(name)).not.toEqual(kit.parameters.get(name));
+    }
   });
 
   test("without epochs is the classifier of the photos", async () => {

@@ -10,7 +10,7 @@ import {
 } from "../../contract";
 import { Trainer } from "../../engine/trainer";
 import { trainedOf } from "../../formats/run";
-import type { ModelRecord } from "../../storage/schema";
+import type { ClassRecord, ModelRecord } from "../../storage/schema";
 import type { Catalog } from "../kits";
 import type { Project } from "../project";
 import { texts } from "../texts";
@@ -35,10 +35,15 @@ export class Run {
     return this.trainer !== undefined;
   }
 
-  /** @throws UserError if there is nothing to train on. */
-  async start(choices: Choices): Promise<void> {
-    const classes = this.project.classes.filter(({ id }) => this.project.of(id).length);
-    if (classes.length < 2) throw new UserError(texts.needPhotos);
+  /**
+   * Begin with the values of the chosen kit, or of a network that was trained with it.
+   *
+   * @throws UserError if there is nothing to train on.
+   */
+  async start(choices: Choices, from?: ModelRecord): Promise<void> {
+    const filled = this.project.classes.filter(({ id }) => this.project.of(id).length);
+    if (filled.length < 2) throw new UserError(texts.needPhotos);
+    const classes = from ? ordered(filled, from.classes) : filled;
     const kit = await this.catalog.keep(this.project.kit!);
     await this.project.store.dropCheckpoint();
     this.begin({
@@ -46,6 +51,7 @@ export class Run {
       classes: classes.map(({ name }) => name),
       settings: { ...choices, threads: threads() },
       photos: { database: this.project.store.name, photos: divide(classes, this.project.all()) },
+      ...(from && { start: { classes: from.classes, parameters: from.parameters } }),
     });
   }
 
@@ -103,6 +109,13 @@ export class Run {
   private save(change: () => Promise<void>): void {
     this.saving = this.saving.then(change).catch(this.failed);
   }
+}
+
+/** In the order of the network's classes where they are the same: its classifier is for these. */
+function ordered(classes: ClassRecord[], names: string[]): ClassRecord[] {
+  const own = names.map((name) => classes.find((each) => each.name === name));
+  const same = names.length === classes.length && own.every((each) => each !== undefined);
+  return same ? own : classes;
 }
 
 /** What of a run is used. */

@@ -1,7 +1,7 @@
 /** The second part: choose a kit, train, and watch. */
 import type { Checkpoint, OptimizerName, RunResult, TrainEvent } from "../../contract";
 import type { ModelRecord } from "../../storage/schema";
-import { announce, button, fill, h, labeled } from "../dom";
+import { announce, button, fill, h, labeled, setText } from "../dom";
 import type { Catalog } from "../kits";
 import { attempting, fail, note } from "../messages";
 import type { Project } from "../project";
@@ -30,6 +30,16 @@ export class TrainView {
   private readonly result = h("div", { class: "notice done", hidden: true, tabIndex: -1 });
   private readonly form: ReturnType<typeof settingsForm>;
   private state: State = "ready";
+  /** What is in use, which a run can begin with. */
+  private model: ModelRecord | undefined;
+  private readonly further = h("input", { type: "checkbox" });
+  private readonly furtherText = h("span", {});
+  private readonly furtherRow = h(
+    "label",
+    { class: "further", hidden: true },
+    this.further,
+    this.furtherText,
+  );
 
   constructor(
     private readonly project: Project,
@@ -48,10 +58,18 @@ export class TrainView {
       this.result,
       this.curves.element,
       this.kits.element,
+      this.furtherRow,
       this.form.element,
       this.controls,
     );
     project.onChange(() => this.showControls());
+    this.showControls();
+  }
+
+  /** What is in use now. */
+  show(model: ModelRecord | undefined): void {
+    this.model = model;
+    this.further.checked = false;
     this.showControls();
   }
 
@@ -88,7 +106,16 @@ export class TrainView {
     this.notice.hidden = true;
     const empty = this.project.classes.find(({ id }) => !this.project.of(id).length);
     if (empty) note(texts.leftOut(empty.name));
-    await this.begin(() => this.run.start(this.form.choices()));
+    await this.begin(() => this.run.start(this.form.choices(), this.from()));
+  }
+
+  /** The network to train further, if that is asked for and it is of the chosen kit. */
+  private from(): ModelRecord | undefined {
+    return this.further.checked && this.isOfKit() ? this.model : undefined;
+  }
+
+  private isOfKit(): boolean {
+    return this.model !== undefined && this.model.kitHash === this.project.kit;
   }
 
   private async begin(starting: () => Promise<void>): Promise<void> {
@@ -147,6 +174,9 @@ export class TrainView {
   }
 
   private showControls(): void {
+    const busy = this.state === "running" || this.state === "paused";
+    this.furtherRow.hidden = busy || !this.isOfKit();
+    if (this.model) setText(this.furtherText, texts.further(this.model.name));
     const filled = this.project.classes.filter(({ id }) => this.project.of(id).length).length;
     if (this.state === "running" || this.state === "paused") {
       const paused = this.state === "paused";
