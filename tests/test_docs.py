@@ -88,3 +88,14 @@ def test_commands_have_these_options(page: Path) -> None:
             command = command.get_command(click.Context(command), name)
         assert command is not None, name
         command.make_context(name, list(arguments))
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/memory.md", "docs/benchmarks.md"])
+def test_runs_that_were_measured_are_counted_as_in_the_results(name: str) -> None:
+    """The pages say that none exceeds its prediction, of as many runs as the results have."""
+    results = (ROOT / "benchmarks/results/memory_held_out.md").read_text("utf-8")
+    (runs,) = re.findall(r"process in (\d+) of \d+ runs", results)
+    assert "Predicted below the peak: none." in results
+    page = " ".join((ROOT / name).read_text("utf-8").split())
+    said = r"(\d+) (?:runs that its constants were not fitted to|of them have been measured)"
+    assert re.findall(said, page) == [runs]

@@ -186,7 +186,10 @@ def _fit(images: onnx.ValueInfoProto, path: Path, size: int) -> tuple[list[int],
     sides = [side.dim_value or None for side in kind.shape.dim]
     last = len(sides) == 4 and sides[3] == 3 and sides[1] != 3
     if kind.elem_type != TensorProto.FLOAT or len(sides) != 4 or (sides[3 if last else 1] != 3):
-        raise PocketuneError(f"{path} does not take float32 images of three channels")
+        raise PocketuneError(
+            f"{path} does not take float32 images of three channels: export the network with "
+            "these as its one input"
+        )
     places = (1, 2) if last else (2, 3)
     if any(sides[place] not in (None, size) for place in places):
         given = " x ".join(str(sides[place]) for place in places)

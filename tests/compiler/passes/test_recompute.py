@@ -69,3 +69,21 @@ def test_an_output_made_from_parameters_stays() -> None:
     model = b.model("outputs")
     recompute_from_parameters(model, {}, frozenset())
     assert [n.op_type for n in model.graph.node] == ["Neg"]
+
+
+@pytest.mark.parametrize(("side", "copies"), [(SIDE, 2), (8, 1)])
+def test_a_distant_copy_serves_readers_near_it_and_small_tensors_have_none(
+    side: int, copies: int
+) -> None:
+    b = GraphBuilder()
+    y, w = b.input("images", FLOAT, (1, side)), b.input("w", FLOAT, (side, side))
+    halved = b.add("Div", w, b.constant(2.0))
+    y = b.add("MatMul", y, halved)
+    for i in range(40):
+        y = b.add("Add", y, b.constant(float(i)))
+    for _ in range(2):
+        y = b.add("MatMul", y, halved)
+    b.emit(y, "y", FLOAT, (1, side))
+    model = b.model("distant")
+    recompute_from_parameters(model, {}, frozenset({"images"}))
+    assert [n.op_type for n in model.graph.node].count("Div") == copies
