@@ -56,7 +56,7 @@ class FewBitGELU(FewBitActivation):
     """`x * Phi(x)`, as `nn.GELU`; kept for the backward pass: `bits` bits an element.
 
     Args:
-        bits: 1, 2, 4 or 8. With 1 the gradient passes where x is above 1/64, nearly unscaled.
+        bits: 1, 2, 4 or 8. With 1 the gradient passes from x = -1/64 on, nearly unscaled.
         approximate: as of `nn.GELU`. Both forms have the same table.
     """
 
