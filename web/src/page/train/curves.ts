@@ -39,6 +39,7 @@ export class Curves {
       figure(texts.lossChart, this.loss),
       figure(texts.accuracyChart, this.accuracy),
     );
+    this.values.device.className = "words";
     this.element = h(
       "div",
       { class: "card run", hidden: true },
