@@ -234,8 +234,12 @@ MASKS: dict[Any, Function] = {
     ours.pack_between.default: lambda x, y: [
         ours.mask_gradient(y, ours.pack_between(x, -0.5, 0.5, False), False)
     ],
+    ours.pack_slopes.default: lambda x, y: [
+        ours.scale_by_slopes(y, ours.pack_slopes(x, "gelu", 4, False), "gelu", 4, False)
+    ],
 }
 MASKS[ours.mask_gradient.default] = MASKS[ours.pack_between.default]
+MASKS[ours.scale_by_slopes.default] = MASKS[ours.pack_slopes.default]
 
 VECTORS = [leaf(4, seed=2, grad=False)]
 KERNEL = leaf(4, 4, 3, 3, seed=3, grad=False)
