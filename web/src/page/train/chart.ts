@@ -4,7 +4,7 @@ import { texts } from "../texts";
 
 const WIDTH = 560;
 const HEIGHT = 170;
-const LEFT = 44;
+const LEFT = 54;
 const BOTTOM = 20;
 const TOP = 8;
 /** Points that are drawn; of more, neighbors are averaged. */
