@@ -69,7 +69,7 @@ TIMM = "timm/"
 """Before the name of a network that timm creates."""
 INTEGERS = ("mobiletl", "last")
 """Methods whose frozen part computes in 8 bits."""
-BACKBONES = {"deeplabv3": "mobilenet_v2"}
+BACKBONES = {"deeplabv3": "mobilenet_v2", "pspnet": "mobilenet_v2"}
 """Of networks that classify pixels."""
 HEADER = ["method", "step", "median ms", "fastest ms", "median CPU ms", "peak process MB"]
 
@@ -207,6 +207,16 @@ def measure(
     for method in {method for method, how in configurations if how == "kit"}:
         module = adapted(network, method, options.width)
         build_kit(module, method, options.batch, options.size, kits[method])
+    return take_turns(network, configurations, options, kits)
+
+
+def take_turns(
+    network: str,
+    configurations: list[tuple[str, str]],
+    options: argparse.Namespace,
+    kits: dict[str, Path],
+) -> list[list[object]]:
+    """The rows of `measure`, with kits that are built already."""
     times: dict[tuple[str, str], list[float]] = {c: [] for c in configurations}
     busy: dict[tuple[str, str], list[float]] = {c: [] for c in configurations}
     workers = {}

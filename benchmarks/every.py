@@ -59,7 +59,7 @@ RUNS = {
     "unknown": "bench_unknown.py",
     "group_norm": "bench_group_norm.py --fresh",
     "filter_accuracy": "bench_filter_accuracy.py",
-    "filter_segmentation": "bench_filter_segmentation.py",
+    "filter_segmentation": "bench_filter_segmentation.py --fresh",
     "repnet_accuracy_mbv2-w0.35": "bench_repnet_accuracy.py --network mbv2-w0.35 --fresh",
     "repnet_accuracy_mbv2-w1.0": "bench_repnet_accuracy.py --network mbv2-w1.0 --fresh",
     "resolution": "bench_resolution.py --fresh",

@@ -6,8 +6,9 @@ import json
 import os
 import platform
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import date
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -27,8 +28,11 @@ def machine() -> str:
             if line.startswith("model name")
         ]
         cpu = names[0] if names else cpu
-    packages = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
-    return f"{cpu}, {os.cpu_count()} cores, Python {platform.python_version()}, {packages}"
+    found = [f"{cpu}, {os.cpu_count()} cores, Python {platform.python_version()}"]
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):  # pocketune may run from its source
+            found.append(f"{name} {version(name)}")
+    return ", ".join(found)
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
