@@ -57,5 +57,7 @@ def device_batches(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Images (N, 3, size, size), normalized for `network`, and labels, on this process' device."""
     for batch in loader.epoch(epoch):
-        images = normalize(network, batch.images)
-        yield fabric.to_device((images, torch.from_numpy(batch.labels)))
+        # bytes travel to the device, and become numbers of 32 bits there
+        images, labels = map(torch.from_numpy, (batch.images, batch.labels))
+        images, labels = fabric.to_device((images, labels))
+        yield normalize(network, images), labels
