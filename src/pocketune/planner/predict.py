@@ -61,6 +61,7 @@ def predict_cost(
             classes=classes,
             slots=slots,
             accumulate=accumulate,
+            refits=settings.head_start != "random",
             decoding=decoding,
         )
         if budget is None or memory.total <= budget:

@@ -177,6 +177,7 @@ def _estimate(record: RunRecord, kit: Kit, predicted: int) -> MemoryEstimate:
             classes=len(record.classes),
             slots=state_slots(settings.optimizer, settings.sgd_momentum),
             accumulate=settings.accumulate,
+            refits=settings.head_start != "random",
         )
 
     return of(max(0, predicted - of(0).total))

@@ -195,6 +195,24 @@ def test_opening_an_optimized_prediction_is_counted(kit: Kit) -> None:
     assert predict > step + 100_000_000
 
 
+def test_a_classifier_that_is_computed_again_opens_the_graphs_beside_the_optimizer(
+    kit: Kit,
+) -> None:
+    wide = with_graph(kit, "predict", weights=50_000_000, largest=40_000_000).manifest
+
+    def totals(**facts: object) -> list[int]:
+        changed = replace(kit, manifest=replace(wide, **facts))
+        return [estimate(changed, refits=refits).total for refits in (False, True)]
+
+    state = estimate(kit).optimizer
+    first, again = totals(embeddings=8)
+    assert again == first + state > first
+    assert totals(embeddings=None) == [first, first]
+    head = tuple(spec for spec in wide.parameters if spec.name in wide.task.head)
+    first, again = totals(embeddings=8, parameters=head)
+    assert first == again
+
+
 def test_a_prediction_holds_its_values_twice_and_never_the_step(kit: Kit) -> None:
     values = sum(4 * math.prod(shape) for shape in kit.manifest.shapes(3).values())
     found = estimate_prediction(kit.manifest, process=1000, classes=3)

@@ -62,11 +62,14 @@ def check_budget(
         BudgetExceeded: The runtime alone, or the estimate, exceeds the budget.
     """
     budget = settings.budget_bytes
-    run = _Run(kit, budget or 0, before.current, classes, settings.accumulate, images, decoding)
+    computes = settings.head_start != "random"
+    run = _Run(
+        kit, budget or 0, before.current, classes, settings.accumulate, computes, images, decoding
+    )
     slots = state_slots(settings.optimizer, settings.sgd_momentum)
     estimate = run.estimate(slots)
-    computed = None if settings.head_start == "random" else images
-    whole = with_description(run.estimate(slots, images=computed), kit.manifest, classes)
+    whole = run.estimate(slots, images=images if computes else None)
+    whole = with_description(whole, kit.manifest, classes)
     head = whole.head
     if budget is None:
         return replace(estimate, head=head)
@@ -185,6 +188,7 @@ class _Run:
     process: int
     classes: int
     accumulate: int
+    computes: bool
     photos: int
     decoding: Decoding | None = None
 
@@ -204,6 +208,7 @@ class _Run:
             batch=batch,
             accumulate=self.accumulate,
             images=images,
+            refits=self.computes,
             trained=self.kit.is_run,
             photos=self.photos,
             decoding=self.decoding,

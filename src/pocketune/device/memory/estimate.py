@@ -107,6 +107,7 @@ def estimate_memory(
     batch: int | None = None,
     accumulate: int = 1,
     images: int | None = None,
+    refits: bool = True,
     trained: bool = False,
     photos: int | None = None,
     decoding: Decoding | None = None,
@@ -122,6 +123,8 @@ def estimate_memory(
         accumulate: Batches in a step; more than one need memory for the sum of their gradients.
         images: Training photos that the classifier is computed from before the first step; None if
             it is not computed.
+        refits: Whether the classifier is computed again after the last step, as by default, if the
+            steps change its features.
         trained: Whether the kit's decode head, if it has one, has been trained.
         photos: Training photos; by default so many that several batches are prepared at once.
         decoding: What decoding the photos takes; by default they are little larger than the kit's
@@ -154,10 +157,14 @@ def estimate_memory(
         decoded -= round(min(decoded / 2, max(0, arenas["step"] - others)))
     if manifest.task.dense:
         decoded += SCORED_STRIPS * 4 * STRIP
+    # Graphs are first opened before there is a state of the optimizer. If the classifier is
+    # computed again, with the graphs closed, they are opened beside it.
+    beside = optimizer if refits and _changes_features(manifest) else 0
+    later = activations + optimizer - beside + decoded
     estimate = MemoryEstimate(
         process=process,
         runtime=RUNTIME,
-        graphs=max(graphs, OPENING + opening - RUNTIME - activations - optimizer - decoded),
+        graphs=max(graphs, OPENING + opening - RUNTIME - later),
         activations=activations,
         parameters=parameters * (2 if accumulate > 1 else 1) + statistics,
         optimizer=optimizer,
@@ -165,7 +172,7 @@ def estimate_memory(
     )
     if images is None:
         return estimate
-    head = process + parameters + statistics
+    head = process + parameters + statistics + beside
     if manifest.embeddings is not None:
         head += CLOSED + fit_bytes(images, manifest.embeddings, classes)
     elif channels := cell_channels(manifest, trained=trained):
@@ -256,6 +263,12 @@ def feature_bytes(manifest: Manifest, batch: int) -> int:
         return 0
     size = batch * _bytes(manifest.features)
     return size if size >= KEPT else FEATURES_HELD * size
+
+
+def _changes_features(manifest: Manifest) -> bool:
+    """Whether steps change the embeddings that a classifier can be computed from."""
+    trained = {spec.name for spec in manifest.parameters}
+    return manifest.embeddings is not None and not trained <= set(manifest.task.head)
 
 
 def _label_bytes(manifest: Manifest, classes: int) -> int:
