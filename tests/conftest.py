@@ -1,6 +1,7 @@
 """Fixtures that several folders of tests share."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,11 @@ from hypothesis import settings
 # Tests run side by side, and threads that wait for a processor spin: with more than one, half of
 # the processors' time goes there. PyTorch reads this where it is first imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# A shell lets what it runs in the background ignore Ctrl-C, and so would the processes that tests
+# start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The first call of an operator takes seconds on a busy machine; no test is about time.
 settings.register_profile("pocketune", deadline=None)

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from pathlib import Path
 
@@ -70,31 +69,4 @@ def test_it_serves_until_it_is_stopped(page: Path) -> None:
         finally:
             process.kill()
     assert (process.returncode, errors) == (0, "")
-    assert rest.endswith("closed\n")
-
-
-LOSES = """
-import time
-from pocketune.studio import StudioServer
-def service_actions(self):
-    try:
-        time.sleep(5)
-    except KeyboardInterrupt:
-        pass  # as the interpreter does in a callback
-StudioServer.service_actions = service_actions
-"""
-
-
-@pytest.mark.skipif(os.name == "nt", reason="a process is stopped otherwise")
-def test_no_code_of_the_server_can_lose_the_interrupt(page: Path) -> None:
-    command = [sys.executable, "-c", LOSES + SERVE, str(page), "studio", "--port", "0", "--no-open"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        time.sleep(1)  # the loop of the server begins its work half a second after the start
-        process.send_signal(signal.SIGINT)
-        try:
-            rest, _ = process.communicate(timeout=30)
-        finally:
-            process.kill()
     assert rest.endswith("closed\n")

@@ -80,7 +80,6 @@ def _checked(kits: list[str]) -> Iterator[tuple[str, Kit]]:
 
 
 def _serve(site: Site, options: StudioOptions) -> None:
-    import threading
     import webbrowser
 
     from pocketune.studio import StudioServer
@@ -90,14 +89,7 @@ def _serve(site: Site, options: StudioOptions) -> None:
         print("Ctrl-C closes it; photos and runs stay in the browser", flush=True)
         if not options.no_open:
             webbrowser.open(server.url)
-        # An interrupt comes to the main thread. It only waits: inside the server's loop the
-        # interrupt could be lost, as in a callback that removes a thread that has ended.
-        serving = threading.Thread(target=server.serve_forever, daemon=True)
-        serving.start()
         try:
-            while serving.is_alive():
-                serving.join(1)
+            server.serve_forever()
         except KeyboardInterrupt:
             print("closed")
-        finally:
-            server.shutdown()
