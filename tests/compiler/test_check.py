@@ -15,7 +15,7 @@ from pocketune.compiler import Calibration, CompileError, compile
 from pocketune.compiler import prepare as prepare_module
 from pocketune.compiler.capture.dropout import supply_masks
 from pocketune.compiler.capture.trace import check_norms
-from pocketune.compiler.check import _moved, check_engine
+from pocketune.compiler.check import _moved, _settled, check_engine
 from pocketune.compiler.graphs import Graphs, build_graphs
 from pocketune.compiler.settings import CompileSettings
 from pocketune.device.engine.base import Gradients
@@ -73,6 +73,20 @@ def test_pytorch_agrees_with_itself(network: nn.Module) -> None:
     engine = TorchEngine(copy.deepcopy(network), **SETTINGS)
     worst = check_engine(engine, network, COMPILED, masks, steps=2)
     assert 0 < worst.share <= 1
+
+
+def test_running_means_start_near_those_of_the_batches(network: nn.Module) -> None:
+    supply_masks(network, BATCH, SIZE)
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (BATCH, SIZE, SIZE, 3)).astype(np.uint8)
+    labels = rng.integers(0, CLASSES, BATCH)
+    name, norm = next((n, m) for n, m in network.named_modules() if isinstance(m, nn.BatchNorm2d))
+    inputs: list[Tensor] = []
+    norm.register_forward_pre_hook(lambda _, args: inputs.append(args[0].detach()))
+    engine = TorchEngine(network, **SETTINGS)
+    settled = _settled(engine, network, images, labels)
+    x = inputs[-1]
+    np.testing.assert_allclose(settled[f"{name}.running_mean"], x.mean((0, 2, 3)), rtol=1e-4)
 
 
 @pytest.mark.parametrize(
