@@ -6,7 +6,7 @@ import pytest
 from pocketune.compiler.builder import FLOAT, GraphBuilder
 from pocketune.compiler.manifest import graph_spec, parameter_specs
 from pocketune.compiler.passes.blocked import DEPTHWISE
-from pocketune.compiler.passes.schedule import Liveness
+from pocketune.compiler.passes.liveness import Liveness
 from pocketune.methods import Method, RepNet, TinyTL, TopBlocks, adapt
 from pocketune.weights import create_network
 

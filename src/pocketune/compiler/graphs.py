@@ -23,7 +23,7 @@ from pocketune.compiler.lower.activation import LEAST_PACKED, has_masks
 from pocketune.compiler.lower.context import ROWS_MAX_PIXELS, Context
 from pocketune.compiler.passes.schedule import order_for_memory
 from pocketune.compiler.settings import CompileSettings
-from pocketune.device.memory.estimate import ARENA_OVERHEAD, NODE_BYTES
+from pocketune.device.memory.estimate import NODE_BYTES
 from pocketune.errors import PocketuneError
 from pocketune.kit.manifest import MaskSpec
 from pocketune.tasks import Task
@@ -163,8 +163,8 @@ def _step(
     classes = len(task.classes)
 
     def memory(model: onnx.ModelProto) -> float:
-        tensors = ARENA_OVERHEAD * order_for_memory(model, {CLASSES: classes})
-        return tensors + NODE_BYTES * len(model.graph.node)
+        arena = order_for_memory(model, {CLASSES: classes})
+        return arena + NODE_BYTES * len(model.graph.node)
 
     return min(map(model, (inf, LEAST_PACKED)), key=memory)
 

@@ -12,7 +12,7 @@ from pocketune.compiler.capture.trace import running_statistics, trained_paramet
 from pocketune.compiler.graphs import Graphs
 from pocketune.compiler.passes.arena import arena_bytes, integer_scratch
 from pocketune.compiler.passes.blocked import block_depthwise, blocked_liveness
-from pocketune.compiler.passes.schedule import Liveness, fused
+from pocketune.compiler.passes.liveness import Liveness, fused
 from pocketune.compiler.passes.sizes import graph_flops
 from pocketune.compiler.passes.work import graph_work
 from pocketune.compiler.settings import CompileSettings

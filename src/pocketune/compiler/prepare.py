@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import inf
 
 import onnx
 from torch import nn
@@ -12,7 +13,7 @@ from torch import nn
 from pocketune.compiler.capture.dropout import supply_masks
 from pocketune.compiler.capture.trace import check_norms, running_statistics, trained_parameters
 from pocketune.compiler.collector import paused_collector
-from pocketune.compiler.graphs import Graphs, build_features, build_graphs
+from pocketune.compiler.graphs import Graphs, Sizes, build_features, build_graphs
 from pocketune.compiler.manifest import describe
 from pocketune.compiler.passes.activations import recompute_activations
 from pocketune.compiler.passes.blocked import leave_large_plain
@@ -31,7 +32,7 @@ from pocketune.surgery import quantize_frozen
 from pocketune.tasks import Task, default_task
 
 _WORTHWHILE = 0.95
-"""Activations are recomputed if the step then needs at most this share of the memory."""
+"""More is recomputed if the step then needs less than this share of the memory."""
 
 
 @dataclass(frozen=True)
@@ -179,11 +180,20 @@ def optimize(graphs: Graphs, settings: CompileSettings, masks: Iterable[MaskSpec
         if name != "step":
             order_for_memory(model, sizes)
             continue
-        again = onnx.ModelProto()
-        again.CopyFrom(model)
-        recompute_activations(again, sizes)
-        for step in (model, again):
-            recompute_from_parameters(step, sizes, varying)
-        if order_for_memory(again, sizes) < _WORTHWHILE * order_for_memory(model, sizes):
-            model.CopyFrom(again)
+        model.CopyFrom(_smallest(model, sizes, varying))
         leave_large_plain(model, sizes)
+
+
+def _smallest(step: onnx.ModelProto, sizes: Sizes, varying: frozenset[str]) -> onnx.ModelProto:
+    """The step in a good order; it recomputes what makes the arena enough smaller, and no more."""
+    best, smallest = step, inf
+    for recomputed in ("nothing", "activations", "depthwise convolutions"):
+        model = onnx.ModelProto()
+        model.CopyFrom(step)
+        if recomputed != "nothing":
+            recompute_activations(model, sizes, depthwise=recomputed != "activations")
+        recompute_from_parameters(model, sizes, varying)
+        arena = order_for_memory(model, sizes)
+        if arena < _WORTHWHILE * smallest:
+            best, smallest = model, arena
+    return best

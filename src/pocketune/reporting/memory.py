@@ -97,7 +97,7 @@ def step_memory(kit: Kit, estimate: MemoryEstimate, classes: int) -> StepMemory 
     try:
         import onnx
 
-        from pocketune.compiler.passes.schedule import fused
+        from pocketune.compiler.passes.liveness import fused
     except ModuleNotFoundError:
         return None
     manifest = kit.manifest

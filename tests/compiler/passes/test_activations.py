@@ -6,6 +6,7 @@ import pytest
 
 from pocketune.compiler.builder import FLOAT, GraphBuilder
 from pocketune.compiler.passes.activations import NORMALIZED, recompute_activations
+from pocketune.compiler.passes.blocked import DEPTHWISE, is_depthwise
 from pocketune.compiler.passes.schedule import order_for_memory
 from pocketune.device.engine.session import open_session
 
@@ -90,7 +91,7 @@ def count_norms(model: onnx.ModelProto) -> int:
 @pytest.mark.parametrize("activation", ["Clip", "Relu", "hard swish"])
 def test_results_stay_and_memory_does_not(activation: str) -> None:
     kept, again = step(activation), step(activation)
-    recompute_activations(again, {})
+    recompute_activations(again, {}, depthwise=False)
     onnx.checker.check_model(again)
     assert order_for_memory(again, {}) < 0.8 * order_for_memory(kept, {})
     for found, expected in zip(run(again), run(kept), strict=True):
@@ -99,7 +100,7 @@ def test_results_stay_and_memory_does_not(activation: str) -> None:
 
 def test_norms_that_are_convolutions() -> None:
     kept, again = of_maps(), of_maps()
-    recompute_activations(again, {})
+    recompute_activations(again, {}, depthwise=False)
     assert count(again, "Clip") == 2 * LAYERS
     assert count(again, "Conv") == 3 * LAYERS
     assert order_for_memory(again, {}) < 0.8 * order_for_memory(kept, {})
@@ -107,16 +108,50 @@ def test_norms_that_are_convolutions() -> None:
         np.testing.assert_array_equal(found, expected)
 
 
+def blocks() -> onnx.ModelProto:
+    """Products, norms and activations of maps with a depthwise convolution behind each of them."""
+    b = GraphBuilder()
+    shape = (2, SIDE, 4, 4)
+    y, labels = b.input("features", FLOAT, shape), b.input("labels", FLOAT, shape)
+    layers = []
+    for i in range(LAYERS):
+        made = b.add("Conv", y, b.input(f"w{i}", FLOAT, (SIDE, SIDE, 1, 1)))
+        scale, bias = b.input(f"scale{i}", FLOAT, (SIDE, 1, 1, 1)), b.input(f"b{i}", FLOAT, (SIDE,))
+        active = _active(b, "Clip", b.add("Conv", made, scale, bias, hint=NORMALIZED, group=SIDE))
+        kernel = b.input(f"k{i}", FLOAT, (SIDE, 1, 3, 3))
+        y = b.add("Conv", active, kernel, hint=DEPTHWISE, group=SIDE, pads=[1] * 4)
+        layers += [made, active, y]
+    b.emit(b.add("ReduceSum", b.add("Sub", y, labels), keepdims=0), "loss", FLOAT, ())
+    gradient = b.add("Sub", y, labels)
+    for kept in reversed(layers):
+        gradient = b.add("Mul", gradient, kept)
+    b.emit(gradient, "gradient", FLOAT, shape)
+    return b.model("step")
+
+
+def test_depthwise_convolutions_are_recomputed_where_that_is_asked_for() -> None:
+    models = blocks(), blocks(), blocks()
+    for depthwise, model in zip((False, True), models[1:], strict=True):
+        recompute_activations(model, {}, depthwise=depthwise)
+        onnx.checker.check_model(model)
+    depthwise = [sum(map(is_depthwise, model.graph.node)) for model in models]
+    assert depthwise == [LAYERS, LAYERS, 2 * LAYERS]
+    kept, activations, everything = (order_for_memory(model, {}) for model in models)
+    assert everything < 0.8 * activations < 0.8 * kept
+    for found, expected in zip(run(models[2]), run(models[0]), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
 def test_each_activation_is_recomputed_once() -> None:
     model = step()
-    recompute_activations(model, {})
+    recompute_activations(model, {}, depthwise=False)
     assert count_norms(model) == count(model, "Clip") == 2 * LAYERS
     assert count(model, "MatMul") == LAYERS
 
 
 def test_what_follows_from_several_layers_is_kept() -> None:
     model = step(shortcut=True)
-    recompute_activations(model, {})
+    recompute_activations(model, {}, depthwise=False)
     assert count_norms(model) == LAYERS + 1  # the first sum is with an input
 
 
@@ -125,7 +160,7 @@ def test_what_follows_from_several_layers_is_kept() -> None:
 )
 def test_others_are_kept(model: onnx.ModelProto) -> None:
     before = [node.SerializeToString() for node in model.graph.node]
-    recompute_activations(model, {})
+    recompute_activations(model, {}, depthwise=False)
     assert [node.SerializeToString() for node in model.graph.node] == before
 
 
@@ -151,7 +186,7 @@ def perceptron(activation: str) -> onnx.ModelProto:
 @pytest.mark.parametrize("activation", ["gelu", "layer norm"])
 def test_what_follows_from_a_kept_tensor_is_recomputed(activation: str) -> None:
     kept, again = perceptron(activation), perceptron(activation)
-    recompute_activations(again, {})
+    recompute_activations(again, {}, depthwise=False)
     onnx.checker.check_model(again)
     (product,) = (node for node in again.graph.node if "grad.product" in node.output)
     assert product.input[0].endswith("_again")

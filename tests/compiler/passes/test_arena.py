@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from pocketune.compiler.passes.arena import Arena, arena_bytes, integer_scratch
-from pocketune.compiler.passes.schedule import Liveness, Operator
+from pocketune.compiler.passes.liveness import Liveness, Operator
 
 KB = 1 << 10
 

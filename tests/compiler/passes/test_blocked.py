@@ -21,7 +21,7 @@ from pocketune.compiler.passes.blocked import (
     blocked_liveness,
     leave_large_plain,
 )
-from pocketune.compiler.passes.schedule import Liveness
+from pocketune.compiler.passes.liveness import Liveness
 
 from ..lowering import ALWAYS_ROWS, NEVER_ROWS, Function, assert_close, double, leaf, lower_function
 

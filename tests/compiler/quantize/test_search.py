@@ -11,7 +11,8 @@ from onnx import numpy_helper
 from torch import nn
 
 from pocketune.compiler import Calibration, compile
-from pocketune.compiler.passes.schedule import fused_peak, order_for_memory
+from pocketune.compiler.passes.liveness import fused
+from pocketune.compiler.passes.schedule import order_for_memory
 from pocketune.compiler.quantize import search as quantize
 from pocketune.compiler.quantize.search import (
     Judge,
@@ -138,7 +139,7 @@ def test_temporaries_shrink(kits: dict[str, Kit]) -> None:
     assert memory["float"] <= memory["weights"] < 1.1 * memory["float"]  # a kernel at a time
     assert memory["integer"] < memory["float"]
     model = features(kits["integer"])
-    assert fused_peak(model, {"N": 1}) == memory["integer"]
+    assert fused(model, {"N": 1}).peak(model.graph.node) == memory["integer"]
     assert order_for_memory(model, {"N": 1}) > memory["integer"]  # as it is written, in float
 
 

@@ -9,7 +9,7 @@ from onnx import numpy_helper
 
 from pocketune.compiler import compile
 from pocketune.compiler.lower import conv as conv_rules
-from pocketune.compiler.passes.schedule import Liveness
+from pocketune.compiler.passes.liveness import Liveness
 from pocketune.compiler.quantize.weights import as_int8, store_as_int8
 from pocketune.kit.kit import Kit
 from pocketune.kit.manifest import Quantization

@@ -33,7 +33,7 @@ def _layer_norm(
     if bias is not None and not apart:
         inputs.append(context.plain(bias))
     y, _, inverse = b.add_many(
-        "LayerNormalization", inputs, 3, axis=-len(sizes), epsilon=eps, hint="normalized"
+        "LayerNormalization", inputs, 3, axis=-len(sizes), epsilon=eps, hint="layer_norm"
     )
     normalized = Value(x.shape, plain=y)
     if apart and weight is not None:

@@ -3,8 +3,9 @@
 A norm that uses batch statistics needs its input again in the backward pass, and the layer behind
 it needs its activation again. Both are equally large, and a norm and an activation function are
 cheap. So only the input is kept (Chen et al., 2016, arXiv 1604.06174, section 3: results of low
-cost operations are dropped). In the same way the output of a layer norm follows from its normalized
-input, and that of a GELU, SiLU or hard swish from its input, which its derivative needs.
+cost operations are dropped). In the same way the output of a layer norm follows from its
+normalized input, and that of a GELU, SiLU or hard swish from its input, which its derivative
+needs. A depthwise convolution has a few percent of a block's arithmetic and can be repeated too.
 
 Requires: nodes are in topological order. Afterwards the backward pass reads no large tensor that
 follows cheaply from others that it reads.
@@ -14,11 +15,12 @@ from collections.abc import Mapping
 
 import onnx
 
+from pocketune.compiler.passes.blocked import is_depthwise
 from pocketune.compiler.passes.sizes import tensor_bytes
 
 _CHEAP = {
     *("Add", "Clip", "Div", "Erf", "HardSigmoid", "HardSwish", "Mul", "Relu", "Reshape"),
-    *("Sigmoid", "Tanh", "Transpose"),
+    *("Sigmoid", "Sub", "Tanh", "Transpose"),
 }
 
 NORMALIZED = "normalized"
@@ -31,14 +33,17 @@ _SMALL = 16
 """A tensor of at most a 16th of the result's size may be kept for recomputing it."""
 
 
-def recompute_activations(model: onnx.ModelProto, sizes: Mapping[str, int]) -> None:
+def recompute_activations(
+    model: onnx.ModelProto, sizes: Mapping[str, int], *, depthwise: bool
+) -> None:
     """Let the backward pass recompute activations behind norms with batch statistics, in place.
 
     Args:
         model: a training step with an input `labels` and an output `loss`.
         sizes: of open dimensions.
+        depthwise: whether depthwise convolutions are recomputed too.
     """
-    step = _Step(model, sizes)
+    step = _Step(model, sizes, depthwise=depthwise)
     nodes = [made for node in model.graph.node for made in step.with_copies(node)]
     del model.graph.node[:]
     model.graph.node.extend(nodes)
@@ -47,7 +52,10 @@ def recompute_activations(model: onnx.ModelProto, sizes: Mapping[str, int]) -> N
 class _Step:
     """A training step, divided into the forward pass and all other nodes."""
 
-    def __init__(self, model: onnx.ModelProto, sizes: Mapping[str, int]) -> None:
+    def __init__(
+        self, model: onnx.ModelProto, sizes: Mapping[str, int], *, depthwise: bool
+    ) -> None:
+        self._depthwise = depthwise
         nodes = model.graph.node
         self._size = tensor_bytes(model, sizes)
         labeled, read = {"labels"}, {"loss"}
@@ -92,8 +100,9 @@ class _Step:
 
     def _source_of(self, node: onnx.NodeProto) -> str | None:
         if node.name.startswith(NORMALIZED):
-            return node.input[0] if node.input[0] in self._read else None
-        if node.op_type not in _CHEAP:
+            x = node.input[0]
+            return self._source(x) or (x if x in self._read else None)
+        if node.op_type not in _CHEAP and not (self._depthwise and is_depthwise(node)):
             return None
         most = self._size[node.output[0]] // _SMALL
         large = [n for n in node.input if self._size.get(n, 0) > most]

@@ -13,7 +13,7 @@ from collections import defaultdict
 
 import onnx
 
-from pocketune.compiler.passes.schedule import Liveness, Nodes
+from pocketune.compiler.passes.liveness import Liveness, Nodes
 
 _ALIGNMENT = 256
 _REGION, _DEAD = 1 << 25, 1 << 16

@@ -22,7 +22,7 @@ import onnx
 from onnx import helper
 
 from pocketune.compiler.passes.fused import fuse_clips
-from pocketune.compiler.passes.schedule import Liveness
+from pocketune.compiler.passes.liveness import Liveness
 
 DEPTHWISE = "depthwise"
 """Prefix of the names of nodes with one channel per group, whose channels fill whole blocks."""

@@ -1,126 +1,23 @@
-"""How much memory a graph's tensors need, and an order of its nodes that needs little.
+"""An order of a graph's nodes that needs little memory.
 
 The device makes the runtime execute nodes in the file's order. Each tensor is freed after its last
-reader, so the order decides the peak. Counted here is what a run allocates; the device counts graph
-inputs, initializers and the outputs that it keeps.
+reader, so the order decides how many are live at once, and the gaps that they leave in the arena.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from heapq import heappop, heappush
-from operator import itemgetter
-from typing import NamedTuple
 
 import onnx
 
-from pocketune.compiler.passes.sizes import tensor_bytes
-
-# results that share their input's memory
-_VIEWS = {"Reshape", "Identity", "Squeeze", "Unsqueeze", "Flatten"}
-
-
-class Operator(NamedTuple):
-    """What an order depends on of a node, whose own fields are slow to read."""
-
-    op_type: str
-    input: tuple[str, ...]
-    output: tuple[str, ...]
-
-    @classmethod
-    def of(cls, node: onnx.NodeProto) -> Operator:
-        """The fields of a node."""
-        return cls(node.op_type, tuple(node.input), tuple(node.output))
-
-
-Nodes = Sequence[onnx.NodeProto | Operator]
-
-
-@dataclass(frozen=True)
-class Liveness:
-    """Sizes and lifetimes of a graph's tensors."""
-
-    bytes: Mapping[str, int]
-    outputs: frozenset[str]
-    alias: Mapping[str, str]
-
-    @classmethod
-    def of(cls, model: onnx.ModelProto, sizes: Mapping[str, int]) -> Liveness:
-        """The lifetimes in a model whose open dimensions have these `sizes`."""
-        return cls.sized(model, tensor_bytes(model, sizes))
-
-    @classmethod
-    def sized(cls, model: onnx.ModelProto, sizes: Mapping[str, int]) -> Liveness:
-        """The lifetimes in a model whose tensors have these bytes."""
-        alias: dict[str, str] = {}
-        for node in model.graph.node:
-            if node.op_type in _VIEWS:
-                alias[node.output[0]] = alias.get(node.input[0], node.input[0])
-        outputs = frozenset(alias.get(o.name, o.name) for o in model.graph.output)
-        return cls(sizes, outputs, alias)
-
-    def timeline(self, nodes: Nodes) -> list[int]:
-        """Live bytes while each node runs, in order."""
-        alias, size, last = self.alias, self.bytes, dict[str, int]()
-        for i, node in enumerate(nodes):
-            for name in (*node.input, *node.output):
-                last[alias.get(name, name)] = i
-        freed = [0] * len(nodes)
-        for name, i in last.items():
-            if name not in self.outputs:
-                freed[i] += size.get(name, 0)
-        live, line = 0, []
-        for node, ending in zip(nodes, freed, strict=True):
-            for name in node.output:
-                if name not in alias:
-                    live += size.get(name, 0)
-            line.append(live)
-            live -= ending
-        return line
-
-    def peak(self, nodes: Nodes) -> int:
-        """Most bytes live at once."""
-        return max(self.timeline(nodes), default=0)
-
-
-def fused_peak(model: onnx.ModelProto, sizes: Mapping[str, int]) -> int:
-    """Peak in bytes of a quantized graph in its order, as the runtime fuses it."""
-    return fused(model, sizes).peak(model.graph.node)
-
-
-def fused(model: onnx.ModelProto, sizes: Mapping[str, int]) -> Liveness:
-    """The lifetimes in a quantized graph, as the runtime fuses it.
-
-    An operator between DequantizeLinear and QuantizeLinear becomes one integer operator: the float
-    tensors between them are never made.
-    """
-    nodes = list(model.graph.node)
-    readers: dict[str, list[onnx.NodeProto]] = {}
-    for node in nodes:
-        for name in node.input:
-            readers.setdefault(name, []).append(node)
-    dequantized = {n.output[0] for n in nodes if n.op_type == "DequantizeLinear"}
-
-    def integer(node: onnx.NodeProto) -> bool:
-        read = readers.get(node.output[0], [])
-        requantized = read and all(reader.op_type == "QuantizeLinear" for reader in read)
-        return bool(requantized) and dequantized.issuperset(node.input)
-
-    plain = Liveness.of(model, sizes)
-    made, alias = dict(plain.bytes), dict(plain.alias)
-    for node in nodes:
-        (output, *_), read = node.output, readers.get(node.output[0], [])
-        if integer(node):
-            made[output] = made[read[0].output[0]]
-            alias.update((reader.output[0], output) for reader in read)
-        elif read and output in dequantized and all(map(integer, read)):
-            alias[output] = alias.get(node.input[0], node.input[0])
-    return Liveness(made, plain.outputs, alias)
+from pocketune.compiler.passes.arena import arena_bytes
+from pocketune.compiler.passes.liveness import Liveness, Operator
 
 
 def order_for_memory(model: onnx.ModelProto, sizes: Mapping[str, int]) -> int:
-    """Reorder the model's nodes in place for the lowest peak found; returns that peak in bytes.
+    """Reorder the model's nodes in place for the smallest arena found; returns its bytes.
 
     Constants that are stored in 8 bits are dequantized right before their reader.
     """
@@ -137,12 +34,12 @@ def order_for_memory(model: onnx.ModelProto, sizes: Mapping[str, int]) -> int:
         bases += [_masks_early(traced), _masks_early(late)]
     candidates = [*bases, *(_shrink_early(order, liveness) for order in bases)]
     candidates.append(_greedy(traced, liveness))
-    peaks = [(real.peak(order := _unpack_late(each, unpacked)), order) for each in candidates]
-    peak, best = min(peaks, key=itemgetter(0))
-    ordered = [nodes[node.output[0]] for node in best]
+    orders = [_unpack_late(each, unpacked) for each in candidates]
+    arena, _, place = min((arena_bytes(real, o), real.peak(o), i) for i, o in enumerate(orders))
+    ordered = [nodes[node.output[0]] for node in orders[place]]
     del model.graph.node[:]
     model.graph.node.extend(ordered)
-    return peak
+    return arena
 
 
 def _unpacks(node: Operator, constants: set[str]) -> bool:

@@ -9,7 +9,7 @@ from math import prod
 import onnx
 
 from pocketune.compiler.passes.blocked import is_depthwise
-from pocketune.compiler.passes.schedule import Liveness, fused
+from pocketune.compiler.passes.liveness import Liveness, fused
 from pocketune.compiler.passes.sizes import attribute, node_flops, tensor_shapes
 from pocketune.kit.manifest import Work, WorkKind
 
