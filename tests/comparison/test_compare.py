@@ -111,7 +111,7 @@ def test_a_run_that_fails_is_kept_and_the_others_go_on(photos: Path, tmp_path: P
     command = ("compare", photos, "--kit", "last", "--budget", "50MB", "--out", tmp_path / "other")
     done = pocketune(*command)
     assert done.returncode == 1
-    assert done.stderr.startswith("error: 1 of 1 runs failed, such as colors, last, last, seed 0:")
+    assert done.stderr.startswith("error: 1 of 1 runs failed, such as colors, last, seed 0:")
 
 
 def test_without_test_photos_the_validation_photos_count(tmp_path: Path) -> None:

@@ -80,6 +80,15 @@ def test_a_comparison_without_a_finished_run_has_no_bubbles(tmp_path):
     assert not page.sections[0].charts
 
 
+def test_kits_with_the_names_of_their_methods_are_named_once(tmp_path):
+    cells = [cell(name, name, 0, score, 60_000_000) for name, score in (("a", 0.5), ("b", 0.4))]
+    Comparison(tuple(cells)).write(tmp_path)
+    said = comparison_page(tmp_path).summary
+    assert said[0].startswith(f"2 kits (a and b) on {NASTY}: 2 runs")
+    assert said[1].startswith(f"On {NASTY}, a is best")
+    assert cells[0].name == f"{NASTY}, a, seed 0"
+
+
 @pytest.mark.parametrize("whole", [True, False], ids=["folder", "file"])
 def test_the_page_needs_nothing_else(folder, whole):
     written = pocketune.report(folder if whole else folder / "compare.json")

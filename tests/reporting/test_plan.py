@@ -125,8 +125,10 @@ def test_each_candidate_with_a_score_is_a_bubble(file):
 def test_a_choice_that_was_only_predicted_says_so(file):
     untried = tuple(replace(each, probes=()) for each in make_plan().trials)
     make_plan(trials=untried).write(file)
-    said = " ".join(plan_page(file).summary)
+    page = plan_page(file)
+    said = " ".join(page.summary)
     assert "none tried, so the choice rests on prediction" in said and "runner-up" not in said
+    assert page.tiles[0].detail == "before training"
 
 
 def test_a_plan_without_a_choice_names_the_smallest_budget(file):

@@ -16,6 +16,11 @@ from pocketune.tasks import Score
 Part = Literal["test", "validation"]
 
 
+def configuration(model: str, method: str) -> str:
+    """A network or kit and a method in words; a kit may have the name of its method."""
+    return model if model == method else f"{model}, {method}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Cell:
     """A run of a comparison.
@@ -68,7 +73,7 @@ class Cell:
     @property
     def name(self) -> str:
         """The place of the cell in words."""
-        return f"{self.photos}, {self.model}, {self.method}, seed {self.seed}"
+        return f"{self.photos}, {configuration(self.model, self.method)}, seed {self.seed}"
 
     def __str__(self) -> str:
         if self.score is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pocketune
+from pocketune.comparison.cell import configuration
 from pocketune.comparison.result import Comparison
 from pocketune.device.memory.sizes import format_size
 from pocketune.errors import counted
@@ -16,7 +17,7 @@ from pocketune.tasks import task_named
 from pocketune.tasks.results import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from pocketune.comparison.row import Row
@@ -43,8 +44,7 @@ def comparison_page(path: Path) -> Page:
         title=f"{counted(len(rows), 'way')} to train, compared",
         subtitle=f"on {listing(sets)}",
         summary=(
-            f"{counted(len(models), 'network')} ({listing(models)}) with "
-            f"{counted(len(methods), 'method')} ({listing(methods)}) on {listing(sets)}: "
+            f"{_compared(models, methods)} on {listing(sets)}: "
             f"{counted(len(records), 'run')}, each in a process of its own.",
             *(_best(name, _of(rows, name)) for name in sets),
             *([f"{counted(len(found.failed), 'run')} failed."] if found.failed else []),
@@ -74,8 +74,17 @@ def _larger_is_better(rows: Iterable[Row]) -> bool:
     return task.is_better(task.score(1, 0), task.score(0, 0))
 
 
+def _compared(models: Sequence[str], methods: Sequence[str]) -> str:
+    if models == methods:  # kits that have the names of their methods
+        return f"{counted(len(models), 'kit')} ({listing(models)})"
+    return (
+        f"{counted(len(models), 'network')} ({listing(models)}) with "
+        f"{counted(len(methods), 'method')} ({listing(methods)})"
+    )
+
+
 def _name(row: Row) -> str:
-    return f"{row.model}, {row.method}"
+    return configuration(row.model, row.method)
 
 
 def _score(row: Row) -> str:

@@ -58,7 +58,7 @@ def _limits(plan: Plan) -> str:
 
 def _summary(plan: Plan) -> Iterator[str]:
     asked, trials = plan.asked, plan.trials
-    photos = f"{asked.training:,} photos of {asked.photos} with {asked.classes} classes"
+    photos = f"{asked.training:,} photos in {asked.photos} with {asked.classes} classes"
     if plan.choice is None:
         yield f"Nothing was chosen for {photos}: the plan was not finished, or nothing fits."
         if (least := smallest_budget(plan)) is not None:
@@ -85,7 +85,8 @@ def _tiles(plan: Plan) -> Iterator[Tile]:
         chosen = plan.chosen
         if chosen.score is not None:
             score = chosen.score
-            yield Tile(score.name, f"{score.value:{score.style}}", "in the plan's last short run")
+            source = "in its last short run" if chosen.probes else "before training"
+            yield Tile(score.name, f"{score.value:{score.style}}", source)
         budget = plan.asked.limits.budget
         limit = f"of {format_size(budget)} allowed" if budget else "no budget"
         yield Tile("peak memory", format_size(chosen.memory), limit)

@@ -78,7 +78,7 @@ def run_page(folder: Path, photos: StrPath | None) -> Page:
 
 
 def _summary(record: RunRecord, model: Model) -> Iterator[str]:
-    photos = f"{record.photos.training:,} photos of {record.photos.name}"
+    photos = f"{record.photos.training:,} photos in {record.photos.name}"
     yield (
         f"{titled(record.network)} was trained on {photos} to predict "
         f"{len(record.classes)} {model.task.noun}: {listing(record.classes)}."
@@ -88,7 +88,7 @@ def _summary(record: RunRecord, model: Model) -> Iterator[str]:
     yield (
         f"The run took {duration(record.seconds)} on {machine.cores} "
         f"core{'s' * (machine.cores != 1)} of {machine.processor}. It took at most "
-        f"{format_size(peak)} of memory; {below_budget(peak, _budget(record))}."
+        f"{format_size(peak)} of memory, {below_budget(peak, _budget(record))}."
     )
 
 

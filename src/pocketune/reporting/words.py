@@ -152,6 +152,6 @@ def _value(name: str, value: Any) -> str:
 def below_budget(peak: int, budget: int | None) -> str:
     """How a peak compares to the budget."""
     if budget is None:
-        return "there was no budget"
+        return "without a budget"
     apart = format_size(abs(budget - peak))
     return f"{apart} {'below' if peak <= budget else 'above'} the budget of {format_size(budget)}"

@@ -23,6 +23,8 @@ def balance_chart(
     names: Sequence[str], training: NDArray[np.int64], validation: NDArray[np.int64], noun: str
 ) -> Chart:
     """Photos of each class, most first; of many classes, the largest and the smallest."""
+    from matplotlib.ticker import MaxNLocator
+
     order = np.argsort(-(training + validation), kind="stable")
     rows = [int(i) for i in order]
     if len(rows) > _ROWS:
@@ -39,6 +41,7 @@ def balance_chart(
         axes.grid(axis="y", visible=False)
         if len(rows) < len(order):
             axes.axhline(_ROWS / 2 - 0.5, color=INK, linewidth=0.8, linestyle=(0, (1, 3)))
+        axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         axes.set_xlabel("photos")
         axes.figure.legend(loc="outside upper left", ncols=2, handlelength=0.9, borderaxespad=0.2)
@@ -52,8 +55,8 @@ def balance_chart(
 def _balance(names: Sequence[str], training: NDArray[np.int64], noun: str, shown_rows: int) -> str:
     most, least = int(training.argmax()), int(training.argmin())
     if training[most] <= 1.5 * training[least]:
-        text = f"The {noun} are balanced: {training[least]:,} to {training[most]:,} training photos"
-        text += " each."
+        fewest = "" if training[least] == training[most] else f"{training[least]:,} to "
+        text = f"The {noun} are balanced: {fewest}{training[most]:,} training photos each."
     else:
         times = training[most] / max(1, training[least])
         text = (
