@@ -61,6 +61,10 @@ class TestNothingToLearnFrom:
         assert "no readable image among its 2 files" in message
         assert "a/1.txt" in message
 
+    def test_a_table_of_titles_alone(self, tree):
+        folder = tree({"table.csv": "file,label\n"})
+        assert "table.csv lists no files; add a line for each" in refusal(folder / "table.csv")
+
     def test_class_without_a_readable_image(self, photos, tree):
         photos(cats=3, dogs=3)
         assert "'birds'" in refusal(tree({"birds/1.jpg": "no image"}))

@@ -125,7 +125,23 @@ class TestTable:
             read(text, Attributes)
 
     @pytest.mark.parametrize(
-        "title", ["file", "filename", "File_Name", "PATH", "image", "image_id"]
+        ("titles", "remedy"),
+        [
+            ("photo,species", "rename its columns"),
+            ("file,species", "rename its columns"),
+            ("file,young,bald", "use a kit for these labels"),
+            ("image,mask", "use a kit for these labels"),
+        ],
+    )
+    def test_other_columns_are_renamed_or_need_another_kit(self, titles: str, remedy: str) -> None:
+        with pytest.raises(PocketuneError) as refused:
+            read(f"{titles}\na.png,cat,1", Classification)
+        wanted = "t.csv needs the columns file and label, but its first line has "
+        wanted += f"{titles.replace(',', ', ')}; {remedy}"
+        assert str(refused.value) == wanted
+
+    @pytest.mark.parametrize(
+        "title", ["file", "filename", "File_Name", "File Name", "PATH", "image", "image_id"]
     )
     def test_titles_of_the_files(self, title: str) -> None:
         assert read(f"label,{title}\ncat,a.png").examples == [Example("a.png", "cat")]

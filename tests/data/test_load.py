@@ -67,7 +67,8 @@ class TestFolder:
 
     def test_hidden_files_do_not_count(self, photos, tree):
         photos(cats=2, dogs=2)
-        folder = tree({".DS_Store": "x", "cats/._00.png": "x", "__MACOSX/cats/00.png": "x"})
+        systems = ("Thumbs.db", "dogs/desktop.ini", "@eaDir/cats/00.png", "__MACOSX/cats/00.png")
+        folder = tree(dict.fromkeys((".DS_Store", "cats/._00.png", *systems), "x"))
         splits = load_splits(folder)
         assert splits.classes == ("cats", "dogs")
         assert splits.skipped == ()

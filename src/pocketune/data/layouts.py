@@ -19,7 +19,7 @@ from pocketune.data.examples import Example, Examples, Repeated
 from pocketune.data.names import Names
 from pocketune.errors import PocketuneError, Remedy
 from pocketune.files import shown
-from pocketune.tasks.base import as_label
+from pocketune.tasks.base import TASKS, as_label
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -200,11 +200,12 @@ def read_table(
     if columns is None and len(first) == 2 and "." in first[0]:  # a file name, not a title
         columns, rows = _titled(UNTITLED, name, tasks), chain([(line, first)], rows)
     if columns is None:
-        raise PocketuneError(
-            f"{shown(name)} needs the columns {', or '.join(task.table for task in tasks)}, but "
-            f"its first line has {shown(', '.join(first))}",
-            remedy=Remedy("other task", "use a kit for these labels") if len(tasks) == 1 else None,
-        )
+        wanted = ", or ".join(task.table for task in tasks)
+        message = f"{shown(name)} needs the columns {wanted}, but its first line has "
+        message += shown(", ".join(first))
+        if _is_of_others(first, name, tasks):
+            raise PocketuneError(message, remedy=Remedy("other task", "use a kit for these labels"))
+        raise PocketuneError(f"{message}; rename its columns")
     examples = Examples(_example(row, line, columns, name) for line, row in rows)
     return Table(_unique(one_validation(examples, test), name), columns.task, columns.label.titles)
 
@@ -250,9 +251,18 @@ def _celeba_rows(data: bytes, name: str) -> Iterator[_Row]:
     return chain([(line, [FILE_COLUMNS[0], *attributes])], rows)
 
 
+def _is_of_others(first: Sequence[str], name: str, tasks: Sequence[type[Task]]) -> bool:
+    """Whether a table that these tasks cannot read seems to be made for another one.
+
+    A single column of any name may be an attribute, but is more often a label.
+    """
+    others = [task for task in TASKS.values() if task not in tasks and (task.dense or first[2:])]
+    return _titled(first, name, others) is not None
+
+
 def _titled(first: Sequence[str], name: str, tasks: Sequence[type[Task]]) -> _Columns | None:
     """The columns if ``first`` holds titles that a task recognizes; else None."""
-    titles = [cell.casefold() for cell in first]
+    titles = [cell.casefold().replace(" ", "_") for cell in first]
     file = next((titles.index(title) for title in FILE_COLUMNS if title in titles), None)
     split = titles.index("split") if "split" in titles else None
     if file is None:

@@ -159,7 +159,9 @@ def _check_any(known: Examples, skipped: Sequence[Skipped], where: str) -> None:
     """Check that at least one file is an image."""
     if known:
         return
-    first = f"; the first, {shown(skipped[0].name)}: {skipped[0].reason}" if skipped else ""
+    if not skipped:
+        raise PocketuneError(f"{where} lists no files; add a line for each image")
+    first = f"; the first, {shown(skipped[0].name)}: {skipped[0].reason}"
     raise PocketuneError(
         f"{where} has no readable image among its {counted(len(skipped), 'file')}{first}"
     )

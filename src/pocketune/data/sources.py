@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 MANIFEST, STEP = "manifest.json", "step.onnx"  # the folder of a kit or run holds both
 ENCRYPTED = 0x1  # bit in the flags of an archive member
+_SYSTEM = frozenset({"__macosx", "thumbs.db", "desktop.ini", "@eadir"})
+"""What macOS, Windows and storage servers add to folders and archives, in lower case."""
 LONGEST_NAME = 4096
 """Most characters of a path, which is what Linux allows in a folder."""
 _READING = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -109,7 +111,7 @@ class FolderSource:
         try:
             with os.scandir(self.root / folder) as entries:
                 for entry in entries:
-                    if entry.name.startswith(".") or entry.name == "__MACOSX":
+                    if _is_hidden(entry.name):
                         continue
                     if not _is_folder(entry):
                         found.append(folder + entry.name)
@@ -305,8 +307,8 @@ def users_own(names: Iterable[str]) -> list[str]:
 
 
 def _is_hidden(name: str) -> bool:
-    """Whether a file belongs to the system: dot files, and what macOS adds to archives."""
-    return any(part.startswith(".") or part == "__MACOSX" for part in name.split("/"))
+    """Whether a file belongs to the system: dot files, and what is in ``_SYSTEM``."""
+    return any(part.startswith(".") or part.lower() in _SYSTEM for part in name.split("/"))
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

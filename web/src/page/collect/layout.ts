@@ -24,10 +24,11 @@ const TRAIN = "train";
 const VALIDATION = ["val", "valid", "validation", "test"]; // the first that exists is used
 const FILE_COLUMNS = ["file", "filename", "file_name", "path", "image", "image_id"];
 const LABEL_COLUMNS = ["label", "class"];
+const SYSTEM = ["__macosx", "thumbs.db", "desktop.ini", "@eadir"];
 
 /** Whether a file is the user's own, and none that a system has put there. */
 export function isOwn(path: string): boolean {
-  return !path.split("/").some((part) => part.startsWith(".") || part === "__MACOSX");
+  return !path.split("/").some((part) => part.startsWith(".") || SYSTEM.includes(part.toLowerCase()));
 }
 
 export function isTable(path: string): boolean {
@@ -106,7 +107,7 @@ export function inOrder(labels: Iterable<string>): string[] {
 }
 
 function columnsOf(first: string[]) {
-  const titles = first.map((cell) => cell.toLowerCase());
+  const titles = first.map((cell) => cell.toLowerCase().replaceAll(" ", "_"));
   const at = (names: string[]) => titles.findIndex((title) => names.includes(title));
   const columns = { file: at(FILE_COLUMNS), label: at(LABEL_COLUMNS), split: at(["split"]) };
   if (columns.file >= 0 && columns.label >= 0) return { ...columns, titled: true };
