@@ -122,7 +122,16 @@ def test_evaluate(run, photos, trained):
     result = run("evaluate", trained)
     assert result.exit_code == 0
     assert result.stdout.startswith("top-1 ") and result.stdout.endswith(" of 6 photos\n")
-    assert "of 30 photos" in run("evaluate", trained, photos).stdout
+
+
+def test_evaluating_all_photos_of_a_run_says_that_it_was_trained_on_them(process, photos, trained):
+    result = process("evaluate", trained, photos)
+    assert "of 30 photos" in result.stdout
+    assert result.stderr == (
+        "note: the run was trained on 24 of these 30 photos, so that the figures are too good; "
+        "leave the photos out to evaluate those that it held back\n"
+    )
+    assert not process("evaluate", trained).stderr
 
 
 def test_evaluate_writes_tables(run, photos, trained):

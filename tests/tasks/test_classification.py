@@ -104,7 +104,7 @@ def test_plain_values(small: ClassEvaluation) -> None:
         "confusion": [[3, 1], [0, 0]],
         "skipped": [{"image": "a.txt", "reason": "not an image"}],
     }
-    assert str(small) == "top-1 75.0%, top-5 100.0%, balanced 75.0% of 4 photos"
+    assert str(small) == "top-1 75.0% of 4 photos"
 
 
 def test_balanced_accuracy_is_the_mean_recall() -> None:
@@ -112,6 +112,13 @@ def test_balanced_accuracy_is_the_mean_recall() -> None:
     found = ClassEvaluation(("a", "b", "c"), pairs, among_top5=12)
     assert found.top1 == 0.75
     assert found.balanced == pytest.approx((0.8 + 0.5) / 2)
+    assert str(found) == "top-1 75.0%, balanced 65.0% of 12 photos"
+
+
+def test_top5_is_said_of_more_than_five_classes() -> None:
+    pairs = np.array([[0, 0, 1], [1, 0, 1]])
+    assert "top-5" not in str(ClassEvaluation(tuple("abcde"), pairs, among_top5=2))
+    assert ", top-5 100.0% of 2 photos" in str(ClassEvaluation(tuple("abcdef"), pairs, 2))
 
 
 finite = st.floats(-(2.0**100), 2.0**100, width=32)

@@ -32,6 +32,8 @@ from pocketune.errors import counted
 from pocketune.options import option
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pocketune.device.engine.base import EngineFactory
     from pocketune.device.train import TrainResult
     from pocketune.kit.packed import Source
@@ -220,18 +222,31 @@ def _print_result(result: TrainResult) -> None:
     from pocketune.device.memory.process import process_memory
     from pocketune.device.memory.sizes import format_size
 
-    best = "" if result.best is None else f", {result.best}"
-    if result.best is None and result.best_step == 0 and result.estimate is not None:
-        best = f", cross-validated {result.estimate}"
-    early = _EARLY.get(result.reason, "")
     with suppress(OSError):  # the run has succeeded even if nobody reads this
-        print(f"{counted(result.steps, 'step')}{early}, best at step {result.best_step}{best}")
+        print(", ".join(_told(result)))
         if result.reason == "time" and not result.steps:
             print(_NO_STEP)
         print_skipped(result.skipped)
         print(f"peak memory {format_size(max(result.peak_memory, process_memory().peak))}")
         print(f"saved in {result.run}", flush=True)
     print_error(f"try: pocketune predict {shlex.quote(str(result.run))} PHOTO")
+
+
+def _told(result: TrainResult) -> Iterator[str]:
+    """The steps of a run, and how good their best is."""
+    steps = counted(result.steps, "step") if result.steps else "no steps"
+    yield steps + _EARLY.get(result.reason, "")
+    if result.best_step:
+        yield f"best at step {result.best_step}"
+    elif result.steps and result.best is not None:
+        yield "none better than the start"
+    if result.best is not None:
+        from pocketune.device.train.record import RunRecord
+
+        held_out = RunRecord.read(result.run).photos.validation
+        yield f"{result.best} on {counted(held_out, 'validation photo')}"
+    elif not result.best_step and result.estimate is not None:
+        yield f"cross-validated {result.estimate}"
 
 
 def _check_usage(engine: EngineOptions) -> None:

@@ -324,10 +324,13 @@ class ClassEvaluation(Evaluation):
         )
 
     def __str__(self) -> str:
-        return (
-            f"top-1 {self.top1:.1%}, top-5 {self.top5:.1%}, balanced {self.balanced:.1%} of "
-            f"{counted(self.images, 'photo')}"
-        )
+        figures = {"top-1": f"{self.top1:.1%}"}
+        if len(self.classes) > TOP:
+            figures["top-5"] = f"{self.top5:.1%}"
+        if (balanced := f"{self.balanced:.1%}") != figures["top-1"]:
+            figures["balanced"] = balanced
+        told = ", ".join(f"{name} {value}" for name, value in figures.items())
+        return f"{told} of {counted(self.images, 'photo')}"
 
     def to_dict(self) -> dict[str, Any]:
         """See :class:`Evaluation`."""

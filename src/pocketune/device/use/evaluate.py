@@ -1,5 +1,6 @@
 """Evaluate a model on labeled photos."""
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,11 +19,14 @@ from pocketune.device.memory.budget import check_peak, check_prediction, limited
 from pocketune.device.memory.sizes import parse_pixels
 from pocketune.device.train.checkpoint import Checkpoint
 from pocketune.device.train.photos import mask_options
+from pocketune.device.train.record import RunRecord
 from pocketune.device.use.model import Model, as_model
 from pocketune.device.use.windows import OVERLAP, Window, Windows, check_window
 from pocketune.errors import PocketuneError, printable
 from pocketune.kit.names import LAST
 from pocketune.tasks import Evaluation, Labels, View
+
+_log = logging.getLogger(__name__)
 
 
 def evaluate(
@@ -84,6 +88,7 @@ def evaluate(
     else:
         most = None if max_pixels is None else parse_pixels(max_pixels)
         splits = _all(photos, model, test, _masks_of(model, masks or MaskOptions()), most)
+        _note_training_photos(model, Path(photos), len(splits.val))
     dataset, skipped = splits.val, splits.skipped
     batches = dataset if window == "whole" else None
     check_prediction(model, limit, before, splits.decoding, batches)
@@ -147,6 +152,22 @@ def _all(
         masks=masks,
         size=model.manifest.size,
         max_pixels=max_pixels,
+    )
+
+
+def _note_training_photos(model: Model, photos: Path, images: int) -> None:
+    """Say if these seem to be all photos of the run, by their name and number."""
+    try:
+        own = RunRecord.read(model.kit.path).photos
+    except PocketuneError:  # a kit, or a run that is not finished
+        return
+    if photos.absolute().name != own.name or images != own.training + own.validation:
+        return
+    _log.info(
+        "the run was trained on %d of these %d photos, so that the figures are too good%s",
+        own.training,
+        images,
+        "; leave the photos out to evaluate those that it held back" if own.validation else "",
     )
 
 
