@@ -177,7 +177,7 @@ def truncate_graph(kit: Path) -> None:
 
 
 KITS: dict[str, tuple[Callable[[Path], object], str]] = {
-    "missing": (shutil.rmtree, "there is no kit at"),
+    "missing": (shutil.rmtree, "there is no kit or run at"),
     "a missing file": (lambda k: (k / "step.onnx").unlink(), "step.onnx of the kit"),
     "a wrong hash": (
         lambda k: (k / "predict.onnx").write_bytes(b"changed"),
@@ -188,7 +188,7 @@ KITS: dict[str, tuple[Callable[[Path], object], str]] = {
         "needs a newer pocketune (its schema is 99",
     ),
     "a truncated graph": (truncate_graph, "step.onnx of the kit"),
-    "no manifest": (lambda k: (k / "manifest.json").unlink(), "is not a kit"),
+    "no manifest": (lambda k: (k / "manifest.json").unlink(), "is neither a kit nor a run"),
 }
 
 
@@ -244,7 +244,12 @@ def test_a_budget_that_the_kit_does_not_fit(run: Run, tmp_path: Path, photos: Pa
 def test_a_run_is_not_written_over(run: Run, photos: Path, kit: Path) -> None:
     arguments = ("train", photos, "--kit", kit, "--out", "run", "--epochs", 1)
     assert run(*arguments).exit_code == 0
-    assert "already contains a run" in refusal(run, *arguments)
+    assert refusal(run, *arguments) == (
+        "error: run already contains a run; choose another folder with --out, or go on with it: "
+        "pocketune train --resume run\n"
+    )
+    complete = refusal(run, "train", "--resume", "run")
+    assert complete.endswith("; train it further with --kit run\n")
 
 
 def test_nothing_to_resume(run: Run, tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_predict_with_a_run_and_a_delta(run, saved, trained, photos):
     [
         (["delta", "show", "nowhere"], "error: nowhere cannot be read: "),
         (["delta", "show", "trained/best.safetensors"], "but not a Pocketune delta"),
-        (["delta", "save", "nowhere", "--out", "x"], "there is no kit at nowhere"),
+        (["delta", "save", "nowhere", "--out", "x"], "there is no kit or run at nowhere"),
         (["delta", "apply", "blocks", "d.safetensors", "--out", "x"], "is a delta of the kit"),
         (["predict", "--kit", "last", "--delta", "d.safetensors", "."], "is a delta of the kit"),
         (["predict", "--kit", "trained", "nowhere.jpg"], "nowhere.jpg does not exist"),

@@ -43,7 +43,15 @@ def test_each_command_explains_itself(run, name):
 
 def test_train_groups_its_options(run):
     text = run("train", "--help").output
-    panels = ["The run", "Training ", "Network ", "Training method", "Engine", "Examples"]
+    panels = [
+        "The run",
+        "What to choose from",
+        "Training ",
+        "Network ",
+        "Training method",
+        "Engine",
+        "Examples",
+    ]
     places = [text.index(f"─ {panel}") for panel in panels[:-1]] + [text.index(panels[-1])]
     assert places == sorted(places)
 
@@ -58,7 +66,7 @@ def test_help_shows_the_defaults_of_the_library(run):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("", "give the photos to train on"),
+        ("", "Missing argument 'PHOTOS'; only --resume needs none."),
         ("photos --size 64", "--size: needs --network"),
         ("photos --method last", "--method: needs --network"),
         ("photos --kit a --network resnet18", "cannot be combined with --kit"),

@@ -146,4 +146,4 @@ def test_check(run):
     assert "training step           runs, with a loss of" in done.stdout
     refused = run("kit", "check", "nowhere.zip")
     assert refused.exit_code == 1
-    assert refused.stderr.startswith("error: there is no kit at nowhere.zip")
+    assert refused.stderr.startswith("error: there is no kit or run at nowhere.zip")

@@ -80,6 +80,7 @@ def test_too_little_time_for_anything_still_gives_a_model(process, photos, tmp_p
     record = RunRecord.read(tmp_path / "a")
     assert (record.steps, record.reason) == (0, "time")
     assert "the classifier computed from the photos" in done.stdout
+    assert "the bundled network is small" in done.stdout
 
 
 def test_a_limit_of_time_shortens_a_run_of_a_kit(process, photos, kit, tmp_path):

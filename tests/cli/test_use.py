@@ -107,7 +107,7 @@ def test_predict_names_what_it_skips_and_fails_where_nothing_is_left(run, photos
     ("arguments", "said"),
     [
         (["trained", "nowhere.jpg"], "nowhere.jpg does not exist"),
-        (["nowhere", "photo.jpg"], "there is no kit at nowhere"),
+        (["nowhere", "photo.jpg"], "there is no kit or run at nowhere"),
         (["trained", ".", "--top", "0"], "top=0 must be a whole number"),
         (["last", ".", "--unknown"], "does not describe its known photos: a run does"),
     ],
@@ -167,7 +167,7 @@ def test_evaluate_json_has_no_nan(run, kit, tmp_path, photos):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nowhere"], "there is no kit at nowhere"),
+        (["nowhere"], "there is no kit or run at nowhere"),
         (["trained", "nowhere"], "nowhere does not exist"),
         (["trained", "--confusion", "no/such/folder.csv"], "cannot be written"),
     ],
@@ -267,4 +267,4 @@ def test_kit_show_of_a_run_lists_its_own_classes(run, kit, tmp_path):
 def test_kit_show_refuses(run, tmp_path):
     result = run("kit", "show", tmp_path)
     assert result.exit_code == 1
-    assert "is not a kit" in result.stderr
+    assert "is neither a kit nor a run: it holds no manifest.json" in result.stderr

@@ -37,6 +37,7 @@ def test_the_summary_says_what_was_trained_on_what_and_how_good_it_is(page, run)
     said = " ".join(page.summary)
     assert "mobilenet_v2 0.35" in said and "18 photos in photos" in said and "3 classes" in said
     assert f"accuracy is {found.top1:.1%}" in said and "6 photos" in said
+    assert "They also chose the best step" in said
     assert "below the budget of 300 MB" in said
     tiles = {tile.label: tile for tile in page.tiles}
     assert tiles["accuracy"].value == f"{record.best.value:.1%}"

@@ -26,9 +26,11 @@ REMEDIES = {
     "other task": "train with --network to build a kit for these labels",
     "masks": "train with --network deeplabv3, or another one that classifies pixels",
     "binary masks": "give --ignore none if it is a class, or --ignore 255 to ignore it",
-    "build kit": "build one with: pocketune kit build",
     "saved network": "give a file that pocketune prune or pocketune retrain has written",
     "supernet": "give a file that pocketune pretrain-supernet has written",
+    "run exists": "choose another folder with --out, or go on with it: pocketune train --resume "
+    "{run}",
+    "train further": "train it further with --kit {run}",
     "resume": "resume with: pocketune train --resume {run}",
 }
 """What to do on the command line, by the key of a `Remedy`."""

@@ -46,6 +46,10 @@ _NO_STEP = (
     "there was no time for a step: the result is the classifier computed from the photos, on the "
     "network as it was"
 )
+_BUNDLED = (
+    "the bundled network is small and was pretrained on thumbnails: a kit of a network that was "
+    "pretrained on ImageNet is more accurate"
+)
 _PLANNED = {"budget", "time", "kits", "weights_dir"}
 """Options with which a plan is made, unless a kit or a network is given."""
 _ON_RESUME = {"resume", "photos", "budget", "engine", "device"}
@@ -125,8 +129,8 @@ class EngineOptions:
 )
 def train(
     run: RunOptions,
-    settings: TrainSettings,
     choice: ChoiceOptions,
+    settings: TrainSettings,
     trained: TrainedNetwork,
     network: NetworkOptions,
     images: ImageOptions,
@@ -150,7 +154,7 @@ def train(
         return
     assert run.photos is not None  # _check_usage has checked it
     from pocketune.device.train.folder import check_new_run_folder, next_run
-    from pocketune.kit.bundled import kit_path
+    from pocketune.kit.bundled import bundled_kit, kit_path, list_kits
 
     out, deadline = run.out or next_run(run.photos), Deadline.of(choice.time)
     check_new_run_folder(out)  # before a plan is made or a kit is built, which takes a while
@@ -166,6 +170,8 @@ def train(
         kit, settings = planned(run.photos, out, settings, choice)
     else:
         kit = kit_path(run.kit or _default_kit())
+    if run.kit is None and kit in map(bundled_kit, list_kits()):
+        print(_BUNDLED, flush=True)
     _print_result(_train(kit, run.photos, out, settings, engine, deadline))
 
 
@@ -266,7 +272,8 @@ def _check_usage(engine: EngineOptions) -> None:
                     param_hint=shown_name(each),
                 )
     elif "photos" not in options:
-        raise click.BadParameter("give the photos to train on", param_hint="PHOTOS")
+        context = click.get_current_context()
+        raise click.UsageError("Missing argument 'PHOTOS'; only --resume needs none.", context)
     elif "kit" in options and of_kit:
         raise click.BadParameter(
             "cannot be combined with --kit: a kit's network and method are fixed",

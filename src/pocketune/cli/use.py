@@ -321,7 +321,7 @@ def _reduced(model: Model, options: ExportOptions, precision: str) -> str:
             f"--{chosen} for a float32 file of classes, or --output for logits, of which the "
             "largest is the class"
         )
-    with author_half(f"an export in {precision}"):
+    with author_half("an export for TensorFlow Lite" if options.tflite else f"--{precision}"):
         from pocketune.deployment import export_reduced, export_tflite
     from pocketune.reporting.progress import staged
 
@@ -339,7 +339,7 @@ def _reduced(model: Model, options: ExportOptions, precision: str) -> str:
 
 @command()
 def demo() -> None:
-    """Fine-tune a bundled network twice on real images and compare. Takes about two minutes."""
+    """Fine-tune a bundled network twice on real images and compare, in a minute or two."""
     from pocketune.demo import run_demo
 
     run_demo()

@@ -231,4 +231,6 @@ def manifest_text(place: Storage) -> bytes:
             with place.open(MANIFEST) as stream:
                 return stream.read()
         except FileNotFoundError as error:
-            raise KitError(f"{place.path} is not a kit: it holds no {MANIFEST}") from error
+            raise KitError(
+                f"{place.path} is neither a kit nor a run: it holds no {MANIFEST}"
+            ) from error

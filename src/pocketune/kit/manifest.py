@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pocketune.errors import PocketuneError, Remedy
+from pocketune.errors import PocketuneError
 from pocketune.kit.names import KIT_FILES
 from pocketune.schema import FieldError, Positive, Shape, parse_object, read_object
 from pocketune.tasks import Task
@@ -28,9 +28,6 @@ MOST_ELEMENTS = 1 << 30
 
 class KitError(PocketuneError):
     """A kit is missing, damaged or of another version, or something else is not a kit."""
-
-
-BUILD_KIT = Remedy("build kit", "build one with pocketune.compile")
 
 
 @dataclass(frozen=True)

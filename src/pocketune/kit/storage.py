@@ -12,7 +12,8 @@ from safetensors import SafetensorError
 
 from pocketune import files
 from pocketune.files import ARCHIVE_DAMAGE
-from pocketune.kit.manifest import BUILD_KIT, KitError
+from pocketune.kit.bundled import list_kits
+from pocketune.kit.manifest import KitError
 from pocketune.kit.names import MANIFEST
 from pocketune.kit.packed import Packed, Source
 
@@ -115,7 +116,10 @@ def open_storage(path: Path) -> Storage:
         if path.is_dir():
             return FolderStorage(path)
         if not path.exists():
-            raise KitError(f"there is no kit at {path}", remedy=BUILD_KIT)
+            raise KitError(
+                f"there is no kit or run at {path}: check the path, or name a bundled kit, "
+                f"{' or '.join(list_kits())}"
+            )
         if not zipfile.is_zipfile(path):
             raise KitError(f"{path} is not a kit: it is neither a folder nor a .zip")
         return ZipStorage(path)

@@ -101,7 +101,8 @@ def _quality(record: RunRecord) -> str:
     if task_named(record.task).metric_is_share:
         points = 100 * chance(best.value, held)
         text += f" (another {held:,} photos could give {points:.1f} points more or less)"
-    text += f". {gain(record.start, best)}" if record.start else ". The start was not measured."
+    text += ". They also chose the best step, which flatters it." if record.steps else "."
+    text += f" {gain(record.start, best)}" if record.start else " The start was not measured."
     if record.refitted is not None:
         text += (
             f" Its classifier was computed again after the last step ({record.refitted} of the "

@@ -15,7 +15,7 @@ from .examples import PER_EPOCH, Run
 def test_a_finished_run_is_not_overwritten(run: Run) -> None:
     run(epochs=1)
     with pytest.raises(
-        PocketuneError, match="already contains a run: resume it, or choose another"
+        PocketuneError, match="already contains a run; resume it, or choose another"
     ):
         run(epochs=1)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from pocketune.device.train.adjustment import Adjustment
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, Remedy
 from pocketune.files import is_partial, reading, writing
 from pocketune.kit.kit import Kit
 from pocketune.kit.names import EVENTS, LAST, METRICS, RUN_FILES
@@ -175,7 +175,10 @@ def check_new_run_folder(folder: Path) -> None:
         names = {entry.name for entry in folder.iterdir()}
     if LAST in names:
         raise PocketuneError(
-            f"{folder} already contains a run: resume it, or choose another folder for a new one"
+            f"{folder} already contains a run",
+            remedy=Remedy(
+                "run exists", "resume it, or choose another folder for a new one", run=folder
+            ),
         )
     left_over = METRICS in names and all(_is_ours(name) for name in names)
     if names and not left_over:

@@ -9,7 +9,7 @@ from pocketune.arrays import StrPath
 from pocketune.device.train.checkpoint import Checkpoint
 from pocketune.device.train.photos import Photos
 from pocketune.device.train.settings import TrainSettings
-from pocketune.errors import PocketuneError, counted
+from pocketune.errors import PocketuneError, Remedy, counted
 from pocketune.kit.kit import Kit
 from pocketune.kit.names import LAST
 
@@ -28,7 +28,8 @@ def open_checkpoint(kit: Kit, folder: Path) -> Checkpoint:
     if checkpoint.counters.finished:
         steps = counted(checkpoint.counters.step, "step")
         raise PocketuneError(
-            f"the run in {folder} is complete after {steps}: there is nothing to resume"
+            f"the run in {folder} is complete after {steps}: there is nothing to resume",
+            remedy=Remedy("train further", "give it to train as the kit to go on", run=folder),
         )
     return checkpoint
 
