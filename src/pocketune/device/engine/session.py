@@ -19,6 +19,7 @@ from pocketune.kit.kit import Kit
 from pocketune.kit.manifest import KitError
 from pocketune.kit.names import BLOCKED_STEP, FEATURES, STEP
 
+reclaim()  # otherwise this import sets the peak of a small process
 try:
     import onnxruntime as ort
 except ImportError as error:

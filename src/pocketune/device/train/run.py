@@ -299,7 +299,6 @@ def _events(run: Run, state: TrainState) -> AbstractContextManager[EventFile | N
 def _onnx_engine() -> EngineFactory:
     # Imported here, because runs on another engine do not need the runtime; and before memory is
     # measured, because the runtime is part of it.
-    reclaim()  # otherwise this import sets the peak of a small run
     from pocketune.device.engine.onnx import OnnxEngine
 
     return OnnxEngine
