@@ -55,9 +55,11 @@ if TYPE_CHECKING:
     from pocketune.methods import list_methods as list_methods
     from pocketune.methods import measure_filters as measure_filters
     from pocketune.methods import trainable as trainable
+    from pocketune.networks import Normalization as Normalization
     from pocketune.networks import about as about
     from pocketune.networks import anatomy as anatomy
     from pocketune.networks import list_networks as list_networks
+    from pocketune.networks import set_about as set_about
     from pocketune.papers import published_flops as published_flops
     from pocketune.papers import published_memory as published_memory
     from pocketune.planner import Plan as Plan
@@ -163,9 +165,11 @@ _HOMES = {
         "trainable",
     ],
     "networks": [
+        "Normalization",
         "about",
         "anatomy",
         "list_networks",
+        "set_about",
     ],
     "papers": [
         "published_flops",

@@ -35,7 +35,7 @@ from pocketune.weights.measured import are_folded, measure_norms
 _NORMALIZATIONS = {
     "imagenet": Normalization.IMAGENET,
     "half": Normalization.HALF,
-    "unit": Normalization((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)),
+    "unit": Normalization.UNIT,
 }
 
 _CALIBRATED = 192

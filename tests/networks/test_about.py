@@ -1,13 +1,16 @@
 """Facts stay with a network and its copies, and images are normalized as they say."""
 
 import copy
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 from pocketune import LastLayer, adapt, create_network
+from pocketune.errors import PocketuneError
 from pocketune.networks import About, Normalization, about, normalize, set_about
+from pocketune.networks.about import timm_normalization
 from pocketune.networks.copies import copy_network
 
 
@@ -71,3 +74,35 @@ def test_each_network_by_its_own_and_those_of_others_by_imagenet_s():
 def test_arrays_are_taken_as_well():
     other = nn.Identity()
     assert torch.equal(normalize(other, IMAGES.numpy()), normalize(other, IMAGES))
+
+
+def test_networks_of_timm_declare_theirs_themselves() -> None:
+    network = nn.Linear(2, 3)
+    network.pretrained_cfg = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}  # type: ignore[assignment]
+    assert about(network).normalization == Normalization.HALF
+    set_about(network, frozen_bits=8)
+    assert about(network) == About(normalization=Normalization.HALF, frozen_bits=8)
+    set_about(network, normalization=Normalization.UNIT)
+    assert about(network).normalization == Normalization.UNIT
+    network.pretrained_cfg = {"mean": (0.5, 0.5, 0.5)}  # type: ignore[assignment]
+    assert timm_normalization(network) is None
+
+
+@pytest.mark.parametrize(
+    ("mean", "std"), [((0.5, 0.5), (1, 1, 1)), (0.5, (1, 1, 1)), (("a",) * 3, (1, 1, 1))]
+)
+def test_a_normalization_has_three_means(mean: Any, std: Any) -> None:
+    with pytest.raises(
+        PocketuneError, match=r"mean=.* must be three numbers, for red, green and b"
+    ):
+        Normalization(mean, std)
+
+
+def test_a_normalization_does_not_divide_by_zero() -> None:
+    with pytest.raises(PocketuneError, match=r"std=.* must be three numbers"):
+        Normalization(std=(1, 0, 1))
+
+
+def test_the_name_of_a_normalization_is_none() -> None:
+    with pytest.raises(PocketuneError, match="'half' is not a Normalization; give "):
+        set_about(nn.Linear(2, 3), normalization="half")

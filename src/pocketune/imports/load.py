@@ -56,7 +56,7 @@ def load_onnx(
     network = OnnxNetwork(with_blocks(layers), channels_last=file.channels_last)
     _compare(network, file)
     _require_any_batch(network, file)
-    set_about(network, normalization=normalization or Normalization())
+    set_about(network, normalization=normalization or Normalization.IMAGENET)
     if classes is not None:
         with_classes(network, classes, size)
     return network.train()

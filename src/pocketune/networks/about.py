@@ -1,5 +1,6 @@
 """The declared facts of a network, such as its config and its normalization."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -8,18 +9,31 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from pocketune.errors import PocketuneError, real_number
 from pocketune.networks.config import NetworkConfig
 
 
 @dataclass(frozen=True)
 class Normalization:
-    """Pixels in [0, 1] become `(pixel - mean) / std`, channel by channel (red, green, blue)."""
+    """Pixels in [0, 1] become `(pixel - mean) / std`, channel by channel (red, green, blue).
+
+    `IMAGENET` is the default, `HALF` gives -1 to 1, and `UNIT` leaves 0 to 1.
+    """
 
     mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
     std: tuple[float, float, float] = (0.229, 0.224, 0.225)
 
     IMAGENET: ClassVar["Normalization"]
     HALF: ClassVar["Normalization"]
+    UNIT: ClassVar["Normalization"]
+
+    def __post_init__(self) -> None:
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            numbers = [real_number(v) for v in values] if isinstance(values, Sequence) else []
+            if len(numbers) != 3 or None in numbers or (name == "std" and 0 in numbers):
+                raise PocketuneError(
+                    f"{name}={values!r} must be three numbers, for red, green and blue"
+                )
 
     def __call__(self, images: Tensor) -> Tensor:
         """uint8 (N, H, W, 3) to normalized float32 (N, 3, H, W), on the device of the images."""
@@ -35,6 +49,20 @@ class Normalization:
 
 Normalization.IMAGENET = Normalization()
 Normalization.HALF = Normalization((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+Normalization.UNIT = Normalization((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
+
+
+def check_normalization(given: object) -> None:
+    """Check that a normalization is one.
+
+    Raises:
+        PocketuneError: it is something else.
+    """
+    if not isinstance(given, Normalization):
+        raise PocketuneError(
+            f"normalization={given!r} is not a Normalization; give Normalization.IMAGENET, "
+            "Normalization.HALF (-1 to 1), Normalization.UNIT (0 to 1) or Normalization(mean, std)"
+        )
 
 
 @dataclass(frozen=True)
@@ -61,9 +89,14 @@ class About:
     is_side_branch: bool = False
     random_decode_head: bool = False
 
+    def __post_init__(self) -> None:
+        check_normalization(self.normalization)
+
 
 def about(network: nn.Module) -> About:
     """The declared facts of a network, or the defaults.
+
+    A network of timm declares its normalization itself, in its `pretrained_cfg`.
 
     Example:
         >>> from pocketune import create_network
@@ -71,11 +104,28 @@ def about(network: nn.Module) -> About:
         10
     """
     facts = vars(network).get("about")
-    return facts if isinstance(facts, About) else About()
+    if isinstance(facts, About):
+        return facts
+    return About(normalization=timm_normalization(network) or Normalization.IMAGENET)
+
+
+def timm_normalization(network: nn.Module) -> Normalization | None:
+    """The normalization that a network of timm declares; None for other networks."""
+    facts = vars(network).get("pretrained_cfg")
+    if not isinstance(facts, Mapping) or not {"mean", "std"} <= set(facts):
+        return None
+    return Normalization(tuple(facts["mean"]), tuple(facts["std"]))
 
 
 def set_about(network: nn.Module, **facts: Any) -> None:
-    """Declare facts of a network by their names in `About`; others stay as they are."""
+    """Declare facts of a network by their names in `About`; others stay as they are.
+
+    Example:
+        >>> network = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(8, 2))
+        >>> set_about(network, normalization=Normalization.HALF)
+        >>> about(network).normalization
+        Normalization(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+    """
     vars(network)["about"] = replace(about(network), **facts)
 
 

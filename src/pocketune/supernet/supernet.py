@@ -70,7 +70,7 @@ class Supernet(nn.Module):
         )
         self._active = space.largest
         self._blocks: dict[tuple[int, ...] | None, nn.Module] = {}  # without values
-        set_about(self, normalization=normalization or Normalization())
+        set_about(self, normalization=normalization or Normalization.IMAGENET)
 
     @property
     def active(self) -> SubnetConfig:

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError, Remedy
-from pocketune.networks.about import Normalization, about, set_about
+from pocketune.networks.about import Normalization, about, check_normalization, set_about
 from pocketune.networks.anatomy.output import classifier_layers
 from pocketune.networks.architectures.backbone import Backbone, Staged
 from pocketune.networks.architectures.dense import DenseNetwork, backbone_config
@@ -103,6 +103,7 @@ def create_network(
             the message names the first layer that does not.
 
     Example:
+        >>> import torch
         >>> from pocketune import about
         >>> network = create_network("mobilenet_v2", width=0.35, classes=10)
         >>> about(network).config.width, about(network).normalization.std[0]
@@ -111,8 +112,8 @@ def create_network(
         >>> network.eval()(torch.zeros(1, 3, 64, 96)).shape
         torch.Size([1, 11, 8, 12])
     """
-    if normalization is not None and not isinstance(normalization, Normalization):
-        raise PocketuneError(f"normalization={normalization!r} must be a Normalization(mean, std)")
+    if normalization is not None:
+        check_normalization(normalization)
     weights = _fetched(name, weights, width, padding, feature_fusion is not False, depth)
     config = NetworkConfig(
         name,

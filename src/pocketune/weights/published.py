@@ -62,7 +62,7 @@ PUBLISHED = {
     "mobilevit_xxs": _timm(
         "mobilevit_xxs.cvnets_in1k",
         "Apple's of CVNets",
-        Normalization((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)),
+        Normalization.UNIT,
     ),
     "repvit_m0_9": _timm("repvit_m0_9.dist_300e_in1k"),
     "fastvit_t8": _timm("fastvit_t8.apple_in1k", "Apple's of FastViT"),

@@ -1,12 +1,12 @@
 """Copying the weights of a model that the user already has, from timm, torchvision or elsewhere."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from itertools import chain
 
 from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
-from pocketune.networks.about import Normalization
+from pocketune.networks.about import Normalization, timm_normalization
 from pocketune.networks.anatomy.modules import is_convolution, is_norm
 from pocketune.weights.formats.files import STATISTICS, require_statistics
 
@@ -46,7 +46,7 @@ def load_module(
         )
     for (name, target), (_, origin) in pairs:
         _copy(target, origin, is_output=name in outputs)
-    return _normalization(source)
+    return timm_normalization(source)
 
 
 def _weighted(network: nn.Module) -> dict[str, nn.Module]:
@@ -120,10 +120,3 @@ def _keep_function(target: nn.Module, origin: nn.Module) -> None:
     variance = target.running_var
     assert isinstance(variance, Tensor)
     variance += float(origin.eps) - float(target.eps)  # type: ignore[arg-type]
-
-
-def _normalization(source: nn.Module) -> Normalization | None:
-    facts = getattr(source, "pretrained_cfg", None)
-    if not isinstance(facts, Mapping) or not {"mean", "std"} <= set(facts):
-        return None
-    return Normalization(tuple(facts["mean"]), tuple(facts["std"]))
