@@ -54,3 +54,15 @@ def test_one_tensor_stands_for_all_of_its_shape() -> None:
     assert meta(torch.ones(2, 3)) is meta(torch.zeros(2, 3))
     assert meta(torch.ones(2, 3)) is not meta(torch.ones(3, 2).t())
     assert meta(torch.ones(2, 3)) is not meta(torch.ones(2, 3, dtype=torch.int64))
+
+
+def test_constants_of_another_device_are_taken_by_their_shape() -> None:
+    x = torch.empty(2, 3, device="meta", requires_grad=True)
+    with RememberedShapes():
+        shifted = x - torch.ones(3)
+        shifted = shifted * 2
+        shifted.mul_(torch.ones(3))
+        (gradient,) = torch.autograd.grad(shifted.sum(), x)
+        assert torch.ones(2).add(1).tolist() == [2, 2]
+    assert shifted.is_meta
+    assert gradient.shape == (2, 3)

@@ -61,7 +61,10 @@ def map_tensors(value: Any, change: Callable[[Tensor], Any]) -> Any:
 
 
 class RememberedShapes(LightDispatchMode):
-    """Operators on the meta device find the shapes of their results faster in this context."""
+    """Operators on the meta device find the shapes of their results faster in this context.
+
+    They also take the constants that a forward pass makes or holds on another device.
+    """
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -69,7 +72,14 @@ class RememberedShapes(LightDispatchMode):
         """Run an operator; its result is new."""
         kwargs = kwargs or {}
         given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-        if not given or is_mutable(func) or not all(tensor.is_meta for tensor in given):
+        if not any(tensor.is_meta for tensor in given):
+            return func(*args, **kwargs)
+        if is_mutable(func):
+            args, kwargs = map_tensors((args, kwargs), _on_meta)
             return func(*args, **kwargs)
         args, kwargs = map_tensors((args, kwargs), meta)
         return map_tensors(result_on_meta(func, args, kwargs), empty_like)
+
+
+def _on_meta(tensor: Tensor) -> Tensor:
+    return tensor if tensor.is_meta else empty_like(tensor)
