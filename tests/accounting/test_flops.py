@@ -71,6 +71,7 @@ MAP = torch.zeros(1, 1, 4, 5)
         (aten.clone.default, (torch.zeros(4, 5),), 0),
         (aten.gt.Scalar, (torch.zeros(4, 5), 0), 0),
         (aten._softmax.default, (torch.zeros(4, 5), 1, False), 80),
+        (aten._safe_softmax.default, (torch.zeros(4, 5), 1), 80),  # of attention with a mask
         (aten.reflection_pad2d.default, (MAP, [1, 1, 1, 1]), 0),
         (aten.reflection_pad2d_backward.default, (torch.zeros(1, 1, 6, 7), MAP, [1] * 4), 42),
         (aten.replication_pad2d_backward.default, (torch.zeros(1, 1, 6, 7), MAP, [1] * 4), 42),

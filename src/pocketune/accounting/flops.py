@@ -91,8 +91,7 @@ def operator_flops(func: Any, args: tuple[Any, ...], result: Any) -> OperatorFlo
     if torch.Tag.pointwise in func.tags:
         return _elementwise(results[0])
     raise PocketuneError(
-        f"the operator {name} has no rule for its FLOPs; register one with "
-        "pocketune.accounting.register_flops"
+        f"the operator {name} has no rule for its FLOPs; register one with pocketune.register_flops"
     )
 
 
@@ -185,7 +184,7 @@ def _group_norm_backward(args: tuple[Any, ...], result: Any) -> OperatorFlops:
 
 
 @register_flops(
-    "aten._softmax", "aten._log_softmax",
+    "aten._softmax", "aten._safe_softmax", "aten._log_softmax",
     "aten._softmax_backward_data", "aten._log_softmax_backward_data",
 )  # fmt: skip
 def _softmax(args: tuple[Any, ...], result: Tensor) -> OperatorFlops:
