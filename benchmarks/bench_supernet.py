@@ -150,7 +150,7 @@ def main() -> None:
                 ),
                 teacher=teacher,
                 accelerator="cpu",
-                shown=console(),
+                progress=console(),
             )
         supernet = pocketune.load_supernet(out)
         used = resource.getrusage(resource.RUSAGE_SELF)

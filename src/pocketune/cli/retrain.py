@@ -129,7 +129,7 @@ def retrain(
         teacher=whole,
         accelerator=options.accelerator,
         devices=options.devices,
-        shown=console(sys.stderr),
+        progress=console(sys.stderr),
     )
     if losses:
         print(f"mean loss of the last epoch {losses[-1]:.3f}")

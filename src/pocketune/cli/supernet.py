@@ -119,7 +119,7 @@ def pretrain_supernet(
         teacher=teacher,
         accelerator=options.accelerator,
         devices=options.devices,
-        shown=console(sys.stderr),
+        progress=console(sys.stderr),
     )
     if os.environ.get("LOCAL_RANK", "0") != "0":  # another process of the same run
         return

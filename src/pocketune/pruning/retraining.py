@@ -40,7 +40,7 @@ def retrain(
     teacher: nn.Module | None = None,
     accelerator: str = "auto",
     devices: int = 1,
-    shown: Shown | None = None,
+    progress: Shown | None = None,
 ) -> list[float]:
     """Retrain a network in place, and write it to `out` after each epoch.
 
@@ -61,7 +61,7 @@ def retrain(
         teacher: the unpruned network, which is followed as the recipe says.
         accelerator: `"cpu"`, `"cuda"` or `"auto"`, as Lightning Fabric takes it.
         devices: number of devices; each has its own batches.
-        shown: receives each step, to show the time left; None shows nothing.
+        progress: receives each step, to show the time left; None shows nothing.
 
     Returns:
         The mean loss of each epoch that this call has trained.
@@ -86,7 +86,7 @@ def retrain(
         "teacher": hash_values(teacher),
     }
     optimizer = sgd(objective.model, recipe.peak_lr, recipe.weight_decay)
-    progress = Progress(out.with_suffix(".progress.safetensors"), network, optimizer, identity)
+    kept = Progress(out.with_suffix(".progress.safetensors"), network, optimizer, identity)
     loader = Loader(
         own_part(photos, fabric),
         size=recipe.size,
@@ -96,7 +96,7 @@ def retrain(
     )
     fabric.to_device(network)  # all of it, even if only a part is trained
     model, wrapped = fabric.setup(objective.model, optimizer)
-    first = progress.resume()
+    first = kept.resume()
     if objective.teacher is not None:
         fabric.to_device(objective.teacher.eval().requires_grad_(False))
     schedule = CosineSchedule(recipe.peak_lr, recipe.epochs * len(loader))
@@ -104,7 +104,7 @@ def retrain(
     display = StepDisplay(
         recipe.epochs * len(loader),
         first * len(loader),
-        shown if fabric.is_global_zero else None,
+        progress if fabric.is_global_zero else None,
     )
     with torch.random.fork_rng(gpus(fabric)):
         for epoch in range(first, recipe.epochs):
@@ -118,14 +118,14 @@ def retrain(
             total = _train_epoch(model, wrapped, objective, with_rates, fabric, done)
             losses.append(total / len(loader))
             if fabric.is_global_zero:
-                progress.save(epoch + 1)
+                kept.save(epoch + 1)
                 save_network(network, out)
             fabric.barrier()
     display.close()
     if fabric.is_global_zero:
         if not losses:  # stopped between the last epoch and its file
             save_network(network, out)
-        progress.path.unlink(missing_ok=True)
+        kept.path.unlink(missing_ok=True)
     return losses
 
 

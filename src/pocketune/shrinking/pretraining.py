@@ -47,7 +47,7 @@ def pretrain_supernet(
     teacher: nn.Module | None = None,
     accelerator: str = "auto",
     devices: int = 1,
-    shown: Shown | None = None,
+    progress: Shown | None = None,
 ) -> list[float]:
     """Pretrain all sub-networks of a supernet in place, and write it to `out` after each epoch.
 
@@ -69,7 +69,7 @@ def pretrain_supernet(
             sub-network before it is shrunk, with the statistics of each batch.
         accelerator: `"cpu"`, `"cuda"` or `"auto"`, as Lightning Fabric takes it.
         devices: number of devices; each has its own photos.
-        shown: receives each step, to show the time left; None shows nothing.
+        progress: receives each step, to show the time left; None shows nothing.
 
     Returns:
         The mean loss of each epoch that this call has trained.
@@ -89,7 +89,7 @@ def pretrain_supernet(
     fabric.launch()
     training = _Training(supernet, photos, out, recipe, teacher, fabric)
     with torch.random.fork_rng(gpus(fabric)):
-        return training.run(shown)
+        return training.run(progress)
 
 
 class _Training:
