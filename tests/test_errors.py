@@ -5,13 +5,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from torch import nn
 
+from pocketune import TopBlocks, adapt, create_network
 from pocketune.errors import (
     PocketuneError,
     Remedy,
+    check_choice,
     check_positive,
     counted,
     real_number,
+    warn,
     whole_number,
 )
 
@@ -47,3 +51,23 @@ def test_things_are_counted_in_words() -> None:
     assert [counted(n, "step") for n in (0, 1, 2, 1500)] == [
         *("0 steps", "1 step", "2 steps", "1,500 steps"),
     ]
+
+
+def test_choices() -> None:
+    check_choice(("a", "b"), side="a", place="b")
+    check_choice({8: "eight"}, bits=8)
+    with pytest.raises(PocketuneError) as error:
+        check_choice(("a", "b"), side="a", place=[])
+    assert str(error.value) == "place=[] must be one of a, b"
+
+
+def test_a_warning_is_of_the_line_that_called_the_library() -> None:
+    with pytest.warns(UserWarning, match="folded") as caught:
+        warn("folded")
+    network = create_network("mobilenet_v2", width=0.1, classes=2, weights=None)
+    for module in network.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.constant_(module.running_var, 1 - module.eps)
+    with pytest.warns(UserWarning, match="folded in the weights") as deep:
+        adapt(network, TopBlocks(1))
+    assert {each.filename for each in (*caught, *deep)} == {__file__}

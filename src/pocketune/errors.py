@@ -1,8 +1,14 @@
 """Errors that a user can cause and correct, and words for messages."""
 
+import contextlib
 import operator
 import re
+import sys
+import warnings
+from collections.abc import Iterable
 from numbers import Real
+from pathlib import Path
+from types import FrameType
 
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters, among them those that turn the direction of writing, and half surrogates."""
@@ -64,6 +70,16 @@ class PocketuneError(Exception):
         return f"{self.message}; {self.remedy}" if self.remedy else self.message
 
 
+def warn(message: str) -> None:
+    """Warn of what is possible and probably not meant, at the line that called the library."""
+    ours = str(Path(__file__).parent), contextlib.__file__  # which calls what it decorates
+    frame: FrameType | None = sys._getframe()
+    level = 1
+    while frame is not None and frame.f_code.co_filename.startswith(ours):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, stacklevel=level)
+
+
 def counted(number: int, noun: str) -> str:
     """A number of things in words.
 
@@ -82,6 +98,19 @@ def check_positive(**numbers: object) -> None:
     for name, number in numbers.items():
         if (whole_number(number) or 0) < 1:
             raise PocketuneError(f"{name}={number!r} must be a whole number of at least 1")
+
+
+def check_choice(known: Iterable[object], **values: object) -> None:
+    """Check that arguments have one of the known values.
+
+    Raises:
+        PocketuneError: An argument has another value; the message names both.
+    """
+    choices = tuple(known)
+    for name, value in values.items():
+        if value not in choices:
+            listed = ", ".join(map(str, choices))
+            raise PocketuneError(f"{name}={value!r} must be one of {listed}")
 
 
 def whole_number(value: object) -> int | None:

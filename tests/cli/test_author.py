@@ -53,7 +53,7 @@ def test_names_and_options(names, blocks, options, method):
         ),
         ("mobiletl", ["signed=no"], "signed='no' must be true or false"),
         ("mobiletl", ["blocks=true"], "blocks=True must be a whole number"),
-        ("mobiletl", ["norm=inner"], "norm='inner' is unknown"),
+        ("mobiletl", ["norm=inner"], "norm='inner' must be one of"),
     ],
 )
 def test_what_makes_no_method(names, options, message):

@@ -1,5 +1,6 @@
 """From an adapted network to a kit."""
 
+import copy
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -345,3 +346,24 @@ def test_networks_and_methods(name: str, method: str, tmp_path: Path) -> None:
 def test_batch_statistics_of_one_image_are_warned_of(network: nn.Module, tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="holds one image; give a batch of 2"):
         compile(network, tmp_path / "kit", batch=1, size=SIZE)
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ({"task": "classification"}, "task='classification' is not a Task; give one with the name"),
+        ({"calibration": np.zeros((4, 8, 8, 3), np.uint8)}, "calibration is a ndarray; give Calib"),
+    ],
+)
+def test_what_is_no_task_or_calibration(
+    network: nn.Module, tmp_path: Path, argument: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(PocketuneError, match=message):
+        compile(network, tmp_path / "kit", **SETTINGS, **argument)
+
+
+def test_networks_that_a_kit_cannot_hold(network: nn.Module, tmp_path: Path) -> None:
+    with pytest.raises(PocketuneError, match="must be a PyTorch module"):
+        compile("mobilenet_v2", tmp_path / "kit", **SETTINGS)  # type: ignore[arg-type]
+    with pytest.raises(PocketuneError, match="is float16, and a kit computes in float32"):
+        compile(copy.deepcopy(network).half(), tmp_path / "kit", **SETTINGS)

@@ -167,8 +167,8 @@ def test_running_statistics_for_one_image(mobilenet_v2):
         ({"blocks": 0}, "blocks=0 does not fit a network of 17 blocks"),
         ({"blocks": 18}, "give a whole number from 1 to 17"),
         ({"blocks": 17, "norm": "expand"}, "does not fit block features.1"),
-        ({"patches": "beside"}, "patches='beside' is unknown; choose from none, with, instead"),
-        ({"norm": "inner"}, "norm='inner' is unknown; choose from expand, depthwise"),
+        ({"patches": "beside"}, "patches='beside' must be one of none, with, instead"),
+        ({"norm": "inner"}, "norm='inner' must be one of expand, depthwise"),
     ],
 )
 def test_bad_knobs(mobilenet_v2, knobs, message):

@@ -85,3 +85,17 @@ def test_bad_data_is_an_error(values: dict[str, Any], message: str) -> None:
 def test_a_name_is_given_once(name: str) -> None:
     with pytest.raises(ValueError, match=f"two methods are called {name}"):
         register_method(name)(LastLayer)
+
+
+def test_names_with_a_plus_between_are_a_sum() -> None:
+    assert create_method("blocks+last", blocks=2) == TopBlocks(2) + LastLayer()
+    with pytest.raises(
+        PocketuneError, match=r"none of the methods blocks\+last has the option rank"
+    ):
+        create_method("blocks+last", rank=2)
+
+
+def test_a_method_in_words_has_the_options_that_are_no_defaults() -> None:
+    method = TopBlocks() + create_method("mobiletl", norm="shift")
+    assert str(method) == "TopBlocks() + MobileTL(norm='shift')"
+    assert repr(TopBlocks() + LastLayer()) == "TopBlocks(blocks=3) + LastLayer()"

@@ -226,7 +226,7 @@ def test_the_original_network_stays_as_it_is() -> None:
     ("options", "message"),
     [
         ({"bias": False, "lite_residual": False}, "LastLayer"),
-        ({"norm": "layer"}, "'batch', 'group'"),
+        ({"norm": "layer"}, "must be one of batch, group"),
         ({"kernel": 4}, "odd"),
         ({"groups": 0}, "at least 1"),
     ],

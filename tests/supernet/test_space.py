@@ -95,7 +95,7 @@ def test_a_sub_network_has_the_blocks_that_its_config_says() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"channels": "vgg"}, "channels='vgg' is unknown"),
+        ({"channels": "vgg"}, "channels='vgg' must be one of"),
         ({"width": 0}, "width=0 must be a number above 0"),
         ({"depths": ()}, r"depths=\(\) must be whole numbers above 0"),
         ({"kernels": (3, 4)}, "kernels and module_kernels must be odd"),
@@ -103,7 +103,7 @@ def test_a_sub_network_has_the_blocks_that_its_config_says() -> None:
         ({"module_groups": (2,)}, "need both module_groups and module_kernels"),
         ({"module_groups": (3,), "module_kernels": (3,)}, "must be 1, 2, 4 or 8"),
         ({"sizes": ("96",)}, "sizes=.* must be whole numbers above 0"),
-        ({"first": "none"}, "first='none' is unknown"),
+        ({"first": "none"}, "first='none' must be one of"),
     ],
 )
 def test_a_space_that_cannot_be_is_refused(options: dict[str, object], message: str) -> None:

@@ -319,5 +319,5 @@ def test_ranking_by_activations_needs_images(images) -> None:
 
 
 def test_unknown_importance() -> None:
-    with pytest.raises(PocketuneError, match="importance='l1' is unknown"):
+    with pytest.raises(PocketuneError, match="importance='l1' must be one of l2, weight"):
         prune(create_network("mcunet_5fps"), {"features.2": 0.5}, importance="l1")

@@ -1,6 +1,5 @@
 """What all tasks share: names, JSON, the head, scores."""
 
-import doctest
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,7 +22,6 @@ from pocketune.tasks import (
     View,
     numbered,
     register_task,
-    results,
     task_named,
 )
 from pocketune.tasks.base import CLASSES, SIZE, as_label
@@ -31,8 +29,10 @@ from pocketune.tasks.base import CLASSES, SIZE, as_label
 TASK = Classification(("cat", "dog", "owl"), head=("fc.weight", "fc.bias"), label_smoothing=0.1)
 
 
-def test_docstrings() -> None:
-    assert doctest.testmod(results).failed == 0
+def test_names_are_a_list_and_not_one_text() -> None:
+    with pytest.raises(PocketuneError, match="classes='abc' must be a list of names"):
+        Classification("abc")  # type: ignore[arg-type]
+    assert Classification(["a", "b"]) == Classification(("a", "b"))  # type: ignore[arg-type]
 
 
 class TestJson:

@@ -15,6 +15,7 @@ from pocketune.accounting.step import Loss, Step, record_step
 from pocketune.accounting.timeline import Memory, Role, Snapshot, largest_bytes, peak, timeline
 from pocketune.errors import PocketuneError, check_positive
 from pocketune.networks import about
+from pocketune.networks.checks import require_network
 from pocketune.tasks import Task
 
 OPTIMIZERS = {
@@ -191,10 +192,7 @@ def _name(network: nn.Module) -> str:
 
 
 def _check(network: nn.Module, batch: int, size: int, channels: int, optimizer: str) -> None:
-    if not isinstance(network, nn.Module):
-        raise PocketuneError(
-            f"network={network!r} must be a PyTorch module, such as one of create_network"
-        )
+    require_network(network)
     check_positive(batch=batch, size=size, channels=channels)
     if optimizer not in OPTIMIZERS:
         raise PocketuneError(

@@ -49,8 +49,9 @@ def compile(
     is not written.
 
     Args:
-        network: as `pocketune.adapt` returns it; it is not changed. Images are normalized as
-            `about(network)` says; the default is the usual normalization for ImageNet.
+        network: as `pocketune.adapt` returns it, or any other, whose parameters with
+            `requires_grad` are trained; it is not changed. It takes images (N, 3, `size`, `size`),
+            normalized as `about(network)` says.
         out: folder of the kit, or a file whose name ends in .zip. A kit there is replaced.
         batch: images of a training step; at least 2 where a norm uses batch statistics on
             maps of one pixel.
@@ -71,10 +72,20 @@ def compile(
 
     Raises:
         CompileError: the compiled step does not compute what PyTorch computes.
-        PocketuneError: no parameter is trained, or the output layer is not; an argument is out
-            of range; the forward pass cannot be traced; or an operator has no lowering rule.
+        PocketuneError: no parameter is trained, or the output layer is not; a value is not finite
+            or not in float32; an argument is out of range or of the wrong type; the forward pass
+            cannot be traced; or an operator has no lowering rule.
+
+    Example:
+        >>> import pocketune
+        >>> network = pocketune.create_network("mobilenet_v2", width=0.35, classes=2)
+        >>> network = pocketune.adapt(network, pocketune.TopBlocks(blocks=1))
+        >>> task = pocketune.Classification(("cat", "dog"))
+        >>> compile(network, "kit/", task=task)  # doctest: +SKIP
+        <Kit kit: mobilenet_v2, blocks, 224 px, batch 8, 2 classes>
     """
     _check_place(out)
+    _check_task(task)
     _check_images(calibration, size)
     progress = progress or silent
     progress("tracing the training step", 0.0)
@@ -113,8 +124,22 @@ def _checking(progress: Progress, step: int, steps: int) -> None:
     progress(f"comparing step {step} of {steps} with PyTorch", share)
 
 
-def _check_images(calibration: Calibration | None, size: int) -> None:
-    if calibration is not None and calibration.images.shape[1:3] != (size, size):
+def _check_task(task: object) -> None:
+    if task is not None and not isinstance(task, Task):
+        raise PocketuneError(
+            f"task={task!r} is not a Task; give one with the names of the outputs, such as "
+            'Classification(("cat", "dog"))'
+        )
+
+
+def _check_images(calibration: object, size: int) -> None:
+    if calibration is None:
+        return
+    if not isinstance(calibration, Calibration):
+        raise PocketuneError(
+            f"calibration is a {type(calibration).__name__}; give Calibration(images, labels)"
+        )
+    if calibration.images.shape[1:3] != (size, size):
         raise PocketuneError(
             f"the calibration images have shape {calibration.images.shape}; give them as "
             f"(N, {size}, {size}, 3), as the kit's size={size}"

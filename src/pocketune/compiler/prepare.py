@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
@@ -21,12 +20,13 @@ from pocketune.compiler.passes.recompute import recompute_from_parameters
 from pocketune.compiler.passes.schedule import order_for_memory
 from pocketune.compiler.quantize.weights import store_as_int8
 from pocketune.compiler.settings import CompileSettings
-from pocketune.errors import PocketuneError, check_positive
+from pocketune.errors import PocketuneError, check_positive, warn
 from pocketune.kit.manifest import Manifest, MaskSpec, Quantization
 from pocketune.layers import IntegerConv2d
 from pocketune.methods.method import check_frozen_bits
 from pocketune.networks import about
 from pocketune.networks.anatomy.output import find_output, only_layer
+from pocketune.networks.checks import require_network, require_values
 from pocketune.networks.copies import copy_network
 from pocketune.surgery import quantize_frozen
 from pocketune.tasks import Task, default_task
@@ -111,6 +111,7 @@ def prepare(
 
 def _copy(network: nn.Module, batch: int) -> nn.Module:
     """Check that a step can be compiled for a network; returns a copy on the CPU."""
+    require_network(network)
     if not trained_parameters(network):
         raise PocketuneError("nothing in this network is trained; adapt it with a method first")
     if any(isinstance(module, IntegerConv2d) for module in network.modules()):
@@ -118,12 +119,12 @@ def _copy(network: nn.Module, batch: int) -> nn.Module:
             "the network was calibrated to compute in PyTorch; compile the adapted one, and give "
             "calibration= for a kit that computes in 8 bits"
         )
+    require_values(network)
     check_norms(network)
     if batch == 1 and running_statistics(network):
-        warnings.warn(
+        warn(
             "norms use batch statistics, and the batch holds one image; give a batch of 2 or "
-            "more, or let norms use running statistics (mobiletl: batch_statistics=False)",
-            stacklevel=4,
+            "more, or let norms use running statistics (mobiletl: batch_statistics=False)"
         )
     return copy_network(network).cpu()
 

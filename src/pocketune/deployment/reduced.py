@@ -21,7 +21,7 @@ from pocketune.deployment.photos import CALIBRATED, COMPARED, photos_for, sample
 from pocketune.deployment.plain import plain_model
 from pocketune.device.use.export import export, refuse_to_overwrite
 from pocketune.device.use.model import Model, as_model
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, check_choice
 from pocketune.files import replacing, writing
 from pocketune.kit.manifest import Quantization
 
@@ -79,8 +79,7 @@ def export_reduced(
         PocketuneError: The precision is unknown; the model cannot be used, or has no photos; the
             file cannot be written; or the result is off by more than ``BOUND``.
     """
-    if precision not in PRECISIONS:
-        raise PocketuneError(f"precision={precision!r} must be one of {', '.join(PRECISIONS)}")
+    check_choice(PRECISIONS, precision=precision)
     model, out = as_model(model), Path(out)
     refuse_to_overwrite(model.kit.path, out)
     progress = progress or silent

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pocketune.errors import PocketuneError, check_positive
+from pocketune.errors import PocketuneError, check_choice, check_positive
 from pocketune.filtering.backward import Call, FilteredConvolution
 from pocketune.filtering.geometry import ALIGNMENTS, convolution_geometry
 from pocketune.filtering.patches import Pair
@@ -189,8 +189,7 @@ def check_filter(patch: object, alignment: object, bits: object) -> None:
         PocketuneError: naming the argument that is wrong.
     """
     check_positive(patch=patch)
-    if not isinstance(alignment, str) or alignment not in ALIGNMENTS:
-        raise PocketuneError(f"alignment={alignment!r} must be one of {', '.join(ALIGNMENTS)}")
+    check_choice(ALIGNMENTS, alignment=alignment)
     if bits not in (8, 32):
         raise PocketuneError(f"bits={bits!r} must be 8 or 32")
 

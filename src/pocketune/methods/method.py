@@ -1,17 +1,17 @@
 """The contract of a fine-tuning method."""
 
 import itertools
-import warnings
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import ClassVar
 
 from torch import nn
 
-from pocketune.errors import PocketuneError, Remedy
+from pocketune.errors import PocketuneError, Remedy, warn
 from pocketune.layers.quantized import count_int8_weights
 from pocketune.methods.plan import Plan
 from pocketune.networks import about, set_about
+from pocketune.networks.checks import require_network
 from pocketune.networks.copies import copy_network, gradients_on
 from pocketune.surgery import (
     float_shapes,
@@ -81,13 +81,20 @@ class Method(ABC):
         """See `adapt`."""
         return adapt(network, self)
 
+    def __str__(self) -> str:
+        """The method with the options that are not the defaults, for messages."""
+        options = fields(self)  # type: ignore[arg-type]
+        given = {f.name: getattr(self, f.name) for f in options}
+        changed = [f"{f.name}={given[f.name]!r}" for f in options if given[f.name] != f.default]
+        return f"{type(self).__name__}({', '.join(changed)})"
+
     def __add__(self, other: "Method") -> "Sum":
         if not isinstance(other, Method):
             return NotImplemented
         return Sum((self, other))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Sum(Method):
     """Several methods together, as `a + b + c` makes them; nested sums are flattened."""
 
@@ -127,6 +134,9 @@ class Sum(Method):
     def __str__(self) -> str:
         return " + ".join(map(str, self.methods))
 
+    def __repr__(self) -> str:
+        return " + ".join(map(repr, self.methods))
+
 
 def final_plan(method: Method, network: nn.Module) -> Plan:
     """Everything that `method` does to `network`: its plan, finalized.
@@ -139,7 +149,7 @@ def final_plan(method: Method, network: nn.Module) -> Plan:
     if not plan.trained:
         raise PocketuneError(
             f"{method} trains nothing by itself",
-            remedy=Remedy("add method", "add it to another, as in TopBlocks() + SignedBackward()"),
+            remedy=Remedy("add method", "add it to another, as in TopBlocks() + {it}", it=method),
         )
     return plan
 
@@ -161,11 +171,12 @@ def adapt(network: nn.Module, method: Method, *, frozen_bits: int | None = None)
             was loaded in 8 bits, else the method's `frozen_bits`.
 
     Raises:
-        PocketuneError: `method` is not a Method or does not fit the network; the network is
-            adapted already or has layers that share their values; or `frozen_bits` is neither 8
-            nor 32.
+        PocketuneError: `network` is not a PyTorch module; `method` is not a Method or does not
+            fit the network; the network is adapted already or has layers that share their values;
+            or `frozen_bits` is neither 8 nor 32.
         MethodConflict: two methods of a sum change the same layer.
     """
+    require_network(network)
     if not isinstance(method, Method):
         raise PocketuneError(
             f"method={method!r} is not a Method; give one like MobileTL() or "
@@ -186,10 +197,9 @@ def adapt(network: nn.Module, method: Method, *, frozen_bits: int | None = None)
     plan = final_plan(method, shapes)
     folded = [n for n, m in network.named_modules() if n in plan.batch_norms and is_folded(m)]
     if folded:
-        warnings.warn(
+        warn(
             f"{method} trains batch norms that are folded in the weights, such as {folded[0]}; "
-            "measure their statistics first, with restore_batch_norm(network, batches)",
-            stacklevel=2,
+            "measure their statistics first, with restore_batch_norm(network, batches)"
         )
     plan.apply(adapted, frozen_bits=bits)
     set_about(adapted, method=method)

@@ -1,11 +1,10 @@
 """MobileTL: train the top blocks, with norms and activations that keep almost nothing."""
 
-import warnings
 from dataclasses import dataclass, replace
 
 from torch import nn
 
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, check_choice, warn
 from pocketune.layers import SignedReLU
 from pocketune.methods.method import Method
 from pocketune.methods.parts import (
@@ -72,12 +71,8 @@ class MobileTL(Method):
     patches: str = "none"
 
     def __post_init__(self) -> None:
-        if self.norm not in NORMS:
-            raise PocketuneError(f"norm={self.norm!r} is unknown; choose from {', '.join(NORMS)}")
-        if self.patches not in PATCHES:
-            raise PocketuneError(
-                f"patches={self.patches!r} is unknown; choose from {', '.join(PATCHES)}"
-            )
+        check_choice(NORMS, norm=self.norm)
+        check_choice(PATCHES, patches=self.patches)
 
     @property
     def frozen_bits(self) -> int:
@@ -145,10 +140,9 @@ class MobileTL(Method):
         if not self.signed:
             replaced = masked_activations(network, inside)
         elif not (replaced := signed_activations(network, inside)):
-            warnings.warn(
+            warn(
                 f"the top blocks of {type(network).__name__} have no ReLU, ReLU6 or h-swish to "
-                "approximate; their activations stay exact",
-                stacklevel=2,
+                "approximate; their activations stay exact"
             )
         if not self.hard_swish:
             swish = [n for n in inside if isinstance(network.get_submodule(n), nn.Hardswish)]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from pocketune.errors import PocketuneError, whole_number
+from pocketune.errors import PocketuneError, counted, whole_number
 from pocketune.methods.plan import Pass, Plan
 from pocketune.networks import Anatomy, Factory, about
 from pocketune.networks.anatomy.blocks import Block, Layer
@@ -30,8 +30,8 @@ def top_blocks(body: Anatomy, count: int, *, least: int = 1) -> tuple[Block, ...
     whole = whole_number(count)
     if whole is None or not least <= whole <= len(blocks):
         raise PocketuneError(
-            f"blocks={count!r} does not fit a network of {len(blocks)} blocks; "
-            f"give a whole number from {least} to {len(blocks)}"
+            f"blocks={count!r} does not fit a network of {counted(len(blocks), 'block')}; give "
+            + (f"a whole number from {least} to {len(blocks)}" if least < len(blocks) else "1")
         )
     return blocks[len(blocks) - whole :]
 

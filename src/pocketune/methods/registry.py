@@ -40,14 +40,22 @@ def describe_method(name: str) -> str:
 
 
 def create_method(name: str, **options: Any) -> Method:
-    """The method called `name`, with these options.
+    """The method called `name`, with these options; or the sum of methods with a ``+`` between.
 
-    >>> create_method("blocks", blocks=3)
-    TopBlocks(blocks=3)
+    >>> create_method("blocks", blocks=2)
+    TopBlocks(blocks=2)
+    >>> create_method("blocks+signed", blocks=2)
+    TopBlocks(blocks=2) + SignedBackward()
+
+    Args:
+        name: one of `list_methods()`, or several.
+        options: options by name. In a sum, an option applies to all methods that have it.
 
     Raises:
         PocketuneError: the method or an option is unknown, or a value has the wrong type.
     """
+    if isinstance(name, str) and "+" in name:
+        return compose_method(name, options)
     method = _method_class(name)
     known = [field.name for field in fields(method)]  # type: ignore[arg-type]
     unknown = [option for option in options if option not in known]
@@ -94,9 +102,18 @@ def method_to_dict(method: Method) -> dict[str, Any]:
 
     >>> method_to_dict(create_method("blocks", blocks=3))
     {'name': 'blocks', 'blocks': 3}
+
+    Raises:
+        PocketuneError: the method is not registered.
     """
     if isinstance(method, Sum):
         return {"name": Sum.name, "methods": [method_to_dict(term) for term in method.methods]}
+    if type(method) not in _methods.values():
+        kind = type(method).__name__
+        raise PocketuneError(
+            f"{kind} has no name that a kit can record; decorate it with "
+            f'@register_method("{kind.lower()}") of pocketune.methods'
+        )
     options = fields(method)  # type: ignore[arg-type]
     return {
         "name": method.name,

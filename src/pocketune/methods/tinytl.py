@@ -6,7 +6,7 @@ from functools import partial
 
 from torch import nn
 
-from pocketune.errors import PocketuneError, check_positive
+from pocketune.errors import PocketuneError, check_choice, check_positive
 from pocketune.layers import LiteResidual, standardize_convolution, standardized
 from pocketune.layers.side_branch import TABLE_SIDE
 from pocketune.methods.method import Method
@@ -74,8 +74,7 @@ class TinyTL(Method):
                 "TinyTL(bias=False, lite_residual=False) trains only the classifier; use "
                 "LastLayer() for that"
             )
-        if self.norm not in NORMS:
-            raise PocketuneError(f"norm={self.norm!r} is unknown; choose from {NORMS}")
+        check_choice(NORMS, norm=self.norm)
         check_positive(kernel=self.kernel, groups=self.groups)
         if self.kernel % 2 == 0:
             raise PocketuneError(f"kernel={self.kernel!r} must be odd")

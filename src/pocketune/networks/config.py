@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from pocketune.errors import PocketuneError, check_positive, real_number, whole_number
+from pocketune.errors import PocketuneError, check_choice, check_positive, real_number, whole_number
 
 PADDINGS = ("symmetric", "same")
 OUTPUT_STRIDES = (4, 8, 16, 32)
@@ -79,8 +79,7 @@ class NetworkConfig:
         if depth is None or not 0 < depth <= 10:
             raise PocketuneError(f"depth={self.depth!r} must be a number above 0 and up to 10")
         object.__setattr__(self, "depth", depth)
-        if self.padding not in PADDINGS:
-            raise PocketuneError(f"padding={self.padding!r} is unknown; choose from {PADDINGS}")
+        check_choice(PADDINGS, padding=self.padding)
         object.__setattr__(self, "hidden", self._counts())
         branches = {block: dict(arguments) for block, arguments in self.branches.items()}
         object.__setattr__(self, "branches", branches)
@@ -90,12 +89,9 @@ class NetworkConfig:
             object.__setattr__(self, "subnet", dict(self.subnet))
         if self.head_channels is not None:
             check_positive(head_channels=self.head_channels)
-        if self.output_stride not in (None, *OUTPUT_STRIDES):
-            raise PocketuneError(
-                f"output_stride={self.output_stride!r} is unknown; choose from {OUTPUT_STRIDES}"
-            )
-        if self.norm not in NORMS:
-            raise PocketuneError(f"norm={self.norm!r} is unknown; choose from {NORMS}")
+        if self.output_stride is not None:
+            check_choice(OUTPUT_STRIDES, output_stride=self.output_stride)
+        check_choice(NORMS, norm=self.norm)
         if not isinstance(self.standardized, bool):
             raise PocketuneError(f"standardized={self.standardized!r} must be True or False")
 

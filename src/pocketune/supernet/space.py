@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pocketune.errors import PocketuneError, check_positive, real_number
+from pocketune.errors import PocketuneError, check_choice, check_positive, real_number
 from pocketune.layers import LiteResidual
 from pocketune.layers.side_branch import TABLE_SIDE
 from pocketune.networks import NetworkConfig
@@ -115,14 +115,10 @@ class Space:
         if width is None or not 0 < width <= 10:
             raise PocketuneError(f"width={self.width!r} must be a number above 0 and up to 10")
         object.__setattr__(self, "width", width)
-        for name, value, known in (
-            ("channels", self.channels, CHANNELS),
-            ("first", self.first, FIRSTS),
-            ("padding", self.padding, PADDINGS),
-            ("norm", self.norm, NORMS),
-        ):
-            if value not in known:
-                raise PocketuneError(f"{name}={value!r} is unknown; choose from {tuple(known)}")
+        check_choice(CHANNELS, channels=self.channels)
+        check_choice(FIRSTS, first=self.first)
+        check_choice(PADDINGS, padding=self.padding)
+        check_choice(NORMS, norm=self.norm)
         self._check_choices()
 
     def _check_choices(self) -> None:

@@ -8,7 +8,7 @@ from itertools import chain
 import torch
 from torch import Tensor, nn
 
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, check_choice
 from pocketune.layers import StandardizedConv2d
 from pocketune.networks import about, anatomy, set_about
 from pocketune.networks.copies import copy_network
@@ -172,8 +172,7 @@ def rank_channels(
     Raises:
         PocketuneError: the importance is unknown, or `"l2"` has no images.
     """
-    if importance not in RANKINGS:
-        raise PocketuneError(f"importance={importance!r} is unknown; choose from {RANKINGS}")
+    check_choice(RANKINGS, importance=importance)
     if importance == "weight":
         return [_weight_norms(network, hidden) for hidden in sets]
     return _activation_norms(network, sets, () if batches is None else batches)

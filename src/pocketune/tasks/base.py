@@ -95,6 +95,12 @@ class Task(ABC):
     """Outputs of a training step other than its loss, each a sum over the images of the batch."""
 
     def __post_init__(self) -> None:
+        given: object = self.classes
+        if isinstance(given, str):
+            raise PocketuneError(
+                f"{self.noun}={given!r} must be a list of names, such as ('cat', 'dog')"
+            )
+        object.__setattr__(self, "classes", tuple(self.classes))
         if not all(isinstance(name, str) and name for name in self.classes):
             raise PocketuneError(f"{self.noun} {list(self.classes)} must be non-empty strings")
         strange = next((name for name in self.classes if printable(name) != name), None)

@@ -96,7 +96,10 @@ def _config(network: nn.Module) -> NetworkConfig:
     config = about(network).config
     if config is None:
         kind = type(network).__name__
-        raise PocketuneError(f"{kind} has no config to save; create it with create_network")
+        raise PocketuneError(
+            f"{kind} has no config to save, since create_network has not built it; save its values "
+            "with torch.save(network.state_dict(), path)"
+        )
     own = _shapes(network)
     config = replace(config, classes=own[f"{classifier_layers(network)[-1]}.weight"][0])
     config = replace(config, standardized=_standardizes(network, config))

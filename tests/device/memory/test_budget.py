@@ -1,14 +1,13 @@
 """Sizes, the memory estimate, and runs that would not fit."""
 
-import doctest
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import onnx
 import pytest
 
-from pocketune.device.memory import sizes as size
 from pocketune.device.memory.budget import BudgetExceeded, check_budget
 from pocketune.device.memory.estimate import (
     ARENA_OVERHEAD,
@@ -58,10 +57,6 @@ def predicted(kit: Kit, slots: float, process: int = BEFORE.current) -> int:
     return estimate_memory(
         kit.manifest, process=process, classes=3, slots=slots, photos=PHOTOS
     ).total
-
-
-def test_docstrings() -> None:
-    assert doctest.testmod(size).failed == 0
 
 
 def test_a_size_beyond_all_numbers() -> None:
@@ -194,10 +189,23 @@ def test_the_classifier_is_of_fewer_photos_where_all_do_not_fit(
     assert check(kit, None).head == 5000
 
 
-def test_smaller_than_the_runtime_itself(kit: Kit) -> None:
+@pytest.mark.parametrize(
+    ("modules", "words"),
+    [
+        ({}, "(Python, numpy and the runtime); give a larger budget"),
+        (
+            {"torch": None},
+            "(Python, PyTorch and the runtime); use another process, which does not import PyTorch",
+        ),
+    ],
+)
+def test_smaller_than_the_runtime_itself(
+    kit: Kit, monkeypatch: pytest.MonkeyPatch, modules: dict[str, None], words: str
+) -> None:
+    monkeypatch.setattr("pocketune.device.memory.budget.sys", SimpleNamespace(modules=modules))
     assert refusal(kit, 20_000_000) == (
         "the budget of 20 MB is smaller than the 52 MB that this process took before it began "
-        "(Python, numpy and the runtime)"
+        f"{words}"
     )
 
 

@@ -218,3 +218,10 @@ def test_a_block_answers_what_methods_ask(name, path, parts, hidden):
     assert block.lacks_expansion is (path == "features.1")
     assert block.main == tuple(layer for layer in block.layers if layer.role != "downsample")
     assert block.hidden_squeeze_excite == (None if resnet else block.squeeze_excite)
+
+
+def test_an_anatomy_is_printed_by_its_parts():
+    lines = str(anatomy(create_network("mobilenet_v2", width=0.1))).splitlines()
+    assert lines[:2] == ["stem               features.0.0", "inverted_residual  features.1"]
+    assert lines[-2:] == ["feature_fusion     features.18.0", "classifier         classifier.1"]
+    assert len(lines) == 20

@@ -287,7 +287,7 @@ def test_pruned_and_adapted_like_any_network() -> None:
         ("fcn", {"backbone": "resnet19"}, "there is no backbone 'resnet19'; choose from effici"),
         ("fcn", {"backbone": "fcn"}, "there is no backbone 'fcn'"),
         ("fcn", {"head_channels": 0}, "head_channels=0 must be"),
-        ("fcn", {"output_stride": 7}, "output_stride=7 is unknown; choose from"),
+        ("fcn", {"output_stride": 7}, "output_stride=7 must be one of 4, 8, 16, 32"),
         ("fcn", {"padding": "same"}, "resnet18_v1c exists with padding='symmetric' only"),
     ],
 )

@@ -178,8 +178,8 @@ def _trace(
             ) from error
         except (RuntimeError, NotImplementedError, ValueError) as error:
             raise PocketuneError(
-                f"{type(network).__name__} cannot be traced with images of shape "
-                f"{tuple(inputs['images'].shape)}: {str(error).splitlines()[0]}"
+                f"{type(network).__name__} cannot be traced with normalized images of shape "
+                f"{_normalized(inputs['images'])}: {str(error).splitlines()[0]}"
             ) from error
     nodes = [node for node in graph.nodes if node.op == "placeholder"]
     placeholders = dict(zip([*tensors, *inputs], nodes, strict=True))
@@ -187,6 +187,11 @@ def _trace(
     outputs = list(zip(output_names, returned, strict=True))
     constants = {name: t.detach() for name, t in tensors.items() if name not in dynamic}
     return Traced(graph, placeholders, outputs, constants)
+
+
+def _normalized(images: Tensor) -> tuple[int, ...]:
+    """The shape that a network takes, of uint8 images (N, H, W, 3)."""
+    return tuple(images.permute(0, 3, 1, 2).shape)
 
 
 def _network_tensors(network: nn.Module) -> dict[str, Tensor]:

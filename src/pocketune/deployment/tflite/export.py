@@ -26,7 +26,7 @@ from pocketune.deployment.tflite.operators import Translator
 from pocketune.deployment.tflite.prepare import prepared_model
 from pocketune.device.use.export import export, refuse_to_overwrite
 from pocketune.device.use.model import Model, as_model
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, check_choice
 from pocketune.files import replacing, writing
 from pocketune.kit.manifest import Quantization
 
@@ -70,8 +70,7 @@ def export_tflite(
             has no photos, or has an operator that is not translated; the file cannot be written; or
             the result is off by more than ``BOUND``.
     """
-    if precision not in PRECISIONS:
-        raise PocketuneError(f"precision={precision!r} must be one of {', '.join(PRECISIONS)}")
+    check_choice(PRECISIONS, precision=precision)
     schema_classes()
     model, out = as_model(model), Path(out)
     refuse_to_overwrite(model.kit.path, out)

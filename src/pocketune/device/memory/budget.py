@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -157,11 +158,18 @@ def check_peak(budget: int | None) -> None:
 
 def _check_before(before: ProcessMemory, budget: int) -> None:
     """Refuse a budget that is exceeded before anything is opened."""
-    if before.peak >= budget:
-        raise BudgetExceeded(
-            f"the budget of {format_size(budget)} is smaller than the {format_size(before.peak)} "
-            "that this process took before it began (Python, numpy and the runtime)"
+    if before.peak < budget:
+        return
+    if "torch" in sys.modules:
+        held = (
+            "Python, PyTorch and the runtime); use another process, which does not import PyTorch"
         )
+    else:
+        held = "Python, numpy and the runtime); give a larger budget"
+    raise BudgetExceeded(
+        f"the budget of {format_size(budget)} is smaller than the {format_size(before.peak)} that "
+        f"this process took before it began ({held}"
+    )
 
 
 def _refuse_photo(

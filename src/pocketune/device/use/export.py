@@ -11,7 +11,7 @@ from pocketune.device.engine import session as runtime
 from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.device.use.model import Model, as_model
 from pocketune.device.use.onnx_merge import merge
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, check_choice
 from pocketune.files import replacing, writing
 from pocketune.kit.names import FEATURES, PREDICT, RUN_FILES
 from pocketune.tasks.maps import interpolation
@@ -61,8 +61,7 @@ def export(model: Model | StrPath, out: StrPath = "model.onnx", *, output: str =
 
 
 def _check_output(output: str, model: Model) -> None:
-    if output not in OUTPUTS:
-        raise PocketuneError(f"output={output!r} must be one of {', '.join(OUTPUTS)}")
+    check_choice(OUTPUTS, output=output)
     if output == "classes" and not model.task.dense:
         raise PocketuneError(
             f"{model.kit.path} classifies images, so it has no class for each pixel: export its "

@@ -29,6 +29,7 @@ from pocketune.networks.anatomy.kinds import follow_layers, read_unit
 from pocketune.networks.anatomy.modules import conv_layers, is_convolution, main_modules, weighs
 from pocketune.networks.anatomy.trunk import Run, output_layers, run
 from pocketune.networks.anatomy.units import CONTAINERS, find_units
+from pocketune.networks.checks import require_network
 
 BLOCKLESS = (
     "LastLayer, NormAndLast, BiasAndLast, FullFineTune and GradientFilter(layers=[names]) need no "
@@ -68,6 +69,20 @@ class Anatomy:
         """Every convolution except those in shortcuts, stem to decode head."""
         return tuple(layer for layer in self.layers if not layer.in_shortcut)
 
+    def __str__(self) -> str:
+        """A line for each block, and one for each other part."""
+        parts = [
+            ("stem", [layer.conv for layer in self.stem]),
+            *((block.kind, [block.name]) for block in self.blocks),
+            ("feature_fusion", [layer.conv for layer in self.feature_fusion]),
+            ("decode_head", [layer.conv for layer in self.decode_head]),
+            ("neck", self.neck),
+            ("classifier", self.classifier),
+        ]
+        there = [(part, ", ".join(paths)) for part, paths in parts if paths]
+        width = max(len(part) for part, _ in there)
+        return "\n".join(f"{part:<{width}}  {paths}" for part, paths in there)
+
 
 def anatomy(network: nn.Module) -> Anatomy:
     """Find stem, blocks, feature fusion, decode head and classifier of a network.
@@ -80,11 +95,19 @@ def anatomy(network: nn.Module) -> Anatomy:
         >>> body = anatomy(create_network("mobilenet_v2"))
         >>> len(body.blocks), body.blocks[-1].layer("depthwise").conv, body.classifier
         (17, 'features.17.conv.1.0', ('classifier.1',))
+        >>> print(body)  # doctest: +ELLIPSIS
+        stem               features.0.0
+        inverted_residual  features.1
+        ...
+        inverted_residual  features.17
+        feature_fusion     features.18.0
+        classifier         classifier.1
 
     Raises:
-        PocketuneError: the network has no blocks or no classifier, or cannot be run to find them;
-            the message names the module that fails.
+        PocketuneError: `network` is not a PyTorch module, has no blocks or no classifier, or
+            cannot be run to find them; the message names the module that fails.
     """
+    require_network(network)
     blocks = tuple(_blocks(network))
     if not blocks or _has_other_layers(network, blocks):
         return _anatomy_of(network, run(network))

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, check_choice
 from pocketune.networks.architectures.parts import (
     ConvNormActivation,
     InvertedResidual,
@@ -72,11 +72,8 @@ class Subnet:
     def __post_init__(self) -> None:
         for name in ("depths", "kernels", "expansions"):
             object.__setattr__(self, name, whole_numbers(name, getattr(self, name)))
-        if self.channels not in CHANNELS:
-            known = ", ".join(CHANNELS)
-            raise PocketuneError(f"channels={self.channels!r} is unknown; choose from {known}")
-        if self.first not in FIRSTS:
-            raise PocketuneError(f"first={self.first!r} is unknown; choose from {FIRSTS}")
+        check_choice(CHANNELS, channels=self.channels)
+        check_choice(FIRSTS, first=self.first)
         if len(self.depths) != len(STRIDES):
             raise PocketuneError(
                 f"depths={self.depths} must have a number for each of {len(STRIDES)} stages"

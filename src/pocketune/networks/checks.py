@@ -1,0 +1,47 @@
+"""What has to be true of a module before it is adapted, compiled or accounted for."""
+
+import torch
+from torch import nn
+
+from pocketune.errors import PocketuneError
+
+_WRAPPERS = {"torch._dynamo.": "_orig_mod", "torch.nn.parallel.": "module"}
+"""Where PyTorch's wrappers of networks are from, and their attribute that is the network."""
+
+
+def require_network(network: object) -> None:
+    """Check that an argument is a network, not its name, its class or a wrapper.
+
+    Raises:
+        PocketuneError: it is not; the message says what to give.
+    """
+    if not isinstance(network, nn.Module):
+        raise PocketuneError(
+            f"network={network!r} must be a PyTorch module, such as one of create_network"
+        )
+    home = type(network).__module__
+    inner = next((name for start, name in _WRAPPERS.items() if home.startswith(start)), None)
+    if inner is not None:
+        raise PocketuneError(
+            f"the network is wrapped in {type(network).__name__}; give network.{inner}"
+        )
+
+
+def require_values(network: nn.Module) -> None:
+    """Check that all values are finite and in float32, or whole numbers.
+
+    Raises:
+        PocketuneError: they are not; the message names the first tensor.
+    """
+    for name, tensor in network.state_dict().items():
+        if not isinstance(tensor, torch.Tensor) or not tensor.is_floating_point():
+            continue
+        if tensor.dtype != torch.float32:
+            raise PocketuneError(
+                f"{name} is {str(tensor.dtype).removeprefix('torch.')}, and a kit computes in "
+                "float32; call network.float() first"
+            )
+        if not tensor.is_meta and not tensor.isfinite().all():
+            raise PocketuneError(
+                f"{name} holds a value that is not finite; load the network's weights again"
+            )
