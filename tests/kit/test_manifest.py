@@ -248,3 +248,15 @@ class TestImagesAtOnce:
 def test_a_contradiction_is_a_sentence(changes: dict[str, object], message: str) -> None:
     with pytest.raises(KitError, match=f"the manifest .*{message}"):
         replace(TinyKit().manifest(), **changes)
+
+
+@pytest.mark.parametrize(
+    ("method", "name"),
+    [
+        ({"name": "blocks", "blocks": 3}, "blocks"),
+        ({"name": "sum", "methods": [{"name": "blocks"}, {"name": "signed"}]}, "blocks+signed"),
+        ({"name": "sum", "methods": "blocks"}, "sum"),
+    ],
+)
+def test_the_name_of_a_sum_is_that_of_its_methods(method: dict[str, object], name: str) -> None:
+    assert Manifest.from_json(edited(method=method)).method_name == name

@@ -154,9 +154,7 @@ def _origin(
 
     if isinstance(model, KitChoice):
         kit = Kit.open(model.kit)
-        description = kit.manifest.method
-        terms = description.get("methods", [description])
-        return "+".join(str(term.get("name")) for term in terms), [kit.identity]
+        return kit.manifest.method_name, [kit.identity]
     assert method is not None
     split = settings.get("val_fraction")
     return method.label, [__version__, _plain(model), content(model.weights), _plain(method), split]

@@ -39,9 +39,9 @@ class Kit:
     """An opened kit. It holds the manifest; the other files are read on demand.
 
     Example:
-        >>> kit = Kit.open("flowers.zip")  # doctest: +SKIP
-        >>> kit.manifest.classes  # doctest: +SKIP
-        ('daisy', 'rose')
+        >>> kit = Kit.open("blocks")  # of the bundled kits
+        >>> kit.manifest.size, kit.manifest.batch, len(kit.manifest.classes)
+        (96, 16, 10)
 
     Attributes:
         manifest: The description of the kit.
@@ -52,6 +52,13 @@ class Kit:
     manifest: Manifest
     identity: str
     _storage: Storage
+
+    def __repr__(self) -> str:
+        made = self.manifest
+        return (
+            f"<Kit {self.path}: {made.network.get('name')}, {made.method_name}, {made.size} px, "
+            f"batch {made.batch}, {len(made.classes)} {made.task.noun}>"
+        )
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, verify: bool = True) -> "Kit":

@@ -4,7 +4,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -257,6 +257,11 @@ class Manifest:
         return self.task.classes
 
     @property
+    def method_name(self) -> str:
+        """Name of the method; those of a sum with a ``+`` between."""
+        return "+".join(str(term.get("name")) for term in terms_of(self.method))
+
+    @property
     def images_at_once(self) -> int:
         """Number of images that ``features.onnx`` processes at once.
 
@@ -327,6 +332,13 @@ def _tensors(manifest: Manifest) -> Iterator[tuple[str, tuple[int, ...]]]:
     yield "a batch of features", (m.batch, *(m.features or ()))
     yield "the output", (m.batch, *m.task.output_shape(m.size))
     yield "the embeddings", (m.batch, m.embeddings or 1)
+
+
+def terms_of(method: dict[str, Any]) -> list[dict[str, Any]]:
+    """The methods of a sum; any other method alone."""
+    terms = method.get("methods")
+    known = isinstance(terms, list) and terms and all(isinstance(term, dict) for term in terms)
+    return cast("list[dict[str, Any]]", terms) if known else [method]
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -14,6 +14,7 @@ from pocketune.errors import PocketuneError
 from pocketune.files import shown
 from pocketune.kit.bundled import list_kits
 from pocketune.kit.kit import Kit
+from pocketune.kit.manifest import terms_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,7 +49,11 @@ def configured(values: dict[str, Any], *leave_out: str) -> str:
 
     >>> configured({"name": "blocks", "blocks": 3})
     'blocks (blocks 3)'
+    >>> configured({"name": "sum", "methods": [{"name": "full"}, {"name": "fewbit", "bits": 4}]})
+    'full + fewbit (bits 4)'
     """
+    if len(terms := terms_of(values)) > 1:
+        return " + ".join(configured(term) for term in terms)
     options = {k: v for k, v in values.items() if k not in ("name", *leave_out) and v is not None}
     listed = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in options.items())
     name = str(values.get("name", "a network"))
@@ -81,6 +86,7 @@ def listing(names: Sequence[str]) -> str:
 def gain(start: Score, best: Score) -> str:
     """What training has changed.
 
+    >>> from pocketune.tasks import Score
     >>> gain(Score("accuracy", 0.5, 1.0), Score("accuracy", 0.75, 0.5))
     'Before training it was 50.0%, so training changed it by +25.0 points.'
     """

@@ -202,7 +202,7 @@ def _without(settings: TrainSettings, reason: str) -> tuple[TrainSettings, str]:
 def _impossible(manifest: Manifest, *, prepares: bool) -> str:
     """Why there are no features that could be kept, in words; empty if there are."""
     if manifest.features is None:
-        method = manifest.method.get("name")
+        method = manifest.method_name
         return f"no features are frozen, because the kit's method, {method}, trains early layers"
     return "" if prepares else "the engine computes the network as a whole"
 

@@ -37,7 +37,7 @@ def check_balance(photos: Photos, settings: TrainSettings, kit: Kit) -> None:
 def check_rates(kit: Kit, settings: TrainSettings) -> None:
     """Refuse a rate of parameters that the kit does not train."""
     kinds = {kind_of(spec) for spec in kit.manifest.parameters}
-    method = kit.manifest.method.get("name")
+    method = kit.manifest.method_name
     for kind, what, others in (
         ("side", "side branches", "repnet or tinytl"),
         ("decode", "decode head", "blocks or full, for masks"),
