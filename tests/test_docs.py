@@ -1,6 +1,10 @@
-"""The code in README and docs/ is valid: imports, arguments, commands and their options."""
+"""The code in README and docs/ is valid: imports, arguments, commands and their options.
+
+The examples in docstrings are run.
+"""
 
 import ast
+import doctest
 import inspect
 import re
 import shlex
@@ -17,6 +21,11 @@ from pocketune.cli.command import Group
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+MODULES = [
+    ".".join(file.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
+    for file in sorted((ROOT / "src").rglob("*.py"))
+    if ">>> " in file.read_text(encoding="utf-8")
+]
 LINKING = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 
 
@@ -88,6 +97,12 @@ def test_commands_have_these_options(page: Path) -> None:
             command = command.get_command(click.Context(command), name)
         assert command is not None, name
         command.make_context(name, list(arguments))
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_examples_in_docstrings_run(module: str) -> None:
+    tests = doctest.testmod(import_module(module))
+    assert tests.failed == 0
 
 
 @pytest.mark.parametrize("name", ["README.md", "docs/memory.md", "docs/benchmarks.md"])

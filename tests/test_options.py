@@ -104,6 +104,7 @@ def test_a_function_shows_the_options_that_it_takes() -> None:
 
     names = list(inspect.signature(go).parameters)
     assert names[:3] == ["car", "wheels", "speed"]
+    assert inspect.signature(go).return_annotation == "Drive"
     inspect.signature(go).bind("a car", place="home", turns=1)
     with pytest.raises(TypeError):
         inspect.signature(go).bind("a car", tunrs=1)

@@ -170,13 +170,15 @@ def takes_options(options: type) -> Callable[[_Function], _Function]:
     """
 
     def decorate(function: _Function) -> _Function:
-        mine = inspect.signature(function).parameters.values()
+        own = inspect.signature(function)
+        mine = own.parameters.values()
         named = [each for each in mine if each.kind is not inspect.Parameter.VAR_KEYWORD]
         theirs = [
             each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
             for each in inspect.signature(options).parameters.values()
         ]
-        function.__signature__ = inspect.Signature(named + theirs)  # type: ignore[attr-defined]
+        shown = own.replace(parameters=named + theirs)
+        function.__signature__ = shown  # type: ignore[attr-defined]
         function.__doc__ = f"{inspect.getdoc(function)}\n\nOptions:\n" + "\n".join(_lines(options))
         return function
 

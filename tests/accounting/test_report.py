@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import json
 from dataclasses import fields
 
@@ -27,10 +26,6 @@ def small(method: str = "last") -> nn.Module:
 @pytest.fixture(scope="module")
 def full() -> Report:
     return account(small("full"), batch=4, size=32)
-
-
-def test_docstrings() -> None:
-    assert doctest.testmod(render).failed == 0
 
 
 def test_the_total_is_the_sum_of_the_categories_at_the_peak(full: Report) -> None:

@@ -1,16 +1,9 @@
 """Configurations and figures in words."""
 
-import doctest
-
 import pytest
 
-from pocketune.reporting import words
 from pocketune.reporting.words import chance, configured, duration, gain, listing
 from pocketune.tasks import Score
-
-
-def test_the_examples_are_right():
-    assert doctest.testmod(words, extraglobs={"Score": Score}).failed == 0
 
 
 @pytest.mark.parametrize(

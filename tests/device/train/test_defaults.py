@@ -1,6 +1,5 @@
 """The defaults of a run: how they follow the batch and the number of photos."""
 
-import doctest
 import re
 from dataclasses import astuple
 from pathlib import Path
@@ -9,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketune.device.train import defaults
 from pocketune.device.train.defaults import (
     ENOUGH_TO_STOP,
     EPOCHS,
@@ -25,10 +23,6 @@ from pocketune.device.train.defaults import (
     kind_of,
 )
 from pocketune.kit.manifest import ParameterSpec
-
-
-def test_docstrings() -> None:
-    assert doctest.testmod(defaults).failed == 0
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)

@@ -1,6 +1,5 @@
 """The progress display of a run."""
 
-import doctest
 import io
 import os
 from dataclasses import replace
@@ -44,10 +43,6 @@ EPOCH = EpochReport(2, 10, TRAINING, Score("accuracy", 0.9, loss=0.51), best=Tru
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
-
-
-def test_docstrings() -> None:
-    assert doctest.testmod(display).failed == 0
 
 
 def test_a_step_in_a_line() -> None:

@@ -1,6 +1,5 @@
 """Optimizers against torch.optim, the arrays they work on, and the learning rate over a run."""
 
-import doctest
 import math
 
 import numpy as np
@@ -8,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pocketune.device.train import optimizer as module
 from pocketune.device.train.optimizer import (
     BLOCK,
     OPTIMIZERS,
@@ -230,10 +228,6 @@ def test_clip_scale() -> None:
     assert clip_scale(0.5, 1.0) == 1.0
     assert clip_scale(0.0, 1.0) == 1.0
     assert clip_scale(4.0, 1.0) == pytest.approx(0.25, rel=1e-5)
-
-
-def test_docstrings() -> None:
-    assert doctest.testmod(module).failed == 0
 
 
 def test_a_clipped_norm_is_the_limit() -> None:

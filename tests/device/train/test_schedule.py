@@ -1,18 +1,12 @@
 """The learning rate of each step."""
 
-import doctest
 import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketune.device.train import schedule
 from pocketune.device.train.schedule import CosineSchedule
-
-
-def test_docstrings() -> None:
-    assert doctest.testmod(schedule).failed == 0
 
 
 def test_starts_at_the_top_without_warm_up_and_ends_near_zero() -> None:

@@ -1,6 +1,5 @@
 """Settings: a JSON round trip, and values that make no sense."""
 
-import doctest
 import json
 from dataclasses import astuple
 from typing import Any
@@ -9,7 +8,6 @@ import numpy as np
 import pytest
 
 from pocketune.data.dataset import FEWEST, VAL_FRACTION
-from pocketune.device.train import settings as module
 from pocketune.device.train.defaults import BALANCE, RATES, UNEVEN, kind_of
 from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError
@@ -30,10 +28,6 @@ def rates_of(optimizer: str) -> tuple[float, ...]:
 
 def rates_in(settings: TrainSettings) -> tuple[float | None, ...]:
     return settings.lr, settings.bias_lr, settings.side_lr, settings.decode_lr, settings.head_lr
-
-
-def test_docstring() -> None:
-    assert doctest.testmod(module).failed == 0
 
 
 def test_json_round_trip() -> None:
