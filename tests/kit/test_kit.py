@@ -287,3 +287,11 @@ def test_parameters_that_are_not_the_manifests(
     rehash(folder)
     with pytest.raises(KitError, match=expected):
         Kit.open(folder).state()
+
+
+def test_a_kit_is_printed_in_a_line(folder: Path) -> None:
+    kit = Kit.open(folder)
+    made = kit.manifest
+    name, method = made.network["name"], made.method["name"]
+    words = f"{name}, {method}, {made.size} px, batch {made.batch}, {len(made.classes)} classes"
+    assert repr(kit) == str(kit) == f"<Kit {folder}: {words}>"
