@@ -30,6 +30,8 @@ const shared = {
 };
 // Its name has its hash: a page that stays open while the site changes never gets another version.
 const workers = {};
+/** Files of all bundles. */
+const sources = [];
 for (const [device, [module]] of Object.entries(RUNTIMES)) {
   const { metafile } = await build({
     ...shared,
@@ -40,15 +42,18 @@ for (const [device, [module]] of Object.entries(RUNTIMES)) {
     metafile: true,
   });
   workers[device] = basename(Object.keys(metafile.outputs)[0]);
+  sources.push(...Object.keys(metafile.inputs));
 }
-await build({
+const { metafile } = await build({
   ...shared,
   entryPoints: {
     main: join(here, "src/page/main.ts"),
     "service-worker": join(here, "src/page/service-worker.ts"),
   },
   define: { WORKERS: JSON.stringify(workers) },
+  metafile: true,
 });
+sources.push(...Object.keys(metafile.inputs));
 for (const name of ["index.html", "styles.css", "icon.svg", "app.webmanifest"]) {
   await cp(join(here, "src/page", name), join(site, name));
 }
@@ -60,15 +65,19 @@ for (const [, name] of Object.values(RUNTIMES)) {
   await writeFile(join(site, `${name}.wasm.gz`), gzipSync(wasm, { level: 9 }));
 }
 
-/** What the authors of the packages ask to be said with each copy. */
+/** What the authors of the bundled packages ask to be said with each copy. */
 async function licenses() {
-  const { dependencies } = JSON.parse(await readFile(join(here, "package.json"), "utf8"));
-  const texts = Object.entries(dependencies).map(async ([name, version]) => {
-    const own = join(here, "node_modules", name, "LICENSE");
-    const text = await readFile(own, "utf8").catch(
+  const named = sources.map(
+    (path) => /^(?:.*\/)?node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(path)?.[1],
+  );
+  const packages = [...new Set(named)].filter(Boolean).sort();
+  const texts = packages.map(async (name) => {
+    const folder = join(here, "node_modules", name);
+    const { version } = JSON.parse(await readFile(join(folder, "package.json"), "utf8"));
+    const text = await readFile(join(folder, "LICENSE"), "utf8").catch(
       () => readFile(join(here, "licenses", `${name}.txt`), "utf8"), // it comes without one
     );
-    return `${name} ${version}\n\n${text.trim()}\n`;
+    return `${name} ${version}\n\n${text.trim().replaceAll("{version}", version)}\n`;
   });
   return (await Promise.all(texts)).join("\n----\n\n");
 }

@@ -19,6 +19,8 @@ from pocketune.studio.site import bundled_kits, pack_kit
 
 from .conftest import PAGE
 
+PACKAGE = Path(__file__).parents[2] / "web" / "package.json"
+
 
 def test_a_site_has_the_page_the_kits_and_a_listing(site: Site, kit: Kit) -> None:
     assert sorted(site.files) == sorted([*PAGE, "kits/my-flowers.zip", "site.json"])
@@ -130,7 +132,20 @@ def test_the_built_page_loads_from_its_own_address_alone() -> None:
     assert "https://" not in text
 
 
+def test_the_built_page_has_the_licenses_of_the_packages_in_it() -> None:
+    if not (SITE / "index.html").is_file():
+        pytest.skip("the studio's page is not built; run make studio")
+    text = (SITE / "licenses.txt").read_text(encoding="utf-8")
+    packages = json.loads(PACKAGE.read_text(encoding="utf-8"))["dependencies"]
+    parts = text.split("\n----\n\n")
+    assert [part.splitlines()[0] for part in parts] == [
+        f"{name} {version}" for name, version in sorted(packages.items())
+    ]
+    assert all("Copyright (c)" in part for part in parts)
+    runtime = packages["onnxruntime-web"]
+    assert f"onnxruntime/blob/v{runtime}/ThirdPartyNotices.txt" in parts[-1]
+
+
 def test_the_page_has_the_version_of_the_package() -> None:
     """It writes its version into runs."""
-    package = Path(__file__).parents[2] / "web" / "package.json"
-    assert json.loads(package.read_text(encoding="utf-8"))["version"] == pocketune.__version__
+    assert json.loads(PACKAGE.read_text(encoding="utf-8"))["version"] == pocketune.__version__
