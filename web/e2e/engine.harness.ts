@@ -107,6 +107,7 @@ async function trainAndPredict(name: string, photos: PhotoEntry[], settings: Set
 async function resumesExactly(name: string, photos: PhotoEntry[], settings: Settings) {
   const whole = await train(name, photos, settings);
   const stopped = await train(name, photos, settings, { stopAfter: 3 });
+  const end = stopped.events.at(-1)!;
   const resume = stopped.checkpoint!;
   const resumed = await train(name, photos, settings, { resume });
   const [first, second] = [whole, resumed].map(({ events }) => {
@@ -114,7 +115,7 @@ async function resumesExactly(name: string, photos: PhotoEntry[], settings: Sett
     return done.kind === "done" ? [...done.result.parameters] : done;
   });
   return {
-    stopped: stopped.events.at(-1)!.kind,
+    reason: end.kind === "done" ? end.result.counters.finished : end.kind,
     step: resume.counters.step,
     /** How many steps were heard of before the run had stopped, and of the whole run. */
     heard: stepsOf(stopped.events),

@@ -70,7 +70,7 @@ describe.skipIf(missing)("the engine in Chromium", () => {
         const settings = { optimizer: "adam", seed: 0, epochs: 9, threads: 1 } as const;
         return window.harness.resumesExactly("frozen", photos, settings);
       });
-      expect(found.stopped).toBe("stopped");
+      expect(found.reason).toBe("stopped");
       // The request reaches the worker when it does; nothing after the last step that was told is kept.
       expect(found.step).toBe(found.heard);
       expect(found.step).toBeLessThan(found.steps);

@@ -12,8 +12,8 @@ const { collect, goTo, missing, openPage, photos, train, trained } = given;
 
 const TOLERANCE = 1e-4;
 const EACH = 30;
-/** So many that the tab is killed before the last. */
-const EPOCHS = 8;
+/** So many that the tab is killed, and the run stopped, before the last. */
+const EPOCHS = 40;
 
 let browser: Browser;
 let studio: given.Studio;
@@ -193,14 +193,16 @@ describe.skipIf(missing)("a project", () => {
 });
 
 describe.skipIf(missing)("a browser that is killed in mid-training", () => {
-  it("goes on where it was", async () => {
+  it("goes on where it was, until it is stopped with the best so far", async () => {
     const profile = join(folder, "profile");
     const page = await openPage(await given.openProfile(profile), studio.url);
     await collect(page, photos(12));
     await train(page, "blocks", EPOCHS);
     await page.getByRole("img", { name: /^Accuracy.*: [3-9] points/ }).waitFor();
     await page.getByRole("button", { name: "Pause" }).click();
+    await page.getByRole("heading", { name: "Paused" }).waitFor();
     await page.getByRole("button", { name: "Go on" }).click(); // a checkpoint has been kept
+    await page.getByRole("heading", { name: /^Epoch \d+ of 40/ }).waitFor();
     await page.getByRole("button", { name: "Pause" }).waitFor();
     await given.kill(page.context());
 
@@ -210,6 +212,8 @@ describe.skipIf(missing)("a browser that is killed in mid-training", () => {
     expect(Number(/epoch (\d+)/.exec(await notice.innerText())![1])).toBeGreaterThan(1);
     expect(await keptFeatures(again)).toBeGreaterThan(0);
     await again.getByRole("button", { name: "Go on" }).click();
+    await again.getByRole("heading", { name: /^Epoch \d+ of 40/ }).waitFor();
+    await again.getByRole("button", { name: "Stop and keep the best" }).click();
     await trained(again);
     await expect.poll(() => keptFeatures(again)).toBe(0);
     await again.reload();

@@ -106,6 +106,7 @@ describe.skipIf(missing)("for everybody", () => {
     await grid.press("Shift+ArrowRight");
     expect(await grid.getByRole("option", { selected: true }).count()).toBe(2);
     await page.getByLabel("Move to").first().selectOption("green");
+    await page.getByRole("button", { name: "Move", exact: true }).click();
     await page.getByText("6 photos", { exact: true }).waitFor();
     await grid.press("Delete");
     await page.getByText("1 photo", { exact: true }).waitFor();

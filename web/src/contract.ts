@@ -222,7 +222,8 @@ export interface Counters {
   lossSum: number;
   correct: number;
   started: boolean;
-  finished: "steps" | "patience" | null;
+  /** Null while it goes on. */
+  finished: "steps" | "patience" | "stopped" | null;
   start: Score | null;
   best: Score | null;
   bestStep: number;

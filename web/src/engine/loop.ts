@@ -7,7 +7,7 @@ import { Pace, RunLog } from "./log";
 import { isBetter, Metric, score } from "./metric";
 import { gradientNorm, Optimizer } from "./optimizer";
 import { Purpose, Random } from "./random";
-import type { Run } from "./run";
+import { type Run, Stopped } from "./run";
 import { learningRate } from "./schedule";
 import { isRefitted, refit, type Start, write } from "./start";
 
@@ -55,9 +55,23 @@ export class Loop {
     this.validation = run.validation(this.engine);
   }
 
-  /** Trains until the last step, or until validation has not improved for the patience. */
+  /**
+   * Trains until the last step, until validation has not improved for the patience, or until the user
+   * stops the run, which then has the best values so far. Throws Stopped if there are none yet.
+   */
   async toTheEnd(): Promise<void> {
     if (!this.counters.started) await this.begin();
+    try {
+      await this.train();
+    } catch (error) {
+      if (!(error instanceof Stopped)) throw error;
+      // Without validation, the last values are the best.
+      if (!this.counters.judged) this.keepBest(null, null);
+      this.finish("stopped", null);
+    }
+  }
+
+  private async train(): Promise<void> {
     while (!this.counters.finished) {
       this.run.options.emit({ kind: "phase", phase: "training" });
       await this.trainEpoch();
@@ -186,7 +200,7 @@ export class Loop {
     this.best = this.withOffsets(this.engine.copy(), -1);
   }
 
-  private finish(reason: "steps" | "patience", found: Score | null): void {
+  private finish(reason: NonNullable<Counters["finished"]>, found: Score | null): void {
     this.counters.finished = reason;
     this.last = found;
     this.log.end(this.counters);

@@ -42,7 +42,7 @@ export interface RunOptions {
   checkpointSeconds?: number;
 }
 
-/** The run has stopped because the user asked for it. */
+/** The user has asked the run to stop. */
 export class Stopped extends Error {}
 
 export class Run {
@@ -52,6 +52,8 @@ export class Run {
   readonly imbalance: number;
   /** What is added to the logits while the run trains, for classes of uneven size. */
   readonly offsets: Float32Array | null;
+  /** Whether the user has asked it to stop: it ends with what it has, and asks no more. */
+  private stopped = false;
 
   constructor(readonly options: RunOptions) {
     const { kit, photos, classes, resume } = options;
@@ -118,8 +120,9 @@ export class Run {
     return new Loader(photos, this.source(engine), this.manifest.batch, null);
   }
 
-  /** Throws Stopped, or goes on when it may. */
+  /** Throws Stopped, once; or goes on when it may. */
   async goOn(save?: () => void): Promise<void> {
+    if (this.stopped) return;
     let request = await this.options.asked();
     if (request !== "go") save?.();
     if (request === "pause") this.options.emit({ kind: "paused" });
@@ -127,7 +130,9 @@ export class Run {
       await new Promise((wake) => setTimeout(wake, 50));
       request = await this.options.asked();
     }
-    if (request === "stop") throw new Stopped();
+    if (request !== "stop") return;
+    this.stopped = true;
+    throw new Stopped();
   }
 
   progress(done: number, total: number, secondsEach: number, images = this.manifest.batch): void {

@@ -13,7 +13,7 @@ const MISTAKES = 50;
 const KNOWN_PHOTOS = 600;
 const KNOWN_VALUES = 1 << 18;
 
-/** Trains to the end; null if the user has stopped the run. */
+/** Trains to the end; null if the user has stopped the run before it had anything to keep. */
 export async function train(options: RunOptions): Promise<RunResult | null> {
   const run = new Run(options);
   try {

@@ -64,7 +64,7 @@ export class Trainer {
     this.ask("go");
   }
 
-  /** A checkpoint and `stopped` follow after the batch. */
+  /** After the batch, `done` follows with the best values; `stopped` if there are none yet. */
   stop(): void {
     this.ask("stop");
   }

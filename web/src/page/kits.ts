@@ -35,7 +35,8 @@ export class Catalog {
     for (const { hash, name, zip } of kept) {
       if (!known.has(hash)) own.push(offerOf(name, await readKit(zip)));
     }
-    this.offers = [...site, ...own].filter(({ task }) => task === LEARNED);
+    const offers = [...site, ...own].filter(({ task }) => task === LEARNED);
+    this.offers = offers.sort((a, b) => a.trained - b.trained); // the quickest first
   }
 
   find(hash: string | null): Offer | undefined {

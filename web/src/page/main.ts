@@ -79,7 +79,7 @@ async function open(place: HTMLElement, links: Map<Part, HTMLAnchorElement>): Pr
     for (const file of kits) await train.kits.add(file);
     for (const file of [...runs, ...tensors].slice(-1)) await take.open(file);
   };
-  const collect = new CollectView(project, others);
+  const collect = new CollectView(project, others, () => go("train"));
   const train = new TrainView(project, catalog, {
     done: (model) => show(model),
     toCollect: () => go("collect"),

@@ -46,6 +46,15 @@ export class Project {
     return this.classes.reduce((sum, { id }) => sum + this.of(id).length, 0);
   }
 
+  /** The classes that have photos. */
+  get filled(): ClassRecord[] {
+    return this.classes.filter(({ id }) => this.of(id).length);
+  }
+
+  get canTrain(): boolean {
+    return this.filled.length > 1;
+  }
+
   /** The photos of a class. The array is another one after a change. */
   of(owner: number): PhotoRecord[] {
     return this.photosOf.get(owner) ?? [];
@@ -103,10 +112,12 @@ export class Project {
     this.changed();
   }
 
-  /** Remove classes without photos that still have the name they were made with. */
-  async removeUnused(): Promise<void> {
+  /** Remove classes without photos that still have the name they were made with, but not `wanted`. */
+  async removeUnused(wanted: ReadonlySet<number> = new Set()): Promise<void> {
     await this.change((classes) => {
-      const kept = classes.filter(({ id, name }) => this.of(id).length || !texts.isNewClass(name));
+      const kept = classes.filter(
+        ({ id, name }) => this.of(id).length || wanted.has(id) || !texts.isNewClass(name),
+      );
       return kept.length ? kept : classes;
     });
     this.changed();

@@ -95,6 +95,7 @@ export const texts = {
   selectAll: "All",
   selectNone: "None",
   moveTo: "Move to",
+  move: "Move",
   deletePhotos: "Delete",
 
   table: {
@@ -156,7 +157,7 @@ export const texts = {
     resnet50: "ResNet-50",
   } as Record<string, string>,
   methodNames: {
-    last: "the classifier",
+    last: "the classifier, which is quickest",
     blocks: "the top blocks",
     mobiletl: "the top blocks, lean",
     full: "everything",
@@ -179,8 +180,9 @@ export const texts = {
   discard: "Discard",
   unfinished: (epoch: number, epochs: number) =>
     `A run was interrupted in epoch ${epoch} of ${epochs}. It can go on where it was.`,
-  needPhotos: "Training needs two classes with photos; collect some first.",
+  needPhotos: "Training needs photos of two classes; collect some first.",
   toCollect: "Collect photos",
+  toTrain: "Train with these photos",
   leftOut: (name: string) => `“${name}” has no photos and is left out.`,
   phases: {
     opening: "Opening the kit",
@@ -191,10 +193,11 @@ export const texts = {
     done: "Done",
   },
   paused: "Paused",
-  stopped: "Stopped",
+  stopping: "Stopping, with the best so far",
+  stopped: "Stopped before there was anything to keep",
   epoch: (epoch: number, epochs: number) => `Epoch ${epoch} of ${epochs}`,
-  accuracy: "Best accuracy on held-out photos",
-  noHeldOut: "no photos are held out: each class needs ten",
+  accuracy: "Best accuracy",
+  noHeldOut: "no photos are held out: a class needs ten",
   imagesPerSecond: "Images a second",
   heap: "Memory of the runtime",
   left: "Time left",
@@ -214,7 +217,7 @@ export const texts = {
   epochDone: (epoch: number, accuracy: string) => `Epoch ${epoch}: ${accuracy}`,
   doneTitle: "Your network is ready",
   doneText: (accuracy: string, count: number, seconds: number) =>
-    `It tells ${accuracy} of ${counted(count, "held-out photo")} right, after ${duration(seconds)}.`,
+    `It recognizes ${accuracy} of ${counted(count, "held-out photo")}, after ${duration(seconds)}.`,
   doneNoVal: (seconds: number) => `It has learned all of your photos in ${duration(seconds)}.`,
   thisRun: "this run",
   tryIt: "Try it",
@@ -224,7 +227,7 @@ export const texts = {
   useTitle: "Use",
   useHelp: "Show your network something: by the camera, or a photo.",
   noModel: "There is nothing to use yet: train first, or open a run or delta of the command line.",
-  toTrain: "Train",
+  trainFirst: "Train",
   startCamera: "Start the camera",
   stopCamera: "Stop the camera",
   choosePhotos: "Choose photos",
@@ -239,18 +242,19 @@ export const texts = {
   result: (name: string, probability: string) => `${name}, ${probability}`,
   unreadable: "This file is no photo that this browser can open.",
   confusion: "Held-out photos by class and prediction",
-  confusionHelp: "A row is a class; a column is what the network says.",
+  confusionHelp: "A row is a class; a column is what the network takes its photos for.",
   cell: (count: number, actual: string, guess: string) =>
-    `${counted(count, "photo")} of ${actual}, told as ${guess}`,
+    `${counted(count, "photo")} of ${actual}, taken for ${guess}`,
   mistakes: "Worst mistakes",
-  noMistakes: "No held-out photo is told wrong.",
+  noMistakes: "There are none: every held-out photo is recognized.",
   mistake: (actual: string, guess: string, probability: string) =>
-    `${actual}, told as ${guess} (${probability})`,
+    `${actual}, taken for ${guess} (${probability})`,
   noConfusion: "No photos were held out, so that there is nothing to compare.",
 
   // Take along
   takeTitle: "Take along",
   takeHelp: "The result works with the command line and with other programs, without this page.",
+  nothingToTake: "There is nothing to take along yet: collect photos, or train.",
   runZip: "Run",
   runHelp: "Everything of the run, for pocketune predict, evaluate, export and train --kit.",
   delta: "Delta",

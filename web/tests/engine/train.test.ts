@@ -116,7 +116,7 @@ describe.each(["frozen", "whole"] as const)("a resumed run of the kit %s", (kitN
     const whole = await runSmall(options);
     const requests = [...new Array<"go">(after).fill("go"), "stop" as const];
     const stopped = await runSmall({ ...options, requests });
-    expect(stopped.result).toBeNull();
+    expect(stopped.result!.counters.finished).toBe("stopped");
     const resume = stopped.checkpoints.at(-1)!;
     expect(resume.counters.step).toBeLessThan(63);
     const resumed = await runSmall({ ...options, resume });
@@ -131,6 +131,45 @@ describe.each(["frozen", "whole"] as const)("a resumed run of the kit %s", (kitN
       const resumed = await runSmall({ ...options, resume });
       expect(timeless(resumed.result!)).toEqual(timeless(whole.result!));
     }
+  });
+});
+
+describe("a run that the user stops", () => {
+  const after = (batches: number): Options => ({
+    settings: SGD,
+    requests: [...new Array<"go">(batches).fill("go"), "stop" as const],
+  });
+
+  test("ends with its best values so far, and all that a result has", async () => {
+    const whole = await runSmall({ settings: SGD });
+    const { result, events } = await runSmall(after(24));
+    const { counters, confusion, known, log, parameters } = result!;
+    expect(counters).toMatchObject({ finished: "stopped", epoch: 1 });
+    expect(counters.step).toBeGreaterThan(7);
+    expect(counters.step).toBeLessThan(whole.result!.counters.step);
+    const values = events.flatMap((each) =>
+      each.kind === "epoch" ? [each.validationAccuracy!] : [],
+    );
+    expect(counters.best!.value).toBe(Math.max(...values));
+    const right = confusion.reduce((total, row, i) => total + row[i]!, 0);
+    expect(right / confusion.flat().reduce((a, b) => a + b)).toBeCloseTo(counters.best!.value, 9);
+    expect([...parameters.keys()]).toEqual([...whole.result!.parameters.keys()]);
+    expect(known!.means.shape).toEqual([3, 6]);
+    expect(log.at(-1)).toMatchObject({ kind: "end", reason: "stopped" });
+  });
+
+  test("without validation ends with its last values", async () => {
+    const photos = photosOf(40).map((photo) => ({ ...photo, split: "train" as const }));
+    const first = await runSmall({ ...after(16), photos });
+    const second = await runSmall({ ...after(17), photos });
+    for (const { result } of [first, second]) expect(result!.counters.epoch).toBe(0);
+    expect(second.result!.counters.step).toBe(first.result!.counters.step + 1);
+    expect(second.result!.counters.bestStep).toBe(second.result!.counters.step);
+    expect(second.result!.parameters).not.toEqual(first.result!.parameters);
+  });
+
+  test("before it has been validated has nothing to keep", async () => {
+    expect((await runSmall(after(0))).result).toBeNull();
   });
 });
 

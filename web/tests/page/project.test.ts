@@ -80,12 +80,23 @@ describe("a project", () => {
 
   it("drops classes that were never used, but the last", async () => {
     await project.addClass("dogs");
+    await project.removeUnused(new Set([2]));
+    expect(names()).toEqual(["Class 2", "dogs"]);
     await project.removeUnused();
     expect(names()).toEqual(["dogs"]);
     await project.removeClass(3);
     await project.addClass();
     await project.removeUnused();
     expect(names()).toEqual(["Class 1"]);
+  });
+
+  it("can be trained once two classes have photos", async () => {
+    await project.add([photo("a", 1), photo("b", 1)]);
+    await project.addClass("empty");
+    expect(project.canTrain).toBe(false);
+    await project.add([photo("c", 3)]);
+    expect(project.canTrain).toBe(true);
+    expect(project.filled.map(({ name }) => name)).toEqual(["Class 1", "empty"]);
   });
 
   it("counts recordings on", async () => {

@@ -71,7 +71,7 @@ class RunRecord:
         engine: What computed the gradients, with its version.
         machine: The machine that finished the run.
         steps: Completed optimizer steps.
-        reason: Why the run ended: ``steps``, ``patience`` or ``time``.
+        reason: Why the run ended: ``steps``, ``patience`` or ``time``; ``stopped`` in the studio.
         start: Score on the validation photos before the first step; None if it was not measured.
         best: The best score on the validation photos; None without validation photos.
         best_step: The step of the best score, whose values are in ``best.safetensors``.

@@ -1,6 +1,6 @@
 /** A class: its name, its photos, and the ways to add some. */
 import type { ClassRecord } from "../../storage/schema";
-import { button, h, setText } from "../dom";
+import { button, fill, h, setText } from "../dom";
 import { attempt, attempting } from "../messages";
 import type { Project } from "../project";
 import { texts } from "../texts";
@@ -21,7 +21,15 @@ export class Column {
   private readonly bar = h("div", { class: "share", role: "img" }, h("div", {}));
   private readonly grid: Grid;
   private readonly selection = h("div", { class: "selection", hidden: true });
+  private readonly selectionCount = h("span", {});
+  private readonly move = h("span", { class: "move" });
+  private readonly moveTo = h("select", { "aria-label": texts.moveTo });
   private readonly place = h("div", {});
+  private readonly cameraButton = button(
+    texts.camera,
+    "",
+    attempting(() => this.toggleCamera()),
+  );
   private recorder: Recorder | undefined;
   private selected = new Set<number>();
   private called = "";
@@ -41,11 +49,7 @@ export class Column {
     const buttons = h(
       "div",
       { class: "row" },
-      button(
-        texts.camera,
-        "",
-        attempting(() => this.openCamera()),
-      ),
+      this.cameraButton,
       this.fileButton(),
       button(
         texts.deleteClass,
@@ -63,6 +67,7 @@ export class Column {
       this.grid.element,
       this.selection,
     );
+    this.fillSelection();
     this.acceptDrops();
   }
 
@@ -123,10 +128,15 @@ export class Column {
     );
   }
 
-  private async openCamera(): Promise<void> {
-    if (this.recorder) return;
-    const recorder = new Recorder(this.project, this.id, () => (this.recorder = undefined));
+  private async toggleCamera(): Promise<void> {
+    if (this.recorder) return this.close();
+    const recorder = new Recorder(this.project, this.id, (focused) => {
+      this.recorder = undefined;
+      if (focused) this.cameraButton.focus();
+      this.cameraButton.setAttribute("aria-expanded", "false");
+    });
     this.recorder = recorder;
+    this.cameraButton.setAttribute("aria-expanded", "true");
     this.actions.opened(recorder);
     this.place.append(recorder.element);
     try {
@@ -162,23 +172,32 @@ export class Column {
 
   private showSelection(ids: Set<number>): void {
     this.selected = ids;
+    const focused = this.selection.contains(document.activeElement);
     this.selection.hidden = !ids.size;
+    if (focused && !ids.size) this.grid.element.focus();
     if (!ids.size) return;
+    setText(this.selectionCount, texts.selected(ids.size));
     const others = this.project.classes.filter((each) => each.id !== this.id);
-    const choice = h(
-      "select",
-      { "aria-label": texts.moveTo },
-      h("option", { value: "" }, texts.moveTo),
-      ...others.map((each) => h("option", { value: String(each.id) }, each.name)),
+    const chosen = this.moveTo.value;
+    fill(
+      this.moveTo,
+      ...others.map(({ id, name }) => {
+        const value = String(id);
+        return h("option", { value, selected: value === chosen }, name);
+      }),
     );
-    choice.addEventListener("change", () =>
-      attempt(() => this.project.move(this.selected, this.id, Number(choice.value))),
-    );
-    this.selection.replaceChildren(
-      h("span", {}, texts.selected(ids.size)),
+    this.move.hidden = !others.length;
+  }
+
+  private fillSelection(): void {
+    const move = () => this.project.move(this.selected, this.id, Number(this.moveTo.value));
+    this.move.append(this.moveTo, button(texts.move, "", attempting(move)));
+    fill(
+      this.selection,
+      this.selectionCount,
       button(texts.selectAll, "plain", () => this.grid.selectAll(true)),
       button(texts.selectNone, "plain", () => this.grid.selectAll(false)),
-      choice,
+      this.move,
       button(
         texts.deletePhotos,
         "danger",

@@ -40,19 +40,19 @@ export async function importLabeled(
   if (!sources.length) throw new UserError(texts.noFiles);
   const byPath = new Map(sources.map((source) => [source.path, source]));
   const labeled = await labelsOf(sources);
-  await project.removeUnused();
   const owners = new Map<string, number>();
   for (const label of inOrder(labeled.map((each) => each.label))) {
     owners.set(label, (await project.classNamed(label)).id);
   }
+  await project.removeUnused(new Set(owners.values()));
   const items = labeled.map(({ path, label, part }) => ({
     source: byPath.get(path)!,
     owner: owners.get(label)!,
     part,
   }));
-  const outcome = await importItems(project, items, watch);
-  await project.removeUnused();
-  return outcome;
+  // Class by class, in an order that does not depend on the browser's list.
+  items.sort((a, b) => a.owner - b.owner || (a.source.path < b.source.path ? -1 : 1));
+  return importItems(project, items, watch);
 }
 
 /** Import photos into one class, in whatever folder they are. */

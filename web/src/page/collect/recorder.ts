@@ -21,7 +21,8 @@ export class Recorder {
   constructor(
     private readonly project: Project,
     private readonly owner: number,
-    private readonly closed: () => void,
+    /** Called with whether the focus was here. */
+    private readonly closed: (focused: boolean) => void,
   ) {
     const video = h("video", { "aria-label": texts.cameraPicture });
     this.camera = new Camera(video);
@@ -49,8 +50,9 @@ export class Recorder {
   close(): void {
     this.release();
     this.camera.close();
+    const focused = this.element.contains(document.activeElement);
     this.element.remove();
-    this.closed();
+    this.closed(focused);
   }
 
   private holdButton(): HTMLButtonElement {

@@ -17,6 +17,12 @@ export class CollectView {
   private readonly columns = h("div", { class: "columns" });
   private readonly summary = h("p", { class: "summary" });
   private readonly progress = h("div", { class: "importing", hidden: true });
+  private readonly add = button(
+    texts.addClass,
+    "",
+    attempting(() => this.addClass()),
+  );
+  private readonly next: HTMLButtonElement;
   private readonly shown = new Map<number, Column>();
   private recorder: Recorder | undefined;
   private last: number | undefined;
@@ -26,6 +32,7 @@ export class CollectView {
     private readonly project: Project,
     /** What to do with kits, runs and deltas that are dropped here. */
     private readonly others: (given: Given) => Promise<void>,
+    toTrain: () => void,
   ) {
     const importing = h(
       "div",
@@ -38,11 +45,7 @@ export class CollectView {
         this.importer(texts.importFiles, false),
       ),
     );
-    const add = button(
-      texts.addClass,
-      "add",
-      attempting(() => this.addClass()),
-    );
+    this.next = button(texts.toTrain, "primary", toTrain);
     this.element = h(
       "section",
       { "aria-labelledby": "collect-title" },
@@ -52,7 +55,7 @@ export class CollectView {
       this.progress,
       this.summary,
       this.columns,
-      add,
+      h("div", { class: "row" }, this.add, this.next),
     );
     project.onChange(() => this.draw());
     this.draw();
@@ -76,6 +79,7 @@ export class CollectView {
     for (const [id, column] of this.shown) {
       if (classes.some((each) => each.id === id)) continue;
       column.close();
+      if (column.element.contains(document.activeElement)) this.add.focus();
       column.element.remove();
       this.shown.delete(id);
     }
@@ -94,6 +98,7 @@ export class CollectView {
       column.show(each, most);
     }
     setText(this.summary, this.balance());
+    this.next.hidden = !this.project.canTrain;
   }
 
   private balance(): string {

@@ -67,7 +67,7 @@ export class TakeView {
 
   private draw(): void {
     const offers = [...this.offers()];
-    fill(this.files, ...(offers.length ? offers.map(card) : [h("p", {}, texts.noModel)]));
+    fill(this.files, ...(offers.length ? offers.map(card) : [h("p", {}, texts.nothingToTake)]));
   }
 
   private *offers(): Generator<Offer> {

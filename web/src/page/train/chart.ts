@@ -1,12 +1,12 @@
-/** A line chart in SVG, with as many points as it has pixels. */
+/** A line chart in SVG, as wide as there is room. */
 import { setText, svg } from "../dom";
 import { texts } from "../texts";
 
-const WIDTH = 560;
 const HEIGHT = 170;
 const LEFT = 54;
 const BOTTOM = 20;
 const TOP = 8;
+const RIGHT = 8;
 /** Points that are drawn; of more, neighbors are averaged. */
 const MOST = 200;
 const TICKS = 3;
@@ -22,7 +22,8 @@ export interface ChartFacts {
 }
 
 export class Chart {
-  readonly element: HTMLElement | SVGElement;
+  readonly element: SVGElement;
+  private width = 560;
   private readonly line = svg("polyline", { class: "line" });
   private readonly dots = svg("g", { class: "dots" });
   private readonly axis = svg("g", { class: "axis" });
@@ -34,13 +35,20 @@ export class Chart {
   constructor(private readonly facts: ChartFacts) {
     this.element = svg(
       "svg",
-      { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", class: "chart" },
+      { height: HEIGHT, role: "img", class: "chart" },
       this.name,
       this.axis,
       this.line,
       this.dots,
     );
+    new ResizeObserver(([entry]) => this.fit(entry!.contentRect.width)).observe(this.element);
     this.draw();
+  }
+
+  private fit(width: number): void {
+    if (!width || width === this.width) return; // hidden, or nothing new
+    this.width = width;
+    this.later();
   }
 
   /** Begin anew; `most` is the last x that is expected. */
@@ -48,6 +56,10 @@ export class Chart {
     this.points = [];
     this.most = most;
     this.later();
+  }
+
+  get isEmpty(): boolean {
+    return !this.points.length;
   }
 
   add(x: number, y: number): void {
@@ -71,7 +83,8 @@ export class Chart {
     const { low = 0, high = values.length ? Math.max(low + 1e-3, ...values) : 1 } = this.facts;
     const last = Math.max(this.most, this.points.at(-1)?.[0] ?? 1, 1);
     const first = Math.min(this.points[0]?.[0] ?? 0, last - 1);
-    const x = (value: number) => LEFT + ((value - first) / (last - first)) * (WIDTH - LEFT - 8);
+    const right = this.width - RIGHT;
+    const x = (value: number) => LEFT + ((value - first) / (last - first)) * (right - LEFT);
     const y = (value: number) => TOP + (1 - (value - low) / (high - low)) * (HEIGHT - TOP - BOTTOM);
     this.line.setAttribute(
       "points",
@@ -83,7 +96,7 @@ export class Chart {
         svg("circle", { cx: x(a), cy: y(b), r: 2.5 }),
       ),
     );
-    this.axis.replaceChildren(...this.ticks(low, high, y), ...this.ends(first, last, x));
+    this.axis.replaceChildren(...this.ticks(low, high, right, y), ...this.ends(first, last, x));
     const ends = [values[0], values.at(-1)].map((value) =>
       value === undefined ? "" : this.facts.format(value),
     );
@@ -93,10 +106,15 @@ export class Chart {
     );
   }
 
-  private ticks(low: number, high: number, y: (value: number) => number): SVGElement[] {
+  private ticks(
+    low: number,
+    high: number,
+    right: number,
+    y: (value: number) => number,
+  ): SVGElement[] {
     return Array.from({ length: TICKS }, (_, i) => low + ((high - low) * i) / (TICKS - 1)).flatMap(
       (value) => [
-        svg("line", { x1: LEFT, x2: WIDTH - 8, y1: y(value), y2: y(value) }),
+        svg("line", { x1: LEFT, x2: right, y1: y(value), y2: y(value) }),
         svg(
           "text",
           { x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" },

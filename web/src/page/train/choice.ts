@@ -16,7 +16,7 @@ export class KitChoice {
   /** Show the kits that there are; the first is chosen if none was. */
   async show(): Promise<void> {
     const { offers } = this.catalog;
-    if (!this.catalog.find(this.project.kit)) this.project.kit = offers.at(-1)?.hash ?? null;
+    if (!this.catalog.find(this.project.kit)) this.project.kit = offers[0]?.hash ?? null;
     const input = h("input", { type: "file", accept: ".zip", hidden: true });
     input.addEventListener("change", () => {
       const file = input.files?.[0];

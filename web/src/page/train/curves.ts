@@ -22,9 +22,19 @@ export class Curves {
     low: 0,
     high: 1,
   });
+  private readonly charts = h(
+    "div",
+    { class: "charts" },
+    figure(texts.lossChart, this.loss),
+    figure(texts.accuracyChart, this.accuracy),
+  );
   private best = 0;
   /** Epochs of the run; 0 before the first one begins. */
   private epochs = 0;
+  /** Epochs that are done. */
+  private done = 0;
+  /** What was said before the pause. */
+  private before = "";
   private spoken = 0;
 
   constructor() {
@@ -33,12 +43,6 @@ export class Curves {
       { class: "figures" },
       ...FIGURES.map((name) => h("div", {}, h("dt", {}, texts[name]), this.values[name])),
     );
-    const charts = h(
-      "div",
-      { class: "charts" },
-      figure(texts.lossChart, this.loss),
-      figure(texts.accuracyChart, this.accuracy),
-    );
     this.values.device.className = "words";
     this.element = h(
       "div",
@@ -46,14 +50,16 @@ export class Curves {
       this.phase,
       this.bar,
       figures,
-      charts,
+      this.charts,
     );
   }
 
   begin(): void {
     this.element.hidden = false;
+    this.charts.hidden = false;
     this.best = 0;
     this.epochs = 0;
+    this.done = 0;
     this.loss.clear();
     this.accuracy.clear();
     for (const value of Object.values(this.values)) setText(value, "–");
@@ -62,21 +68,32 @@ export class Curves {
   }
 
   /** Show what a run had done before it was interrupted. */
-  restore({ log, settings }: Checkpoint): void {
+  restore({ counters, log, settings }: Checkpoint): void {
     this.epochs = settings.epochs;
+    this.done = counters.epoch;
     this.accuracy.clear(this.epochs);
     for (const line of log) {
       if (line.kind === "step") this.loss.add(line.step, Number(line["loss"]));
       const accuracy = line["validation_accuracy"];
       if (typeof accuracy !== "number" || line.kind === "refit") continue;
       this.best = Math.max(this.best, accuracy);
+      setText(this.values.accuracy, texts.percent(this.best));
       this.accuracy.add(Number(line["epoch"] ?? 0), accuracy);
     }
+  }
+
+  /** Until the run has ended, there is nothing more to show. */
+  stopping(): void {
+    this.say(texts.stopping);
+    setText(this.values.left, "–");
+    this.bar.removeAttribute("value");
   }
 
   end(said: string): void {
     this.say(said);
     this.bar.value = 0;
+    this.charts.hidden = this.loss.isEmpty && this.accuracy.isEmpty;
+    setText(this.values.left, "–");
   }
 
   on(event: TrainEvent): void {
@@ -85,7 +102,7 @@ export class Curves {
     else if (event.kind === "progress") this.progress(event);
     else if (event.kind === "step") this.loss.add(event.step, event.loss);
     else if (event.kind === "epoch") this.epoch(event);
-    else if (event.kind === "paused") this.say(texts.paused);
+    else if (event.kind === "paused") this.pause();
     else if (event.kind === "stopped") this.end(texts.stopped);
     else if (event.kind === "error") this.end(texts.trainFailed);
     else if (event.kind === "done") {
@@ -99,6 +116,18 @@ export class Curves {
   private begins(phase: Phase): void {
     if (!this.epochs || phase === "done") this.say(texts.phases[phase]);
     else if (phase === "features" || phase === "head") setText(this.phase, texts.phases[phase]);
+    else if (phase === "training") {
+      setText(this.phase, texts.epoch(Math.min(this.done + 1, this.epochs), this.epochs));
+    }
+  }
+
+  private pause(): void {
+    this.before = this.phase.textContent;
+    this.say(texts.paused);
+  }
+
+  goOn(): void {
+    this.say(this.before);
   }
 
   private progress(event: TrainEvent & { kind: "progress" }): void {
@@ -115,7 +144,7 @@ export class Curves {
       this.epochs = epochs;
       this.accuracy.clear(epochs);
     }
-    if (epochs) setText(this.phase, texts.epoch(Math.min(epoch + 1, epochs), epochs));
+    this.done = epoch;
     if (accuracy === null) {
       setText(this.values.accuracy, texts.noHeldOut);
       this.values.accuracy.className = "words";

@@ -41,8 +41,8 @@ export class Run {
    * @throws UserError if there is nothing to train on.
    */
   async start(choices: Choices, from?: ModelRecord): Promise<void> {
-    const filled = this.project.classes.filter(({ id }) => this.project.of(id).length);
-    if (filled.length < 2) throw new UserError(texts.needPhotos);
+    const { canTrain, filled } = this.project;
+    if (!canTrain) throw new UserError(texts.needPhotos);
     const classes = from ? ordered(filled, from.classes) : filled;
     const kit = await this.catalog.keep(this.project.kit!);
     await this.project.store.dropCheckpoint();

@@ -18,7 +18,7 @@ export interface TrainActions {
   toUse(): void;
 }
 
-type State = "ready" | "running" | "paused" | "done";
+type State = "ready" | "running" | "paused" | "stopping" | "done";
 
 export class TrainView {
   readonly element: HTMLElement;
@@ -26,6 +26,7 @@ export class TrainView {
   private readonly run: Run;
   private readonly curves = new Curves();
   private readonly controls = h("div", { class: "row controls" });
+  private readonly lead = h("p", { class: "lead" }, texts.trainHelp);
   private readonly notice = h("div", { class: "notice", hidden: true });
   private readonly result = h("div", { class: "notice done", hidden: true, tabIndex: -1 });
   private readonly form: ReturnType<typeof settingsForm>;
@@ -53,7 +54,7 @@ export class TrainView {
       "section",
       { "aria-labelledby": "train-title" },
       h("h2", { id: "train-title", tabIndex: -1 }, texts.trainTitle),
-      h("p", { class: "lead" }, texts.trainHelp),
+      this.lead,
       this.notice,
       this.result,
       this.curves.element,
@@ -132,6 +133,7 @@ export class TrainView {
   }
 
   private on(event: TrainEvent): void {
+    if (this.state === "stopping" && this.run.isRunning) return;
     this.curves.on(event);
     if (event.kind === "paused") this.set("paused");
     else if (event.kind === "stopped") this.set("ready");
@@ -164,7 +166,8 @@ export class TrainView {
     const { activeElement } = document;
     const focused = activeElement === document.body || this.controls.contains(activeElement);
     this.state = state;
-    const busy = state === "running" || state === "paused";
+    const { busy } = this;
+    this.lead.hidden = busy;
     this.kits.element.hidden = busy;
     this.form.element.hidden = busy;
     if (busy) this.curves.element.before(this.controls);
@@ -173,21 +176,26 @@ export class TrainView {
     if (focused && state !== "done") this.controls.querySelector("button")?.focus();
   }
 
+  private get busy(): boolean {
+    return this.state !== "ready" && this.state !== "done";
+  }
+
   private showControls(): void {
-    const busy = this.state === "running" || this.state === "paused";
+    const { busy } = this;
     this.furtherRow.hidden = busy || !this.isOfKit();
     if (this.model) setText(this.furtherText, texts.further(this.model.name));
-    const filled = this.project.classes.filter(({ id }) => this.project.of(id).length).length;
-    if (this.state === "running" || this.state === "paused") {
+    if (this.state === "stopping") {
+      fill(this.controls);
+    } else if (busy) {
       const paused = this.state === "paused";
       fill(
         this.controls,
         paused
           ? button(texts.resume, "primary", () => this.goOn())
           : button(texts.pause, "", () => this.run.pause()),
-        button(texts.stop, "plain", () => this.run.stop()),
+        button(texts.stop, "plain", () => this.stop()),
       );
-    } else if (filled < 2) {
+    } else if (!this.project.canTrain) {
       fill(
         this.controls,
         h("p", {}, texts.needPhotos),
@@ -206,8 +214,15 @@ export class TrainView {
     }
   }
 
+  private stop(): void {
+    this.run.stop();
+    this.curves.stopping();
+    this.set("stopping");
+  }
+
   private goOn(): void {
     this.run.goOn();
+    this.curves.goOn();
     this.set("running");
   }
 }

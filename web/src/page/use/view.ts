@@ -53,7 +53,7 @@ export class UseView {
     this.results.replaceChildren();
     this.model = record && new ModelInUse(record, this.catalog);
     if (!record) {
-      fill(this.body, h("p", {}, texts.noModel), button(texts.toTrain, "", this.toTrain));
+      fill(this.body, h("p", {}, texts.noModel), button(texts.trainFirst, "", this.toTrain));
       return;
     }
     fill(
