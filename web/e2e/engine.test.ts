@@ -106,7 +106,7 @@ describe.skipIf(missing)("the engine in Chromium", () => {
       expect(messages[0]).toMatchObject({ kind: "error" });
       expect(messages[1]).toMatchObject({
         kind: "error",
-        message: expect.stringMatching(/deleted/),
+        message: expect.stringMatching(/None of the training photos/),
       });
     });
   });

@@ -240,6 +240,36 @@ describe.skipIf(missing)("the browser", () => {
     await other.context().close();
   });
 
+  it("is asked to keep the screen on while a run goes on", async () => {
+    const context = await browser.newContext();
+    await context.addInitScript(() => {
+      const locks: { released: boolean }[] = [];
+      const request = async () => {
+        const lock = { released: false, release: async () => void (lock.released = true) };
+        locks.push(lock);
+        return lock;
+      };
+      Object.assign(window, { held: () => locks.filter(({ released }) => !released).length });
+      Object.defineProperty(Navigator.prototype, "wakeLock", { value: { request } });
+    });
+    const page = await openPage(context, studio.url);
+    const held = () => page.evaluate(() => (window as unknown as { held(): number }).held());
+    await collect(page, photos(3));
+    expect(await held()).toBe(0);
+    await train(page, "last", 500);
+    await page.getByRole("heading", { name: /^Epoch \d+ of 500/ }).waitFor();
+    expect(await held()).toBe(1);
+    await page.getByRole("button", { name: "Pause" }).click();
+    await page.getByRole("heading", { name: "Paused" }).waitFor();
+    expect(await held()).toBe(0);
+    await page.getByRole("button", { name: "Go on" }).click();
+    await expect.poll(held).toBe(1);
+    await page.getByRole("button", { name: "Stop and keep the best" }).click();
+    await page.getByRole("heading", { name: "Your network is ready" }).waitFor();
+    expect(await held()).toBe(0);
+    await context.close();
+  });
+
   it("forgets everything", async () => {
     const page = await openPage(browser, studio.url);
     await collect(page, photos(3));

@@ -116,8 +116,8 @@ export type FeatureKey = [photo: number, view: string];
  * (`openWorkerStore(database: string): Promise<WorkerStore>`), tests in memory.
  */
 export interface WorkerStore {
-  /** Throws UserError if the photo is gone. */
-  photo(id: number): Promise<Blob>;
+  /** Undefined for a photo that was deleted. */
+  photo(id: number): Promise<Blob | undefined>;
   /** Undefined for features that are not kept. */
   readFeatures(keys: FeatureKey[]): Promise<(Uint8Array | undefined)[]>;
   /** False if there is no room; the engine then goes on without. */

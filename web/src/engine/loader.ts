@@ -47,7 +47,8 @@ interface Wanted {
 type Draw = number | "center";
 
 /**
- * Photos of an evaluation: the middle of each, in order; those that cannot be decoded are left out.
+ * Photos of an evaluation: the middle of each, in order; those that cannot be decoded, or were deleted
+ * while the run went on, are left out.
  */
 export class Loader {
   protected readonly failed = new Set<number>();
@@ -126,8 +127,9 @@ export class Loader {
     for (const photo of this.candidates(index)) {
       if (this.failed.has(photo.id)) continue;
       try {
-        const view = this.view(draw, photo, turn);
-        return { photo, pixels: await read(await store.photo(photo.id), view, size) };
+        const blob = await store.photo(photo.id);
+        if (!blob) throw new Unreadable("A photo was deleted.");
+        return { photo, pixels: await read(blob, this.view(draw, photo, turn), size) };
       } catch (error) {
         if (!(error instanceof Unreadable)) throw error;
         this.failed.add(photo.id);
@@ -227,6 +229,6 @@ export class TrainingLoader extends Loader {
   protected override *candidates(index: number): Iterable<PhotoEntry> {
     const count = this.photos.length;
     for (let i = 0; i < count; i++) yield this.photos[(index + i) % count]!;
-    throw new UserError("None of the training photos can be decoded; add others.");
+    throw new UserError("None of the training photos can be opened; add others.");
   }
 }

@@ -5,7 +5,7 @@ import { openWorkerStore } from "../storage/worker";
 import { Engine } from "./engine";
 import type { FromWorker, Picture, ToWorker } from "./messages";
 import { readPixels } from "./pixels";
-import { predict } from "./predict";
+import { predict, predictPixels } from "./predict";
 import type { Request } from "./run";
 import { heapBytes, setUpRuntime } from "./session";
 import { train } from "./train";
@@ -65,7 +65,10 @@ async function tryOut(kit: Uint8Array, threads: number): Promise<void> {
 async function open(job: ModelJob) {
   await startRuntime(job.threads);
   const kit = await readKit(job.kit);
-  return { engine: new Engine(kit, job.parameters, job.classes.length), job };
+  const engine = new Engine(kit, job.parameters, job.classes.length);
+  // The graphs are opened before the first photo comes.
+  await predictPixels(engine, null, new Uint8Array(3 * kit.manifest.size ** 2));
+  return { engine, job };
 }
 
 /** One after the other: the runtime computes one graph at a time. */

@@ -133,7 +133,8 @@ function route(views: Views, links: Map<Part, HTMLAnchorElement>, focus = false)
     else link.removeAttribute("aria-current");
   }
   if (now !== "collect") views.collect.leave();
-  if (now !== "use") views.use.leave();
+  if (now === "use") views.use.enter();
+  else views.use.leave();
   if (now === "take") views.take.enter();
   document.title = `${texts.parts[now]} – ${texts.title}`;
   if (!focus) return;

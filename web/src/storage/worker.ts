@@ -1,5 +1,5 @@
 /** The engine's side of the storage: photos one by one, and features that are kept. */
-import { type FeatureKey, UserError, type WorkerStore } from "../contract";
+import type { FeatureKey, WorkerStore } from "../contract";
 import { type Database, isQuota, openDatabase } from "./schema";
 
 /**
@@ -14,10 +14,8 @@ export async function openWorkerStore(database: string): Promise<WorkerStore> {
 class DatabaseStore implements WorkerStore {
   constructor(private readonly database: Database) {}
 
-  async photo(id: number): Promise<Blob> {
-    const blob = await this.database.get("blobs", id);
-    if (!blob) throw new UserError("A photo of this run was deleted; train again.");
-    return blob;
+  photo(id: number): Promise<Blob | undefined> {
+    return this.database.get("blobs", id);
   }
 
   async readFeatures(keys: FeatureKey[]): Promise<(Uint8Array | undefined)[]> {

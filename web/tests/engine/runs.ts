@@ -23,10 +23,10 @@ export class MemoryStore implements WorkerStore {
 
   constructor(private readonly photos: readonly PhotoEntry[]) {}
 
-  async photo(id: number): Promise<Blob> {
+  async photo(id: number): Promise<Blob | undefined> {
     this.photosRead += 1;
-    const { label } = this.photos.find((photo) => photo.id === id)!;
-    return new Blob([JSON.stringify({ id, label })]);
+    const found = this.photos.find((photo) => photo.id === id);
+    return found && new Blob([JSON.stringify({ id, label: found.label })]);
   }
 
   async readFeatures(keys: FeatureKey[]) {

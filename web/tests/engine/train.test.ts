@@ -198,6 +198,14 @@ describe("photos that cannot be decoded", () => {
     expect(result!.confusion.flat().reduce((a, b) => a + b)).toBe(9);
   });
 
+  test("are as good as deleted ones", async () => {
+    const photos = photosOf(40);
+    const store = new MemoryStore(photos.filter(({ id }) => id !== 100 && id !== 103));
+    const { result } = await runSmall({ photos, store, settings: SGD });
+    const { result: damaged } = await runSmall({ read: reader([100, 103]), settings: SGD });
+    expect(timeless(result!)).toEqual(timeless(damaged!));
+  });
+
   test("end the run if there are no others", async () => {
     const damaged = photosOf(40).map(({ id }) => id);
     const options = { read: reader(damaged), settings: SGD };

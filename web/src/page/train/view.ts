@@ -6,6 +6,7 @@ import type { Catalog } from "../kits";
 import { attempting, fail, note } from "../messages";
 import type { Project } from "../project";
 import { texts } from "../texts";
+import { Awake } from "./awake";
 import { KitChoice } from "./choice";
 import { Curves } from "./curves";
 import { type Choices, Run } from "./run";
@@ -31,6 +32,7 @@ export class TrainView {
   private readonly result = h("div", { class: "notice done", hidden: true, tabIndex: -1 });
   private readonly form: ReturnType<typeof settingsForm>;
   private state: State = "ready";
+  private readonly awake = new Awake();
   /** What is in use, which a run can begin with. */
   private model: ModelRecord | undefined;
   private readonly further = h("input", { type: "checkbox" });
@@ -167,6 +169,7 @@ export class TrainView {
     const focused = activeElement === document.body || this.controls.contains(activeElement);
     this.state = state;
     const { busy } = this;
+    this.awake.set(busy && state !== "paused");
     this.lead.hidden = busy;
     this.kits.element.hidden = busy;
     this.form.element.hidden = busy;

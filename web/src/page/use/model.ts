@@ -23,9 +23,14 @@ export class ModelInUse {
 
   /** Predictions in order; frames of the camera are taken over. */
   async predict(photos: (Blob | ImageBitmap)[]): Promise<Answer[]> {
-    this.predictor ??= this.open();
-    const predictions = await (await this.predictor).predict(photos);
+    const predictor = await this.prepare();
+    const predictions = await predictor.predict(photos);
     return predictions.map((each) => answerOf(each, this.record.known !== null));
+  }
+
+  /** Start the worker, if there is none. */
+  prepare(): Promise<Predictor> {
+    return (this.predictor ??= this.open());
   }
 
   /** End the worker, which gives its memory back. */

@@ -67,6 +67,12 @@ export class UseView {
     );
   }
 
+  /** The part is opened: so is the model, before there is a photo. */
+  enter(): void {
+    const { model } = this;
+    if (model) attempt(() => model.prepare());
+  }
+
   /** The part is left: the camera goes off, and the worker ends. */
   leave(): void {
     this.stopCamera();
