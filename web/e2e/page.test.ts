@@ -270,17 +270,24 @@ describe.skipIf(missing)("the browser", () => {
     await context.close();
   });
 
-  it("forgets everything", async () => {
+  it("forgets everything, also what a run has learned that goes on", async () => {
     const page = await openPage(browser, studio.url);
     await collect(page, photos(3));
+    await train(page, "last", 500);
+    await page.getByRole("heading", { name: /^Epoch \d+ of 500/ }).waitFor();
     await goTo(page, "Take along");
     await page.getByRole("button", { name: "Forget everything" }).click();
     await page.getByText("Everything is deleted.").waitFor();
+    await goTo(page, "Train");
+    await page.getByText("Training needs photos of two classes").waitFor();
+    expect(await page.getByRole("heading", { level: 3 }).count()).toBe(0);
     await goTo(page, "Collect");
     expect(await page.getByText("No photos yet").count()).toBe(2);
     await page.reload();
     await page.getByText("No photos yet").first().waitFor();
     expect(await page.getByRole("option").count()).toBe(0);
+    await goTo(page, "Use");
+    await page.getByText("There is nothing to use yet").waitFor();
     await page.context().close();
   });
 });

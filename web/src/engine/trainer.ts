@@ -69,6 +69,11 @@ export class Trainer {
     this.ask("stop");
   }
 
+  /** End the run at once; nothing follows. */
+  abandon(): void {
+    this.end();
+  }
+
   private ask(request: "go" | "pause" | "stop"): void {
     this.request = request;
     if (this.worker) say(this.worker, { kind: "ask", request });

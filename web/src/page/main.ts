@@ -93,7 +93,9 @@ async function open(place: HTMLElement, links: Map<Part, HTMLAnchorElement>): Pr
       await train.kits.show();
       show(model);
     },
-    forgotten: async () => {
+    forget: async () => {
+      await Promise.all([collect.forget(), train.forget()]);
+      await project.forget();
       show(undefined);
       await catalog.load();
       await train.kits.show();

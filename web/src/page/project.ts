@@ -30,6 +30,8 @@ export class Project {
       [texts.newClass(1), texts.newClass(2)].map((name, i) => ({ id: i + 1, name }));
     this.kit = saved?.kit ?? null;
     this.photosOf = new Map(this.classes.map(({ id }) => [id, []]));
+    const lost = photos.filter((photo) => !this.photosOf.has(photo.owner));
+    if (lost.length) await this.store.remove(lost.map(({ id }) => id)); // of classes that were deleted
     for (const photo of photos) this.photosOf.get(photo.owner)?.push(photo);
   }
 
@@ -123,8 +125,13 @@ export class Project {
     this.changed();
   }
 
-  /** @throws UserError if there is no room. */
-  async add(photos: NewPhoto[]): Promise<PhotoRecord[]> {
+  /**
+   * Keep photos, but not those of a class that was deleted meanwhile.
+   *
+   * @throws UserError if there is no room.
+   */
+  async add(given: NewPhoto[]): Promise<PhotoRecord[]> {
+    const photos = given.filter(({ owner }) => this.classes.some(({ id }) => id === owner));
     if (!this.count) {
       void keepFirmly();
       await this.change((classes) => classes); // keep those that a first visit begins with

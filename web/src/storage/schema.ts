@@ -106,7 +106,7 @@ export function isQuota(error: unknown): boolean {
 }
 
 /**
- * Wait for a change of the database.
+ * Wait for what is asked of the database.
  *
  * @throws UserError where there is no room for it, or the database has gone.
  */
@@ -122,7 +122,7 @@ export async function saved<T>(change: Promise<T>): Promise<T> {
     }
     if (error instanceof DOMException) {
       throw new UserError(
-        `The browser could not keep this (${error.name}); reload the page and try again.`,
+        `The browser's storage has failed (${error.name}); reload the page and try again.`,
         { cause: error },
       );
     }

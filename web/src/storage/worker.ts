@@ -1,6 +1,6 @@
 /** The engine's side of the storage: photos one by one, and features that are kept. */
 import type { FeatureKey, WorkerStore } from "../contract";
-import { type Database, isQuota, openDatabase } from "./schema";
+import { type Database, isQuota, openDatabase, saved } from "./schema";
 
 /**
  * Open the storage in a worker.
@@ -15,10 +15,14 @@ class DatabaseStore implements WorkerStore {
   constructor(private readonly database: Database) {}
 
   photo(id: number): Promise<Blob | undefined> {
-    return this.database.get("blobs", id);
+    return saved(this.database.get("blobs", id));
   }
 
-  async readFeatures(keys: FeatureKey[]): Promise<(Uint8Array | undefined)[]> {
+  readFeatures(keys: FeatureKey[]): Promise<(Uint8Array | undefined)[]> {
+    return saved(this.read(keys));
+  }
+
+  private async read(keys: FeatureKey[]): Promise<(Uint8Array | undefined)[]> {
     const reading = this.database.transaction("features").store;
     return Promise.all(keys.map((key) => reading.get(key)));
   }
@@ -32,7 +36,7 @@ class DatabaseStore implements WorkerStore {
     } catch (error) {
       await change.done.catch(() => undefined);
       if (isQuota(error) || isQuota(change.error)) return false;
-      throw error;
+      return saved(Promise.reject(error));
     }
   }
 

@@ -78,6 +78,16 @@ describe("a project", () => {
     expect((await store.photos()).map(({ name }) => name)).toEqual(["a"]);
   });
 
+  it("keeps no photos of a class that is gone", async () => {
+    await store.add([photo("lost", 7)]);
+    await project.add([photo("a", 1), photo("b", 2)]);
+    await project.removeClass(2);
+    expect(await project.add([photo("c", 2), photo("d", 1)])).toHaveLength(1);
+    expect(project.all().map(({ name }) => name)).toEqual(["a", "d"]);
+    await Project.open(store);
+    expect((await store.photos()).map(({ name }) => name)).toEqual(["a", "d"]);
+  });
+
   it("drops classes that were never used, but the last", async () => {
     await project.addClass("dogs");
     await project.removeUnused(new Set([2]));

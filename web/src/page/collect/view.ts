@@ -27,6 +27,8 @@ export class CollectView {
   private recorder: Recorder | undefined;
   private last: number | undefined;
   private queue: Promise<unknown> = Promise.resolve();
+  /** Ends the import that goes on. */
+  private control: AbortController | undefined;
 
   constructor(
     private readonly project: Project,
@@ -71,6 +73,13 @@ export class CollectView {
   /** The part is left: the camera goes off. */
   leave(): void {
     this.recorder?.close();
+  }
+
+  /** Everything is about to be deleted: end what adds photos. */
+  async forget(): Promise<void> {
+    this.leave();
+    this.control?.abort();
+    await this.queue;
   }
 
   private draw(): void {
@@ -173,7 +182,7 @@ export class CollectView {
   }
 
   private async watched(action: (watch: Watch) => Promise<Outcome>): Promise<void> {
-    const control = new AbortController();
+    const control = (this.control = new AbortController());
     const bar = h("progress", { max: 1, value: 0, "aria-label": texts.importing(0, 0, 0) });
     const text = h("span", {});
     const cancel = button(texts.cancel, "plain", () => control.abort());

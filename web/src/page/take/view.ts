@@ -11,7 +11,7 @@ import { photosFile } from "./photos";
 
 export interface TakeActions {
   opened(model: ModelRecord): Promise<void>;
-  forgotten(): Promise<void>;
+  forget(): Promise<void>;
 }
 
 interface Offer {
@@ -124,8 +124,7 @@ export class TakeView {
   private forgetting(): HTMLElement {
     const forget = async () => {
       if (!confirm(texts.forgetSure)) return;
-      await this.project.forget();
-      await this.actions.forgotten();
+      await this.actions.forget();
       this.enter();
       announce(texts.forgotten);
     };

@@ -79,6 +79,13 @@ export class Run {
     this.trainer?.stop();
   }
 
+  /** End the run at once, with nothing that is kept of it from now on. */
+  async abandon(): Promise<void> {
+    this.trainer?.abandon();
+    this.trainer = undefined;
+    await this.saving;
+  }
+
   private begin(job: Job): void {
     this.photos = job.photos.photos;
     this.trainer = new Trainer((event) => this.on(event));

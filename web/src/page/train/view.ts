@@ -105,6 +105,13 @@ export class TrainView {
     this.notice.hidden = false;
   }
 
+  /** Everything is about to be deleted: end the run, and show none. */
+  async forget(): Promise<void> {
+    await this.run.abandon();
+    for (const part of [this.notice, this.result, this.curves.element]) part.hidden = true;
+    this.set("ready");
+  }
+
   private async start(): Promise<void> {
     this.notice.hidden = true;
     const empty = this.project.classes.find(({ id }) => !this.project.of(id).length);
