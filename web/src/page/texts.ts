@@ -239,10 +239,12 @@ export const texts = {
   noneByProbability:
     "This run has no description of its classes, so that “none of these” means a probability below one half.",
   results: "Predictions",
+  looking: "Looking at it",
   result: (name: string, probability: string) => `${name}, ${probability}`,
   unreadable: "This file is no photo that this browser can open.",
   confusion: "Held-out photos by class and prediction",
   confusionHelp: "A row is a class; a column is what the network takes its photos for.",
+  confusionMost: "The classes that are confused most often.",
   cell: (count: number, actual: string, guess: string) =>
     `${counted(count, "photo")} of ${actual}, taken for ${guess}`,
   mistakes: "Worst mistakes",

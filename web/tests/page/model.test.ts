@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { thinned } from "../../src/page/train/chart";
+import { confusedPairs } from "../../src/page/use/confusion";
 import { answerOf } from "../../src/page/use/model";
 import { plan } from "../../src/page/versions";
 
@@ -7,6 +8,19 @@ function answer(probabilities: number[], described: boolean, unknown = false) {
   const values = Float32Array.from(probabilities);
   return answerOf({ probabilities: values, embedding: null, distance: null, unknown }, described);
 }
+
+it("the classes that are confused most come first, without what is right", () => {
+  const confusion = [
+    [9, 0, 1],
+    [3, 5, 0],
+    [0, 2, 8],
+  ];
+  expect(confusedPairs(confusion)).toEqual([
+    { count: 3, actual: 1, guess: 0 },
+    { count: 2, actual: 2, guess: 1 },
+    { count: 1, actual: 0, guess: 2 },
+  ]);
+});
 
 describe("an answer", () => {
   it("is the likeliest class", () => {

@@ -8,7 +8,7 @@ const MOST = 8;
 
 export class Bars {
   readonly element: HTMLElement;
-  private readonly title = h("h3", {});
+  private readonly title = h("h3", {}, texts.looking);
   private readonly list = h("ul", { class: "bars" });
 
   constructor(private readonly classes: string[]) {

@@ -5,9 +5,36 @@ import type { Project } from "../project";
 import { texts } from "../texts";
 
 const MISTAKES = 24;
+/** Classes of which there is a table; of more, the pairs that are confused most often. */
+const MOST_CLASSES = 30;
+const PAIRS = 24;
 
-/** The matrix as a table with a heading for each row and column. */
-export function confusionTable({ classes, confusion }: RunResult): HTMLElement {
+/** What held-out photos are taken for: with a line of help, all of it or the most of it. */
+export function confusionOf(result: RunResult): HTMLElement[] {
+  const few = result.classes.length <= MOST_CLASSES;
+  const help = few ? texts.confusionHelp : texts.confusionMost;
+  return [h("p", { class: "muted" }, help), few ? table(result) : pairs(result)];
+}
+
+function pairs({ classes, confusion }: RunResult): HTMLElement {
+  const found = confusedPairs(confusion).slice(0, PAIRS);
+  if (!found.length) return h("p", {}, texts.noMistakes);
+  const items = found.map(({ count, actual, guess }) =>
+    h("li", {}, texts.cell(count, classes[actual]!, classes[guess]!)),
+  );
+  return h("ul", {}, ...items);
+}
+
+/** Pairs of different classes that occur, the most frequent first. */
+export function confusedPairs(confusion: number[][]) {
+  const all = confusion.flatMap((row, actual) =>
+    row.flatMap((count, guess) => (count && actual !== guess ? [{ count, actual, guess }] : [])),
+  );
+  return all.sort((a, b) => b.count - a.count);
+}
+
+/** The matrix with a heading for each row and column. */
+function table({ classes, confusion }: RunResult): HTMLElement {
   const rows = confusion.map((row, actual) => {
     const total = Math.max(
       1,

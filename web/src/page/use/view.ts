@@ -9,7 +9,7 @@ import { attempt, attempting, fail } from "../messages";
 import type { Project } from "../project";
 import { texts } from "../texts";
 import { Bars, heading } from "./bars";
-import { confusionTable, mistakeList } from "./confusion";
+import { confusionOf, mistakeList } from "./confusion";
 import { type Answer, ModelInUse } from "./model";
 
 /** Photos whose predictions stay on the page. */
@@ -116,8 +116,7 @@ export class UseView {
     }
     return [
       h("h3", {}, texts.confusion),
-      h("p", { class: "muted" }, texts.confusionHelp),
-      confusionTable(result),
+      ...confusionOf(result),
       h("h3", {}, texts.mistakes),
       mistakeList(result, this.project),
     ];
@@ -131,17 +130,23 @@ export class UseView {
   }
 
   private async look(source: Source): Promise<void> {
+    const { model } = this;
+    if (!model) return;
     const blob = await source.open();
-    const answer = (await this.model?.predict([blob]))?.[0];
-    if (!answer || !this.model) return;
-    const image = await picture(blob);
-    const bars = new Bars(this.model.record.classes);
-    bars.show(answer);
+    const bars = new Bars(model.record.classes);
     const name = source.path.split("/").at(-1)!;
-    const item = h("li", { class: "card" }, image, h("p", { class: "file" }, name), bars.element);
+    const file = h("p", { class: "file" }, name);
+    const item = h("li", { class: "card" }, await picture(blob), file, bars.element);
     this.results.prepend(item);
     while (this.results.children.length > SHOWN) this.results.lastChild!.remove();
-    this.speak(answer, name);
+    try {
+      const answer = (await model.predict([blob]))[0]!;
+      bars.show(answer);
+      if (model === this.model) this.speak(answer, name);
+    } catch (error) {
+      item.remove();
+      throw error;
+    }
   }
 
   private async toggleCamera(start: HTMLButtonElement): Promise<void> {
