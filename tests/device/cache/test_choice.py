@@ -87,9 +87,9 @@ def test_off_keeps_the_draws(photos: Photos, kit: Kit) -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"epochs": 7}, "4 draws pay from 8 epochs on"),
-        ({"steps": 47}, "4 draws pay from 8 epochs on"),
-        ({"draws": 15}, "15 draws pay from 30 epochs on"),
+        ({"epochs": 7}, "keeping 4 crops of each photo pays from 8 epochs on"),
+        ({"steps": 47}, "keeping 4 crops of each photo pays from 8 epochs on"),
+        ({"draws": 15}, "keeping 15 crops of each photo pays from 30 epochs on"),
         ({"prepares": False}, "the engine computes the network as a whole"),
         ({"room": 100}, "the budget leaves no room for it"),
     ],

@@ -224,7 +224,7 @@ def test_auto_says_what_it_does(kit: Path, photos: Path, tmp_path: Path) -> None
         "cache  features of 24 photos in 4 draws take 35 kB of disk; later epochs read them"
     ]
     short = run(kit, photos, tmp_path / "short", epochs=7)
-    assert short.notes == ["cache  off: 4 draws pay from 8 epochs on"]
+    assert short.notes == ["cache  off: keeping 4 crops of each photo pays from 8 epochs on"]
     settings = json.loads((tmp_path / "long" / RESULT).read_text())["settings"]
     assert (settings["cache"], settings["draws"]) == ("disk", 4)
     settings = json.loads((tmp_path / "short" / RESULT).read_text())["settings"]

@@ -168,7 +168,10 @@ def choose(
         if photos.task.dense:  # how many crops of masks are enough was not measured
             return _without(settings, "photos with masks get new crops in every epoch")
         if epochs < 2 * draws:
-            return _without(settings, f"{counted(draws, 'draw')} pay from {2 * draws} epochs on")
+            return _without(
+                settings,
+                f"keeping {counted(draws, 'crop')} of each photo pays from {2 * draws} epochs on",
+            )
         if size > min(MOST, MOST_OF_FREE * free):
             return _without(settings, f"{takes}, and {format_size(free)} of disk are free")
         if room is not None and needed > room:
