@@ -6,7 +6,7 @@ from torch import nn
 
 from pocketune.accounting import account
 from pocketune.errors import PocketuneError
-from pocketune.layers import FewBitGELU, MaskedReLU6, SignedHardswish
+from pocketune.layers import FewBitGELU, FewBitLayerNorm, MaskedReLU6, SignedHardswish
 from pocketune.layers.few_bit import FewBitActivation
 from pocketune.methods import (
     BiasAndLast,
@@ -15,6 +15,7 @@ from pocketune.methods import (
     LastLayer,
     LoRA,
     Method,
+    NormAndLast,
     SignedBackward,
     Sum,
     TopBlocks,
@@ -25,6 +26,7 @@ from pocketune.methods import (
 from pocketune.weights import create_network
 
 from ..compiler.token_networks import SIZE, transformer
+from ..networks.tiny import tiny
 
 
 def replaced(network: nn.Module, kind: type[nn.Module] = FewBitActivation) -> set[str]:
@@ -69,6 +71,37 @@ def test_the_accounted_bytes_are_the_bits(bits: int) -> None:
         for method in (FullFineTune(), FullFineTune() + FewBitBackward(bits))
     )
     assert exact.kept_bytes - few.kept_bytes == batch * elements * (32 - bits) // 8
+
+
+@pytest.mark.parametrize(
+    ("method", "deviations"), [(BiasAndLast(), 5), (NormAndLast(), 4)], ids=str
+)
+def test_layer_norms_keep_eight_bits_where_no_matrix_is_trained(
+    method: Method, deviations: int
+) -> None:
+    """Where only norms are trained, the gradient ends at the first, which needs no deviation."""
+    exact, few = (adapt(transformer(), m) for m in (method, method + FewBitBackward(8)))
+    names = {f"blocks.{i}.norm{j}" for i in (0, 1) for j in (1, 2)} | {"norm"}
+    assert replaced(few, FewBitLayerNorm) == names
+    batch, tokens, width = 8, 17, 12
+    elements = tokens * 5 * width + tokens * 2 * 2 * width  # of norms and GELUs
+    statistics = 4 * tokens * (2 * 5 - deviations)
+    kept = [account(network, batch=batch, size=SIZE).kept_bytes for network in (exact, few)]
+    assert kept[0] - kept[1] == batch * (3 * elements + statistics)
+
+
+@pytest.mark.parametrize(
+    "method", [FullFineTune(), LoRA(2), TopBlocks(1), TopBlocks(1) + BiasAndLast()], ids=str
+)
+def test_layer_norms_are_exact_beside_trained_matrices(method: Method) -> None:
+    assert not replaced(adapt(transformer(), method + FewBitBackward(8)), FewBitLayerNorm)
+
+
+def test_layer_norms_over_the_channels_of_maps() -> None:
+    adapted = adapt(tiny("convnext_atto"), BiasAndLast() + FewBitBackward())
+    norms = {n: m for n, m in adapted.named_modules() if isinstance(m, FewBitLayerNorm)}
+    assert {name for name, norm in norms.items() if not norm.channels_first} == {"head.norm"}
+    assert "stages.0.blocks.0.norm" in norms
 
 
 def test_an_adapted_network_predicts_as_before() -> None:

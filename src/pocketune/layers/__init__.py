@@ -9,6 +9,7 @@ from pocketune.layers.activation import (
 )
 from pocketune.layers.conv import Conv2d, FrozenConv2d
 from pocketune.layers.few_bit import FewBitGELU, FewBitHardswish, FewBitSiLU
+from pocketune.layers.few_bit_norm import FewBitLayerNorm
 from pocketune.layers.group_norm import GroupNorm, make_contiguous
 from pocketune.layers.integer import IntegerConv2d, computes_integers
 from pocketune.layers.low_rank import LowRank, product
@@ -28,6 +29,7 @@ __all__ = [
     "Conv2d",
     "FewBitGELU",
     "FewBitHardswish",
+    "FewBitLayerNorm",
     "FewBitSiLU",
     "FrozenBatchNorm1d",
     "FrozenBatchNorm2d",

@@ -113,6 +113,6 @@ def _is_nested() -> bool:
 
 def _refuse() -> NoReturn:
     raise PocketuneError(
-        "a layer with filtered gradients or pruned activations has no second derivatives; adapt "
-        "the network with a method without gradient filtering and activation pruning"
+        "filtered gradients, pruned activations and norms in 8 bits have no second derivatives; "
+        "adapt the network with a method without them"
     )

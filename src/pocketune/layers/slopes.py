@@ -33,8 +33,11 @@ _ACTIVATIONS: dict[str, tuple[Callable[[float], float], float]] = {
     "gelu": (lambda x: x * (1 + math.erf(x / math.sqrt(2))) / 2, 1 / 32),
     "silu": (lambda x: x / (1 + math.exp(-x)), 1 / 16),
     "hardswish": (lambda x: x * min(max(x + 3, 0), 6) / 6, 1 / 32),
+    "normalized": (lambda x: x * x / 2, 1 / 8),
 }
 """An activation, and the width of its cells: a power of two, so that they have exact borders.
+
+The derivative of `normalized` is the input itself; see `pocketune.layers.few_bit_norm`.
 
 Beyond the 256 cells the derivative is as in the last one. That of GELU and h-swish is within 0.001
 of 0 or 1 from 4 on, that of SiLU within 0.003 from 8 on.
@@ -88,7 +91,7 @@ def check_bits(bits: int) -> None:
 
 @lru_cache
 def slopes(activation: str, bits: int) -> Slopes:
-    """The best table of an activation: `gelu`, `silu` or `hardswish`.
+    """The best table of an activation: `gelu`, `silu`, `hardswish` or `normalized`.
 
     A cell's derivative is its mean over the cell, from the activation at both borders. A level is
     the mean of its cells.
@@ -153,7 +156,7 @@ def pack_slopes(x: Tensor, activation: str, bits: int, channels_last: bool) -> T
 
     Args:
         x: float, n elements; (N, C, H, W) if `channels_last`.
-        activation: `gelu`, `silu` or `hardswish`.
+        activation: as of `slopes`.
         bits: of a code.
         channels_last: pack in the order (N, H, W, C).
 

@@ -1,4 +1,4 @@
-"""Few-bit backward: smooth activations keep a few bits an element."""
+"""Few-bit backward: smooth activations and layer norms keep a few bits an element."""
 
 from dataclasses import dataclass, replace
 
@@ -7,13 +7,17 @@ from torch import nn
 from pocketune.errors import PocketuneError
 from pocketune.layers.activation import MASKED
 from pocketune.layers.few_bit import FEW_BIT, few_bit
+from pocketune.layers.few_bit_norm import FewBitLayerNorm
 from pocketune.layers.slopes import check_bits
 from pocketune.methods.method import Method
-from pocketune.methods.parts import split_at_first_trained
+from pocketune.methods.parts import classifier, split_at_first_trained
 from pocketune.methods.plan import Plan
 from pocketune.methods.registry import register_method
 from pocketune.networks import Factory, anatomy
 from pocketune.networks.anatomy.modules import main_modules
+
+_CHANNELS_FIRST = {"LayerNorm": False, "LayerNorm2d": True}
+"""By the name of a class: timm and torchvision have layer norms of their own."""
 
 
 @register_method("fewbit")
@@ -26,12 +30,16 @@ class FewBitBackward(Method):
     an activation is a step function of `2**bits` levels, the best one in the mean square over all
     inputs. ReLU and ReLU6 are step functions themselves: they keep one bit and stay exact.
 
+    Where no weight of a linear layer or convolution is trained but the classifier's, layer norms
+    keep their normalized input in 8 bits. A trained layer behind a norm would keep its output at
+    full width, and 8 bits would come on top.
+
     Every activation that the gradient passes through is replaced, except those that another method
     replaces. This trains nothing by itself: add it to a method, as in
     `TopBlocks(3) + FewBitBackward(bits=4)`.
 
     Attributes:
-        bits: bits that an element keeps: 1, 2, 4 or 8.
+        bits: bits that an element of an activation keeps: 1, 2, 4 or 8.
     """
 
     bits: int = 4
@@ -54,10 +62,12 @@ class FewBitBackward(Method):
         below, _ = split_at_first_trained(plan, anatomy(network))
         skipped = {name for part in below for name in part if name} | plan.replaced.keys()
         prefixes = tuple(f"{name}." for name in skipped)
+        norms = _trains_vectors_only(plan, network)
         found: dict[str, Factory] = {
-            name: self._activation
+            name: self._make
             for name, module in main_modules(network)
-            if type(module) in (*FEW_BIT, *MASKED) and not f"{name}.".startswith(prefixes)
+            if _is_activation(module) or (norms and _is_layer_norm(module))
+            if not f"{name}.".startswith(prefixes)
         }
         if not found:
             raise PocketuneError(
@@ -67,6 +77,24 @@ class FewBitBackward(Method):
             )
         return replace(plan, replaced={**plan.replaced, **found})
 
-    def _activation(self, exact: nn.Module) -> nn.Module:
+    def _make(self, exact: nn.Module) -> nn.Module:
+        if isinstance(exact, nn.LayerNorm):
+            first = _CHANNELS_FIRST[type(exact).__name__]
+            return FewBitLayerNorm.from_layer_norm(exact, channels_first=first)
         masked = MASKED.get(type(exact))
         return masked() if masked else few_bit(exact, self.bits)
+
+
+def _is_activation(module: nn.Module) -> bool:
+    return type(module) in (*FEW_BIT, *MASKED)
+
+
+def _is_layer_norm(module: nn.Module) -> bool:
+    return isinstance(module, nn.LayerNorm) and type(module).__name__ in _CHANNELS_FIRST
+
+
+def _trains_vectors_only(plan: Plan, network: nn.Module) -> bool:
+    """Whether what is trained before the classifier are biases and weights of norms."""
+    trained = plan.trained - classifier(network)
+    vectors = {name for name, values in network.named_parameters() if values.dim() == 1}
+    return bool(trained) and trained <= vectors

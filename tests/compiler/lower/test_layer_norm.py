@@ -5,7 +5,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..lowering import check_function, leaf
+from pocketune.layers import FewBitLayerNorm
+
+from ..lowering import check_function, leaf, operators
 
 
 @pytest.mark.parametrize("shape", [(4, 6), (2, 3, 6), (2, 3, 4, 6)])
@@ -38,6 +40,21 @@ def test_layer_norm_with_channels_last_as_in_convnext() -> None:
             rows_max_pixels=rows_max_pixels,
             tolerance=1e-4,
         )
+
+
+@pytest.mark.parametrize("shape", [(4, 6), (2, 3, 6)])
+def test_layer_norm_in_eight_bits(shape: tuple[int, ...]) -> None:
+    def step(x: Tensor, g: Tensor, weight: Tensor, bias: Tensor) -> list[Tensor]:
+        norm = FewBitLayerNorm(6)
+        y = torch.func.functional_call(norm, {"weight": weight, "bias": bias}, x * 2)
+        return [y, *torch.autograd.grad(y, [x, weight, bias], g)]
+
+    x = torch.ones(shape)
+    x[..., ::2] = -1  # the normalized values are codes exactly
+    tensors = [x.requires_grad_(), leaf(*shape, seed=1, grad=False), leaf(6, seed=2)]
+    model = check_function(step, [*tensors, leaf(6, seed=3)], tolerance=1e-4)
+    assert operators(model).count("LayerNormalization") == 1
+    assert operators(model).count("QuantizeLinear") == 1
 
 
 @pytest.mark.parametrize("trained", [True, False])
