@@ -25,6 +25,8 @@ RUNS = {
     "delta": "bench_delta.py",
     "export": "bench_export.py",
     "extractor": "bench_extractor.py --fresh --seeds 3",
+    "few_bit_accuracy": "bench_few_bit.py --parts accuracy --fresh",
+    "few_bit_steps": "bench_few_bit.py --parts steps --fresh",
     "filter": "bench_filter.py",
     "filter_quality": "bench_filter_quality.py --photos 16",
     "filter_step": "bench_filter_step.py",
