@@ -36,13 +36,13 @@ class FewBitBackward(Method):
 
     Every activation that the gradient passes through is replaced, except those that another method
     replaces. This trains nothing by itself: add it to a method, as in
-    `TopBlocks(3) + FewBitBackward(bits=4)`.
+    `TopBlocks(3) + FewBitBackward(bits=8)`.
 
     Attributes:
         bits: bits that an element of an activation keeps: 1, 2, 4 or 8.
     """
 
-    bits: int = 4
+    bits: int = 8
 
     def __post_init__(self) -> None:
         check_bits(self.bits)
