@@ -1,4 +1,4 @@
-"""A run trains to its end where the system grants less memory than importing PyTorch takes."""
+"""Runs where the system grants little address space: to their end, or to a sentence."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits differ b
 LIMIT = 420_000_000
 """Bytes of address space: a run takes 280 MB of it, reserved ones included, PyTorch alone 600."""
 
-LIMITED = f"""
+LIMITED = """
 import resource, runpy, sys
-resource.setrlimit(resource.RLIMIT_AS, ({LIMIT}, {LIMIT}))
-sys.argv = sys.argv[1:]
+resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[1]), int(sys.argv[1])))
+sys.argv = sys.argv[2:]
 runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 """
 
 
-def limited(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run a module under the limit."""
+def limited(
+    folder: Path, *arguments: object, limit: int = LIMIT
+) -> subprocess.CompletedProcess[str]:
+    """Run a module under a limit."""
     return subprocess.run(
-        [sys.executable, "-c", LIMITED, *map(str, arguments)],
+        [sys.executable, "-c", LIMITED, str(limit), *map(str, arguments)],
         cwd=folder,
         env={**environment(), "OPENBLAS_NUM_THREADS": "2"},
         capture_output=True,
@@ -47,3 +49,21 @@ def test_a_run_ends_under_a_limit_that_pytorch_cannot_be_imported_in(
         refused = limited(tmp_path, "torch")
         assert refused.returncode != 0
         assert "cannot be directly executed" not in refused.stderr  # as once it is imported
+
+
+@pytest.mark.parametrize("limit", [60_000_000, 150_000_000, 250_000_000, 300_000_000])
+def test_less_address_space_than_the_libraries_take_is_one_sentence(
+    photos: Path, kit: Path, tmp_path: Path, limit: int
+) -> None:
+    train = "pocketune", "train", photos, "--kit", kit, "--out", "run"
+    done = limited(tmp_path, *train, limit=limit)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert f"of address space, and this process may have {limit // 10**6} MB" in line
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_version_needs_no_libraries(tmp_path: Path) -> None:
+    done = limited(tmp_path, "pocketune", "--version", limit=60_000_000)
+    assert done.returncode == 0, done.stderr

@@ -21,6 +21,7 @@ import click
 import pocketune
 from pocketune.cli.command import Group
 from pocketune.cli.errors import FAILED, explained, message_of, print_error
+from pocketune.device.memory.addresses import check_addresses, numpy_addresses
 from pocketune.device.train.interrupt import Interrupted
 from pocketune.signals import STOPPED, ending_signals, signal_of
 
@@ -76,6 +77,7 @@ class Commands(Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command that the arguments name."""
         try:
+            check_addresses(numpy_addresses(), "this command")
             return super().invoke(ctx)
         except Interrupted as stopped:
             print_error(message_of(stopped))

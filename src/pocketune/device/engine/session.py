@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pocketune.device.machine import available_cores
+from pocketune.device.memory.addresses import check_addresses, runtime_addresses
 from pocketune.device.memory.process import reclaim
 from pocketune.errors import PocketuneError
 from pocketune.files import shown
@@ -19,6 +20,8 @@ from pocketune.kit.kit import Kit
 from pocketune.kit.manifest import KitError
 from pocketune.kit.names import BLOCKED_STEP, FEATURES, STEP
 
+_THREADS = min(available_cores(), 8)
+check_addresses(runtime_addresses(_THREADS), "ONNX Runtime")
 reclaim()  # otherwise this import sets the peak of a small process
 try:
     import onnxruntime as ort
@@ -56,7 +59,7 @@ def products_saturate() -> bool:
 
 # All sessions share one thread pool and one arena: two pools of spinning threads slow each other
 # down, and two arenas would hold the peaks of both graphs.
-ort.set_global_thread_pool_sizes(min(available_cores(), 8), 1)
+ort.set_global_thread_pool_sizes(_THREADS, 1)
 _TO_THE_NEXT_POWER_OF_TWO = 0
 ort.create_and_register_allocator(
     ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pocketune.data import checked
 from pocketune.data.decoding import HEAVY_BYTES
+from pocketune.device.memory.addresses import check_addresses, kit_addresses
 from pocketune.device.memory.estimate import (
     MemoryEstimate,
     estimate_memory,
@@ -72,6 +73,8 @@ def check_budget(
     whole = run.estimate(slots, images=images if computes else None)
     whole = with_description(whole, kit.manifest, classes)
     head = whole.head
+    more = estimate.total - before.current
+    check_addresses(kit_addresses(more, estimate.activations), "training")
     if budget is None:
         return replace(estimate, head=head)
     _check_before(before, budget)
