@@ -16,6 +16,7 @@ from pathlib import Path
 
 RUNS = {
     "compile": "bench_compile.py",
+    "arena": "bench_arena.py",
     "backbones": "bench_backbones.py --fresh",
     "cache_times": "bench_cache.py --parts times",
     "cache_memory": "bench_cache.py --parts memory",
@@ -37,6 +38,7 @@ RUNS = {
     "long": "bench_long.py",
     "memory_causes": "bench_memory_causes.py",
     "memory_held_out": "bench_memory.py --part held-out --fresh",
+    "memory_unseen": "bench_memory.py --part unseen --fresh",
     "memory_masks": "bench_memory.py --part masks --fresh",
     "mobiletl_step_mobilenet_v2": "bench_mobiletl_step.py",
     "mobiletl_step_mobilenet_v3_small": "bench_mobiletl_step.py",

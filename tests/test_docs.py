@@ -107,14 +107,9 @@ def test_examples_in_docstrings_run(module: str) -> None:
 
 @pytest.mark.parametrize("name", ["README.md", "docs/memory.md", "docs/benchmarks.md"])
 def test_runs_that_were_measured_are_counted_as_in_the_results(name: str) -> None:
-    """The pages say how many of the runs exceed their predictions, and by how much."""
+    """The pages say how many of the runs exceed their predictions."""
     results = (ROOT / "benchmarks/results/memory_held_out.md").read_text("utf-8")
     (runs,) = re.findall(r"process in (\d+) of \d+ runs", results)
-    ((below, most),) = re.findall(r"below the peak: (\d+), by up to ([\d.]+) MB", results)
-    page = " ".join((ROOT / name).read_text("utf-8").split())
-    said = r"(\d+) runs (?:that its constants were not fitted to|were drawn at random)"
-    assert re.findall(said, page) == [runs]
-    words = {"2": "two"}.get(below, below)
-    assert re.search(
-        rf"{words} exceed (?:it|their predictions),? by {most} MB", page, re.IGNORECASE
-    )
+    (below,) = re.findall(r"below the peak: (\w+)", results)
+    page = " ".join((ROOT / name).read_text("utf-8").lower().split())
+    assert f"{below} of {runs} runs exceed" in page

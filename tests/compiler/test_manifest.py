@@ -48,3 +48,25 @@ def test_only_the_step_has_copies_in_blocks() -> None:
     )
     assert features.arena == 2 * 4 * 64 * 40**2
     assert step.arena == 3 * 4 * 64 * 40**2
+
+
+@pytest.mark.parametrize(
+    ("bias", "side", "largest"),
+    [("none", 8, "kernel"), ("constant", 8, "kernel"), ("trained", 8, ""), ("trained", 1, "scale")],
+)
+def test_kernels_below_a_trained_bias_keep_their_layout(bias: str, side: int, largest: str) -> None:
+    """The runtime converts a kernel when it opens a graph if kernel and bias are constants."""
+    b = GraphBuilder()
+    kernel, scale = np.ones((32, 32, side, side), np.float32), np.full((1, 32, 1, 1), 2, np.float32)
+    inputs = [b.input("x", FLOAT, (1, 32, 8, 8)), b.constant(kernel)]
+    if bias == "constant":
+        inputs.append(b.constant(np.ones(32, np.float32)))
+    if bias == "trained":
+        inputs.append(b.input("bias", FLOAT, (32,)))
+    scaled = b.add("Mul", b.add("Conv", *inputs), b.constant(scale))
+    b.emit(scaled, "y", FLOAT, (1, 32, 9 - side, 9 - side))
+    model = b.model("test")
+    spec = graph_spec(model, {}, Liveness.of(model, {}), optimized=True)
+    expected = {"kernel": kernel.nbytes, "scale": scale.nbytes, "": 0}[largest]
+    assert expected <= spec.largest <= (expected and expected + 99)  # with its name and shape
+    assert spec.weights > kernel.nbytes + scale.nbytes

@@ -30,6 +30,9 @@ from pocketune.networks import about
 from pocketune.networks.anatomy.anatomy import in_decode_head
 from pocketune.networks.anatomy.modules import main_modules
 
+_FEW = 0.01
+"""Share of constants that may be copied to another layout without being counted."""
+
 
 def describe(
     network: nn.Module,
@@ -90,7 +93,6 @@ def graph_spec(
     The arena of a graph that is executed as written, the step, is the larger one of the graph and
     of its copy with blocked convolutions.
     """
-    weights = [tensor.ByteSize() for tensor in model.graph.initializer]
     arena = arena_bytes(liveness, model.graph.node)
     if not optimized and (blocked := block_depthwise(model)) is not None:
         copies = blocked_liveness(blocked, liveness)
@@ -99,11 +101,27 @@ def graph_spec(
         memory=liveness.peak(model.graph.node),
         flops=graph_flops(model, sizes),
         nodes=len(model.graph.node),
-        weights=sum(weights),
-        largest=max(weights, default=0),
+        weights=sum(tensor.ByteSize() for tensor in model.graph.initializer),
+        largest=_largest_copied(model.graph),
         work=graph_work(model, sizes, optimized=optimized),
         arena=arena,
     )
+
+
+def _largest_copied(graph: onnx.GraphProto) -> int:
+    """Bytes of the largest constant that is copied to another layout when a graph is opened.
+
+    The runtime leaves the kernels of convolutions as they are if the bias is no constant, as a
+    trained one. The result is 0 if nearly all constants are such kernels.
+    """
+    sizes = {tensor.name: tensor.ByteSize() for tensor in graph.initializer}
+    kernels = {
+        node.input[1]
+        for node in graph.node
+        if node.op_type == "Conv" and len(node.input) == 3 and node.input[2] not in sizes
+    }
+    copied = [size for name, size in sizes.items() if name not in kernels]
+    return max(copied, default=0) if sum(copied) > _FEW * sum(sizes.values()) else 0
 
 
 def _network(network: nn.Module) -> dict[str, Any]:

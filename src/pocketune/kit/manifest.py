@@ -85,7 +85,8 @@ class GraphSpec:
         flops: Floating point operations, for one image (``features``) or one batch.
         nodes: Number of nodes.
         weights: Bytes of the constants in the file.
-        largest: Bytes of the largest constant.
+        largest: Bytes of the largest constant that the runtime copies to another layout when it
+            opens the graph; 0 if it copies none.
         work: What a run does, by the kinds of `WorkKind`, for one image (``features``) or one
             batch.
         arena: Bytes of the runtime's arena after a run, with the gaps between tensors, for one

@@ -176,8 +176,10 @@ def test_the_classifier_is_of_fewer_photos_where_all_do_not_fit(
     kit: Kit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "pocketune.device.memory.budget.with_description",
-        lambda estimate, *_: replace(estimate, head=5000),
+        "pocketune.device.memory.budget.estimate_memory",
+        lambda *positional, images, **named: replace(
+            estimate_memory(*positional, **named), head=0 if images is None else 5000
+        ),
     )
     total = predicted(kit, 2)
     assert [check(kit, total + room).head for room in (0, 1000, 5000, 9000)] == [

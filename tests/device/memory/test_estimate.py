@@ -11,14 +11,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pocketune.device.engine.packing import PACKED_WEIGHTS
 from pocketune.device.memory.estimate import (
     ARENA_OVERHEAD,
     CLOSED,
     FEATURES_HELD,
     GAPS_OVERHEAD,
+    OPENING,
+    OPENING_COPIES,
+    OPENING_LARGEST,
+    REOPENING,
     SCORED_STRIPS,
+    WEIGHTS_OVERHEAD,
     MemoryEstimate,
     cell_fit_bytes,
+    ending_bytes,
     estimate_memory,
     estimate_prediction,
     photo_bytes,
@@ -103,7 +110,7 @@ def test_of_step_and_prediction_only_the_larger_is_open(kit: Kit) -> None:
 
 
 def test_the_graphs_share_one_arena(kit: Kit) -> None:
-    large = with_graph(kit, "step", memory=50_000_000)
+    large = with_graph(kit, "step", memory=50_000_000, weights=0)
     assert estimate(large) == estimate(with_graph(large, "predict", memory=40_000_000))
     arena = round(ARENA_OVERHEAD * 50_000_000)
     assert estimate(large).activations == arena + features(large, kit.manifest.batch)
@@ -195,22 +202,56 @@ def test_opening_an_optimized_prediction_is_counted(kit: Kit) -> None:
     assert predict > step + 100_000_000
 
 
-def test_a_classifier_that_is_computed_again_opens_the_graphs_beside_the_optimizer(
-    kit: Kit,
-) -> None:
-    wide = with_graph(kit, "predict", weights=50_000_000, largest=40_000_000).manifest
+WIDE = {"weights": 50_000_000, "largest": 40_000_000}
 
-    def totals(**facts: object) -> list[int]:
-        changed = replace(kit, manifest=replace(wide, **facts))
-        return [estimate(changed, refits=refits).total for refits in (False, True)]
 
-    state = estimate(kit).optimizer
-    first, again = totals(embeddings=8)
-    assert again == first + state > first
-    assert totals(embeddings=None) == [first, first]
-    head = tuple(spec for spec in wide.parameters if spec.name in wide.task.head)
-    first, again = totals(embeddings=8, parameters=head)
-    assert first == again
+def phase(kit: Kit, **facts: object) -> int:
+    """The total where opening the graphs sets it, with a state of 20 MB and an arena of 9 MB."""
+    large = with_graph(kit, "step", memory=9_000_000)
+    changed = replace(large, manifest=replace(large.manifest, **facts))
+    parameters = sum(4 * math.prod(spec.shape) for spec in kit.manifest.parameters)
+    return estimate(changed, slots=20_000_000 / parameters).total
+
+
+def test_graphs_that_are_opened_once_more_find_the_arena_and_the_optimizer(kit: Kit) -> None:
+    arena, state = round(ARENA_OVERHEAD * 9_000_000), 20_000_000
+    wide = with_graph(kit, "features", **WIDE)
+    small = estimate(wide, slots=0)
+    # Once the classifier of the trained features has been computed.
+    again = phase(wide, embeddings=8)
+    more = CLOSED + REOPENING - OPENING + features(kit, kit.manifest.batch)
+    decoded = estimate(kit).photos - photo_bytes(kit.manifest.size, kit.manifest.batch, 8, 0)
+    assert again - small.total == pytest.approx(state + arena + more + decoded, abs=100)
+    # Without embeddings, the classifier is not computed from the features of the steps.
+    assert again - phase(wide, embeddings=None) == pytest.approx(arena, rel=0.05)
+    # Where only the output layer is trained, the features stay as they were.
+    head = tuple(s for s in kit.manifest.parameters if s.name in kit.manifest.task.head)
+    assert phase(wide, embeddings=8, parameters=head) < again - arena + 1_000_000
+
+
+def test_a_prediction_that_is_opened_after_the_steps_finds_their_arena(kit: Kit) -> None:
+    wide = with_graph(kit, "predict", **WIDE)
+    large = with_graph(wide, "step", memory=70_000_000)
+    for refits in (False, True):
+        more = estimate(large, refits=refits).total - estimate(wide, refits=refits).total
+        assert more > 65_000_000
+
+
+def test_constants_that_a_step_packs_are_in_its_arena_once_more(kit: Kit) -> None:
+    none, packed, more = (
+        estimate(with_graph(kit, "step", memory=10_000_000, weights=weights)).activations
+        for weights in (0, PACKED_WEIGHTS, PACKED_WEIGHTS + 1)
+    )
+    assert packed == none + PACKED_WEIGHTS
+    assert more == none
+
+
+def test_kernels_that_are_not_converted_are_in_memory_once(kit: Kit) -> None:
+    few, many = (
+        estimate(with_graph(kit, "predict", weights=50_000_000, largest=each)).total
+        for each in (0, 1)
+    )
+    assert many - few == (OPENING_COPIES - WEIGHTS_OVERHEAD) * 50_000_000 + OPENING_LARGEST
 
 
 def test_a_prediction_holds_its_values_twice_and_never_the_step(kit: Kit) -> None:
@@ -222,13 +263,47 @@ def test_a_prediction_holds_its_values_twice_and_never_the_step(kit: Kit) -> Non
     assert estimate_prediction(heavy, process=1000, classes=3) == found
 
 
+def described(kit: Kit, before: MemoryEstimate, classes: int, photos: int) -> MemoryEstimate:
+    manifest = replace(kit.manifest, embeddings=1280)
+    return with_description(before, manifest, classes=classes, photos=photos)
+
+
 def test_the_description_of_many_classes_may_set_the_peak(kit: Kit) -> None:
-    manifest, without = replace(kit.manifest, embeddings=1280), estimate(kit)
-    values = without.parameters + without.optimizer
-    alone = without.process + CLOSED + values + description_bytes(1000, 1280)
+    without = estimate(kit)
+    resident = without.parameters + without.optimizer + without.activations
+    alone = without.process + CLOSED + resident + description_bytes(1000, 1280, 5000)
     assert alone > without.total
-    assert with_description(without, manifest, 1000).total == alone
-    assert with_description(without, replace(manifest, embeddings=None), 1000) == without
+    assert described(kit, without, 1000, 5000).total == alone
+    assert described(kit, without, 1000, 4).total == without.total
+    kept = without.with_cache(700_000)
+    assert described(kit, kept, 1000, 5000).total == alone + 700_000
+    assert with_description(without, kit.manifest, classes=1000, photos=5000) == without
+
+
+def test_the_description_opens_the_graphs_beside_what_the_run_keeps(kit: Kit) -> None:
+    wide, kept = with_graph(kit, "features", **WIDE), 30_000_000
+    before = replace(estimate(wide), head=0).with_cache(kept)
+    after = described(wide, before, 3, 4)
+    needed = ending_bytes(wide.manifest, classes=3, photos=4)
+    assert needed > OPENING_COPIES * 50_000_000 + OPENING_LARGEST * 40_000_000 + REOPENING
+    resident = before.parameters + before.optimizer + before.activations + kept
+    assert after.total == max(before.total, before.process + CLOSED + resident + needed)
+
+
+def test_no_more_photos_wait_for_the_description_than_there_are(kit: Kit) -> None:
+    one, two, many, more = (
+        ending_bytes(kit.manifest, classes=3, photos=n) for n in (1, 2, 4000, 5000)
+    )
+    assert two - one == photo_bytes(kit.manifest.size, 1, 8, workers=0, waiting=1)
+    assert many == more > two
+
+
+def test_a_budget_leaves_out_what_can_be_left_out(kit: Kit) -> None:
+    made = replace(estimate(kit), head=1000)
+    without = made.total - 1000
+    heads = [made.within(without + room).head for room in (-5, 0, 400, 1000, 5000)]
+    assert heads == [0, 0, 400, 1000, 1000]
+    assert made.within(None) == made
 
 
 def test_features_in_memory_come_after_the_classifier_is_computed(kit: Kit) -> None:

@@ -138,8 +138,7 @@ def test_no_more_photos_are_looked_at_than_the_limit(
 def test_a_budget_without_room_for_it_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(known_module, "_VALUES", 1 << 40)
-    monkeypatch.setattr(known_module, "_PHOTOS", 1 << 40)
+    monkeypatch.setattr(known_module, "_BYTES", 1 << 40)
     assert not (run(tmp_path, budget="50GB") / KNOWN).exists()
 
 

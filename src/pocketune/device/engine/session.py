@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pocketune.device.engine.packing import packs
 from pocketune.device.machine import available_cores
 from pocketune.device.memory.addresses import check_addresses, runtime_addresses
 from pocketune.device.memory.process import reclaim
@@ -74,15 +75,6 @@ ort.create_and_register_allocator(
         }
     ),
 )
-
-
-PACKED_WEIGHTS = 4_000_000
-"""Most bytes of constants in a step for which the runtime may keep a second copy.
-
-It packs the kernels of products and of transposed convolutions. A backward pass reads a frozen
-kernel in both layouts, so that both stay in memory: 22 of 115 MB while ResNet-34 at half width
-trains its biases. Without the copies that step takes 12 % longer.
-"""
 
 
 def open_session(
@@ -233,7 +225,7 @@ def _open(kit: Kit, name: str) -> ort.InferenceSession:
 
 
 def _open_step(kit: Kit) -> ort.InferenceSession:
-    packed = kit.manifest.graphs["step"].weights <= PACKED_WEIGHTS
+    packed = packs(kit.manifest.graphs["step"])
     if BLOCKED_STEP in kit.manifest.files:
         with contextlib.suppress(Exception):  # the runtime's own types have no common base
             return open_session(kit.source(BLOCKED_STEP), as_written=True, packed=packed)

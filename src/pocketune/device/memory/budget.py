@@ -13,7 +13,6 @@ from pocketune.device.memory.estimate import (
     MemoryEstimate,
     estimate_memory,
     estimate_prediction,
-    with_description,
 )
 from pocketune.device.memory.process import process_memory, reclaim
 from pocketune.device.memory.sizes import format_size, parse_size
@@ -58,7 +57,7 @@ def check_budget(
         decoding: What decoding the photos takes, if it is known.
 
     Returns:
-        The memory that the run will take.
+        The memory that the run will take until it describes its classes.
 
     Raises:
         BudgetExceeded: The runtime alone, or the estimate, exceeds the budget.
@@ -70,16 +69,14 @@ def check_budget(
     )
     slots = state_slots(settings.optimizer, settings.sgd_momentum)
     estimate = run.estimate(slots)
-    whole = run.estimate(slots, images=images if computes else None)
-    whole = with_description(whole, kit.manifest, classes)
-    head = whole.head
+    head = run.estimate(slots, images=images if computes else None).head
     more = estimate.total - before.current
     check_addresses(kit_addresses(more, estimate.activations), "training")
-    if budget is None:
-        return replace(estimate, head=head)
-    _check_before(before, budget)
-    if estimate.total <= budget:  # where all photos do not fit, the classifier is of fewer
-        return replace(estimate, head=min(head, budget - estimate.total))
+    if budget is not None:
+        _check_before(before, budget)
+    if budget is None or estimate.total <= budget:
+        # Where all photos do not fit, the classifier is of fewer.
+        return replace(estimate, head=head).within(budget)
     if decoding is not None and decoding.most > HEAVY_BYTES:
         _refuse_photo(decoding, replace(run, decoding=None).estimate(slots), estimate, budget)
     remedies = list(run.remedies(slots)) or list(run.bundled_kits(slots))

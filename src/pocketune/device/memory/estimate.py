@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from pocketune.data.loader import AHEAD
+from pocketune.device.engine.packing import packs
 from pocketune.device.head.cells import cell_bytes, cell_channels
 from pocketune.device.head.fit import fit_bytes
 from pocketune.device.memory.sizes import format_size
@@ -25,27 +26,30 @@ if TYPE_CHECKING:
 # network, method, batch, optimizer and photos drawn at random (benchmarks/bench_memory.py). The sum
 # is meant as an upper bound: it has room for the turns that threads take, by which equal runs
 # differ. How often it is too low or too high is in docs/benchmarks.md.
-RUNTIME = 14_000_000
+RUNTIME = 12_500_000
 """Bytes that the runtime and the training loop take once, mostly for pages of code and threads."""
 OPENING = 15_000_000
-"""The same while a graph is opened that the runtime optimizes."""
+"""The same while a graph is opened that the runtime optimizes, for the first time in a process."""
 CLOSED = 8_500_000
-"""Bytes of these that stay when the graphs are closed."""
-NODE_BYTES = 4_000
+"""Bytes of these that stay when the graphs are closed, beside the arena."""
+REOPENING = 4_000_000
+"""Bytes on top of these while a graph is opened once more."""
+NODE_BYTES = 4_500
 """Bytes that the runtime holds for each node of a graph."""
 WEIGHTS_OVERHEAD = 1.2
 """Size of a graph's weights in memory relative to the file: some are kept in two layouts."""
 OPENING_COPIES, OPENING_LARGEST = 2, 3
-"""While a graph is opened that the runtime optimizes: copies of all its weights (parsed, and as
-tensors), and further copies of the largest one, which is converted to the layout that the processor
-needs."""
+"""While a graph is opened whose kernels the runtime converts to another layout: copies of all
+weights, and further copies of the largest one that is converted."""
 SCORED_STRIPS = 3
 """Arrays of the size of a strip that a validation of masks makes at once, beside the arena."""
 ARENA_OVERHEAD = 1.1
 """Least size of the runtime's arena relative to the live tensors at the peak: it also holds what
 operators take while they run. Gaps between tensors can need more, which the compiler simulates."""
-GAPS_OVERHEAD = 1.07
-"""Size of the arena relative to the simulated one, which has only the tensors and the gaps."""
+GAPS_OVERHEAD = 1.14
+"""Size of the arena relative to the simulated one, which has only the tensors and the gaps: what
+operators take while they run moves tensors to other gaps. Arenas of 4 MB and more were 0.5 to 1.13
+times the simulated ones (benchmarks/bench_arena.py)."""
 FEATURES_HELD = 2
 """Batches of features in memory: the heap keeps the place of the one before, if it is small."""
 
@@ -66,8 +70,8 @@ class MemoryEstimate:
         photos: Photos that are being decoded, and batches with labels that wait for the step. For
             masks, also the logits that a validation compares with them.
         cache: Features that are kept between epochs, as far as they are in memory.
-        head: What the classifier's computation, or the description of the classes in the end, takes
-            beyond all this, while the graphs are closed.
+        head: What the classifier's computation, while the graphs are closed, or the description of
+            the classes in the end takes beyond all this.
     """
 
     process: int
@@ -91,6 +95,12 @@ class MemoryEstimate:
         The classifier is computed before there are any.
         """
         return replace(self, cache=size, head=max(0, self.head - size))
+
+    def within(self, budget: int | None) -> MemoryEstimate:
+        """The estimate of a run that leaves out of `head` what a budget has no room for."""
+        if budget is None:
+            return self
+        return replace(self, head=min(self.head, max(0, budget - self.total + self.head)))
 
     def __str__(self) -> str:
         every = ((field.name, getattr(self, field.name)) for field in fields(self))
@@ -140,12 +150,15 @@ def estimate_memory(
         name: arena_size(graph) * (manifest.images_at_once if name == "features" else parts)
         for name, graph in manifest.graphs.items()
     }
+    if packs(manifest.graphs["step"]):
+        arenas["step"] += manifest.graphs["step"].weights
     held = {n: _held(n, graph, manifest.quantization) for n, graph in manifest.graphs.items()}
     frozen = held.get("features", Held(0, 0))
     # Only one of the step and the prediction is open at a time.
     graphs = frozen.open + max(held["step"].open, held["predict"].open)
-    opening = max(frozen.opening, frozen.open + held["predict"].opening)
-    activations = round(max(arenas.values())) + feature_bytes(manifest, batch)
+    kept = feature_bytes(manifest, batch)
+    arena = round(max(arenas.values()))
+    evaluating = round(max(size for name, size in arenas.items() if name != "step"))
     optimizer = round(slots * parameters)
     together = batch * accumulate
     batches = AHEAD + 1 if photos is None else min(AHEAD + 1, max(1, photos // together))
@@ -153,41 +166,76 @@ def estimate_memory(
     waiting = photo_bytes(manifest.size, together, label, workers=0, waiting=batches + 1)
     decoded = decoded_bytes(manifest.size, decoding)
     if batches == 1:  # decoded before the step is opened, which gives some of it back
-        others = max(size for name, size in arenas.items() if name != "step")
-        decoded -= round(min(decoded / 2, max(0, arenas["step"] - others)))
+        decoded -= round(min(decoded / 2, max(0, arenas["step"] - evaluating)))
     if manifest.task.dense:
         decoded += SCORED_STRIPS * 4 * STRIP
-    # Graphs are first opened before there is a state of the optimizer. If the classifier is
-    # computed again, with the graphs closed, they are opened beside it.
-    beside = optimizer if refits and _changes_features(manifest) else 0
-    later = activations + optimizer - beside + decoded
+    # The prediction is opened after the steps of each epoch. All graphs are opened once more when
+    # the classifier has been computed: before the steps, and after them if they change its
+    # features. What the arena has held stays.
+    refitted = refits and _changes_features(manifest)
+    ran = arena if refitted else evaluating
+    opening, again = opening_bytes(manifest), CLOSED + REOPENING + kept + optimizer
+    again += waiting + decoded
+    phases = [OPENING + opening + waiting, again + frozen.open + held["predict"].opening + arena]
+    if refits:
+        phases.append(again + opening + ran)
+    beside = RUNTIME + arena + kept + optimizer + waiting + decoded
     estimate = MemoryEstimate(
         process=process,
         runtime=RUNTIME,
-        graphs=max(graphs, OPENING + opening - RUNTIME - later),
-        activations=activations,
+        graphs=max(graphs, max(phases) - beside),
+        activations=arena + kept,
         parameters=parameters * (2 if accumulate > 1 else 1) + statistics,
         optimizer=optimizer,
         photos=waiting + decoded,
     )
     if images is None:
         return estimate
-    head = process + parameters + statistics + beside
+    head = process + parameters + statistics + (optimizer if refitted else 0)
     if manifest.embeddings is not None:
-        head += CLOSED + fit_bytes(images, manifest.embeddings, classes)
+        head += CLOSED + ran + fit_bytes(images, manifest.embeddings, classes)
     elif channels := cell_channels(manifest, trained=trained):
         head += estimate.photos + cell_fit_bytes(manifest, channels, classes)
     return replace(estimate, head=max(0, head - estimate.total))
 
 
-def with_description(estimate: MemoryEstimate, manifest: Manifest, classes: int) -> MemoryEstimate:
-    """The estimate of a run that describes its classes after the last step."""
+def with_description(
+    estimate: MemoryEstimate,
+    manifest: Manifest,
+    *,
+    classes: int,
+    photos: int,
+    decoding: Decoding | None = None,
+) -> MemoryEstimate:
+    """The estimate of a run that describes its classes after the last step.
+
+    Args:
+        estimate: Of the run, with its cache.
+        manifest: Of its kit.
+        classes: Number of classes of the photos.
+        photos: Training photos, or validation photos if these are more.
+        decoding: What decoding the photos takes; see :func:`estimate_memory`.
+    """
     if manifest.embeddings is None or manifest.task.activation != "softmax":
         return estimate
-    values = estimate.parameters + estimate.optimizer
-    taken = estimate.process + CLOSED + values + description_bytes(classes, manifest.embeddings)
+    resident = estimate.parameters + estimate.optimizer + estimate.activations + estimate.cache
+    taken = ending_bytes(manifest, classes=classes, photos=photos, decoding=decoding)
     without = estimate.total - estimate.head
-    return replace(estimate, head=max(estimate.head, taken - without))
+    beyond = estimate.process + CLOSED + resident + taken - without
+    return replace(estimate, head=max(estimate.head, beyond))
+
+
+def ending_bytes(
+    manifest: Manifest, *, classes: int, photos: int, decoding: Decoding | None = None
+) -> int:
+    """Bytes that describing the classes takes in a process whose graphs are closed.
+
+    They are those of the graphs that compute the embeddings, while these are opened, or of the fit.
+    See :func:`with_description`.
+    """
+    waiting, decoded = _evaluated_photos(manifest, classes, decoding, photos)
+    again = REOPENING + opening_bytes(manifest) + waiting + decoded
+    return max(again, description_bytes(classes, manifest.embeddings or 0, photos))
 
 
 def estimate_prediction(
@@ -211,26 +259,19 @@ def estimate_prediction(
     shapes = manifest.shapes(classes)
     values = sum(_bytes(shapes[spec.name]) for spec in (*manifest.parameters, *manifest.statistics))
     graphs = {name: graph for name, graph in manifest.graphs.items() if name != "step"}
-    held = {n: _held(n, graph, manifest.quantization) for n, graph in graphs.items()}
-    frozen = held.get("features", Held(0, 0))
-    opening = max(frozen.opening, frozen.open + held["predict"].opening)
+    held = sum(_held(n, graph, manifest.quantization).open for n, graph in graphs.items())
     activations = feature_bytes(manifest, manifest.batch) + round(
         max(
             arena_size(graph) * (manifest.images_at_once if name == "features" else 1)
             for name, graph in graphs.items()
         )
     )
-    label = _label_bytes(manifest, classes)
-    waiting = photo_bytes(manifest.size, manifest.batch, label, workers=0, waiting=AHEAD + 2)
-    decoded = decoded_bytes(manifest.size, decoding)
-    if manifest.task.dense:
-        decoded += SCORED_STRIPS * 4 * STRIP
+    waiting, decoded = _evaluated_photos(manifest, classes, decoding)
+    opening = OPENING + opening_bytes(manifest)
     estimate = MemoryEstimate(
         process=process,
         runtime=RUNTIME,
-        graphs=max(
-            frozen.open + held["predict"].open, OPENING + opening - RUNTIME - activations - decoded
-        ),
+        graphs=max(held, opening - RUNTIME - activations - decoded),
         activations=activations,
         parameters=2 * values,  # the model's, and the engine's copy
         optimizer=0,
@@ -257,6 +298,13 @@ def cell_fit_bytes(manifest: Manifest, channels: int, classes: int) -> int:
     return RUNTIME + held + round(arena) + cell_bytes(channels, classes, math.prod(cells))
 
 
+def opening_bytes(manifest: Manifest) -> int:
+    """Most bytes for opening the graphs that evaluate photos, one after the other."""
+    held = {n: _held(n, g, manifest.quantization) for n, g in manifest.graphs.items()}
+    frozen = held.get("features", Held(0, 0))
+    return max(frozen.opening, frozen.open + held["predict"].opening)
+
+
 def feature_bytes(manifest: Manifest, batch: int) -> int:
     """Bytes of the features of a batch, which the step reads, and of the one before if it stays."""
     if manifest.features is None:
@@ -269,6 +317,19 @@ def _changes_features(manifest: Manifest) -> bool:
     """Whether steps change the embeddings that a classifier can be computed from."""
     trained = {spec.name for spec in manifest.parameters}
     return manifest.embeddings is not None and not trained <= set(manifest.task.head)
+
+
+def _evaluated_photos(
+    manifest: Manifest, classes: int, decoding: Decoding | None, photos: int | None = None
+) -> tuple[int, int]:
+    """Bytes of photos that wait to be evaluated, and of what is decoded beside them."""
+    label, most = _label_bytes(manifest, classes), (AHEAD + 2) * manifest.batch
+    images = most if photos is None else min(most, photos)
+    waiting = photo_bytes(manifest.size, images, label, workers=0, waiting=1)
+    decoded = decoded_bytes(manifest.size, decoding)
+    if manifest.task.dense:
+        decoded += SCORED_STRIPS * 4 * STRIP
+    return waiting, decoded
 
 
 def _label_bytes(manifest: Manifest, classes: int) -> int:
@@ -322,9 +383,10 @@ def _held(name: str, graph: GraphSpec, quantization: Quantization | None) -> Hel
     integers = name == "features" and quantization is not None and quantization.activations == 8
     growth = 4 if quantization is not None and name != "step" and not integers else 1
     nodes = graph.nodes * NODE_BYTES
-    opening = OPENING_COPIES * graph.weights + OPENING_LARGEST * graph.largest
-    held = round(WEIGHTS_OVERHEAD * growth * graph.weights)
-    return Held(held + nodes, growth * opening + nodes)
+    held = opening = WEIGHTS_OVERHEAD * growth * graph.weights
+    if graph.largest:
+        opening = growth * (OPENING_COPIES * graph.weights + OPENING_LARGEST * graph.largest)
+    return Held(round(held) + nodes, round(opening) + nodes)
 
 
 def _bytes(shape: tuple[int, ...]) -> int:

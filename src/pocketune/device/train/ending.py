@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pocketune.device.memory.estimate import ending_bytes
 from pocketune.device.memory.process import process_memory, reclaim
 from pocketune.device.train.checkpoint import TrainedNetwork
 from pocketune.device.train.progress import PhotosReport
-from pocketune.device.use.known import Known, described_photos, description_bytes
+from pocketune.device.use.known import Known, described_photos
 from pocketune.heap import freed_at_once
 from pocketune.kit.kit import Kit
 from pocketune.kit.names import BEST
@@ -50,15 +51,17 @@ def describe_known(run: Run, state: TrainState, progress: Progress) -> None:
     engine = state.engine
     engine.release()
     reclaim()  # before the check, and before the fit: neither shall set the peak of the process
-    budget, needed = run.settings.budget_bytes, description_bytes(classes, manifest.embeddings)
+    train, validation = sample.part(_even(groups, limit)), run.photos.validation
+    held_out = validation and validation.part(np.arange(len(validation.dataset))[:limit])
+    first, others = len(train.dataset), len(held_out.dataset) if held_out else 0
+    most, decoding = max(first, others), run.photos.splits.decoding
+    needed = ending_bytes(manifest, classes=classes, photos=most, decoding=decoding)
+    budget = run.settings.budget_bytes
     if budget is not None and process_memory().current + needed > budget:
         return
     with freed_at_once():
         TrainedNetwork.load_into(engine, run.folder / BEST)
-    train, validation = sample.part(_even(groups, limit)), run.photos.validation
-    held_out = validation and validation.part(np.arange(len(validation.dataset))[:limit])
-    began, first = time.monotonic(), len(train.dataset)
-    photos = first + (len(held_out.dataset) if held_out else 0)
+    began, photos = time.monotonic(), first + others
 
     def show(done: int) -> None:
         seconds_left = (time.monotonic() - began) / done * (photos - done)
@@ -70,13 +73,13 @@ def describe_known(run: Run, state: TrainState, progress: Progress) -> None:
         embeddings, labels = _embedded(engine, train, manifest, show)
         if not len(embeddings):
             return
-        others = None
+        compared = None
         if held_out is not None:
-            others, _ = _embedded(engine, held_out, manifest, lambda done: show(first + done))
+            compared, _ = _embedded(engine, held_out, manifest, lambda done: show(first + done))
         engine.release()
         reclaim()
         with freed_at_once():
-            known = Known.fit(embeddings, labels, others)
+            known = Known.fit(embeddings, labels, compared)
         known.save(run.folder, run.identity.kit, state.counters.best_step)
 
 

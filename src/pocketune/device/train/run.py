@@ -13,6 +13,7 @@ from pocketune.arrays import StrPath
 from pocketune.device.cache.choice import cache_bytes, choose
 from pocketune.device.cache.opening import FeatureCache, feature_cache
 from pocketune.device.memory.budget import check_budget
+from pocketune.device.memory.estimate import with_description
 from pocketune.device.memory.process import process_memory, reclaim
 from pocketune.device.memory.sizes import parse_size
 from pocketune.device.train.checkpoint import TrainState
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from pocketune.data import Skipped
     from pocketune.data.masks import AfterMask
     from pocketune.device.engine.base import EngineFactory
+    from pocketune.device.memory.estimate import MemoryEstimate
     from pocketune.device.train.events import EventFile
     from pocketune.tasks import Score
 
@@ -175,7 +177,7 @@ def train(
         prepares=hasattr(factory, "prepare"),
         room=None if budget is None else budget - memory.total + memory.head,
     )
-    memory = memory.with_cache(cache_bytes(settings, found, opened.manifest))
+    memory = _whole(memory, settings, found, opened)
     with new_run_folder(folder):
         copy = opened.copy_to(folder)
         identity = RunIdentity(copy.identity, found.fingerprint(), found.classes)
@@ -229,11 +231,26 @@ def resume(
             images=len(found.splits.train),
             before=before,
             decoding=found.splits.decoding,
-        ).with_cache(cache_bytes(settings, found, kit.manifest))
+        )
+        memory = _whole(memory, settings, found, kit)
         resumed = Run(folder, settings, found, checkpoint.identity, memory.total, began)
         with feature_cache(resumed, shown.note) as cache:
             state = restored_state(checkpoint, kit, factory, found.task)
             return _finish(resumed, state, shown, cache)
+
+
+def _whole(
+    memory: MemoryEstimate, settings: TrainSettings, found: Photos, kit: Kit
+) -> MemoryEstimate:
+    """The memory of a run with what it keeps of its photos, and with the description in the end."""
+    splits = found.splits
+    return with_description(
+        memory.with_cache(cache_bytes(settings, found, kit.manifest)),
+        kit.manifest,
+        classes=len(found.classes),
+        photos=max(len(splits.train), len(splits.val)),
+        decoding=splits.decoding,
+    ).within(settings.budget_bytes)
 
 
 def _finish(

@@ -40,8 +40,8 @@ MOST = 1 << 22
 
 _PHOTOS, _VALUES = 600, 1 << 18
 """Limits of the photos that are looked at, and of the values of their embeddings."""
-_BYTES = 64
-"""Bytes for each of these values: for the fit, photos that are decoded, and pages of the graphs."""
+_LIBRARY, _BYTES = 4_000_000, 56
+"""Bytes of the fit: for numpy's linear algebra, and for each of these values."""
 _FOLDS = 5
 _ENOUGH = 20
 """Validation photos from which a quantile is taken."""
@@ -168,9 +168,9 @@ def described_photos(classes: int, size: int) -> int:
     return 0 if least * size > MOST else max(min(_PHOTOS, _VALUES // size), least)
 
 
-def description_bytes(classes: int, size: int) -> int:
-    """Bytes that the description of classes takes while it is computed."""
-    return _BYTES * described_photos(classes, size) * size
+def description_bytes(classes: int, size: int, photos: int) -> int:
+    """Bytes that :meth:`Known.fit` takes for embeddings of ``size`` values of so many photos."""
+    return _LIBRARY + _BYTES * min(described_photos(classes, size), photos) * size
 
 
 def known_of(model: Model) -> Known:

@@ -1,0 +1,99 @@
+"""The arena of a step, measured by its pages, against the one that the compiler simulates.
+
+    python benchmarks/bench_arena.py [--scratch DIR]
+
+The kits are those of the part `held-out` of bench_memory.py, which stay in the scratch folder. The
+step of each runs twice in a fresh process, by the engine's own session. Regions of the arena that
+the kernel has merged with other memory are not told apart; their kits are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from bench_memory import CLASSES, runs
+from report import table, write
+
+PAGE, REGION = 4096, 1 << 25
+TYPES = {"tensor(float)": np.float32, "tensor(int64)": np.int64, "tensor(uint8)": np.uint8}
+
+
+def work(kit: Path) -> None:
+    """Print the bytes of the arena after two steps of a kit, or null if they cannot be told."""
+    from pocketune.device.engine.session import _open
+    from pocketune.kit.kit import Kit
+
+    session = _open(Kit.open(kit, verify=False), "step.onnx")
+    rng, feeds = np.random.default_rng(0), {}
+    for each in session.get_inputs():
+        shape = [size if isinstance(size, int) else CLASSES for size in each.shape]
+        feeds[each.name] = rng.random(shape).astype(TYPES[each.type])
+    for _ in range(2):
+        session.run(None, feeds)
+    print(json.dumps(arena()))
+
+
+def arena() -> int | None:
+    """Resident bytes of anonymous mappings that are as large as regions of the arena."""
+    found = 0
+    proc = Path("/proc/self")
+    with (proc / "maps").open() as maps, (proc / "pagemap").open("rb") as pages:
+        for line in maps:
+            (start, end), rest = (int(x, 16) for x in line.split()[0].split("-")), line.split()[1:]
+            if len(rest) > 4 or rest[0][0] != "r" or end - start < REGION:
+                continue
+            pages.seek(start // PAGE * 8)
+            used = sum(byte >> 7 for byte in pages.read((end - start) // PAGE * 8)[7::8])
+            if used and (end - start - PAGE).bit_count() != 1:
+                return None
+            found += PAGE * used
+    return found
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["--work"]:
+        work(Path(sys.argv[2]))
+        return
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--scratch", type=Path, help="folder for kits, which are kept")
+    options = parser.parse_args()
+    rows = []
+    with tempfile.TemporaryDirectory() as temporary:
+        scratch = options.scratch or Path(temporary)
+        build = [sys.executable, "bench_memory.py", "--build", "held-out", str(scratch)]
+        subprocess.run(build, check=True, cwd=Path(__file__).parent)
+        kits = [scratch / row.name for row in dict.fromkeys(run.row for run in runs("held-out"))]
+        for kit in kits:
+            command = [sys.executable, __file__, "--work", str(kit)]
+            done = subprocess.run(command, stdout=subprocess.PIPE, check=True, env=os.environ)
+            spec = json.loads((kit / "manifest.json").read_text())["graphs"]["step"]
+            measured = json.loads(done.stdout)
+            if measured and spec["arena"] > 1e6:
+                packed = spec["weights"] if spec["weights"] <= 4e6 else 0
+                simulated = (spec["arena"] + packed) / 1e6
+                rows.append((kit.name, spec["memory"] / 1e6, simulated, measured / 1e6))
+    ratios = sorted(measured / simulated for _, _, simulated, measured in rows)
+    lines = []
+    for name, *sizes in sorted(rows, key=lambda row: row[3] / row[2]):
+        named, ratio = name.removesuffix("_None").removesuffix("_32"), sizes[2] / sizes[1]
+        lines.append([named, *(f"{each:.1f}" for each in sizes), f"{ratio:.2f}"])
+    note = (
+        f"Steps of {len(rows)} of {len(kits)} kits; the others have arenas below 1 MB, or such "
+        "as cannot be told from other memory. Simulated are the tensors, their gaps and the copies "
+        f"of constants that a step may pack. Measured arenas are {ratios[0]:.2f} to "
+        f"{ratios[-1]:.2f} times the simulated ones, in the median {np.median(ratios):.2f}."
+    )
+    header = ["kit", "live MB", "simulated MB", "measured MB", "measured / simulated"]
+    write("arena", "The arena of a step", f"{note}\n\n{table(header, lines)}")
+
+
+if __name__ == "__main__":
+    main()
