@@ -11,7 +11,7 @@ from onnx import helper, numpy_helper
 from pocketune.compiler.builder import FLOAT, OPSET
 from pocketune.compiler.graphs import build_graphs
 from pocketune.compiler.passes.arena import arena_bytes
-from pocketune.compiler.passes.liveness import Liveness
+from pocketune.compiler.passes.liveness import Liveness, fused
 from pocketune.compiler.passes.schedule import order_for_memory
 from pocketune.compiler.passes.sizes import tensor_bytes, tensor_shapes
 from pocketune.compiler.settings import CompileSettings
@@ -56,6 +56,24 @@ def test_a_timeline_computed_by_hand() -> None:
     liveness = Liveness.of(model, {})
     assert liveness.timeline(model.graph.node) == [400, 400, 800, 804, 804]
     assert liveness.peak(model.graph.node) == 804
+
+
+def test_only_what_lies_between_integers_is_computed_with_them() -> None:
+    """An operator on a tensor that was never quantized makes a float tensor, quantized or not."""
+    zero = numpy_helper.from_array(np.array(0, np.uint8), "zero")
+    one = numpy_helper.from_array(np.array(1, np.float32), "one")
+    nodes = [
+        node("Abs", "x", "a"),  # 400 bytes
+        node("QuantizeLinear", "a one zero", "a8"),  # and 100
+        node("DequantizeLinear", "a8 one zero", "b"),  # not made: the next operator reads a8
+        node("Neg", "b", "c"),  # 100 in place of 400
+        node("QuantizeLinear", "c one zero", "c8"),  # the same memory
+        node("DequantizeLinear", "c8 one zero", "y"),
+    ]
+    model = model_of(nodes, {"x": [100]}, {"y": [100]})
+    model.graph.initializer.extend([zero, one])
+    line = fused(model, {}).timeline(model.graph.node)
+    assert line == [400, 500, 100, 200, 100, 500]
 
 
 def test_the_best_order_of_the_chain() -> None:

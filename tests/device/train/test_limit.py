@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,15 @@ from pocketune.device.cache.code import Features
 from pocketune.device.train import limit as limit_module
 from pocketune.device.train.checkpoint import Checkpoint
 from pocketune.device.train.folder import Run, RunIdentity
-from pocketune.device.train.limit import SAFETY, TIMED, Pace, fitting_steps, within
+from pocketune.device.train.limit import (
+    REFIT_SHARE,
+    SAFETY,
+    SLOWER,
+    TIMED,
+    Pace,
+    fitting_steps,
+    within,
+)
 from pocketune.device.train.photos import Photos
 from pocketune.device.train.record import RunRecord
 from pocketune.device.train.run import train
@@ -88,6 +97,25 @@ def test_time_is_kept_for_the_classifier_of_the_trained_features(
     assert (shorter.refit_seconds > 24) == (refits and seconds > 1000)
     kept = run.deadline - shorter.deadline
     assert (24 < kept < 100) == (shorter.refit_seconds > 0)
+
+
+@pytest.mark.parametrize(("more", "refits"), [(0.1, True), (-0.1, False)])
+def test_the_classifier_and_its_validation_take_a_share_of_the_time(
+    make: Make, monkeypatch: pytest.MonkeyPatch, more: float, refits: bool
+) -> None:
+    """By a clock that stands still; a photo and a step take a second."""
+    monkeypatch.setattr(limit_module, "_measure", lambda *_: Pace(1.0, 1.0, opening=0.0))
+    run = make(1, steps=500)
+    again, validation = SLOWER * len(run.photos.splits.train), len(run.photos.splits.val)
+    left = (again + validation) / REFIT_SHARE + more
+    clock = SimpleNamespace(monotonic=lambda: run.deadline - left)
+    monkeypatch.setattr(limit_module, "time", clock)
+    shorter = within(run, engine(run), refits=True)
+    assert shorter.refit_seconds == pytest.approx(again if refits else 0)
+    # The validation after the steps is among theirs, the one of the classifier is kept for it.
+    kept = again + validation if refits else 0
+    assert run.deadline - shorter.deadline == pytest.approx(validation + kept)
+    assert shorter.steps == fitting_steps(left - kept, 1.0, validation, run.steps_per_epoch)
 
 
 def test_timing_changes_nothing(make: Make) -> None:
