@@ -119,6 +119,25 @@ def test_a_full_disk_leaves_the_file_before(owner, name, tmp_path, monkeypatch):
     assert names(tmp_path) == ["file"]
 
 
+@pytest.mark.skipif(not hasattr(errno, "EDQUOT"), reason="quotas are named on Unix only")
+@pytest.mark.parametrize("name", ["ENOSPC", "EDQUOT", "EROFS", "EFBIG", "EIO"])
+@pytest.mark.parametrize("when", ["write_text", "fsync", "replace"])
+def test_every_way_a_disk_refuses_is_a_sentence(name, when, tmp_path, monkeypatch):
+    number, path = getattr(errno, name), tmp_path / "file"
+    write(path, "old")
+
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os if when == "fsync" else Path, when, refuse)
+    with pytest.raises(PocketuneError) as caught:
+        write(path, "new")
+    reason = f"{os.strerror(number)}; the file that was there is unchanged"
+    assert str(caught.value) == f"{path} cannot be written: {reason}"
+    assert path.read_text() == "old"
+    assert names(tmp_path) == ["file"]
+
+
 def test_a_full_disk_leaves_nothing_where_nothing_was(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", full_disk)
     with pytest.raises(PocketuneError, match=r"file cannot be written: No space left on device$"):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import errno
 import itertools
 import json
 import math
+import os
 from pathlib import Path
 
 import numpy as np
@@ -265,3 +267,17 @@ def test_a_verdict_names_the_attributes_that_are_wrong_the_surest_first():
     assert verdict == ("coat, not hat", "not coat (95%), hat (73%)")
     right = task.verdict(output, np.array([1, 0, 1], np.uint8))
     assert right == ("not coat, scarf, hat", "not coat (95%), scarf (88%), hat (73%)")
+
+
+def test_a_table_that_cannot_be_written_whole_leaves_the_one_before(tmp_path):
+    def rows():
+        yield ["a", 1]
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    path = tmp_path / "table.csv"
+    write_csv(path, ["class", "images"], [["b", 2]])
+    before = path.read_bytes()
+    with pytest.raises(PocketuneError, match=r"table\.csv cannot be written: No space left"):
+        write_csv(path, ["class", "images"], rows())
+    assert path.read_bytes() == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["table.csv"]

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pocketune.errors import PocketuneError
-from pocketune.files import Skipped, writing
+from pocketune.files import Skipped, replacing
 
 if TYPE_CHECKING:
     from pocketune.arrays import FloatArray, StrPath
@@ -283,7 +283,7 @@ def write_csv(
     """Write a table.
 
     Raises:
-        PocketuneError: The file cannot be written.
+        PocketuneError: The file cannot be written; what was there is unchanged.
     """
-    with writing(path), Path(path).open("w", newline="", encoding="utf-8") as file:
+    with replacing(Path(path)) as place, place.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([header, *rows])
