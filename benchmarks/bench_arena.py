@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from bench_memory import CLASSES, runs
+from pocketune.kit.manifest import PACKED_WEIGHTS
 from report import table, write
 
 PAGE, REGION = 4096, 1 << 25
@@ -77,7 +78,7 @@ def main() -> None:
             spec = json.loads((kit / "manifest.json").read_text())["graphs"]["step"]
             measured = json.loads(done.stdout)
             if measured and spec["arena"] > 1e6:
-                packed = spec["weights"] if spec["weights"] <= 4e6 else 0
+                packed = spec["weights"] if spec["weights"] <= PACKED_WEIGHTS else 0
                 simulated = (spec["arena"] + packed) / 1e6
                 rows.append((kit.name, spec["memory"] / 1e6, simulated, measured / 1e6))
     ratios = sorted(measured / simulated for _, _, simulated, measured in rows)

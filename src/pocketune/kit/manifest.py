@@ -76,6 +76,15 @@ class Work:
     bytes: int
 
 
+PACKED_WEIGHTS = 4_000_000
+"""Most bytes of constants in a step for which the runtime may keep a second copy.
+
+It packs the kernels of products and of transposed convolutions. A backward pass reads a frozen
+kernel in both layouts, so that both stay in memory: 22 of 115 MB while ResNet-34 at half width
+trains its biases. Without the copies that step takes 12 % longer.
+"""
+
+
 @dataclass(frozen=True)
 class GraphSpec:
     """The cost of a graph.
@@ -100,6 +109,11 @@ class GraphSpec:
     largest: int
     work: dict[str, Work]
     arena: int
+
+    @property
+    def packs(self) -> bool:
+        """Whether the runtime may keep copies of a step's constants, which are in its arena."""
+        return self.weights <= PACKED_WEIGHTS
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import pytest
 
-from pocketune.device.engine import packing, session
+from pocketune.device.engine import session
 from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.kit.kit import Kit
 from pocketune.kit.manifest import KitError
@@ -86,7 +86,7 @@ def test_large_constants_of_a_step_are_not_packed(
 
     kit = TinyKit().write(tmp_path / "kit")
     expected = loss(kit)
-    monkeypatch.setattr(packing, "PACKED_WEIGHTS", most)
+    monkeypatch.setattr("pocketune.kit.manifest.PACKED_WEIGHTS", most)
     monkeypatch.setattr(session, "open_session", watch)
     assert loss(kit) == expected
     assert opened["step.onnx"] is (kit.manifest.graphs["step"].weights <= most)

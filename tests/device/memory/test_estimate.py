@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pocketune.device.engine.packing import PACKED_WEIGHTS
 from pocketune.device.memory.estimate import (
     ARENA_OVERHEAD,
     CLOSED,
@@ -33,7 +32,7 @@ from pocketune.device.memory.estimate import (
 )
 from pocketune.device.use.known import description_bytes
 from pocketune.kit.kit import Kit
-from pocketune.kit.manifest import GraphSpec
+from pocketune.kit.manifest import PACKED_WEIGHTS, GraphSpec
 from pocketune.tasks import Segmentation
 from pocketune.tasks.maps import STRIP
 

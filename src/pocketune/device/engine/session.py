@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pocketune.device.engine.packing import packs
 from pocketune.device.machine import available_cores
 from pocketune.device.memory.addresses import check_addresses, runtime_addresses
 from pocketune.device.memory.process import reclaim
@@ -225,7 +224,7 @@ def _open(kit: Kit, name: str) -> ort.InferenceSession:
 
 
 def _open_step(kit: Kit) -> ort.InferenceSession:
-    packed = packs(kit.manifest.graphs["step"])
+    packed = kit.manifest.graphs["step"].packs
     if BLOCKED_STEP in kit.manifest.files:
         with contextlib.suppress(Exception):  # the runtime's own types have no common base
             return open_session(kit.source(BLOCKED_STEP), as_written=True, packed=packed)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from pocketune.data.loader import AHEAD
-from pocketune.device.engine.packing import packs
 from pocketune.device.head.cells import cell_bytes, cell_channels
 from pocketune.device.head.fit import fit_bytes
 from pocketune.device.memory.sizes import format_size
@@ -150,7 +149,7 @@ def estimate_memory(
         name: arena_size(graph) * (manifest.images_at_once if name == "features" else parts)
         for name, graph in manifest.graphs.items()
     }
-    if packs(manifest.graphs["step"]):
+    if manifest.graphs["step"].packs:
         arenas["step"] += manifest.graphs["step"].weights
     held = {n: _held(n, graph, manifest.quantization) for n, graph in manifest.graphs.items()}
     frozen = held.get("features", Held(0, 0))
