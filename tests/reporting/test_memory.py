@@ -30,7 +30,8 @@ def test_the_peak_over_the_step_is_the_manifest_s(kit):
     frozen = max(node.bytes for node in found.nodes[: found.frozen])
     trained = max(node.bytes for node in found.nodes[found.frozen :])
     assert frozen == round(arena_size(graphs["features"]) * at_once)
-    assert trained == round(arena_size(graphs["step"]))
+    assert graphs["step"].packs
+    assert trained == round(arena_size(graphs["step"])) + graphs["step"].weights
     assert found.frozen == graphs["features"].nodes
     assert len(found.nodes) - found.frozen == graphs["step"].nodes
     assert max(found.totals) == estimate(kit).total

@@ -114,7 +114,11 @@ def step_memory(kit: Kit, estimate: MemoryEstimate, classes: int) -> StepMemory 
     line = fused(model, sizes).timeline(model.graph.node)
     scale = _scale(manifest.graphs["step"])
     blocks = _blocks([list(node.input) for node in model.graph.node], trained)
-    nodes += [Node(block, round(scale * size)) for block, size in zip(blocks, line, strict=True)]
+    step = manifest.graphs["step"]
+    packed = step.weights if step.packs else 0
+    nodes += [
+        Node(block, round(scale * size) + packed) for block, size in zip(blocks, line, strict=True)
+    ]
     base = estimate.total - estimate.activations + feature_bytes(manifest, manifest.batch)
     return StepMemory(base, tuple(nodes), frozen)
 
