@@ -22,7 +22,6 @@ from pocketune.cli.options import (
     argument,
     of_method,
 )
-from pocketune.kit.manifest import terms_of
 from pocketune.options import option
 
 if TYPE_CHECKING:
@@ -258,6 +257,8 @@ def first_names(classes: Sequence[str]) -> str:
 
 def described(values: dict[str, Any]) -> str:
     """``{"name": "blocks", "blocks": 3}`` as ``blocks, blocks 3``; of a sum, each with its own."""
+    from pocketune.kit.manifest import terms_of
+
     if len(terms := terms_of(values)) > 1:
         return " + ".join(described(term) for term in terms)
     rest = [f"{key} {value}" for key, value in values.items() if key not in _NOT_SHOWN]

@@ -5,8 +5,12 @@ from torch import nn
 
 from pocketune.errors import PocketuneError
 
-_WRAPPERS = {"torch._dynamo.": "_orig_mod", "torch.nn.parallel.": "module"}
-"""Where PyTorch's wrappers of networks are from, and their attribute that is the network."""
+_WRAPPERS = {
+    "OptimizedModule": "_orig_mod",
+    "DataParallel": "module",
+    "DistributedDataParallel": "module",
+}
+"""PyTorch's wrappers of networks, and their attribute that is the network."""
 
 
 def require_network(network: object) -> None:
@@ -19,11 +23,10 @@ def require_network(network: object) -> None:
         raise PocketuneError(
             f"network={network!r} must be a PyTorch module, such as one of create_network"
         )
-    home = type(network).__module__
-    inner = next((name for start, name in _WRAPPERS.items() if home.startswith(start)), None)
-    if inner is not None:
+    kind = type(network)
+    if kind.__module__.startswith("torch.") and kind.__name__ in _WRAPPERS:
         raise PocketuneError(
-            f"the network is wrapped in {type(network).__name__}; give network.{inner}"
+            f"the network is wrapped in {kind.__name__}; give network.{_WRAPPERS[kind.__name__]}"
         )
 
 
