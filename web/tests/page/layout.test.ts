@@ -89,7 +89,9 @@ describe("tables", () => {
 });
 
 it("knows what is the user's own", () => {
-  expect(["a/.x.jpg", "__MACOSX/a.jpg", "a/Thumbs.db", "a/b.jpg"].filter(isOwn)).toEqual(["a/b.jpg"]);
+  expect(["a/.x.jpg", "__MACOSX/a.jpg", "a/Thumbs.db", "a/b.jpg"].filter(isOwn)).toEqual([
+    "a/b.jpg",
+  ]);
   expect(["list.CSV", "csv.jpg"].filter(isTable)).toEqual(["list.CSV"]);
 });
 

@@ -28,7 +28,9 @@ const SYSTEM = ["__macosx", "thumbs.db", "desktop.ini", "@eadir"];
 
 /** Whether a file is the user's own, and none that a system has put there. */
 export function isOwn(path: string): boolean {
-  return !path.split("/").some((part) => part.startsWith(".") || SYSTEM.includes(part.toLowerCase()));
+  return !path
+    .split("/")
+    .some((part) => part.startsWith(".") || SYSTEM.includes(part.toLowerCase()));
 }
 
 export function isTable(path: string): boolean {
