@@ -31,7 +31,7 @@ from pocketune.networks.copies import copy_network
 from pocketune.surgery import quantize_frozen
 from pocketune.tasks import Task, default_task
 
-_WORTHWHILE = 0.95
+_WORTHWHILE = 0.9
 """More is recomputed if the step then needs less than this share of the memory."""
 
 
