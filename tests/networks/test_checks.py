@@ -1,4 +1,4 @@
-"""What is no network, or has values that a kit cannot hold, is refused by name."""
+"""Arguments that are not networks, or hold values that a kit cannot, are refused in a sentence."""
 
 from typing import Any
 

@@ -188,11 +188,11 @@ def optimize(graphs: Graphs, settings: CompileSettings, masks: Iterable[MaskSpec
 def _smallest(step: onnx.ModelProto, sizes: Sizes, varying: frozenset[str]) -> onnx.ModelProto:
     """The step in a good order; it recomputes what makes the arena enough smaller, and no more."""
     best, smallest = step, inf
-    for recomputed in ("nothing", "activations", "depthwise convolutions"):
+    for activations, depthwise in ((False, False), (True, False), (True, True)):
         model = onnx.ModelProto()
         model.CopyFrom(step)
-        if recomputed != "nothing":
-            recompute_activations(model, sizes, depthwise=recomputed != "activations")
+        if activations:
+            recompute_activations(model, sizes, depthwise=depthwise)
         recompute_from_parameters(model, sizes, varying)
         arena = order_for_memory(model, sizes)
         if arena < _WORTHWHILE * smallest:
