@@ -32,7 +32,6 @@ TOOLS = {
     "make_probes.py": "onnx",
     "make_segmentation_picture.py": "torch",
     "make_studio_rules.py": "numpy",
-    "pretrain_cifar10.py": "pyarrow",
 }
 """Each tool, with a package that the others do not need."""
 

@@ -65,7 +65,7 @@ for (const [, name] of Object.values(RUNTIMES)) {
   await writeFile(join(site, `${name}.wasm.gz`), gzipSync(wasm, { level: 9 }));
 }
 
-/** What the authors of the bundled packages ask to be said with each copy. */
+/** What the authors of the bundled kits and packages ask to be said with each copy. */
 async function licenses() {
   const named = sources.map(
     (path) => /^(?:.*\/)?node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(path)?.[1],
@@ -79,5 +79,6 @@ async function licenses() {
     );
     return `${name} ${version}\n\n${text.trim().replaceAll("{version}", version)}\n`;
   });
-  return (await Promise.all(texts)).join("\n----\n\n");
+  const kits = await readFile(join(here, "../NOTICE"), "utf8");
+  return [kits, ...(await Promise.all(texts))].join("\n----\n\n");
 }

@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from pocketune.supernet import load_supernet as load_supernet
     from pocketune.supernet import save_supernet as save_supernet
     from pocketune.surgery import prune as prune
+    from pocketune.surgery import truncate as truncate
     from pocketune.tasks import Attributes as Attributes
     from pocketune.tasks import Classification as Classification
     from pocketune.tasks import Segmentation as Segmentation
@@ -204,6 +205,7 @@ _HOMES = {
     ],
     "surgery": [
         "prune",
+        "truncate",
     ],
     "tasks": [
         "Attributes",

@@ -72,6 +72,7 @@ def build_kit(
     backbone: str | None = None,
     head_channels: int | None = None,
     output_stride: int | None = None,
+    first_blocks: int | None = None,
     norm: str | None = None,
     standardized: bool | None = None,
     photos: ImageDataset | None = None,
@@ -98,6 +99,7 @@ def build_kit(
         backbone: Of a network that classifies pixels; see ``create_network``.
         head_channels: Channels of its decode head.
         output_stride: Side of the image over the side of its last map.
+        first_blocks: How many blocks of a network that classifies images to keep; None for all.
         norm: ``"batch"`` or ``"group"``; None follows the weights.
         standardized: Whether kernels are standardized; None follows the weights.
         photos: Labeled photos. They define the classes or attributes, calibrate an 8-bit frozen
@@ -128,6 +130,7 @@ def build_kit(
         "backbone": backbone,
         "head_channels": head_channels,
         "output_stride": output_stride,
+        "first_blocks": first_blocks,
         "norm": norm,
         "standardized": standardized,
     }

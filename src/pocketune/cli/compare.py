@@ -11,9 +11,9 @@ import click
 from pocketune.cli.author import author_half, parse_options
 from pocketune.cli.command import command, given
 from pocketune.cli.options import (
-    DenseOptions,
     KitStepOptions,
     NetworkOptions,
+    ShapeOptions,
     argument,
     of_method,
     of_network,
@@ -111,7 +111,7 @@ def compare(
     options: CompareOptions,
     networks: Networks,
     network: NetworkOptions,
-    dense: DenseOptions,
+    shape: ShapeOptions,
     methods: Methods,
     step: KitStepOptions,
     settings: TrainSettings,
@@ -129,7 +129,7 @@ def compare(
         _check_alone(options.photos)
         grid = Grid.read(options.photos[0])
     else:
-        created = {**asdict(network), **asdict(dense)}
+        created = {**asdict(network), **asdict(shape)}
         grid = _grid(options, networks, created, methods, asdict(step), settings)
     result = compare_grid(
         grid, options.out, ray=options.ray, keep_runs=options.keep_runs, show=_show

@@ -11,11 +11,11 @@ from pocketune.cli.author import author_half, parse_method
 from pocketune.cli.command import command
 from pocketune.cli.kit import kit_lines, training_memory
 from pocketune.cli.options import (
-    DenseOptions,
     JsonOption,
     MethodOptions,
     NetworkArgument,
     NetworkOptions,
+    ShapeOptions,
     StepOptions,
 )
 from pocketune.options import option
@@ -39,7 +39,7 @@ def forecast(
     options: ForecastOptions,
     output: JsonOption,
     network: NetworkOptions,
-    dense: DenseOptions,
+    shape: ShapeOptions,
     method: MethodOptions,
     step: StepOptions,
 ) -> None:
@@ -64,7 +64,7 @@ def forecast(
     classes = known if options.classes is None else options.classes
     in_8_bits = network.weights is not None and Path(network.weights).suffix == INT8
     manifest = draft(
-        describe_network(named.network, **asdict(network), **asdict(dense), classes=classes),
+        describe_network(named.network, **asdict(network), **asdict(shape), classes=classes),
         parse_method(**asdict(method), batch=step.batch, size=step.size),
         size=step.size,
         batch=step.batch,

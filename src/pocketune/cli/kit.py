@@ -12,13 +12,13 @@ from pocketune.cli.author import author_half, parse_method, wait_asleep
 from pocketune.cli.command import Group, command
 from pocketune.cli.errors import print_error
 from pocketune.cli.options import (
-    DenseOptions,
     ImageOptions,
     JsonOption,
     KitStepOptions,
     MaskReading,
     MethodOptions,
     NetworkOptions,
+    ShapeOptions,
     argument,
     of_method,
 )
@@ -113,7 +113,7 @@ def build(
     options: BuildOptions,
     created: NetworkOptions,
     images: ImageOptions,
-    dense: DenseOptions,
+    shape: ShapeOptions,
     method: MethodOptions,
     step: KitStepOptions,
     task: TaskOption,
@@ -142,7 +142,7 @@ def build(
             network=network,
             **asdict(created),
             **asdict(images),
-            **asdict(dense),
+            **asdict(shape),
             method=parse_method(**asdict(method), batch=step.batch, size=step.size),
             **asdict(step),
             photos=dataset,

@@ -119,9 +119,17 @@ class ImageOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DenseOptions:
-    """Options of ``create_network`` for networks that classify pixels."""
+class ShapeOptions:
+    """Options of ``create_network`` for where a network ends, and what classifies pixels."""
 
+    first_blocks: int | None = of_network(
+        "Keep so many blocks and classify their features: less memory and time, and often better "
+        "for photos unlike those of the weights.",
+        default=None,
+        metavar="N",
+        unset="all, and the feature fusion",
+        at_least=1,
+    )
     backbone: str | None = of_network(
         "Backbone of a network that classifies pixels, such as deeplabv3.",
         default=None,

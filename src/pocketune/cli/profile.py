@@ -13,11 +13,11 @@ from pocketune.cli.author import author_half, parse_method
 from pocketune.cli.command import command
 from pocketune.cli.options import (
     CONVENTIONS,
-    DenseOptions,
     JsonOption,
     MethodOptions,
     NetworkArgument,
     NetworkOptions,
+    ShapeOptions,
     StepOptions,
 )
 from pocketune.device.train.defaults import OPTIMIZERS
@@ -60,7 +60,7 @@ def profile(
     options: ProfileOptions,
     output: JsonOption,
     network: NetworkOptions,
-    dense: DenseOptions,
+    shape: ShapeOptions,
     method: MethodOptions,
     step: StepOptions,
 ) -> None:
@@ -89,7 +89,7 @@ def profile(
     batch, size = step.batch, step.size
     known = published_classes(named.network)
     classes = known if options.classes is None else options.classes
-    created = create_network(named.network, **asdict(network), **asdict(dense), classes=classes)
+    created = create_network(named.network, **asdict(network), **asdict(shape), classes=classes)
     chosen = parse_method(**asdict(method), batch=batch, size=size)
     adapted = adapt(created, chosen, frozen_bits=step.frozen_bits)
     if options.published is not None:

@@ -10,10 +10,10 @@ from pocketune.cli.author import author_half, parse_method
 from pocketune.cli.command import command
 from pocketune.cli.options import (
     RANKINGS,
-    DenseOptions,
     MaskReading,
     NetworkArgument,
     NetworkOptions,
+    ShapeOptions,
     of_method,
 )
 from pocketune.errors import PocketuneError
@@ -72,7 +72,7 @@ def prune(
     named: NetworkArgument,
     options: PruneOptions,
     network: NetworkOptions,
-    dense: DenseOptions,
+    shape: ShapeOptions,
     target: TargetMethod,
     reading: MaskReading,
 ) -> None:
@@ -96,7 +96,7 @@ def prune(
         from pocketune.weights.measured import create_measured
 
     created = create_measured(
-        named.network, **asdict(network), **asdict(dense), size=size, photos=dataset
+        named.network, **asdict(network), **asdict(shape), size=size, photos=dataset
     )
     method = None
     if target.method is not None:

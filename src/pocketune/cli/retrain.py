@@ -11,9 +11,9 @@ from pocketune.cli.command import command, given
 from pocketune.cli.options import (
     LABELED,
     NETWORK_PANEL,
-    DenseOptions,
     MaskReading,
     NetworkOptions,
+    ShapeOptions,
     argument,
     shown_name,
 )
@@ -80,7 +80,7 @@ def retrain(
     options: RetrainOptions,
     recipe: Recipe,
     network: NetworkOptions,
-    dense: DenseOptions,
+    shape: ShapeOptions,
     reading: MaskReading,
 ) -> None:
     """Retrain a whole network, on the CPU or on several GPUs.
@@ -113,7 +113,7 @@ def retrain(
             name,
             classes=classes,
             **asdict(network),
-            **asdict(dense),
+            **asdict(shape),
             size=recipe.size,
             photos=dataset,
         )

@@ -17,11 +17,11 @@ from pocketune.cli.errors import print_error, print_skipped
 from pocketune.cli.options import (
     METHOD_PANEL,
     NETWORK_PANEL,
-    DenseOptions,
     ImageOptions,
     KitStepOptions,
     MethodOptions,
     NetworkOptions,
+    ShapeOptions,
     argument,
     of_network,
     shown_name,
@@ -45,10 +45,6 @@ _EARLY = {"patience": " (stopped early: no better epoch)", "time": " (stopped by
 _NO_STEP = (
     "there was no time for a step: the result is the classifier computed from the photos, on the "
     "network as it was"
-)
-_BUNDLED = (
-    "the bundled network is small and was pretrained on thumbnails: a kit of a network that was "
-    "pretrained on ImageNet is more accurate"
 )
 _PLANNED = {"budget", "time", "kits", "weights_dir"}
 """Options with which a plan is made, unless a kit or a network is given."""
@@ -134,7 +130,7 @@ def train(
     trained: TrainedNetwork,
     network: NetworkOptions,
     images: ImageOptions,
-    dense: DenseOptions,
+    shape: ShapeOptions,
     method: MethodOptions,
     step: KitStepOptions,
     engine: EngineOptions,
@@ -154,12 +150,12 @@ def train(
         return
     assert run.photos is not None  # _check_usage has checked it
     from pocketune.device.train.folder import check_new_run_folder, next_run
-    from pocketune.kit.bundled import bundled_kit, kit_path, list_kits
+    from pocketune.kit.bundled import kit_path
 
     out, deadline = run.out or next_run(run.photos), Deadline.of(choice.time)
     check_new_run_folder(out)  # before a plan is made or a kit is built, which takes a while
     if trained.network is not None:
-        groups = (network, images, dense, method, step)
+        groups = (network, images, shape, method, step)
         options = {name: each for group in groups for name, each in asdict(group).items()}
         reading = {"ignore": settings.ignore, "class_names": settings.class_names}
         options = {"photos": run.photos, **options, **reading}
@@ -170,8 +166,6 @@ def train(
         kit, settings = planned(run.photos, out, settings, choice)
     else:
         kit = kit_path(run.kit or _default_kit())
-    if run.kit is None and kit in map(bundled_kit, list_kits()):
-        print(_BUNDLED, flush=True)
     _print_result(_train(kit, run.photos, out, settings, engine, deadline))
 
 

@@ -59,6 +59,7 @@ class Network:
         backbone: Backbone of a network that classifies pixels; None for the published one.
         head_channels: Channels of its decode head; None for the published number.
         output_stride: Side of the image over that of its last map; None for the published one.
+        first_blocks: How many blocks to keep; None for all.
         norm: Norm of every layer; None follows the weights.
         standardized: Whether kernels are standardized; None follows the weights.
         size: Height and width of the images.
@@ -74,6 +75,7 @@ class Network:
     backbone: str | None = None
     head_channels: int | None = None
     output_stride: int | None = None
+    first_blocks: int | None = None
     norm: str | None = None
     standardized: bool | None = None
     size: Positive = 224
@@ -85,7 +87,9 @@ class Network:
         """The name in the tables."""
         backbone = f" {self.backbone}" if self.backbone else ""
         width = f" {self.width:g}" * (self.width != 1)
-        return self.name or f"{self.network}{backbone}{width}" + " gn" * (self.norm == "group")
+        first = f" first {self.first_blocks}" if self.first_blocks else ""
+        norm = " gn" * (self.norm == "group")
+        return self.name or f"{self.network}{backbone}{width}{first}{norm}"
 
 
 @dataclass(frozen=True, kw_only=True)

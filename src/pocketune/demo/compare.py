@@ -72,7 +72,7 @@ def run_demo() -> None:
         count = unpack_digits(folder / "digits")
         console.print(
             f"{count} real images of handwritten digits in {len(NAMES)} classes, a network that "
-            "was pretrained on photographs (CIFAR-10), and no PyTorch in any process. Everything "
+            "was pretrained on photographs (ImageNet), and no PyTorch in any process. Everything "
             "is written to a temporary folder, which is removed at the end."
         )
         outcomes = []

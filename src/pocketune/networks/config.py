@@ -19,6 +19,7 @@ OPTIONAL = (
     "standardized",
     "subnet",
     "depth",
+    "first_blocks",
 )
 
 
@@ -48,6 +49,8 @@ class NetworkConfig:
         subnet: the choices that make a sub-network of a supernet, as
             `pocketune.supernet.Space.network_config` gives them. None for the smallest one.
         depth: multiplier of the number of blocks of every stage, rounded up.
+        first_blocks: how many of its blocks a network has that ends early, without feature fusion;
+            None for all.
 
     Raises:
         PocketuneError: a value is out of range.
@@ -67,6 +70,7 @@ class NetworkConfig:
     standardized: bool = False
     subnet: Mapping[str, Any] | None = None
     depth: float = 1.0
+    first_blocks: int | None = None
 
     def __post_init__(self) -> None:
         check_positive(classes=self.classes)
@@ -87,6 +91,8 @@ class NetworkConfig:
             if not isinstance(self.subnet, Mapping):
                 raise PocketuneError(f"subnet={self.subnet!r} must map choices to their values")
             object.__setattr__(self, "subnet", dict(self.subnet))
+        if self.first_blocks is not None:
+            check_positive(first_blocks=self.first_blocks)
         if self.head_channels is not None:
             check_positive(head_channels=self.head_channels)
         if self.output_stride is not None:

@@ -34,6 +34,7 @@ from pocketune.surgery.swap import (
     signed_after,
     swap,
 )
+from pocketune.surgery.truncate import keep_first_blocks, truncate
 
 __all__ = [
     "BRANCH",
@@ -47,6 +48,7 @@ __all__ = [
     "freeze_convolutions",
     "group_norms",
     "in_float",
+    "keep_first_blocks",
     "kernels_before_norms",
     "mask_activations",
     "masked_activations",
@@ -62,5 +64,6 @@ __all__ = [
     "signed_after",
     "swap",
     "train_only",
+    "truncate",
     "use_norms",
 ]

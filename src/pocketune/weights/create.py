@@ -16,6 +16,7 @@ from pocketune.networks.architectures.dense import DenseNetwork, backbone_config
 from pocketune.networks.config import NetworkConfig
 from pocketune.networks.registry import is_dense, make_network, with_published_options
 from pocketune.surgery.norms import use_norms
+from pocketune.surgery.truncate import truncate
 from pocketune.weights.download import download, require_published
 from pocketune.weights.formats.files import load_state, read_state, unwrap
 from pocketune.weights.formats.folded import is_folded, lacks_fusion, load_folded
@@ -46,6 +47,7 @@ def create_network(
     standardized: bool | None = None,
     subnet: Mapping[str, Any] | None = None,
     depth: float | None = None,
+    first_blocks: int | None = None,
 ) -> nn.Module:
     """Build a network that takes images (N, 3, H, W), normalized as `about(network)` says.
 
@@ -94,6 +96,8 @@ def create_network(
             `save_network`.
         depth: multiplier of the number of blocks of every stage, rounded up, for the networks
             that have it. None follows the weights.
+        first_blocks: how many blocks to keep, with their pooled features classified; weights may be
+            those of the whole network. None follows the weights. See `truncate`.
 
     Returns:
         The network in training mode; `about(network)` has its `config` and `normalization`.
@@ -127,6 +131,10 @@ def create_network(
         **_followed(weights, norm, standardized, depth),
         subnet=subnet,
     )
+    if first_blocks is not None and is_dense(name):
+        raise PocketuneError(
+            f"{name} classifies pixels: first_blocks is for networks that classify images"
+        )
     if weights is not None and is_dense(name) and not _has_decode_head(weights):
         return _on_backbone(with_published_options(config), weights, normalization)
     config, recorded = _completed(config, weights, feature_fusion)
@@ -140,7 +148,7 @@ def create_network(
         normalization=normalization or known or usual,
         random_decode_head=is_dense(name) and weights is None,
     )
-    return network
+    return network if first_blocks is None else truncate(network, first_blocks)
 
 
 def _fetched(
@@ -242,6 +250,7 @@ def describe_network(
     output_stride: int | None = None,
     norm: str | None = None,
     standardized: bool | None = None,
+    first_blocks: int | None = None,
 ) -> NetworkConfig:
     """The config of the network that `create_network` would build, without building it.
 
@@ -263,7 +272,14 @@ def describe_network(
         alone = backbone_config(config)
         known = _completed(alone, weights, None)[0]
         return _changed_as(config, known)
-    return _completed(config, weights, None)[0]
+    config = _completed(config, weights, None)[0]
+    if first_blocks is None:
+        return config
+    network = build(config)
+    set_about(network, config=config)
+    shorter = about(truncate(network, first_blocks)).config
+    assert shorter is not None
+    return shorter
 
 
 def _completed(
@@ -273,7 +289,8 @@ def _completed(
     config = with_published_options(config)
     if isinstance(weights, nn.Module) and (own := about(weights)).config is not None:
         fusion = own.config.feature_fusion if fusion is None else fusion
-        return replace(config, feature_fusion=fusion), own.normalization
+        first = own.config.first_blocks
+        return replace(config, feature_fusion=fusion, first_blocks=first), own.normalization
     file = _file(weights)
     recorded = None if file is None else read_description(file)
     if fusion is None:
@@ -285,7 +302,14 @@ def _completed(
     require_same(config, there, file)
     hidden = config.hidden or there.hidden
     subnet = config.subnet or there.subnet
-    return replace(config, hidden=hidden, branches=there.branches, subnet=subnet), normalization
+    config = replace(
+        config,
+        hidden=hidden,
+        branches=there.branches,
+        subnet=subnet,
+        first_blocks=there.first_blocks,
+    )
+    return config, normalization
 
 
 def _has_fusion(file: Path) -> bool:

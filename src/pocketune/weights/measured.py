@@ -33,6 +33,7 @@ def create_measured(
     backbone: str | None = None,
     head_channels: int | None = None,
     output_stride: int | None = None,
+    first_blocks: int | None = None,
 ) -> nn.Module:
     """A network whose folded batch norms are measured on photos before they become other norms.
 
@@ -47,6 +48,7 @@ def create_measured(
         "backbone": backbone,
         "head_channels": head_channels,
         "output_stride": output_stride,
+        "first_blocks": first_blocks,
     }
     options["classes"] = recorded_classes(weights) if classes is None else classes
     norms: dict[str, Any] = {"norm": norm, "standardized": standardized}

@@ -25,6 +25,7 @@ from pocketune.networks.registry import make_network
 from pocketune.surgery.branch import BRANCH, add_branches
 from pocketune.surgery.channels import narrow
 from pocketune.surgery.norms import kernels_before_norms, use_norms
+from pocketune.surgery.truncate import keep_first_blocks
 from pocketune.weights.formats.files import COUNTER, float_state
 
 IMAGENET_CLASSES = 1000
@@ -204,7 +205,7 @@ def require_same(asked: NetworkConfig, recorded: NetworkConfig, path: Path) -> N
         PocketuneError: an option differs; the message gives its value in the file.
     """
     there = asdict(recorded)
-    left_out = {"classes", "hidden", "branches", "subnet"}
+    left_out = {"classes", "hidden", "branches", "subnet", "first_blocks"}
     left_out |= {name for name, usual in CHANGEABLE.items() if there[name] == usual}
     for name, value in there.items():
         if name not in left_out and getattr(asked, name) != value:
@@ -222,6 +223,8 @@ def build(config: NetworkConfig) -> nn.Module:
             cannot have the `hidden` channels, or its norms these channels in groups.
     """
     network = make_network(config)
+    if config.first_blocks is not None:
+        keep_first_blocks(network, config.first_blocks)
     if config.hidden:
         narrow(network, config.hidden)
         initialize(network)
