@@ -15,6 +15,8 @@ import sys
 from pathlib import Path
 
 RUNS = {
+    "bundled": "bench_bundled.py --parts kits --fresh",
+    "first_blocks": "bench_bundled.py --parts blocks --fresh",
     "compile": "bench_compile.py",
     "arena": "bench_arena.py",
     "backbones": "bench_backbones.py --fresh",

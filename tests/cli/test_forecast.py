@@ -18,9 +18,10 @@ def test_says_what_training_would_take(run):
     assert "made" not in lines
 
 
-def test_is_the_manifest_of_the_kit_that_is_built(run, tmp_path):
-    found = json.loads(run("kit", "forecast", *SMALL[:-2], "--json").stdout)
-    assert run("kit", "build", *SMALL[:-2], "--out", "kit.zip").exit_code == 0
+@pytest.mark.parametrize("more", [(), ("--first-blocks", 4)], ids=["whole", "first-blocks"])
+def test_is_the_manifest_of_the_kit_that_is_built(run, tmp_path, more):
+    found = json.loads(run("kit", "forecast", *SMALL[:-2], *more, "--json").stdout)
+    assert run("kit", "build", *SMALL[:-2], *more, "--out", "kit.zip").exit_code == 0
     built = json.loads(run("kit", "show", "kit.zip", "--json").stdout)
     for name in ("graphs", "network", "method", "parameters", "trained_parameters"):
         assert found[name] == built[name], name
@@ -49,6 +50,7 @@ def test_a_network_that_classifies_pixels(run):
         ([*SMALL, "--classes", 0], "classes=0"),
         ([*SMALL, "--method", "magic"], "there is no method 'magic'"),
         ([*SMALL, "--frozen-bits", 5], "frozen_bits=5"),
+        ([*SMALL, "--first-blocks", 9], "first_blocks=9 must be from 1 to 8"),
     ],
 )
 def test_what_cannot_be_forecast(run, options, said):
