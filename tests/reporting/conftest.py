@@ -37,7 +37,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("files cannot have such names there")
     folder = tmp_path_factory.mktemp("report")
     photos = write_photos(folder / "photos")
-    options = ["--epochs", 3, "--lr", 0.003, "--val-fraction", 0.25, "--budget", "300MB"]
+    options = ["--epochs", 3, "--lr", 1e-5, "--val-fraction", 0.25, "--budget", "300MB"]
     options += ["--head-start", "random"]  # so that there are mistakes to show
     # In a process of its own, which alone is measured.
     code, errors = run_command(

@@ -35,7 +35,7 @@ def chart(page, title):
 def test_the_summary_says_what_was_trained_on_what_and_how_good_it_is(page, run):
     record, found = RunRecord.read(run), evaluate(run)
     said = " ".join(page.summary)
-    assert "mobilenet_v2 0.35" in said and "18 photos in photos" in said and "3 classes" in said
+    assert "efficientnet_lite0" in said and "18 photos in photos" in said and "3 classes" in said
     assert f"accuracy is {found.top1:.1%}" in said and "6 photos" in said
     assert "They also chose the best step" in said
     assert "below the budget of 300 MB" in said
@@ -107,7 +107,7 @@ def test_the_page_needs_nothing_else_and_takes_no_name_for_markup(run, tmp_path)
 def test_the_command_repeats_the_run(page):
     code = section(page, "Repeat it").code
     assert code == (
-        "pocketune train photos --kit last --budget 300MB --epochs 3 --lr 0.003"
+        "pocketune train photos --kit last --budget 300MB --epochs 3 --lr 1e-05"
         " --head-start random --val-fraction 0.25 --cache off"
     )
 

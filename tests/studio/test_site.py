@@ -137,7 +137,8 @@ def test_the_built_page_has_the_licenses_of_the_packages_in_it() -> None:
         pytest.skip("the studio's page is not built; run make studio")
     text = (SITE / "licenses.txt").read_text(encoding="utf-8")
     packages = json.loads(PACKAGE.read_text(encoding="utf-8"))["dependencies"]
-    parts = text.split("\n----\n\n")
+    kits, *parts = text.split("\n----\n\n")
+    assert "EfficientNet-Lite0" in kits
     assert [part.splitlines()[0] for part in parts] == [
         f"{name} {version}" for name, version in sorted(packages.items())
     ]

@@ -41,7 +41,7 @@ class Kit:
     Example:
         >>> kit = Kit.open("blocks")  # of the bundled kits
         >>> kit.manifest.size, kit.manifest.batch, len(kit.manifest.classes)
-        (96, 16, 10)
+        (128, 8, 10)
 
     Attributes:
         manifest: The description of the kit.

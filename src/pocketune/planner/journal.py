@@ -26,15 +26,13 @@ class Journal:
     instead of being measured again. It therefore decides as it would have decided.
 
     Args:
-        folder: Folder of the plan; created.
+        folder: Folder of the plan; created when the plan is first written.
         asked: What the plan is asked for.
         say: Receives a sentence about what happens.
     """
 
     def __init__(self, folder: Path, asked: Asked, say: Callable[[str], None]) -> None:
         self.say = say
-        with writing(folder):
-            folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / PLAN
         self._earlier = self._read(asked)
         known = self._earlier or Plan(asked=asked, process=0, trials=())
@@ -69,6 +67,8 @@ class Journal:
     def write(self, **changes: object) -> Plan:
         """Change fields of the plan and write it."""
         self.plan = replace(self.plan, **changes)  # type: ignore[arg-type]
+        with writing(self._path.parent):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
         self.plan.write(self._path)
         return self.plan
 
