@@ -50,16 +50,18 @@ def few(data: Path, name: str, per_class: int | None, folder: Path) -> Path:
     return folder
 
 
-def sets(options: argparse.Namespace, scratch: Path) -> list[dict[str, Any]]:
-    """The sets of photos as a grid has them."""
+def sets(options: argparse.Namespace, scratch: Path, *, small: bool) -> list[dict[str, Any]]:
+    """The sets of photos as a grid has them: all, or those with few photos."""
     return [
         {"name": label, "photos": str(few(options.data, name, per_class, scratch / label))}
         for label, (name, per_class) in SETS.items()
+        if per_class or not small
     ]
 
 
-def kits(options: argparse.Namespace, photos: list[dict[str, Any]]) -> None:
+def kits(options: argparse.Namespace, scratch: Path) -> None:
     """The bundled kits with every default."""
+    photos = sets(options, scratch, small=False)
     grid = {"photos": photos, "kits": ["last", "blocks"], "seeds": options.seeds}
     comparison = compare(Grid.from_dict(grid), options.runs / "bundled")
     rows = [
@@ -86,8 +88,9 @@ def seconds(row: Row) -> float:
     return sum(record.seconds for record in row.records) / max(len(row.records), 1)
 
 
-def blocks(options: argparse.Namespace, photos: list[dict[str, Any]]) -> None:
+def blocks(options: argparse.Namespace, scratch: Path) -> None:
     """The classifier computed from the features after some of the blocks."""
+    photos = sets(options, scratch, small=True)
     networks = [
         {
             **NETWORKS[name].to_dict(weights_file(options.data, name)),
@@ -138,10 +141,9 @@ def main() -> None:
     if options.fresh:
         for name in ("bundled", "first_blocks"):
             shutil.rmtree(options.runs / name, ignore_errors=True)
-    with tempfile.TemporaryDirectory() as scratch:
-        photos = sets(options, Path(scratch))
-        for part in options.parts:
-            PARTS[part](options, photos)
+    for part in options.parts:
+        with tempfile.TemporaryDirectory() as scratch:
+            PARTS[part](options, Path(scratch))
 
 
 PARTS = {"kits": kits, "blocks": blocks}
