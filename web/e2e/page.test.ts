@@ -348,7 +348,7 @@ describe.skipIf(missing)("an export", () => {
     await page.reload();
     await page.getByText("9 photos in 3 classes.").waitFor();
     await goTo(page, "Train");
-    await page.getByText("MobileNetV2 0.35").first().waitFor();
+    await page.getByText("EfficientNet-Lite0").first().waitFor();
     expect(page.errors).toEqual([]);
     await page.context().close();
   });

@@ -148,6 +148,7 @@ export const texts = {
   kitFacts: (network: string, method: string, pixels: number, values: number) =>
     `${network}, ${pixels} px; trains ${method} (${counted(values, "value")})`,
   networkNames: {
+    efficientnet_lite0: "EfficientNet-Lite0",
     mobilenet_v2: "MobileNetV2",
     mobilenet_v3_small: "MobileNetV3 small",
     mobilenet_v3_large: "MobileNetV3 large",
