@@ -123,8 +123,8 @@ class ShapeOptions:
     """Options of ``create_network`` for where a network ends, and what classifies pixels."""
 
     first_blocks: int | None = of_network(
-        "Keep so many blocks and classify their features: less memory and time, and often better "
-        "for photos unlike those of the weights.",
+        "Keep so many blocks and classify their features, for less memory and time; wide networks "
+        "lose no accuracy by ending one stage early.",
         default=None,
         metavar="N",
         unset="all, and the feature fusion",

@@ -1,8 +1,8 @@
 """Keep the first blocks of a network, and classify their features.
 
-The last blocks of a network that was pretrained for one set of classes know these classes best;
-features from before them often suit other photos better (Evci et al., Head2Toe, 2022), and take
-less memory and time.
+The last blocks of a network that was pretrained for one set of classes know these classes best.
+For other photos, features from before them may do as well or better (Evci et al., Head2Toe, 2022),
+and they take less memory and time.
 """
 
 from dataclasses import replace
