@@ -54,7 +54,7 @@ class Outcome:
 
 CONTENDERS = (
     Contender("last", "classifier, computed", ("--epochs", 0)),
-    Contender("blocks", "top blocks"),
+    Contender("blocks", "top block"),
 )
 
 
