@@ -190,9 +190,12 @@ def predict(
     """
     from pocketune.data import Skipped
     from pocketune.device import predict as predict_images
+    from pocketune.kit.bundled import list_kits
 
     read, (path, files) = 0, _model_and_files(model.run, options)
     deltas, unknown = options.delta or (), options.unknown
+    if not deltas and path in list_kits():
+        print_error(f"note: {path} knows no classes before it is trained: its classifier is random")
     found = predict_images(
         path,
         files,
