@@ -1,6 +1,6 @@
 """What the bundled kits give with every default, and networks that end after some of their blocks.
 
-    python benchmarks/bench_bundled.py [--data FOLDER] [--parts kits blocks] [--seeds 3]
+    python benchmarks/bench_bundled.py [--data FOLDER] [--parts kits blocks] [--seeds 2]
 
 `kits` trains the bundled kits on few and on many photos, with nothing set. `blocks` computes the
 classifier of networks pretrained on ImageNet from the features after some of their blocks
@@ -134,7 +134,7 @@ def line(comparison: Comparison, name: str, photos: list[str]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of finished runs")
     parser.add_argument("--fresh", action="store_true", help="discard finished runs")
     options = parse(parser)

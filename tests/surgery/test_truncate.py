@@ -12,19 +12,9 @@ from pocketune.surgery import prune, truncate
 from pocketune.weights import create_network, save_network
 from pocketune.weights.create import describe_network
 
+from .test_prune import small
+
 SEQUENTIAL = ["mobilenet_v2", "efficientnet_lite0", "efficientnet_b0", "resnet18", "mcunet_5fps"]
-
-
-def small(name: str) -> nn.Module:
-    torch.manual_seed(5)
-    width = 1.0 if name == "mcunet_5fps" else 0.25
-    network = create_network(name, classes=4, width=width).eval()
-    for module in network.modules():
-        if isinstance(module, nn.BatchNorm2d):
-            module.running_mean.normal_(0, 0.1)
-            module.running_var.uniform_(0.5, 2)
-            nn.init.normal_(module.bias, 0.3, 0.2)
-    return network.double()
 
 
 def features_after(network: nn.Module, block: str, images: Tensor) -> Tensor:
@@ -38,7 +28,7 @@ def features_after(network: nn.Module, block: str, images: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("name", SEQUENTIAL)
 def test_features_are_those_inside_the_whole_network(name: str) -> None:
-    network = small(name)
+    network = small(name).double()
     before = {key: value.clone() for key, value in network.state_dict().items()}
     names = [block.name for block in anatomy(network).blocks]
     images = torch.randn(2, 3, 64, 64, dtype=torch.float64)
@@ -126,6 +116,8 @@ def test_networks_that_cannot_end_early_say_why() -> None:
         truncate(create_network("convnext_atto"), 3)
     with pytest.raises(PocketuneError, match="first_blocks is for networks that classify images"):
         create_network("deeplabv3", backbone="mobilenet_v2", width=0.25, first_blocks=3)
+    with pytest.raises(PocketuneError, match="first_blocks is for networks that classify images"):
+        describe_network("deeplabv3", backbone="mobilenet_v2", width=0.25, first_blocks=3)
 
 
 def test_a_kit_of_a_short_network_trains_it(tmp_path) -> None:

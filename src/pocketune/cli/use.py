@@ -190,11 +190,11 @@ def predict(
     """
     from pocketune.data import Skipped
     from pocketune.device import predict as predict_images
-    from pocketune.kit.bundled import list_kits
+    from pocketune.kit.bundled import bundled_kit, kit_path, list_kits
 
     read, (path, files) = 0, _model_and_files(model.run, options)
     deltas, unknown = options.delta or (), options.unknown
-    if not deltas and path in list_kits():
+    if not deltas and kit_path(path) in map(bundled_kit, list_kits()):
         print_error(f"note: {path} knows no classes before it is trained: its classifier is random")
     found = predict_images(
         path,

@@ -93,6 +93,7 @@ class NetworkConfig:
             object.__setattr__(self, "subnet", dict(self.subnet))
         if self.first_blocks is not None:
             check_positive(first_blocks=self.first_blocks)
+            object.__setattr__(self, "first_blocks", whole_number(self.first_blocks))
         if self.head_channels is not None:
             check_positive(head_channels=self.head_channels)
         if self.output_stride is not None:

@@ -15,15 +15,15 @@ from pocketune.networks import about, anatomy, set_about
 from pocketune.networks.copies import copy_network
 
 
-def truncate(network: nn.Module, blocks: int) -> nn.Module:
-    """A copy of `network` that ends after its first `blocks` blocks.
+def truncate(network: nn.Module, first_blocks: int) -> nn.Module:
+    """A copy of `network` that ends after its first blocks.
 
     The blocks behind them and the feature fusion are gone, and a new linear layer with random
     values classifies the pooled features of the last block that is left. All other values stay.
 
     Args:
         network: a network that is not adapted to a method; it is not changed.
-        blocks: how many blocks stay, at least 1, counted as in `anatomy(network).blocks`.
+        first_blocks: how many blocks stay, at least 1, counted as in `anatomy(network).blocks`.
 
     Raises:
         PocketuneError: there are fewer blocks; the network is adapted already, classifies pixels,
@@ -40,26 +40,26 @@ def truncate(network: nn.Module, blocks: int) -> nn.Module:
     if (method := about(network).method) is not None:
         raise PocketuneError(f"the network is adapted to {method}; truncate it before adapting it")
     short = copy_network(network)
-    keep_first_blocks(short, blocks)
+    keep_first_blocks(short, first_blocks)
     if (config := about(network).config) is not None:
         there = {block.name for block in anatomy(short).blocks}
         hidden = {block: count for block, count in config.hidden.items() if block in there}
         branches = {block: kept for block, kept in config.branches.items() if block in there}
         set_about(
             short,
-            config=replace(config, first_blocks=blocks, hidden=hidden, branches=branches),
+            config=replace(config, first_blocks=first_blocks, hidden=hidden, branches=branches),
         )
     return short
 
 
-def keep_first_blocks(network: nn.Module, blocks: int) -> None:
+def keep_first_blocks(network: nn.Module, first_blocks: int) -> None:
     """Remove what is behind the first blocks of a network, in place; see `truncate`."""
     body = anatomy(network)
-    count = whole_number(blocks)
+    count = whole_number(first_blocks)
     if count is None or not 1 <= count <= len(body.blocks):
         raise PocketuneError(
-            f"first_blocks={blocks!r} must be from 1 to {len(body.blocks)}, the blocks of the "
-            "network"
+            f"first_blocks={first_blocks!r} must be from 1 to {len(body.blocks)}, the number of "
+            "blocks of the network"
         )
     output = network.get_submodule(body.classifier[-1])
     if body.decode_head or len(body.classifier) > 1 or not isinstance(output, nn.Linear):

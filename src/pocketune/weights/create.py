@@ -131,10 +131,7 @@ def create_network(
         **_followed(weights, norm, standardized, depth),
         subnet=subnet,
     )
-    if first_blocks is not None and is_dense(name):
-        raise PocketuneError(
-            f"{name} classifies pixels: first_blocks is for networks that classify images"
-        )
+    _check_first_blocks(name, first_blocks)
     if weights is not None and is_dense(name) and not _has_decode_head(weights):
         return _on_backbone(with_published_options(config), weights, normalization)
     config, recorded = _completed(config, weights, feature_fusion)
@@ -149,6 +146,13 @@ def create_network(
         random_decode_head=is_dense(name) and weights is None,
     )
     return network if first_blocks is None else truncate(network, first_blocks)
+
+
+def _check_first_blocks(name: str, first_blocks: int | None) -> None:
+    if first_blocks is not None and is_dense(name):
+        raise PocketuneError(
+            f"{name} classifies pixels: first_blocks is for networks that classify images"
+        )
 
 
 def _fetched(
@@ -256,6 +260,7 @@ def describe_network(
 
     Args and errors are those of `create_network`; of a file, only its description is read.
     """
+    _check_first_blocks(name, first_blocks)
     weights = _fetched(name, weights, width, padding, True, None)
     config = NetworkConfig(
         name,
