@@ -1,4 +1,4 @@
-"""Types of arrays and paths that both halves share."""
+"""Types of arrays and paths that both halves share, and their distinct values."""
 
 import os
 
@@ -10,3 +10,13 @@ State = dict[str, FloatArray]
 """Arrays by state-dict name."""
 
 StrPath = str | os.PathLike[str]
+
+
+def distinct(values: NDArray[np.integer]) -> NDArray[np.integer]:
+    """The sorted distinct values of an array.
+
+    `np.unique` gives the same, but imports numpy's masked arrays where it does not count too: 1 MB
+    of every training process.
+    """
+    found: NDArray[np.integer] = np.unique(values, return_counts=True)[0]
+    return found

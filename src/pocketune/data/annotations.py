@@ -15,6 +15,7 @@ from typing import IO, Any, NoReturn
 
 import numpy as np
 
+from pocketune.arrays import distinct
 from pocketune.data.decoding import MASK_BYTES, MAX_WORKING_BYTES, turn_for
 from pocketune.data.json_stream import members
 from pocketune.data.names import Names
@@ -61,7 +62,7 @@ class Annotations:
         self._starts = np.searchsorted(ordered, ranks)
         self._ends = np.searchsorted(ordered, ranks, side="right")
         self._named = tuple(reader.labels[each] for each in range(len(reader.categories)))
-        used = {self._named[each] for each in np.unique(self._shapes.categories).tolist()}
+        used = {self._named[each] for each in distinct(self._shapes.categories).tolist()}
         self.categories = tuple(dict.fromkeys(each for each in reader.listed if each in used))
 
     @contextmanager

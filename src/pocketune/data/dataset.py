@@ -10,6 +10,7 @@ from typing import IO, TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from pocketune.arrays import distinct
 from pocketune.data.names import Indices, Names
 from pocketune.data.sources import PathSource
 from pocketune.data.streams import Purpose, random_stream
@@ -204,7 +205,7 @@ def stratify(groups: Indices, *, val_fraction: float | None, seed: int) -> tuple
     if seed < 0:
         raise PocketuneError(f"seed={seed} is negative; give 0 or more")
     validates = np.zeros(len(groups), dtype=bool)
-    for group in np.unique(groups):
+    for group in distinct(groups):
         members = np.flatnonzero(groups == group)
         order = random_stream(seed, Purpose.SPLIT, int(group)).permutation(len(members))
         validates[members[order[: _share(len(members), val_fraction)]]] = True

@@ -10,6 +10,7 @@ from typing import NamedTuple, cast, overload
 import numpy as np
 import numpy.typing as npt
 
+from pocketune.arrays import distinct
 from pocketune.data.names import Indices, Names, Packing
 from pocketune.tasks.segmentation import Mask
 
@@ -75,7 +76,7 @@ class Repeated(Sequence[Hashable]):
 
     def distinct(self) -> list[Hashable]:
         """Each value that occurs, once."""
-        return [self.values[number] for number in np.unique(self.numbers)]
+        return [self.values[number] for number in distinct(self.numbers)]
 
 
 class Masks(Sequence[Mask]):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pocketune.arrays import distinct
 from pocketune.data import sample
 from pocketune.errors import PocketuneError
 from pocketune.tasks.maps import IGNORED
@@ -56,7 +57,7 @@ class PixelRidge:
             exact = rows[start : start + BLOCK].astype(np.float64)
             numbers = classes[start : start + BLOCK]
             weighed = exact * self._weights[numbers, None]
-            for number in np.unique(numbers).tolist():
+            for number in distinct(numbers).tolist():
                 own = numbers == number
                 self._totals[number] += self._weights[number] * np.count_nonzero(own)
                 self._sums[number] += weighed[own].sum(axis=0)

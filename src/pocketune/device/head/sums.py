@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pocketune.arrays import FloatArray
+from pocketune.arrays import FloatArray, distinct
 from pocketune.tasks import Labels, Task
 
 Blocks = Callable[[], Iterator[tuple[FloatArray, Labels]]]
@@ -82,7 +82,7 @@ def add_up(blocks: Blocks, task: Task) -> Sums:
         if groups is None:
             groups = np.zeros(len(labels), np.int64)
         counts += np.bincount(groups, minlength=len(counts))
-        for group in np.unique(groups):
+        for group in distinct(groups):
             embeddings[group] += rows[groups == group].sum(axis=0, dtype=np.float64)
         seen.append(labels)
     embeddings /= np.maximum(counts, 1)[:, None]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pocketune.arrays import distinct
 from pocketune.device.memory.estimate import ending_bytes
 from pocketune.device.memory.process import process_memory, reclaim
 from pocketune.device.train.checkpoint import TrainedNetwork
@@ -90,7 +91,7 @@ class _TooSlow(Exception):  # noqa: N818 - it is no error
 def _even(groups: NDArray[np.int64], limit: int) -> NDArray[np.int64]:
     """Indices of at most so many photos, of all groups in turn."""
     place = np.empty(len(groups), np.int64)
-    for group in np.unique(groups):
+    for group in distinct(groups):
         own = np.flatnonzero(groups == group)
         place[own] = np.arange(len(own))
     return np.sort(np.argsort(place, kind="stable")[:limit])

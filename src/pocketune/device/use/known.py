@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pocketune.arrays import FloatArray, State
+from pocketune.arrays import FloatArray, State, distinct
 from pocketune.device.head.basis import decompose
 from pocketune.device.head.sums import Exact
 from pocketune.errors import PocketuneError
@@ -88,7 +88,10 @@ class Known:
             distances = known.distances(held_out)
         else:
             distances = _left_out(embeddings, labels)
-        return replace(known, threshold=np.array(np.quantile(distances, kept), np.float32))
+        # `np.quantile` would import masked arrays, as `np.unique` does: see `distinct`.
+        place = kept * (len(distances) - 1)
+        threshold = np.interp(place, np.arange(len(distances)), np.sort(distances))
+        return replace(known, threshold=np.array(threshold, np.float32))
 
     @classmethod
     def _described(cls, embeddings: FloatArray, labels: NDArray[np.int64]) -> Known:
@@ -223,11 +226,11 @@ def _principal(values: Exact) -> tuple[Exact, Exact]:
 def _left_out(embeddings: FloatArray, labels: NDArray[np.int64]) -> FloatArray:
     """The distance (N,) of each photo by a description that it is not in."""
     folds = np.empty(len(labels), np.int64)
-    for label in np.unique(labels):
+    for label in distinct(labels):
         own = np.flatnonzero(labels == label)
         folds[own] = np.arange(len(own)) % _FOLDS
     distances = np.empty(len(labels), np.float32)
-    for fold in np.unique(folds):
+    for fold in distinct(folds):
         out = folds == fold
         if out.all():  # a single photo of each class says nothing of the others: accept all
             return np.full(len(labels), 2, np.float32)
