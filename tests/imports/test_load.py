@@ -214,6 +214,21 @@ def test_files_that_are_none(tmp_path: Path) -> None:
         load_onnx(tmp_path / "bad.onnx")
 
 
+def test_operators_on_integers_are_named(tmp_path: Path) -> None:
+    values = {
+        "scale": np.float32(1),
+        "zero": np.uint8(0),
+        "kernel": np.zeros((3, 3, 1, 1), np.uint8),
+    }
+    quantize = node("QuantizeLinear", ["x", "scale", "zero"], ["q"])
+    reads = ["q", "scale", "zero", "kernel", "scale", "zero", "scale", "zero"]
+    product = node("QLinearConv", reads, ["r"], name="first")
+    back = node("DequantizeLinear", ["r", "scale", "zero"], ["d"])
+    file = written(tmp_path / "net.onnx", [quantize, product, back, *head("d")], HEAD | values)
+    with pytest.raises(PocketuneError, match=r"with integers, QLinearConv first; .* QDQ"):
+        load_onnx(file, size=8)
+
+
 def test_control_flow_is_named(tmp_path: Path) -> None:
     result = helper.make_tensor_value_info("z", onnx.TensorProto.FLOAT, ("n", 3, 8, 8))
     branch = helper.make_graph([node("Identity", ["x"], ["z"])], "branch", [], [result])

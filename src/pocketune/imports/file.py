@@ -26,6 +26,8 @@ OLDEST = 7
 """The first opset in which a dropout or a norm without a mode is one of inference."""
 _SHAPELESS = {"Shape", "Size"}
 """Operators whose result does not depend on the pixels, whatever they read."""
+_INTEGERS = ("QLinear", "QGemm", "QAttention", "ConvInteger", "MatMulInteger", "DynamicQuantize")
+"""What the names of operators on integers begin with."""
 
 
 @dataclass(frozen=True)
@@ -105,8 +107,9 @@ def read_file(path: Path, size: int) -> OnnxFile:
         size: side of the images, for a file that leaves it open.
 
     Raises:
-        PocketuneError: the file cannot be read, is too old or too new, has control flow, several
-            inputs or outputs, images of another size, or the runtime refuses it.
+        PocketuneError: the file cannot be read, is too old or too new, has control flow,
+            operators on integers, several inputs or outputs, images of another size, or the
+            runtime refuses it.
     """
     model = without_rounding(_read(path))
     graph = model.graph
@@ -159,6 +162,11 @@ def _read(path: Path) -> onnx.ModelProto:
             raise PocketuneError(
                 f"{path} has control flow, {node.op_type} {node.name}; export a network whose "
                 "operators always run"
+            )
+        if node.op_type.startswith(_INTEGERS):
+            raise PocketuneError(
+                f"{path} computes with integers, {node.op_type} {node.name}; give the network "
+                "before it was quantized, or quantize it in the QDQ format"
             )
     return model
 
