@@ -45,6 +45,7 @@ RUNS = {
     "mobiletl_step_mobilenet_v2": "bench_mobiletl_step.py",
     "mobiletl_step_mobilenet_v3_small": "bench_mobiletl_step.py",
     "cold_start": "bench_cold_start.py --fresh --seconds 180",
+    "onnxsim": "bench_onnxsim.py",
     "photo_budgets": "bench_photo_budgets.py --fresh",
     "photos": "bench_photos.py",
     "plan": "bench_plan.py --fresh",
