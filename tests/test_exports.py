@@ -11,7 +11,6 @@ import pocketune.device
 import pocketune.device.train
 import pocketune.extractor
 import pocketune.kit
-import pocketune.planner
 import pocketune.pruning
 import pocketune.shrinking
 
@@ -21,7 +20,6 @@ PACKAGES = [
     pocketune.device.train,
     pocketune.extractor,
     pocketune.kit,
-    pocketune.planner,
     pocketune.pruning,
     pocketune.shrinking,
 ]

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from pocketune.networks import set_about as set_about
     from pocketune.papers import published_flops as published_flops
     from pocketune.papers import published_memory as published_memory
-    from pocketune.planner import Plan as Plan
+    from pocketune.planner.plan import Plan as Plan
     from pocketune.planning import plan as plan
     from pocketune.pruning import Recipe as Recipe
     from pocketune.pruning import plan_pruning as plan_pruning
@@ -96,50 +96,17 @@ __version__ = "0.1.0"
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
 _HOMES = {
-    "accounting": [
-        "account",
-        "register_flops",
-    ],
-    "comparison": [
-        "Comparison",
-        "compare",
-    ],
-    "compiler": [
-        "Calibration",
-        "compile",
-    ],
-    "deployment": [
-        "Reduced",
-        "export_reduced",
-        "export_tflite",
-    ],
-    "device": [
-        "Delta",
-        "evaluate",
-        "export",
-        "predict",
-    ],
-    "device.train": [
-        "TrainSettings",
-        "resume",
-        "train",
-    ],
-    "eager": [
-        "calibrate",
-    ],
-    "errors": [
-        "PocketuneError",
-    ],
-    "extractor": [
-        "ExtractorSettings",
-        "adapt_extractor",
-    ],
-    "imports": [
-        "load_onnx",
-    ],
-    "kit": [
-        "Kit",
-    ],
+    "accounting": ["account", "register_flops"],
+    "comparison": ["Comparison", "compare"],
+    "compiler": ["Calibration", "compile"],
+    "deployment": ["Reduced", "export_reduced", "export_tflite"],
+    "device": ["Delta", "evaluate", "export", "predict"],
+    "device.train": ["TrainSettings", "resume", "train"],
+    "eager": ["calibrate"],
+    "errors": ["PocketuneError"],
+    "extractor": ["ExtractorSettings", "adapt_extractor"],
+    "imports": ["load_onnx"],
+    "kit": ["Kit"],
     "methods": [
         "ActivationPruning",
         "BiasAndLast",
@@ -165,53 +132,16 @@ _HOMES = {
         "measure_filters",
         "trainable",
     ],
-    "networks": [
-        "Normalization",
-        "about",
-        "anatomy",
-        "list_networks",
-        "set_about",
-    ],
-    "papers": [
-        "published_flops",
-        "published_memory",
-    ],
-    "planner": [
-        "Plan",
-    ],
-    "planning": [
-        "plan",
-    ],
-    "pruning": [
-        "Recipe",
-        "plan_pruning",
-        "profile_memory",
-        "prune_for_memory",
-        "retrain",
-    ],
-    "reporting": [
-        "report",
-    ],
-    "shrinking": [
-        "ShrinkingRecipe",
-        "pretrain_supernet",
-    ],
-    "supernet": [
-        "SubnetConfig",
-        "Supernet",
-        "SupernetSpace",
-        "load_supernet",
-        "save_supernet",
-    ],
-    "surgery": [
-        "prune",
-        "truncate",
-    ],
-    "tasks": [
-        "Attributes",
-        "Classification",
-        "Segmentation",
-    ],
+    "networks": ["Normalization", "about", "anatomy", "list_networks", "set_about"],
+    "papers": ["published_flops", "published_memory"],
+    "planner.plan": ["Plan"],
+    "planning": ["plan"],
+    "pruning": ["Recipe", "plan_pruning", "profile_memory", "prune_for_memory", "retrain"],
+    "reporting": ["report"],
+    "shrinking": ["ShrinkingRecipe", "pretrain_supernet"],
+    "supernet": ["SubnetConfig", "Supernet", "SupernetSpace", "load_supernet", "save_supernet"],
+    "surgery": ["prune", "truncate"],
+    "tasks": ["Attributes", "Classification", "Segmentation"],
     "weights": [
         "create_network",
         "estimate_batch_norm",

@@ -14,12 +14,9 @@ def run_command(
     *arguments: object,
     keep_errors: bool = False,
     quiet: bool = False,
-    seconds: float | None = None,
 ) -> tuple[int, str]:
     """Run ``pocketune`` with these arguments; see :func:`run_module`."""
-    return run_module(
-        "pocketune", *arguments, keep_errors=keep_errors, quiet=quiet, seconds=seconds
-    )
+    return run_module("pocketune", *arguments, keep_errors=keep_errors, quiet=quiet)
 
 
 def run_module(

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from pocketune.device.train import RunRecord
-from pocketune.planner import Plan
 from pocketune.planner.kits import KitSource, kit_paths
+from pocketune.planner.plan import Plan
 
 from ..device.softmax_engine import CLASSES, write_photos
 from ..device.tiny_kit import TinyKit

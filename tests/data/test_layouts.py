@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from pocketune.data.layouts import (
     PARTS,
     Example,
+    in_class_folders,
     is_table,
     one_validation,
-    read_folders,
     read_table,
     wrapper,
 )
@@ -39,15 +39,17 @@ class TestFolders:
         ],
     )  # fmt: skip
     def test_the_class_is_the_first_folder_below_the_part(self, names, examples) -> None:
-        assert read_folders(names) == ([Example(*each) for each in examples], [])
+        assert in_class_folders(names) == ([Example(*each) for each in examples], [])
 
     def test_what_lies_in_no_class_or_no_part_is_outside(self) -> None:
-        examples, outside = read_folders(["train/a/1", "val/a/2", "train/loose", "other/b/3", "4"])
+        examples, outside = in_class_folders(
+            ["train/a/1", "val/a/2", "train/loose", "other/b/3", "4"]
+        )
         assert [example.name for example in examples] == ["train/a/1", "val/a/2"]
         assert outside == ["train/loose", "other/b/3", "4"]
 
     def test_nothing(self) -> None:
-        assert read_folders([]) == ([], [])
+        assert in_class_folders([]) == ([], [])
 
     @given(
         st.lists(
@@ -58,7 +60,7 @@ class TestFolders:
         )
     )
     def test_every_file_is_an_example_or_outside(self, names: list[str]) -> None:
-        examples, outside = read_folders(names)
+        examples, outside = in_class_folders(names)
         assert sorted([*(example.name for example in examples), *outside]) == sorted(names)
         assert all(example.label for example in examples)
 

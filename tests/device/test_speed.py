@@ -11,17 +11,13 @@ from typing import get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
 
-from pocketune.data import load_splits
 from pocketune.device import speed as speed_module
 from pocketune.device.engine import session
 from pocketune.device.speed import (
     Speed,
-    estimate_epoch,
     estimate_step,
     measure_speed,
-    photo_seconds,
 )
 from pocketune.kit.kit import Kit
 from pocketune.kit.manifest import GraphSpec, Manifest, Work, WorkKind
@@ -73,17 +69,6 @@ def test_accumulated_batches_take_their_time_each(accumulate: int) -> None:
 
 def test_more_classes_take_longer_to_update(blocks: Manifest) -> None:
     assert estimate_step(blocks, SPEED, classes=1000) > estimate_step(blocks, SPEED)
-
-
-@pytest.mark.parametrize(
-    ("step", "photo", "cores", "seconds"),
-    [(0.5, 0.01, 2, 10 * 0.5 + 0.08), (0.01, 0.1, 2, 10 * 0.4 + 0.8), (0.5, 0.01, 1, 10 * 0.58)],
-)
-def test_an_epoch_waits_for_the_slower_of_steps_and_photos(
-    step: float, photo: float, cores: int, seconds: float
-) -> None:
-    found = estimate_epoch(step, photo, photos=85, batch=8, cores=cores)
-    assert found == pytest.approx(seconds)
 
 
 def test_every_kind_of_work_is_measured(measured: Speed) -> None:
@@ -150,14 +135,6 @@ def test_a_cache_that_cannot_be_written_is_no_error(
     monkeypatch.setenv("POCKETUNE_CACHE", str(tmp_path / "file"))
     assert measure_speed() == SPEED
     assert counted
-
-
-def test_reading_photos_takes_time(tmp_path: Path) -> None:
-    for name in ("a/1", "a/2", "b/1", "b/2"):
-        path = tmp_path / f"{name}.jpg"
-        path.parent.mkdir(exist_ok=True)
-        Image.new("RGB", (64, 48)).save(path)
-    assert photo_seconds(load_splits(tmp_path, val_fraction=0.0).train, 32, count=2) > 0
 
 
 def test_the_graphs_of_a_kit_say_what_work_they_do(blocks: Manifest) -> None:

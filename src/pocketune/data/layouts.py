@@ -56,27 +56,18 @@ def one_validation(examples: Iterable[Example], test: TestUse = "validate") -> E
     return packed.of_parts([part for part in present if part not in unused])
 
 
-def read_folders(
-    names: Sequence[str], test: TestUse = "validate"
-) -> tuple[Examples, Sequence[str]]:
-    """The examples among ``names``: every file in a class folder, at any depth.
+def in_class_folders(names: Sequence[str]) -> tuple[Examples, Names]:
+    """The examples among ``names``, of all parts: every file in a class folder, at any depth.
 
     Since "train" or "valid" may also be the name of a class, ``train`` is a part only if it holds
     class folders or is next to another part. The others are parts only next to a ``train``.
 
     Args:
         names: File names with forward slashes, relative to the root.
-        test: What the photos of ``test`` are for.
 
     Returns:
         The examples, and the files outside the class folders or outside the parts.
     """
-    examples, outside = in_class_folders(names)
-    return one_validation(examples, test), outside
-
-
-def in_class_folders(names: Sequence[str]) -> tuple[Examples, Names]:
-    """The examples of ``read_folders``, of all parts."""
     packed = names if isinstance(names, Names) else Names(names)
     places, numbers = packed.folders()
     read = _labels(places)

@@ -25,41 +25,16 @@ if TYPE_CHECKING:
     from pocketune.device.use.predict import predict as predict
 
 _HOMES = {
-    "memory.budget": [
-        "BudgetExceeded",
-    ],
-    "train.interrupt": [
-        "Interrupted",
-    ],
-    "train.loop": [
-        "Diverged",
-    ],
-    "train.progress": [
-        "EpochReport",
-        "Progress",
-        "Silent",
-        "StepReport",
-    ],
-    "use.adapter": [
-        "export_adapter",
-    ],
-    "use.delta": [
-        "Delta",
-    ],
-    "use.evaluate": [
-        "evaluate",
-    ],
-    "use.export": [
-        "export",
-    ],
-    "use.model": [
-        "Model",
-    ],
-    "use.predict": [
-        "DeltaPrediction",
-        "JudgedPrediction",
-        "predict",
-    ],
+    "memory.budget": ["BudgetExceeded"],
+    "train.interrupt": ["Interrupted"],
+    "train.loop": ["Diverged"],
+    "train.progress": ["EpochReport", "Progress", "Silent", "StepReport"],
+    "use.adapter": ["export_adapter"],
+    "use.delta": ["Delta"],
+    "use.evaluate": ["evaluate"],
+    "use.export": ["export"],
+    "use.model": ["Model"],
+    "use.predict": ["DeltaPrediction", "JudgedPrediction", "predict"],
 }
 
 if not TYPE_CHECKING:  # a `__getattr__` would make type checkers accept any name

@@ -32,7 +32,6 @@ from pocketune.schema import FieldError, parse_object, read_object
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pocketune.data import ImageDataset
     from pocketune.kit.manifest import Manifest
 
 _PROBES = Path(__file__).with_name("probes.zip")
@@ -99,37 +98,6 @@ def estimate_step(
     shapes = manifest.shapes(classes or len(manifest.classes))
     trained = sum(4 * math.prod(shapes[spec.name]) for spec in manifest.parameters)
     return accumulate * seconds + (1 + slots) * trained * speed.update
-
-
-def estimate_epoch(step: float, photo: float, *, photos: int, batch: int, cores: int) -> float:
-    """Seconds of an epoch, in which threads decode the next photos while a step runs.
-
-    Args:
-        step: Seconds of a step, from :func:`estimate_step`.
-        photo: Seconds for decoding a photo, from :func:`photo_seconds`.
-        photos: Number of training photos.
-        batch: Images of a step, over all accumulated batches.
-        cores: Cores that the process may use; with one, decoding and steps take turns.
-    """
-    steps, decoding = photos // batch, photo * batch
-    if cores == 1:
-        return steps * (step + decoding)
-    return steps * max(step, decoding / min(cores, 2)) + decoding
-
-
-def photo_seconds(photos: ImageDataset, size: int, count: int = 8) -> float:
-    """Seconds of one core for reading, decoding and cropping a photo: the mean of a few.
-
-    Args:
-        photos: The training photos.
-        size: Height and width of the crops, in pixels.
-        count: Number of photos, spread over the set.
-    """
-    from pocketune.data import sample
-
-    began = time.perf_counter()
-    found = sum(len(batch.images) for batch in sample(photos, size=size, count=count))
-    return (time.perf_counter() - began) / max(1, found)
 
 
 def measure_speed(*, cached: bool = True) -> Speed:

@@ -36,7 +36,6 @@ def evolve(
     rng: np.random.Generator,
     *,
     start: Genes | None = None,
-    population: int = POPULATION,
     generations: int = GENERATIONS,
 ) -> Best:
     """The best sub-networks of all generations, as many as there are parents, all different.
@@ -50,11 +49,10 @@ def evolve(
         fits: The limits, which the smallest sub-network keeps.
         rng: Random numbers.
         start: Sub-networks that keep the limits, to begin with besides random ones.
-        population: Number of children in a generation.
         generations: Number of generations.
     """
-    half, parents = population // 2, max(2, round(PARENTS * population))
-    drawn = fitting(genome, rng, population, fits)
+    half, parents = POPULATION // 2, max(2, round(PARENTS * POPULATION))
+    drawn = fitting(genome, rng, POPULATION, fits)
     best = _best(genome, drawn if start is None else np.concatenate([start, drawn]), score, parents)
     for _ in range(generations):
         genes = best.genes

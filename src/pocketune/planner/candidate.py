@@ -61,4 +61,4 @@ class Cost:
     step_seconds: float
     step_flops: int
     parameters: int
-    seconds: float
+    seconds: float = 0.0

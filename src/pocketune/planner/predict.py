@@ -36,7 +36,6 @@ def predict_cost(
     process: int,
     classes: int,
     accumulate: int,
-    seconds: float = 0.0,
     decoding: Decoding | None = None,
 ) -> Cost:
     """The cost of a run; of one with ``adam8`` in place of Adam if a budget only fits that.
@@ -47,7 +46,6 @@ def predict_cost(
         process: Resident bytes of the process before it opens a kit.
         classes: Number of classes of the photos.
         accumulate: Batches in a step.
-        seconds: Seconds that making the manifest took.
         decoding: What decoding the photos takes, if it is known.
     """
     budget, optimizers = settings.budget_bytes, [settings.optimizer]
@@ -74,5 +72,4 @@ def predict_cost(
         step_seconds=step,
         step_flops=step_flops(manifest) * accumulate,
         parameters=sum(math.prod(shapes[spec.name]) for spec in manifest.parameters),
-        seconds=seconds,
     )

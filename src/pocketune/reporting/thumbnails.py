@@ -18,7 +18,7 @@ SIDE = 144
 QUALITY = 72
 
 
-def thumbnail(dataset: ImageDataset, index: int, side: int = SIDE) -> str | None:
+def thumbnail(dataset: ImageDataset, index: int) -> str | None:
     """A photo as a small square JPEG in a ``data:`` address; None if it cannot be read.
 
     It shows the middle of the photo, as the network sees it in an evaluation. It has no metadata,
@@ -27,7 +27,7 @@ def thumbnail(dataset: ImageDataset, index: int, side: int = SIDE) -> str | None
     name = dataset.names[index]
     try:
         with reading_image(name), dataset.open(index) as file, open_image(file) as image:
-            square = Image.fromarray(center_crop(image, side))
+            square = Image.fromarray(center_crop(image, SIDE))
     except UnreadableImage:
         return None
     return address(square, "JPEG", quality=QUALITY)

@@ -40,6 +40,8 @@ WEIGHTS_OVERHEAD = 1.2
 OPENING_COPIES, OPENING_LARGEST = 2, 3
 """While a graph is opened whose kernels the runtime converts to another layout: copies of all
 weights, and further copies of the largest one that is converted."""
+_WORKERS = 2
+"""Threads that decode photos, each one at a time."""
 SCORED_STRIPS = 3
 """Arrays of the size of a strip that a validation of masks makes at once, beside the arena."""
 ARENA_OVERHEAD = 1.1
@@ -338,7 +340,7 @@ def _label_bytes(manifest: Manifest, classes: int) -> int:
 
 
 def photo_bytes(
-    size: int, batch: int, label: int = 0, workers: int = 2, waiting: int = AHEAD + 2
+    size: int, batch: int, label: int = 0, workers: int = _WORKERS, waiting: int = AHEAD + 2
 ) -> int:
     """Bytes of decoded photos: one in each worker, and batches that are ready or in the step.
 
@@ -351,14 +353,14 @@ def photo_bytes(
     return waiting * batch * (pixels + label) + workers * (4 * pixels * 4 // 3 + pixels)
 
 
-def decoded_bytes(size: int, decoding: Decoding | None, workers: int = 2) -> int:
+def decoded_bytes(size: int, decoding: Decoding | None) -> int:
     """Bytes of the photos that are decoded at the same time.
 
     Without ``decoding``, they are those of :func:`photo_bytes`.
     """
     if decoding is None:
-        return photo_bytes(size, 0, workers=workers)
-    return decoding.total(workers) + workers * 3 * size * size
+        return photo_bytes(size, 0)
+    return decoding.total(_WORKERS) + _WORKERS * 3 * size * size
 
 
 def arena_size(graph: GraphSpec) -> float:
