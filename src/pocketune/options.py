@@ -126,6 +126,11 @@ def option(help: str, *, default: Any = MISSING, kind: type[Option] = Option, **
 
 
 @cache
+def flag(name: str) -> str:
+    """An option's name on the command line, such as ``--val-fraction`` for ``val_fraction``."""
+    return f"--{name.replace('_', '-')}"
+
+
 def option_fields(options: type) -> tuple[OptionField, ...]:
     """The options of a dataclass, in order."""
     hints = get_type_hints(options)
@@ -157,7 +162,7 @@ def with_options(options: _Options, values: Mapping[str, Any]) -> _Options:
         TypeError: There is no such option; the message lists all.
         PocketuneError: A value is of the wrong type or out of range.
     """
-    known = [each.name for each in option_fields(type(options))]  # type: ignore[arg-type]
+    known = [each.name for each in option_fields(type(options))]
     if unknown := [name for name in values if name not in known]:
         raise TypeError(f"unknown option {unknown[0]!r}: the options are {', '.join(known)}")
     return replace(options, **values)  # type: ignore[type-var]

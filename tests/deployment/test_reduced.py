@@ -10,7 +10,7 @@ from onnx import helper, numpy_helper
 
 from pocketune import LastLayer, adapt, compile, create_network
 from pocketune.compiler.quantize.calibration import Calibration
-from pocketune.deployment import reduced
+from pocketune.deployment import result
 from pocketune.deployment.agreement import agreement
 from pocketune.deployment.plain import plain_model
 from pocketune.deployment.reduced import export_reduced
@@ -84,7 +84,7 @@ def test_what_is_refused(tmp_path: Path, model: Model, photos: Path, monkeypatch
         export_reduced(model, out, precision="int8")
     with pytest.raises(PocketuneError, match="choose another file"):
         export_reduced(model, model.kit.path / "step.onnx", precision="fp16", photos=photos)
-    monkeypatch.setattr(reduced, "BOUND", 1e-9)
+    monkeypatch.setattr(result, "BOUND", 1e-9)
     with pytest.raises(PocketuneError, match=r"would be off by .*; export it in float32"):
         export_reduced(model, out, precision="fp16", photos=photos)
     assert not out.exists()

@@ -18,17 +18,17 @@ from pocketune.papers.tinytl_search import (
     call_macs,
     extremes,
     predictor_inputs,
-    shapes_of,
 )
 from pocketune.papers.trace import ModuleTrace, trace_modules
 from pocketune.supernet import Space
+from pocketune.supernet.supernet import meta_subnet
 
 SMALLEST, LARGEST = extremes(SPACE)
 
 
 @cache
 def network(which: str) -> nn.Module:
-    return shapes_of(SPACE, LARGEST if which == "largest" else SMALLEST)
+    return meta_subnet(SPACE, LARGEST if which == "largest" else SMALLEST)
 
 
 @cache
@@ -121,7 +121,7 @@ def test_the_peak_is_where_the_published_profiler_has_it() -> None:
 
 def test_an_ordinary_first_block_takes_a_third_more() -> None:
     ordinary = replace(SPACE, first="ordinary")
-    adapted = adapt(shapes_of(ordinary, LARGEST), TinyTL())
+    adapted = adapt(meta_subnet(ordinary, LARGEST), TinyTL())
     total = published_memory(adapted, "tinytl").total_bytes
     assert round(total / 1e6, 3) == 87.994
 
@@ -130,7 +130,7 @@ def test_the_released_space_without_modules() -> None:
     """OFA-Proxyless of width 1.3; its 14,826 matrix entries are those of 21 layers."""
     released = Space(width=1.3, classes=102)
     for config, count in ((released.smallest, 2_223_662), (released.largest, 6_446_886)):
-        assert sum(p.numel() for p in shapes_of(released, config).parameters()) == count
+        assert sum(p.numel() for p in meta_subnet(released, config).parameters()) == count
     matrices = sum(k**4 for k in released.kernels[:-1]) * released.blocks
     assert (matrices, 6_446_886 + matrices) == (14_826, 6_461_712)
 

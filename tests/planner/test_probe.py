@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from pocketune.cli.app import app
 from pocketune.device.train import TrainSettings
 from pocketune.errors import PocketuneError
-from pocketune.planner.probe import command_options, run_probe
+from pocketune.planner.probe import run_probe
 from pocketune.planner.trial import Length
 
 from ..device.softmax_engine import CLASSES, write_photos
@@ -46,15 +44,3 @@ def test_a_run_that_takes_too_long_is_stopped(tmp_path: Path, photos: Path, kit:
     with pytest.raises(PocketuneError, match="3 steps took longer than 0 s"):
         run_probe(kit, photos, TrainSettings(), tmp_path, Length(steps=3, seconds=0.01))
     assert list(tmp_path.iterdir()) == []
-
-
-def test_settings_become_options_and_back(tmp_path: Path) -> None:
-    settings = TrainSettings(budget=96_000_000, steps=5, lr=0.01, optimizer="sgd", seed=3)
-    words = command_options(settings)
-    assert command_options(TrainSettings()) == []
-    context = app.get_command(None, "train").make_context(  # type: ignore[union-attr, arg-type]
-        "train", ["photos", *words]
-    )
-    given = {name: context.params[name] for name in settings.to_dict()}
-    assert replace(TrainSettings(**given), budget=settings.budget) == settings
-    assert int(given["budget"]) == settings.budget

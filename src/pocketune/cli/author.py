@@ -14,6 +14,7 @@ import click
 from pocketune.command import run_command
 from pocketune.errors import PocketuneError
 from pocketune.files import writing
+from pocketune.options import flag
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -76,8 +77,7 @@ def built_kit(
         for name, value in {**options, "out": kit, "save_network": values}.items():
             for each in value if isinstance(value, list) else [value]:
                 if each is not None and each is not False:
-                    flag = f"--{name.replace('_', '-')}"
-                    arguments += [flag] if each is True else [flag, each]
+                    arguments += [flag(name)] if each is True else [flag(name), each]
         code, _ = run_command("kit", "build", network, *arguments)
         if code:
             raise click.exceptions.Exit(code if code > 0 else 1)

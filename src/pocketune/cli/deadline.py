@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pocketune.command import run_command
+from pocketune.options import flag
 
 if TYPE_CHECKING:
     from pocketune.cli.plan import ChoiceOptions
@@ -57,8 +58,8 @@ def planned(
     Raises:
         click.exceptions.Exit: There is no plan, and the command has printed why.
     """
+    from pocketune.device.train.settings import command_options
     from pocketune.planner.plan import Plan
-    from pocketune.planner.probe import command_options
 
     folder = out.with_name(f"{out.name}.plan")
     code, _ = run_command(
@@ -76,5 +77,5 @@ def planned(
 
 def _given(**options: object) -> list[object]:
     """The options that have a value, as they stand on the command line."""
-    pairs = ((f"--{name.replace('_', '-')}", value) for name, value in options.items())
-    return [word for name, value in pairs if value is not None for word in (name, value)]
+    given = {name: value for name, value in options.items() if value is not None}
+    return [word for name, value in given.items() for word in (flag(name), value)]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from pocketune.options import Option, OptionField, option
+from pocketune.options import Option, OptionField, flag, option
 
 NETWORK_PANEL = "Network"
 METHOD_PANEL = "Training method"
@@ -210,4 +210,4 @@ def shown_name(each: OptionField) -> str:
     """The name on the command line, such as ``--val-fraction`` or, for an argument, ``PHOTOS``."""
     if isinstance(each.option, Argument):
         return each.option.metavar or each.name.upper()
-    return f"--{each.name.replace('_', '-')}"
+    return flag(each.name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,36 +18,16 @@ from pocketune.compiler.quantize.static import OPERATORS
 from pocketune.deployment.agreement import Agreement, agreement
 from pocketune.deployment.photos import CALIBRATED, COMPARED, photos_for, sampled_images
 from pocketune.deployment.plain import plain_model
+from pocketune.deployment.result import Reduced, require_agreement, write_export
 from pocketune.device.use.export import export, refuse_to_overwrite
 from pocketune.device.use.model import Model, as_model
-from pocketune.errors import PocketuneError, check_choice
-from pocketune.files import replacing, writing
+from pocketune.errors import check_choice
 from pocketune.kit.manifest import Quantization
 
 PRECISIONS = ("int8", "fp16")
 INTEGER_OPERATORS = (*OPERATORS, "Gemm", "MatMul")
 IN_FLOAT32 = [*DEFAULT_OP_BLOCK_LIST, "QuantizeLinear", "DequantizeLinear"]
 """Operators that 16-bit floats are converted for, among them those of an 8-bit frozen part."""
-BOUND = 0.2
-"""Largest error of the logits, as a share of their norm, of what is written. The quantizer goes for
-half of it on the photos that it sees."""
-
-
-@dataclass(frozen=True)
-class Reduced:
-    """An exported model in fewer bits.
-
-    Attributes:
-        path: The file.
-        agreement: With the run, on photos that did not calibrate it; None if there are no others.
-        layers: Layers and residual sums that could compute with integers.
-        float_layers: Those that stay in float32, because integers would cost too much accuracy.
-    """
-
-    path: Path
-    agreement: Agreement | None
-    layers: int = 0
-    float_layers: int = 0
 
 
 def export_reduced(
@@ -110,18 +89,8 @@ def export_reduced(
         progress("comparing the predictions", 0.7)
         images = sampled_images(held_out, size, COMPARED, least=1)
         measured = _compare(images, original, result, several=model.task.activation == "sigmoid")
-        if not measured.error <= BOUND:
-            raise PocketuneError(
-                f"{model.kit.path} cannot be exported as {precision}: the logits would be off by "
-                f"{measured.error:.1%} of their norm, more than {BOUND:.0%}; export it in float32"
-            )
-    with writing(out):
-        out.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(out) as file:
-        file.write_bytes(result.SerializeToString())
-    if quantization is None:
-        return Reduced(out, measured)
-    return Reduced(out, measured, quantization.layers, quantization.float_layers)
+        require_agreement(measured, model.kit.path, precision)
+    return write_export(out, result.SerializeToString(), measured, quantization)
 
 
 def _compare(

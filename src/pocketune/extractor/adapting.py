@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 from pocketune.command import run_command
 from pocketune.device.train.display import console
 from pocketune.device.train.progress import Progress
-from pocketune.device.train.settings import TrainSettings
+from pocketune.device.train.settings import TrainSettings, command_options
 from pocketune.errors import PocketuneError
 from pocketune.extractor.record import Record
 from pocketune.extractor.search import Search
 from pocketune.extractor.settings import ExtractorSettings
 from pocketune.methods import Method, TinyTL
 from pocketune.options import takes_options, with_options
-from pocketune.planner.probe import command_options
 
 if TYPE_CHECKING:
     from pocketune.arrays import StrPath

@@ -41,7 +41,8 @@ def unpack_bits(packed: Tensor, shape: tuple[int, ...]) -> Tensor:
     return bits[: torch.Size(shape).numel()].view(shape)
 
 
-def _packed_shape(x: Tensor, *_: object) -> Tensor:
+def packed_shape(x: Tensor, *_: object) -> Tensor:
+    """The shape of one bit for each element of `x`, packed in bytes."""
     return x.new_empty((x.numel() + 7) // 8, dtype=torch.uint8)
 
 
@@ -50,7 +51,7 @@ def _masked_shape(gradient: Tensor, _: Tensor, channels_last: bool) -> Tensor:
     return torch.empty_like(gradient, memory_format=order)
 
 
-@register_operator("pack_nonnegative(Tensor x, bool channels_last) -> Tensor", _packed_shape)
+@register_operator("pack_nonnegative(Tensor x, bool channels_last) -> Tensor", packed_shape)
 def pack_nonnegative(x: Tensor, channels_last: bool) -> Tensor:
     """Packed `x >= 0`; zero counts, whatever its sign.
 
@@ -68,7 +69,7 @@ def pack_nonnegative(x: Tensor, channels_last: bool) -> Tensor:
 
 
 @register_operator(
-    "pack_between(Tensor x, float low, float high, bool channels_last) -> Tensor", _packed_shape
+    "pack_between(Tensor x, float low, float high, bool channels_last) -> Tensor", packed_shape
 )
 def pack_between(x: Tensor, low: float, high: float, channels_last: bool) -> Tensor:
     """Packed `low < x < high`, where `high` may be infinite; see `pack_nonnegative`."""

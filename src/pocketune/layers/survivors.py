@@ -25,6 +25,7 @@ from pocketune.layers.bits import (
     mask_gradient,
     pack_array,
     pack_bits,
+    packed_shape,
     unpack_bits,
 )
 
@@ -67,10 +68,6 @@ def _threshold_shape(x: Tensor, _: int) -> Tensor:
     return x.new_empty(len(x))
 
 
-def _packed_shape(x: Tensor, *_: object) -> Tensor:
-    return x.new_empty((x.numel() + 7) // 8, dtype=torch.uint8)
-
-
 def _kept_shape(x: Tensor, _: Tensor, count: int, channels_last: bool) -> Tensor:  # noqa: ARG001
     return x.new_empty(len(x) * count)
 
@@ -104,9 +101,7 @@ def magnitude_threshold(x: Tensor, count: int) -> Tensor:
     return torch.from_numpy(limits)
 
 
-@register_operator(
-    "pack_above(Tensor x, Tensor limit, bool channels_last) -> Tensor", _packed_shape
-)
+@register_operator("pack_above(Tensor x, Tensor limit, bool channels_last) -> Tensor", packed_shape)
 def pack_above(x: Tensor, limit: Tensor, channels_last: bool) -> Tensor:
     """Packed `abs(x) > limit`; see `pocketune.layers.bits.pack_nonnegative`.
 

@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from math import prod
 from statistics import mean
 
-import torch
 from torch import nn
 
 from pocketune.methods import TinyTL, adapt
@@ -27,7 +26,7 @@ from pocketune.papers.search_cost import HIDDEN, Macs, phase_macs, predictor_mac
 from pocketune.papers.tables import About, Cell, Row, register_table
 from pocketune.papers.trace import ModuleCall, ModuleTrace, trace_modules
 from pocketune.supernet import Space, SubnetConfig
-from pocketune.weights.saved import build
+from pocketune.supernet.supernet import meta_subnet
 
 FIGURE = "figure"
 SPACE = Space(width=1.3, classes=102, first="reduced", module_groups=(2, 4), module_kernels=(3, 5))
@@ -79,15 +78,9 @@ def extremes(space: Space) -> tuple[SubnetConfig, SubnetConfig]:
     return replace(space.smallest, **modules), largest
 
 
-def shapes_of(space: Space, config: SubnetConfig) -> nn.Module:
-    """A sub-network on the meta device."""
-    with torch.device("meta"):
-        return build(space.network_config(config))
-
-
 def macs_of(space: Space, config: SubnetConfig, size: int = 224) -> SearchMacs:
     """MACs of a sub-network for an image of `size` pixels."""
-    return SearchMacs.of(trace_modules(shapes_of(space, config), (3, size, size)))
+    return SearchMacs.of(trace_modules(meta_subnet(space, config), (3, size, size)))
 
 
 def predictor_inputs(space: Space) -> int:
@@ -115,7 +108,7 @@ def search() -> Iterator[Row]:
     small, large = (macs_of(SPACE, config) for config in extremes(SPACE))
     inference = mean((small.inference, large.inference))
     training = mean((small.training, large.training))
-    adapted = adapt(shapes_of(SPACE, SPACE.largest), TinyTL())
+    adapted = adapt(meta_subnet(SPACE, SPACE.largest), TinyTL())
     inputs = predictor_inputs(SPACE)
     yield _row("inference MACs (M), smallest", 355, small.inference / 1e6)
     yield _row("inference MACs (M), largest", 1182, large.inference / 1e6)

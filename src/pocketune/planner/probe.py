@@ -17,7 +17,6 @@ from pocketune.device.train.record import RunRecord
 from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError
 from pocketune.files import writing
-from pocketune.options import option_fields
 from pocketune.planner.trial import Length, Probe
 
 if TYPE_CHECKING:
@@ -75,16 +74,6 @@ def run_probe(
             seconds=time.monotonic() - began,
             photos=record.photos.validation,
         )
-
-
-def command_options(settings: TrainSettings) -> list[str]:
-    """The options of ``pocketune train`` that give these settings."""
-    options: list[str] = []
-    for each in option_fields(TrainSettings):
-        value = getattr(settings, each.name)
-        if value is not None and value != each.default:
-            options += [f"--{each.name.replace('_', '-')}", str(value)]
-    return options
 
 
 def _reason(errors: str, code: int) -> str:

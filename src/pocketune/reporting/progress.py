@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from rich.progress import Progress
+
 
 @contextmanager
 def counted(what: str, total: int) -> Iterator[Callable[[int], None]]:
@@ -16,15 +18,7 @@ def counted(what: str, total: int) -> Iterator[Callable[[int], None]]:
     Yields:
         A function to call with the number of photos that were just done.
     """
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-    from rich.progress import TimeRemainingColumn as TimeLeft
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeLeft())
-    console = Console(stderr=True)
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
+    with _bar(counts=True) as bar:
         task = bar.add_task(what, total=total)
         yield lambda count: bar.advance(task, count)
 
@@ -36,14 +30,23 @@ def staged() -> Iterator[Callable[[str, float], None]]:
     Yields:
         A function to call with what is done next, and the share of the time that is over.
     """
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn
-    from rich.progress import TimeRemainingColumn as TimeLeft
-
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeLeft())
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
+    with _bar(counts=False) as bar:
         task = bar.add_task("", total=1.0)
         yield lambda what, share: bar.update(task, description=what, completed=share)
+
+
+def _bar(*, counts: bool) -> Progress:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = [TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()]
+    if counts:
+        columns.insert(2, MofNCompleteColumn())
+    console = Console(stderr=True)
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

@@ -15,6 +15,7 @@ from pocketune.files import shown
 from pocketune.kit.bundled import list_kits
 from pocketune.kit.kit import Kit
 from pocketune.kit.manifest import terms_of
+from pocketune.options import flag
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -111,8 +112,7 @@ def command(record: RunRecord) -> str:
     kit = next((name for name in list_kits() if Kit.open(name).identity == record.kit), None)
     words = ["pocketune", "train", record.photos.name, "--kit", kit or "KIT"]
     for name, value in _needed(record).items():
-        flag = f"--{name.replace('_', '-')}"
-        words += [flag, *([] if value is True else [_value(name, value)])]
+        words += [flag(name), *([] if value is True else [_value(name, value)])]
     return shlex.join(words)
 
 

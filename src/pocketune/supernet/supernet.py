@@ -137,7 +137,7 @@ class Supernet(nn.Module):
         Raises:
             PocketuneError: the space does not have the sub-network.
         """
-        network = _without_values(self.space, config)
+        network = meta_subnet(self.space, config)
         state = {name: t.detach().clone() for name, t in self.state_of(config).items()}
         network.load_state_dict(state, assign=True)
         set_about(
@@ -252,7 +252,7 @@ class Supernet(nn.Module):
         blocks = self.space.active(config)
         keys = [self._choices(config, block) for block in blocks]
         if not all(key in self._blocks for key in keys):
-            built = _without_values(self.space, config).features
+            built = meta_subnet(self.space, config).features
             assert isinstance(built, nn.Sequential)
             found = list(built)[FIRST_BLOCK : FIRST_BLOCK + len(blocks)]
             self._blocks |= dict(zip(keys, found, strict=True))
@@ -268,7 +268,7 @@ class Supernet(nn.Module):
         """The largest network without values, for all but the blocks."""
         key = None
         if key not in self._blocks:
-            self._blocks[key] = _without_values(self.space, self.space.largest)
+            self._blocks[key] = meta_subnet(self.space, self.space.largest)
         return self._blocks[key]
 
     @staticmethod
@@ -283,7 +283,8 @@ def _identity(size: int) -> Tensor:
     return torch.zeros(size, size).fill_diagonal_(1)
 
 
-def _without_values(space: Space, config: SubnetConfig) -> nn.Module:
+def meta_subnet(space: Space, config: SubnetConfig) -> nn.Module:
+    """A sub-network on the meta device, which has shapes and no values."""
     with torch.device("meta"):
         return build(space.network_config(config))
 

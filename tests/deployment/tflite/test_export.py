@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("ai_edge_litert", reason="needs the extra tflite")
 
-from pocketune.deployment import export_tflite
+from pocketune.deployment import export_tflite, result
 from pocketune.deployment.tflite import export as exporting
 from pocketune.deployment.tflite.export import run_tflite
 from pocketune.device import export
@@ -88,7 +88,7 @@ def test_what_is_refused(tmp_path: Path, model: Model, photos: Path, monkeypatch
     with pytest.raises(PocketuneError, match="choose another file"):
         export_tflite(model, model.kit.path / "step.onnx", photos=photos)
     with monkeypatch.context() as patch:
-        patch.setattr(exporting, "BOUND", 1e-9)
+        patch.setattr(result, "BOUND", 1e-9)
         with pytest.raises(PocketuneError, match=r"would be off by .*; export it in float32"):
             export_tflite(model, out, photos=photos)
     with monkeypatch.context() as patch:

@@ -1,15 +1,16 @@
 """Settings: a JSON round trip, and values that make no sense."""
 
 import json
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from pocketune.cli.app import app
 from pocketune.data.dataset import FEWEST, VAL_FRACTION
 from pocketune.device.train.defaults import BALANCE, RATES, UNEVEN, kind_of
-from pocketune.device.train.settings import TrainSettings
+from pocketune.device.train.settings import TrainSettings, command_options
 from pocketune.errors import PocketuneError
 from pocketune.kit.manifest import ParameterSpec
 from pocketune.options import option_fields
@@ -191,3 +192,15 @@ def test_resolved_settings_are_what_a_checkpoint_restores() -> None:
 def test_the_help_names_the_fraction_that_the_division_takes():
     option = next(each for each in option_fields(TrainSettings) if each.name == "val_fraction")
     assert option.default_text == f"{VAL_FRACTION} of each class of {FEWEST} or more photos"
+
+
+def test_settings_become_options_and_back() -> None:
+    settings = TrainSettings(budget=96_000_000, steps=5, lr=0.01, optimizer="sgd", seed=3)
+    words = command_options(settings)
+    assert command_options(TrainSettings()) == []
+    context = app.get_command(None, "train").make_context(  # type: ignore[union-attr, arg-type]
+        "train", ["photos", *words]
+    )
+    given = {name: context.params[name] for name in settings.to_dict()}
+    assert replace(TrainSettings(**given), budget=settings.budget) == settings
+    assert int(given["budget"]) == settings.budget

@@ -20,14 +20,14 @@ from pocketune.compiler.quantize.search import quantize_features, relative_error
 from pocketune.deployment.agreement import agreement
 from pocketune.deployment.photos import CALIBRATED, COMPARED, photos_for, sampled_images
 from pocketune.deployment.plain import plain_model
-from pocketune.deployment.reduced import BOUND, INTEGER_OPERATORS, Reduced
+from pocketune.deployment.reduced import INTEGER_OPERATORS
+from pocketune.deployment.result import Reduced, require_agreement, write_export
 from pocketune.deployment.tflite.flatbuffer import schema_classes
 from pocketune.deployment.tflite.operators import Translator
 from pocketune.deployment.tflite.prepare import prepared_model
 from pocketune.device.use.export import export, refuse_to_overwrite
 from pocketune.device.use.model import Model, as_model
 from pocketune.errors import PocketuneError, check_choice
-from pocketune.files import replacing, writing
 from pocketune.kit.manifest import Quantization
 
 PRECISIONS = ("int8", "float32")
@@ -102,18 +102,8 @@ def export_tflite(
             lambda images: run_tflite(content, images),
             several=model.task.activation == "sigmoid",
         )
-        if not measured.error <= BOUND:
-            raise PocketuneError(
-                f"{model.kit.path} cannot be exported as {precision}: the logits would be off by "
-                f"{measured.error:.1%} of their norm, more than {BOUND:.0%}; export it in float32"
-            )
-    with writing(out):
-        out.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(out) as file:
-        file.write_bytes(content + _labels(model.classes))
-    if quantization is None:
-        return Reduced(out, measured)
-    return Reduced(out, measured, quantization.layers, quantization.float_layers)
+        require_agreement(measured, model.kit.path, precision)
+    return write_export(out, content + _labels(model.classes), measured, quantization)
 
 
 def run_tflite(content: bytes, images: NDArray[np.uint8]) -> FloatArray:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TextIO
 
 from pocketune.device.train.defaults import UNEVEN
+from pocketune.device.train.progress import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from pocketune.device.train.progress import (
         EpochReport,
         PhotosReport,
-        Progress,
         RefitReport,
         StartReport,
         StepReport,
@@ -33,7 +33,7 @@ _PLAIN = 10.0
 """Seconds between two plain lines of steps or photos."""
 
 
-class PlainLines:
+class PlainLines(Progress):
     """A line every ten seconds and one per epoch, for logs and pipes."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -65,16 +65,13 @@ class PlainLines:
         """Print the classifier."""
         _write(self._stream, format_refit(report) + "\n")
 
-    def close(self) -> None:
-        """Do nothing."""
-
     def _print(self, text: Callable[[], str]) -> None:
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + _PLAIN
             _write(self._stream, text() + "\n")
 
 
-class LiveLine:
+class LiveLine(Progress):
     """One line that each step rewrites; the lines of epochs stay above it."""
 
     def __init__(self, stream: TextIO) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pocketune.tasks import Score
@@ -115,58 +115,33 @@ class RefitReport:
     best: bool
 
 
-class Progress(Protocol):
-    """Receives the start, each step, each epoch, and the classifier computed after the last one."""
+class Progress:
+    """Receives the start, each step, each epoch, and the classifier computed after the last one.
+
+    A display overrides what it shows.
+    """
 
     def note(self, text: str) -> None:
         """Called with a line about how the run works."""
-        ...
 
     def photos(self, report: PhotosReport) -> None:
         """Called after each batch of photos whose embeddings are computed."""
-        ...
 
     def start(self, report: StartReport) -> None:
         """Called before the first step, unless the run is resumed after it."""
-        ...
 
     def step(self, report: StepReport) -> None:
         """Called after each step."""
-        ...
 
     def epoch(self, report: EpochReport) -> None:
         """Called after each epoch."""
-        ...
 
     def refit(self, report: RefitReport) -> None:
         """Called when the classifier has been computed again."""
-        ...
 
     def close(self) -> None:
         """Called when the run has ended or was stopped."""
-        ...
 
 
-class Silent:
+class Silent(Progress):
     """Shows nothing."""
-
-    def note(self, text: str) -> None:
-        """Do nothing."""
-
-    def photos(self, report: PhotosReport) -> None:
-        """Do nothing."""
-
-    def start(self, report: StartReport) -> None:
-        """Do nothing."""
-
-    def step(self, report: StepReport) -> None:
-        """Do nothing."""
-
-    def epoch(self, report: EpochReport) -> None:
-        """Do nothing."""
-
-    def refit(self, report: RefitReport) -> None:
-        """Do nothing."""
-
-    def close(self) -> None:
-        """Do nothing."""

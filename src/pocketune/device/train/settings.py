@@ -26,7 +26,7 @@ from pocketune.device.train.defaults import (
     default_rates,
 )
 from pocketune.errors import PocketuneError
-from pocketune.options import check_options, documented, option
+from pocketune.options import check_options, documented, flag, option, option_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -338,3 +338,13 @@ class TrainSettings:
         if values.keys() != {field.name for field in fields(cls)}:
             raise PocketuneError("the settings were stored by another version of Pocketune")
         return cls(**values)
+
+
+def command_options(settings: TrainSettings) -> list[str]:
+    """The options of ``pocketune train`` that give these settings."""
+    options: list[str] = []
+    for each in option_fields(TrainSettings):
+        value = getattr(settings, each.name)
+        if value is not None and value != each.default:
+            options += [flag(each.name), str(value)]
+    return options

@@ -1,0 +1,62 @@
+"""What an export in fewer bits gives, and the check that every one of them passes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pocketune.deployment.agreement import Agreement
+from pocketune.errors import PocketuneError
+from pocketune.files import replacing, writing
+from pocketune.kit.manifest import Quantization
+
+BOUND = 0.2
+"""Largest error of the logits, as a share of their norm, of what is written. The quantizer goes for
+half of it on the photos that it sees."""
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """An exported model in fewer bits.
+
+    Attributes:
+        path: The file.
+        agreement: With the run, on photos that did not calibrate it; None if there are no others.
+        layers: Layers and residual sums that could compute with integers.
+        float_layers: Those that stay in float32, because integers would cost too much accuracy.
+    """
+
+    path: Path
+    agreement: Agreement | None
+    layers: int = 0
+    float_layers: int = 0
+
+
+def require_agreement(measured: Agreement, kit: Path, precision: str) -> None:
+    """Check that the exported model predicts nearly what the run does.
+
+    Raises:
+        PocketuneError: The logits are off by more than ``BOUND`` of their norm.
+    """
+    if not measured.error <= BOUND:
+        raise PocketuneError(
+            f"{kit} cannot be exported as {precision}: the logits would be off by "
+            f"{measured.error:.1%} of their norm, more than {BOUND:.0%}; export it in float32"
+        )
+
+
+def write_export(
+    out: Path, content: bytes, measured: Agreement | None, quantization: Quantization | None
+) -> Reduced:
+    """Write or replace the file.
+
+    Raises:
+        PocketuneError: It cannot be written.
+    """
+    with writing(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(out) as file:
+        file.write_bytes(content)
+    if quantization is None:
+        return Reduced(out, measured)
+    return Reduced(out, measured, quantization.layers, quantization.float_layers)
