@@ -5,7 +5,7 @@ import operator
 import re
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from numbers import Real
 from pathlib import Path
 from types import FrameType
@@ -127,3 +127,17 @@ def real_number(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float, Real)):
         return None
     return value if isinstance(value, (int, float)) else float(value)
+
+
+@contextlib.contextmanager
+def author_half(purpose: str) -> Iterator[None]:
+    """Explain how to install the author half if an import in the context fails without it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("torch", "onnx"):
+            raise
+        raise PocketuneError(
+            f"{purpose} needs {error.name}, which is not installed; install it with: "
+            'pip install "pocketune[author]"'
+        ) from error

@@ -8,15 +8,16 @@ import sys
 import zipfile
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pocketune.errors import PocketuneError, printable
 
 if sys.platform == "darwin":
     import fcntl
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+T = TypeVar("T")
 ARCHIVE_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, UnicodeDecodeError)
 """Errors that the standard library raises for an archive that is damaged, encrypted (RuntimeError)
 or of a version that it does not know."""
@@ -180,8 +181,7 @@ def _why(error: BaseException, remedy: str) -> str:
 def cache_folder() -> Path:
     """The folder for what can be computed again: ``POCKETUNE_CACHE``, or the user's own cache.
 
-    It need not exist. Readers of files in it must expect damaged ones, and writers that it cannot
-    be written.
+    It need not exist.
     """
     named = os.environ.get("POCKETUNE_CACHE")
     if named:
@@ -194,3 +194,27 @@ def cache_folder() -> Path:
     else:
         base = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
     return base / "pocketune"
+
+
+def cached(
+    name: str, make: Callable[[], T], parse: Callable[[bytes], T], dump: Callable[[T], bytes]
+) -> T:
+    """A value from a file in the cache folder; without one that can be read, made and kept there.
+
+    A cache that cannot be written is no error.
+
+    Args:
+        name: The file, relative to the cache folder.
+        make: Makes the value.
+        parse: The value of a file; raises PocketuneError if it is damaged.
+        dump: The file of a value.
+    """
+    path = cache_folder() / name
+    with contextlib.suppress(OSError, PocketuneError):
+        return parse(path.read_bytes())
+    value = make()
+    with contextlib.suppress(OSError, PocketuneError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as file:
+            file.write_bytes(dump(value))
+    return value

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -15,10 +14,9 @@ import onnx
 import torch
 
 import pocketune
+from pocketune import files
 from pocketune.compiler.draft import draft as draft_network
-from pocketune.errors import PocketuneError
-from pocketune.files import cache_folder, replacing
-from pocketune.kit.manifest import KitError, Manifest
+from pocketune.kit.manifest import Manifest
 from pocketune.methods import Method, adapt, method_to_dict
 from pocketune.networks.about import set_about
 from pocketune.networks.config import NetworkConfig
@@ -108,25 +106,10 @@ def _code() -> list[object]:
 def _kept(facts: dict[str, Any], drafted: Callable[[], Manifest]) -> Manifest:
     """The draft of these facts, from the cache if it is there."""
     key = json.dumps({**facts, "code": _code()}, sort_keys=True).encode()
-    path = cache_folder() / "drafts" / f"{hashlib.sha256(key).hexdigest()[:32]}.json"
-    manifest = _read(path)
-    if manifest is None:
-        manifest = drafted()
-        _write(path, manifest)
-    return manifest
-
-
-def _read(path: Path) -> Manifest | None:
-    """The draft that is kept there; None without one, or if it is damaged."""
-    try:
-        return Manifest.from_json(path.read_bytes(), str(path))
-    except (OSError, KitError):
-        return None
-
-
-def _write(path: Path, manifest: Manifest) -> None:
-    """Keep a draft; a cache that cannot be written is no error."""
-    with suppress(OSError, PocketuneError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as file:
-            file.write_bytes(manifest.to_json())
+    name = f"drafts/{hashlib.sha256(key).hexdigest()[:32]}.json"
+    return files.cached(
+        name,
+        drafted,
+        lambda content: Manifest.from_json(content, name),
+        lambda manifest: manifest.to_json(),
+    )

@@ -17,7 +17,7 @@ from pocketune.device.machine import Machine
 from pocketune.device.train.folder import next_run
 from pocketune.device.train.photos import mask_options
 from pocketune.device.train.settings import TrainSettings
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, author_half
 from pocketune.options import takes_options
 from pocketune.planner.evidence import Evidence
 from pocketune.planner.journal import Journal
@@ -186,13 +186,8 @@ def _drafts(
         if find_spec("torch") is not None:
             say("no pretrained weights were found, so only kits are candidates")
         return None
-    try:
+    with author_half("choosing among networks"):
         from pocketune.proposals.choice import drafts_in
-    except ModuleNotFoundError as error:
-        raise PocketuneError(
-            f"choosing among networks needs {error.name}, which is not installed; install it with: "
-            'pip install "pocketune[author]"'
-        ) from error
     return drafts_in(folder, networks, methods)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pocketune.command import run_command
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, author_half
 from pocketune.files import writing
 from pocketune.options import flag
 
@@ -20,22 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from pocketune.methods import Method
-
-_PACKAGES = ("torch", "onnx")
-
-
-@contextmanager
-def author_half(purpose: str) -> Iterator[None]:
-    """Explain how to install the author half if an import in the context fails without it."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in _PACKAGES:
-            raise
-        raise PocketuneError(
-            f"{purpose} needs {error.name}, which is not installed; install it with: "
-            'pip install "pocketune[author]"'
-        ) from error
 
 
 def wait_asleep() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pocketune.cli.author import author_half, parse_options
+from pocketune.cli.author import parse_options
 from pocketune.cli.command import command, given
 from pocketune.cli.options import (
     KitStepOptions,
@@ -20,7 +20,7 @@ from pocketune.cli.options import (
     shown_name,
 )
 from pocketune.device.train.settings import TrainSettings
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, author_half
 from pocketune.options import option
 
 if TYPE_CHECKING:

@@ -8,10 +8,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pocketune.cli.author import author_half, parse_method
+from pocketune.cli.author import parse_method
 from pocketune.cli.command import command
 from pocketune.cli.errors import print_error
 from pocketune.cli.options import LABELED, JsonOption, argument, of_method
+from pocketune.errors import author_half
 from pocketune.extractor.settings import ExtractorSettings
 from pocketune.options import option
 

@@ -7,7 +7,7 @@ import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from pocketune.cli.author import author_half, parse_method
+from pocketune.cli.author import parse_method
 from pocketune.cli.command import command
 from pocketune.cli.kit import kit_lines, training_memory
 from pocketune.cli.options import (
@@ -18,6 +18,7 @@ from pocketune.cli.options import (
     ShapeOptions,
     StepOptions,
 )
+from pocketune.errors import author_half
 from pocketune.options import option
 
 

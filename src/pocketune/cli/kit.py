@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pocketune.cli.author import author_half, parse_method, wait_asleep
+from pocketune.cli.author import parse_method, wait_asleep
 from pocketune.cli.command import Group, command
 from pocketune.cli.errors import print_error
 from pocketune.cli.options import (
@@ -22,6 +22,7 @@ from pocketune.cli.options import (
     argument,
     of_method,
 )
+from pocketune.errors import author_half
 from pocketune.options import option
 
 if TYPE_CHECKING:

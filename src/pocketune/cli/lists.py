@@ -1,7 +1,7 @@
 """``pocketune networks`` and ``methods``."""
 
-from pocketune.cli.author import author_half
 from pocketune.cli.command import command
+from pocketune.errors import author_half
 
 
 @command()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pocketune.cli.author import author_half, parse_method
+from pocketune.cli.author import parse_method
 from pocketune.cli.command import command
 from pocketune.cli.options import (
     CONVENTIONS,
@@ -21,6 +21,7 @@ from pocketune.cli.options import (
     StepOptions,
 )
 from pocketune.device.train.defaults import OPTIMIZERS
+from pocketune.errors import author_half
 from pocketune.options import option
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pocketune.cli.author import author_half, parse_method
+from pocketune.cli.author import parse_method
 from pocketune.cli.command import command
 from pocketune.cli.options import (
     RANKINGS,
@@ -16,7 +16,7 @@ from pocketune.cli.options import (
     ShapeOptions,
     of_method,
 )
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, author_half
 from pocketune.options import option
 
 if TYPE_CHECKING:

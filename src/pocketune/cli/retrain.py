@@ -6,7 +6,6 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from pocketune.cli.author import author_half
 from pocketune.cli.command import command, given
 from pocketune.cli.options import (
     LABELED,
@@ -18,7 +17,7 @@ from pocketune.cli.options import (
     shown_name,
 )
 from pocketune.device.train.display import console
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, author_half
 from pocketune.options import option
 from pocketune.pruning.recipe import Recipe
 

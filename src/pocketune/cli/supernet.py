@@ -9,10 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pocketune.cli.author import author_half
 from pocketune.cli.command import command
 from pocketune.cli.options import LABELED, NetworkOptions, argument
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, author_half
 from pocketune.options import option
 from pocketune.shrinking.recipe import ShrinkingRecipe
 

@@ -6,9 +6,9 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from pocketune.cli.author import author_half
 from pocketune.cli.command import command
 from pocketune.cli.options import JsonOption, argument
+from pocketune.errors import author_half
 
 if TYPE_CHECKING:
     from pocketune.papers.tables import Cell, Table

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pocketune.cli.author import author_half, built_kit
+from pocketune.cli.author import built_kit
 from pocketune.cli.command import command, given
 from pocketune.cli.deadline import Deadline, planned
 from pocketune.cli.errors import print_error, print_skipped
@@ -28,7 +28,7 @@ from pocketune.cli.options import (
 )
 from pocketune.cli.plan import ChoiceOptions
 from pocketune.device.train.settings import RUN_PANEL, TrainSettings
-from pocketune.errors import counted
+from pocketune.errors import author_half, counted
 from pocketune.options import option
 
 if TYPE_CHECKING:

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pocketune.cli.author import author_half
 from pocketune.cli.command import command
 from pocketune.cli.errors import print_error, print_skipped
 from pocketune.cli.options import JsonOption, MaskReading, ModelArgument, argument
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, author_half
 from pocketune.options import option
 
 if TYPE_CHECKING:

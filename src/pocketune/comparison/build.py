@@ -7,7 +7,7 @@ from typing import Any
 
 from pocketune.comparison.process import do_job
 from pocketune.data import MaskOptions, load_splits
-from pocketune.errors import PocketuneError
+from pocketune.errors import author_half
 
 
 @dataclass(frozen=True)
@@ -41,14 +41,9 @@ def build(job: BuildJob) -> None:
     Raises:
         PocketuneError: The author half is not installed, or the kit cannot be built.
     """
-    try:
+    with author_half("building a kit"):
         from pocketune.authoring import build_kit
         from pocketune.methods import compose_method
-    except ModuleNotFoundError as error:
-        raise PocketuneError(
-            f"building a kit needs {error.name}, which is not installed; install it with: "
-            'pip install "pocketune[author]", or compare finished kits'
-        ) from error
     step = {"batch": job.build["batch"], "size": job.build["size"]}
     splits = load_splits(
         job.photos,

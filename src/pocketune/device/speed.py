@@ -14,20 +14,18 @@ import math
 import time
 import zipfile
 from collections import defaultdict
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pocketune import files
 from pocketune.device.engine.session import RUNTIME, open_session
 from pocketune.device.machine import Machine
 from pocketune.device.train.optimizer import Adam
-from pocketune.errors import PocketuneError
-from pocketune.files import cache_folder, replacing
 from pocketune.kit.manifest import Work
-from pocketune.schema import FieldError, parse_object, read_object
+from pocketune.schema import parse_object, read_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -100,38 +98,17 @@ def estimate_step(
     return accumulate * seconds + (1 + slots) * trained * speed.update
 
 
-def measure_speed(*, cached: bool = True) -> Speed:
-    """The speed of this machine, with as many threads as a run would use.
-
-    Args:
-        cached: Keep the result in the user's cache folder, and return one that is kept there.
-    """
+def measure_speed() -> Speed:
+    """The speed of this machine, with as many threads as a run would use; kept in the cache."""
     machine = Machine.current()
     key = [RUNTIME, machine.system, machine.processor, machine.cores, _PROBES.stat().st_size]
     name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
-    path = cache_folder() / "speed" / f"{name}.json"
-    speed = _read(path) if cached else None
-    if speed is None:
-        speed = _measure()
-        if cached:
-            _write(path, speed)
-    return speed
-
-
-def _read(path: Path) -> Speed | None:
-    """The speed that is kept there; None without one, or if it is damaged."""
-    try:
-        return read_object(Speed, parse_object(path.read_bytes(), str(path)), str(path))
-    except (OSError, FieldError):
-        return None
-
-
-def _write(path: Path, speed: Speed) -> None:
-    """Keep a speed; a cache that cannot be written is no error."""
-    with suppress(OSError, PocketuneError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as file:
-            file.write_text(json.dumps(asdict(speed)), encoding="utf-8")
+    return files.cached(
+        f"speed/{name}.json",
+        _measure,
+        lambda content: read_object(Speed, parse_object(content, name), name),
+        lambda speed: json.dumps(asdict(speed)).encode(),
+    )
 
 
 def _measure() -> Speed:
