@@ -26,7 +26,7 @@ FLOORS = (
     {"surgery", "accounting"},
     {"weights"},
     {"supernet"},
-    {"imports", "methods"},
+    {"onnx_import", "methods"},
     {"compiler", "papers", "distillation"},
     {"deployment", "eager", "forecast", "pruning", "shrinking", "demo", "studio"},
     {"authoring"},

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from pocketune.errors import PocketuneError as PocketuneError
     from pocketune.extractor import ExtractorSettings as ExtractorSettings
     from pocketune.extractor import adapt_extractor as adapt_extractor
-    from pocketune.imports import load_onnx as load_onnx
     from pocketune.kit import Kit as Kit
     from pocketune.methods import ActivationPruning as ActivationPruning
     from pocketune.methods import BiasAndLast as BiasAndLast
@@ -60,6 +59,7 @@ if TYPE_CHECKING:
     from pocketune.networks import anatomy as anatomy
     from pocketune.networks import list_networks as list_networks
     from pocketune.networks import set_about as set_about
+    from pocketune.onnx_import import load_onnx as load_onnx
     from pocketune.papers import published_flops as published_flops
     from pocketune.papers import published_memory as published_memory
     from pocketune.planner.plan import Plan as Plan
@@ -105,7 +105,7 @@ _HOMES = {
     "eager": ["calibrate"],
     "errors": ["PocketuneError"],
     "extractor": ["ExtractorSettings", "adapt_extractor"],
-    "imports": ["load_onnx"],
+    "onnx_import": ["load_onnx"],
     "kit": ["Kit"],
     "methods": [
         "ActivationPruning",

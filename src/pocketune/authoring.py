@@ -19,13 +19,13 @@ from pocketune.data import ImageDataset, sample
 from pocketune.eager import observe_formats
 from pocketune.eager.run import save_values
 from pocketune.errors import PocketuneError
-from pocketune.imports import load_onnx
-from pocketune.imports.load import output_classes, with_classes
 from pocketune.kit.kit import Kit
 from pocketune.methods import Method, adapt, final_plan
 from pocketune.methods.method import resolve_frozen_bits
 from pocketune.networks import Normalization, list_networks
 from pocketune.networks.registry import is_dense, published_classes
+from pocketune.onnx_import import load_onnx
+from pocketune.onnx_import.load import output_classes, with_classes
 from pocketune.surgery import dequantize, float_shapes, quantize_frozen, quantized
 from pocketune.tasks import Task, default_task, task_named
 from pocketune.weights import create_network, sample_batches

@@ -19,20 +19,20 @@ from pocketune.device.train.photos import mask_options
 from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError, author_half
 from pocketune.options import takes_options
+from pocketune.planner.context import PlanContext
 from pocketune.planner.evidence import Evidence
 from pocketune.planner.journal import Journal
 from pocketune.planner.kits import KitSource, kit_paths
 from pocketune.planner.limits import Limits, make_limits
 from pocketune.planner.plan import Asked, Plan
 from pocketune.planner.process import process_bytes
-from pocketune.planner.scene import Scene
 from pocketune.planner.search import Search
 from pocketune.planner.source import Source, Sources
 
 if TYPE_CHECKING:
     from pocketune.arrays import StrPath
 
-MakeDrafts = Callable[[Scene], Source]
+MakeDrafts = Callable[[PlanContext], Source]
 COMPARED = 0.2
 """Fraction of very few photos that candidates are compared on."""
 BATCH = 8
@@ -110,7 +110,7 @@ def plan(
             "train"
         )
     decoding = cache(lambda size: _load(Path(photos), chosen, size).decoding)
-    scene = Scene(Path(photos), splits.train, chosen, process, folder, decoding)
+    scene = PlanContext(Path(photos), splits.train, chosen, process, folder, decoding)
     sources: list[Source] = [KitSource(scene, asked, kits=_path(kits), bundled=drafts is None)]
     if drafts is not None:
         sources.append(drafts(scene))

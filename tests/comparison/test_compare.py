@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from pocketune.comparison import Comparison, compare
 from pocketune.comparison.process import run_job
+from pocketune.comparison.run_series import _SeriesRunner
 from pocketune.comparison.series import all_series
-from pocketune.comparison.workshop import _Workshop
 from pocketune.device.train import RunRecord
 from pocketune.errors import PocketuneError
 from pocketune.tasks import Classification, Score
@@ -154,8 +154,8 @@ def test_rates_are_chosen_on_a_fifth_of_the_training_photos(
 
 @given(scores=st.lists(st.integers(0, 9) | st.none(), min_size=5, max_size=5))
 def test_rates_are_climbed_from_the_middle(scores: list[int | None]) -> None:
-    (workshop, rates, tried) = (_Workshop.__new__(_Workshop), [1.0, 2.0, 3.0, 4.0, 5.0], [])
-    workshop._problem, workshop._manifest = None, SimpleNamespace(task=Classification(("a",)))
+    (runner, rates, tried) = (_SeriesRunner.__new__(_SeriesRunner), [1.0, 2.0, 3.0, 4.0, 5.0], [])
+    runner._problem, runner._manifest = None, SimpleNamespace(task=Classification(("a",)))
 
     def attempt(choice: dict[str, float]) -> Iterator[str]:
         tried.append(choice["lr"])
@@ -165,15 +165,15 @@ def test_rates_are_climbed_from_the_middle(scores: list[int | None]) -> None:
             return SimpleNamespace(record=None, error="diverged")
         return SimpleNamespace(record=SimpleNamespace(best=Score("a", value, 0.0)), error=None)
 
-    workshop._try = attempt  # type: ignore[method-assign]
-    climb = workshop._climb("lr", rates, {})
+    runner._try = attempt  # type: ignore[method-assign]
+    climb = runner._climb("lr", rates, {})
     while (ended := step(climb)) is None:
         pass
     known = [-1 if score is None else score for score in scores]
     place = rates.index(ended)
     assert known[place] >= known[2]
     assert known[place] >= max(known[max(place - 1, 0) : place + 2])  # nothing beside it is better
-    assert (workshop._problem is None) == (known[place] >= 0)
+    assert (runner._problem is None) == (known[place] >= 0)
     assert tried[0] == 3.0 and len(tried) == len(set(tried))
 
 
@@ -238,7 +238,7 @@ def test_a_network_is_built_once(
         jobs.append(module.rpartition(".")[2])
         return run_job(module, job)
 
-    monkeypatch.setattr("pocketune.comparison.workshop.run_job", counted)
+    monkeypatch.setattr("pocketune.comparison.run_series.run_job", counted)
     wanted = grid(photos, kits=[], networks=[NETWORK], methods=[method], seeds=2)
     if error is None:  # a stopped comparison has left a damaged kit, which is built again
         left = tmp_path / "kits" / all_series(wanted)[0].identity

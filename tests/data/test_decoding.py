@@ -15,7 +15,7 @@ from pocketune.data import transforms as transforms_module
 from pocketune.data.decoding import (
     HEAVY_BYTES,
     SMALL,
-    Dearest,
+    LargestDecoding,
     decoding_bytes,
     least_bytes,
     view_bytes,
@@ -182,7 +182,7 @@ class TestBytes:
             assert decoding_bytes(header, scale, 160) <= view_bytes(header, 160)
 
     def test_the_dearest_photo_is_named(self):
-        dearest = Dearest(64)
+        dearest = LargestDecoding(64)
         assert dearest.decoding is None
         light, heavy = Header("JPEG", "RGB", 640, 480), Header("WEBP", "RGB", 4000, 3000)
         for name, header in (("a", light), ("b", heavy), ("c", light)):
@@ -194,7 +194,7 @@ class TestBytes:
         assert found.others <= HEAVY_BYTES < found.most
 
     def test_beside_a_heavy_view_only_a_light_one_is_decoded(self):
-        photo, dearest = Header("JPEG", "RGB", 4000, 3000), Dearest(224)
+        photo, dearest = Header("JPEG", "RGB", 4000, 3000), LargestDecoding(224)
         assert least_bytes(photo, 224) <= HEAVY_BYTES < view_bytes(photo, 224)
         dearest.add("a", photo)
         assert (dearest.decoding.most, dearest.decoding.others) == (

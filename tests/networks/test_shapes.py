@@ -1,4 +1,4 @@
-"""Remembered shapes are those that PyTorch finds, and the tensors that have them are new."""
+"""Memoized shapes are those that PyTorch finds, and the tensors that have them are new."""
 
 import torch
 from torch import Tensor, nn

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from pocketune.planner.candidate import Cost
 from pocketune.planner.halving import (
-    EXTRA,
-    FEWEST,
-    LONGER,
+    MIN_PROBE_IMAGES,
+    OVERHEAD_PER_IMAGE,
+    ROUND_GROWTH,
     Pace,
     better_half,
     next_round,
@@ -75,13 +75,13 @@ def test_a_round_takes_its_share_of_the_time(some: list[Trial], seconds: float, 
     taken = sum(PACE.seconds(t, planned.images) for t in planned.trials)
     if planned.trials:
         assert taken <= seconds + 1e-6
-        assert min(FEWEST, most) <= planned.images <= most
+        assert min(MIN_PROBE_IMAGES, most) <= planned.images <= most
         half = list(planned.trials[: -(-len(planned.trials) // 2)])
         images, share = planned.images, seconds / rounds(len(planned.trials))
         if taken > share + 1e-6:  # there is no later round that would say more
-            assert sum(PACE.seconds(t, math.ceil(LONGER * images)) for t in half) > share
+            assert sum(PACE.seconds(t, math.ceil(ROUND_GROWTH * images)) for t in half) > share
     else:
-        assert PACE.seconds(promising(some)[0], min(FEWEST, most)) > seconds - 1e-6
+        assert PACE.seconds(promising(some)[0], min(MIN_PROBE_IMAGES, most)) > seconds - 1e-6
 
 
 def test_a_round_that_is_hardly_longer_is_not_made() -> None:
@@ -109,7 +109,9 @@ def test_a_pace_is_that_of_a_probe() -> None:
     pace = Pace.of(probe, trial("a", step=0.01).cost)  # type: ignore[arg-type]
     assert pace.slowness == pytest.approx(3)
     assert pace.fixed == pytest.approx(1)
-    assert pace.seconds(trial("b", step=0.02), 80) == pytest.approx(1 + 10 * 0.06 * (1 + EXTRA))
+    assert pace.seconds(trial("b", step=0.02), 80) == pytest.approx(
+        1 + 10 * 0.06 * (1 + OVERHEAD_PER_IMAGE)
+    )
 
 
 def test_a_kit_is_built_once() -> None:

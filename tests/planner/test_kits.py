@@ -14,10 +14,10 @@ from pocketune.errors import PocketuneError
 from pocketune.kit import Kit
 from pocketune.kit.bundled import list_kits
 from pocketune.planner.candidate import Cost
+from pocketune.planner.context import PlanContext
 from pocketune.planner.features import Features, alike, embedding, first_embeddings
 from pocketune.planner.kits import KITS, KitSource, kit_paths
 from pocketune.planner.process import process_bytes
-from pocketune.planner.scene import Scene
 from pocketune.tasks import Attributes
 
 from ..device.softmax_engine import write_photos
@@ -34,7 +34,7 @@ def source(
     kits = tmp_path / "kits"
     photos = unlabeled([])
     chosen = settings or TrainSettings()
-    scene = Scene(tmp_path / "photos", photos, chosen, 40 * MB, tmp_path, lambda _: decoding)
+    scene = PlanContext(tmp_path / "photos", photos, chosen, 40 * MB, tmp_path, lambda _: decoding)
     folder = kits if kits.is_dir() else None
     return KitSource(scene, asked(**changes), kits=folder)  # type: ignore[arg-type]
 
@@ -144,7 +144,7 @@ def test_kits_of_one_network_are_looked_at_once(
         "pocketune.planner.kits.embedding", lambda kit: (looks.append(kit), open_kit(kit))[1]
     )
     photos = load_splits(write_photos(tmp_path / "photos")).train
-    scene = Scene(tmp_path, photos, TrainSettings(), 40 * MB, tmp_path, lambda _: None)
+    scene = PlanContext(tmp_path, photos, TrainSettings(), 40 * MB, tmp_path, lambda _: None)
     kits = KitSource(scene, asked())
     candidates = kits.find()[0]
     assert {each.method["name"] for each in candidates} == {"blocks", "last"}

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from pocketune.errors import PocketuneError
 from pocketune.planner.candidate import Candidate
-from pocketune.planner.look import FEW
 from pocketune.planner.plan import LeftOut, Plan
 from pocketune.planner.probe import TooSlow
+from pocketune.planner.screening import FINALISTS
 from pocketune.planner.trial import HeadScore, Probe
 
 from .fakes import MB, Facts, FakeSource, Killed, search
@@ -165,7 +165,7 @@ def test_time_for_a_few_candidates_alone(tmp_path: Path) -> None:
 
 def test_many_candidates_are_ranked_by_their_features_first(tmp_path: Path) -> None:
     source = FakeSource(MANY)
-    assert len(MANY) > FEW
+    assert len(MANY) > FINALISTS
     plan = search(tmp_path, source)
     assert plan.choice in ("a4", "b4")
     assert len({call for call in source.calls if call.startswith("head")}) == len(MANY)

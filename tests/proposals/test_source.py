@@ -14,7 +14,7 @@ from pocketune.device.head.pixels import score_pixels
 from pocketune.device.train import TrainSettings
 from pocketune.errors import PocketuneError
 from pocketune.kit import Kit
-from pocketune.planner.scene import Scene
+from pocketune.planner.context import PlanContext
 from pocketune.planner.trial import Trial
 from pocketune.proposals.choice import drafts_in
 from pocketune.proposals.features import last_maps
@@ -43,7 +43,7 @@ def source(weights: Path, photos: Path, tmp_path_factory: pytest.TempPathFactory
     make = drafts_in(weights, None, None)
     train = load_splits(photos).train
     folder = tmp_path_factory.mktemp("plan")
-    return make(Scene(photos, train, TrainSettings(), 40_000_000, folder, lambda _: None))
+    return make(PlanContext(photos, train, TrainSettings(), 40_000_000, folder, lambda _: None))
 
 
 def test_every_method_at_every_size_is_a_candidate(source: DraftSource) -> None:
@@ -59,7 +59,7 @@ def test_two_files_of_one_network_are_told_apart(photos: Path, tmp_path: Path) -
         save_network(create_network("mobilenet_v2", width=0.2), tmp_path / f"{name}.safetensors")
     make = drafts_in(tmp_path, None, ["last"])
     train = load_splits(photos).train
-    found, _ = make(Scene(photos, train, TrainSettings(), 1, tmp_path, lambda _: None)).find()
+    found, _ = make(PlanContext(photos, train, TrainSettings(), 1, tmp_path, lambda _: None)).find()
     assert [each.name for each in found[:2]] == [
         "mobilenet_v2 0.2 of one.safetensors, 160 px, last",
         "mobilenet_v2 0.2 of two.safetensors, 160 px, last",
@@ -89,17 +89,19 @@ def test_features_of_colors_tell_them_apart(source: DraftSource) -> None:
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+def scene(tmp_path_factory: pytest.TempPathFactory) -> PlanContext:
     folder = tmp_path_factory.mktemp("masks")
     write_scenes(folder / "photos", 16)
     train = load_splits(folder / "photos").train
-    return Scene(folder / "photos", train, TrainSettings(), 40_000_000, folder, lambda _: None)
+    return PlanContext(
+        folder / "photos", train, TrainSettings(), 40_000_000, folder, lambda _: None
+    )
 
 
 class TestMasks:
     """Networks that classify pixels: decode heads over backbones with weights."""
 
-    def test_every_decode_head_over_every_backbone(self, weights: Path, scene: Scene) -> None:
+    def test_every_decode_head_over_every_backbone(self, weights: Path, scene: PlanContext) -> None:
         found, _ = drafts_in(weights, None, None)(scene).find()
         assert len({each.name for each in found}) == len(found) == 27
         assert found[0].name == "deeplabv3 of mobilenet_v2 0.2, 192 px, decode head"
@@ -107,18 +109,18 @@ class TestMasks:
         assert found[8].name == "lraspp of mobilenet_v2 0.2, 192 px, full"
 
     def test_a_network_with_a_decode_head_is_taken_as_it_is(
-        self, photos: Path, scene: Scene, tmp_path: Path
+        self, photos: Path, scene: PlanContext, tmp_path: Path
     ) -> None:
         made = create_network("fcn", backbone="mobilenet_v2", width=0.2, classes=2)
         save_network(made, tmp_path / "fcn.safetensors")
         make = drafts_in(tmp_path, None, ["last"])
         assert {each.network["name"] for each in make(scene).find()[0]} == {"fcn"}
         train = load_splits(photos).train
-        images = make(Scene(photos, train, TrainSettings(), 1, tmp_path, lambda _: None))
+        images = make(PlanContext(photos, train, TrainSettings(), 1, tmp_path, lambda _: None))
         with pytest.raises(PocketuneError, match="and the photos have no masks"):
             images.find()
 
-    def test_maps_of_colors_tell_them_apart(self, scene: Scene) -> None:
+    def test_maps_of_colors_tell_them_apart(self, scene: PlanContext) -> None:
         torch.manual_seed(0)
         network = create_network("fcn", backbone="resnet18", width=0.25, output_stride=8, classes=3)
         score, photos = score_pixels(partial(last_maps, network), scene.photos, 64, 12)

@@ -114,7 +114,7 @@ def plan(
 
 
 def _values(plan: Plan) -> dict[str, object]:
-    from pocketune.planner.outlook import pareto_front, runners_up, smallest_budget
+    from pocketune.planner.alternatives import pareto_front, runners_up, smallest_budget
 
     return {
         **plan.to_dict(),
@@ -128,7 +128,7 @@ def _values(plan: Plan) -> dict[str, object]:
 def _show(plan: Plan) -> None:
     from rich.console import Console
 
-    from pocketune.planner.outlook import sentences
+    from pocketune.planner.alternatives import sentences
 
     console = Console()
     console.print(_table(plan))
@@ -141,7 +141,7 @@ def _show(plan: Plan) -> None:
 def _table(plan: Plan) -> Table:
     from rich.table import Table
 
-    from pocketune.planner.outlook import runners_up
+    from pocketune.planner.alternatives import runners_up
 
     others = runners_up(plan)
     rest = [t for t in plan.trials if t.name != plan.choice and t not in others]

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pocketune.comparison.cell import Cell
+from pocketune.comparison.run_series import run_series
 from pocketune.comparison.series import Series
-from pocketune.comparison.workshop import make
 from pocketune.errors import PocketuneError
 
 
@@ -31,7 +31,7 @@ def run_on_ray(series: Sequence[Series], out: Path, *, keep_runs: bool) -> Itera
         ray.init(log_to_driver=False, include_dashboard=False)
     alive = [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]]
     cores = min((count for count in alive if count), default=1)
-    run = ray.remote(num_cpus=cores)(run_series)
+    run = ray.remote(num_cpus=cores)(run_all)
     waiting = [run.remote(each, str(out), keep_runs) for each in series]
     while waiting:
         ended, waiting = ray.wait(waiting)
@@ -39,6 +39,6 @@ def run_on_ray(series: Sequence[Series], out: Path, *, keep_runs: bool) -> Itera
             yield from ray.get(each)
 
 
-def run_series(series: Series, out: str, keep_runs: bool) -> list[Cell]:
+def run_all(series: Series, out: str, keep_runs: bool) -> list[Cell]:
     """The cells of a series."""
-    return list(make(series, Path(out), keep_runs=keep_runs))
+    return list(run_series(series, Path(out), keep_runs=keep_runs))

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from pocketune.comparison.cell import Cell
 from pocketune.comparison.grid import Grid
 from pocketune.comparison.result import Comparison
+from pocketune.comparison.run_series import cell_file, run_series
 from pocketune.comparison.series import Series, all_series
-from pocketune.comparison.workshop import cell_file, make
 from pocketune.device.memory.sizes import format_size
 from pocketune.device.train.display import format_time
 from pocketune.files import writing
@@ -79,7 +79,7 @@ def compare(
 
 def _one_by_one(series: Iterable[Series], out: Path, *, keep_runs: bool) -> Iterator[Cell]:
     for each in series:
-        yield from make(each, out, keep_runs=keep_runs)
+        yield from run_series(each, out, keep_runs=keep_runs)
 
 
 class _Board:

@@ -9,7 +9,7 @@ from torch import nn
 
 from pocketune.arrays import State
 from pocketune.compiler.capture.trace import running_statistics, trained_parameters
-from pocketune.compiler.remembered import Remembered
+from pocketune.compiler.memoized import Memoized
 from pocketune.networks import normalize
 from pocketune.networks.anatomy.output import embeddings, inputs_of
 from pocketune.networks.copies import copy_network
@@ -23,7 +23,7 @@ Tensors = dict[str, NDArray[np.float64]]
 class Reference:
     """The training step in PyTorch, in the precision of `network`.
 
-    Frozen modules run once for each batch of images, see `Remembered`.
+    Frozen modules run once for each batch of images, see `Memoized`.
 
     Args:
         network: trained in place.
@@ -35,7 +35,7 @@ class Reference:
         self._objective = objective
         self._layer = objective.task.output_layer
         self._trained = trained_parameters(network)
-        self._frozen = Remembered(network)
+        self._frozen = Memoized(network)
 
     def step(
         self,

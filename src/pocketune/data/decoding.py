@@ -65,7 +65,7 @@ class Decoding:
         return self.most + (workers - 1) * self.others
 
 
-class Dearest:
+class LargestDecoding:
     """Finds what decoding takes most, photo by photo.
 
     Args:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from pocketune.data.dataset import VAL_FRACTION, ImageDataset, Splits, stratify
-from pocketune.data.decoding import Dearest
+from pocketune.data.decoding import LargestDecoding
 from pocketune.data.examples import Examples
 from pocketune.data.finding import Found, find
 from pocketune.data.layouts import TEST, VALIDATION, TestUse
@@ -73,7 +73,7 @@ def load_splits(
     found, where = find(Path(path), tasks, test), shown(str(Path(path)))
     if test == "only" and not found.examples:
         raise PocketuneError(f"{where} has no test photos: they belong into a folder named {TEST}")
-    dearest = None if size is None else Dearest(size, found.task.dense)
+    dearest = None if size is None else LargestDecoding(size, found.task.dense)
     readable, skipped = read_headers(found.source, found.examples.names, dearest, max_pixels)
     usable = found.examples.take(readable)
     if found.task.dense:

@@ -9,7 +9,13 @@ from typing import NamedTuple
 import numpy as np
 
 from pocketune.data.dataset import ImageDataset
-from pocketune.data.decoding import MAX_WORKING_BYTES, Dearest, Decoding, check_size, limited_bytes
+from pocketune.data.decoding import (
+    MAX_WORKING_BYTES,
+    Decoding,
+    LargestDecoding,
+    check_size,
+    limited_bytes,
+)
 from pocketune.data.headers import Header, read_header
 from pocketune.data.images import UnreadableImage, header_of, open_image, reading_image
 from pocketune.data.names import Indices, Names
@@ -41,7 +47,7 @@ def checked(images: ImageDataset, size: int, max_pixels: int | None = None) -> C
         max_pixels: Leave out images of more pixels that would be decoded in full; see
             ``check_size``.
     """
-    dearest = Dearest(size)
+    dearest = LargestDecoding(size)
     known, skipped = read_headers(images.source, images.names, dearest, max_pixels)
     return Checked(images.subset(known), tuple(skipped), dearest.decoding)
 
@@ -49,7 +55,7 @@ def checked(images: ImageDataset, size: int, max_pixels: int | None = None) -> C
 def read_headers(
     source: Source,
     names: Names,
-    dearest: Dearest | None = None,
+    dearest: LargestDecoding | None = None,
     max_pixels: int | None = None,
 ) -> tuple[Indices, list[Skipped]]:
     """The positions of the names whose header can be read, and the other files with the reason."""

@@ -12,7 +12,7 @@ from pocketune.layers.few_bit import FewBitGELU, FewBitHardswish, FewBitSiLU
 from pocketune.layers.few_bit_norm import FewBitLayerNorm
 from pocketune.layers.group_norm import GroupNorm, make_contiguous
 from pocketune.layers.integer import IntegerConv2d, computes_integers
-from pocketune.layers.low_rank import LowRank, product
+from pocketune.layers.lora import LowRank, product
 from pocketune.layers.low_rank_backward import LowRankConv2d, LowRankLinear
 from pocketune.layers.norm import FrozenBatchNorm1d, FrozenBatchNorm2d
 from pocketune.layers.pruned_activations import PrunedBatchNorm2d, PrunedConv2d

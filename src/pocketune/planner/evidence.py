@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from pocketune.errors import PocketuneError
+from pocketune.planner.expectation import Training
 from pocketune.planner.halving import promising
 from pocketune.planner.probe import TooSlow
-from pocketune.planner.prospect import Training
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

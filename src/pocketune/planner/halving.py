@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pocketune.planner.prospect import Training, prospect
+from pocketune.planner.expectation import Training, expected_score
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from pocketune.planner.candidate import Cost
     from pocketune.planner.trial import Probe, Trial
 
-FEWEST = 320
+MIN_PROBE_IMAGES = 320
 """Images below which a probe says less than the frozen features: few steps gain nothing yet."""
-ENDLESS = Training()
-LONGER = 1.5
+UNLIMITED = Training()
+ROUND_GROWTH = 1.5
 """A later round has probes that are this many times longer at least; else it says nothing new."""
-EXTRA = 2.7
+OVERHEAD_PER_IMAGE = 2.7
 """Seconds for an image of a probe beside its step, relative to the step: its features for the
 classifier that is computed before and after, and three validations. 2.4 to 2.9 were measured."""
 
@@ -64,7 +64,7 @@ class Pace:
 
     def image_seconds(self, trial: Trial) -> float:
         """Expected seconds for each image of a probe."""
-        slowness = 1.0 if trial.probes else (1 + EXTRA) * self.slowness
+        slowness = 1.0 if trial.probes else (1 + OVERHEAD_PER_IMAGE) * self.slowness
         return slowness * trial.step_seconds / trial.candidate.step_images
 
 
@@ -83,7 +83,7 @@ class Round:
     out: tuple[Trial, ...]
 
 
-def promising(trials: Sequence[Trial], training: Training = ENDLESS) -> list[Trial]:
+def promising(trials: Sequence[Trial], training: Training = UNLIMITED) -> list[Trial]:
     """Trials in the order of what they promise.
 
     Where prospects are equal or unknown, the trial with more work in a step comes first, since the
@@ -96,13 +96,13 @@ def promising(trials: Sequence[Trial], training: Training = ENDLESS) -> list[Tri
 
     def key(trial: Trial) -> tuple[float, int]:
         work = trial.cost.step_flops if trial.cost else 0
-        return -(prospect(trial, training) or 0.0), -work
+        return -(expected_score(trial, training) or 0.0), -work
 
     return sorted(trials, key=key)
 
 
 def next_round(
-    trials: Sequence[Trial], pace: Pace, seconds: float, most: int, training: Training = ENDLESS
+    trials: Sequence[Trial], pace: Pace, seconds: float, most: int, training: Training = UNLIMITED
 ) -> Round:
     """The next round over these trials.
 
@@ -121,13 +121,13 @@ def next_round(
     ordered = promising(trials, training)
     for count in range(len(ordered), 0, -1):
         images = _share(ordered[:count], pace, seconds)
-        if images >= min(most, max(FEWEST, LONGER * _done(ordered[:count]))):
+        if images >= min(most, max(MIN_PROBE_IMAGES, ROUND_GROWTH * _done(ordered[:count]))):
             return Round(tuple(ordered[:count]), min(images, most), tuple(ordered[count:]))
     return Round((), 0, tuple(ordered))
 
 
 def better_half(
-    trials: Sequence[Trial], training: Training = ENDLESS
+    trials: Sequence[Trial], training: Training = UNLIMITED
 ) -> tuple[list[Trial], list[Trial]]:
     """The trials that stay after a round, and those that are dropped."""
     ordered = promising(trials, training)
@@ -145,7 +145,7 @@ def _share(trials: Sequence[Trial], pace: Pace, seconds: float) -> int:
     part = seconds / rounds(len(trials))
     images = _images(trials, pace, part)
     later = _images(trials[: math.ceil(len(trials) / 2)], pace, part)
-    return images if later >= LONGER * images else _images(trials, pace, seconds)
+    return images if later >= ROUND_GROWTH * images else _images(trials, pace, seconds)
 
 
 def _done(trials: Sequence[Trial]) -> int:

@@ -20,8 +20,8 @@ from pocketune.planner.trial import HeadScore, Length, Probe
 
 if TYPE_CHECKING:
     from pocketune.arrays import FloatArray
+    from pocketune.planner.context import PlanContext
     from pocketune.planner.plan import Asked
-    from pocketune.planner.scene import Scene
 
 KITS = "POCKETUNE_KITS"
 """Environment variable that names a folder of kits."""
@@ -38,7 +38,7 @@ class KitSource:
     """
 
     def __init__(
-        self, scene: Scene, asked: Asked, *, kits: Path | None = None, bundled: bool = True
+        self, scene: PlanContext, asked: Asked, *, kits: Path | None = None, bundled: bool = True
     ) -> None:
         self._scene = scene
         self._asked = asked

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from pocketune.planner.evidence import Evidence
     from pocketune.planner.trial import Probe, Trial
 
-FIRST = 15.0
+MIN_SECONDS = 15.0
 """Seconds without which no candidate is tried: a kit is built, and a process starts."""
-TIMED = 64
+TIMING_IMAGES = 64
 """Images of the first few steps, which show how fast this machine is."""
-PATIENCE = 3.0
+TIMEOUT_FACTOR = 3.0
 """A probe is stopped after this many times its expected seconds."""
-GRACE = 20.0
+TIMEOUT_GRACE = 20.0
 """Seconds that a probe gets on top."""
 
 
@@ -63,7 +63,7 @@ class Rounds:
         for trial in trials:
             if (
                 self._journal.earlier_timing(trial) is None
-                and self._evidence.seconds_left() < FIRST
+                and self._evidence.seconds_left() < MIN_SECONDS
             ):
                 return None
             kit = self._evidence.kit(trial)
@@ -91,10 +91,10 @@ class Rounds:
         if self._evidence.failed_earlier(trial):
             return None
         self._journal.say(f"timing {trial.name}")
-        images = min(TIMED, self._images)
+        images = min(TIMING_IMAGES, self._images)
         began = self._evidence.clock()
         try:
-            seconds = self._evidence.seconds_left() + GRACE
+            seconds = self._evidence.seconds_left() + TIMEOUT_GRACE
             length = Length(steps=_steps(trial, images), most=images, seconds=seconds)
             return self._evidence.source.probe(trial.candidate, kit, length, trial.optimizer)
         except TooSlow as error:  # the others would be too slow as well
@@ -122,7 +122,9 @@ class Rounds:
             return
         trial = self._evidence.current(trial)
         number, expected = len(trial.probes), pace.seconds(trial, images)
-        length = Length(steps=steps, most=max(PHOTOS, images), seconds=PATIENCE * expected + GRACE)
+        length = Length(
+            steps=steps, most=max(PHOTOS, images), seconds=TIMEOUT_FACTOR * expected + TIMEOUT_GRACE
+        )
         left = format_time(max(0.0, self._evidence.seconds_left()))
         self._journal.say(f"trying {place}: {trial.name}, {steps} steps ({left} of planning left)")
 

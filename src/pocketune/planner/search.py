@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pocketune.errors import PocketuneError
-from pocketune.planner.look import Look
 from pocketune.planner.rounds import Rounds
+from pocketune.planner.screening import Screening
 
 if TYPE_CHECKING:
     from pocketune.planner.evidence import Evidence
@@ -37,11 +37,11 @@ class Search:
             PocketuneError: Nothing fits the budget, or no candidate could be trained.
         """
         self._journal.open(*self._evidence.source.find())
-        look = Look(self._evidence)
-        look.run()
-        if len(self._journal.left) + len(look.reserve) > 1:
+        screening = Screening(self._evidence)
+        screening.run()
+        if len(self._journal.left) + len(screening.reserve) > 1:
             Rounds(self._evidence).run()
-        return self._choose(look.reserve)
+        return self._choose(screening.reserve)
 
     def _choose(self, reserve: list[str]) -> Plan:
         """Choose the best trial that has a kit; else one that was dropped for a better one."""

@@ -7,15 +7,15 @@ from pathlib import Path
 
 from pocketune.errors import PocketuneError
 from pocketune.methods import create_method
+from pocketune.planner.context import PlanContext
 from pocketune.planner.plan import LeftOut
-from pocketune.planner.scene import Scene
 from pocketune.proposals.source import DraftSource
 from pocketune.proposals.weights import Pretrained, find_weights
 
 
 def drafts_in(
     folder: Path, networks: Sequence[str] | None, methods: Sequence[str] | None
-) -> Callable[[Scene], DraftSource]:
+) -> Callable[[PlanContext], DraftSource]:
     """What makes the source of candidates in a scene.
 
     Args:

@@ -25,10 +25,10 @@ from pocketune.methods import Method, create_method, method_to_dict
 from pocketune.networks.config import NetworkConfig
 from pocketune.networks.registry import is_dense
 from pocketune.planner.candidate import Candidate, Cost
+from pocketune.planner.context import PlanContext
 from pocketune.planner.features import Features
 from pocketune.planner.plan import LeftOut
 from pocketune.planner.predict import predict_cost
-from pocketune.planner.scene import Scene
 from pocketune.planner.trial import HeadScore, Length, Probe
 from pocketune.proposals.features import embed, last_maps
 from pocketune.proposals.weights import Pretrained
@@ -67,7 +67,7 @@ class DraftSource:
 
     def __init__(
         self,
-        scene: Scene,
+        scene: PlanContext,
         pretrained: Sequence[Pretrained],
         methods: Sequence[str] | None = None,
         left_out: Sequence[LeftOut] = (),

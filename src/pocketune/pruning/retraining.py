@@ -15,13 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from pocketune.data import ImageDataset, Loader, training_images
-from pocketune.device.train.progress import Progress as Shown
+from pocketune.device.train.progress import Progress
 from pocketune.device.train.schedule import CosineSchedule
+from pocketune.distillation.checkpoint import EpochCheckpoint, hash_photos, hash_values
 from pocketune.distillation.display import StepDisplay
 from pocketune.distillation.fabric import device_batches, gpus, make_fabric, own_part
 from pocketune.distillation.optimizer import set_rate, sgd
 from pocketune.distillation.predictions import Predictions
-from pocketune.distillation.progress import Progress, hash_photos, hash_values
 from pocketune.errors import PocketuneError
 from pocketune.layers import QuantizedConv2d
 from pocketune.networks import about
@@ -40,7 +40,7 @@ def retrain(
     teacher: nn.Module | None = None,
     accelerator: str = "auto",
     devices: int = 1,
-    progress: Shown | None = None,
+    progress: Progress | None = None,
 ) -> list[float]:
     """Retrain a network in place, and write it to `out` after each epoch.
 
@@ -86,7 +86,7 @@ def retrain(
         "teacher": hash_values(teacher),
     }
     optimizer = sgd(objective.model, recipe.peak_lr, recipe.weight_decay)
-    kept = Progress(out.with_suffix(".progress.safetensors"), network, optimizer, identity)
+    kept = EpochCheckpoint(out.with_suffix(".progress.safetensors"), network, optimizer, identity)
     loader = Loader(
         own_part(photos, fabric),
         size=recipe.size,

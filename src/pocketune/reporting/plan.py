@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pocketune
 from pocketune.device.memory.sizes import format_size
 from pocketune.errors import counted
-from pocketune.planner.outlook import runners_up, sentences, smallest_budget
+from pocketune.planner.alternatives import runners_up, sentences, smallest_budget
 from pocketune.planner.plan import Plan
 from pocketune.reporting.charts.bubbles import Bubble, bubble_chart
 from pocketune.reporting.page import Page, Section, Tile

@@ -19,13 +19,13 @@ from torch.nn import functional as F
 
 from pocketune.data import ImageDataset, Loader, training_images
 from pocketune.data.streams import Purpose, random_stream
-from pocketune.device.train.progress import Progress as Shown
+from pocketune.device.train.progress import Progress
 from pocketune.device.train.schedule import CosineSchedule
+from pocketune.distillation.checkpoint import EpochCheckpoint, hash_photos, hash_values
 from pocketune.distillation.display import StepDisplay
 from pocketune.distillation.fabric import device_batches, gpus, make_fabric, own_part
 from pocketune.distillation.optimizer import set_rate, sgd
 from pocketune.distillation.predictions import Predictions
-from pocketune.distillation.progress import Progress, hash_photos, hash_values
 from pocketune.errors import PocketuneError
 from pocketune.networks.anatomy.modules import is_norm
 from pocketune.shrinking.phases import LARGEST, Phase, phases
@@ -47,7 +47,7 @@ def pretrain_supernet(
     teacher: nn.Module | None = None,
     accelerator: str = "auto",
     devices: int = 1,
-    progress: Shown | None = None,
+    progress: Progress | None = None,
 ) -> list[float]:
     """Pretrain all sub-networks of a supernet in place, and write it to `out` after each epoch.
 
@@ -117,7 +117,7 @@ class _Training:
             "teacher": hash_values(teacher),
         }
         path = out.with_suffix(".progress.safetensors")
-        self.progress = Progress(path, supernet, self.optimizer, identity)
+        self.progress = EpochCheckpoint(path, supernet, self.optimizer, identity)
         self.loader = Loader(
             own_part(photos, fabric),
             size=supernet.space.sizes[-1],
@@ -129,7 +129,7 @@ class _Training:
         # photos that do not fit are refused at once
         self._objective(teacher or (supernet.network if shrinks_at_once else None))
 
-    def run(self, shown: Shown | None) -> list[float]:
+    def run(self, shown: Progress | None) -> list[float]:
         """All phases, or those that a stopped run has left."""
         done, first = self.progress.resume(), 0
         losses: list[float] = []

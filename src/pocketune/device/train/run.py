@@ -23,8 +23,8 @@ from pocketune.device.train.checks import (
     check_patience,
     check_rates,
 )
+from pocketune.device.train.describe import describe_known
 from pocketune.device.train.display import console
-from pocketune.device.train.ending import describe_known
 from pocketune.device.train.folder import (
     Run,
     RunIdentity,

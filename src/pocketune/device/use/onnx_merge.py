@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from pocketune.arrays import FloatArray
-from pocketune.device.use.low_rank import fold_low_rank
+from pocketune.device.use.lora import fold_lora
 
 # Fields of onnx.proto3 (github.com/onnx/onnx): name, number and type, in a list if repeated.
 _SCHEMA: dict[str, tuple[tuple[str, int, Any], ...]] = {
@@ -116,7 +116,7 @@ def merge(
     else:
         _add_class_map(graph, *resizing)
     _drop_unread(graph, _EMBEDDINGS)
-    fold_low_rank(graph)
+    fold_lora(graph)
     serialized: bytes = merged.SerializeToString()
     return serialized
 

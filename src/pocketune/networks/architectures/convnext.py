@@ -22,7 +22,7 @@ class LayerNorm2d(nn.LayerNorm):
         return super().forward(input.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
-class ConvPerceptron(nn.Module):
+class ConvMlp(nn.Module):
     """1x1 convolution `fc1`, GELU, 1x1 convolution `fc2`."""
 
     def __init__(self, channels: int, hidden: int) -> None:
@@ -45,7 +45,7 @@ class ConvNeXtBlock(nn.Module):
         self.gamma = nn.Parameter(torch.full((channels,), 1e-6))
         self.conv_dw = nn.Conv2d(channels, channels, 7, padding=3, groups=channels)
         self.norm = LayerNorm2d(channels, eps=EPS)
-        self.mlp = ConvPerceptron(channels, 4 * channels)
+        self.mlp = ConvMlp(channels, 4 * channels)
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, C, H, W) -> the same shape."""

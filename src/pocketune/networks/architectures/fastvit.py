@@ -102,7 +102,7 @@ class RepMixer(nn.Module):
         return y
 
 
-class ConvPerceptron(nn.Module):
+class ConvMlp(nn.Module):
     """Depthwise 7x7 convolution with a norm, 1x1 convolution, GELU, 1x1 convolution."""
 
     def __init__(self, channels: int, hidden: int, *, padding: str) -> None:
@@ -124,7 +124,7 @@ class RepMixerBlock(nn.Module):
     def __init__(self, channels: int, *, padding: str) -> None:
         super().__init__()
         self.token_mixer = RepMixer(channels, padding=padding)
-        self.mlp = ConvPerceptron(channels, 3 * channels, padding=padding)
+        self.mlp = ConvMlp(channels, 3 * channels, padding=padding)
         self.layer_scale = LayerScale(channels)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -28,7 +28,7 @@ class Attention(nn.Module):
         return y
 
 
-class Perceptron(nn.Module):
+class Mlp(nn.Module):
     """Linear `fc1`, activation, linear `fc2`, token by token."""
 
     def __init__(self, channels: int, hidden: int, activation: type[nn.Module] = nn.GELU) -> None:
@@ -59,7 +59,7 @@ class Block(nn.Module):
         self.norm1 = nn.LayerNorm(channels, eps=eps)
         self.attn = Attention(channels, heads)
         self.norm2 = nn.LayerNorm(channels, eps=eps)
-        self.mlp = Perceptron(channels, hidden, activation)
+        self.mlp = Mlp(channels, hidden, activation)
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, T, C) -> the same shape."""

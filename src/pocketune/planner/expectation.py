@@ -19,13 +19,13 @@ GAINS = {"last": 0.03, "blocks": 0.25, "mobiletl": 0.25}
 """The share of the errors of a classifier on frozen features that training with a method takes
 away, in the middle over the networks and photos of ``benchmarks/results/accuracy_*.md`` and
 ``defaults_adam.md``."""
-OTHER = 0.15
+OTHER_GAIN = 0.15
 """The same for all other methods."""
-SPREAD = 0.15
+GAIN_DEVIATION = 0.15
 """Standard deviation of these shares between networks and sets of photos."""
-HALF = 50
+HALF_GAIN_STEPS = 50
 """Steps after which half of it is gained."""
-BUSY = 3.0
+SLOWEST_STEP = 3.0
 """Steps take up to this many times their predicted seconds: photos are decoded meanwhile, and other
 programs run."""
 
@@ -44,11 +44,11 @@ class Training:
 
     def steps(self, trial: Trial) -> float:
         """Steps that a trial makes in it."""
-        fitting = self.seconds / max(BUSY * trial.step_seconds, 1e-9)
+        fitting = self.seconds / max(SLOWEST_STEP * trial.step_seconds, 1e-9)
         return min(fitting, self.images / trial.candidate.step_images)
 
 
-def prospect(trial: Trial, training: Training) -> float | None:
+def expected_score(trial: Trial, training: Training) -> float | None:
     """The expected score after the training; None if neither features nor a run were scored."""
     opinions = [_from_features(trial, training), _from_run(trial, training)]
     known = [opinion for opinion in opinions if opinion is not None]
@@ -77,9 +77,9 @@ def _trained(
     score: float, photos: int, trial: Trial, steps: float, done: int
 ) -> tuple[float, float]:
     """Mean and variance of the score after more steps, from a score of so many photos."""
-    gain = GAINS.get(str(trial.candidate.method.get("name")), OTHER)
+    gain = GAINS.get(str(trial.candidate.method.get("name")), OTHER_GAIN)
     rest, errors = _learned(steps) - _learned(done), 1 - score
-    variance = standard_error(score, photos) ** 2 + (errors * SPREAD * rest) ** 2
+    variance = standard_error(score, photos) ** 2 + (errors * GAIN_DEVIATION * rest) ** 2
     return score + errors * gain * rest, variance
 
 
@@ -102,4 +102,4 @@ def _last(trial: Trial) -> Probe | None:
 
 def _learned(steps: float) -> float:
     """The share of a method's gain that so many steps give."""
-    return 1.0 if math.isinf(steps) else steps / (steps + HALF)
+    return 1.0 if math.isinf(steps) else steps / (steps + HALF_GAIN_STEPS)

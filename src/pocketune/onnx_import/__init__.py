@@ -1,5 +1,5 @@
 """Networks from ONNX files, as modules that every method understands."""
 
-from pocketune.imports.load import load_onnx
+from pocketune.onnx_import.load import load_onnx
 
 __all__ = ["load_onnx"]

@@ -37,7 +37,7 @@ def hash_values(network: nn.Module | None) -> str | None:
 
 
 @dataclass(frozen=True)
-class Progress:
+class EpochCheckpoint:
     """The file from which a stopped run resumes: all values and momenta; never a pickle."""
 
     path: Path

@@ -11,10 +11,10 @@ from torch import nn
 
 from pocketune.compiler import compile
 from pocketune.errors import PocketuneError
-from pocketune.imports import load_onnx
 from pocketune.methods import Method, MobileTL, TinyTL, adapt
 from pocketune.networks import Normalization, about, anatomy
 from pocketune.networks.anatomy.blocks import Block
+from pocketune.onnx_import import load_onnx
 from pocketune.weights import create_network
 from pocketune.weights.batch_norm import is_folded
 
@@ -197,7 +197,7 @@ def test_what_nothing_reads_need_not_be_supported(tmp_path: Path) -> None:
 def test_a_file_with_a_mistaken_module_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pocketune.imports.operators import activations
+    from pocketune.onnx_import.operators import activations
 
     monkeypatch.setitem(activations._PLAIN, "Relu", nn.ReLU6)
     nodes = [node("Mul", ["x", "ten"], ["m"]), node("Relu", ["m"], ["d"]), *head("d")]

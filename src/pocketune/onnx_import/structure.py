@@ -8,7 +8,7 @@ branches meet.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pocketune.imports.file import Node
+from pocketune.onnx_import.file import Node
 
 
 @dataclass(frozen=True)

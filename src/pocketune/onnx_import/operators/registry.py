@@ -6,7 +6,7 @@ import numpy as np
 from torch import nn
 
 from pocketune.errors import PocketuneError
-from pocketune.imports.file import Array, Node, OnnxFile
+from pocketune.onnx_import.file import Array, Node, OnnxFile
 
 Make = Callable[[Node, OnnxFile], nn.Module]
 _makers: dict[str, Make] = {}

@@ -15,7 +15,7 @@ _LAYERS = {"Gemm", "Conv"}
 _FLOAT32 = 1
 
 
-def fold_low_rank(graph: Any) -> None:
+def fold_lora(graph: Any) -> None:
     """Fold every update beside a float layer of a graph message, in place.
 
     Updates beside layers of integers stay as they are.

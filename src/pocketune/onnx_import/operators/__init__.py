@@ -3,7 +3,7 @@
 Importing this package registers all operators.
 """
 
-from pocketune.imports.operators import activations, arithmetic, layers, shapes
-from pocketune.imports.operators.registry import make_module
+from pocketune.onnx_import.operators import activations, arithmetic, layers, shapes
+from pocketune.onnx_import.operators.registry import make_module
 
 __all__ = ["activations", "arithmetic", "layers", "make_module", "shapes"]

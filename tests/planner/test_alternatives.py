@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketune.planner.outlook import (
+from pocketune.planner.alternatives import (
     pareto_front,
     runners_up,
     sentences,

@@ -6,11 +6,11 @@ from typing import TypeGuard
 import torch
 from torch import nn
 
-from pocketune.imports.file import Node, OnnxFile
-from pocketune.imports.operators import make_module
-from pocketune.imports.parts import Gate, Meeting, Residual, Steps, WithConstant
-from pocketune.imports.structure import Segment, branches, segments
 from pocketune.networks.anatomy.modules import is_convolution
+from pocketune.onnx_import.file import Node, OnnxFile
+from pocketune.onnx_import.operators import make_module
+from pocketune.onnx_import.parts import Gate, Meeting, Residual, Steps, WithConstant
+from pocketune.onnx_import.structure import Segment, branches, segments
 
 NORMS = {"BatchNormalization", "LayerNormalization", "InstanceNormalization", "GroupNormalization"}
 

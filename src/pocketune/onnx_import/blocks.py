@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 
 from torch import nn
 
-from pocketune.imports.parts import Chain, Residual
 from pocketune.networks.anatomy.blocks import read_block
 from pocketune.networks.anatomy.modules import (
     is_activation,
@@ -14,6 +13,7 @@ from pocketune.networks.anatomy.modules import (
     is_pointwise,
     is_spatial,
 )
+from pocketune.onnx_import.parts import Chain, Residual
 
 
 def with_blocks(modules: Sequence[nn.Module]) -> list[nn.Module]:

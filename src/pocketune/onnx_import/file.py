@@ -18,7 +18,7 @@ from onnx import TensorProto, helper
 
 from pocketune.device.engine.session import open_session
 from pocketune.errors import PocketuneError
-from pocketune.imports.rounding import without_rounding
+from pocketune.onnx_import.rounding import without_rounding
 
 Array = NDArray[Any]
 

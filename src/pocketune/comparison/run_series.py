@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pocketune.kit.manifest import Manifest
 
 
-def make(series: Series, out: Path, *, keep_runs: bool) -> Iterator[Cell]:
+def run_series(series: Series, out: Path, *, keep_runs: bool) -> Iterator[Cell]:
     """Make the missing runs of a series; yields each cell, finished or failed.
 
     Cells that try learning rates come first, if there is a run to make.
@@ -33,16 +33,16 @@ def make(series: Series, out: Path, *, keep_runs: bool) -> Iterator[Cell]:
         out: The folder of the comparison.
         keep_runs: Whether to keep all files of a run; otherwise its record and its log.
     """
-    workshop = _Workshop(series, out, keep_runs)
+    runner = _SeriesRunner(series, out, keep_runs)
     found = [Cell.find(cell_file(out, planned.cell)) for planned in series.runs]
     if not all(found) and series.chooses_rates:
-        yield from workshop.choose_rates()
+        yield from runner.choose_rates()
     for planned, cell in zip(series.runs, found, strict=True):
-        yield cell or workshop.make(planned)
-    workshop.close()
+        yield cell or runner.make(planned)
+    runner.close()
 
 
-class _Workshop:
+class _SeriesRunner:
     """Makes the runs of one series."""
 
     def __init__(self, series: Series, out: Path, keep_runs: bool) -> None:

@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from pocketune.imports.file import Array, Node, OnnxFile
-from pocketune.imports.operators.registry import constant, makes, refusal, required
-from pocketune.imports.parts import Function, WithConstant, tensor_of
 from pocketune.layers import Conv2d
+from pocketune.onnx_import.file import Array, Node, OnnxFile
+from pocketune.onnx_import.operators.registry import constant, makes, refusal, required
+from pocketune.onnx_import.parts import Function, WithConstant, tensor_of
 
 
 @makes("Conv")

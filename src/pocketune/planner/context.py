@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Scene:
+class PlanContext:
     """Photos, settings and the process of every run.
 
     Attributes:

@@ -21,7 +21,7 @@ KEPT = 2
 Forward = Callable[..., Any]
 
 
-class Remembered:
+class Memoized:
     """Lets the frozen modules of a network run once for each input.
 
     A module counts as frozen if nothing in it is trained or changes from step to step: no parameter

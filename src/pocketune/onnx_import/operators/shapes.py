@@ -6,8 +6,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from pocketune.imports.file import Node, OnnxFile
-from pocketune.imports.operators.registry import (
+from pocketune.onnx_import.file import Node, OnnxFile
+from pocketune.onnx_import.operators.registry import (
     constant,
     given,
     keeps_images,
@@ -15,7 +15,13 @@ from pocketune.imports.operators.registry import (
     refusal,
     required,
 )
-from pocketune.imports.parts import ConcatWithConstants, Function, IndexSelect, Reshape, tensor_of
+from pocketune.onnx_import.parts import (
+    ConcatWithConstants,
+    Function,
+    IndexSelect,
+    Reshape,
+    tensor_of,
+)
 
 
 @makes("Pad")

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from pocketune.imports.file import Node, OnnxFile
-from pocketune.imports.operators.registry import constant, makes, refusal, required
-from pocketune.imports.parts import Function, tensor_of
+from pocketune.onnx_import.file import Node, OnnxFile
+from pocketune.onnx_import.operators.registry import constant, makes, refusal, required
+from pocketune.onnx_import.parts import Function, tensor_of
 
 _PLAIN: dict[str, Callable[[], nn.Module]] = {
     "Relu": nn.ReLU,

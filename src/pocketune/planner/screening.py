@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from pocketune.device.memory.sizes import format_size
 from pocketune.errors import PocketuneError
-from pocketune.planner.outlook import smallest_budget, too_large
+from pocketune.planner.alternatives import smallest_budget, too_large
+from pocketune.planner.expectation import standard_error
 from pocketune.planner.predict import SMALLER
-from pocketune.planner.prospect import standard_error
 
 if TYPE_CHECKING:
     from pocketune.planner.evidence import Evidence
@@ -21,24 +21,24 @@ PHOTOS = 240
 """Photos of a first look at features; a few hundred tell very different networks apart."""
 MOST_PHOTOS = 1000
 """Photos of a second look, at most."""
-AGAIN = 1.5
+SECOND_LOOK_FACTOR = 1.5
 """A second look is at this many times the photos at least."""
-AGAIN_SHARE = 0.4
+SECOND_LOOK_SHARE = 0.4
 """Share of the time left for planning that a second look may take."""
-FEW = 4
+FINALISTS = 4
 """Number of candidates that are tried in short runs."""
-OF_ONE = 2
+MAX_PER_NETWORK = 2
 """Number of these that may be of one network, unless there are too few others."""
-LOOK_SHARE = 0.5
+FIRST_LOOK_SHARE = 0.5
 """Share of the planning time after which no further group is looked at."""
 PREDICTION_SHARE = 0.7
 """Share of the planning time after which no further memory is predicted."""
-BEHIND = 2.0
+STANDARD_ERRORS_BEHIND = 2.0
 """Groups whose frozen features score lower than the best ones by more standard errors of the
 difference are dropped."""
 
 
-class Look:
+class Screening:
     """Leaves the few trials of a plan that fit and promise most.
 
     Args:
@@ -52,7 +52,7 @@ class Look:
         self.reserve: list[str] = []
         self._evidence = evidence
         self._journal = evidence.journal
-        self._many = len(self._journal.left) > FEW
+        self._many = len(self._journal.left) > FINALISTS
 
     def run(self) -> None:
         """Drop all other trials.
@@ -77,7 +77,7 @@ class Look:
         waiting = list(firsts.values())
         while waiting:
             waiting.remove(first := min(waiting, key=lambda each: self._turn(each, waiting)))
-            late = self._evidence.seconds_left(LOOK_SHARE) <= 0
+            late = self._evidence.seconds_left(FIRST_LOOK_SHARE) <= 0
             if late and any(trial.cost for trial in self._journal.left):
                 self._evidence.drop(self._mates(first), "there was no time to look at it")
             elif (why := self._behind(first) or self._larger(first)) is not None:
@@ -100,9 +100,9 @@ class Look:
         spent = sum(head.seconds for head in looked)
         photos = max((head.photos for head in looked), default=0)
         most = min(MOST_PHOTOS, self._journal.plan.asked.training)
-        seconds = AGAIN_SHARE * self._evidence.seconds_left()
+        seconds = SECOND_LOOK_SHARE * self._evidence.seconds_left()
         count = min(most, int(photos * (1 + seconds / max(spent, 1e-9))))
-        if len(firsts) < 2 or count < AGAIN * photos:
+        if len(firsts) < 2 or count < SECOND_LOOK_FACTOR * photos:
             return
         for first in firsts.values():
             self._score_features(first, count)
@@ -152,14 +152,14 @@ class Look:
         Frozen features of some hundred photos do not tell similar networks apart.
         """
         ordered, counts = self._evidence.order(self._journal.left), Counter[str]()
-        if len(ordered) <= FEW:
+        if len(ordered) <= FINALISTS:
             return ordered
         ranks = []
         for place, trial in enumerate(ordered):
             name = str(trial.candidate.network)
             counts[name] += 1
-            ranks.append((counts[name] > OF_ONE, place))
-        return [ordered[place] for _, place in sorted(ranks)[:FEW]]
+            ranks.append((counts[name] > MAX_PER_NETWORK, place))
+        return [ordered[place] for _, place in sorted(ranks)[:FINALISTS]]
 
     def _predict(self, trial: Trial) -> bool:
         """Predict a trial's cost; drop it, and trials that need more, if it does not fit."""
@@ -218,7 +218,9 @@ class Look:
         own = max(mine, key=_features, default=None)
         if best is None or own is None:
             return None
-        if _features(own) >= _features(best) - BEHIND * math.hypot(_error(own), _error(best)):
+        if _features(own) >= _features(best) - STANDARD_ERRORS_BEHIND * math.hypot(
+            _error(own), _error(best)
+        ):
             return None
         return f"its frozen features give {_words(own)}, and {_words(best)} with {_title(best)}"
 

@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketune.planner.prospect import GAINS, HALF, Training, prospect, standard_error
+from pocketune.planner.expectation import (
+    GAINS,
+    HALF_GAIN_STEPS,
+    Training,
+    expected_score,
+    standard_error,
+)
 from pocketune.planner.trial import HeadScore, Probe, Trial
 from pocketune.tasks import Score
 
@@ -36,26 +42,26 @@ def trial(
 
 
 def test_nothing_is_expected_of_what_was_not_scored() -> None:
-    assert prospect(trial(), Training()) is None
+    assert expected_score(trial(), Training()) is None
 
 
 @given(shares, counts)
 def test_features_promise_the_gain_of_the_method(value: float, photos: int) -> None:
     for method, gain in GAINS.items():
         known = trial((value, photos), method=method)
-        half = prospect(known, Training(images=HALF * known.candidate.step_images))
+        half = expected_score(known, Training(images=HALF_GAIN_STEPS * known.candidate.step_images))
         assert half == pytest.approx(value + (1 - value) * gain / 2)
-        assert prospect(known, Training()) == pytest.approx(value + (1 - value) * gain)
-        assert prospect(known, Training(seconds=0.0)) == pytest.approx(value)
+        assert expected_score(known, Training()) == pytest.approx(value + (1 - value) * gain)
+        assert expected_score(known, Training(seconds=0.0)) == pytest.approx(value)
 
 
 @given(shares, counts)
 def test_a_run_promises_what_its_steps_have_not_gained_yet(value: float, photos: int) -> None:
     for method, gain in GAINS.items():
         known = trial(run=(value, photos), method=method)
-        rest = 1 - 40 / (40 + HALF)
-        assert prospect(known, Training()) == pytest.approx(value + (1 - value) * gain * rest)
-        assert prospect(known, Training(seconds=0.0)) == pytest.approx(value)
+        rest = 1 - 40 / (40 + HALF_GAIN_STEPS)
+        assert expected_score(known, Training()) == pytest.approx(value + (1 - value) * gain * rest)
+        assert expected_score(known, Training(seconds=0.0)) == pytest.approx(value)
 
 
 @given(shares, shares, counts, counts)
@@ -63,13 +69,13 @@ def test_both_opinions_count_by_their_certainty(
     features: float, run: float, looked: int, validated: int
 ) -> None:
     only = [
-        prospect(trial(features=(features, looked)), Training()),
-        prospect(trial(run=(run, validated)), Training()),
+        expected_score(trial(features=(features, looked)), Training()),
+        expected_score(trial(run=(run, validated)), Training()),
     ]
-    both = prospect(trial((features, looked), (run, validated)), Training())
+    both = expected_score(trial((features, looked), (run, validated)), Training())
     assert both is not None and None not in only
     assert min(only) - 1e-9 <= both <= max(only) + 1e-9
-    surer = prospect(trial((features, looked), (run, 10_000_000)), Training())
+    surer = expected_score(trial((features, looked), (run, 10_000_000)), Training())
     assert surer is not None
     assert abs(surer - only[1]) <= abs(both - only[1]) + 1e-6
 

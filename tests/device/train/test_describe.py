@@ -13,7 +13,7 @@ import safetensors.numpy
 from pocketune.arrays import FloatArray
 from pocketune.device.engine.base import Gradients
 from pocketune.device.engine.onnx import OnnxEngine
-from pocketune.device.train import ending, train
+from pocketune.device.train import describe, train
 from pocketune.device.train.checkpoint import TrainedNetwork
 from pocketune.device.train.progress import PhotosReport, Silent
 from pocketune.device.use import known as known_module
@@ -99,9 +99,9 @@ def test_the_end_of_a_run_copies_the_network_nowhere(tmp_path: Path) -> None:
 
 def test_many_photos_are_thinned_out_by_class_in_turn() -> None:
     groups = np.array([0] * 10 + [1] * 3 + [2] * 5)
-    chosen = ending._even(groups, 8)
+    chosen = describe._even(groups, 8)
     assert np.bincount(groups[chosen]).tolist() == [3, 3, 2]
-    assert ending._even(groups, 100).tolist() == list(range(18))
+    assert describe._even(groups, 100).tolist() == list(range(18))
 
 
 def test_the_pass_over_the_photos_is_shown(tmp_path: Path) -> None:

@@ -7,13 +7,13 @@ import torch
 from torch import nn
 
 from pocketune.errors import PocketuneError
-from pocketune.imports.blocks import with_blocks
-from pocketune.imports.build import Builder
-from pocketune.imports.file import OnnxFile, read_file
-from pocketune.imports.parts import OnnxNetwork
 from pocketune.networks.about import Normalization, set_about
 from pocketune.networks.anatomy.output import find_output, only_layer
 from pocketune.networks.architectures.parts import initialize_linear
+from pocketune.onnx_import.blocks import with_blocks
+from pocketune.onnx_import.build import Builder
+from pocketune.onnx_import.file import OnnxFile, read_file
+from pocketune.onnx_import.parts import OnnxNetwork
 
 TOLERANCE = 1e-4
 """Largest difference from the file's own output, relative to the largest score."""

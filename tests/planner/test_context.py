@@ -8,8 +8,8 @@ import pytest
 
 from pocketune.data import unlabeled
 from pocketune.device.train.settings import TrainSettings
-from pocketune.planner import scene as scene_module
-from pocketune.planner.scene import Scene
+from pocketune.planner import context as context_module
+from pocketune.planner.context import PlanContext
 from pocketune.planner.trial import Length
 
 from .fakes import candidate
@@ -19,9 +19,9 @@ def test_a_short_run_has_the_settings_of_the_plan_and_of_its_candidate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: list[Any] = []
-    monkeypatch.setattr(scene_module, "run_probe", lambda *of: given.extend(of))
+    monkeypatch.setattr(context_module, "run_probe", lambda *of: given.extend(of))
     settings, length = TrainSettings(budget="96MB", seed=3), Length(steps=5, most=40, seconds=9.0)
-    scene = Scene(tmp_path, unlabeled([]), settings, 0, tmp_path / "plan", lambda _: None)
+    scene = PlanContext(tmp_path, unlabeled([]), settings, 0, tmp_path / "plan", lambda _: None)
     scene.probe(replace(candidate("a"), accumulate=4), Path("a.zip"), length, "sgd")
     run = replace(settings, accumulate=4, optimizer="sgd")
     assert given == [Path("a.zip"), tmp_path, run, tmp_path / "plan", length]

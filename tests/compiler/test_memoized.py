@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from pocketune.compiler.capture.dropout import SuppliedDropout
-from pocketune.compiler.remembered import KEPT, Remembered
+from pocketune.compiler.memoized import KEPT, Memoized
 
 X = torch.randn(2, 4)
 
@@ -32,7 +32,7 @@ def layer() -> Counted:
 
 
 def runs(network: nn.Module, inputs: Iterator[Tensor] | list[Tensor], layer: Counted) -> int:
-    frozen = Remembered(network)
+    frozen = Memoized(network)
     for x in inputs:
         expected = nn.functional.linear(x, layer.weight, layer.bias)
         with frozen.remembering():
@@ -51,7 +51,7 @@ def test_only_the_latest_inputs_are_kept(layer: Counted) -> None:
 
 def test_an_input_of_another_type_is_another_one(layer: Counted) -> None:
     layer.double()
-    with Remembered(layer).remembering():
+    with Memoized(layer).remembering():
         layer(X.double())
         with pytest.raises(RuntimeError):
             layer(X)
@@ -72,7 +72,7 @@ def test_a_module_beside_one_that_varies_is_remembered_alone(
     layer: Counted, varying: nn.Module
 ) -> None:
     network = nn.Sequential(layer, varying.requires_grad_(False))
-    with Remembered(network).remembering():
+    with Memoized(network).remembering():
         first, second = network(X), network(X)
         if isinstance(varying, SuppliedDropout):
             varying.mask.zero_()
@@ -103,21 +103,21 @@ class Writes(nn.Module):
 @pytest.mark.parametrize("where", ["buffer", "input"])
 def test_what_writes_while_it_runs_runs_every_time(where: str) -> None:
     network = Writes(where)
-    with Remembered(network).remembering():
+    with Memoized(network).remembering():
         first, second = network(torch.zeros(3)), network(torch.zeros(3))
     assert first[0] == 1
     assert second[0] == (2 if where == "buffer" else 1)
 
 
 def test_an_output_that_was_written_into_is_not_returned(layer: Counted) -> None:
-    with Remembered(layer).remembering():
+    with Memoized(layer).remembering():
         expected = layer(X).clone()
         layer(X).zero_()
         assert torch.equal(layer(X), expected)
 
 
 def test_everything_runs_outside_the_context(layer: Counted) -> None:
-    with Remembered(layer).remembering():
+    with Memoized(layer).remembering():
         layer(X)
     layer(X)
     assert layer.runs == 2

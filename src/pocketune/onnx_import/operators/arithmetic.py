@@ -7,15 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pocketune.imports.file import Node, OnnxFile
-from pocketune.imports.operators.registry import (
+from pocketune.onnx_import.file import Node, OnnxFile
+from pocketune.onnx_import.operators.registry import (
     given,
     keeps_images,
     makes,
     refusal,
     required,
 )
-from pocketune.imports.parts import Function, WithConstant, tensor_of
+from pocketune.onnx_import.parts import Function, WithConstant, tensor_of
 
 _ELEMENTWISE: dict[str, Callable[[Any, Any], Any]] = {
     "Add": torch.add,

@@ -9,8 +9,8 @@ import torch
 from onnx import helper, numpy_helper
 from torch import nn
 
-from pocketune.imports import load_onnx
 from pocketune.networks import anatomy
+from pocketune.onnx_import import load_onnx
 from pocketune.weights import create_network
 
 from .files import CLASSES, SIZE, exported, folded, written
