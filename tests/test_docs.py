@@ -9,15 +9,18 @@ import inspect
 import re
 import shlex
 from collections.abc import Iterator
+from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
+from typing import get_args
 
 import click
 import pytest
 
 import pocketune
 from pocketune.cli.app import app
-from pocketune.cli.command import Group
+from pocketune.cli.command import Group as CommandGroup
+from pocketune.kit.manifest import GraphSpec, Group, Manifest, MaskSpec
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -26,12 +29,18 @@ MODULES = [
     for file in sorted((ROOT / "src").rglob("*.py"))
     if ">>> " in file.read_text(encoding="utf-8")
 ]
-LINKING = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+LINKING = [*PAGES, *(ROOT / f"{name}.md" for name in ("CONTRIBUTING", "CHANGELOG", "SECURITY"))]
 
 
 def blocks(page: Path) -> list[str]:
     """The pieces of Python on a page."""
     return re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.S | re.M)
+
+
+def anchors(page: Path) -> set[str]:
+    """What a link after # may name on a page: its headings, as GitHub writes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def indented(page: Path) -> list[str]:
@@ -52,6 +61,34 @@ def test_links_lead_to_files(page: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8"))
     files = [page.parent / link for link in links if not link.startswith("http")]
     assert not [file for file in files if not file.exists()]
+
+
+@pytest.mark.parametrize("page", LINKING, ids=lambda page: page.name)
+def test_links_lead_to_headings(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text(encoding="utf-8"))
+    places = [(page.parent / file if file else page, anchor) for file, anchor in links]
+    assert not [place for place in places if place[1] not in anchors(place[0])]
+
+
+@pytest.mark.parametrize("page", PAGES[1:], ids=lambda page: page.name)
+def test_every_page_is_linked(page: Path) -> None:
+    """From README or from another page; CHANGELOG alone does not lead a reader there."""
+    others = [other for other in PAGES if other != page]
+    texts = [(other, other.read_text(encoding="utf-8")) for other in others]
+    links = {
+        (other.parent / link).resolve()
+        for other, text in texts
+        for link in re.findall(r"\]\(([^)#:]+\.md)", text)
+    }
+    assert page.resolve() in links
+
+
+def test_all_fields_of_a_manifest_are_listed() -> None:
+    page = (ROOT / "docs/kit.md").read_text("utf-8")
+    (section,) = re.findall(r"^## The manifest\n(.*?)^## ", page, re.S | re.M)
+    names = [field.name for kind in (Manifest, GraphSpec, MaskSpec) for field in fields(kind)]
+    missing = [name for name in (*names, *get_args(Group)) if f"`{name}`" not in section]
+    assert not missing
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -92,7 +129,7 @@ def _resolve(function: ast.expr, names: dict[str, object]) -> object:
 def test_commands_have_these_options(page: Path) -> None:
     for line in commands(page):
         command, arguments = app, line
-        while isinstance(command, Group):
+        while isinstance(command, CommandGroup):
             name, *arguments = arguments
             command = command.get_command(click.Context(command), name)
         assert command is not None, name
@@ -105,11 +142,30 @@ def test_examples_in_docstrings_run(module: str) -> None:
     assert tests.failed == 0
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/memory.md", "docs/benchmarks.md"])
+@pytest.mark.parametrize("name", ["README.md", "CHANGELOG.md", "docs/memory.md"])
 def test_runs_that_were_measured_are_counted_as_in_the_results(name: str) -> None:
     """The pages say how many of the runs exceed their predictions."""
-    results = (ROOT / "benchmarks/results/memory_held_out.md").read_text("utf-8")
+    held_out, below = measured_runs("held_out")
+    unseen, also_below = measured_runs("unseen")
+    assert below == also_below
+    assert f"{below} of {held_out + unseen} randomly drawn runs exceed" in words(ROOT / name)
+
+
+def test_the_benchmarks_count_held_out_and_unseen_runs() -> None:
+    (held_out, below), (unseen, _) = measured_runs("held_out"), measured_runs("unseen")
+    page = words(ROOT / "docs/benchmarks.md")
+    assert f"{below} of {held_out} runs exceed" in page
+    assert f"another {unseen} runs" in page
+
+
+def measured_runs(part: str) -> tuple[int, str]:
+    """How many runs were measured, and how many of them exceed their predictions."""
+    results = (ROOT / f"benchmarks/results/memory_{part}.md").read_text("utf-8")
     (runs,) = re.findall(r"process in (\d+) of \d+ runs", results)
     (below,) = re.findall(r"below the peak: (\w+)", results)
-    page = " ".join((ROOT / name).read_text("utf-8").lower().split())
-    assert f"{below} of {runs} runs exceed" in page
+    return int(runs), below
+
+
+def words(page: Path) -> str:
+    """The text of a page in lower case, on one line."""
+    return " ".join(page.read_text("utf-8").lower().split())
