@@ -52,7 +52,7 @@ from pocketune.device.train.progress import Silent
 began = time.process_time()
 kit, photos, out, settings = sys.argv[1:]
 settings = json.loads(settings)
-result = train(kit, photos, out=out, progress=Silent(), val_fraction=0.0, hold_out_test=True,
+result = train(kit, photos, out=out, progress=Silent(), val_fraction=0.0,
                ignore="void", class_weights="balanced", **settings)
 print((time.process_time() - began) * 1e3 / max(result.steps, 1), result.peak_memory / 1e6)
 """
@@ -166,7 +166,6 @@ class Runs:
             steps=self._steps,
             progress=Silent(),
             val_fraction=0.0,
-            hold_out_test=True,
             ignore="void",
             class_weights="balanced",
         )
@@ -176,7 +175,7 @@ class Runs:
         return path
 
     def _photos(self, path: Path) -> Splits:
-        return load_splits(path, masks=MaskOptions(ignore="void"), test="hold out")
+        return load_splits(path, masks=MaskOptions(ignore="void"))
 
     def _kit(self, trained: str, stride: int, weights: Path) -> Path:
         """The kit of what is trained.

@@ -136,7 +136,7 @@ class TestPlaces:
             "train/a.png",
             "test/a.png",
         )
-        splits = load_splits(path)
+        splits = load_splits(path, test="validate")
         assert (list(splits.train.names), list(splits.val.names)) == (
             ["train/a.png"],
             ["test/a.png"],

@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketune.data.layouts import (
-    PARTS,
     Example,
     in_class_folders,
+    in_use,
     is_table,
-    one_validation,
     read_table,
     wrapper,
 )
@@ -32,6 +31,10 @@ class TestFolders:
             (["a/x/y/1", "b/2"], [("a/x/y/1", "a", None), ("b/2", "b", None)]),
             (["root/a/1", "root/b/2"], [("root/a/1", "a", None), ("root/b/2", "b", None)]),
             (["TRAIN/a/1", "Val/a/2"], [("TRAIN/a/1", "a", "train"), ("Val/a/2", "a", "val")]),
+            (["Training/a/1", "Testing/a/2"], [("Training/a/1", "a", "train"),
+                                               ("Testing/a/2", "a", "test")]),
+            (["training/a/1", "valid/a/2"], [("training/a/1", "a", "train"),
+                                             ("valid/a/2", "a", "val")]),
             (["val/1", "test/2"], [("val/1", "val", None), ("test/2", "test", None)]),
             (["train/1", "cat/2"], [("train/1", "train", None), ("cat/2", "cat", None)]),
             (["r/train/a/1", "r/test/a/2"], [("r/train/a/1", "a", "train"),
@@ -81,17 +84,21 @@ def test_the_folder_around_everything(names: list[str], prefix: str) -> None:
     assert wrapper(names) == prefix
 
 
-def test_the_first_name_of_validation_that_occurs_is_meant() -> None:
-    every = [Example(part, "a", part) for part in PARTS]
-    assert [e.part for e in one_validation(every)] == ["train", "val"]
-    assert [e.part for e in one_validation([every[0], *every[2:]])] == ["train", "valid"]
-    assert [e.part for e in one_validation([every[0], every[-1]])] == ["train", "test"]
+def test_the_parts_that_are_in_use() -> None:
+    train, val, test = (Example(part, "a", part) for part in ("train", "val", "test"))
     undivided = [Example("1", "a")]
-    assert one_validation(iter(undivided)) == undivided
-    assert [e.part for e in one_validation(every, "only")] == ["test"]
-    assert [e.part for e in one_validation([every[0], every[-1]], "hold out")] == ["train"]
-    assert one_validation(undivided, "hold out") == undivided
-    assert one_validation(undivided, "only") == []
+    for examples, hold_out, validate in (
+        ([train, val, test], "train val", "train val"),
+        ([train, test], "train", "train test"),
+        ([train, val], "train val", "train val"),
+        ([test], "", "test"),
+    ):
+        assert [each.part for each in in_use(iter(examples))] == hold_out.split()
+        assert [each.part for each in in_use(examples, "validate")] == validate.split()
+        only = [each for each in examples if each.part == "test"]
+        assert in_use(examples, "only") == only
+    assert in_use(undivided) == in_use(undivided, "validate") == undivided
+    assert in_use(undivided, "only") == []
 
 
 @pytest.mark.parametrize(

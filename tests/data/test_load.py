@@ -31,7 +31,7 @@ class TestFolder:
         names = [load_splits(folder, seed=seed).val.names for seed in (1, 1, 2)]
         assert names[0] == names[1] != names[2]
 
-    @pytest.mark.parametrize("val", ["val", "valid", "Validation", "test"])
+    @pytest.mark.parametrize("val", ["val", "valid", "Validation"])
     def test_divided_by_the_user(self, tree, val):
         splits = load_splits(
             tree({"train/a/1.png": 1, "train/b/1.png": 2, f"{val}/a/2.png": 3, f"{val}/b/2.png": 4})
@@ -75,7 +75,7 @@ class TestFolder:
 
     def test_images_outside_the_parts_are_listed(self, tree):
         parts = ("train/a", "train/b", "val/a", "val/b", "test/a")
-        loose = ("train/9.png", "Testing/a/9.png", "9.png")
+        loose = ("train/9.png", "Tests/a/9.png", "9.png")
         names = [*(f"{part}/{i}.png" for part in parts for i in range(2)), *loose]
         splits = load_splits(tree({name: seed for seed, name in enumerate(names)}))
         reason = "it is outside the class folders of train and val"
@@ -249,12 +249,16 @@ class TestZip:
 
 
 @pytest.mark.parametrize(
-    ("archive", "classes", "train", "val"),
+    ("archive", "classes", "train", "test"),
     [("oxford_flowers_12cls_224", 12, 719, 240), ("flower_photos_5cls_160", 5, 2000, 500)],
 )
-def test_real_photos(shared_data, archive, classes, train, val):
-    splits = load_splits(shared_data / "classification" / f"{archive}.zip")
-    assert (len(splits.classes), len(splits.train), len(splits.val)) == (classes, train, val)
+def test_real_photos(shared_data, archive, classes, train, test):
+    path = shared_data / "classification" / f"{archive}.zip"
+    assert len(load_splits(path, test="only").val) == test
+    splits = load_splits(path)
+    assert len(splits.classes) == classes
+    assert len(splits.train) + len(splits.val) == train
+    assert len(splits.val) == pytest.approx(train / 5, abs=classes)
     assert splits.skipped == ()
     batch = next(iter(Loader(splits.train, size=64, batch=8, train=True).epoch(0)))
     assert batch.images.shape == (8, 64, 64, 3)

@@ -21,7 +21,7 @@ def parts(names: tuple[str, ...]) -> set[str]:
 
 def test_held_out_photos_are_in_no_part(tree) -> None:
     folder = tree(DIVIDED)
-    splits = load_splits(folder, test="hold out")
+    splits = load_splits(folder)
     assert (parts(splits.train.names), parts(splits.val.names)) == ({"train"}, {"val"})
     assert splits.skipped == ()
     only = load_splits(folder, classes=("dogs", "cats"), test="only")
@@ -30,8 +30,8 @@ def test_held_out_photos_are_in_no_part(tree) -> None:
 
 def test_without_others_a_part_of_the_training_photos_validates(tree) -> None:
     folder = tree({name: seed for name, seed in DIVIDED.items() if not name.startswith("val")})
-    assert parts(load_splits(folder).val.names) == {"test"}
-    splits = load_splits(folder, val_fraction=0.4, test="hold out")
+    assert parts(load_splits(folder, test="validate").val.names) == {"test"}
+    splits = load_splits(folder, val_fraction=0.4)
     assert parts([*splits.train.names, *splits.val.names]) == {"train"}
     assert (len(splits.train), len(splits.val)) == (6, 4)
 
@@ -41,7 +41,7 @@ def test_a_table_may_have_test_photos(tree) -> None:
     folder = tree({**DIVIDED, "all.csv": "\n".join(["file,label,split", *rows])})
     assert has_test(folder / "all.csv")
     assert parts(load_splits(folder / "all.csv", test="only").val.names) == {"test"}
-    assert parts(load_splits(folder / "all.csv", test="hold out").val.names) == {"val"}
+    assert parts(load_splits(folder / "all.csv").val.names) == {"val"}
 
 
 def test_whether_there_are_any(tree, tmp_path) -> None:
@@ -54,3 +54,10 @@ def test_whether_there_are_any(tree, tmp_path) -> None:
     assert not has_test(plain)
     with pytest.raises(PocketuneError, match="plain has no test photos: they belong into a folder"):
         load_splits(plain, test="only")
+
+
+def test_test_photos_alone_train_nothing(tree) -> None:
+    rows = ["file,label,split", "1.png,cats,test", "2.png,dogs,test"]
+    folder = tree({"1.png": 1, "2.png": 2, "all.csv": "\n".join(rows)})
+    with pytest.raises(PocketuneError, match=r"all.csv has test photos alone; add some"):
+        load_splits(folder / "all.csv")

@@ -56,8 +56,8 @@ class RunOptions:
     """The photos, the kit and the run folder."""
 
     photos: str | Path | None = argument(
-        "Labeled photos: a folder with one subfolder per class (optionally split into train/ and "
-        "val/), a CSV of file and label, a CSV of file and a 0/1 column per attribute, folders "
+        "Labeled photos: a folder with one subfolder per class (optionally below train/, val/ and "
+        "test/, which no run sees), a CSV of file and label, a CSV of file and a 0/1 column per attribute, folders "
         "images/ and masks/, a CSV of image and mask, annotations of COCO, or a .zip of these.",
         default=None,
         metavar="PHOTOS",

@@ -100,7 +100,7 @@ class EvaluateOptions:
         metavar="PHOTOS",
         unset="the run's own validation photos",
     )
-    test: bool = option("Use only the photos of test/.", default=False)
+    test: bool = option("Use only the photos of test/, which no run sees.", default=False)
     confusion: Path | None = option(
         "Write the confusion matrix: one row per class, one column per predicted class.",
         default=None,

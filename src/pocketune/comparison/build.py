@@ -48,7 +48,6 @@ def build(job: BuildJob) -> None:
     splits = load_splits(
         job.photos,
         val_fraction=job.val_fraction,
-        test="hold out",
         masks=MaskOptions(ignore=job.ignore, class_names=job.class_names),
     )
     build_kit(

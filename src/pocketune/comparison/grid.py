@@ -22,7 +22,7 @@ else:
 if TYPE_CHECKING:
     from pocketune.arrays import StrPath
 
-_OWN = ("seed", "hold_out_test")
+_OWN = ("seed",)
 """Settings that the comparison chooses."""
 
 

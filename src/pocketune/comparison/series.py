@@ -81,7 +81,7 @@ class Series:
         return Planned(replace(cell, method=f"{self.method_name} with {shown}"), settings)
 
     def _planned(self, settings: dict[str, Any], seed: int, part: Part) -> Planned:
-        own = {"seed": seed, "hold_out_test": self.has_test}
+        own = {"seed": seed}
         ours: dict[str, Any] = {"checkpoint_seconds": _CHECKPOINT_SECONDS}
         if part == "validation":  # however few photos there are, some have to be scored
             ours["val_fraction"] = TUNING_FRACTION

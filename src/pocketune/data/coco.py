@@ -16,7 +16,7 @@ from typing import IO, NamedTuple
 
 from pocketune.data.annotations import BACKGROUND, Annotations
 from pocketune.data.examples import Example, Examples
-from pocketune.data.layouts import PARTS, TestUse, one_validation
+from pocketune.data.layouts import PARTS, TestUse, in_use
 from pocketune.data.names import Names
 from pocketune.data.pairs import FOLDERS
 from pocketune.data.sources import Source
@@ -45,7 +45,7 @@ class Annotated(NamedTuple):
 
 
 def read_annotations(
-    files: Sequence[str], names: Names, source: Source, test: TestUse = "validate"
+    files: Sequence[str], names: Names, source: Source, test: TestUse = "hold out"
 ) -> Annotated:
     """The images that files of annotations list.
 
@@ -76,7 +76,7 @@ def read_annotations(
     drawn = AnnotatedSource(source, read, {label: value for value, label in enumerate(labels)})
     examples = Examples(example for each in read for example in _examples(each, names))
     listed = "".join(f"{value}={label}\n" for value, label in enumerate(labels))
-    return Annotated(drawn, one_validation(examples, test), listed.encode())
+    return Annotated(drawn, in_use(examples, test), listed.encode())
 
 
 class AnnotatedSource:
@@ -132,8 +132,9 @@ def _examples(annotations: Annotations, names: Names) -> Iterator[Example]:
     """Each image with the mask that is drawn for it."""
     folder, file = posixpath.split(annotations.name)
     named = _PART.fullmatch(file.removesuffix(SUFFIX))
-    inside = [each.casefold() for each in folder.split("/") if each.casefold() in PARTS]
-    part = named[1].casefold() if named else inside[-1] if inside else None
+    places = [named[1]] if named else folder.split("/")
+    inside = [PARTS[each.casefold()] for each in places if each.casefold() in PARTS]
+    part = inside[-1] if inside else None
     folders = _folders(folder, file)
     for image in annotations.images:
         places = [posixpath.normpath(posixpath.join(each, image)) for each in folders]

@@ -16,9 +16,9 @@ from pocketune.data.layouts import (
     has_folder,
     has_titles,
     in_class_folders,
+    in_use,
     is_annotations,
     is_table,
-    one_validation,
     read_table,
     wrapper,
 )
@@ -85,7 +85,7 @@ def find(path: Path, tasks: Sequence[type[Task]], test: TestUse) -> Found:
         listed = _listed(source, prefix, f"{prefix}{FOLDERS[1]}")
         return Found(source, pairs.sorted(), _of_masks(tasks, where), listed=listed)
     examples, outside = in_class_folders(names)
-    classes = one_validation(examples).labels.distinct()
+    classes = in_use(examples).labels.distinct()
     annotations = [name for name in names if is_annotations(name)]
     if annotations and (dense or len(classes) < 2):
         return _annotated(annotations, source, tasks, test, where)
@@ -95,7 +95,7 @@ def find(path: Path, tasks: Sequence[type[Task]], test: TestUse) -> Found:
         raise PocketuneError(
             f"{where} has no class folders; put each class's images into a folder of its name"
         )
-    used = one_validation(examples, test)
+    used = in_use(examples, test)
     task, empty = _of_folders(tasks, where), map(printable, source.empty_folders())
     return Found(source, used.sorted(), task, outside=outside, empty=tuple(empty))
 
@@ -120,7 +120,7 @@ def labeled_files(path: str | Path) -> tuple[Source, list[str], frozenset[str]]:
         PocketuneError: There are no labeled photos, or their labels are positions in the originals.
     """
     tasks, place, where = tuple(TASKS.values()), Path(path), shown(str(path))
-    parts = [find(place, tasks, test) for test in ("validate", "only")]
+    parts = [find(place, tasks, test) for test in ("hold out", "only")]
     source = parts[0].source
     if not isinstance(source, (FolderSource, ZipSource)):
         raise PocketuneError(

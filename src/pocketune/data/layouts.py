@@ -27,14 +27,17 @@ if TYPE_CHECKING:
     from pocketune.tasks import Task
     from pocketune.tasks.base import RowReader
 
-TRAIN = "train"
-VALIDATION = ("val", "valid", "validation", "test")  # the first that exists is for validation
-PARTS = (TRAIN, *VALIDATION)
-TEST = "test"
+TRAIN, VALIDATION, TEST = "train", "val", "test"
+PARTS = {
+    **dict.fromkeys(("train", "training"), TRAIN),
+    **dict.fromkeys(("val", "valid", "validation"), VALIDATION),
+    **dict.fromkeys(("test", "testing"), TEST),
+}
+"""The parts that users divide their photos into, by the names that these have."""
 
-TestUse = Literal["validate", "hold out", "only"]
-"""What the photos of ``test`` are for: validation if there are no others; nothing; or they are the
-only ones to load."""
+TestUse = Literal["hold out", "only", "validate"]
+"""What the photos of ``test`` are for: no run sees them; they are the only ones to load, as
+validation photos; or they validate if there are no others, as in an evaluation."""
 
 FILE_COLUMNS = ("file", "filename", "file_name", "path", "image", "image_id")
 UNTITLED = ("file", "label")  # the columns of a table without titles
@@ -44,16 +47,15 @@ _COCO = re.compile(r"(annotations|_annotations\.coco|instances_\w+)\.json", re.I
 _Row = tuple[int, list[str]]  # line number, and cells without surrounding spaces
 
 
-def one_validation(examples: Iterable[Example], test: TestUse = "validate") -> Examples:
-    """The examples without ``test`` if there is a ``val``: the test images are not to be seen."""
+def in_use(examples: Iterable[Example], test: TestUse = "hold out") -> Examples:
+    """The examples of the parts that are to be loaded."""
     packed = examples if isinstance(examples, Examples) else Examples(examples)
     present = packed.parts.distinct()
     if test == "only":
         return packed.of_parts([TEST])
-    if test == "hold out":
+    if test == "hold out" or VALIDATION in present:
         present = [part for part in present if part != TEST]
-    unused = [part for part in VALIDATION if part in present][1:]
-    return packed.of_parts([part for part in present if part not in unused])
+    return packed.of_parts(present)
 
 
 def in_class_folders(names: Sequence[str]) -> tuple[Examples, Names]:
@@ -88,13 +90,15 @@ def _labels(places: Sequence[str]) -> list[tuple[str, str | None] | None]:
     ]
     paths = [[] if path == [""] else path for path in paths]
     tops = {path[0].casefold() for path in paths if path}
-    nested = any(path[0].casefold() == TRAIN for path in paths if len(path) > 1)
-    divided = nested or (TRAIN in tops and not tops.isdisjoint(VALIDATION))
+    nested = any(PARTS.get(path[0].casefold()) == TRAIN for path in paths if len(path) > 1)
+    parts = {PARTS[top] for top in tops if top in PARTS}
+    divided = nested or (TRAIN in parts and len(parts) > 1)
 
     def label(path: list[str]) -> tuple[str, str | None] | None:
-        part = path[0].casefold() if divided and path else None
-        rest = path if part is None else path[1:]
-        return (as_label(rest[0]), part) if rest and (part is None or part in PARTS) else None
+        if not divided:
+            return (as_label(path[0]), None) if path else None
+        part = PARTS.get(path[0].casefold()) if path else None
+        return (as_label(path[1]), part) if part and len(path) > 1 else None
 
     return [label(path) for path in paths]
 
@@ -159,7 +163,7 @@ def has_folder(names: Sequence[str], wanted: Iterable[str]) -> bool:
 
 
 def read_table(
-    data: bytes, name: str, tasks: Sequence[type[Task]], test: TestUse = "validate"
+    data: bytes, name: str, tasks: Sequence[type[Task]], test: TestUse = "hold out"
 ) -> Table:
     """The examples that a CSV lists, in its order.
 
@@ -198,7 +202,7 @@ def read_table(
             raise PocketuneError(message, remedy=Remedy("other task", "use a kit for these labels"))
         raise PocketuneError(f"{message}; rename its columns")
     examples = Examples(_example(row, line, columns, name) for line, row in rows)
-    return Table(_unique(one_validation(examples, test), name), columns.task, columns.label.titles)
+    return Table(_unique(in_use(examples, test), name), columns.task, columns.label.titles)
 
 
 def has_titles(data: bytes, name: str, tasks: Sequence[type[Task]]) -> bool:
@@ -273,11 +277,15 @@ def _example(row: Sequence[str], line: int, columns: _Columns, name: str) -> Exa
             raise PocketuneError(f"{shown(name)} has no {column} in line {line}; add it")
         return value
 
-    part = None if columns.split is None else cell("split", columns.split).casefold()
-    if part is not None and part not in PARTS:
-        raise PocketuneError(
-            f"{shown(name)} has the split {shown(part)!r} in line {line}; write train or val"
-        )
+    part = None
+    if columns.split is not None:
+        split = cell("split", columns.split).casefold()
+        part = PARTS.get(split)
+        if part is None:
+            raise PocketuneError(
+                f"{shown(name)} has the split {shown(split)!r} in line {line}; write train, val or "
+                "test"
+            )
     file = posixpath.normpath(cell("file", columns.file).replace("\\", "/"))
     return Example(file, columns.label(row, line), part)
 

@@ -12,8 +12,8 @@ import numpy as np
 from pocketune.data.dataset import VAL_FRACTION, ImageDataset, Splits, stratify
 from pocketune.data.decoding import LargestDecoding
 from pocketune.data.examples import Examples
-from pocketune.data.finding import Found, find
-from pocketune.data.layouts import TEST, VALIDATION, TestUse
+from pocketune.data.finding import Found, find, has_test
+from pocketune.data.layouts import TEST, TRAIN, TestUse
 from pocketune.data.masks import AfterMask, MaskOptions, Masks, scan, value_names
 from pocketune.data.readable import read_headers
 from pocketune.errors import PocketuneError, counted
@@ -32,7 +32,7 @@ def load_splits(
     seed: int = 0,
     classes: Sequence[str] | None = None,
     task: Task | str | None = None,
-    test: TestUse = "validate",
+    test: TestUse = "hold out",
     masks: MaskOptions | None = None,
     after_mask: AfterMask = lambda _done, _all: None,
     size: int | None = None,
@@ -45,11 +45,11 @@ def load_splits(
     values they have, and whether they fit their images, is known before training.
 
     Args:
-        path: A folder of class folders (also under ``train/`` and ``val/``, ``valid/``,
-            ``validation/`` or ``test/``), folders of images and masks (see ``read_pairs``), a CSV
-            (see ``read_table``), annotations in COCO's format (see ``read_annotations``), or a .zip
-            of any of these. In a folder or archive with fewer than two
-            class folders and one CSV, or with a CSV of images and masks, the CSV is used.
+        path: A folder of class folders (also under ``train/``, ``val/`` and ``test/``), folders of
+            images and masks (see ``read_pairs``), a CSV (see ``read_table``), annotations in COCO's
+            format (see ``read_annotations``), or a .zip of any of these. In a folder or archive
+            with fewer than two class folders and one CSV, or with a CSV of images and masks, the
+            CSV is used.
         val_fraction: Fraction for validation if the data is not divided. Where images have classes,
             it is the fraction of each class. None is a fifth of each class of ten or more photos.
         seed: Seed of the division.
@@ -57,8 +57,8 @@ def load_splits(
             classes that are found, in the task's order.
         task: The task whose labels are read, or its name; by default the first task that recognizes
             the labels.
-        test: What the photos of ``test`` are for: to validate if there are no others, held out, or
-            the only ones to load, as validation photos.
+        test: What the photos of ``test`` are for: held out, the only ones to load, as validation
+            photos, or to validate if there are no others.
         masks: How the values of masks are read; None for the defaults of ``MaskOptions``.
         after_mask: Called after each mask with the number of masks that were read and of all.
         size: Height and width of the squares that the images will be cut to, to know what decoding
@@ -73,6 +73,8 @@ def load_splits(
     found, where = find(Path(path), tasks, test), shown(str(Path(path)))
     if test == "only" and not found.examples:
         raise PocketuneError(f"{where} has no test photos: they belong into a folder named {TEST}")
+    if not found.examples and has_test(path):
+        raise PocketuneError(f"{where} has test photos alone; add some to train on")
     dearest = None if size is None else LargestDecoding(size, found.task.dense)
     readable, skipped = read_headers(found.source, found.examples.names, dearest, max_pixels)
     usable = found.examples.take(readable)
@@ -144,7 +146,8 @@ def _divide(
 ) -> tuple[ImageDataset, ImageDataset]:
     """The division that the user made, or else that of ``stratify`` over the task's groups."""
     task = dataset.labeled
-    validation = [number for number, part in enumerate(examples.parts.values) if part in VALIDATION]
+    parts = enumerate(examples.parts.values)
+    validation = [number for number, part in parts if part not in (None, TRAIN)]
     validates = np.isin(examples.parts.numbers, validation)
     if validates.any():
         train, val = np.flatnonzero(~validates), np.flatnonzero(validates)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from pocketune.data.examples import Example, Examples
-from pocketune.data.layouts import PARTS, TestUse, one_validation, wrapper
+from pocketune.data.layouts import PARTS, TestUse, in_use, wrapper
 from pocketune.data.masks import NAMES_FILES
 from pocketune.errors import PocketuneError
 from pocketune.files import reading, shown
@@ -29,7 +29,7 @@ _Keyed = dict[str, str]  # file names by what an image and its mask have in comm
 
 
 def read_pairs(
-    names: Sequence[str], source: Source, where: str, test: TestUse = "validate"
+    names: Sequence[str], source: Source, where: str, test: TestUse = "hold out"
 ) -> Examples | None:
     """The images that have a mask, with the masks as labels; None if there are no such folders.
 
@@ -49,10 +49,10 @@ def read_pairs(
     images, masks = _in_folders(names, prefix, FOLDERS, where)
     if images and masks:
         _check_partners(images, masks, where)
-        return one_validation(_divided(images, masks), test)
+        return in_use(_divided(images, masks), test)
     images, masks = _in_folders(names, prefix, VOC_FOLDERS, where)
     if images and masks:
-        return one_validation(_voc(names, prefix, images, masks, source), test)
+        return in_use(_voc(names, prefix, images, masks, source), test)
     return None
 
 
@@ -92,9 +92,10 @@ def _check_partners(images: _Keyed, masks: _Keyed, where: str) -> None:
 
 def _divided(images: _Keyed, masks: _Keyed) -> list[Example]:
     """The pairs, each in the part that the first folder of its path names."""
-    parts = {key: key.partition("/")[0].casefold() for key in images if "/" in key}
-    parts = {key: part for key, part in parts.items() if part in PARTS}
-    return [Example(name, Mask(masks[key]), parts.get(key)) for key, name in sorted(images.items())]
+    return [
+        Example(name, Mask(masks[key]), PARTS.get(key.partition("/")[0].casefold()))
+        for key, name in sorted(images.items())
+    ]
 
 
 def _voc(
@@ -117,7 +118,7 @@ def _voc(
             keys = stream.read().decode("utf-8", "replace").split()
         for key in keys:
             _check_listed(key, images, masks, listed)
-            examples.append(Example(images[key], Mask(masks[key]), part if part in PARTS else None))
+            examples.append(Example(images[key], Mask(masks[key]), PARTS.get(part)))
     return examples
 
 

@@ -1,10 +1,11 @@
 """The closed forms, and their leave-one-out outputs, against refits in float64."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pocketune.device.head.gaussian import LDA, Means
+from pocketune.device.head.gaussian import LDA, UNSCATTERED, Means
 from pocketune.device.head.ridge import Ridge
 from pocketune.device.head.sums import add_up
 from pocketune.tasks import Attributes, Classification, numbered
@@ -60,6 +61,17 @@ def test_class_means(drawn: tuple[np.ndarray, np.ndarray, int]) -> None:
         for i in range(len(rows))
     ]
     compare(found, np.concatenate(expected))
+
+
+def test_class_means_of_single_photos_are_not_certain() -> None:
+    rows = np.random.default_rng(0).normal(3, 20, size=(6, 300)).astype(np.float32)
+    sums = add_up(brute.blocks(rows, np.arange(6)), Classification(numbered(6)))
+    found = outputs(Means(brute.blocks(rows, np.arange(6)), sums).layer(), rows)
+    leads = found.diagonal()[:, None] - found
+    assert leads.sum() / 30 == pytest.approx(UNSCATTERED, rel=1e-5)
+    same = np.ones((6, 300), np.float32)
+    sums = add_up(brute.blocks(same, np.arange(6)), Classification(numbered(6)))
+    assert np.isfinite(Means(brute.blocks(same, np.arange(6)), sums).layer()[0]).all()
 
 
 @given(classes())

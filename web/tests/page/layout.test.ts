@@ -28,10 +28,8 @@ describe("class folders", () => {
       ["train/a/1.jpg", "a", "train"],
       ["Val/a/2.jpg", "a", "validation"],
     ]);
-    expect(found(["train/a/1.jpg", "test/a/3.jpg"]).labels[1]).toEqual([
-      "test/a/3.jpg",
-      "a",
-      "validation",
+    expect(found(["Training/a/1.jpg", "test/a/3.jpg"]).labels).toEqual([
+      ["Training/a/1.jpg", "a", "train"],
     ]);
   });
   it("may be called train where nothing is divided", () => {

@@ -13,6 +13,12 @@ from pocketune.device.head.sums import BLOCK, Blocks, Exact, Sums
 from pocketune.tasks import Labels
 
 
+UNSCATTERED = 5.0
+"""Lead of a photo's own class over the others, on average, where no class has two different photos
+and their variance is unknown. With one photo a class of five and twelve flowers, leads of 3 to 12
+had the lowest loss on test photos, and larger ones made wrong predictions certain."""
+
+
 class Means:
     """The nearest class mean: the score of class c for x is m_c (x - m_c / 2) / variance.
 
@@ -32,13 +38,18 @@ class Means:
         self._center = sums.mean
         squares = sum(float(np.square(rows).sum()) for rows in within(blocks, sums))
         free = max(sums.images - np.count_nonzero(sums.counts), 1)
-        self._precision = free * sums.size / squares if squares else 1.0
-        self._lengths: Exact = self._precision * np.concatenate(
+        lengths = np.concatenate(
             [
                 np.square(sums.means[place : place + BLOCK] - self._center).sum(axis=1)
                 for place in range(0, len(sums.means), BLOCK)
             ]
         )
+        if squares:
+            self._precision = free * sums.size / squares
+        else:  # half the squared distance of two means is their variance, on average
+            variance = float(lengths.sum()) / max(len(lengths) - 1, 1)
+            self._precision = UNSCATTERED / variance if variance else 1.0
+        self._lengths: Exact = self._precision * lengths
 
     def left_out(self, rows: FloatArray, labels: Labels) -> Iterator[Exact]:
         """The outputs (N, C) for photos by the means without each of them."""

@@ -160,7 +160,6 @@ def _load(
         seed=settings.seed,
         classes=classes,
         task=kit.manifest.task,
-        test="hold out" if settings.hold_out_test else "validate",
         masks=mask_options(settings),
         after_mask=after_mask,
         size=kit.manifest.size,

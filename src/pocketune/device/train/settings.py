@@ -184,10 +184,6 @@ class TrainSettings:
         at_least=0,
         at_most=1,
     )
-    hold_out_test: bool = _option(
-        "Leave the photos of test/ out of validation, for an evaluation after the run.",
-        default=False,
-    )
     class_weights: str = _option(
         "Weights of the classes in the loss of masks; balanced ones are larger for classes of few "
         "pixels.",

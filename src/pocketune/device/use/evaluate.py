@@ -46,9 +46,9 @@ def evaluate(
         model: A run or a kit.
         photos: A folder of class folders, a CSV of file and label or of file and attributes,
             folders or a CSV of images and masks, or a .zip of these. If the photos are divided,
-            only the validation part is used. None stands for the run's own validation photos.
-        test: Use only the photos of the part ``test``, which a run with ``hold_out_test`` has not
-            seen.
+            only the validation part is used, or ``test`` where there is no other. None stands for
+            the run's own validation photos.
+        test: Use only the photos of the part ``test``, which no run has seen.
         window: For masks, whether a photo is seen as a whole or through windows that slide over it.
         overlap: Share of a window that the next one repeats.
         masks: How masks are read; by default as the run reads them.
@@ -206,7 +206,6 @@ def run_photos(model: Model, moved: StrPath | None = None) -> Splits:
         seed=settings.seed,
         classes=model.classes,
         task=model.task,
-        test="hold out" if settings.hold_out_test else "validate",
         masks=mask_options(settings),
         size=model.manifest.size,
         max_pixels=settings.pixels_limit,

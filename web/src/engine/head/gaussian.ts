@@ -4,6 +4,9 @@ import { type Form, type Layer, STRENGTHS } from "./form";
 import { add, dot, type Matrix, onto, row, times, zeros } from "./matrix";
 import { type Embeddings, embedding, less, type Sums } from "./sums";
 
+/** Lead of a photo's own class where no class has two different photos; as in Python. */
+const UNSCATTERED = 5;
+
 /** The nearest class mean: the score of class c for x is m_c (x - m_c / 2) / variance. */
 export class Means implements Form {
   readonly name = "class means";
@@ -19,8 +22,11 @@ export class Means implements Form {
     this.means = centered(sums);
     let squares = 0;
     for (const values of within(of, sums)) squares += dot(values, values);
-    this.precision = squares ? (free(sums) * of.size) / squares : 1;
-    this.lengths = lengthsOf(this.means).map((length) => this.precision * length);
+    const lengths = lengthsOf(this.means);
+    const variance = lengths.reduce((sum, each) => sum + each, 0) / Math.max(lengths.length - 1, 1);
+    const unscattered = variance ? UNSCATTERED / variance : 1;
+    this.precision = squares ? (free(sums) * of.size) / squares : unscattered;
+    this.lengths = lengths.map((length) => this.precision * length);
   }
 
   leftOut(values: Float32Array, label: number): Float64Array[] {

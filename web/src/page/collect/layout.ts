@@ -20,8 +20,19 @@ export interface Layout {
   outside: string[];
 }
 
-const TRAIN = "train";
-const VALIDATION = ["val", "valid", "validation", "test"]; // the first that exists is used
+/** `test` is for an evaluation: no run sees these photos. */
+type Part = Split | "test";
+type Found = Omit<Labeled, "part"> & { part: Part | null };
+
+const PARTS = new Map<string, Part>([
+  ["train", "train"],
+  ["training", "train"],
+  ["val", "validation"],
+  ["valid", "validation"],
+  ["validation", "validation"],
+  ["test", "test"],
+  ["testing", "test"],
+]);
 const FILE_COLUMNS = ["file", "filename", "file_name", "path", "image", "image_id"];
 const LABEL_COLUMNS = ["label", "class"];
 const SYSTEM = ["__macosx", "thumbs.db", "desktop.ini", "@eadir"];
@@ -44,19 +55,20 @@ export function byFolders(paths: string[]): Layout {
   const below = new Map(
     folders.map((folder) => [folder, folder.slice(prefix.length).split("/").filter(Boolean)]),
   );
-  const tops = new Set([...below.values()].flatMap((parts) => parts[0]?.toLowerCase() ?? []));
-  const nested = [...below.values()].some((parts) => parts.length > 1 && isTrain(parts[0]));
-  const divided = nested || (tops.has(TRAIN) && VALIDATION.some((name) => tops.has(name)));
-  const found: (Labeled & { folder: string | null })[] = [];
+  const places = [...below.values()];
+  const present = new Set(places.flatMap(([top]) => partOf(top) ?? []));
+  const nested = places.some((place) => place.length > 1 && partOf(place[0]) === "train");
+  const divided = nested || (present.has("train") && present.size > 1);
+  const found: Found[] = [];
   const outside: string[] = [];
   for (const path of paths) {
-    const parts = below.get(folderOf(path))!;
-    const folder = divided ? (parts[0]?.toLowerCase() ?? null) : null;
-    const label = parts[folder === null ? 0 : 1];
-    if (label === undefined || (folder !== null && !isPart(folder))) outside.push(path);
-    else found.push({ path, label: label.normalize("NFC"), part: partOf(folder), folder });
+    const place = below.get(folderOf(path))!;
+    const part = divided ? partOf(place[0]) : null;
+    const label = place[divided ? 1 : 0];
+    if (label === undefined || (divided && part === null)) outside.push(path);
+    else found.push({ path, label: label.normalize("NFC"), part });
   }
-  return { labeled: oneValidation(found), outside };
+  return { labeled: inUse(found), outside };
 }
 
 /**
@@ -75,7 +87,7 @@ export function byTable(text: string, table: string, paths: string[]): Layout {
   }
   const base = folderOf(table);
   const known = new Set(paths);
-  const found = new Map<string, Labeled & { folder: string | null }>();
+  const found = new Map<string, Found>();
   for (const [index, row] of rows.entries()) {
     if (index === 0 && columns.titled) continue;
     const file = row[columns.file];
@@ -83,22 +95,23 @@ export function byTable(text: string, table: string, paths: string[]): Layout {
     const line = index + 1;
     if (!file) throw new UserError(texts.table.noFile(table, line));
     if (!label) throw new UserError(texts.table.noLabel(table, line));
-    const folder = columns.split < 0 ? null : (row[columns.split] ?? "").toLowerCase();
-    if (folder !== null && !isPart(folder)) {
-      throw new UserError(texts.table.split(table, folder, line));
+    const split = columns.split < 0 ? null : (row[columns.split] ?? "").toLowerCase();
+    const part = split === null ? null : partOf(split);
+    if (split !== null && part === null) {
+      throw new UserError(texts.table.split(table, split, line));
     }
     const path = join(base, file);
     const before = found.get(path);
-    if (before && (before.label !== label || before.folder !== folder)) {
+    if (before && (before.label !== label || before.part !== part)) {
       throw new UserError(texts.table.twice(table, file));
     }
-    if (known.has(path)) found.set(path, { path, label, part: partOf(folder), folder });
+    if (known.has(path)) found.set(path, { path, label, part });
   }
   if (!found.size) {
     throw new UserError(texts.table.noneGiven(table));
   }
   const outside = paths.filter((path) => !found.has(path) && path !== table);
-  return { labeled: oneValidation([...found.values()]), outside };
+  return { labeled: inUse([...found.values()]), outside };
 }
 
 /** Names in the order of the command line: by number if all are integers, else by characters. */
@@ -117,25 +130,12 @@ function columnsOf(first: string[]) {
   return untitled ? { file: 0, label: 1, split: -1, titled: false } : null;
 }
 
-/** Without `test` if there is a `val`: the test photos are not to be seen. */
-function oneValidation(found: (Labeled & { folder: string | null })[]): Labeled[] {
-  const used = VALIDATION.find((name) => found.some((each) => each.folder === name));
-  return found
-    .filter(({ folder }) => folder === null || folder === TRAIN || folder === used)
-    .map(({ path, label, part }) => ({ path, label, part }));
+function inUse(found: Found[]): Labeled[] {
+  return found.flatMap(({ part, ...each }) => (part === "test" ? [] : [{ ...each, part }]));
 }
 
-function partOf(folder: string | null): Split | null {
-  if (folder === null) return null;
-  return folder === TRAIN ? "train" : "validation";
-}
-
-function isPart(folder: string): boolean {
-  return folder === TRAIN || VALIDATION.includes(folder);
-}
-
-function isTrain(folder: string | undefined): boolean {
-  return folder?.toLowerCase() === TRAIN;
+function partOf(name: string | undefined): Part | null {
+  return PARTS.get(name?.toLowerCase() ?? "") ?? null;
 }
 
 function folderOf(path: string): string {
