@@ -11,9 +11,10 @@ from pocketune.device import Delta, Model, predict
 from pocketune.device.use.known import DIRECTIONS, SHRINKAGE, Known, known_of
 from pocketune.device.use.predict import DeltaPrediction, JudgedPrediction
 from pocketune.errors import PocketuneError
+from pocketune.kit.kit import Kit
 from pocketune.tasks import Attributes
 
-from ..runs import trained_state, write_best, write_photos
+from ..runs import write_photos, write_run
 from ..tiny_kit import CLASSES, WIDTH, TinyKit
 
 
@@ -97,8 +98,7 @@ def test_equal_embeddings_give_no_nan() -> None:
 
 def trained(folder: Path) -> Path:
     """A run that has described its classes by random embeddings."""
-    kit = TinyKit().write(folder)
-    write_best(kit.path, kit, trained_state(TinyKit()), CLASSES)
+    kit = Kit.open(write_run(folder))
     rng = np.random.default_rng(0)
     x = rng.random((60, WIDTH), dtype=np.float32)
     Known.fit(x, np.arange(60) % 3).save(kit.path, kit.identity, 5)
