@@ -174,7 +174,7 @@ def test_a_bundled_kit_by_its_name(run, photos, bundled, tmp_path):
     assert predicted.stderr.startswith("note: blocks knows no classes before it is trained")
 
 
-def test_a_path_comes_before_a_bundled_name(run, photos, bundled, kit):
+def test_a_path_comes_before_a_bundled_name(run, photos, bundled):
     Path("last").write_text("not a kit")
     result = run("train", photos, "--kit", "last")
     assert result.exit_code == 1

@@ -48,7 +48,7 @@ def test_a_run_that_takes_too_long_is_stopped(tmp_path: Path, photos: Path, kit:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_settings_become_options_and_back(tmp_path: Path) -> None:
+def test_settings_become_options_and_back() -> None:
     settings = TrainSettings(budget=96_000_000, steps=5, lr=0.01, optimizer="sgd", seed=3)
     words = command_options(settings)
     assert command_options(TrainSettings()) == []

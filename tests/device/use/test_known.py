@@ -154,7 +154,7 @@ def test_models_that_cannot_tell_say_why(tmp_path: Path) -> None:
         predict(attributes.path, tmp_path, unknown=True)
 
 
-def test_a_damaged_description_is_refused(tmp_path: Path) -> None:
+def test_a_damaged_description_is_refused() -> None:
     tensors = Known.fit(*clusters(0)[:2]).tensors()
     for name, value in tensors.items():
         broken = {**tensors, name: np.zeros((*value.shape, 2), np.float32)}
