@@ -21,6 +21,25 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 settings.register_profile("pocketune", deadline=None)
 settings.load_profile("pocketune")
 
+_FSYNC = os.fsync
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _unflushed() -> Iterator[None]:
+    """Files of tests need not survive a power cut, and flushing one takes the disk milliseconds.
+
+    Only that the descriptor is open is checked. The processes that tests start do flush.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", os.fstat)
+        yield
+
+
+@pytest.fixture
+def flushed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are flushed to the disk, as outside of tests."""
+    monkeypatch.setattr(os, "fsync", _FSYNC)
+
 
 @pytest.fixture(scope="session", autouse=True)
 def cache_of_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:

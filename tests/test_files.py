@@ -24,6 +24,8 @@ from pocketune.files import (
     writing,
 )
 
+pytestmark = pytest.mark.usefixtures("flushed")
+
 
 class OtherError(PocketuneError):
     pass

@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cache
 
-import torch
 from torch import nn
 
 from pocketune.methods import Method, adapt
 from pocketune.papers import ModuleTrace, trace_modules
-from pocketune.weights import create_network
 
-
-def on_meta(name: str, **options) -> nn.Module:
-    with torch.device("meta"):
-        return create_network(name, **options)
+from ..networks.meta import on_meta
 
 
 def adapted(name: str, method: Method, **options) -> nn.Module:

@@ -8,16 +8,9 @@ from pathlib import Path
 from unittest.mock import MagicMock
 
 import pytest
-from torch import nn
 
-from pocketune.accounting import Memory, Report, account, plot
+from pocketune.accounting import Memory, Report, plot
 from pocketune.errors import PocketuneError
-
-
-@pytest.fixture(scope="module")
-def report() -> Report:
-    features = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3, stride=2))
-    return account(nn.Sequential(features, nn.Flatten(), nn.Linear(72, 2)), batch=2, size=9)
 
 
 @pytest.fixture

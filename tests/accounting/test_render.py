@@ -14,12 +14,6 @@ from pocketune.accounting import LayerCost, Memory, Report, Snapshot, account, r
 from pocketune.accounting.render import LABELS, draw_bar, draw_step, megabytes, sparkline
 
 
-@pytest.fixture(scope="module")
-def report() -> Report:
-    features = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3, stride=2))
-    return account(nn.Sequential(features, nn.Flatten(), nn.Linear(72, 2)), batch=2, size=9)
-
-
 def drawn(report: Report, width: int, by: str = "block") -> str:
     console = Console(width=width)
     with console.capture() as captured:

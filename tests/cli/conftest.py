@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pocketune.cli import app
+from pocketune.kit import bundled as kits
 
 from ..device.softmax_engine import CLASSES, write_photos
 from ..device.tiny_kit import TinyKit
@@ -33,6 +34,16 @@ def kit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return (
         TinyKit(classes=CLASSES, size=16).write(tmp_path_factory.mktemp("kits") / "tiny.zip").path
     )
+
+
+@pytest.fixture
+def bundled(kit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bundled kits, with small ones in their place; in this process alone."""
+    folder = tmp_path / "bundled"
+    folder.mkdir()
+    for name in ("blocks", "last"):
+        (folder / f"{name}.zip").write_bytes(kit.read_bytes())
+    monkeypatch.setattr(kits, "_FOLDER", folder)
 
 
 @pytest.fixture

@@ -41,11 +41,6 @@ def refusal(run: Run, *arguments: object) -> str:
     return result.stderr
 
 
-def clear(folder: Path) -> None:
-    for file in folder.iterdir():
-        file.unlink()
-
-
 PHOTOS: dict[str, tuple[Callable[[Path], object], str]] = {
     "missing": (shutil.rmtree, "does not exist; check the path"),
     "empty": (lambda p: [shutil.rmtree(p / c) for c in CLASSES], "is empty; put a folder"),

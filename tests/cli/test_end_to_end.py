@@ -212,7 +212,7 @@ class TestStopped:
         assert done.returncode == 0, done.stderr
         assert_same_end(tmp_path / "run", whole)
 
-    def test_ctrl_c_before_the_run_has_begun(self, tmp_path: Path, photos: Path, kit: Path) -> None:
+    def test_ctrl_c_before_the_run_has_begun(self, tmp_path: Path, photos: Path) -> None:
         # A named pipe in place of the kit stops the command before a run exists.
         os.mkfifo(tmp_path / "pipe")
         (tmp_path / "kit").mkdir()

@@ -123,7 +123,7 @@ def test_the_smallest_budget_that_something_fits_is_enough(process, photos, tmp_
     assert RunRecord.read(tmp_path / "a").peak_memory <= int(smallest[1]) * 1_000_000
 
 
-def test_two_photos_a_class_are_enough(run, tmp_path):
+def test_two_photos_a_class_are_enough(run, bundled, tmp_path):
     classes = tuple(f"class {number}" for number in range(20))
     photos = write_photos(tmp_path / "few", each=2, classes=classes)
     done = run("plan", photos, *QUICK)

@@ -8,7 +8,7 @@ import pytest
 
 from pocketune.accounting.render import megabytes
 
-SMALL = ("profile", "mobilenet_v2", "--width", 0.1, "--classes", 4, "--size", 32, "--batch", 2)
+SMALL = ("profile", "resnet18", "--width", 0.1, "--classes", 4, "--size", 32, "--batch", 2)
 
 
 def test_the_table_and_the_json_agree(run):
@@ -16,7 +16,7 @@ def test_the_table_and_the_json_agree(run):
     assert table.exit_code == 0, table.output
     data = json.loads(run(*SMALL, "--method", "last", "--json").stdout)
     assert megabytes(data["total_bytes"]) in table.stdout
-    assert data["network"] == "mobilenet_v2"
+    assert data["network"] == "resnet18"
     assert f"the worst block is {data['worst_block']}." in table.stdout
     assert data["total_bytes"] == sum(data["peak"]["bytes"].values())
 
@@ -24,7 +24,7 @@ def test_the_table_and_the_json_agree(run):
 def test_layers(run):
     result = run(*SMALL, "--method", "blocks", "--blocks", 1, "--by", "layer")
     assert result.exit_code == 0, result.output
-    assert "features.17.conv.0.0" in result.stdout
+    assert "layer4.1.conv1" in result.stdout
 
 
 @pytest.mark.parametrize(

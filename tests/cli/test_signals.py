@@ -75,7 +75,7 @@ def test_a_command_that_goes_on_says_so(
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device")
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"]])
-def test_a_disk_that_is_full_for_the_output(arguments: list[str], tmp_path: Path) -> None:
+def test_a_disk_that_is_full_for_the_output(arguments: list[str]) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             command(*arguments), stdout=full, stderr=subprocess.PIPE, text=True, check=False

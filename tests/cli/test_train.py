@@ -15,7 +15,6 @@ from pocketune.device.train.checkpoint import Checkpoint
 from pocketune.device.train.folder import next_run
 from pocketune.errors import PocketuneError
 from pocketune.kit import Kit
-from pocketune.kit import bundled as kits
 from pocketune.kit.names import LAST, NETWORK
 
 from ..device.runs import lines
@@ -146,16 +145,6 @@ def test_a_run_is_named_after_the_folder_itself(tmp_path, monkeypatch):
     assert next_run("..") == Path("runs") / "my.photos.2024"
 
 
-@pytest.fixture
-def bundled(kit, tmp_path, monkeypatch):
-    """The bundled kits, with others in their place."""
-    folder = tmp_path / "bundled"
-    folder.mkdir()
-    for name in ("blocks", "last"):
-        (folder / f"{name}.zip").write_bytes(kit.read_bytes())
-    monkeypatch.setattr(kits, "_FOLDER", folder)
-
-
 def test_without_a_kit_the_bundled_one_is_trained_and_said(run, photos, bundled):
     result = run("train", photos, "--epochs", 1)
     assert result.exit_code == 0, result.output
@@ -174,7 +163,7 @@ def test_a_bundled_kit_by_its_name(run, photos, bundled, tmp_path):
     assert predicted.stderr.startswith("note: blocks knows no classes before it is trained")
 
 
-def test_a_path_comes_before_a_bundled_name(run, photos, bundled, kit):
+def test_a_path_comes_before_a_bundled_name(run, photos, bundled):
     Path("last").write_text("not a kit")
     result = run("train", photos, "--kit", "last")
     assert result.exit_code == 1

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from PIL import Image
 
+from pocketune.cli import app
 from pocketune.device import Model
 from pocketune.device.train.checkpoint import Checkpoint
 from pocketune.device.use.known import known_of
@@ -18,11 +20,20 @@ from pocketune.kit.manifest import SCHEMA
 from ..device.softmax_engine import CLASSES, write_photos
 
 
-@pytest.fixture
-def trained(run, photos, kit) -> str:
-    result = run("train", photos, "--kit", kit, "--epochs", 8, "--lr", 0.05, "--out", "trained")
+@pytest.fixture(scope="module")
+def whole(photos, kit, tmp_path_factory) -> Path:
+    """A finished run, which `trained` copies."""
+    folder = tmp_path_factory.mktemp("whole") / "trained"
+    options = ["--epochs", "8", "--lr", "0.05", "--out", str(folder)]
+    result = CliRunner().invoke(app, ["train", str(photos), "--kit", str(kit), *options])
     assert result.exit_code == 0, result.output
-    return "trained"
+    return folder
+
+
+@pytest.fixture
+def trained(run, whole) -> str:
+    """A run in the folder of the test."""
+    return shutil.copytree(whole, "trained")
 
 
 def test_predict(run, photos, trained):

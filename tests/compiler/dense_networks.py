@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from pocketune.networks.architectures.parts import ConvNormActivation
 from pocketune.tasks import Segmentation, numbered
 
-from .networks import Block
+from .networks import Block, with_norms
 
 BATCH, SIZE, CLASSES = 2, 40, 3
 TASK = Segmentation(numbered(CLASSES))
@@ -55,11 +55,4 @@ class DenseNetwork(nn.Module):
 def dense(seed: int = 0, **options: float) -> DenseNetwork:
     """A network whose norms have something to do."""
     torch.manual_seed(seed)
-    network = DenseNetwork(**options)  # type: ignore[arg-type]
-    for module in network.modules():
-        if isinstance(module, nn.BatchNorm2d):
-            module.running_mean.normal_(0, 0.2)
-            module.running_var.uniform_(0.5, 2)
-            nn.init.uniform_(module.weight, 0.5, 1.5)
-            nn.init.normal_(module.bias, 0, 0.2)
-    return network
+    return with_norms(DenseNetwork(**options))  # type: ignore[arg-type]

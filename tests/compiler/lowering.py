@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import pytest
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -20,6 +21,8 @@ Function = Callable[..., Sequence[Tensor]]
 _DTYPES = {torch.float32: FLOAT, torch.int64: INT64, torch.uint8: UINT8, torch.bool: BOOL}
 
 ALWAYS_ROWS, NEVER_ROWS = 1 << 30, 0
+LAYOUTS = pytest.mark.parametrize("rows_max_pixels", [ALWAYS_ROWS, NEVER_ROWS])
+FORMS = pytest.mark.parametrize("least_packed", [inf, 0], ids=["bytes", "bits"])
 
 
 def lower_function(

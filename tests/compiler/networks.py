@@ -1,5 +1,7 @@
 """A network small enough to trace in a moment, with everything that a real one has."""
 
+from typing import TypeVar
+
 import torch
 from torch import Tensor, nn
 
@@ -8,6 +10,7 @@ from pocketune.tasks import Classification, numbered
 
 BATCH, SIZE, CLASSES = 4, 16, 3
 HEAD = ("classifier.weight", "classifier.bias")
+Net = TypeVar("Net", bound=nn.Module)
 TASK = Classification(numbered(CLASSES), HEAD)
 
 
@@ -45,10 +48,8 @@ class TinyNetwork(nn.Module):
         return logits
 
 
-def tiny(seed: int = 0, **options: float) -> TinyNetwork:
-    """A network whose norms have something to do."""
-    torch.manual_seed(seed)
-    network = TinyNetwork(**options)  # type: ignore[arg-type]
+def with_norms(network: Net) -> Net:
+    """The network, whose norms get something to do."""
     for module in network.modules():
         if isinstance(module, nn.BatchNorm2d):
             module.running_mean.normal_(0, 0.2)
@@ -56,3 +57,9 @@ def tiny(seed: int = 0, **options: float) -> TinyNetwork:
             nn.init.uniform_(module.weight, 0.5, 1.5)
             nn.init.normal_(module.bias, 0, 0.2)
     return network
+
+
+def tiny(seed: int = 0, **options: float) -> TinyNetwork:
+    """A network whose norms have something to do."""
+    torch.manual_seed(seed)
+    return with_norms(TinyNetwork(**options))  # type: ignore[arg-type]

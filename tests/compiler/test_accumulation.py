@@ -36,9 +36,7 @@ def kits(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Kit]:
     """The same network for batches of 1, 2 and 4 images."""
     folder, network = tmp_path_factory.mktemp("kits"), adapt(tiny(channels=8), TinyTL())
     return {
-        batch: compile(
-            network, folder / str(batch), batch=batch, size=SIZE, task=Classification(NAMES)
-        )
+        batch: compile(network, folder / str(batch), batch=batch, size=SIZE, task=TASK)
         for batch in (1, 2, 4)
     }
 

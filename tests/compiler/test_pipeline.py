@@ -333,7 +333,7 @@ def test_networks_and_methods(name: str, method: str, tmp_path: Path) -> None:
     method meets both losses.
     """
     kind = Attributes if name in WITH_ATTRIBUTES else Classification
-    step: dict[str, Any] = {"batch": 2, "size": 64, "task": kind(numbered(CLASSES))}
+    step: dict[str, Any] = {"batch": 2, "size": 48, "task": kind(numbered(CLASSES))}
     torch.manual_seed(0)
     network = shallow(create_network(name, classes=CLASSES, width=WIDTHS.get(name, 0.25)))
     adapted = adapt(network, example_method(method, name))

@@ -12,15 +12,7 @@ from pocketune.data import Loader, load_splits
 from pocketune.data.images import UnreadableImage, load_image
 from pocketune.errors import PocketuneError
 
-
-def refusal(path, **options) -> str:
-    with pytest.raises(PocketuneError) as caught:
-        load_splits(path, **options)
-    message = str(caught.value)
-    assert "\n" not in message
-    assert len(message) < 600
-    message.encode("utf-8")
-    return message
+from .refusals import refusal
 
 
 class TestNothingToLearnFrom:

@@ -1,14 +1,17 @@
 """Annotations in COCO's format: their images, classes and masks; one sentence for each defect."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
 
 from pocketune.data import Loader, MaskOptions, has_test, load_splits
-from pocketune.errors import PocketuneError
+
+from . import refusals
 
 WIDTH, HEIGHT = 24, 20  # of the images that the fixture `tree` writes
+refusal = partial(refusals.refusal, val_fraction=0, longest=400)
 
 
 def box(left, top, right, bottom):
@@ -50,15 +53,6 @@ def masks_of(splits):
     names = np.array([*splits.train.classes, "ignored"])
     found = [splits.train.label(i, WIDTH, HEIGHT) for i in range(len(splits.train))]
     return [names[np.minimum(each, len(names) - 1)] for each in found]
-
-
-def refusal(path, **options) -> str:
-    with pytest.raises(PocketuneError) as caught:
-        load_splits(path, val_fraction=0, **options)
-    message = str(caught.value)
-    assert "\n" not in message
-    assert len(message) < 400
-    return message
 
 
 class TestMasks:

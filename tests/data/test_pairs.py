@@ -1,5 +1,6 @@
 """Folders of images and masks, tables of both, and VOC's lists."""
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,10 @@ from pocketune.data import has_test, load_splits
 from pocketune.data.pairs import read_pairs
 from pocketune.data.sources import FolderSource
 from pocketune.errors import PocketuneError
+
+from . import refusals
+
+refusal = partial(refusals.refusal, val_fraction=0)
 
 
 @pytest.fixture
@@ -28,12 +33,6 @@ def pairs(tree, encoded):
         return tree({**files, **{key.replace("__", "."): text for key, text in texts.items()}})
 
     return write
-
-
-def refusal(path, **options) -> str:
-    with pytest.raises(PocketuneError) as caught:
-        load_splits(path, val_fraction=0, **options)
-    return str(caught.value)
 
 
 def split(path, **options):

@@ -54,6 +54,13 @@ def write_best(folder: Path, kit: Kit, state: State, classes: tuple[str, ...]) -
     trained.save(folder / BEST)
 
 
+def write_run(folder: Path, tiny: TinyKit | None = None) -> Path:
+    """A run of a tiny kit on the kit's own classes, with values that are not the kit's."""
+    tiny = tiny or TinyKit()
+    write_best(folder, tiny.write(folder), trained_state(tiny), tiny.classes)
+    return folder
+
+
 def write_last(
     folder: Path,
     kit: Kit,

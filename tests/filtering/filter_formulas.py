@@ -6,6 +6,8 @@ from math import ceil
 import torch
 from torch import Tensor
 
+from pocketune.filtering.patches import Patches
+
 
 @dataclass(frozen=True)
 class Case:
@@ -32,6 +34,11 @@ class Case:
             )
         ]
         return rows[0], rows[1]
+
+
+def grid(down: tuple[int, ...], across: tuple[int, ...]) -> Patches:
+    """Of the axes (length, size, first, count)."""
+    return Patches(*((d, a) for d, a in zip(down[1:], across[1:], strict=True)))
 
 
 def membership(length: int, size: int, first: int, count: int) -> Tensor:

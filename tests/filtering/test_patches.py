@@ -7,15 +7,11 @@ from hypothesis import strategies as st
 
 from pocketune.filtering.patches import Patches, patch_mean, patch_spread, patch_sum
 
-from .filter_formulas import membership
+from .filter_formulas import grid, membership
 
 axes = st.tuples(  # length, size, start, count
     st.integers(1, 12), st.integers(1, 9), st.integers(-9, 9), st.integers(1, 5)
 )
-
-
-def grid(down: tuple[int, ...], across: tuple[int, ...]) -> Patches:
-    return Patches(*((d, a) for d, a in zip(down[1:], across[1:], strict=True)))
 
 
 def matrix(axis: tuple[int, ...]) -> torch.Tensor:

@@ -54,7 +54,8 @@ def test_a_zip_of_an_older_schema_is_replaced(tmp_path: Path) -> None:
 
 def test_an_empty_folder_is_filled(tmp_path: Path) -> None:
     (tmp_path / "kit").mkdir()
-    TinyKit().write(tmp_path / "kit")
+    kit = TinyKit().write(tmp_path / "kit")
+    assert Kit.open(tmp_path / "kit").manifest == kit.manifest
 
 
 def test_refuses_a_folder_that_is_not_a_kit(tmp_path: Path) -> None:

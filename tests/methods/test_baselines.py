@@ -21,15 +21,13 @@ from pocketune.methods import (
 from pocketune.surgery import batch_norms
 from pocketune.weights import create_network
 
+from .names import trained
+
 
 @lru_cache
 def network(name: str = "mobilenet_v2", classes: int = 10) -> nn.Module:
     """Shared between the tests; methods never change it."""
     return create_network(name, classes=classes)
-
-
-def trained(adapted: nn.Module) -> set[str]:
-    return {name for name, p in adapted.named_parameters() if p.requires_grad}
 
 
 @pytest.mark.parametrize(

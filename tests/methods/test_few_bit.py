@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch import nn
 
 from pocketune.accounting import account
 from pocketune.errors import PocketuneError
@@ -27,30 +26,27 @@ from pocketune.weights import create_network
 
 from ..compiler.token_networks import SIZE, transformer
 from ..networks.tiny import tiny
-
-
-def replaced(network: nn.Module, kind: type[nn.Module] = FewBitActivation) -> set[str]:
-    return {name for name, module in network.named_modules() if isinstance(module, kind)}
+from .names import layers_of
 
 
 @pytest.mark.parametrize("method", [FullFineTune(), BiasAndLast(), LoRA(2)], ids=str)
 @pytest.mark.parametrize("turn", [1, -1])
 def test_every_activation_where_all_blocks_are_trained(method: Method, turn: int) -> None:
     adapted = adapt(transformer(), Sum((method, FewBitBackward(2))[::turn]))
-    assert replaced(adapted, FewBitGELU) == {"blocks.0.mlp.1", "blocks.1.mlp.1"}
+    assert layers_of(adapted, FewBitGELU) == {"blocks.0.mlp.1", "blocks.1.mlp.1"}
     assert all(m.bits == 2 for m in adapted.modules() if isinstance(m, FewBitGELU))
 
 
 def test_from_the_first_trained_block_on() -> None:
     adapted = adapt(transformer(), TopBlocks(1) + FewBitBackward())
-    assert replaced(adapted) == {"blocks.1.mlp.1"}
+    assert layers_of(adapted, FewBitActivation) == {"blocks.1.mlp.1"}
 
 
 def test_rectifiers_keep_one_bit_and_stay_exact() -> None:
     network = create_network("mobilenet_v2", classes=3, width=0.25)
     adapted = adapt(network, TopBlocks(1) + FewBitBackward())
-    assert replaced(adapted, MaskedReLU6)
-    assert not replaced(adapted)
+    assert layers_of(adapted, MaskedReLU6)
+    assert not layers_of(adapted, FewBitActivation)
 
 
 @pytest.mark.parametrize("turn", [1, -1])
@@ -59,7 +55,7 @@ def test_signed_activations_come_first(turn: int) -> None:
     both = (SignedBackward(), FewBitBackward())[::turn]
     adapted = adapt(network, Sum((TopBlocks(1), *both)))
     alone = adapt(network, TopBlocks(1) + SignedBackward())
-    assert replaced(adapted, SignedHardswish) == replaced(alone, SignedHardswish) != set()
+    assert layers_of(adapted, SignedHardswish) == layers_of(alone, SignedHardswish) != set()
 
 
 @pytest.mark.parametrize("bits", [1, 2, 4, 8])
@@ -82,7 +78,7 @@ def test_layer_norms_keep_eight_bits_where_no_matrix_is_trained(
     """Where only norms are trained, the gradient ends at the first, which needs no deviation."""
     exact, few = (adapt(transformer(), m) for m in (method, method + FewBitBackward(8)))
     names = {f"blocks.{i}.norm{j}" for i in (0, 1) for j in (1, 2)} | {"norm"}
-    assert replaced(few, FewBitLayerNorm) == names
+    assert layers_of(few, FewBitLayerNorm) == names
     batch, tokens, width = 8, 17, 12
     elements = tokens * 5 * width + tokens * 2 * 2 * width  # of norms and GELUs
     statistics = 4 * tokens * (2 * 5 - deviations)
@@ -94,7 +90,7 @@ def test_layer_norms_keep_eight_bits_where_no_matrix_is_trained(
     "method", [FullFineTune(), LoRA(2), TopBlocks(1), TopBlocks(1) + BiasAndLast()], ids=str
 )
 def test_layer_norms_are_exact_beside_trained_matrices(method: Method) -> None:
-    assert not replaced(adapt(transformer(), method + FewBitBackward(8)), FewBitLayerNorm)
+    assert not layers_of(adapt(transformer(), method + FewBitBackward(8)), FewBitLayerNorm)
 
 
 def test_layer_norms_over_the_channels_of_maps() -> None:

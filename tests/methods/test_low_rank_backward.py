@@ -26,14 +26,14 @@ from pocketune.methods import (
 
 from ..compiler.networks import BATCH, tiny
 from ..compiler.token_networks import SIZE, transformer
+from .names import layers_of
 
 METHOD = LowRankBackward(order=4, rank=2)
 """On a grid of 4 x 4 tokens: 3 bases, and the class token."""
 
 
 def replaced(network: nn.Module) -> set[str]:
-    kinds = (LowRankConv2d, LowRankLinear)
-    return {name for name, module in network.named_modules() if isinstance(module, kinds)}
+    return layers_of(network, LowRankConv2d, LowRankLinear)
 
 
 def linear_layers(block: int) -> set[str]:

@@ -169,7 +169,7 @@ def test_replacing_different_layers_is_no_conflict() -> None:
 
 def test_layers_with_a_common_beginning_of_their_names_are_different() -> None:
     layers = nn.Sequential(*(nn.ReLU() for _ in range(12)))
-    (Replace("1") + Replace("11")).plan(layers)
+    assert (Replace("1") + Replace("11")).plan(layers).replaced.keys() == {"1", "11"}
 
 
 def test_training_what_another_method_replaced_is_a_conflict() -> None:

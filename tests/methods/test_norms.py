@@ -19,6 +19,8 @@ from pocketune.networks import anatomy
 from pocketune.surgery import batch_norms, swap
 from pocketune.weights import create_network
 
+from .names import trained
+
 
 def network(head: Callable[[int], nn.Module]) -> nn.Module:
     made = create_network("mobilenet_v2", width=0.35, classes=3)
@@ -35,10 +37,6 @@ def normed_head(channels: int) -> nn.Module:
         norm.running_var.uniform_(0.5, 2)
         nn.init.uniform_(norm.weight, 0.5, 2)
     return head
-
-
-def trained(adapted: nn.Module) -> set[str]:
-    return {name for name, p in adapted.named_parameters() if p.requires_grad}
 
 
 @pytest.mark.parametrize(

@@ -27,22 +27,19 @@ from pocketune.weights import create_network
 
 from ..layers.kept import kept_bytes
 from ..networks.small import small_mobilenet
+from .names import layers_of
 
 FULL = FullFineTune()
-
-
-def pruned(network: nn.Module, kind: type[nn.Module]) -> set[str]:
-    return {name for name, module in network.named_modules() if isinstance(module, kind)}
 
 
 def test_every_layer_but_the_first_convolution() -> None:
     network = small_mobilenet()
     layers = anatomy(network).layers
     adapted = adapt(network, FULL + ActivationPruning(0.4))
-    assert pruned(adapted, PrunedConv2d) == {layer.conv for layer in layers[1:]}
-    assert pruned(adapted, PrunedBatchNorm2d) == {layer.norm for layer in layers}
+    assert layers_of(adapted, PrunedConv2d) == {layer.conv for layer in layers[1:]}
+    assert layers_of(adapted, PrunedBatchNorm2d) == {layer.norm for layer in layers}
     activations = {layer.activation for layer in layers if layer.activation}
-    assert pruned(adapted, MaskedReLU6) == activations
+    assert layers_of(adapted, MaskedReLU6) == activations
     assert {m.ratio for m in adapted.modules() if isinstance(m, PrunedConv2d)} == {0.4}
 
 
@@ -65,29 +62,29 @@ def test_only_what_is_trained() -> None:
     body = anatomy(network)
     adapted = adapt(network, TopBlocks(1) + ActivationPruning())
     layers = (*body.blocks[-1].layers, *body.feature_fusion)
-    assert pruned(adapted, PrunedConv2d) == {layer.conv for layer in layers}
-    assert pruned(adapted, PrunedBatchNorm2d) == {layer.norm for layer in layers}
+    assert layers_of(adapted, PrunedConv2d) == {layer.conv for layer in layers}
+    assert layers_of(adapted, PrunedBatchNorm2d) == {layer.norm for layer in layers}
 
 
 def test_squeeze_excite_is_exact() -> None:
     network = create_network("mobilenet_v3_small", classes=3, width=0.35)
     adapted = adapt(network, FULL + ActivationPruning())
     convolutions = {layer.conv for layer in anatomy(network).layers[1:]}
-    assert pruned(adapted, PrunedConv2d) == convolutions
+    assert layers_of(adapted, PrunedConv2d) == convolutions
 
 
 def test_what_another_method_replaces_stays() -> None:
     method = TopBlocks(2) + GradientFilter(layers=3) + SignedBackward() + ActivationPruning()
     adapted = adapt(small_mobilenet(), method)
-    assert len(pruned(adapted, FilteredConv2d)) == 3
-    assert pruned(adapted, PrunedConv2d)
-    assert pruned(adapted, SignedReLU6)
+    assert len(layers_of(adapted, FilteredConv2d)) == 3
+    assert layers_of(adapted, PrunedConv2d)
+    assert layers_of(adapted, SignedReLU6)
 
 
 def test_nothing_is_dropped_with_a_ratio_of_0() -> None:
     adapted = adapt(small_mobilenet(), FULL + ActivationPruning(0.0))
-    assert not pruned(adapted, PrunedConv2d)
-    assert pruned(adapted, MaskedReLU6)
+    assert not layers_of(adapted, PrunedConv2d)
+    assert layers_of(adapted, MaskedReLU6)
 
 
 @pytest.mark.parametrize("method", [LastLayer(), TinyTL()], ids=str)

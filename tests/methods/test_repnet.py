@@ -13,6 +13,7 @@ from pocketune.networks import anatomy
 from pocketune.surgery import BRANCH
 from pocketune.weights import create_network
 
+from ..networks.meta import on_meta
 from ..networks.names import EVERY_METHOD
 from ..networks.timm_like import MobileNetV2 as TimmLike
 
@@ -25,11 +26,6 @@ PUBLISHED = {
 }
 
 
-def meta(name: str, **options: object) -> nn.Module:
-    with torch.device("meta"):
-        return create_network(name, **options)
-
-
 def sides(network: nn.Module) -> dict[str, ProgramModule]:
     modules = network.named_modules()
     return {name: module for name, module in modules if isinstance(module, ProgramModule)}
@@ -38,7 +34,7 @@ def sides(network: nn.Module) -> dict[str, ProgramModule]:
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_layout(name: str) -> None:
     blocks, kernels, parameters = PUBLISHED[name]
-    modules = sides(adapt(meta(name), RepNet()))
+    modules = sides(adapt(on_meta(name), RepNet()))
     assert list(modules) == [f"features.{block}.{BRANCH}" for block in blocks]
     assert [module.conv1.kernel_size[0] for module in modules.values()] == kernels
     assert sum(p.numel() for m in modules.values() for p in m.parameters()) == parameters
@@ -48,7 +44,7 @@ def test_published_layout(name: str) -> None:
 
 def test_published_layout_of_resnet50() -> None:
     """A quarter of the channels between, and the first module beside the max pooling."""
-    modules = sides(adapt(meta("resnet50"), RepNet()))
+    modules = sides(adapt(on_meta("resnet50"), RepNet()))
     places = ["maxpool", "layer1.0", "layer2.0", "layer3.0", "layer4.0", "layer4.2"]
     assert list(modules) == [f"{place}.{BRANCH}" for place in places]
     assert [m.conv1.out_channels for m in modules.values()] == [64, 16, 64, 128, 256, 512]
@@ -89,7 +85,7 @@ def test_every_module_reads_what_the_modules_below_have_changed() -> None:
 
 
 def test_bias_knob() -> None:
-    network = meta("mobilenet_v2", classes=10)
+    network = on_meta("mobilenet_v2", classes=10)
     plain, biased = RepNet().plan(network), RepNet(bias=True).plan(network)
     backbone = biased.trained - plain.trained
     assert backbone == {n for n, _ in network.named_parameters() if n.endswith(".bias")} - {

@@ -8,7 +8,8 @@ from torch import nn
 
 from pocketune.networks import anatomy
 from pocketune.networks.architectures.parts import SqueezeExcite
-from pocketune.weights import create_network
+
+from .meta import on_meta
 
 PARAMETERS = {  # name, width, classes
     ("proxylessnas_mobile", 1.0, 1000): 4_080_512,
@@ -89,11 +90,6 @@ def count(network: nn.Module, size: int = 224) -> Counts:
         module.register_forward_hook(watch(name))
     network.eval()(torch.empty(1, 3, size, size, device="meta"))
     return counts
-
-
-def on_meta(name: str, **options) -> nn.Module:
-    with torch.device("meta"):
-        return create_network(name, **options)
 
 
 def parameters(module: nn.Module) -> int:

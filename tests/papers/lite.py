@@ -10,7 +10,7 @@ from pocketune.methods import TinyTL
 from pocketune.networks.anatomy.modules import is_norm
 from pocketune.surgery import add_branches
 
-from ..accounting.networks import on_meta
+from ..networks.meta import on_meta
 
 MODULES = 19
 

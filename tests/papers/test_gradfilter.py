@@ -15,7 +15,7 @@ from pocketune.papers import ModuleTrace, published_flops, published_memory, tra
 from pocketune.papers.gradfilter import GradientFilterFlops, GradientFilterMemory
 from pocketune.papers.gradfilter_tables import DENSE, traced
 
-from ..accounting.networks import on_meta
+from ..networks.meta import on_meta
 
 
 @cache

@@ -20,7 +20,8 @@ from pocketune.papers import published_memory, trace_modules
 from pocketune.papers.mobiletl import MobileTLMemory, MobileTLStored
 from pocketune.surgery import batch_norms
 
-from ..accounting.networks import adapted, adapted_trace, on_meta
+from ..accounting.networks import adapted, adapted_trace
+from ..networks.meta import on_meta
 from .lite import add_lite
 from .mobiletl import (
     as_mobiletl,

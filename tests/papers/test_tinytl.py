@@ -14,7 +14,8 @@ from pocketune.methods import FullFineTune
 from pocketune.papers import published_memory, trace_modules
 from pocketune.papers.tinytl import TinyTLMemory
 
-from ..accounting.networks import adapted, on_meta, train_only
+from ..accounting.networks import adapted, train_only
+from ..networks.meta import on_meta
 from .inception import inception_v3
 from .lite import lite_network, trained_sets
 

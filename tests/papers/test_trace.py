@@ -12,7 +12,8 @@ from pocketune.papers import trace_modules
 from pocketune.surgery import add_branches
 from pocketune.weights import create_network
 
-from ..accounting.networks import adapted, on_meta
+from ..accounting.networks import adapted
+from ..networks.meta import on_meta
 
 
 def paths(seen, kind=nn.Module):

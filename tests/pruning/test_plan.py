@@ -18,24 +18,20 @@ from pocketune.surgery import prune
 from pocketune.surgery.channels import FEWEST, narrow
 from pocketune.weights import create_network
 
+from ..networks.meta import on_meta
 from ..networks.shallow import shallow
 
 RATIOS = {"features.1": 0.3, "features.2": 0.78, "features.3": 0.46, "features.4": 0.46}
 
 
-def meta(name: str, **options: object) -> nn.Module:
-    with torch.device("meta"):
-        return create_network(name, **options)
-
-
 def shallow_meta(name: str, **options: object) -> nn.Module:
     """Each kind of block once: following a network takes its time."""
-    return shallow(meta(name, **options))
+    return shallow(on_meta(name, **options))
 
 
 @pytest.fixture(scope="module")
 def profile() -> MemoryProfile:
-    return profile_memory(adapt(meta("mobilenet_v2", classes=10), RepNet()))
+    return profile_memory(adapt(on_meta("mobilenet_v2", classes=10), RepNet()))
 
 
 def test_profile_of_the_paper(profile: MemoryProfile) -> None:
@@ -184,7 +180,7 @@ def test_a_roomy_target_leaves_the_network_as_it_is() -> None:
 )
 def test_targets_out_of_reach(name: str, target: str | int, message: str) -> None:
     with pytest.raises(PocketuneError, match=message):
-        plan_pruning(meta(name), target)
+        plan_pruning(on_meta(name), target)
 
 
 def test_the_floor_itself_can_be_reached() -> None:

@@ -13,14 +13,9 @@ from pocketune.pruning import Recipe, retrain
 from pocketune.surgery import prune
 from pocketune.weights import create_network, load_network, save_network
 
-from .examples import dark_and_light, network
+from .examples import network
 
 SHORT = Recipe(epochs=2, lr=0.01, batch=4, size=64)
-
-
-@pytest.fixture(scope="module")
-def photos(tmp_path_factory):
-    return dark_and_light(tmp_path_factory.mktemp("photos"))
 
 
 def test_without_the_package_says_what_to_install(photos, tmp_path, monkeypatch):

@@ -14,19 +14,7 @@ from pocketune.pruning import Recipe, retrain
 from pocketune.surgery import prune
 from pocketune.weights import load_network
 
-from ..device.pixel_kit import write_scenes
-from .examples import dark_and_light, dense_network, network
-
-
-@pytest.fixture(scope="module")
-def photos(tmp_path_factory):
-    return dark_and_light(tmp_path_factory.mktemp("photos"))
-
-
-@pytest.fixture(scope="module")
-def scenes(tmp_path_factory):
-    """Photos with masks."""
-    return write_scenes(tmp_path_factory.mktemp("scenes"), 8)
+from .examples import dense_network, network
 
 
 @pytest.mark.parametrize("taught", [False, True])

@@ -11,12 +11,7 @@ from pocketune.networks import NetworkConfig, about
 from pocketune.pruning import Recipe, retrain
 from pocketune.weights import create_network
 
-from .examples import dark_and_light, network
-
-
-@pytest.fixture(scope="module")
-def photos(tmp_path_factory):
-    return dark_and_light(tmp_path_factory.mktemp("photos"))
+from .examples import network
 
 
 def test_lite_residual_modules_are_pretrained_with_the_network(photos, tmp_path):
@@ -41,7 +36,7 @@ def test_lite_residual_modules_are_pretrained_with_the_network(photos, tmp_path)
     assert NetworkConfig.from_dict(manifest) == about(again).config
 
 
-def test_other_methods_keep_the_modules_of_a_network(tmp_path):
+def test_other_methods_keep_the_modules_of_a_network():
     complete = TinyTL().insert_modules(network()).eval()
     for name, parameter in complete.named_parameters():
         if name.endswith("branch.norm2.weight"):

@@ -1,5 +1,6 @@
 """A finished run whose classes and files have names that a page must not take for markup."""
 
+import builtins
 import sys
 from pathlib import Path
 
@@ -45,3 +46,16 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     assert code == 0, errors
     return folder / "run"
+
+
+@pytest.fixture
+def device_half_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The packages of the author half cannot be imported."""
+    real = builtins.__import__
+
+    def without(name: str, *args: object, **kwargs: object) -> object:
+        if name.partition(".")[0] in ("onnx", "torch"):
+            raise ModuleNotFoundError(name)
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without)

@@ -1,7 +1,5 @@
 """The memory over a training step, from the kit's own graphs."""
 
-import builtins
-
 import pytest
 
 from pocketune.device.memory.estimate import arena_size, estimate_memory
@@ -45,14 +43,6 @@ def test_operators_belong_to_the_blocks_of_their_parameters():
     assert "classifier" in names
 
 
-def test_without_the_author_half_there_is_none(monkeypatch):
-    real = builtins.__import__
-
-    def without(name, *args, **kwargs):
-        if name.partition(".")[0] in ("onnx", "torch"):
-            raise ModuleNotFoundError(name)
-        return real(name, *args, **kwargs)
-
+def test_without_the_author_half_there_is_none(device_half_alone):
     kit = Kit.open("last")
-    monkeypatch.setattr(builtins, "__import__", without)
     assert step_memory(kit, estimate(kit), 10) is None

@@ -1,6 +1,5 @@
 """The report of a run."""
 
-import builtins
 import shutil
 from dataclasses import replace
 from html import unescape
@@ -137,15 +136,7 @@ def test_other_photos_than_the_run_s_are_refused(run, tmp_path):
         run_page(run, other)
 
 
-def test_without_the_author_half_the_step_is_left_out_with_a_sentence(run, monkeypatch):
-    real = builtins.__import__
-
-    def without(name, *args, **kwargs):
-        if name.partition(".")[0] in ("onnx", "torch"):
-            raise ModuleNotFoundError(name)
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+def test_without_the_author_half_the_step_is_left_out_with_a_sentence(run, device_half_alone):
     memory = section(run_page(run, None), "Memory")
     assert "left out" in memory.text[0] and len(memory.charts) == 1
 

@@ -45,7 +45,7 @@ def test_a_site_has_the_page_the_kits_and_a_listing(site: Site, kit: Kit) -> Non
     }
 
 
-def test_the_version_follows_every_file(built: Path, kit: Kit, tmp_path: Path) -> None:
+def test_the_version_follows_every_file(built: Path, kit: Kit) -> None:
     def version(*kits: tuple[str, Kit]) -> str:
         return str(json.loads(collect_site(kits, built).read("site.json"))["version"])
 

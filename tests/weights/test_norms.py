@@ -73,7 +73,7 @@ def test_a_network_that_classifies_pixels_on_a_backbone_of_either_kind(
         assert described.norm == "group" and described.standardized
 
 
-def test_saved_and_loaded_with_its_modules(group_file: Path, tmp_path: Path) -> None:
+def test_saved_and_loaded_with_its_modules(group_file: Path) -> None:
     first = load_network(group_file).eval()
     again = small(weights=group_file)
     assert about(again).config == about(first).config

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..lowering import ALWAYS_ROWS, NEVER_ROWS, check_function, leaf, lower_function, run_model
+from ..lowering import LAYOUTS, check_function, leaf, lower_function, run_model
 
 Activation = Callable[[Tensor], Tensor]
 ACTIVATIONS: dict[str, Activation] = {
@@ -38,7 +38,6 @@ ACTIVATIONS: dict[str, Activation] = {
     "softsign": F.softsign,
     "tanh shrink": F.tanhshrink,
 }
-LAYOUTS = pytest.mark.parametrize("rows_max_pixels", [ALWAYS_ROWS, NEVER_ROWS])
 EACH = pytest.mark.parametrize("name", ACTIVATIONS)
 
 TIES = [-6.0, -3.0, -1.0, -0.0, 0.0, 1.0, 3.0, 6.0]

@@ -1,7 +1,5 @@
 """Masks of one bit an element, kept as bits and as bytes, exactly on their kinks."""
 
-from math import inf
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -15,20 +13,10 @@ from pocketune.layers import (
     SignedReLU6,
 )
 
-from ..lowering import (
-    ALWAYS_ROWS,
-    NEVER_ROWS,
-    check_function,
-    leaf,
-    lower_function,
-    operators,
-    run_model,
-)
+from ..lowering import FORMS, LAYOUTS, check_function, leaf, lower_function, operators, run_model
 
 LAYERS = (SignedReLU, SignedReLU6, SignedHardswish, MaskedReLU, MaskedReLU6)
 EACH = pytest.mark.parametrize("layer", LAYERS)
-LAYOUTS = pytest.mark.parametrize("rows_max_pixels", [ALWAYS_ROWS, NEVER_ROWS])
-FORMS = pytest.mark.parametrize("least_packed", [inf, 0], ids=["bytes", "bits"])
 TIES = [-6.0, -3.0, -0.0, 0.0, 3.0, 6.0, 6.5, -1e-6, 1e-6, 5.9999995]
 
 

@@ -15,7 +15,15 @@ from pocketune.compiler.lower import kernel_gradient as kernel_rules
 from pocketune.errors import PocketuneError
 from pocketune.layers import FrozenConv2d
 
-from ..lowering import ALWAYS_ROWS, NEVER_ROWS, check_function, leaf, lower_function, operators
+from ..lowering import (
+    ALWAYS_ROWS,
+    LAYOUTS,
+    NEVER_ROWS,
+    check_function,
+    leaf,
+    lower_function,
+    operators,
+)
 
 
 @dataclass(frozen=True)
@@ -221,7 +229,7 @@ def test_transposed_convolution_and_all_gradients(
     check_function(step, [x, w, g, *biases], (), rows_max_pixels)
 
 
-@pytest.mark.parametrize("rows_max_pixels", [ALWAYS_ROWS, NEVER_ROWS])
+@LAYOUTS
 @pytest.mark.parametrize("stride", [2, 3])
 @pytest.mark.parametrize("groups", [1, 4])
 def test_tensorflow_padding(stride: int, groups: int, rows_max_pixels: int) -> None:

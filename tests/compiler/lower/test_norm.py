@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from ..lowering import (
     ALWAYS_ROWS,
+    LAYOUTS,
     NEVER_ROWS,
     Function,
     check_function,
@@ -19,7 +20,6 @@ from ..lowering import (
     run_model,
 )
 
-LAYOUTS = pytest.mark.parametrize("rows_max_pixels", [ALWAYS_ROWS, NEVER_ROWS])
 MOMENTUM, EPS = 0.1, 1e-5
 STATISTICS = (4, 5)
 

@@ -11,16 +11,13 @@ from pocketune.filtering.gradients import from_int8, in_int8, to_int8
 from pocketune.filtering.patches import Patches, patch_mean, patch_spread
 from pocketune.layers import MaskedReLU6, SignedReLU
 
+from ...filtering.filter_formulas import grid
 from ..lowering import ALWAYS_ROWS, NEVER_ROWS, check_function, leaf, operators
 
 axes = st.tuples(  # length, size, start, count
     st.integers(1, 9), st.integers(1, 5), st.integers(-6, 6), st.integers(1, 4)
 )
 layouts = st.sampled_from([ALWAYS_ROWS, NEVER_ROWS])
-
-
-def grid(down: tuple[int, ...], across: tuple[int, ...]) -> Patches:
-    return Patches(*((d, a) for d, a in zip(down[1:], across[1:], strict=True)))
 
 
 @settings(max_examples=25)

@@ -10,9 +10,7 @@ from torch.nn import functional as F
 from pocketune.compiler.capture.operators import PlainOperators
 from pocketune.errors import PocketuneError
 
-from ..lowering import ALWAYS_ROWS, NEVER_ROWS, check_function, leaf, lower_function
-
-LAYOUTS = pytest.mark.parametrize("rows_max_pixels", [ALWAYS_ROWS, NEVER_ROWS])
+from ..lowering import ALWAYS_ROWS, LAYOUTS, NEVER_ROWS, check_function, leaf, lower_function
 
 
 def check_map(function, x: Tensor, rows_max_pixels: int) -> None:

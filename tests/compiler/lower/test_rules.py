@@ -11,7 +11,7 @@ from pocketune.compiler.lower import list_lowerings, lowers
 from pocketune.compiler.lower.context import RULES
 from pocketune.errors import PocketuneError
 
-from ..lowering import ALWAYS_ROWS, NEVER_ROWS, check_function, leaf
+from ..lowering import LAYOUTS, check_function, leaf
 
 aten, ours = torch.ops.aten, torch.ops.pocketune
 
@@ -294,7 +294,7 @@ def test_each_rule_has_its_function() -> None:
     assert sorted(map(str, FUNCTIONS)) == list_lowerings()
 
 
-@pytest.mark.parametrize("rows_max_pixels", [ALWAYS_ROWS, NEVER_ROWS])
+@LAYOUTS
 @pytest.mark.parametrize("target", FUNCTIONS, ids=str)
 def test_a_rule_computes_what_pytorch_does(
     target: Any, rows_max_pixels: int, monkeypatch: pytest.MonkeyPatch

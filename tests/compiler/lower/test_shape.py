@@ -9,9 +9,7 @@ from torch.nn import functional as F
 
 from pocketune.errors import PocketuneError
 
-from ..lowering import ALWAYS_ROWS, NEVER_ROWS, check_function, leaf, lower_function, operators
-
-LAYOUTS = pytest.mark.parametrize("rows_max_pixels", [ALWAYS_ROWS, NEVER_ROWS])
+from ..lowering import LAYOUTS, check_function, leaf, lower_function, operators
 
 ONE_MAP: dict[str, Callable[[Tensor], Tensor]] = {
     "flatten": lambda x: x.flatten(1),

@@ -1,7 +1,5 @@
 """Derivatives of a few bits in a graph, packed and as bytes, in both layouts."""
 
-from math import inf
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -10,20 +8,10 @@ from torch.nn import functional as F
 from pocketune.layers.few_bit import few_bit
 from pocketune.layers.slopes import BITS
 
-from ..lowering import (
-    ALWAYS_ROWS,
-    NEVER_ROWS,
-    check_function,
-    leaf,
-    lower_function,
-    operators,
-    run_model,
-)
+from ..lowering import FORMS, LAYOUTS, check_function, leaf, lower_function, operators, run_model
 
 EACH = pytest.mark.parametrize("exact", [nn.GELU(), nn.SiLU(), nn.Hardswish()], ids=str)
 WITH_BITS = pytest.mark.parametrize("bits", BITS)
-LAYOUTS = pytest.mark.parametrize("rows_max_pixels", [ALWAYS_ROWS, NEVER_ROWS])
-FORMS = pytest.mark.parametrize("least_packed", [inf, 0], ids=["bytes", "bits"])
 
 
 def step_of(exact: nn.Module, bits: int):

@@ -1,7 +1,5 @@
 """Pruned layers compile to what PyTorch computes, in either layout, with masks in either form."""
 
-from math import inf
-
 import pytest
 import torch
 from torch import Tensor
@@ -11,10 +9,8 @@ from pocketune.compiler.passes.sizes import tensor_bytes
 from pocketune.layers import PrunedBatchNorm2d, PrunedConv2d
 from pocketune.layers.survivors import drop_small
 
-from ..lowering import ALWAYS_ROWS, NEVER_ROWS, check_function, leaf, operators
+from ..lowering import FORMS, LAYOUTS, check_function, leaf, operators
 
-LAYOUTS = pytest.mark.parametrize("rows_max_pixels", [ALWAYS_ROWS, NEVER_ROWS])
-FORMS = pytest.mark.parametrize("least_packed", [inf, 0], ids=["bytes", "bits"])
 RATIOS = pytest.mark.parametrize("ratio", [0.3, 0.8])
 
 

@@ -10,10 +10,9 @@ from torch.nn import functional as F
 from pocketune.compiler.passes.fold import fold_padding
 from pocketune.layers import FrozenBatchNorm2d
 
-from ..lowering import ALWAYS_ROWS, NEVER_ROWS, check_function, leaf, operators
+from ..lowering import LAYOUTS, check_function, leaf, operators
 from .programs import program_of
 
-LAYOUTS = pytest.mark.parametrize("rows_max_pixels", [ALWAYS_ROWS, NEVER_ROWS])
 SHAPES = pytest.mark.parametrize(("kernel", "groups"), [(1, 1), (3, 1), (3, 4)])
 
 

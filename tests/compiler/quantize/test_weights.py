@@ -122,7 +122,7 @@ def test_a_kernel_is_in_float_only_while_it_is_read(kits: dict[int, Kit]) -> Non
     assert Liveness.of(model, sizes).peak(nodes) == kits[8].manifest.graphs["step"].memory
 
 
-def test_nothing_rounded_nothing_stored(kits: dict[int, Kit], tmp_path: Path) -> None:
+def test_nothing_rounded_nothing_stored(kits: dict[int, Kit]) -> None:
     model = onnx.load(kits[32].path / STEP)
     before = model.SerializeToString()
     assert store_as_int8(model) == 0

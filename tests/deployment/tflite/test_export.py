@@ -17,21 +17,7 @@ from pocketune.device.engine.session import open_session
 from pocketune.device.use.model import Model
 from pocketune.errors import PocketuneError
 
-from ...device.runs import trained_state, write_best, write_photos
-from ...device.tiny_kit import CLASSES, TinyKit
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> Model:
-    tiny = TinyKit()
-    kit = tiny.write(tmp_path / "run")
-    write_best(kit.path, kit, trained_state(tiny), CLASSES)
-    return Model.open(kit.path)
-
-
-@pytest.fixture
-def photos(tmp_path: Path) -> Path:
-    return write_photos(tmp_path / "photos", ("cat", "dog"), each=6)
+from ...device.tiny_kit import CLASSES
 
 
 @pytest.mark.parametrize(("precision", "error"), [("int8", 0.1), ("float32", 1e-4)])

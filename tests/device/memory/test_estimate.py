@@ -83,7 +83,7 @@ def test_accumulation_takes_a_second_gradient_and_more_photos(kit: Kit) -> None:
     assert one.activations == three.activations
 
 
-def test_the_estimate_names_every_part_and_its_size(kit: Kit) -> None:
+def test_the_estimate_names_every_part_and_its_size() -> None:
     text = str(MemoryEstimate(1_000_000, 24_000_000, 0, 0, 0, 0, 5_500_000))
     assert text == (
         "process 1.0 MB, runtime 24 MB, graphs 0.0 MB, activations 0.0 MB, "

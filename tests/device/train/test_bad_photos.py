@@ -19,7 +19,7 @@ from pocketune.device.train.run import TrainResult, resume, train
 from pocketune.errors import PocketuneError
 from pocketune.kit.names import LAST
 
-from ..softmax_engine import SoftmaxEngine, write_photos, write_softmax_kit
+from ..softmax_engine import SoftmaxEngine, write_photos
 
 PER_EPOCH = 6
 BARE = """
@@ -38,11 +38,6 @@ from pocketune.device.train.progress import Silent
 result = train("last", sys.argv[1], sys.argv[2], steps=2, head_start="random", progress=Silent())
 print(result.steps, result.peak_memory > 0)
 """
-
-
-@pytest.fixture(scope="module")
-def kit(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_softmax_kit(tmp_path_factory.mktemp("kits") / "kit").path
 
 
 def trained(kit: Path, folder: Path, change: Callable[[], None], epochs: int = 3) -> TrainResult:

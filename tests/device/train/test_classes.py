@@ -34,9 +34,7 @@ def test_other_classes_get_a_new_classifier(run: Run, tmp_path: Path) -> None:
     assert TrainedNetwork.load(result.run / BEST).state["fc.weight"].shape == (2, 48)
 
 
-def test_the_kits_classes_keep_their_order_and_classifier(
-    run: Run, photos: Path, tmp_path: Path
-) -> None:
+def test_the_kits_classes_keep_their_order_and_classifier(run: Run, tmp_path: Path) -> None:
     kit = write_softmax_kit(tmp_path / "kit", classes=("red", "blue", "green"))
     start: dict[str, FloatArray] = {}
 

@@ -17,7 +17,7 @@ from pocketune.errors import PocketuneError
 
 from ..failing import failing
 from ..runs import lines
-from ..softmax_engine import SoftmaxEngine, write_photos, write_softmax_kit
+from ..softmax_engine import SoftmaxEngine
 
 event_pb2 = pytest.importorskip("tensorboardX.proto.event_pb2")
 from tensorboardX.crc32c import _crc32c  # noqa: E402
@@ -86,16 +86,6 @@ def test_only_finite_numbers_are_written(tmp_path):
         (3, "step/lr", pytest.approx(0.1)),
         (4, "loss/validation", pytest.approx(0.3)),
     ]
-
-
-@pytest.fixture(scope="module")
-def kit(tmp_path_factory) -> Path:
-    return write_softmax_kit(tmp_path_factory.mktemp("kits") / "kit").path
-
-
-@pytest.fixture(scope="module")
-def photos(tmp_path_factory) -> Path:
-    return write_photos(tmp_path_factory.mktemp("data") / "photos")
 
 
 def options(**changes):

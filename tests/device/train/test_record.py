@@ -31,20 +31,9 @@ from ..softmax_engine import (
     FEATURES,
     SoftmaxEngine,
     write_photos,
-    write_softmax_kit,
 )
 
 Run = Callable[..., TrainResult]
-
-
-@pytest.fixture(scope="module")
-def kit(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_softmax_kit(tmp_path_factory.mktemp("kits") / "kit").path
-
-
-@pytest.fixture(scope="module")
-def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_photos(tmp_path_factory.mktemp("data") / "photos")
 
 
 @pytest.fixture

@@ -54,7 +54,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(
     assert resume(folder, engine=SoftmaxEngine, progress=Silent()).steps == 18
 
 
-def test_nohup(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nohup(run: Run) -> None:
     def hang_up(result: Gradients) -> Gradients:
         signal.raise_signal(signal.SIGHUP)
         return result
@@ -96,9 +96,7 @@ def test_a_second_ctrl_c_stops_at_once(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_closed_terminal_sends_two_signals(
-    number: signal.Signals, run: Run, tmp_path: Path
-) -> None:
+def test_a_closed_terminal_sends_two_signals(number: signal.Signals, run: Run) -> None:
     def twice(result: Gradients) -> Gradients:
         signal.raise_signal(number)
         signal.raise_signal(signal.SIGHUP)

@@ -17,19 +17,12 @@ from pocketune.kit.manifest import KitError
 from pocketune.kit.tensors import read_tensors, write_tensors
 from pocketune.tasks import Score
 
-from ..runs import State, trained_state, write_best, write_last, write_photos
+from ..runs import State, trained_state, write_best, write_last, write_photos, write_run
 from ..tiny_kit import CLASSES, TinyKit
 
 
 def bits(state: State) -> dict[str, tuple[tuple[int, ...], bytes]]:
     return {name: (value.shape, value.tobytes()) for name, value in state.items()}
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    kit = TinyKit().write(tmp_path / "run")
-    write_best(kit.path, kit, trained_state(TinyKit()), CLASSES)
-    return kit.path
 
 
 @pytest.fixture
@@ -40,9 +33,7 @@ def kit(tmp_path: Path) -> Kit:
 @pytest.fixture(scope="module")
 def delta_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("deltas")
-    kit = TinyKit().write(folder / "run")
-    write_best(kit.path, kit, trained_state(TinyKit()), CLASSES)
-    Delta.of(kit.path).save(folder / "delta.safetensors")
+    Delta.of(write_run(folder / "run")).save(folder / "delta.safetensors")
     return folder / "delta.safetensors"
 
 
@@ -101,10 +92,9 @@ def test_the_sign_of_zero_is_a_difference(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_delta_fits_the_same_kit_with_other_classes_batch_and_step(tmp_path: Path) -> None:
     tiny = TinyKit(statistic=False)
-    kit = tiny.write(tmp_path / "run")
-    write_best(kit.path, kit, trained_state(tiny), CLASSES)
+    run = write_run(tmp_path / "run", tiny)
     other = TinyKit(classes=("a", "b"), batch=2, masks=False, statistic=False)
-    model = Delta.of(kit.path).model(other.write(tmp_path / "other.zip"))
+    model = Delta.of(run).model(other.write(tmp_path / "other.zip"))
     assert model.classes == CLASSES
     assert bits(model.state) == bits(trained_state(tiny))
 

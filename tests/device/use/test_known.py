@@ -11,9 +11,10 @@ from pocketune.device import Delta, Model, predict
 from pocketune.device.use.known import DIRECTIONS, SHRINKAGE, Known, known_of
 from pocketune.device.use.predict import DeltaPrediction, JudgedPrediction
 from pocketune.errors import PocketuneError
+from pocketune.kit.kit import Kit
 from pocketune.tasks import Attributes
 
-from ..runs import trained_state, write_best, write_photos
+from ..runs import write_photos, write_run
 from ..tiny_kit import CLASSES, WIDTH, TinyKit
 
 
@@ -97,8 +98,7 @@ def test_equal_embeddings_give_no_nan() -> None:
 
 def trained(folder: Path) -> Path:
     """A run that has described its classes by random embeddings."""
-    kit = TinyKit().write(folder)
-    write_best(kit.path, kit, trained_state(TinyKit()), CLASSES)
+    kit = Kit.open(write_run(folder))
     rng = np.random.default_rng(0)
     x = rng.random((60, WIDTH), dtype=np.float32)
     Known.fit(x, np.arange(60) % 3).save(kit.path, kit.identity, 5)
@@ -154,7 +154,7 @@ def test_models_that_cannot_tell_say_why(tmp_path: Path) -> None:
         predict(attributes.path, tmp_path, unknown=True)
 
 
-def test_a_damaged_description_is_refused(tmp_path: Path) -> None:
+def test_a_damaged_description_is_refused() -> None:
     tensors = Known.fit(*clusters(0)[:2]).tensors()
     for name, value in tensors.items():
         broken = {**tensors, name: np.zeros((*value.shape, 2), np.float32)}

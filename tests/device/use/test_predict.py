@@ -22,13 +22,6 @@ from ..tiny_kit import CLASSES, TinyKit
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
-    kit = TinyKit().write(tmp_path / "run")
-    write_best(kit.path, kit, trained_state(TinyKit()), CLASSES)
-    return kit.path
-
-
-@pytest.fixture
 def photos(tmp_path: Path) -> Path:
     return write_photos(tmp_path / "photos", CLASSES, each=3)
 

@@ -29,6 +29,7 @@ from ..runs import (
     write_best,
     write_last,
     write_photos,
+    write_run,
 )
 from ..tiny_kit import CLASSES, TinyKit
 
@@ -113,9 +114,7 @@ def test_a_run_that_has_not_been_validated_brings_its_last_values(tmp_path: Path
 
 
 def test_a_run_without_a_checkpoint_needs_photos_to_be_evaluated(tmp_path: Path) -> None:
-    kit = TinyKit().write(tmp_path / "run")
-    write_best(kit.path, kit, trained_state(TinyKit()), CLASSES)
-    file = pack(kit.path, tmp_path)
+    file = pack(write_run(tmp_path / "run"), tmp_path)
     with pytest.raises(PocketuneError, match=r"packed.zip is a run without last.safetensors: give"):
         evaluate(file)
     with pytest.raises(PocketuneError, match=r"packed.zip is not a finished run: it has no result"):

@@ -24,6 +24,8 @@ from pocketune.methods.gradient_filter.choice import FilterChoice
 from pocketune.networks import about
 from pocketune.weights import create_network
 
+from ..names import trained
+
 
 def network(name: str = "mobilenet_v2", **options: object) -> nn.Module:
     return create_network(name, classes=4, **{"width": 0.35, **options})
@@ -31,10 +33,6 @@ def network(name: str = "mobilenet_v2", **options: object) -> nn.Module:
 
 def filtered(adapted: nn.Module) -> list[str]:
     return [n for n, module in adapted.named_modules() if isinstance(module, FilteredConv2d)]
-
-
-def trained(adapted: nn.Module) -> set[str]:
-    return {name for name, p in adapted.named_parameters() if p.requires_grad}
 
 
 PAPER = {  # golden numbers, section 5.1: the last 2, then 2 more

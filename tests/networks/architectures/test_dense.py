@@ -18,6 +18,8 @@ from pocketune.networks.registry import list_backbones
 from pocketune.surgery import prune
 from pocketune.weights import create_network, load_network, save_network
 
+from ..meta import on_meta
+
 PUBLISHED = {  # parameters at 21 classes, multiply-accumulates of convolutions at 512 x 512
     ("fcn", "resnet18_v1c"): (12_673_781, 55_432_445_952),
     ("pspnet", "resnet18_v1c"): (12_641_525, 54_227_763_200),
@@ -35,11 +37,6 @@ TORCHVISION = {  # parameters at 21 classes, without the auxiliary heads
     ("deeplabv3_torchvision", "resnet101"): 60_996_202 - 2_365_205,
 }
 NAMES = list_networks(dense=True)
-
-
-def on_meta(name: str, **options: Any) -> nn.Module:
-    with torch.device("meta"):
-        return create_network(name, **options).eval()
 
 
 def narrow(name: str, **options: Any) -> nn.Module:
@@ -71,7 +68,7 @@ def test_published_counts(name: str, backbone: str) -> None:
             module.register_forward_hook(
                 lambda m, _, y: macs.append(y.numel() * m.weight[0].numel())
             )
-    logits = network(torch.empty(1, 3, 512, 512, device="meta"))
+    logits = network.eval()(torch.empty(1, 3, 512, 512, device="meta"))
     assert (parameters(network), sum(macs)) == PUBLISHED[name, backbone]
     assert logits.shape[2:] == ((128, 128) if name == "upernet" else (64, 64))
 
@@ -98,7 +95,7 @@ def test_torchvisions_counts(name: str, backbone: str) -> None:
     network = on_meta(name, backbone=backbone, classes=21)
     assert parameters(network) == TORCHVISION[name, backbone]
     side = 16 if "deeplab" in name and "mobilenet" in backbone else 8
-    assert network(torch.empty(1, 3, 64, 96, device="meta")).shape == (
+    assert network.eval()(torch.empty(1, 3, 64, 96, device="meta")).shape == (
         1,
         21,
         64 // side,
@@ -167,7 +164,7 @@ def test_every_backbone(backbone: str) -> None:
         images = torch.empty(1, 3, 64, 96)
         network = create_network("pspnet", backbone=backbone, output_stride=16, classes=5)
         assert network.eval()(images).shape == (1, 5, 4, 6)
-        assert on_meta("upernet", backbone=backbone)(images).shape[2:] == (16, 24)
+        assert on_meta("upernet", backbone=backbone).eval()(images).shape[2:] == (16, 24)
 
 
 def test_dilated_bottlenecks_compute_the_same_on_a_finer_grid() -> None:
