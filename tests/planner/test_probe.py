@@ -44,18 +44,3 @@ def test_a_run_that_takes_too_long_is_stopped(tmp_path: Path, photos: Path, kit:
     with pytest.raises(PocketuneError, match="3 steps took longer than 0 s"):
         run_probe(kit, photos, TrainSettings(), tmp_path, Length(steps=3, seconds=0.01))
     assert list(tmp_path.iterdir()) == []
-<<<<<<< HEAD
-=======
-
-
-def test_settings_become_options_and_back() -> None:
-    settings = TrainSettings(budget=96_000_000, steps=5, lr=0.01, optimizer="sgd", seed=3)
-    words = command_options(settings)
-    assert command_options(TrainSettings()) == []
-    context = app.get_command(None, "train").make_context(  # type: ignore[union-attr, arg-type]
-        "train", ["photos", *words]
-    )
-    given = {name: context.params[name] for name in settings.to_dict()}
-    assert replace(TrainSettings(**given), budget=settings.budget) == settings
-    assert int(given["budget"]) == settings.budget
->>>>>>> 5676bb5f3ccbb794b979f048be1e71820d6496c5
