@@ -164,6 +164,7 @@ def begin(folder: Path, photos: Path, kit: Path, *more: object) -> subprocess.Po
         env=environment(),
     )
     assert process.stdout is not None
+    assert process.stdout.readline().startswith("photos  3 classes (blue, green, red), 24 to train")
     assert process.stdout.readline().startswith("cache  features of ")
     assert process.stdout.readline().startswith("start  classifier from the photos")
     assert process.stdout.readline().startswith(f"epoch 1/{LONG}")

@@ -63,7 +63,9 @@ class Source(Protocol):
         ...
 
     def stamp(self, name: str) -> tuple[int, ...]:
-        """Numbers that differ once the file's content has changed, found without reading it.
+        """The file's size, and numbers that differ once its content has changed.
+
+        They are found without reading it.
 
         Raises:
             OSError: The file is missing.

@@ -30,13 +30,14 @@ PHOTOS, EPOCHS = 24, 4
 
 
 class Noted(Silent):
-    """Keeps the notes of a run."""
+    """Keeps what a run notes of its cache."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
 
     def note(self, text: str) -> None:
-        self.notes.append(text)
+        if text.startswith("cache"):
+            self.notes.append(text)
 
 
 class Counting(FrozenEngine):

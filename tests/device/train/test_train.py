@@ -196,6 +196,7 @@ def test_progress_is_shown(run: Run) -> None:
 
 def test_prints_to_standard_output_by_default(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     run(epochs=1, progress=None)
-    told = capsys.readouterr().out.splitlines()
+    seen, *told = capsys.readouterr().out.splitlines()
+    assert seen == "photos  3 classes (blue, green, red), 24 to train, 6 to validate"
     assert told[0].startswith("cache  off: no features are frozen, ")
     assert told[1].startswith("start  classifier of the kit or run, unchanged  validation loss ")

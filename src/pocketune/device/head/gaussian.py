@@ -12,7 +12,6 @@ from pocketune.device.head.basis import Basis, decompose
 from pocketune.device.head.sums import BLOCK, Blocks, Exact, Sums
 from pocketune.tasks import Labels
 
-
 UNSCATTERED = 5.0
 """Lead of a photo's own class over the others, on average, where no class has two different photos
 and their variance is unknown. With one photo a class of five and twelve flowers, leads of 3 to 12

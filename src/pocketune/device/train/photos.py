@@ -16,6 +16,7 @@ from pocketune.data import (
     load_splits,
     random_stream,
 )
+from pocketune.files import shown
 
 if TYPE_CHECKING:
     from pocketune.arrays import StrPath
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from pocketune.kit.kit import Kit
     from pocketune.kit.manifest import Manifest
     from pocketune.tasks import Labels, Task
+
+_NAMED = 6
+"""Classes that are named where a run says what it trains on."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +116,16 @@ class Photos:
         later = self.validation.skipped if self.validation else ()
         loaders = (*self.sample.skipped, *self.training.skipped, *later)
         return tuple(dict.fromkeys((*self.splits.skipped, *loaders)))
+
+    def describe(self) -> str:
+        """What the run trains on, in one line."""
+        names = [shown(name, 30) for name in self.classes[:_NAMED]]
+        more = ["..."] * (len(self.classes) > _NAMED)
+        training, validation = len(self.splits.train), len(self.splits.val)
+        return (
+            f"photos  {len(self.classes)} {self.task.noun} ({', '.join([*names, *more])}), "
+            f"{training:,} to train, {f'{validation:,}' if validation else 'none'} to validate"
+        )
 
     def fingerprint(self) -> str:
         """Hash of the names and labels, which must not change before a run is resumed."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pocketune.arrays import StrPath
+from pocketune.data.copies import describe_copies
 from pocketune.device.cache.choice import cache_bytes, choose
 from pocketune.device.cache.opening import FeatureCache, feature_cache
 from pocketune.device.memory.budget import check_budget
@@ -182,8 +183,10 @@ def train(
         copy = opened.copy_to(folder)
         identity = RunIdentity(copy.identity, found.fingerprint(), found.classes)
         run = Run(folder, settings, found, identity, memory.total, began, began + seconds)
-        if note:
-            shown.note(note)
+        shown.note(found.describe())
+        for told in (describe_copies(found.splits) if most is None else None, note):
+            if told:
+                shown.note(told)
         with feature_cache(run, shown.note) as cache:
             with closing(shown):
                 state = new_state(run, opened, copy, factory, shown, cache)
