@@ -110,10 +110,10 @@ def plan(
             "train"
         )
     decoding = cache(lambda size: _load(Path(photos), chosen, size).decoding)
-    scene = PlanContext(Path(photos), splits.train, chosen, process, folder, decoding)
-    sources: list[Source] = [KitSource(scene, asked, kits=_path(kits), bundled=drafts is None)]
+    context = PlanContext(Path(photos), splits.train, chosen, process, folder, decoding)
+    sources: list[Source] = [KitSource(context, asked, kits=_path(kits), bundled=drafts is None)]
     if drafts is not None:
-        sources.append(drafts(scene))
+        sources.append(drafts(context))
     journal.write(process=process, preparing=journal.plan.preparing or monotonic() - began)
     return Search(Evidence(Sources(sources), journal, _images(asked, chosen))).run()
 

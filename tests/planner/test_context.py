@@ -1,4 +1,4 @@
-"""What a scene gives to the short run of a candidate."""
+"""What a context gives to the short run of a candidate."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +21,7 @@ def test_a_short_run_has_the_settings_of_the_plan_and_of_its_candidate(
     given: list[Any] = []
     monkeypatch.setattr(context_module, "run_probe", lambda *of: given.extend(of))
     settings, length = TrainSettings(budget="96MB", seed=3), Length(steps=5, most=40, seconds=9.0)
-    scene = PlanContext(tmp_path, unlabeled([]), settings, 0, tmp_path / "plan", lambda _: None)
-    scene.probe(replace(candidate("a"), accumulate=4), Path("a.zip"), length, "sgd")
+    context = PlanContext(tmp_path, unlabeled([]), settings, 0, tmp_path / "plan", lambda _: None)
+    context.probe(replace(candidate("a"), accumulate=4), Path("a.zip"), length, "sgd")
     run = replace(settings, accumulate=4, optimizer="sgd")
     assert given == [Path("a.zip"), tmp_path, run, tmp_path / "plan", length]

@@ -34,9 +34,11 @@ def source(
     kits = tmp_path / "kits"
     photos = unlabeled([])
     chosen = settings or TrainSettings()
-    scene = PlanContext(tmp_path / "photos", photos, chosen, 40 * MB, tmp_path, lambda _: decoding)
+    context = PlanContext(
+        tmp_path / "photos", photos, chosen, 40 * MB, tmp_path, lambda _: decoding
+    )
     folder = kits if kits.is_dir() else None
-    return KitSource(scene, asked(**changes), kits=folder)  # type: ignore[arg-type]
+    return KitSource(context, asked(**changes), kits=folder)  # type: ignore[arg-type]
 
 
 def test_the_bundled_kits_are_candidates(tmp_path: Path) -> None:
@@ -144,8 +146,8 @@ def test_kits_of_one_network_are_looked_at_once(
         "pocketune.planner.kits.embedding", lambda kit: (looks.append(kit), open_kit(kit))[1]
     )
     photos = load_splits(write_photos(tmp_path / "photos")).train
-    scene = PlanContext(tmp_path, photos, TrainSettings(), 40 * MB, tmp_path, lambda _: None)
-    kits = KitSource(scene, asked())
+    context = PlanContext(tmp_path, photos, TrainSettings(), 40 * MB, tmp_path, lambda _: None)
+    kits = KitSource(context, asked())
     candidates = kits.find()[0]
     assert {each.method["name"] for each in candidates} == {"blocks", "last"}
     heads = [kits.head(each, 12) for each in candidates]

@@ -89,7 +89,7 @@ def test_features_of_colors_tell_them_apart(source: DraftSource) -> None:
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> PlanContext:
+def context(tmp_path_factory: pytest.TempPathFactory) -> PlanContext:
     folder = tmp_path_factory.mktemp("masks")
     write_scenes(folder / "photos", 16)
     train = load_splits(folder / "photos").train
@@ -101,29 +101,31 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> PlanContext:
 class TestMasks:
     """Networks that classify pixels: decode heads over backbones with weights."""
 
-    def test_every_decode_head_over_every_backbone(self, weights: Path, scene: PlanContext) -> None:
-        found, _ = drafts_in(weights, None, None)(scene).find()
+    def test_every_decode_head_over_every_backbone(
+        self, weights: Path, context: PlanContext
+    ) -> None:
+        found, _ = drafts_in(weights, None, None)(context).find()
         assert len({each.name for each in found}) == len(found) == 27
         assert found[0].name == "deeplabv3 of mobilenet_v2 0.2, 192 px, decode head"
         assert found[3].group == "deeplabv3 of mobilenet_v2 0.2, stride 16, 192 px"
         assert found[8].name == "lraspp of mobilenet_v2 0.2, 192 px, full"
 
     def test_a_network_with_a_decode_head_is_taken_as_it_is(
-        self, photos: Path, scene: PlanContext, tmp_path: Path
+        self, photos: Path, context: PlanContext, tmp_path: Path
     ) -> None:
         made = create_network("fcn", backbone="mobilenet_v2", width=0.2, classes=2)
         save_network(made, tmp_path / "fcn.safetensors")
         make = drafts_in(tmp_path, None, ["last"])
-        assert {each.network["name"] for each in make(scene).find()[0]} == {"fcn"}
+        assert {each.network["name"] for each in make(context).find()[0]} == {"fcn"}
         train = load_splits(photos).train
         images = make(PlanContext(photos, train, TrainSettings(), 1, tmp_path, lambda _: None))
         with pytest.raises(PocketuneError, match="and the photos have no masks"):
             images.find()
 
-    def test_maps_of_colors_tell_them_apart(self, scene: PlanContext) -> None:
+    def test_maps_of_colors_tell_them_apart(self, context: PlanContext) -> None:
         torch.manual_seed(0)
         network = create_network("fcn", backbone="resnet18", width=0.25, output_stride=8, classes=3)
-        score, photos = score_pixels(partial(last_maps, network), scene.photos, 64, 12)
+        score, photos = score_pixels(partial(last_maps, network), context.photos, 64, 12)
         assert score.name == "mIoU"
         assert score.value > 0.4
         assert photos == 6

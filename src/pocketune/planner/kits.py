@@ -31,16 +31,16 @@ class KitSource:
     """Candidates that are kits.
 
     Args:
-        scene: What candidates are measured with.
+        context: What candidates are measured with.
         asked: What the plan is asked for.
         kits: The user's folder of kits; None for that in the environment variable, if any.
         bundled: Whether the bundled kits are candidates.
     """
 
     def __init__(
-        self, scene: PlanContext, asked: Asked, *, kits: Path | None = None, bundled: bool = True
+        self, context: PlanContext, asked: Asked, *, kits: Path | None = None, bundled: bool = True
     ) -> None:
-        self._scene = scene
+        self._context = context
         self._asked = asked
         self._paths = kit_paths(kits, bundled=bundled)
         self._opened: dict[str, Kit] = {}
@@ -59,7 +59,7 @@ class KitSource:
                 left_out.append(LeftOut(name=name, reason=str(error)))
                 continue
             self._opened[name] = kit
-            found.append(_candidate(name, kit, self._scene.settings.accumulate))
+            found.append(_candidate(name, kit, self._context.settings.accumulate))
         return found, left_out
 
     def _check(self, kit: Kit) -> None:
@@ -68,7 +68,7 @@ class KitSource:
         task, manifest = kit.manifest.task.name, kit.manifest
         if task != self._asked.task:
             raise PocketuneError(f"it is for {task}, and the photos are for {self._asked.task}")
-        step = manifest.batch * self._scene.settings.accumulate
+        step = manifest.batch * self._context.settings.accumulate
         if step > self._asked.training:
             raise PocketuneError(
                 f"a step of {step} images is larger than the {self._asked.training} training photos"
@@ -79,11 +79,11 @@ class KitSource:
         manifest = self._opened[candidate.name].manifest
         return predict_cost(
             manifest,
-            self._scene.settings,
-            process=self._scene.process,
+            self._context.settings,
+            process=self._context.process,
             classes=self._asked.classes,
             accumulate=candidate.accumulate,
-            decoding=self._scene.decoding(manifest.size),
+            decoding=self._context.decoding(manifest.size),
         )
 
     def head(self, candidate: Candidate, count: int) -> HeadScore:
@@ -94,13 +94,15 @@ class KitSource:
         Raises:
             PocketuneError: There is no such score.
         """
-        if self._scene.photos.labeled.dense:
+        if self._context.photos.labeled.dense:
             # Frozen parts of different depth would be compared.
             raise PocketuneError("kits for masks are compared in short runs alone")
         began = time.monotonic()
         name = self._first_alike(candidate)
         kit = self._opened[name]
-        features = self._features.setdefault(name, Features(self._scene.photos, kit.manifest.size))
+        features = self._features.setdefault(
+            name, Features(self._context.photos, kit.manifest.size)
+        )
         score, photos = features.score(embedding(kit), count)
         return HeadScore(score=score, seconds=time.monotonic() - began, photos=photos)
 
@@ -116,7 +118,7 @@ class KitSource:
 
     def _first(self, name: str) -> FloatArray:
         if name not in self._firsts:
-            self._firsts[name] = first_embeddings(self._opened[name], self._scene.photos)
+            self._firsts[name] = first_embeddings(self._opened[name], self._context.photos)
         return self._firsts[name]
 
     def kit(self, candidate: Candidate, optimizer: str) -> Path:  # noqa: ARG002 - it is there
@@ -125,7 +127,7 @@ class KitSource:
 
     def probe(self, candidate: Candidate, kit: Path, length: Length, optimizer: str) -> Probe:
         """A short run of the kit."""
-        return self._scene.probe(candidate, kit, length, optimizer)
+        return self._context.probe(candidate, kit, length, optimizer)
 
 
 def kit_paths(folder: Path | None, *, bundled: bool = True) -> list[tuple[str, Path]]:

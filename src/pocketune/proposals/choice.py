@@ -16,7 +16,7 @@ from pocketune.proposals.weights import Pretrained, find_weights
 def drafts_in(
     folder: Path, networks: Sequence[str] | None, methods: Sequence[str] | None
 ) -> Callable[[PlanContext], DraftSource]:
-    """What makes the source of candidates in a scene.
+    """What makes the source of candidates in a context.
 
     Args:
         folder: Folder of pretrained weights.
@@ -36,7 +36,7 @@ def drafts_in(
     for name in methods or ():
         create_method(name)
     left_out = [LeftOut(name=name, reason=reason) for name, reason in strange]
-    return lambda scene: DraftSource(scene, chosen, methods or None, left_out)
+    return lambda context: DraftSource(context, chosen, methods or None, left_out)
 
 
 def _named(pretrained: Sequence[Pretrained], names: Sequence[str] | None) -> list[Pretrained]:

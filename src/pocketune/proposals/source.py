@@ -59,7 +59,7 @@ class DraftSource:
     """Candidates that kits can be built from.
 
     Args:
-        scene: What candidates are measured with.
+        context: What candidates are measured with.
         pretrained: Networks with their weights.
         methods: Names of the methods to choose from; by default a few that differ in memory.
         left_out: Files of weights that fit no network.
@@ -67,13 +67,13 @@ class DraftSource:
 
     def __init__(
         self,
-        scene: PlanContext,
+        context: PlanContext,
         pretrained: Sequence[Pretrained],
         methods: Sequence[str] | None = None,
         left_out: Sequence[LeftOut] = (),
     ) -> None:
-        self._scene = scene
-        self._dense = scene.photos.labeled.dense
+        self._context = context
+        self._dense = context.photos.labeled.dense
         self._sizes = DENSE_SIZES if self._dense else SIZES
         fitting = (self._fitting(one) for one in pretrained)
         self._pretrained = [each for several in fitting for each in several]
@@ -128,33 +128,33 @@ class DraftSource:
             method=method_to_dict(method),
             size=size,
             batch=BATCH,
-            accumulate=self._scene.settings.accumulate,
+            accumulate=self._context.settings.accumulate,
             frozen_bits=one.frozen_bits or method.frozen_bits or 32,
         )
 
     def cost(self, candidate: Candidate) -> Cost:
         """The cost of a draft, from shapes alone."""
-        began, scene = time.monotonic(), self._scene
+        began, context = time.monotonic(), self._context
         manifest = draft(
             NetworkConfig.from_dict(candidate.network),
             _method(candidate.method),
             size=candidate.size,
             batch=candidate.batch,
-            task=scene.photos.labeled,
+            task=context.photos.labeled,
             frozen_bits=candidate.frozen_bits,
         )
-        cost = self._cost(manifest, candidate, scene.settings)
+        cost = self._cost(manifest, candidate, context.settings)
         return replace(cost, seconds=time.monotonic() - began)
 
     def _cost(self, manifest: Manifest, candidate: Candidate, settings: TrainSettings) -> Cost:
-        scene = self._scene
+        context = self._context
         return predict_cost(
             manifest,
             settings,
-            process=scene.process,
-            classes=len(scene.photos.classes),
+            process=context.process,
+            classes=len(context.photos.classes),
             accumulate=candidate.accumulate,
-            decoding=scene.decoding(manifest.size),
+            decoding=context.decoding(manifest.size),
         )
 
     def head(self, candidate: Candidate, count: int) -> HeadScore:
@@ -165,16 +165,16 @@ class DraftSource:
             network = create_network(
                 config.name,
                 weights=candidate.weights,
-                classes=len(self._scene.photos.classes),
+                classes=len(self._context.photos.classes),
                 **_options(config),
             )
         if self._dense:
             score, photos = score_pixels(
-                partial(last_maps, network), self._scene.photos, candidate.size, count
+                partial(last_maps, network), self._context.photos, candidate.size, count
             )
         else:
             features = self._features.setdefault(
-                candidate.group, Features(self._scene.photos, candidate.size)
+                candidate.group, Features(self._context.photos, candidate.size)
             )
             score, photos = features.score(partial(embed, network), count)
         return HeadScore(score=score, seconds=time.monotonic() - began, photos=photos)
@@ -185,9 +185,9 @@ class DraftSource:
         Raises:
             PocketuneError: It cannot be built, or it takes more than was predicted and than fits.
         """
-        scene, config = self._scene, NetworkConfig.from_dict(candidate.network)
+        context, config = self._context, NetworkConfig.from_dict(candidate.network)
         digest = hashlib.sha256(repr(candidate).encode()).hexdigest()[:12]
-        path = scene.folder / "kits" / f"{config.name}-{digest}.zip"
+        path = context.folder / "kits" / f"{config.name}-{digest}.zip"
         if not path.exists():
             with writing(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -198,13 +198,13 @@ class DraftSource:
                 weights=candidate.weights,
                 size=candidate.size,
                 batch=candidate.batch,
-                photos=scene.photos,
+                photos=context.photos,
                 frozen_bits=candidate.frozen_bits,
                 **_options(config),
             )
-        settings = replace(scene.settings, optimizer=optimizer)
+        settings = replace(context.settings, optimizer=optimizer)
         cost = self._cost(Kit.open(path, verify=False).manifest, candidate, settings)
-        budget = scene.settings.budget_bytes
+        budget = context.settings.budget_bytes
         if budget is not None and (cost.memory > budget or cost.optimizer != optimizer):
             raise PocketuneError(
                 f"its kit needs {format_size(cost.memory)} with {cost.optimizer}, more than was "
@@ -214,7 +214,7 @@ class DraftSource:
 
     def probe(self, candidate: Candidate, kit: Path, length: Length, optimizer: str) -> Probe:
         """A short run of the kit."""
-        return self._scene.probe(candidate, kit, length, optimizer)
+        return self._context.probe(candidate, kit, length, optimizer)
 
 
 def _method(values: dict[str, Any]) -> Method:

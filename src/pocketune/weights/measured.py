@@ -23,33 +23,21 @@ def create_measured(
     network: str,
     *,
     weights: str | None,
-    width: float,
-    padding: str,
     size: int,
     photos: ImageDataset | None,
     norm: str | None = None,
     standardized: bool | None = None,
     classes: int | None = None,
-    backbone: str | None = None,
-    head_channels: int | None = None,
-    output_stride: int | None = None,
-    first_blocks: int | None = None,
+    **options: Any,
 ) -> nn.Module:
     """A network whose folded batch norms are measured on photos before they become other norms.
 
-    It has the classes of its weights unless `classes` says otherwise.
+    It has the classes of its weights unless `classes` says otherwise. All options but `size` and
+    `photos` are those of `create_network`.
 
     Raises:
         PocketuneError: as `create_network` and `measure_norms`.
     """
-    options: dict[str, Any] = {
-        "width": width,
-        "padding": padding,
-        "backbone": backbone,
-        "head_channels": head_channels,
-        "output_stride": output_stride,
-        "first_blocks": first_blocks,
-    }
     options["classes"] = recorded_classes(weights) if classes is None else classes
     norms: dict[str, Any] = {"norm": norm, "standardized": standardized}
     if not are_folded(weights):
