@@ -12,7 +12,7 @@ from pocketune.methods import FullFineTune, GradientFilter, LastLayer, TopBlocks
 from pocketune.tasks import Segmentation, numbered
 from pocketune.weights import create_network
 
-OPTIONS = {"backbone": "mobilenet_v2", "width": 0.1, "head_channels": 8, "classes": 5}
+OPTIONS = {"backbone": "resnet18", "width": 0.1, "head_channels": 8, "classes": 5}
 
 
 def dense(name: str = "deeplabv3") -> nn.Module:

@@ -99,8 +99,10 @@ def test_photos_that_have_changed_are_trained_on_again(tmp_path: Path) -> None:
     assert all_series(grid(photos))[0].runs[0].cell.key != before
 
 
-def test_a_run_that_fails_is_kept_and_the_others_go_on(photos: Path, tmp_path: Path) -> None:
-    kits = [{"kit": "last", "settings": {"budget": "50MB"}}, "blocks"]
+def test_a_run_that_fails_is_kept_and_the_others_go_on(
+    photos: Path, tiny: str, tmp_path: Path
+) -> None:
+    kits = [{"kit": "last", "settings": {"budget": "50MB"}}, tiny]
     result = compare(grid(photos, kits=kits), tmp_path, show=quiet)
     failed, finished = result.cells
     assert failed.error is not None and failed.record is None
