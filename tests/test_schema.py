@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketune.errors import PocketuneError
-from pocketune.schema import FieldError, Positive, Shape, parse_object, read_object
+from pocketune.schema import FieldError, Positive, Shape, parse_object, read_object, read_versioned
 
 
 @dataclass(frozen=True)
@@ -154,3 +154,17 @@ def test_a_positive_number_or_null() -> None:
     assert read_object(Optional, {"count": 3}, "x").count == 3
     with pytest.raises(FieldError, match="'count' must be a whole number of at least 1, not 0"):
         read_object(Optional, {"count": 0}, "x")
+
+
+@dataclass(frozen=True)
+class Versioned:
+    name: str
+    schema: int = 2
+
+
+def test_objects_of_another_version_are_refused_before_their_fields_are_read() -> None:
+    assert read_versioned(Versioned, {"name": "a", "schema": 2}, "x.json", 2) == Versioned("a")
+    assert read_versioned(Versioned, {"name": "a"}, "x.json", 2) == Versioned("a")
+    message = r"^x.json was written by another version of Pocketune \(its schema is 3, .* 2\); wait$"
+    with pytest.raises(FieldError, match=message):
+        read_versioned(Versioned, {"title": "a", "schema": 3}, "x.json", 2, "wait")

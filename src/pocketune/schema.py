@@ -70,6 +70,27 @@ def read_object(kind: type[T], data: object, where: str) -> T:
     return _read_fields(kind, data, _Place(where))
 
 
+def read_versioned(kind: type[T], data: object, where: str, schema: int, remedy: str = "") -> T:
+    """The same for an object whose field ``schema`` is the version of its fields.
+
+    Args:
+        kind: The dataclass.
+        data: The JSON object.
+        where: The object's place for messages.
+        schema: The version that is read.
+        remedy: What to do about another version.
+
+    Raises:
+        FieldError: It is of another version; or see :func:`read_object`.
+    """
+    if isinstance(data, dict) and data.get("schema", schema) != schema:
+        raise FieldError(
+            f"{where} was written by another version of Pocketune (its schema is "
+            f"{data['schema']!r}, this version reads {schema})" + f"; {remedy}" * bool(remedy)
+        )
+    return read_object(kind, data, where)
+
+
 @dataclass(frozen=True)
 class _Place:
     """A value's file and its path in the file's object, such as ``parameters[0].name``."""

@@ -12,7 +12,7 @@ from pocketune.comparison.row import Row
 from pocketune.comparison.tables import to_csv, to_latex, to_markdown
 from pocketune.errors import PocketuneError
 from pocketune.files import reading, replacing
-from pocketune.schema import FieldError, parse_object, read_object
+from pocketune.schema import parse_object, read_versioned
 
 if TYPE_CHECKING:
     from pocketune.arrays import StrPath
@@ -61,9 +61,7 @@ class Comparison:
         Raises:
             FieldError: A field is missing, unknown or of the wrong type, or of another version.
         """
-        if isinstance(data, dict) and data.get("schema") not in (SCHEMA, None):
-            raise FieldError(f"{where} was written by another version of Pocketune")
-        return read_object(cls, data, where)
+        return read_versioned(cls, data, where, SCHEMA)
 
     def write(self, folder: Path) -> None:
         """Write ``compare.json`` and the tables ``compare.md``, ``.csv`` and ``.tex``, atomically.

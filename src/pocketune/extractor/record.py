@@ -9,7 +9,7 @@ from typing import Any
 
 from pocketune.errors import PocketuneError
 from pocketune.files import reading, replacing, writing
-from pocketune.schema import FieldError, Positive, parse_object, read_object
+from pocketune.schema import Positive, parse_object, read_versioned
 from pocketune.supernet import SubnetConfig
 
 SCHEMA = 1
@@ -177,9 +177,7 @@ class Record:
         """
         with reading(path, remedy="remove it to start over"):
             data = parse_object(path.read_bytes(), str(path))
-        if data.get("schema") != SCHEMA:
-            raise FieldError(f"{path} is of another version of Pocketune; remove it to start over")
-        return read_object(cls, data, str(path))
+        return read_versioned(cls, data, str(path), SCHEMA, "remove it to start over")
 
 
 class Journal:

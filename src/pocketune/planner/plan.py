@@ -12,7 +12,7 @@ from pocketune.errors import PocketuneError
 from pocketune.files import reading, replacing
 from pocketune.planner.limits import Limits
 from pocketune.planner.trial import Probe, Trial
-from pocketune.schema import FieldError, Positive, parse_object, read_object
+from pocketune.schema import Positive, parse_object, read_versioned
 
 if TYPE_CHECKING:
     from pocketune.arrays import StrPath
@@ -147,12 +147,7 @@ class Plan:
             FieldError: A field is missing, unknown or of the wrong type, or the plan was written by
                 another version of Pocketune.
         """
-        if isinstance(data, dict) and data.get("schema", SCHEMA) != SCHEMA:
-            raise FieldError(
-                f"{where} was written by another version of Pocketune (its schema is "
-                f"{data['schema']}, this version reads {SCHEMA}); plan again"
-            )
-        return read_object(cls, data, where)
+        return read_versioned(cls, data, where, SCHEMA, "plan again")
 
     def write(self, path: Path) -> None:
         """Replace the file of the plan, atomically.

@@ -15,7 +15,7 @@ from pocketune.files import ARCHIVE_DAMAGE, reading, replacing
 from pocketune.kit.kit import Kit
 from pocketune.kit.names import BEST, METRICS, RESULT
 from pocketune.kit.storage import run_file
-from pocketune.schema import FieldError, Positive, parse_object, read_object
+from pocketune.schema import Positive, parse_object, read_versioned
 from pocketune.tasks import Score
 
 if TYPE_CHECKING:
@@ -147,12 +147,7 @@ class RunRecord:
         Raises:
             FieldError: A field is missing, unknown or of the wrong type.
         """
-        if isinstance(data, dict) and data.get("schema") not in (SCHEMA, None):
-            raise FieldError(
-                f"{where} was written by another version of Pocketune (its schema is "
-                f"{data['schema']}, this version reads {SCHEMA})"
-            )
-        return read_object(cls, data, where)
+        return read_versioned(cls, data, where, SCHEMA)
 
     def write(self, folder: Path) -> None:
         """Replace the record in the run's folder, atomically.
