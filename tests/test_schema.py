@@ -164,7 +164,6 @@ class Versioned:
 
 def test_objects_of_another_version_are_refused_before_their_fields_are_read() -> None:
     assert read_versioned(Versioned, {"name": "a", "schema": 2}, "x.json", 2) == Versioned("a")
-    assert read_versioned(Versioned, {"name": "a"}, "x.json", 2) == Versioned("a")
-    message = r"^x.json was written by another version of Pocketune \(its schema is 3, .* 2\); wait$"
+    message = r"another version of Pocketune \(its schema is 3, this version reads 2\); wait$"
     with pytest.raises(FieldError, match=message):
         read_versioned(Versioned, {"title": "a", "schema": 3}, "x.json", 2, "wait")
