@@ -8,7 +8,7 @@ from torch import nn
 
 from pocketune.errors import PocketuneError
 from pocketune.layers import PrunedBatchNorm2d, PrunedConv2d, StandardizedConv2d
-from pocketune.layers.activation import SIGNED
+from pocketune.layers.activation import RECTIFIERS
 from pocketune.layers.conv import computes_kernel, is_plain
 from pocketune.layers.pruned_activations import estimate_dimensions
 from pocketune.methods.method import Method
@@ -134,7 +134,7 @@ class ActivationPruning(Method):
             if norm and prunes_norm:
                 activation = type(modules[layer.activation]) if layer.activation else None
                 # the ends of a block's two paths are added before an activation
-                rectified = activation in SIGNED and layer not in ends and not layer.in_shortcut
+                rectified = activation in RECTIFIERS and layer not in ends and not layer.in_shortcut
                 found[norm] = partial(self._norm, rectified=rectified)
         return {name: make for name, make in found.items() if not f"{name}.".startswith(taken)}
 
