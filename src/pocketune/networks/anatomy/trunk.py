@@ -37,11 +37,13 @@ class Call:
         order: how many modules were called before it.
         given: the tensors that it read, without values.
         made: the tensors that it returned.
+        times: how often the module was called in all.
     """
 
     order: int
     given: list[Tensor]
     made: list[Tensor] = field(default_factory=list)
+    times: int = 0
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,7 @@ def _watched(
 
     def enter(path: str, _: nn.Module, given: list[Tensor]) -> None:
         active.append(path)
-        calls.setdefault(path, Call(len(calls), given))
+        calls.setdefault(path, Call(len(calls), given)).times += 1
 
     def leave(path: str, _: nn.Module, made: list[Tensor]) -> None:
         active.pop()
