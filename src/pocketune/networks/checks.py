@@ -30,8 +30,12 @@ def require_network(network: object) -> None:
         )
 
 
-def require_values(network: nn.Module) -> None:
+def require_values(network: nn.Module, reader: str = "a kit") -> None:
     """Check that all values are finite and in float32, or whole numbers.
+
+    Args:
+        network: any module.
+        reader: what needs them.
 
     Raises:
         PocketuneError: they are not; the message names the first tensor.
@@ -41,7 +45,7 @@ def require_values(network: nn.Module) -> None:
             continue
         if tensor.dtype != torch.float32:
             raise PocketuneError(
-                f"{name} is {str(tensor.dtype).removeprefix('torch.')}, and a kit computes in "
+                f"{name} is {str(tensor.dtype).removeprefix('torch.')}, and {reader} computes in "
                 "float32; call network.float() first"
             )
         if not tensor.is_meta and not tensor.isfinite().all():

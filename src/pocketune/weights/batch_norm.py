@@ -38,8 +38,9 @@ def is_folded(norm: nn.Module) -> bool:
     mean, variance = norm.running_mean, norm.running_var
     if mean is None or variance is None or variance.is_meta:
         return False
-    identity = torch.ones_like(variance) - norm.eps
-    return not mean.any() and torch.equal(variance, identity)
+    fresh = torch.ones_like(variance)
+    identity = fresh - norm.eps  # the same in few bits
+    return not (mean.any() or torch.equal(identity, fresh)) and torch.equal(variance, identity)
 
 
 def restore_batch_norm(network: nn.Module, batches: Iterable[Tensor]) -> nn.Module:
