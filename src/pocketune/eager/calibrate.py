@@ -20,7 +20,9 @@ from pocketune.layers import (
 from pocketune.networks import about, anatomy
 from pocketune.networks.anatomy.anatomy import Anatomy
 from pocketune.networks.anatomy.blocks import Layer
+from pocketune.networks.checks import require_network, require_values
 from pocketune.networks.copies import copy_network
+from pocketune.networks.images import image_batches
 from pocketune.networks.probe import watch_inputs
 from pocketune.surgery.quantize import quantize_frozen
 
@@ -55,8 +57,8 @@ def calibrate(network: nn.Module, batches: Iterable[Tensor] | None = None) -> nn
             weights of an `.int8.npz` file, which holds the ranges.
 
     Raises:
-        PocketuneError: without images, where they are needed; if no convolution lies in a frozen
-            part, or the network is calibrated already.
+        PocketuneError: without images, where they are needed; if batches are something else; if no
+            convolution lies in a frozen part, or the network is calibrated already or not float32.
 
     Example:
         >>> import pocketune
@@ -66,8 +68,10 @@ def calibrate(network: nn.Module, batches: Iterable[Tensor] | None = None) -> nn
         >>> sum(isinstance(module, IntegerConv2d) for module in integers.modules())
         42
     """
+    require_network(network)
     if any(isinstance(module, IntegerConv2d) for module in network.modules()):
         raise PocketuneError("the network is calibrated already; calibrate the adapted one again")
+    require_values(network, "integer arithmetic")
     calibrated = copy_network(network)
     quantize_frozen(calibrated)
     body = anatomy(calibrated)
@@ -125,10 +129,15 @@ def _follow(network: nn.Module, body: Anatomy) -> tuple[list[Layer], Flow]:
 def _observe(network: nn.Module, convs: list[str], batches: Iterable[Tensor]) -> None:
     ranges: dict[str, list[Tensor]] = {name: [] for name in convs}
     ends = {name: _ends(seen.append) for name, seen in ranges.items()}
-    if watch_inputs(network, batches, ends) == 0:
+    if watch_inputs(network, image_batches(network, batches), ends) == 0:
         raise PocketuneError("calibration needs images; give a few dozen")
     for name, seen in ranges.items():
         low, high = torch.stack(seen).aminmax()
+        if not (low.isfinite() and high.isfinite()):
+            raise PocketuneError(
+                f"the input of {name} is not finite on these images; give other ones, or load the "
+                "network's weights again"
+            )
         conv = _get(network, name)
         assert isinstance(conv, QuantizedConv2d)
         conv.input_format = Uint8.spanning(float(low), float(high))

@@ -12,6 +12,7 @@ from pocketune.errors import PocketuneError, check_choice
 from pocketune.layers import StandardizedConv2d
 from pocketune.networks import about, anatomy, set_about
 from pocketune.networks.copies import copy_network
+from pocketune.networks.images import image_batches
 from pocketune.networks.probe import watch_inputs
 from pocketune.surgery.channels import FEWEST, Hidden, hidden_channels, keep_channels, narrow
 from pocketune.surgery.position import require_same_channels
@@ -62,7 +63,7 @@ def prune(
         left = channels_left(channels, ratios[hidden.block], hidden.group(pruned))
         if left < channels:
             losing[hidden] = left
-    shown, batches = _peek(() if batches is None else batches)
+    shown, batches = _peek(() if batches is None else image_batches(network, batches))
     scores = rank_channels(pruned, list(losing), importance, batches) if losing else []
     kept = {
         hidden: _best(score, count, hidden.group(pruned))

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
+from pocketune.networks.images import image_batches
 from pocketune.networks.probe import probing, watch_inputs
 
 
@@ -59,7 +60,8 @@ def restore_batch_norm(network: nn.Module, batches: Iterable[Tensor]) -> nn.Modu
         The network.
 
     Raises:
-        PocketuneError: there are no images.
+        PocketuneError: there are no images, or batches are something else; or the input of a norm
+            is not finite. The network then stays as it is.
 
     Example:
         >>> from pocketune import create_network, restore_batch_norm
@@ -72,8 +74,11 @@ def restore_batch_norm(network: nn.Module, batches: Iterable[Tensor]) -> nn.Modu
         if isinstance(module, nn.BatchNorm2d) and module.track_running_stats and module.affine
     }
     moments = {path: _Moments() for path in norms}
-    if watch_inputs(network, batches, {path: seen.add for path, seen in moments.items()}) == 0:
+    watchers = {path: seen.add for path, seen in moments.items()}
+    if watch_inputs(network, image_batches(network, batches), watchers) == 0:
         raise PocketuneError("batch norm cannot be restored without images; give a few hundred")
+    for path, seen in moments.items():
+        _require_finite(path, seen.sum_of_squares)
     with torch.no_grad():
         for path, norm in norms.items():
             if moments[path].count:
@@ -97,7 +102,7 @@ def estimate_batch_norm(network: nn.Module, batches: Iterable[Tensor]) -> nn.Mod
         The network.
 
     Raises:
-        PocketuneError: there are no images.
+        PocketuneError: as `restore_batch_norm`.
     """
     norms = {
         path: module
@@ -114,13 +119,15 @@ def estimate_batch_norm(network: nn.Module, batches: Iterable[Tensor]) -> nn.Mod
 
     images = 0
     with probing(network, paths=norms, enter=note), _batch_statistics(norms.values()):
-        for batch in batches:
+        for batch in image_batches(network, batches):
             network(batch)
             images += len(batch)
     if images == 0:
         raise PocketuneError(
             "statistics of batch norms cannot be estimated without images; give a few hundred"
         )
+    for path, seen in means.items():
+        _require_finite(path, seen.value)
     for path, norm in norms.items():
         if means[path].count:
             assert norm.running_mean is not None
@@ -129,6 +136,15 @@ def estimate_batch_norm(network: nn.Module, batches: Iterable[Tensor]) -> nn.Mod
             norm.running_mean.copy_(mean)
             norm.running_var.copy_(variance)
     return network
+
+
+def _require_finite(path: str, measured: Tensor) -> None:
+    """Check statistics before any is written."""
+    if not measured.isfinite().all():
+        raise PocketuneError(
+            f"the input of the norm {path} is not finite on these images; give other ones, or load "
+            "the network's weights again"
+        )
 
 
 class _Mean:
