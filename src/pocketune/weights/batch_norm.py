@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
+from pocketune.layers import FrozenBatchNorm2d
+from pocketune.networks.checks import require_network
 from pocketune.networks.images import image_batches
 from pocketune.networks.probe import probing, watch_inputs
 
@@ -60,14 +62,15 @@ def restore_batch_norm(network: nn.Module, batches: Iterable[Tensor]) -> nn.Modu
         The network.
 
     Raises:
-        PocketuneError: there are no images, or batches are something else; or the input of a norm
-            is not finite. The network then stays as it is.
+        PocketuneError: there are no images, or batches are something else; the input of a norm is
+            not finite; or the network is adapted, with frozen norms. It then stays as it is.
 
     Example:
         >>> from pocketune import create_network, restore_batch_norm
         >>> network = create_network("mobilenet_v2", width=0.35)
         >>> _ = restore_batch_norm(network, torch.randn(16, 3, 32, 32).split(8))
     """
+    _require_open(network)
     norms = {
         path: module
         for path, module in network.named_modules()
@@ -104,6 +107,7 @@ def estimate_batch_norm(network: nn.Module, batches: Iterable[Tensor]) -> nn.Mod
     Raises:
         PocketuneError: as `restore_batch_norm`.
     """
+    _require_open(network)
     norms = {
         path: module
         for path, module in network.named_modules()
@@ -136,6 +140,17 @@ def estimate_batch_norm(network: nn.Module, batches: Iterable[Tensor]) -> nn.Mod
             norm.running_mean.copy_(mean)
             norm.running_var.copy_(variance)
     return network
+
+
+def _require_open(network: nn.Module) -> None:
+    """Check that a network is one whose batch norms are not frozen."""
+    require_network(network)
+    frozen = (n for n, m in network.named_modules() if isinstance(m, FrozenBatchNorm2d))
+    if (first := next(frozen, None)) is not None:
+        raise PocketuneError(
+            f"the batch norm {first} is frozen; measure the statistics of the original network, "
+            "and adapt it then"
+        )
 
 
 def _require_finite(path: str, measured: Tensor) -> None:
