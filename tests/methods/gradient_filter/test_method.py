@@ -10,8 +10,10 @@ from pocketune.errors import PocketuneError
 from pocketune.filtering import FilteredConv2d
 from pocketune.layers import FrozenBatchNorm2d
 from pocketune.methods import (
+    FullFineTune,
     GradientFilter,
     LastLayer,
+    LoRA,
     MethodConflict,
     TopBlocks,
     adapt,
@@ -237,6 +239,44 @@ def test_trained_filters_what_others_train() -> None:
     assert trained(adapted) == TopBlocks(blocks=1).plan(original).trained
     norms = [m for m in adapted.features[17].modules() if type(m) is nn.BatchNorm2d]
     assert len(norms) == 3  # as TopBlocks has them
+
+
+def test_trained_leaves_branches_in_squeeze_excite_exact() -> None:
+    """LoRA's convolutions inside a squeeze-excite module have maps of one pixel, too."""
+    adapted = adapt(network("mobilenet_v3_small"), LoRA(2) + GradientFilter(layers="trained"))
+    names = filtered(adapted)
+    assert names
+    assert not any(".fc1." in name or ".fc2." in name for name in names)
+
+
+class Gated(nn.Module):
+    """Blocks with a gate of one convolution, which is no squeeze-excite module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU())
+        self.blocks = nn.Sequential(GatedBlock(), GatedBlock())
+        self.classifier = nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.classifier(self.blocks(self.stem(x)).mean((2, 3)))
+
+
+class GatedBlock(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.conv2 = (nn.Conv2d(8, 8, 3, padding=1) for _ in range(2))
+        self.gate = nn.Conv2d(8, 8, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.conv2(self.conv1(x).relu())
+        return x + y * self.gate(y.mean((2, 3), keepdim=True)).sigmoid()
+
+
+def test_trained_leaves_maps_of_one_pixel_exact() -> None:
+    adapted = adapt(Gated(), FullFineTune() + GradientFilter(layers="trained"))
+    names = {name.rpartition(".")[2] for name in filtered(adapted)}
+    assert names == {"0", "conv1", "conv2"}
 
 
 def test_trained_leaves_squeeze_excite_exact() -> None:

@@ -20,6 +20,7 @@ from pocketune.methods.registry import register_method
 from pocketune.networks import anatomy, set_about
 from pocketune.networks.anatomy.modules import is_convolution
 from pocketune.networks.copies import copy_network
+from pocketune.networks.probe import input_shapes
 from pocketune.surgery import BRANCH, chain_filters, parameters_under
 
 TRAINED, AUTO = "trained", "auto"
@@ -136,7 +137,8 @@ class GradientFilter(Method):
             return self
         adapted = copy_network(network)
         plan.apply(adapted)
-        names = tuple(_trained_convolutions(adapted))
+        inside = parameters_under(adapted, _squeeze_excites(network))
+        names = tuple(_trained_convolutions(adapted, inside, self.size))
         if not names:
             raise PocketuneError(
                 "layers='trained' and 'auto' filter what other methods train, and no convolution "
@@ -201,15 +203,25 @@ def _parameters(network: nn.Module, name: str) -> list[str]:
     return [parameter for parameter, _ in convolution(network, name).named_parameters()]
 
 
-def _trained_convolutions(network: nn.Module) -> list[str]:
-    """Trained convolutions except squeeze-excite, whose maps of one pixel leave nothing to save."""
+def _trained_convolutions(network: nn.Module, exact: frozenset[str], size: int) -> list[str]:
+    """Trained convolutions except squeeze-excite, whose maps of one pixel leave nothing to save.
+
+    Args:
+        network: adapted, without filters.
+        exact: names of the parameters of known squeeze-excite modules.
+        size: side of the images in pixels.
+    """
     trained = {name for name, p in network.named_parameters() if p.requires_grad}
-    trained -= parameters_under(network, _squeeze_excites(network))
-    return [
+    names = [
         name
         for name, module in network.named_modules()
-        if is_convolution(module) and f"{name}.weight" in trained
+        if is_convolution(module) and f"{name}.weight" in trained - exact
     ]
+    try:
+        shapes = input_shapes(network, names, (2, 3, size, size))
+    except Exception:  # the network's own code may raise anything without values
+        return names
+    return [name for name in names if set(shapes.get(name, ())[2:]) != {1}]
 
 
 def _squeeze_excites(network: nn.Module) -> list[str]:
