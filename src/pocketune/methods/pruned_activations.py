@@ -126,7 +126,7 @@ class ActivationPruning(Method):
         found: dict[str, Factory] = {}
         for layer in body.layers:
             conv, norm = layer.conv, layer.norm
-            prunes_norm = norm in plan.batch_norms and type(modules[norm]) is nn.BatchNorm2d
+            prunes_norm = norm in plan.batch_norms and _can_prune_norm(modules[norm])
             trains_conv = f"{conv}.weight" in plan.trained and _can_prune(modules[conv])
             if trains_conv and layer != body.layers[0]:  # the first one reads the image
                 epsilon = self.epsilon if prunes_norm else None
@@ -154,6 +154,10 @@ class ActivationPruning(Method):
         return PrunedBatchNorm2d.from_batch_norm(
             norm, ratio=self.ratio, forward=self.forward, rectified=rectified
         )
+
+
+def _can_prune_norm(norm: nn.Module) -> bool:
+    return type(norm) is nn.BatchNorm2d and norm.affine and norm.track_running_stats
 
 
 def _can_prune(conv: nn.Module) -> bool:
