@@ -113,6 +113,17 @@ def check_choice(known: Iterable[object], **values: object) -> None:
             raise PocketuneError(f"{name}={value!r} must be one of {listed}")
 
 
+def check_truth(**values: object) -> None:
+    """Check that arguments are True or False.
+
+    Raises:
+        PocketuneError: An argument is something else; the message names it.
+    """
+    for name, value in values.items():
+        if not isinstance(value, bool):
+            raise PocketuneError(f"{name}={value!r} must be True or False")
+
+
 def whole_number(value: object) -> int | None:
     """Any library's integer as a Python int; None for anything else, including booleans."""
     try:

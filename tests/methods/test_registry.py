@@ -1,7 +1,7 @@
 """Methods by name and as plain data."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,21 @@ def test_options() -> None:
 @pytest.mark.parametrize("method", [*METHODS, TopBlocks(7), LastLayer() + TopBlocks(2)], ids=str)
 def test_json_round_trip(method: Method) -> None:
     assert method_from_dict(json.loads(json.dumps(method_to_dict(method)))) == method
+
+
+TRUTHS = [
+    (type(method), field.name)
+    for method in METHODS
+    for field in fields(method)  # type: ignore[arg-type]
+    if isinstance(getattr(method, field.name), bool)
+]
+
+
+@pytest.mark.parametrize("value", ["no", "false", 0, None])
+@pytest.mark.parametrize(("method", "option"), TRUTHS)
+def test_what_is_true_or_false(method: type[Method], option: str, value: object) -> None:
+    with pytest.raises(PocketuneError, match=f"^{option}={value!r} must be True or False$"):
+        method(**{option: value})
 
 
 def test_numbers_of_numpy_become_pythons_own() -> None:

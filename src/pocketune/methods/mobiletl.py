@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from torch import nn
 
-from pocketune.errors import PocketuneError, check_choice, warn
+from pocketune.errors import PocketuneError, check_choice, check_truth, warn
 from pocketune.layers import SignedReLU
 from pocketune.methods.method import Method
 from pocketune.methods.parts import (
@@ -73,6 +73,8 @@ class MobileTL(Method):
     def __post_init__(self) -> None:
         check_choice(NORMS, norm=self.norm)
         check_choice(PATCHES, patches=self.patches)
+        check_truth(signed=self.signed, squeeze_excite=self.squeeze_excite)
+        check_truth(hard_swish=self.hard_swish, batch_statistics=self.batch_statistics)
 
     @property
     def frozen_bits(self) -> int:

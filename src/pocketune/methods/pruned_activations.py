@@ -6,7 +6,7 @@ from functools import partial
 
 from torch import nn
 
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, check_truth
 from pocketune.layers import PrunedBatchNorm2d, PrunedConv2d, StandardizedConv2d
 from pocketune.layers.activation import RECTIFIERS
 from pocketune.layers.conv import computes_kernel, is_plain
@@ -80,6 +80,7 @@ class ActivationPruning(Method):
         number = isinstance(self.ratio, (int, float)) and not isinstance(self.ratio, bool)
         if not number or not math.isfinite(self.ratio) or not 0 <= self.ratio < 1:
             raise PocketuneError(f"ratio={self.ratio!r} must be a number from 0 to less than 1")
+        check_truth(forward=self.forward)
         if self.epsilon is None:
             return
         if isinstance(self.epsilon, (bool, str)) or not 0 < self.epsilon < 1.5:

@@ -8,7 +8,7 @@ from math import ceil, prod
 
 from torch import nn
 
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, check_truth
 from pocketune.layers import ProgramModule
 from pocketune.methods.method import Method
 from pocketune.methods.parts import (
@@ -56,6 +56,9 @@ class RepNet(Method):
     """
 
     bias: bool = False
+
+    def __post_init__(self) -> None:
+        check_truth(bias=self.bias)
 
     def plan(self, network: nn.Module) -> Plan:
         """Side modules, the classifier, and biases if requested."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from pocketune.errors import PocketuneError, check_positive, whole_number
+from pocketune.errors import PocketuneError, check_positive, check_truth, whole_number
 from pocketune.filtering import check_filter, filter_convolution
 from pocketune.methods.gradient_filter.choice import measure_filters
 from pocketune.methods.method import Method
@@ -85,8 +85,7 @@ class GradientFilter(Method):
         for patch in (self.patch,) if patches is None else (1, *patches.values()):
             check_filter(patch, self.alignment, self.bits)
         check_positive(batch=self.batch, size=self.size)
-        if not isinstance(self.chain, bool):
-            raise PocketuneError(f"chain={self.chain!r} must be True or False")
+        check_truth(chain=self.chain)
         layers: Any = self.layers
         if layers is None:
             layers = USUAL_LAYERS if patches is None else tuple(patches)
