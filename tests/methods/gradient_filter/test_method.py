@@ -1,6 +1,7 @@
 """Gradient filtering as a method: which layers, alone and in sums."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -127,6 +128,23 @@ def test_layers_without_a_patch_are_trained_exactly() -> None:
     assert patches(adapted) == {"features.18.0": 4}
     assert trained(adapted) == trained(adapt(network(), GradientFilter(layers=3)))
     assert not patches(adapt(network(), GradientFilter({}, layers=3)))
+
+
+@pytest.mark.parametrize("method", [GradientFilter({}), GradientFilter(layers=[])], ids=str)
+def test_no_layers_are_refused_where_nothing_else_is_trained(method: GradientFilter) -> None:
+    for each in (method, LastLayer() + method):
+        with pytest.raises(PocketuneError, match=r"names no layers, .*; name convolutions, .*Last"):
+            adapt(network(), each)
+    assert not filtered(adapt(network(), TopBlocks(1) + method))
+
+
+def test_methods_that_are_equal_have_the_same_hash() -> None:
+    patches = {"features.18.0": 4, "features.17.conv.2": 2}
+    method, again = GradientFilter(patches), GradientFilter(dict(reversed(patches.items())), ["a"])
+    again = replace(again, layers=method.layers)
+    assert method == again
+    assert hash(method) == hash(again) == hash(replace(method))
+    assert len({method, again, GradientFilter(), GradientFilter(2), GradientFilter(3)}) == 3
 
 
 def test_a_patch_for_some_of_the_layers_that_others_train() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
 
@@ -120,8 +120,23 @@ class GradientFilter(Method):
         passes = (CHAIN,) if self.chain else ()
         return Plan(frozenset(trained), frozenset(), replaced=replaced, passes=passes)
 
-    def finalize(self, plan: Plan, network: nn.Module) -> Plan:  # noqa: ARG002
-        """With `chain=False`, filters are not chained, also those of other methods."""
+    def __hash__(self) -> int:
+        patch = self.patch
+        named = frozenset(patch.items()) if isinstance(patch, Mapping) else patch
+        rest = (getattr(self, field.name) for field in fields(self) if field.name != "patch")
+        return hash((named, *rest))
+
+    def finalize(self, plan: Plan, network: nn.Module) -> Plan:
+        """With `chain=False`, filters are not chained, also those of other methods.
+
+        Raises:
+            PocketuneError: there are no layers, and nothing but the classifier is trained.
+        """
+        if self.layers == () and plan.trained <= classifier(network):
+            raise PocketuneError(
+                f"{self} names no layers, and would train the classifier alone; name convolutions, "
+                "give their number, or use LastLayer()"
+            )
         if self.chain:
             return plan
         return replace(plan, passes=tuple(step for step in plan.passes if step != CHAIN))
