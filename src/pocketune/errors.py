@@ -124,6 +124,19 @@ def check_truth(**values: object) -> None:
             raise PocketuneError(f"{name}={value!r} must be True or False")
 
 
+def check_type(kind: type, **values: object) -> None:
+    """Check that arguments are of a class.
+
+    Raises:
+        PocketuneError: An argument is something else; the message names both.
+    """
+    for name, value in values.items():
+        if not isinstance(value, kind):
+            raise PocketuneError(
+                f"{name} is of type {type(value).__name__}; give a {kind.__name__}"
+            )
+
+
 def whole_number(value: object) -> int | None:
     """Any library's integer as a Python int; None for anything else, including booleans."""
     try:

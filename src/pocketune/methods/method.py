@@ -11,7 +11,7 @@ from pocketune.errors import PocketuneError, Remedy, warn
 from pocketune.layers.quantized import count_int8_weights
 from pocketune.methods.plan import Plan
 from pocketune.networks import about, set_about
-from pocketune.networks.checks import require_network
+from pocketune.networks.checks import require_module, require_network
 from pocketune.networks.copies import copy_network, gradients_on
 from pocketune.surgery import (
     float_shapes,
@@ -245,6 +245,7 @@ class TrainableCount:
 
 def trainable(network: nn.Module) -> TrainableCount:
     """The number of trained parameters of an adapted network; prints as a sentence."""
+    require_module(network)
     counts = [(p.numel(), p.requires_grad) for p in network.parameters()]
     total = sum(n for n, _ in counts) + count_int8_weights(network)
     return TrainableCount(sum(n for n, trained in counts if trained), total)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError, real_number
+from pocketune.networks.checks import require_module
 from pocketune.networks.config import NetworkConfig
 
 
@@ -106,6 +107,7 @@ def about(network: nn.Module) -> About:
         >>> about(create_network("mobilenet_v2", classes=10)).config.classes
         10
     """
+    require_module(network)
     facts = vars(network).get("about")
     if isinstance(facts, About):
         return facts

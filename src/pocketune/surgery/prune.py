@@ -8,9 +8,10 @@ from itertools import chain
 import torch
 from torch import Tensor, nn
 
-from pocketune.errors import PocketuneError, check_choice
+from pocketune.errors import PocketuneError, check_choice, real_number
 from pocketune.layers import StandardizedConv2d
 from pocketune.networks import about, anatomy, set_about
+from pocketune.networks.checks import require_network
 from pocketune.networks.copies import copy_network
 from pocketune.networks.images import image_batches
 from pocketune.networks.probe import watch_inputs
@@ -91,10 +92,17 @@ def _best(score: Tensor, count: int, group: int) -> Tensor:
     return places[best.sort().values].flatten()
 
 
-def _check(network: nn.Module, ratios: Mapping[str, float]) -> None:
+def _check(network: nn.Module, ratios: object) -> None:
+    require_network(network)
+    if not isinstance(ratios, Mapping):
+        kind = type(ratios).__name__
+        raise PocketuneError(
+            f"ratios is of type {kind}; give a ratio for each block, as in {{'features.2': 0.5}}"
+        )
     for block, ratio in ratios.items():
-        if not 0 <= ratio < 1:
-            raise PocketuneError(f"the ratio of block {block} must lie in [0, 1), not {ratio}")
+        number = real_number(ratio)
+        if number is None or not 0 <= number < 1:
+            raise PocketuneError(f"the ratio of block {block} must lie in [0, 1), not {ratio!r}")
     if (method := about(network).method) is not None:
         raise PocketuneError(f"the network is adapted to {method}; prune it before adapting it")
     require_unpruned(network)

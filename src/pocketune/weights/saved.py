@@ -28,6 +28,7 @@ from pocketune.networks.anatomy.modules import Factory, main_modules
 from pocketune.networks.anatomy.output import classifier_layers
 from pocketune.networks.architectures.dense import DenseNetwork, initialize_output
 from pocketune.networks.architectures.parts import initialize
+from pocketune.networks.checks import require_module
 from pocketune.networks.config import NetworkConfig
 from pocketune.networks.registry import make_network
 from pocketune.surgery.branch import BRANCH, add_branches
@@ -88,6 +89,7 @@ def check_saveable(network: nn.Module, path: Path) -> NetworkConfig:
     Raises:
         PocketuneError: as `save_network` does.
     """
+    require_module(network)
     if path.suffix != ".safetensors":
         raise PocketuneError(f"{path} must end in .safetensors")
     if any(isinstance(module, IntegerConv2d) for module in network.modules()):

@@ -20,6 +20,7 @@ from pocketune.methods.gradient_filter.method import GradientFilter
 from pocketune.methods.parts import refuse_adapted
 from pocketune.networks import Factory
 from pocketune.networks.anatomy.modules import is_convolution
+from pocketune.networks.checks import require_module
 from pocketune.networks.copies import gradients_on
 from pocketune.networks.images import require_images
 from pocketune.networks.probe import probing
@@ -174,6 +175,7 @@ def dc_ratio(network: nn.Module) -> dict[str, float]:
 
 def _kernels(network: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Paths and kernels (out, in / groups, height, width) of all convolutions."""
+    require_module(network)
     for name, module in in_float(network).named_modules():
         if is_convolution(module):
             yield name, module.weight.detach()
