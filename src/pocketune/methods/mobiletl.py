@@ -10,6 +10,7 @@ from pocketune.methods.method import Method
 from pocketune.methods.parts import (
     blocks_and_entries,
     fusion_and_classifier,
+    needed_anatomy,
     split_at_first_trained,
     top_blocks,
 )
@@ -201,7 +202,7 @@ class SignedBackward(Method):
         """
         if not plan.trained:  # final_plan refuses it
             return plan
-        _, above = split_at_first_trained(plan, anatomy(network))
+        _, above = split_at_first_trained(plan, needed_anatomy(network, self))
         signed = signed_activations(network, (name for inside in above for name in inside))
         if not signed:
             raise PocketuneError(

@@ -12,6 +12,7 @@ from pocketune.layers.activation import RECTIFIERS
 from pocketune.layers.conv import computes_kernel, is_plain
 from pocketune.layers.pruned_activations import estimate_dimensions
 from pocketune.methods.method import Method
+from pocketune.methods.parts import needed_anatomy
 from pocketune.methods.plan import Pass, Plan
 from pocketune.methods.registry import register_method
 from pocketune.networks import Factory, anatomy
@@ -98,7 +99,8 @@ class ActivationPruning(Method):
         """Replace the trained convolutions and norms that no other method has replaced.
 
         Raises:
-            PocketuneError: there is none, as in a network with standardized kernels.
+            PocketuneError: there is none, as in a network without blocks or with standardized
+                kernels.
         """
         if not plan.trained:  # final_plan refuses it
             return plan
@@ -122,7 +124,7 @@ class ActivationPruning(Method):
         """Factories of the pruned layers, by name."""
         modules = dict(network.named_modules())
         taken = tuple(f"{name}." for name in plan.replaced)
-        body = anatomy(network)
+        body = needed_anatomy(network, self)
         ends = {block.main[-1] for block in body.blocks if block.is_row}
         found: dict[str, Factory] = {}
         for layer in body.layers:
