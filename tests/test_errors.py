@@ -13,6 +13,7 @@ from pocketune.errors import (
     Remedy,
     check_choice,
     check_positive,
+    check_truth,
     counted,
     real_number,
     warn,
@@ -59,6 +60,12 @@ def test_choices() -> None:
     with pytest.raises(PocketuneError) as error:
         check_choice(("a", "b"), side="a", place=[])
     assert str(error.value) == "place=[] must be one of a, b"
+
+
+def test_truths() -> None:
+    check_truth(forward=True, bias=False)
+    with pytest.raises(PocketuneError, match=r"^bias='no' must be True or False$"):
+        check_truth(forward=True, bias="no")
 
 
 def test_a_warning_is_of_the_line_that_called_the_library() -> None:

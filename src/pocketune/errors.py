@@ -113,6 +113,30 @@ def check_choice(known: Iterable[object], **values: object) -> None:
             raise PocketuneError(f"{name}={value!r} must be one of {listed}")
 
 
+def check_truth(**values: object) -> None:
+    """Check that arguments are True or False.
+
+    Raises:
+        PocketuneError: An argument is something else; the message names it.
+    """
+    for name, value in values.items():
+        if not isinstance(value, bool):
+            raise PocketuneError(f"{name}={value!r} must be True or False")
+
+
+def check_type(kind: type, **values: object) -> None:
+    """Check that arguments are of a class.
+
+    Raises:
+        PocketuneError: An argument is something else; the message names both.
+    """
+    for name, value in values.items():
+        if not isinstance(value, kind):
+            raise PocketuneError(
+                f"{name} is of type {type(value).__name__}; give a {kind.__name__}"
+            )
+
+
 def whole_number(value: object) -> int | None:
     """Any library's integer as a Python int; None for anything else, including booleans."""
     try:

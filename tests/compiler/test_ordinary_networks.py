@@ -54,6 +54,11 @@ def test_instance_norms(method: Method, affine: bool, tmp_path: Path) -> None:
     check(with_norms(tiny(), norm), method, tmp_path)
 
 
+@pytest.mark.parametrize("method", [FullFineTune(), GradientFilter(layers=3)], ids=str)
+def test_batch_norms_without_parameters(method: Method, tmp_path: Path) -> None:
+    check(with_norms(tiny(), partial(nn.BatchNorm2d, affine=False)), method, tmp_path)
+
+
 @pytest.mark.parametrize(
     ("norm", "message"),
     [

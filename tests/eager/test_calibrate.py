@@ -159,6 +159,13 @@ def test_what_cannot_be_calibrated_is_refused() -> None:
         calibrate(calibrate(adapted, [images()]), [images()])
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_integers_need_float32(dtype: torch.dtype) -> None:
+    adapted = adapt(network("mcunet_5fps"), LastLayer()).to(dtype)
+    with pytest.raises(PocketuneError, match=r"integer arithmetic computes .* network\.float\(\)"):
+        calibrate(adapted, [images().to(dtype)])
+
+
 def test_a_kit_is_compiled_from_the_adapted_network() -> None:
     calibrated = calibrate(adapt(network("mcunet_5fps"), LastLayer()), [images()])
     with pytest.raises(PocketuneError, match="compile the adapted one"):

@@ -77,6 +77,15 @@ def test_a_gradient_of_another_memory_format(
     assert is_channels_last(masked) == channels_last
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_what_is_masked_is_no_view(channels_last: bool, dtype: torch.dtype) -> None:
+    x = torch.randn(2, 3, 4, 5, dtype=dtype)
+    masked = mask_gradient(x, pack_nonnegative(x, channels_last), channels_last)
+    assert not masked._is_view()
+    assert is_channels_last(masked) == channels_last
+
+
 @pytest.mark.parametrize("channels_last", [False, True])
 def test_the_operators_are_what_tracing_takes_them_for(channels_last: bool) -> None:
     order = torch.channels_last if channels_last else torch.contiguous_format

@@ -97,6 +97,21 @@ def test_norm(ratio: float, memory_format: torch.memory_format, rectified: bool)
     torch.testing.assert_close(dict(ours.named_buffers()), dict(plain.named_buffers()))
 
 
+@FORMATS
+@pytest.mark.parametrize("forward", [True, False])
+@pytest.mark.parametrize(
+    "change",
+    [lambda y: functional.relu(y, inplace=True), lambda y: y.add_(upstream(y))],
+    ids=["relu", "sum"],
+)
+def test_an_output_may_be_changed_in_place(change, forward, memory_format) -> None:
+    ours, x = norm(0.6, forward=forward), images(memory_format)
+    y = ours(x)
+    found = gradients(change(y), ours, x)
+    expected = gradients(change(ours(x).clone()), ours, x)
+    torch.testing.assert_close(found, expected)
+
+
 def test_only_the_backward_pass_of_a_convolution() -> None:
     """The output and the input's gradient are exact; the kernel's is of the pruned input."""
     conv, x = convolution(0.6, forward=False), images()

@@ -6,8 +6,13 @@ import pytest
 import torch
 from torch import nn
 
-from pocketune.layers import FrozenBatchNorm1d
+from pocketune.errors import PocketuneError
+from pocketune.layers import FrozenBatchNorm1d, FrozenBatchNorm2d
 from pocketune.methods import (
+    ActivationPruning,
+    BiasAndLast,
+    Calibrate,
+    FullFineTune,
     GradientFilter,
     LastLayer,
     Method,
@@ -55,6 +60,33 @@ def test_norm_and_last_trains_norms_of_every_kind(kind: Callable[[int], nn.Modul
     expected = {n for n, p in original.named_parameters() if p.dim() == 1}
     expected |= {f"{path}.weight" for path in classifier}
     assert trained(adapt(original, NormAndLast())) == expected
+
+
+def bare(**options: bool) -> nn.Module:
+    layers = [nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8, **options), nn.Conv2d(8, 8, 3)]
+    made = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 3))
+    made(torch.randn(4, 3, 8, 8))
+    return made.eval()
+
+
+def test_norms_without_parameters() -> None:
+    """Frozen ones have a weight of ones; training the whole network needs their statistics."""
+    original, images = bare(affine=False), torch.randn(4, 3, 8, 8)
+    for method in (LastLayer(), BiasAndLast(), NormAndLast()):
+        adapted = adapt(original, method)
+        assert isinstance(adapted[1], FrozenBatchNorm2d)
+        torch.testing.assert_close(adapted(images), original(images))
+        assert not {"1.weight", "1.bias"} & trained(adapted)
+    for method in (FullFineTune(), Calibrate(), FullFineTune() + ActivationPruning()):
+        assert type(adapt(original, method)[1]) is nn.BatchNorm2d
+
+
+def test_norms_without_statistics_can_be_trained_alone() -> None:
+    original = bare(track_running_stats=False)
+    for method in (FullFineTune(), NormAndLast(), Calibrate()):
+        assert type(adapt(original, method)[1]) is nn.BatchNorm2d
+    with pytest.raises(PocketuneError, match=r"^1: .* cannot be frozen, .*; train it with Full"):
+        adapt(original, LastLayer())
 
 
 def test_what_lies_in_the_classifier_is_trained_with_it() -> None:

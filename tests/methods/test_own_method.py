@@ -1,6 +1,8 @@
 """The method in docs/methods.md, which is not in the package, is adapted, summed and compiled."""
 
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,17 @@ import torch
 from torch import nn
 
 from pocketune.compiler import compile
-from pocketune.methods import BiasAndLast, Method, adapt, create_method, registry
+from pocketune.errors import PocketuneError
+from pocketune.methods import (
+    BiasAndLast,
+    LastLayer,
+    Method,
+    MethodConflict,
+    Plan,
+    adapt,
+    create_method,
+    registry,
+)
 from pocketune.networks import anatomy
 
 from ..compiler.networks import BATCH, SIZE, tiny
@@ -56,3 +68,75 @@ def test_one_without_a_name_cannot_be_recorded(own: dict[str, Any], tmp_path: Pa
     with pytest.raises(Exception, match=r'decorate it with @register_method\("unnamed"\)'):
         compile(network, tmp_path / "kit", batch=BATCH, size=SIZE)
     assert issubclass(Unnamed, Method)
+
+
+@dataclass(frozen=True)
+class Wrong(Method):
+    """A method with a mistake in its plan, or in what it adds to one."""
+
+    mistake: Callable[[nn.Module], object]
+
+    def plan(self, network: nn.Module) -> Plan:
+        return self.mistake(network)  # type: ignore[return-value]
+
+
+NAMES = frozenset({"classifier.bias"})
+MISTAKES: dict[str, tuple[Callable[[nn.Module], object], str]] = {
+    "parameter": (
+        lambda network: Plan.training(network, ["foo.weight"]),
+        r"^the network has no parameter foo\.weight to train; give a name of network\.named_para",
+    ),
+    "norm": (
+        lambda _: Plan(NAMES, frozenset({"foo"})),
+        r"^the network has no batch norm foo; give a name of network\.named_modules\(\)",
+    ),
+    "block": (
+        lambda _: Plan(NAMES, frozenset(), branches={"foo": lambda _: nn.Identity()}),
+        "^the network has no block foo to add a branch to",
+    ),
+    "layer": (
+        lambda _: Plan(NAMES, frozenset(), replaced={"foo": lambda _: nn.Identity()}),
+        "^the network has no layer foo to replace",
+    ),
+    "nothing": (lambda _: None, r"^Wrong\.plan returned None; return a Plan"),
+    "text": (
+        lambda _: Plan("classifier.bias", frozenset()),
+        "^trained='classifier.bias' of a plan must be a",
+    ),
+    "factory": (
+        lambda _: Plan(NAMES, frozenset(), replaced={"stem.2": lambda _: None}),
+        r"^stem\.2: the factory for this ReLU6? returned None; return the module",
+    ),
+    "branch": (
+        lambda network: Plan(NAMES, frozenset(), branches={"blocks.0": lambda _: None}),
+        "returned None; return the module",
+    ),
+}
+
+
+@pytest.mark.parametrize("other", [None, LastLayer()], ids=str)
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_in_a_method(mistake: str, other: Method | None) -> None:
+    make, message = MISTAKES[mistake]
+    method = Wrong(make)
+    with pytest.raises(PocketuneError, match=message) as raised:
+        adapt(tiny(), method if other is None else method + other)
+    assert not isinstance(raised.value, MethodConflict)
+
+
+def test_names_may_be_lists() -> None:
+    plan = Plan(["classifier.bias"], [])  # type: ignore[arg-type]
+    assert plan == Plan(NAMES, frozenset())
+    assert [
+        n for n, p in adapt(tiny(), Wrong(lambda _: plan)).named_parameters() if p.requires_grad
+    ]
+
+
+def test_what_finalize_returns() -> None:
+    class Forgetful(Wrong):
+        def finalize(self, plan: Plan, network: nn.Module) -> Plan:
+            return None  # type: ignore[return-value]
+
+    method = Forgetful(lambda _: Plan(NAMES, frozenset()))
+    with pytest.raises(PocketuneError, match=r"^Forgetful\.finalize returned None; return a Plan"):
+        adapt(tiny(), method)

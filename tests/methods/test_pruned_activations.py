@@ -57,6 +57,17 @@ def test_negative_elements_are_zeros_where_a_relu_follows() -> None:
     assert kinds == [layer.activation is not None for layer in anatomy(adapted).layers]
 
 
+def test_an_h_swish_is_no_relu() -> None:
+    """Its outputs from -3 to 0 are not zero, so negative elements count with their magnitude."""
+    network = create_network("mobilenet_v3_small", width=0.35, classes=3)
+    modules = dict(network.named_modules())
+    adapted = adapt(network, FULL + ActivationPruning())
+    for layer in anatomy(network).layers:
+        norm = adapted.get_submodule(layer.norm or "")
+        assert isinstance(norm, PrunedBatchNorm2d)
+        assert norm.rectified == isinstance(modules.get(layer.activation or ""), nn.ReLU)
+
+
 def test_only_what_is_trained() -> None:
     network = small_mobilenet()
     body = anatomy(network)

@@ -1,6 +1,7 @@
 """Methods by name and as plain data."""
 
 import json
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from pocketune.methods import (
     method_from_dict,
     method_to_dict,
     register_method,
+    registry,
 )
 
 METHODS = [create_method(name) for name in list_methods()]
@@ -44,6 +46,21 @@ def test_options() -> None:
 @pytest.mark.parametrize("method", [*METHODS, TopBlocks(7), LastLayer() + TopBlocks(2)], ids=str)
 def test_json_round_trip(method: Method) -> None:
     assert method_from_dict(json.loads(json.dumps(method_to_dict(method)))) == method
+
+
+TRUTHS = [
+    (type(method), field.name)
+    for method in METHODS
+    for field in fields(method)  # type: ignore[arg-type]
+    if isinstance(getattr(method, field.name), bool)
+]
+
+
+@pytest.mark.parametrize("value", ["no", "false", 0, None])
+@pytest.mark.parametrize(("method", "option"), TRUTHS)
+def test_what_is_true_or_false(method: type[Method], option: str, value: object) -> None:
+    with pytest.raises(PocketuneError, match=f"^{option}={value!r} must be True or False$"):
+        method(**{option: value})
 
 
 def test_numbers_of_numpy_become_pythons_own() -> None:
@@ -83,8 +100,32 @@ def test_bad_data_is_an_error(values: dict[str, Any], message: str) -> None:
 
 @pytest.mark.parametrize("name", ["last", "sum"])
 def test_a_name_is_given_once(name: str) -> None:
-    with pytest.raises(ValueError, match=f"two methods are called {name}"):
-        register_method(name)(LastLayer)
+    with pytest.raises(PocketuneError, match=f"is called {name} already; give TopBlocks another"):
+        register_method(name)(TopBlocks)
+
+
+@pytest.mark.parametrize("name", ["lEa+ky", "a+b", "Leaky", "", "1st", "a b", None, 3])
+def test_names_are_words_in_lower_case(name: Any) -> None:
+    with pytest.raises(PocketuneError, match="must be lower-case letters"):
+        register_method(name)
+
+
+def test_a_class_that_is_defined_again_takes_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a notebook's cell does that runs twice."""
+    monkeypatch.setattr(registry, "_methods", {**registry._methods})
+
+    def cell() -> type[Method]:
+        @register_method("own")
+        @dataclass(frozen=True)
+        class Own(LastLayer):
+            pass
+
+        return Own
+
+    first, second = cell(), cell()
+    assert first is not second
+    assert type(create_method("own")) is second
+    assert method_to_dict(second()) == {"name": "own"}
 
 
 def test_names_with_a_plus_between_are_a_sum() -> None:

@@ -10,6 +10,7 @@ from pocketune.errors import PocketuneError
 from pocketune.layers import ProgramModule
 from pocketune.methods import BiasAndLast, MethodConflict, RepNet, SignedBackward, TinyTL, adapt
 from pocketune.networks import anatomy
+from pocketune.networks.architectures.parts import InvertedResidual
 from pocketune.surgery import BRANCH
 from pocketune.weights import create_network
 
@@ -131,3 +132,21 @@ def test_bottlenecks_without_a_module_between_norm_and_blocks() -> None:
     assert "relu.branch.conv1.weight" in adapted.state_dict()
     with pytest.raises(PocketuneError, match="only the norm bn1 before them"):
         adapt(network, RepNet())
+
+
+class Twice(nn.Module):
+    """A network that runs its block twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU())
+        self.block = InvertedResidual(8, 16, 8)
+        self.classifier = nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.classifier(self.block(self.block(self.stem(x))).mean((2, 3)))
+
+
+def test_a_block_that_runs_twice_cannot_read_the_image() -> None:
+    with pytest.raises(PocketuneError, match="beside block, which the network runs 2 times"):
+        adapt(Twice(), RepNet())

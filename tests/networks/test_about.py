@@ -89,7 +89,14 @@ def test_networks_of_timm_declare_theirs_themselves() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mean", "std"), [((0.5, 0.5), (1, 1, 1)), (0.5, (1, 1, 1)), (("a",) * 3, (1, 1, 1))]
+    ("mean", "std"),
+    [
+        ((0.5, 0.5), (1, 1, 1)),
+        (0.5, (1, 1, 1)),
+        (("a",) * 3, (1, 1, 1)),
+        ((float("nan"), 0, 0), (1, 1, 1)),
+        ((0, float("inf"), 0), (1, 1, 1)),
+    ],
 )
 def test_a_normalization_has_three_means(mean: Any, std: Any) -> None:
     with pytest.raises(
@@ -98,9 +105,10 @@ def test_a_normalization_has_three_means(mean: Any, std: Any) -> None:
         Normalization(mean, std)
 
 
-def test_a_normalization_does_not_divide_by_zero() -> None:
-    with pytest.raises(PocketuneError, match=r"std=.* must be three numbers"):
-        Normalization(std=(1, 0, 1))
+@pytest.mark.parametrize("wrong", [0, -0.2, float("nan"), float("inf")])
+def test_a_normalization_divides_by_positive_numbers(wrong: float) -> None:
+    with pytest.raises(PocketuneError, match=r"std=.* must be three positive numbers, for red"):
+        Normalization(std=(1, wrong, 1))
 
 
 def test_the_name_of_a_normalization_is_none() -> None:

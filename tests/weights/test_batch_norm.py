@@ -3,6 +3,7 @@ import torch
 from torch import nn
 
 from pocketune.errors import PocketuneError
+from pocketune.methods import FullFineTune, LastLayer, adapt
 from pocketune.weights import create_network, estimate_batch_norm, restore_batch_norm
 
 
@@ -128,3 +129,16 @@ def test_estimating_needs_images_and_norms(network):
         estimate_batch_norm(network, [])
     linear = nn.Linear(2, 2)
     assert estimate_batch_norm(linear, []) is linear
+
+
+@pytest.mark.filterwarnings("ignore:.*folded")
+@pytest.mark.parametrize("measure", [estimate_batch_norm, restore_batch_norm])
+def test_frozen_norms_are_refused(network, images, measure):
+    with pytest.raises(
+        PocketuneError, match=r"batch norm features\.0\.1 is frozen; measure the sta"
+    ):
+        measure(adapt(network, LastLayer()), [images])
+    trained = adapt(network, FullFineTune())
+    assert measure(trained, [images]) is trained
+    with pytest.raises(PocketuneError, match="must be a PyTorch module"):
+        measure("mobilenet_v2", [images])

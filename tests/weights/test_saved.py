@@ -12,12 +12,14 @@ from torch.nn import functional
 from pocketune.eager import calibrate
 from pocketune.errors import PocketuneError
 from pocketune.methods import (
+    ActivationPruning,
     BiasAndLast,
     FullFineTune,
     GradientFilter,
     LastLayer,
     MobileTL,
     RepNet,
+    TopBlocks,
     adapt,
 )
 from pocketune.networks import NetworkConfig, Normalization, about
@@ -179,6 +181,20 @@ def test_another_activation_is_not_saved(tmp_path):
     changed = adapt(network, MobileTL(blocks=2, hard_swish=False))
     with pytest.raises(PocketuneError, match=r"hard_swish=False.* has changed or added features"):
         save_network(changed, tmp_path / "changed.safetensors")
+
+
+@pytest.mark.parametrize("layers", [TopBlocks(1), FullFineTune()], ids=str)
+def test_dropped_activations_are_not_saved(layers, network, tmp_path):
+    """The file could not say that the network predicts with zeros."""
+    path = tmp_path / "network.safetensors"
+    with pytest.raises(
+        PocketuneError, match=r"ActivationPruning\(\) has changed or added features"
+    ):
+        save_network(adapt(network, layers + ActivationPruning()), path)
+    exact = adapt(network, layers + ActivationPruning(forward=False)).eval()
+    save_network(exact, path)
+    images = torch.randn(2, 3, 32, 32)
+    torch.testing.assert_close(load_network(path).eval()(images), exact(images))
 
 
 def test_a_calibrated_network_is_not_saved(tmp_path):

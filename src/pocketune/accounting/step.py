@@ -18,6 +18,7 @@ from pocketune.errors import PocketuneError
 from pocketune.networks.about import about
 from pocketune.networks.anatomy.modules import count_of_batches
 from pocketune.networks.copies import kept_tensors
+from pocketune.networks.probe import float_type
 from pocketune.networks.registry import is_dense
 from pocketune.objectives import objective_of
 from pocketune.tasks import Task, default_task
@@ -67,7 +68,7 @@ def record_step(
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     copied = fake_copy(network, mode).train()
     with mode, _explained(network, (batch, channels, size, size)):
-        images = torch.empty(batch, channels, size, size, dtype=_dtype(copied))
+        images = torch.empty(batch, channels, size, size, dtype=float_type(copied))
         task = task or _task_of_pixels(network)
         objective = objective_of(task or default_task(1))
         return run_step(copied, images, objective.empty_labels(batch, size), task, loss)
@@ -190,11 +191,6 @@ def _kept_bytes(
                 layer = keepers.get(storage, event.module)
                 layers[layer] = layers.get(layer, 0) + event.made[storage]
     return layers
-
-
-def _dtype(network: nn.Module) -> torch.dtype:
-    floats = (p.dtype for p in network.parameters() if p.is_floating_point())
-    return next(floats, torch.float32)
 
 
 @contextmanager

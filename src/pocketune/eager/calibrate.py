@@ -7,6 +7,7 @@ from typing import TypeGuard
 import torch
 from torch import Tensor, nn
 
+from pocketune.eager.flow import Flow, follow
 from pocketune.errors import PocketuneError
 from pocketune.layers import (
     FrozenBatchNorm2d,
@@ -19,8 +20,10 @@ from pocketune.layers import (
 from pocketune.networks import about, anatomy
 from pocketune.networks.anatomy.anatomy import Anatomy
 from pocketune.networks.anatomy.blocks import Layer
+from pocketune.networks.checks import require_network, require_values
 from pocketune.networks.copies import copy_network
-from pocketune.networks.probe import probing, watch_inputs
+from pocketune.networks.images import image_batches
+from pocketune.networks.probe import watch_inputs
 from pocketune.surgery.quantize import quantize_frozen
 
 FUSED: dict[type[nn.Module], str] = {
@@ -54,8 +57,8 @@ def calibrate(network: nn.Module, batches: Iterable[Tensor] | None = None) -> nn
             weights of an `.int8.npz` file, which holds the ranges.
 
     Raises:
-        PocketuneError: without images, where they are needed; if no convolution lies in a frozen
-            part, or the network is calibrated already.
+        PocketuneError: without images, where they are needed; if batches are something else; if no
+            convolution lies in a frozen part, or the network is calibrated already or not float32.
 
     Example:
         >>> import pocketune
@@ -65,12 +68,14 @@ def calibrate(network: nn.Module, batches: Iterable[Tensor] | None = None) -> nn
         >>> sum(isinstance(module, IntegerConv2d) for module in integers.modules())
         42
     """
+    require_network(network)
     if any(isinstance(module, IntegerConv2d) for module in network.modules()):
         raise PocketuneError("the network is calibrated already; calibrate the adapted one again")
+    require_values(network, "integer arithmetic")
     calibrated = copy_network(network)
     quantize_frozen(calibrated)
     body = anatomy(calibrated)
-    layers, chained = _follow(calibrated, body)
+    layers, flow = _follow(calibrated, body)
     if not layers:
         raise PocketuneError(
             "no convolution of this network is frozen with nothing trained before it: there is "
@@ -83,10 +88,12 @@ def calibrate(network: nn.Module, batches: Iterable[Tensor] | None = None) -> nn
         raise PocketuneError(
             "these weights came without ranges of feature maps; calibrate with a few dozen images"
         )
-    reader = dict({*_pairs(body), *_stem_pair(calibrated, body)} & chained)
+    reader = dict([*_pairs(body), *_stem_pair(calibrated, body)])
     for layer in layers:
-        gives = formats.get(reader.get(layer.conv, ""))
-        _fuse(calibrated, body, layer, formats[layer.conv], gives)
+        following = reader.get(layer.conv, "")
+        chained = flow.has_row(*_row(layer), following)
+        gives = formats.get(following) if chained else None
+        _fuse(calibrated, body, layer, flow, formats[layer.conv], gives)
     return calibrated
 
 
@@ -110,46 +117,27 @@ def input_formats(network: nn.Module) -> dict[str, Uint8]:
     return {name: conv.input_format for name, conv in convs.items() if conv.input_format}
 
 
-def _follow(network: nn.Module, body: Anatomy) -> tuple[list[Layer], set[tuple[str, str]]]:
-    """Layers that need no gradient, and pairs of layers of which the second reads the first.
-
-    An image that runs through the network with gradients on shows both.
-    """
-    layers = [layer for layer in body.layers if _is_frozen(_get(network, layer.conv))]
-    reached: set[str] = set()
-    chained: set[tuple[str, str]] = set()
-    given: dict[int, str] = {}
-    alive: list[Tensor] = []  # no two maps may have the same id
-    latest = ""
-
-    def reads(path: str, _: nn.Module, inputs: list[Tensor]) -> None:
-        nonlocal latest
-        latest = path
-        if not inputs[0].requires_grad:
-            reached.add(path)
-        if id(inputs[0]) in given:
-            chained.add((given[id(inputs[0])], path))
-
-    def gives(_: str, __: nn.Module, outputs: list[Tensor]) -> None:
-        given[id(outputs[0])] = latest  # an activation may serve several convolutions
-        alive.append(outputs[0])
-
-    ends = {layer.activation or layer.norm or layer.conv for layer in layers}
-    with (
-        probing(network, paths=[layer.conv for layer in layers], enter=reads, gradients=True),
-        probing(network, paths=ends, leave=gives, gradients=True),
-    ):
-        network(torch.zeros(1, 3, PROBE, PROBE))
-    return [layer for layer in layers if layer.conv in reached], chained
+def _follow(network: nn.Module, body: Anatomy) -> tuple[list[Layer], Flow]:
+    """Layers that need no gradient, and what an image shows that runs through the network."""
+    paths = {path for layer in body.layers for path in (layer.conv, layer.norm, layer.activation)}
+    parameter = next(network.parameters())
+    flow = follow(network, filter(None, paths), parameter.new_zeros(1, 3, PROBE, PROBE))
+    frozen = [layer for layer in body.layers if _is_frozen(_get(network, layer.conv))]
+    return [layer for layer in frozen if layer.conv in flow.frozen], flow
 
 
 def _observe(network: nn.Module, convs: list[str], batches: Iterable[Tensor]) -> None:
     ranges: dict[str, list[Tensor]] = {name: [] for name in convs}
     ends = {name: _ends(seen.append) for name, seen in ranges.items()}
-    if watch_inputs(network, batches, ends) == 0:
+    if watch_inputs(network, image_batches(network, batches), ends) == 0:
         raise PocketuneError("calibration needs images; give a few dozen")
     for name, seen in ranges.items():
         low, high = torch.stack(seen).aminmax()
+        if not (low.isfinite() and high.isfinite()):
+            raise PocketuneError(
+                f"the input of {name} is not finite on these images; give other ones, or load the "
+                "network's weights again"
+            )
         conv = _get(network, name)
         assert isinstance(conv, QuantizedConv2d)
         conv.input_format = Uint8.spanning(float(low), float(high))
@@ -178,8 +166,13 @@ def _stem_pair(network: nn.Module, body: Anatomy) -> Iterator[tuple[str, str]]:
         yield body.stem[-1].conv, body.blocks[0].layers[0].conv
 
 
+def _row(layer: Layer) -> tuple[str, ...]:
+    """Paths of a convolution, its norm and its activation."""
+    return tuple(path for path in (layer.conv, layer.norm, layer.activation) if path)
+
+
 def _fuse(
-    network: nn.Module, body: Anatomy, layer: Layer, reads: Uint8, gives: Uint8 | None
+    network: nn.Module, body: Anatomy, layer: Layer, flow: Flow, reads: Uint8, gives: Uint8 | None
 ) -> None:
     """Replace a convolution, its norm and its activation by one layer, as far as possible.
 
@@ -189,9 +182,10 @@ def _fuse(
     conv = _get(network, layer.conv)
     assert isinstance(conv, QuantizedConv2d)
     norm = _get(network, layer.norm) if layer.norm else None
-    fused_norm = norm if _norm_fits(norm) else None
+    follows = layer.norm is not None and flow.has_row(layer.conv, layer.norm)
+    fused_norm = norm if follows and _norm_fits(norm) else None
     stays = norm is not None and fused_norm is None
-    kind = None if stays else _activation(network, body, layer)
+    kind = None if stays else _activation(network, body, layer, flow)
     fused = IntegerConv2d.fuse(
         conv, fused_norm, kind or "none", reads, None if kind is None else gives
     )
@@ -209,21 +203,14 @@ def _norm_fits(norm: nn.Module | None) -> TypeGuard[FrozenBatchNorm2d]:
     )
 
 
-def _activation(network: nn.Module, body: Anatomy, layer: Layer) -> str | None:
+def _activation(network: nn.Module, body: Anatomy, layer: Layer, flow: Flow) -> str | None:
     """The activation to fuse into the convolution; None if it must stay a module."""
     if layer.activation is None:
         return "none"
     kind = FUSED.get(type(_get(network, layer.activation)))
-    if _behind_sum(body, layer) or (_uses(body, layer) > 1 and kind != "relu"):
+    if not flow.has_row(*_row(layer)) or (_uses(body, layer) > 1 and kind != "relu"):
         return None  # a ReLU that other layers share stays; applied twice, it changes nothing
     return kind
-
-
-def _behind_sum(body: Anatomy, layer: Layer) -> bool:
-    """Whether the activation comes after the shortcut was added."""
-    rows = (block for block in body.blocks if block.is_row and not block.ends_linearly)
-    ends = {block.main[-1].conv for block in rows}
-    return layer.conv in ends or layer.in_shortcut
 
 
 def _uses(body: Anatomy, layer: Layer) -> int:

@@ -84,6 +84,9 @@ SIGNED: dict[type[nn.Module], type[nn.Module]] = {
 MASKED: dict[type[nn.Module], type[nn.Module]] = {nn.ReLU: MaskedReLU, nn.ReLU6: MaskedReLU6}
 """Exact activations that keep one bit an element, by PyTorch's class."""
 
+RECTIFIERS = frozenset({nn.ReLU, nn.ReLU6, MaskedReLU, MaskedReLU6, SignedReLU, SignedReLU6})
+"""Classes of activations that are zero for every negative number."""
+
 
 def _signed(x: Tensor, activation: Any) -> Tensor:
     y: Tensor = (_Signed.apply if is_recorded(x) else _plain)(x, activation)

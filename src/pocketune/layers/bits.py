@@ -95,18 +95,20 @@ def mask_gradient(gradient: Tensor, packed: Tensor, channels_last: bool) -> Tens
         channels_last: the order of the bits, and the memory format of the result.
 
     Returns:
-        A new tensor like `gradient`.
+        A new tensor like `gradient`. It is no view, so that what a layer returns may be changed in
+        place.
     """
     flat = flat_elements(gradient, channels_last)
+    order = torch.channels_last if channels_last else torch.contiguous_format
+    masked = torch.empty_like(gradient, memory_format=order, requires_grad=False)
     if in_numpy(flat):
         mask = np.unpackbits(packed.numpy(), count=flat.numel(), bitorder="little")
-        masked = torch.from_numpy(np.multiply(flat.numpy(), mask.view(np.bool_)))
+        out = flat_elements(masked, channels_last).numpy()
+        np.multiply(flat.numpy(), mask.view(np.bool_), out=out)
     else:
-        masked = flat * unpack_bits(packed, tuple(flat.shape))
-    if not channels_last:
-        return masked.view(gradient.shape)
-    batch, channels, height, width = gradient.shape
-    return masked.view(batch, height, width, channels).permute(0, 3, 1, 2)
+        kept = flat * unpack_bits(packed, tuple(flat.shape))
+        flat_elements(masked, channels_last).copy_(kept)
+    return masked
 
 
 def is_channels_last(x: Tensor) -> bool:

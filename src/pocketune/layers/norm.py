@@ -45,19 +45,22 @@ class FrozenBatchNorm2d(nn.Module):
     ) -> Frozen:
         """Take over the tensors of a batch norm (the same objects, not copies).
 
+        In place of a missing weight it gets a frozen one of ones, and of a missing bias, zeros.
         Modules inside `norm` (timm's `BatchNormAct2d` has a dropout and an activation) keep their
         names and run after it, in their order.
 
         Raises:
-            PocketuneError: if `norm` has no weight and bias, or no running statistics.
+            PocketuneError: if `norm` has no running statistics.
         """
-        if norm.weight is None or norm.running_mean is None or norm.running_var is None:
+        if norm.running_mean is None or norm.running_var is None:
             raise PocketuneError(
-                f"{norm} cannot be frozen: it needs a weight, a bias and running statistics "
-                "(affine=True, track_running_stats=True)"
+                f"{norm} cannot be frozen, since it has no running statistics; train it with "
+                "FullFineTune() or Calibrate(), or build the network with track_running_stats=True"
             )
         frozen = cls(0, norm.eps)
-        frozen.weight, frozen.bias = norm.weight, norm.bias
+        ones, zeros = torch.ones_like(norm.running_var), torch.zeros_like(norm.running_mean)
+        frozen.weight = nn.Parameter(ones, False) if norm.weight is None else norm.weight
+        frozen.bias = nn.Parameter(zeros, False) if norm.bias is None else norm.bias
         frozen.running_mean, frozen.running_var = norm.running_mean, norm.running_var
         for name, module in norm.named_children():
             frozen.add_module(name, module)

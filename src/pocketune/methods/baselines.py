@@ -16,16 +16,21 @@ from pocketune.methods.parts import (
 from pocketune.methods.plan import Plan
 from pocketune.methods.registry import register_method
 from pocketune.networks import anatomy
+from pocketune.surgery import batch_norms
 
 
 @register_method("full")
 @dataclass(frozen=True)
 class FullFineTune(Method):
-    """Train every parameter of the network."""
+    """Train every parameter of the network.
+
+    Every batch norm uses the batch's statistics, also one that has no parameters.
+    """
 
     def plan(self, network: nn.Module) -> Plan:
-        """All parameters."""
-        return Plan.training(network, (name for name, _ in network.named_parameters()))
+        """All parameters and batch norms."""
+        names = frozenset(name for name, _ in network.named_parameters())
+        return Plan(names, frozenset(batch_norms(network)))
 
 
 @register_method("last")

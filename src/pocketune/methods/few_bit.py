@@ -10,10 +10,10 @@ from pocketune.layers.few_bit import FEW_BIT, few_bit
 from pocketune.layers.few_bit_norm import FewBitLayerNorm
 from pocketune.layers.slopes import check_bits
 from pocketune.methods.method import Method
-from pocketune.methods.parts import classifier, split_at_first_trained
+from pocketune.methods.parts import classifier, needed_anatomy, split_at_first_trained
 from pocketune.methods.plan import Plan
 from pocketune.methods.registry import register_method
-from pocketune.networks import Factory, anatomy
+from pocketune.networks import Factory
 from pocketune.networks.anatomy.modules import main_modules
 
 _CHANNELS_FIRST = {"LayerNorm": False, "LayerNorm2d": True}
@@ -55,11 +55,11 @@ class FewBitBackward(Method):
         """Replace the activations from the first trained part on.
 
         Raises:
-            PocketuneError: the gradient passes none.
+            PocketuneError: the gradient passes none, or the network has no blocks.
         """
         if not plan.trained:  # final_plan refuses it
             return plan
-        below, _ = split_at_first_trained(plan, anatomy(network))
+        below, _ = split_at_first_trained(plan, needed_anatomy(network, self))
         skipped = {name for part in below for name in part if name} | plan.replaced.keys()
         prefixes = tuple(f"{name}." for name in skipped)
         norms = _trains_vectors_only(plan, network)

@@ -7,7 +7,7 @@ from typing import TypeGuard
 
 from torch import nn
 
-from pocketune.errors import PocketuneError, check_positive
+from pocketune.errors import PocketuneError, check_positive, check_truth
 from pocketune.layers import LowRank
 from pocketune.methods.method import Method
 from pocketune.methods.parts import MASKS, classifier, parameters_of_branches, planned_branches
@@ -43,6 +43,7 @@ class LoRA(Method):
 
     def __post_init__(self) -> None:
         check_positive(rank=self.rank)
+        check_truth(train_down=self.train_down)
 
     def plan(self, network: nn.Module) -> Plan:
         """The low-rank updates and the classifier.

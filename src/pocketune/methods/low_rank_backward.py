@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from torch import nn
 
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, check_truth
 from pocketune.layers import LowRankConv2d, LowRankLinear
 from pocketune.layers.conv import computes_kernel, is_plain
 from pocketune.layers.low_rank_backward import check_bases
@@ -46,8 +46,7 @@ class LowRankBackward(Method):
 
     def __post_init__(self) -> None:
         check_bases(self.order, self.rank)
-        if not isinstance(self.frozen, bool):
-            raise PocketuneError(f"frozen={self.frozen!r} must be True or False")
+        check_truth(frozen=self.frozen)
 
     def plan(self, network: nn.Module) -> Plan:  # noqa: ARG002
         """An empty plan: the changes depend on what the other methods train."""

@@ -11,7 +11,7 @@ from pocketune.errors import PocketuneError, Remedy, warn
 from pocketune.layers.quantized import count_int8_weights
 from pocketune.methods.plan import Plan
 from pocketune.networks import about, set_about
-from pocketune.networks.checks import require_network
+from pocketune.networks.checks import require_module, require_network
 from pocketune.networks.copies import copy_network, gradients_on
 from pocketune.surgery import (
     float_shapes,
@@ -119,12 +119,12 @@ class Sum(Method):
             MethodConflict: two of them replace the same layer, one replaces a layer inside
                 another's, or two of them add a branch to the same block.
         """
-        return Plan.merge([(method, method.plan(network)) for method in self.methods])
+        return Plan.merge([(method, planned(method, network)) for method in self.methods])
 
     def finalize(self, plan: Plan, network: nn.Module) -> Plan:
         """The whole plan, finalized by each method in turn."""
         for method in self.methods:
-            plan = method.finalize(plan, network)
+            plan = finalized(method, plan, network)
         return plan
 
     def resolve(self, network: nn.Module, plan: Plan) -> "Sum":
@@ -138,6 +138,31 @@ class Sum(Method):
         return " + ".join(map(repr, self.methods))
 
 
+def planned(method: Method, network: nn.Module) -> Plan:
+    """The plan of a method.
+
+    Raises:
+        PocketuneError: the method does not fit the network, or returns something else.
+    """
+    return _require_plan(method, "plan", method.plan(network))
+
+
+def finalized(method: Method, plan: Plan, network: nn.Module) -> Plan:
+    """The plan that a method has finalized.
+
+    Raises:
+        PocketuneError: the method has no effect on this plan, or returns something else.
+    """
+    return _require_plan(method, "finalize", method.finalize(plan, network))
+
+
+def _require_plan(method: Method, function: str, plan: object) -> Plan:
+    if not isinstance(plan, Plan):
+        kind = type(method).__name__
+        raise PocketuneError(f"{kind}.{function} returned {plan!r}; return a Plan")
+    return plan
+
+
 def final_plan(method: Method, network: nn.Module) -> Plan:
     """Everything that `method` does to `network`: its plan, finalized.
 
@@ -145,7 +170,7 @@ def final_plan(method: Method, network: nn.Module) -> Plan:
         PocketuneError: the method does not fit the network, or trains nothing.
         MethodConflict: two methods of a sum change the same layer.
     """
-    plan = method.finalize(method.plan(network), network)
+    plan = finalized(method, planned(method, network), network)
     if not plan.trained:
         raise PocketuneError(
             f"{method} trains nothing by itself",
@@ -193,7 +218,7 @@ def adapt(network: nn.Module, method: Method, *, frozen_bits: int | None = None)
     separate_batch_norms(adapted)
     settle_output(adapted)
     shapes = float_shapes(adapted)
-    method = method.resolve(adapted, method.plan(shapes))
+    method = method.resolve(adapted, planned(method, shapes))
     plan = final_plan(method, shapes)
     folded = [n for n, m in network.named_modules() if n in plan.batch_norms and is_folded(m)]
     if folded:
@@ -220,6 +245,7 @@ class TrainableCount:
 
 def trainable(network: nn.Module) -> TrainableCount:
     """The number of trained parameters of an adapted network; prints as a sentence."""
+    require_module(network)
     counts = [(p.numel(), p.requires_grad) for p in network.parameters()]
     total = sum(n for n, _ in counts) + count_int8_weights(network)
     return TrainableCount(sum(n for n, trained in counts if trained), total)

@@ -4,12 +4,13 @@ from dataclasses import dataclass, replace
 
 from torch import nn
 
-from pocketune.errors import PocketuneError, check_choice, warn
+from pocketune.errors import PocketuneError, check_choice, check_truth, warn
 from pocketune.layers import SignedReLU
 from pocketune.methods.method import Method
 from pocketune.methods.parts import (
     blocks_and_entries,
     fusion_and_classifier,
+    needed_anatomy,
     split_at_first_trained,
     top_blocks,
 )
@@ -73,6 +74,8 @@ class MobileTL(Method):
     def __post_init__(self) -> None:
         check_choice(NORMS, norm=self.norm)
         check_choice(PATCHES, patches=self.patches)
+        check_truth(signed=self.signed, squeeze_excite=self.squeeze_excite)
+        check_truth(hard_swish=self.hard_swish, batch_statistics=self.batch_statistics)
 
     @property
     def frozen_bits(self) -> int:
@@ -199,7 +202,7 @@ class SignedBackward(Method):
         """
         if not plan.trained:  # final_plan refuses it
             return plan
-        _, above = split_at_first_trained(plan, anatomy(network))
+        _, above = split_at_first_trained(plan, needed_anatomy(network, self))
         signed = signed_activations(network, (name for inside in above for name in inside))
         if not signed:
             raise PocketuneError(

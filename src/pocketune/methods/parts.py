@@ -9,7 +9,7 @@ from torch import nn
 
 from pocketune.errors import PocketuneError, counted, whole_number
 from pocketune.methods.plan import Pass, Plan
-from pocketune.networks import Anatomy, Factory, about
+from pocketune.networks import Anatomy, Factory, about, anatomy
 from pocketune.networks.anatomy.blocks import Block, Layer
 from pocketune.networks.anatomy.modules import is_convolution, is_norm
 from pocketune.networks.anatomy.output import classifier_layers
@@ -52,6 +52,21 @@ def convolution(network: nn.Module, name: str) -> nn.Conv2d:
             f"layer {name} is a {type(layer).__name__}, not a two-dimensional convolution"
         )
     return layer
+
+
+def needed_anatomy(network: nn.Module, method: object) -> Anatomy:
+    """The anatomy of a network, for a method that is added to others and may be left out.
+
+    Raises:
+        PocketuneError: there is none; the message names the method.
+    """
+    try:
+        return anatomy(network)
+    except PocketuneError as error:
+        reason = error.message.partition("; ")[0]  # the rest is about methods without blocks
+        raise PocketuneError(
+            f"{method} needs the blocks of a network: {reason}; leave it out"
+        ) from error
 
 
 def refuse_adapted(network: nn.Module) -> None:

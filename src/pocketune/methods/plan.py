@@ -63,6 +63,13 @@ class Plan:
     branches: Mapping[str, Factory] = field(default_factory=dict)
     passes: tuple[Pass, ...] = ()
 
+    def __post_init__(self) -> None:
+        for name in ("trained", "batch_norms"):
+            names = getattr(self, name)
+            if isinstance(names, str) or not isinstance(names, Iterable):
+                raise PocketuneError(f"{name}={names!r} of a plan must be a set of names")
+            object.__setattr__(self, name, frozenset(names))
+
     @classmethod
     def training(cls, network: nn.Module, trained: Iterable[str]) -> "Plan":
         """Train these parameters and replace nothing.
@@ -100,23 +107,21 @@ class Plan:
             frozen_bits: bits in which the weights of frozen layers are stored, 32 or 8.
 
         Raises:
-            PocketuneError: a layer to replace does not exist.
+            PocketuneError: a layer to replace, a block to add a branch to, a parameter to train or
+                a batch norm does not exist.
             MethodConflict: a parameter to train does not exist after layers are replaced.
         """
         in_int8 = quantized(network)
         dequantize(network, [n for n in in_int8 if frozen_bits == 32 or self._needs_float(n)])
+        _require(_modules(network), self.branches, "block {} to add a branch to")
         add_branches(network, self.branches)
-        absent = self.replaced.keys() - {name for name, _ in network.named_modules()}
-        if absent:
-            raise PocketuneError(f"the network has no layer {min(absent)} to replace")
+        before = _modules(network)
+        _require(before, self.replaced, "layer {} to replace")
         swap(network, self.replaced)
+        _require(before | _modules(network), self.batch_norms, "batch norm {}")
         missing = self.trained.difference(name for name, _ in network.named_parameters())
         if missing:
-            layer, _, parameter = min(missing).rpartition(".")
-            raise MethodConflict(
-                f"layer {layer} has no parameter {parameter} to train, after another method "
-                "replaced it; use the methods one at a time"
-            )
+            raise self._missing(min(missing))
         train_only(network, self.trained)
         freeze_batch_norms(network, keep=self.batch_norms)
         settle_kernels(network)
@@ -129,6 +134,19 @@ class Plan:
         set_about(network, frozen_bits=frozen_bits)
         self._run_passes(network, late=True)
 
+    def _missing(self, name: str) -> PocketuneError:
+        """Why there is no parameter of this name after layers are replaced."""
+        layer, _, parameter = name.rpartition(".")
+        if any(f"{layer}.".startswith(f"{replaced}.") for replaced in self.replaced):
+            return MethodConflict(
+                f"layer {layer} has no parameter {parameter} to train, after another method "
+                "replaced it; use the methods one at a time"
+            )
+        return PocketuneError(
+            f"the network has no parameter {name} to train; give a name of "
+            "network.named_parameters()"
+        )
+
     def _run_passes(self, network: nn.Module, *, late: bool) -> None:
         for step in self.passes:
             if step.late is late:
@@ -138,6 +156,18 @@ class Plan:
         """Whether an int8 kernel must be converted to float."""
         inside = any(f"{conv}.".startswith(f"{layer}.") for layer in self.replaced)
         return inside or f"{conv}.weight" in self.trained
+
+
+def _modules(network: nn.Module) -> set[str]:
+    return {name for name, _ in network.named_modules()}
+
+
+def _require(known: set[str], names: Iterable[str], what: str) -> None:
+    """Check that a plan names modules that exist."""
+    if absent := [name for name in names if name not in known]:
+        raise PocketuneError(
+            f"the network has no {what.format(min(absent))}; give a name of network.named_modules()"
+        )
 
 
 def _merge(

@@ -6,12 +6,13 @@ from functools import partial
 
 from torch import nn
 
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, check_truth
 from pocketune.layers import PrunedBatchNorm2d, PrunedConv2d, StandardizedConv2d
-from pocketune.layers.activation import SIGNED
+from pocketune.layers.activation import RECTIFIERS
 from pocketune.layers.conv import computes_kernel, is_plain
 from pocketune.layers.pruned_activations import estimate_dimensions
 from pocketune.methods.method import Method
+from pocketune.methods.parts import needed_anatomy
 from pocketune.methods.plan import Pass, Plan
 from pocketune.methods.registry import register_method
 from pocketune.networks import Factory, anatomy
@@ -80,6 +81,7 @@ class ActivationPruning(Method):
         number = isinstance(self.ratio, (int, float)) and not isinstance(self.ratio, bool)
         if not number or not math.isfinite(self.ratio) or not 0 <= self.ratio < 1:
             raise PocketuneError(f"ratio={self.ratio!r} must be a number from 0 to less than 1")
+        check_truth(forward=self.forward)
         if self.epsilon is None:
             return
         if isinstance(self.epsilon, (bool, str)) or not 0 < self.epsilon < 1.5:
@@ -97,7 +99,8 @@ class ActivationPruning(Method):
         """Replace the trained convolutions and norms that no other method has replaced.
 
         Raises:
-            PocketuneError: there is none, as in a network with standardized kernels.
+            PocketuneError: there is none, as in a network without blocks or with standardized
+                kernels.
         """
         if not plan.trained:  # final_plan refuses it
             return plan
@@ -121,12 +124,12 @@ class ActivationPruning(Method):
         """Factories of the pruned layers, by name."""
         modules = dict(network.named_modules())
         taken = tuple(f"{name}." for name in plan.replaced)
-        body = anatomy(network)
+        body = needed_anatomy(network, self)
         ends = {block.main[-1] for block in body.blocks if block.is_row}
         found: dict[str, Factory] = {}
         for layer in body.layers:
             conv, norm = layer.conv, layer.norm
-            prunes_norm = norm in plan.batch_norms and type(modules[norm]) is nn.BatchNorm2d
+            prunes_norm = norm in plan.batch_norms and _can_prune_norm(modules[norm])
             trains_conv = f"{conv}.weight" in plan.trained and _can_prune(modules[conv])
             if trains_conv and layer != body.layers[0]:  # the first one reads the image
                 epsilon = self.epsilon if prunes_norm else None
@@ -134,7 +137,7 @@ class ActivationPruning(Method):
             if norm and prunes_norm:
                 activation = type(modules[layer.activation]) if layer.activation else None
                 # the ends of a block's two paths are added before an activation
-                rectified = activation in SIGNED and layer not in ends and not layer.in_shortcut
+                rectified = activation in RECTIFIERS and layer not in ends and not layer.in_shortcut
                 found[norm] = partial(self._norm, rectified=rectified)
         return {name: make for name, make in found.items() if not f"{name}.".startswith(taken)}
 
@@ -154,6 +157,10 @@ class ActivationPruning(Method):
         return PrunedBatchNorm2d.from_batch_norm(
             norm, ratio=self.ratio, forward=self.forward, rectified=rectified
         )
+
+
+def _can_prune_norm(norm: nn.Module) -> bool:
+    return type(norm) is nn.BatchNorm2d and norm.affine and norm.track_running_stats
 
 
 def _can_prune(conv: nn.Module) -> bool:

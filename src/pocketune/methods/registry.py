@@ -1,5 +1,6 @@
 """Methods by name, for commands and for kits."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any, TypeVar, get_type_hints
@@ -9,20 +10,42 @@ from pocketune.methods.method import Method, Sum
 
 _methods: dict[str, type[Method]] = {}
 
+_NAME = re.compile("[a-z][a-z0-9_]*")
+
 M = TypeVar("M", bound=type[Method])
 
 
 def register_method(name: str) -> Callable[[M], M]:
-    """Class decorator that registers a method under `name`."""
+    """Class decorator that registers a method under `name`.
+
+    A class that is defined again, as in a notebook's cell that runs twice, takes the place of the
+    earlier one.
+
+    Raises:
+        PocketuneError: another method has the name, or it is no word in lower case.
+    """
+    if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+        raise PocketuneError(
+            f"the name {name!r} of a method must be lower-case letters, digits and _, with a "
+            "letter first; sums have a + between the names of methods"
+        )
 
     def register(method: M) -> M:
-        if name in _methods or name == Sum.name:
-            raise ValueError(f"two methods are called {name}")
+        earlier = Sum if name == Sum.name else _methods.get(name)
+        if earlier is not None and _place(earlier) != _place(method):
+            raise PocketuneError(
+                f"the method {earlier.__module__}.{earlier.__qualname__} is called {name} already; "
+                f"give {method.__qualname__} another name"
+            )
         method.name = name
         _methods[name] = method
         return method
 
     return register
+
+
+def _place(method: type[Method]) -> tuple[str, str]:
+    return method.__module__, method.__qualname__
 
 
 def list_methods() -> list[str]:

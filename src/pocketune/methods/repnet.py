@@ -8,7 +8,7 @@ from math import ceil, prod
 
 from torch import nn
 
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, check_truth
 from pocketune.layers import ProgramModule
 from pocketune.methods.method import Method
 from pocketune.methods.parts import (
@@ -21,6 +21,7 @@ from pocketune.methods.plan import Plan
 from pocketune.methods.registry import register_method
 from pocketune.networks import Anatomy, Factory, about, anatomy
 from pocketune.networks.anatomy.modules import is_convolution, is_norm, main_modules
+from pocketune.networks.anatomy.trunk import run
 from pocketune.networks.registry import large_side_kernels
 from pocketune.surgery import batch_norms, parameters_under
 
@@ -55,6 +56,9 @@ class RepNet(Method):
     """
 
     bias: bool = False
+
+    def __post_init__(self) -> None:
+        check_truth(bias=self.bias)
 
     def plan(self, network: nn.Module) -> Plan:
         """Side modules, the classifier, and biases if requested."""
@@ -109,10 +113,25 @@ def _modules(network: nn.Module, body: Anatomy) -> dict[str, Factory]:
         )
     ]
     reader = stem if bottlenecks else listed.pop(0)
+    _require_one_call(network, reader.path)
     makers = {reader.path: _reads_image(stem.inputs, reader, as_wide=bottlenecks)}
     for place in listed:
         makers[place.path] = _reads_block(network, place, widening=4 if bottlenecks else 1)
     return {path: partial(_make, maker) for path, maker in makers.items()}
+
+
+def _require_one_call(network: nn.Module, path: str) -> None:
+    """Check that a network calls a module once an image, as far as a run can show it."""
+    try:
+        call = run(network).calls.get(path)
+    except PocketuneError:  # it does not run without values
+        return
+    if call is not None and call.times > 1:
+        raise PocketuneError(
+            f"RepNet's first module reads the image beside {path}, which the network runs "
+            f"{call.times} times an image; give each run a block of its own, or use TinyTL() or "
+            "LoRA()"
+        )
 
 
 def _places(network: nn.Module, body: Anatomy) -> Iterator[_Place]:

@@ -6,7 +6,7 @@ from functools import partial
 
 from torch import nn
 
-from pocketune.errors import PocketuneError, check_choice, check_positive
+from pocketune.errors import PocketuneError, check_choice, check_positive, check_truth
 from pocketune.layers import LiteResidual, standardize_convolution, standardized
 from pocketune.layers.side_branch import TABLE_SIDE
 from pocketune.methods.method import Method
@@ -69,6 +69,7 @@ class TinyTL(Method):
     head: bool = False
 
     def __post_init__(self) -> None:
+        check_truth(bias=self.bias, lite_residual=self.lite_residual, head=self.head)
         if not (self.bias or self.lite_residual):
             raise PocketuneError(
                 "TinyTL(bias=False, lite_residual=False) trains only the classifier; use "

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError, real_number
+from pocketune.networks.checks import require_module
 from pocketune.networks.config import NetworkConfig
 
 
@@ -30,9 +32,11 @@ class Normalization:
     def __post_init__(self) -> None:
         for name, values in (("mean", self.mean), ("std", self.std)):
             numbers = [real_number(v) for v in values] if isinstance(values, Sequence) else []
-            if len(numbers) != 3 or None in numbers or (name == "std" and 0 in numbers):
+            known = [n for n in numbers if n is not None and isfinite(n)]
+            if len(numbers) != 3 or len(known) != 3 or (name == "std" and min(known) <= 0):
+                kind = "positive numbers" if name == "std" else "numbers"
                 raise PocketuneError(
-                    f"{name}={values!r} must be three numbers, for red, green and blue"
+                    f"{name}={values!r} must be three {kind}, for red, green and blue"
                 )
 
     def __call__(self, images: Tensor) -> Tensor:
@@ -103,6 +107,7 @@ def about(network: nn.Module) -> About:
         >>> about(create_network("mobilenet_v2", classes=10)).config.classes
         10
     """
+    require_module(network)
     facts = vars(network).get("about")
     if isinstance(facts, About):
         return facts

@@ -13,15 +13,29 @@ _WRAPPERS = {
 """PyTorch's wrappers of networks, and their attribute that is the network."""
 
 
-def require_network(network: object) -> None:
-    """Check that an argument is a network, not its name, its class or a wrapper.
+def require_module(network: object) -> None:
+    """Check that an argument is a module, a network or a part of one.
 
     Raises:
-        PocketuneError: it is not; the message says what to give.
+        PocketuneError: it is not.
     """
     if not isinstance(network, nn.Module):
         raise PocketuneError(
             f"network={network!r} must be a PyTorch module, such as one of create_network"
+        )
+
+
+def require_network(network: object) -> None:
+    """Check that an argument is a network, not its name, its class, a script or a wrapper.
+
+    Raises:
+        PocketuneError: it is not; the message says what to give.
+    """
+    require_module(network)
+    if isinstance(network, torch.jit.ScriptModule):
+        raise PocketuneError(
+            "the network is a TorchScript module, whose code cannot be changed; give the module "
+            "that was scripted or traced"
         )
     kind = type(network)
     if kind.__module__.startswith("torch.") and kind.__name__ in _WRAPPERS:
@@ -30,8 +44,12 @@ def require_network(network: object) -> None:
         )
 
 
-def require_values(network: nn.Module) -> None:
+def require_values(network: nn.Module, reader: str = "a kit") -> None:
     """Check that all values are finite and in float32, or whole numbers.
+
+    Args:
+        network: any module.
+        reader: what needs them.
 
     Raises:
         PocketuneError: they are not; the message names the first tensor.
@@ -41,7 +59,7 @@ def require_values(network: nn.Module) -> None:
             continue
         if tensor.dtype != torch.float32:
             raise PocketuneError(
-                f"{name} is {str(tensor.dtype).removeprefix('torch.')}, and a kit computes in "
+                f"{name} is {str(tensor.dtype).removeprefix('torch.')}, and {reader} computes in "
                 "float32; call network.float() first"
             )
         if not tensor.is_meta and not tensor.isfinite().all():

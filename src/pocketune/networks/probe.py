@@ -95,8 +95,14 @@ def input_shapes(
 
     network = copy_network(network).to("meta")
     with probing(network, paths=paths, enter=note), RememberedShapes():
-        network(torch.empty(images, device="meta"))
+        network(torch.empty(images, device="meta", dtype=float_type(network)))
     return shapes
+
+
+def float_type(network: nn.Module) -> torch.dtype:
+    """The type of the images that a network takes: that of its first parameter of floats."""
+    floats = (p.dtype for p in network.parameters() if p.is_floating_point())
+    return next(floats, torch.float32)
 
 
 def _before(path: str, enter: Seen) -> Callable[..., None]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from pocketune.accounting import LayerCost
+from pocketune.networks.checks import require_module
 from pocketune.papers import by_block, published_memory
 from pocketune.papers.counts import PublishedMemory
 from pocketune.surgery.channels import FEWEST
@@ -68,6 +69,7 @@ def profile_memory(network: nn.Module, *, size: int = 224) -> MemoryProfile:
         >>> profile.peak.name, profile.peak.peak_bytes, profile.cumulative_kept_bytes
         ('features.2', 5720064, 1532912)
     """
+    require_module(network)
     return MemoryProfile.of(published_memory(network, "repnet", batch=1, size=size))
 
 

@@ -11,7 +11,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save
 
-from pocketune.errors import PocketuneError, Remedy
+from pocketune.errors import PocketuneError, Remedy, check_type
 from pocketune.files import reading, replacing, writing
 from pocketune.networks import Normalization, about
 from pocketune.supernet.space import Space
@@ -26,8 +26,10 @@ def save_supernet(supernet: Supernet, path: str | PathLike[str]) -> None:
     """Write a supernet: its values, its space and the normalization of its images.
 
     Raises:
-        PocketuneError: the file cannot be written, or does not end in `.safetensors`.
+        PocketuneError: it is no supernet, or the file cannot be written or does not end in
+            `.safetensors`.
     """
+    check_type(Supernet, supernet=supernet)
     path = Path(path)
     check_saveable(path)
     tensors = {name: tensor.contiguous() for name, tensor in supernet.state_dict().items()}

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pocketune.errors import PocketuneError, check_choice, check_positive, real_number
+from pocketune.errors import PocketuneError, check_choice, check_positive, check_type, real_number
 from pocketune.layers import LiteResidual
 from pocketune.layers.side_branch import TABLE_SIDE
 from pocketune.networks import NetworkConfig
@@ -170,7 +170,12 @@ class Space:
         )
 
     def sample(self, rng: np.random.Generator) -> SubnetConfig:
-        """A sub-network whose choices are drawn uniformly and independently of each other."""
+        """A sub-network whose choices are drawn uniformly and independently of each other.
+
+        Raises:
+            PocketuneError: `rng` is no generator of NumPy.
+        """
+        check_type(np.random.Generator, rng=rng)
 
         def draw(choices: tuple[int, ...], count: int) -> tuple[int, ...]:
             return tuple(rng.choice(choices, count).tolist()) if choices else ()
@@ -220,8 +225,9 @@ class Space:
         """Raise if the space does not have this sub-network.
 
         Raises:
-            PocketuneError: naming the choice that it does not have.
+            PocketuneError: naming the choice that it does not have, or it is no SubnetConfig.
         """
+        check_type(SubnetConfig, config=config)
         if config.size not in self.sizes:
             raise PocketuneError(
                 f"the space has no images of {config.size} px; choose from {self.sizes}"

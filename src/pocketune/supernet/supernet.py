@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pocketune.errors import PocketuneError, check_positive
+from pocketune.errors import PocketuneError, check_positive, check_type
 from pocketune.networks import Normalization, about, set_about
 from pocketune.networks.architectures.parts import initialize_linear, make_divisible
 from pocketune.supernet.config import SubnetConfig
@@ -56,6 +56,7 @@ class Supernet(nn.Module):
     """
 
     def __init__(self, space: Space, normalization: Normalization | None = None) -> None:
+        check_type(Space, space=space)
         super().__init__()
         self.space = space
         self.network = build(space.network_config(space.largest))
@@ -88,7 +89,11 @@ class Supernet(nn.Module):
         return self.space.smallest
 
     def sample(self, rng: np.random.Generator) -> SubnetConfig:
-        """A sub-network whose choices are drawn uniformly and independently of each other."""
+        """A sub-network whose choices are drawn uniformly and independently of each other.
+
+        Raises:
+            PocketuneError: `rng` is no generator of NumPy.
+        """
         return self.space.sample(rng)
 
     def activate(self, config: SubnetConfig) -> None:

@@ -42,7 +42,8 @@ def add_branches(network: nn.Module, factories: Mapping[str, Factory]) -> None:
 
     Raises:
         AttributeError: the network has no module of that name.
-        PocketuneError: a block has a branch already, or is an `nn.Sequential`.
+        PocketuneError: a block has a branch already, or is an `nn.Sequential`; or a factory makes
+            no module.
     """
     for name, factory in factories.items():
         block = network.get_submodule(name)
@@ -55,7 +56,7 @@ def add_branches(network: nn.Module, factories: Mapping[str, Factory]) -> None:
                 f"block {name} is an nn.Sequential, which would run its branch as another "
                 "layer; give the block a forward method"
             )
-        branch = factory(block).train(block.training)
+        branch = checked(factory)(block).train(block.training)
         # some blocks have no parameters, such as a pooling or only int8 kernels
         like = next(chain(block.parameters(), network.parameters()), None)
         if like is not None:
@@ -64,6 +65,21 @@ def add_branches(network: nn.Module, factories: Mapping[str, Factory]) -> None:
         _attach(branch, block)
         if _reads_image(branch):
             network.register_forward_pre_hook(_show_image, with_kwargs=True)
+
+
+def checked(factory: Factory) -> Factory:
+    """The factory, whose result must be a module."""
+
+    def make(old: nn.Module) -> nn.Module:
+        made: object = factory(old)
+        if not isinstance(made, nn.Module):
+            raise PocketuneError(
+                f"the factory for this {type(old).__name__} returned {made!r}; return the module "
+                "that takes its place or stands beside it"
+            )
+        return made
+
+    return make
 
 
 def replace_beside_branch(block: nn.Module, factory: Factory) -> nn.Module:

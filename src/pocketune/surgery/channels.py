@@ -102,10 +102,24 @@ def keep_channels(network: nn.Module, hidden: Hidden, keep: Tensor) -> None:
                 if path is not None:
                     _cut_vectors(network.get_submodule(path), count, keep)
     if hidden.squeeze_excite is not None:
-        squeeze, excite = _weighted(network.get_submodule(hidden.squeeze_excite))
-        _cut(squeeze, 1, keep)
+        _, excite = _weighted(network.get_submodule(hidden.squeeze_excite))
         _cut(excite, 0, keep)
-    _cut(network.get_submodule(hidden.consumer.conv), 1, keep)
+    keep_inputs(network, hidden, keep)
+
+
+def keep_inputs(network: nn.Module, hidden: Hidden, keep: Tensor) -> tuple[str, ...]:
+    """Let the layers that sum over hidden channels read those at the indices `keep`, in place.
+
+    Returns:
+        The paths of these layers.
+    """
+    paths = [hidden.consumer.conv]
+    if hidden.squeeze_excite is not None:
+        names = {m: path for path, m in network.named_modules()}
+        paths.append(names[_weighted(network.get_submodule(hidden.squeeze_excite))[0]])
+    for path in paths:
+        _cut(network.get_submodule(path), 1, keep)
+    return tuple(paths)
 
 
 def narrow(network: nn.Module, channels: Mapping[str, int]) -> None:

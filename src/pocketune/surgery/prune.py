@@ -8,12 +8,15 @@ from itertools import chain
 import torch
 from torch import Tensor, nn
 
-from pocketune.errors import PocketuneError, check_choice
+from pocketune.errors import PocketuneError, check_choice, real_number
 from pocketune.layers import StandardizedConv2d
 from pocketune.networks import about, anatomy, set_about
+from pocketune.networks.checks import require_network
 from pocketune.networks.copies import copy_network
+from pocketune.networks.images import image_batches
 from pocketune.networks.probe import watch_inputs
 from pocketune.surgery.channels import FEWEST, Hidden, hidden_channels, keep_channels, narrow
+from pocketune.surgery.position import require_same_channels
 
 RANKINGS = ("l2", "weight")
 
@@ -42,8 +45,8 @@ def prune(
 
     Raises:
         PocketuneError: a ratio is out of range; a block does not exist, shares its channels or has
-            grouped convolutions; the network does not run without the channels of a block, tried on
-            an image; the network is pruned or adapted already.
+            grouped convolutions; the network does not run without the channels of a block, or mixes
+            them by their place, tried on an image; the network is pruned or adapted already.
 
     Example:
         >>> from pocketune import about, create_network
@@ -61,12 +64,16 @@ def prune(
         left = channels_left(channels, ratios[hidden.block], hidden.group(pruned))
         if left < channels:
             losing[hidden] = left
-    shown, batches = _peek(() if batches is None else batches)
+    shown, batches = _peek(() if batches is None else image_batches(network, batches))
     scores = rank_channels(pruned, list(losing), importance, batches) if losing else []
-    for (hidden, count), score in zip(losing.items(), scores, strict=True):
-        keep_channels(pruned, hidden, _best(score, count, hidden.group(pruned)))
+    kept = {
+        hidden: _best(score, count, hidden.group(pruned))
+        for (hidden, count), score in zip(losing.items(), scores, strict=True)
+    }
+    for hidden, places in kept.items():
+        keep_channels(pruned, hidden, places)
     counts = {hidden.block: count for hidden, count in losing.items()}
-    _try(network, pruned, counts, _an_image(network) if shown is None else shown[:1])
+    _try(network, pruned, kept, _an_image(network) if shown is None else shown[:1])
     if (config := about(network).config) is not None:
         set_about(pruned, config=replace(config, hidden=counts))
     return pruned
@@ -85,23 +92,37 @@ def _best(score: Tensor, count: int, group: int) -> Tensor:
     return places[best.sort().values].flatten()
 
 
-def _check(network: nn.Module, ratios: Mapping[str, float]) -> None:
+def _check(network: nn.Module, ratios: object) -> None:
+    require_network(network)
+    if not isinstance(ratios, Mapping):
+        kind = type(ratios).__name__
+        raise PocketuneError(
+            f"ratios is of type {kind}; give a ratio for each block, as in {{'features.2': 0.5}}"
+        )
     for block, ratio in ratios.items():
-        if not 0 <= ratio < 1:
-            raise PocketuneError(f"the ratio of block {block} must lie in [0, 1), not {ratio}")
+        number = real_number(ratio)
+        if number is None or not 0 <= number < 1:
+            raise PocketuneError(f"the ratio of block {block} must lie in [0, 1), not {ratio!r}")
     if (method := about(network).method) is not None:
         raise PocketuneError(f"the network is adapted to {method}; prune it before adapting it")
     require_unpruned(network)
 
 
-def _try(network: nn.Module, pruned: nn.Module, counts: Mapping[str, int], image: Tensor) -> None:
-    """Check that the pruned network still runs: a layer may depend on the old width.
+def _try(
+    network: nn.Module, pruned: nn.Module, kept: Mapping[Hidden, Tensor], image: Tensor
+) -> None:
+    """Check that the pruned network still runs, and that the channels left have their values.
 
-    If the original network does not run on such an image either, nothing is raised.
+    A layer may depend on the old width. If the original network does not run on such an image,
+    nothing is raised.
     """
-    failure = _failure(pruned, image) if counts else None
-    if failure is None or _failure(network, image) is not None:
+    if not kept or _failure(network, image) is not None:
         return
+    failure = _failure(pruned, image)
+    if failure is None:
+        require_same_channels(network, pruned, kept, image)
+        return
+    counts = {hidden.block: len(places) for hidden, places in kept.items()}
     failing = [b for b, n in counts.items() if _failure(_narrowed(network, {b: n}), image)]
     blocks, reason = ", ".join(failing or counts), str(failure).partition("\n")[0]
     raise PocketuneError(
@@ -125,8 +146,8 @@ def _failure(network: nn.Module, image: Tensor) -> Exception | None:
 
 
 def _an_image(network: nn.Module) -> Tensor:
-    like = next(network.parameters())
-    return torch.zeros(1, 3, 224, 224, dtype=like.dtype, device=like.device)
+    noise = torch.randn(1, 3, 224, 224, generator=torch.Generator().manual_seed(0))
+    return noise.to(next(network.parameters()))
 
 
 def _peek(batches: Iterable[Tensor]) -> tuple[Tensor | None, Iterable[Tensor]]:

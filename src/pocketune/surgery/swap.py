@@ -8,7 +8,7 @@ from torch import nn
 from pocketune.errors import PocketuneError
 from pocketune.layers.activation import MASKED, SIGNED
 from pocketune.networks.anatomy.modules import Factory
-from pocketune.surgery.branch import move_hooks, replace_beside_branch
+from pocketune.surgery.branch import checked, move_hooks, replace_beside_branch
 
 
 def swap(network: nn.Module, factories: Mapping[str, Factory]) -> None:
@@ -23,12 +23,12 @@ def swap(network: nn.Module, factories: Mapping[str, Factory]) -> None:
 
     Raises:
         AttributeError: if there is no module of that name.
-        PocketuneError: if a factory raises one; it names the module.
+        PocketuneError: if a factory raises one, or makes no module; it names the module.
     """
     for name, factory in factories.items():
         old = network.get_submodule(name)
         try:
-            made = replace_beside_branch(old, factory).train(old.training)
+            made = replace_beside_branch(old, checked(factory)).train(old.training)
         except PocketuneError as error:
             raise PocketuneError(f"{name}: {error}") from error
         move_hooks(old, made)

@@ -7,6 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
+from pocketune.layers import FrozenBatchNorm2d
+from pocketune.networks.checks import require_network
+from pocketune.networks.images import image_batches
 from pocketune.networks.probe import probing, watch_inputs
 
 
@@ -38,8 +41,9 @@ def is_folded(norm: nn.Module) -> bool:
     mean, variance = norm.running_mean, norm.running_var
     if mean is None or variance is None or variance.is_meta:
         return False
-    identity = torch.ones_like(variance) - norm.eps
-    return not mean.any() and torch.equal(variance, identity)
+    fresh = torch.ones_like(variance)
+    identity = fresh - norm.eps  # the same in few bits
+    return not (mean.any() or torch.equal(identity, fresh)) and torch.equal(variance, identity)
 
 
 def restore_batch_norm(network: nn.Module, batches: Iterable[Tensor]) -> nn.Module:
@@ -58,21 +62,26 @@ def restore_batch_norm(network: nn.Module, batches: Iterable[Tensor]) -> nn.Modu
         The network.
 
     Raises:
-        PocketuneError: there are no images.
+        PocketuneError: there are no images, or batches are something else; the input of a norm is
+            not finite; or the network is adapted, with frozen norms. It then stays as it is.
 
     Example:
         >>> from pocketune import create_network, restore_batch_norm
         >>> network = create_network("mobilenet_v2", width=0.35)
         >>> _ = restore_batch_norm(network, torch.randn(16, 3, 32, 32).split(8))
     """
+    _require_open(network)
     norms = {
         path: module
         for path, module in network.named_modules()
         if isinstance(module, nn.BatchNorm2d) and module.track_running_stats and module.affine
     }
     moments = {path: _Moments() for path in norms}
-    if watch_inputs(network, batches, {path: seen.add for path, seen in moments.items()}) == 0:
+    watchers = {path: seen.add for path, seen in moments.items()}
+    if watch_inputs(network, image_batches(network, batches), watchers) == 0:
         raise PocketuneError("batch norm cannot be restored without images; give a few hundred")
+    for path, seen in moments.items():
+        _require_finite(path, seen.sum_of_squares)
     with torch.no_grad():
         for path, norm in norms.items():
             if moments[path].count:
@@ -96,8 +105,9 @@ def estimate_batch_norm(network: nn.Module, batches: Iterable[Tensor]) -> nn.Mod
         The network.
 
     Raises:
-        PocketuneError: there are no images.
+        PocketuneError: as `restore_batch_norm`.
     """
+    _require_open(network)
     norms = {
         path: module
         for path, module in network.named_modules()
@@ -113,13 +123,15 @@ def estimate_batch_norm(network: nn.Module, batches: Iterable[Tensor]) -> nn.Mod
 
     images = 0
     with probing(network, paths=norms, enter=note), _batch_statistics(norms.values()):
-        for batch in batches:
+        for batch in image_batches(network, batches):
             network(batch)
             images += len(batch)
     if images == 0:
         raise PocketuneError(
             "statistics of batch norms cannot be estimated without images; give a few hundred"
         )
+    for path, seen in means.items():
+        _require_finite(path, seen.value)
     for path, norm in norms.items():
         if means[path].count:
             assert norm.running_mean is not None
@@ -128,6 +140,26 @@ def estimate_batch_norm(network: nn.Module, batches: Iterable[Tensor]) -> nn.Mod
             norm.running_mean.copy_(mean)
             norm.running_var.copy_(variance)
     return network
+
+
+def _require_open(network: nn.Module) -> None:
+    """Check that a network is one whose batch norms are not frozen."""
+    require_network(network)
+    frozen = (n for n, m in network.named_modules() if isinstance(m, FrozenBatchNorm2d))
+    if (first := next(frozen, None)) is not None:
+        raise PocketuneError(
+            f"the batch norm {first} is frozen; measure the statistics of the original network, "
+            "and adapt it then"
+        )
+
+
+def _require_finite(path: str, measured: Tensor) -> None:
+    """Check statistics before any is written."""
+    if not measured.isfinite().all():
+        raise PocketuneError(
+            f"the input of the norm {path} is not finite on these images; give other ones, or load "
+            "the network's weights again"
+        )
 
 
 class _Mean:

@@ -14,12 +14,21 @@ from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
 from pocketune.files import reading, replacing, writing
-from pocketune.layers import IntegerConv2d, LiteResidual, LowRank, StandardizedConv2d, product
+from pocketune.layers import (
+    IntegerConv2d,
+    LiteResidual,
+    LowRank,
+    PrunedBatchNorm2d,
+    PrunedConv2d,
+    StandardizedConv2d,
+    product,
+)
 from pocketune.networks.about import Normalization, about
 from pocketune.networks.anatomy.modules import Factory, main_modules
 from pocketune.networks.anatomy.output import classifier_layers
 from pocketune.networks.architectures.dense import DenseNetwork, initialize_output
 from pocketune.networks.architectures.parts import initialize
+from pocketune.networks.checks import require_module
 from pocketune.networks.config import NetworkConfig
 from pocketune.networks.registry import make_network
 from pocketune.surgery.branch import BRANCH, add_branches
@@ -50,8 +59,8 @@ def save_network(network: nn.Module, path: str | PathLike[str]) -> None:
 
     Raises:
         PocketuneError: the network is foreign and has no config, or no longer fits its config, as
-            after a method has added modules; the file cannot be written, or does not end in
-            `.safetensors`.
+            after a method has added modules or drops activations; the file cannot be written, or
+            does not end in `.safetensors`.
     """
     path = Path(path)
     config = check_saveable(network, path)
@@ -80,6 +89,7 @@ def check_saveable(network: nn.Module, path: Path) -> NetworkConfig:
     Raises:
         PocketuneError: as `save_network` does.
     """
+    require_module(network)
     if path.suffix != ".safetensors":
         raise PocketuneError(f"{path} must end in .safetensors")
     if any(isinstance(module, IntegerConv2d) for module in network.modules()):
@@ -108,7 +118,8 @@ def _config(network: nn.Module) -> NetworkConfig:
         plain = build(config)
     read = _shapes(plain)
     strange = [name for name in {**own, **read} if own.get(name) != read.get(name)]
-    if other := next(iter(strange or _swish_lost(network, plain)), None):
+    altered = [*_swish_lost(network, plain), *_drops_outputs(network)]
+    if other := next(iter(strange or altered), None):
         if (method := about(network).method) is not None:
             raise PocketuneError(
                 f"{method} has changed or added {other}, which a file of save_network cannot "
@@ -142,6 +153,15 @@ def _swish_lost(network: nn.Module, plain: nn.Module) -> list[str]:
         path
         for path, module in plain.named_modules()
         if isinstance(module, nn.Hardswish) and "relu" in type(modules.get(path)).__name__.lower()
+    ]
+
+
+def _drops_outputs(network: nn.Module) -> list[str]:
+    """Paths of layers that predict with zeros for small elements, which no tensor shows."""
+    return [
+        path
+        for path, module in network.named_modules()
+        if isinstance(module, (PrunedBatchNorm2d, PrunedConv2d)) and module.masks_forward
     ]
 
 

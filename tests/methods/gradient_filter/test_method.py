@@ -1,6 +1,7 @@
 """Gradient filtering as a method: which layers, alone and in sums."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,8 +11,10 @@ from pocketune.errors import PocketuneError
 from pocketune.filtering import FilteredConv2d
 from pocketune.layers import FrozenBatchNorm2d
 from pocketune.methods import (
+    FullFineTune,
     GradientFilter,
     LastLayer,
+    LoRA,
     MethodConflict,
     TopBlocks,
     adapt,
@@ -125,6 +128,23 @@ def test_layers_without_a_patch_are_trained_exactly() -> None:
     assert not patches(adapt(network(), GradientFilter({}, layers=3)))
 
 
+@pytest.mark.parametrize("method", [GradientFilter({}), GradientFilter(layers=[])], ids=str)
+def test_no_layers_are_refused_where_nothing_else_is_trained(method: GradientFilter) -> None:
+    for each in (method, LastLayer() + method):
+        with pytest.raises(PocketuneError, match=r"names no layers, .*; name convolutions, .*Last"):
+            adapt(network(), each)
+    assert not filtered(adapt(network(), TopBlocks(1) + method))
+
+
+def test_methods_that_are_equal_have_the_same_hash() -> None:
+    patches = {"features.18.0": 4, "features.17.conv.2": 2}
+    method, again = GradientFilter(patches), GradientFilter(dict(reversed(patches.items())), ["a"])
+    again = replace(again, layers=method.layers)
+    assert method == again
+    assert hash(method) == hash(again) == hash(replace(method))
+    assert len({method, again, GradientFilter(), GradientFilter(2), GradientFilter(3)}) == 3
+
+
 def test_a_patch_for_some_of_the_layers_that_others_train() -> None:
     method = TopBlocks(blocks=1) + GradientFilter({"features.18.0": 4}, layers="trained")
     adapted = adapt(network(), method)
@@ -235,6 +255,44 @@ def test_trained_filters_what_others_train() -> None:
     assert trained(adapted) == TopBlocks(blocks=1).plan(original).trained
     norms = [m for m in adapted.features[17].modules() if type(m) is nn.BatchNorm2d]
     assert len(norms) == 3  # as TopBlocks has them
+
+
+def test_trained_leaves_branches_in_squeeze_excite_exact() -> None:
+    """LoRA's convolutions inside a squeeze-excite module have maps of one pixel, too."""
+    adapted = adapt(network("mobilenet_v3_small"), LoRA(2) + GradientFilter(layers="trained"))
+    names = filtered(adapted)
+    assert names
+    assert not any(".fc1." in name or ".fc2." in name for name in names)
+
+
+class Gated(nn.Module):
+    """Blocks with a gate of one convolution, which is no squeeze-excite module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU())
+        self.blocks = nn.Sequential(GatedBlock(), GatedBlock())
+        self.classifier = nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.classifier(self.blocks(self.stem(x)).mean((2, 3)))
+
+
+class GatedBlock(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.conv2 = (nn.Conv2d(8, 8, 3, padding=1) for _ in range(2))
+        self.gate = nn.Conv2d(8, 8, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.conv2(self.conv1(x).relu())
+        return x + y * self.gate(y.mean((2, 3), keepdim=True)).sigmoid()
+
+
+def test_trained_leaves_maps_of_one_pixel_exact() -> None:
+    adapted = adapt(Gated(), FullFineTune() + GradientFilter(layers="trained"))
+    names = {name.rpartition(".")[2] for name in filtered(adapted)}
+    assert names == {"0", "conv1", "conv2"}
 
 
 def test_trained_leaves_squeeze_excite_exact() -> None:

@@ -204,3 +204,19 @@ def test_named_layers_are_told_as_the_gradient_passes_them() -> None:
     names = ("features.18.0", "features.17.conv.2")
     found = gradient_snr(network(), GradientFilter(2, layers=names), *noise())
     assert tuple(snr.layer for snr in found) == names
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "message"),
+    [
+        (noise()[0].numpy(), noise()[1], "^images is an array of NumPy"),
+        (noise()[0][:, :1], noise()[1], r"^images has the shape \(4, 1, 64, 64\)"),
+        (noise()[0], [0, 1, 2, 3], "^labels is of type list; give a tensor of classes"),
+        (noise()[0], torch.zeros(4), r"^labels is float32 of the shape \(4,\); give whole numbers"),
+        (noise()[0], torch.tensor([0, 1, 4, 0]), "^the label 4 is not one of the network's 4 clas"),
+        (noise()[0], torch.tensor([0, 1, -1, 0]), "^the label -1 .*; give 0 to 3"),
+    ],
+)
+def test_images_and_labels_of_another_kind(images: Tensor, labels: Tensor, message: str) -> None:
+    with pytest.raises(PocketuneError, match=message):
+        gradient_snr(network(), GradientFilter(2, layers=1), images, labels)

@@ -3,6 +3,7 @@
 With batch statistics it is composed of sums and products, see `pocketune.compiler.lower.centered`.
 """
 
+import numpy as np
 import torch
 from torch import fx
 
@@ -21,14 +22,15 @@ def _batch_norm(
     context: Context,
     node: fx.Node,
     x: Value,
-    weight: Value,
-    bias: Value,
+    weight: Value | None,
+    bias: Value | None,
     running_mean: Value,
     running_var: Value,
     training: bool,
     momentum: float,
     eps: float,
 ) -> tuple[Value, Value, Value]:
+    weight, bias = weight or _filled(context, x, 1.0), bias or _filled(context, x, 0.0)
     vectors, x = x, _as_map(context, x)
     if not training:
         inverse = _inverse_root(context, running_var, eps)
@@ -67,7 +69,7 @@ def _batch_norm_backward(
     node: fx.Node,
     g: Value,
     x: Value,
-    weight: Value,
+    weight: Value | None,
     running_mean: Value,
     running_var: Value,
     mean: Value,
@@ -84,6 +86,7 @@ def _batch_norm_backward(
         assert isinstance(product, Value)
         return product
 
+    weight = weight or _filled(context, x, 1.0)
     vectors, x, g = x, _as_map(context, x), _as_map(context, g)
     total = channel_sum(context, g)
     scale = times(weight, inverse)
@@ -112,6 +115,12 @@ def _batch_norm_backward(
         weight_gradient if needed[1] else None,
         total if needed[2] else None,
     )
+
+
+def _filled(context: Context, x: Value, number: float) -> Value:
+    """What a norm without a weight or a bias has in its place, for each channel of `x`."""
+    vector = np.full(x.shape[1], number, np.float32)
+    return Value(vector.shape, plain=context.builder.constant(vector))
 
 
 def _as_map(context: Context, x: Value) -> Value:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
 
 from torch import nn
 
-from pocketune.errors import PocketuneError, check_positive, whole_number
+from pocketune.errors import PocketuneError, check_positive, check_truth, whole_number
 from pocketune.filtering import check_filter, filter_convolution
 from pocketune.methods.gradient_filter.choice import measure_filters
 from pocketune.methods.method import Method
@@ -20,6 +20,7 @@ from pocketune.methods.registry import register_method
 from pocketune.networks import anatomy, set_about
 from pocketune.networks.anatomy.modules import is_convolution
 from pocketune.networks.copies import copy_network
+from pocketune.networks.probe import input_shapes
 from pocketune.surgery import BRANCH, chain_filters, parameters_under
 
 TRAINED, AUTO = "trained", "auto"
@@ -84,8 +85,7 @@ class GradientFilter(Method):
         for patch in (self.patch,) if patches is None else (1, *patches.values()):
             check_filter(patch, self.alignment, self.bits)
         check_positive(batch=self.batch, size=self.size)
-        if not isinstance(self.chain, bool):
-            raise PocketuneError(f"chain={self.chain!r} must be True or False")
+        check_truth(chain=self.chain)
         layers: Any = self.layers
         if layers is None:
             layers = USUAL_LAYERS if patches is None else tuple(patches)
@@ -120,8 +120,23 @@ class GradientFilter(Method):
         passes = (CHAIN,) if self.chain else ()
         return Plan(frozenset(trained), frozenset(), replaced=replaced, passes=passes)
 
-    def finalize(self, plan: Plan, network: nn.Module) -> Plan:  # noqa: ARG002
-        """With `chain=False`, filters are not chained, also those of other methods."""
+    def __hash__(self) -> int:
+        patch = self.patch
+        named = frozenset(patch.items()) if isinstance(patch, Mapping) else patch
+        rest = (getattr(self, field.name) for field in fields(self) if field.name != "patch")
+        return hash((named, *rest))
+
+    def finalize(self, plan: Plan, network: nn.Module) -> Plan:
+        """With `chain=False`, filters are not chained, also those of other methods.
+
+        Raises:
+            PocketuneError: there are no layers, and nothing but the classifier is trained.
+        """
+        if self.layers == () and plan.trained <= classifier(network):
+            raise PocketuneError(
+                f"{self} names no layers, and would train the classifier alone; name convolutions, "
+                "give their number, or use LastLayer()"
+            )
         if self.chain:
             return plan
         return replace(plan, passes=tuple(step for step in plan.passes if step != CHAIN))
@@ -136,7 +151,8 @@ class GradientFilter(Method):
             return self
         adapted = copy_network(network)
         plan.apply(adapted)
-        names = tuple(_trained_convolutions(adapted))
+        inside = parameters_under(adapted, _squeeze_excites(network))
+        names = tuple(_trained_convolutions(adapted, inside, self.size))
         if not names:
             raise PocketuneError(
                 "layers='trained' and 'auto' filter what other methods train, and no convolution "
@@ -201,15 +217,25 @@ def _parameters(network: nn.Module, name: str) -> list[str]:
     return [parameter for parameter, _ in convolution(network, name).named_parameters()]
 
 
-def _trained_convolutions(network: nn.Module) -> list[str]:
-    """Trained convolutions except squeeze-excite, whose maps of one pixel leave nothing to save."""
+def _trained_convolutions(network: nn.Module, exact: frozenset[str], size: int) -> list[str]:
+    """Trained convolutions except squeeze-excite, whose maps of one pixel leave nothing to save.
+
+    Args:
+        network: adapted, without filters.
+        exact: names of the parameters of known squeeze-excite modules.
+        size: side of the images in pixels.
+    """
     trained = {name for name, p in network.named_parameters() if p.requires_grad}
-    trained -= parameters_under(network, _squeeze_excites(network))
-    return [
+    names = [
         name
         for name, module in network.named_modules()
-        if is_convolution(module) and f"{name}.weight" in trained
+        if is_convolution(module) and f"{name}.weight" in trained - exact
     ]
+    try:
+        shapes = input_shapes(network, names, (2, 3, size, size))
+    except Exception:  # the network's own code may raise anything without values
+        return names
+    return [name for name in names if set(shapes.get(name, ())[2:]) != {1}]
 
 
 def _squeeze_excites(network: nn.Module) -> list[str]:

@@ -20,7 +20,9 @@ from pocketune.methods.gradient_filter.method import GradientFilter
 from pocketune.methods.parts import refuse_adapted
 from pocketune.networks import Factory
 from pocketune.networks.anatomy.modules import is_convolution
+from pocketune.networks.checks import require_module
 from pocketune.networks.copies import gradients_on
+from pocketune.networks.images import require_images
 from pocketune.networks.probe import probing
 from pocketune.surgery import disable_inplace, in_float, swap, train_only
 from pocketune.tasks.maps import IGNORED
@@ -78,9 +80,11 @@ def gradient_snr(
 
     Raises:
         PocketuneError: the method does not fit the network or names no layers; the network is
-            adapted already; or there are no images.
+            adapted already; there are no images; or images or labels are something else.
     """
     refuse_adapted(network)
+    require_images(network, images)
+    _require_labels(labels)
     if len(images) == 0 or len(labels) != len(images):
         raise PocketuneError(
             f"there are {len(images)} images and {len(labels)} labels; give a batch of images and "
@@ -98,9 +102,35 @@ def gradient_snr(
     return [_snr(name, exact[name], filtered[name]) for name in reversed(layers)]
 
 
+def _require_labels(labels: object) -> None:
+    if not isinstance(labels, Tensor):
+        raise PocketuneError(
+            f"labels is of type {type(labels).__name__}; give a tensor of classes, as "
+            "torch.tensor([0, 1]) makes it"
+        )
+    if labels.is_floating_point() or labels.dim() not in (1, 3):
+        kind = str(labels.dtype).removeprefix("torch.")
+        raise PocketuneError(
+            f"labels is {kind} of the shape {tuple(labels.shape)}; give whole numbers (N,) or "
+            "(N, H, W)"
+        )
+
+
+def _require_classes(labels: Tensor, classes: int) -> None:
+    """Check that every label is a class; pixels may be left out."""
+    known = labels if labels.dim() == 1 else labels[labels != IGNORED]
+    if len(known) and not 0 <= int(known.min()) <= int(known.max()) < classes:
+        wrong = known[(known < 0) | (known >= classes)][0]
+        raise PocketuneError(
+            f"the label {int(wrong)} is not one of the network's {classes} classes; give 0 to "
+            f"{classes - 1}"
+        )
+
+
 def _loss(logits: Tensor, labels: Tensor) -> Tensor:
+    _require_classes(labels, logits.shape[1])
     if labels.dim() == 1:
-        return functional.cross_entropy(logits, labels)
+        return functional.cross_entropy(logits, labels.long())
     logits = functional.interpolate(logits, labels.shape[1:], mode="bilinear", align_corners=False)
     return functional.cross_entropy(logits, labels.long(), ignore_index=IGNORED)
 
@@ -145,6 +175,7 @@ def dc_ratio(network: nn.Module) -> dict[str, float]:
 
 def _kernels(network: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Paths and kernels (out, in / groups, height, width) of all convolutions."""
+    require_module(network)
     for name, module in in_float(network).named_modules():
         if is_convolution(module):
             yield name, module.weight.detach()

@@ -13,7 +13,7 @@ from pocketune.errors import PocketuneError
 from pocketune.networks.anatomy.anatomy import anatomy
 from pocketune.networks.anatomy.modules import is_convolution, weighs
 from pocketune.networks.copies import copy_network, gradients_on
-from pocketune.networks.probe import probing, tensors
+from pocketune.networks.probe import float_type, probing, tensors
 from pocketune.networks.shapes import RememberedShapes
 
 SIZES = (64, 224, 32, 28, 96, 128, 160, 192, 256, 299, 384)
@@ -129,7 +129,8 @@ def _outputs(network: nn.Module, sizes: tuple[int, ...]) -> Iterator[Any]:
     first = next((m.in_channels for m in network.modules() if is_convolution(m)), 3)
     # the first convolution that is registered may not be the one that reads the image
     for channels, size in product(dict.fromkeys((first, 3)), sizes):
-        images = torch.empty(2, channels, size, size, device="meta", requires_grad=frozen)
+        shape, kind = (2, channels, size, size), float_type(network)
+        images = torch.empty(shape, device="meta", dtype=kind, requires_grad=frozen)
         try:
             yield network(images)
         except Exception:  # the network's own code may raise anything

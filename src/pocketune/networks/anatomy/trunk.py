@@ -18,7 +18,7 @@ from torch.nn.parameter import is_lazy
 from pocketune.errors import PocketuneError
 from pocketune.networks.anatomy.modules import is_convolution, main_modules, weighs
 from pocketune.networks.copies import copy_network, gradients_on
-from pocketune.networks.probe import probing, tensors
+from pocketune.networks.probe import float_type, probing, tensors
 from pocketune.networks.shapes import RememberedShapes
 
 SIZES = (224, 64, 32, 28, 96, 128, 160, 192, 240, 256, 299, 384)
@@ -37,11 +37,13 @@ class Call:
         order: how many modules were called before it.
         given: the tensors that it read, without values.
         made: the tensors that it returned.
+        times: how often the module was called in all.
     """
 
     order: int
     given: list[Tensor]
     made: list[Tensor] = field(default_factory=list)
+    times: int = 0
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,8 @@ def _images(network: nn.Module) -> Iterator[Tensor]:
     """Images without values, of the channels and sizes that a network may take."""
     first = next((m.in_channels for m in network.modules() if is_convolution(m)), 3)
     for channels, size in product(dict.fromkeys((first, 3)), SIZES):
-        yield torch.empty(2, channels, size, size, device="meta", requires_grad=True)
+        shape, kind = (2, channels, size, size), float_type(network)
+        yield torch.empty(shape, device="meta", dtype=kind, requires_grad=True)
 
 
 def _watched(
@@ -127,7 +130,7 @@ def _watched(
 
     def enter(path: str, _: nn.Module, given: list[Tensor]) -> None:
         active.append(path)
-        calls.setdefault(path, Call(len(calls), given))
+        calls.setdefault(path, Call(len(calls), given)).times += 1
 
     def leave(path: str, _: nn.Module, made: list[Tensor]) -> None:
         active.pop()

@@ -1,0 +1,113 @@
+"""Which layers read exactly what another one returns, and nothing else does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from pocketune.networks.probe import probing, tensors
+
+_SHAPES: tuple[Any, ...] = (Tensor.size, Tensor.dim, Tensor.shape.__get__)  # type: ignore[attr-defined]
+"""Functions that read no values."""
+
+
+@dataclass(eq=False)
+class _Map:
+    """What a layer returned.
+
+    Attributes:
+        tensor: it, which stays alive so that no other has its id.
+        version: how often it had been changed in place.
+        path: of the layer.
+        source: what the layer read, if another layer returned that.
+        readers: how many layers and operators have read it.
+    """
+
+    tensor: Tensor
+    version: int
+    path: str
+    source: _Map | None
+    readers: int = 0
+
+    def row(self) -> Iterator[str]:
+        """Paths of the layers up to this one, along maps that only the next layer reads."""
+        if self.source is not None and self.source.readers == 1:
+            yield from self.source.row()
+        yield self.path
+
+
+@dataclass(frozen=True)
+class Flow:
+    """What a run has shown.
+
+    Attributes:
+        frozen: paths of the layers into which no gradient flowed.
+        rows: paths of layers of which each but the last is a layer whose output only the next one
+            reads, unchanged; all that end with some layer and are as long as they can be.
+    """
+
+    frozen: frozenset[str]
+    rows: tuple[tuple[str, ...], ...]
+
+    def has_row(self, *paths: str) -> bool:
+        """Whether these layers follow each other so."""
+        count = len(paths)
+        return any(row[i : i + count] == paths for row in self.rows for i in range(len(row)))
+
+
+def follow(network: nn.Module, paths: Iterable[str], images: Tensor) -> Flow:
+    """Run a network in evaluation mode, with gradients, and see what some of its layers read.
+
+    Args:
+        network: not changed.
+        paths: the layers.
+        images: (N, 3, H, W).
+    """
+    seen = _Seen()
+    with probing(network, paths=paths, enter=seen.enter, leave=seen.leave, gradients=True), seen:
+        network(images)
+    rows = tuple(tuple(made.row()) for made in seen.maps)
+    return Flow(frozenset(seen.frozen), rows)
+
+
+class _Seen(TorchFunctionMode):
+    """What layers return, and who reads it: the layers, and operators outside of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.frozen: set[str] = set()
+        self.maps: list[_Map] = []
+        self._latest: dict[int, _Map] = {}
+        self._sources: list[_Map | None] = []  # of the layers that are running
+
+    def enter(self, path: str, _: nn.Module, given: list[Tensor]) -> None:
+        self._sources.append(None)  # first, since a tensor's own attributes are functions, too
+        self._sources[-1] = self._read(given[0])
+        if not given[0].requires_grad:
+            self.frozen.add(path)
+
+    def leave(self, path: str, _: nn.Module, returned: list[Tensor]) -> None:
+        tensor = returned[0]
+        made = _Map(tensor, tensor._version, path, self._sources.pop())
+        self.maps.append(made)
+        self._latest[id(tensor)] = made
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if not self._sources and func not in _SHAPES:
+            for tensor in tensors((args, kwargs)):
+                self._read(tensor)
+        return func(*args, **(kwargs or {}))
+
+    def _read(self, tensor: Tensor) -> _Map | None:
+        """Note a reader of what a layer has returned; None if none has, or it was changed since."""
+        made = self._latest.get(id(tensor))
+        if made is None:
+            return None
+        made.readers += 1
+        return made if made.version == tensor._version else None

@@ -1,0 +1,87 @@
+"""What has to be true of images before a network measures something on them."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pocketune.errors import PocketuneError
+from pocketune.networks.anatomy.modules import is_convolution
+from pocketune.networks.probe import float_type
+
+
+def image_batches(network: nn.Module, batches: object) -> Iterator[Tensor]:
+    """The batches of images of an argument, each checked before it is given.
+
+    Args:
+        network: what takes the images.
+        batches: an iterable of images (N, 3, H, W), or a tensor of equal batches.
+
+    Raises:
+        PocketuneError: it is something else; or as `require_images`.
+    """
+    if isinstance(batches, Tensor) and batches.dim() == 4:
+        raise PocketuneError(
+            "batches is one batch of images; give a list of batches, as in [images] or "
+            "images.split(32)"
+        )
+    if not isinstance(batches, Iterable) or isinstance(batches, (str, bytes, Mapping)):
+        raise PocketuneError(
+            f"batches is of type {type(batches).__name__}; give a list of batches, each a float "
+            "tensor (N, 3, H, W)"
+        )
+    return (_checked(network, batch, place) for place, batch in enumerate(batches))
+
+
+def _checked(network: nn.Module, batch: object, place: int) -> Tensor:
+    if isinstance(batch, (tuple, list)):
+        raise PocketuneError(
+            f"batch {place} of batches is a {type(batch).__name__}; give the images alone, as in "
+            "[images for images, labels in loader]"
+        )
+    return require_images(network, batch, f"batch {place} of batches")
+
+
+def require_images(network: nn.Module, images: object, name: str = "images") -> Tensor:
+    """Check that images are a batch that a network may take.
+
+    Args:
+        network: what takes the images.
+        images: float (N, 3, H, W), or with the channels of the network's first convolution.
+        name: what the message calls them.
+
+    Returns:
+        The images.
+
+    Raises:
+        PocketuneError: they are of another type or shape, or hold a value that is not finite.
+    """
+    if isinstance(images, np.ndarray):
+        raise PocketuneError(
+            f"{name} is an array of NumPy; give a tensor, as torch.from_numpy makes it"
+        )
+    if not isinstance(images, Tensor):
+        raise PocketuneError(
+            f"{name} is of type {type(images).__name__}; give a float tensor (N, 3, H, W)"
+        )
+    if not images.is_floating_point():
+        raise PocketuneError(f"{name} is {_name(images.dtype)}; give normalized floats")
+    if images.dtype != (kind := float_type(network)):
+        raise PocketuneError(
+            f"{name} is {_name(images.dtype)}, and the network {_name(kind)}; give images of its "
+            "type, or call network.float() first"
+        )
+    channels = next((m.in_channels for m in network.modules() if is_convolution(m)), 3)
+    # the first convolution that is registered may not be the one that reads the image
+    if images.dim() != 4 or images.shape[1] not in (channels, 3):
+        raise PocketuneError(
+            f"{name} has the shape {tuple(images.shape)}; give (N, {channels}, H, W)"
+        )
+    if not images.is_meta and not images.isfinite().all():
+        raise PocketuneError(f"{name} holds a value that is not finite; leave that image out")
+    return images
+
+
+def _name(kind: torch.dtype) -> str:
+    return str(kind).removeprefix("torch.")
