@@ -96,6 +96,18 @@ def test_a_kit_in_halves_needs_no_photos(tmp_path: Path) -> None:
     assert made.agreement is None and made.path.is_file()
 
 
+@pytest.mark.parametrize("precision", ["int8", "fp16"])
+def test_it_is_compared_on_training_photos_where_there_are_no_others(
+    tmp_path: Path, model: Model, photos: Path, precision: str
+) -> None:
+    few = write_photos(tmp_path / "few", ("cat", "dog"), each=1)
+    made = export_reduced(model, tmp_path / "a.onnx", precision=precision, photos=few)
+    assert made.agreement is not None
+    assert (made.agreement.photos, made.on_training) == (2, True)
+    made = export_reduced(model, tmp_path / "b.onnx", precision=precision, photos=photos)
+    assert not made.on_training
+
+
 def test_agreement() -> None:
     truth = np.array([[3.0, -1.0], [0.5, 1.0]], np.float32)
     other = np.array([[2.0, 1.0], [0.5, 1.0]], np.float32)

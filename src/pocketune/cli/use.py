@@ -334,6 +334,8 @@ def _reduced(model: Model, options: ExportOptions, precision: str) -> str:
     told = "there are no photos to compare it on; name some with --photos"
     if made.agreement is not None:
         told = str(made.agreement)
+        if made.on_training:
+            told += " (on training photos, as there are no others)"
     if made.float_layers:
         told += f"; {made.float_layers} of {made.layers} layers stay in float32"
     return f"{precision}: {told}"

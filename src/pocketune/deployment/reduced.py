@@ -90,7 +90,8 @@ def export_reduced(
         images = sampled_images(held_out, size, COMPARED, least=1)
         measured = _compare(images, original, result, several=model.task.activation == "sigmoid")
         require_agreement(measured, model.kit.path, precision)
-    return write_export(out, result.SerializeToString(), measured, quantization)
+    content, shared = result.SerializeToString(), measured is not None and held_out is train
+    return write_export(out, content, measured, quantization, on_training=shared)
 
 
 def _compare(

@@ -21,13 +21,17 @@ class Reduced:
 
     Attributes:
         path: The file.
-        agreement: With the run, on photos that did not calibrate it; None if there are no others.
+        agreement: With the run, on photos that did not calibrate it where there are others; None if
+            there are no photos.
+        on_training: Whether the photos of the agreement are those for training and calibration,
+            because there are no others.
         layers: Layers and residual sums that could compute with integers.
         float_layers: Those that stay in float32, because integers would cost too much accuracy.
     """
 
     path: Path
     agreement: Agreement | None
+    on_training: bool = False
     layers: int = 0
     float_layers: int = 0
 
@@ -46,9 +50,14 @@ def require_agreement(measured: Agreement, kit: Path, precision: str) -> None:
 
 
 def write_export(
-    out: Path, content: bytes, measured: Agreement | None, quantization: Quantization | None
+    out: Path,
+    content: bytes,
+    measured: Agreement | None,
+    quantization: Quantization | None,
+    *,
+    on_training: bool,
 ) -> Reduced:
-    """Write or replace the file.
+    """Write or replace the file; see `Reduced`.
 
     Raises:
         PocketuneError: It cannot be written.
@@ -58,5 +67,5 @@ def write_export(
     with replacing(out) as file:
         file.write_bytes(content)
     if quantization is None:
-        return Reduced(out, measured)
-    return Reduced(out, measured, quantization.layers, quantization.float_layers)
+        return Reduced(out, measured, on_training)
+    return Reduced(out, measured, on_training, quantization.layers, quantization.float_layers)

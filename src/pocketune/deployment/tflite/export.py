@@ -103,7 +103,8 @@ def export_tflite(
             several=model.task.activation == "sigmoid",
         )
         require_agreement(measured, model.kit.path, precision)
-    return write_export(out, content + _labels(model.classes), measured, quantization)
+    content, shared = content + _labels(model.classes), measured is not None and held_out is train
+    return write_export(out, content, measured, quantization, on_training=shared)
 
 
 def run_tflite(content: bytes, images: NDArray[np.uint8]) -> FloatArray:
