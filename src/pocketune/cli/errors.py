@@ -30,6 +30,8 @@ REMEDIES = {
     "supernet": "give a file that pocketune pretrain-supernet has written",
     "run exists": "choose another folder with --out, or go on with it: pocketune train --resume "
     "{run}",
+    "finished run exists": "choose another folder with --out, or train it further with --kit {run} "
+    "--out NEW",
     "train further": "train it further with --kit {run}",
     "resume": "resume with: pocketune train --resume {run}",
 }

@@ -17,7 +17,7 @@ from pocketune.device.train.adjustment import Adjustment
 from pocketune.errors import PocketuneError, Remedy
 from pocketune.files import is_partial, reading, writing
 from pocketune.kit.kit import Kit
-from pocketune.kit.names import EVENTS, LAST, METRICS, RUN_FILES
+from pocketune.kit.names import EVENTS, LAST, METRICS, RESULT, RUN_FILES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -173,9 +173,15 @@ def check_new_run_folder(folder: Path) -> None:
     names: set[str] = set()
     with reading(f"the run folder {folder}"), suppress(FileNotFoundError):
         names = {entry.name for entry in folder.iterdir()}
+    if RESULT in names:
+        go_on = "choose another folder, or give the run to train as the kit to go on"
+        raise PocketuneError(
+            f"{folder} already contains a finished run",
+            remedy=Remedy("finished run exists", go_on, run=folder),
+        )
     if LAST in names:
         raise PocketuneError(
-            f"{folder} already contains a run",
+            f"{folder} already contains a run that is not finished",
             remedy=Remedy(
                 "run exists", "resume it, or choose another folder for a new one", run=folder
             ),
