@@ -134,6 +134,17 @@ def test_evaluating_all_photos_of_a_run_says_that_it_was_trained_on_them(process
     assert not process("evaluate", trained).stderr
 
 
+def test_photos_of_a_run_that_have_moved(run, photos, kit, tmp_path):
+    shutil.copytree(photos, moved := tmp_path / "moved")
+    options = ("--kit", kit, "--out", "run", "--epochs", 1, "--hold-out-test")
+    shutil.copytree(moved / "red", moved / "test" / "red")
+    assert run("train", moved, *options).exit_code == 0
+    shutil.rmtree(moved)
+    gone = f"the photos of the run are no longer at {moved}; give their new location, as PHOTOS or"
+    for arguments in (["evaluate"], ["evaluate", "--test"], ["export", "--int8"]):
+        assert gone in run(*arguments, "run").stderr
+
+
 def test_evaluate_writes_tables(run, photos, trained):
     result = run("evaluate", trained, photos, "--confusion", "c.csv", "--per-class", "p.csv")
     assert result.exit_code == 0

@@ -32,6 +32,7 @@ REMEDIES = {
     "{run}",
     "finished run exists": "choose another folder with --out, or train it further with --kit {run} "
     "--out NEW",
+    "photos moved": "give their new location, as PHOTOS or with --photos",
     "train further": "train it further with --kit {run}",
     "resume": "resume with: pocketune train --resume {run}",
 }

@@ -20,6 +20,7 @@ from pocketune.device.memory.sizes import parse_pixels
 from pocketune.device.train.checkpoint import Checkpoint
 from pocketune.device.train.photos import mask_options
 from pocketune.device.train.record import RunRecord
+from pocketune.device.train.resuming import photos_path
 from pocketune.device.use.model import Model, as_model
 from pocketune.device.use.windows import OVERLAP, Window, Windows, check_window
 from pocketune.errors import PocketuneError, printable
@@ -72,7 +73,7 @@ def evaluate(
     manifest = model.manifest
     check_window(manifest.task, window, overlap)
     if photos is None and test:
-        photos = _checkpoint(model).photos
+        photos = photos_path(_checkpoint(model), None)
     if photos is None and masks not in (None, MaskOptions()):
         raise PocketuneError(
             "the masks of a run's own photos are read as in its training: leave ignore and "
@@ -199,7 +200,7 @@ def run_photos(model: Model, moved: StrPath | None = None) -> Splits:
         PocketuneError: The model is not a run, or its photos are gone or have changed.
     """
     checkpoint = _checkpoint(model)
-    settings, place = checkpoint.settings, Path(moved or checkpoint.photos)
+    settings, place = checkpoint.settings, photos_path(checkpoint, moved)
     splits = load_splits(
         place,
         val_fraction=settings.val_fraction,
