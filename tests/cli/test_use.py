@@ -135,9 +135,10 @@ def test_evaluating_all_photos_of_a_run_says_that_it_was_trained_on_them(process
 
 
 def test_photos_of_a_run_that_have_moved(run, photos, kit, tmp_path):
-    shutil.copytree(photos, moved := tmp_path / "moved")
+    moved = tmp_path / "moved"
+    shutil.copytree(photos, moved / "train")
+    shutil.copytree(photos, moved / "test")
     options = ("--kit", kit, "--out", "run", "--epochs", 1, "--hold-out-test")
-    shutil.copytree(moved / "red", moved / "test" / "red")
     assert run("train", moved, *options).exit_code == 0
     shutil.rmtree(moved)
     gone = f"the photos of the run are no longer at {moved}; give their new location, as PHOTOS or"

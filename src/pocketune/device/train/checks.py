@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from pocketune.arrays import StrPath
+from pocketune.data.finding import find
+from pocketune.data.layouts import TEST
 from pocketune.device.train.adjustment import Adjustment
 from pocketune.device.train.defaults import kind_of
 from pocketune.device.train.photos import Photos, is_linear
 from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError
+from pocketune.files import shown
 from pocketune.kit.kit import Kit
 
 
 def check_patience(photos: Photos, settings: TrainSettings) -> None:
-    """Refuse ``patience`` without validation photos."""
+    """Refuse ``patience`` without steps or without validation photos."""
+    if settings.patience and settings.epochs == 0:
+        raise PocketuneError(
+            f"patience={settings.patience} has no effect with epochs=0, which makes no steps: "
+            "leave it out"
+        )
     if settings.patience and photos.validation is None:
         raise PocketuneError(
             f"patience={settings.patience} needs validation photos: leave it out, or set "
             "val_fraction above 0"
+        )
+
+
+def check_held_out(photos: StrPath, settings: TrainSettings, kit: Kit) -> None:
+    """Refuse ``hold_out_test`` without test photos."""
+    kind = type(kit.manifest.task)
+    if settings.hold_out_test and not find(Path(photos), (kind,), "only").examples:
+        raise PocketuneError(
+            f"hold_out_test has no effect: {shown(str(photos))} has no test photos, which belong "
+            f"into a folder named {TEST}; leave it out"
         )
 
 

@@ -20,6 +20,7 @@ from pocketune.device.train.checkpoint import TrainState
 from pocketune.device.train.checks import (
     check_accumulation,
     check_balance,
+    check_held_out,
     check_patience,
     check_rates,
 )
@@ -146,6 +147,7 @@ def train(
     check_rates(opened, settings)
     reclaim()  # what was imported makes room for the list of the photos
     found = Photos.open(photos, settings, opened, after_mask=_masks_shown(shown), most=most)
+    check_held_out(photos, settings, opened)
     check_patience(found, settings)
     check_balance(found, settings, opened)
     if head_alone(found.splits, settings, opened.manifest):
