@@ -121,7 +121,9 @@ def test_predict_refuses(run, trained, arguments, said):
 def test_evaluate(run, photos, trained):
     result = run("evaluate", trained)
     assert result.exit_code == 0
-    assert result.stdout.startswith("top-1 ") and result.stdout.endswith(" of 6 photos\n")
+    figures, *classes = result.stdout.splitlines()
+    assert figures.startswith("top-1 ") and figures.endswith(" of 6 photos")
+    assert {line.split()[0] for line in classes} == set(CLASSES)
 
 
 def test_evaluating_all_photos_of_a_run_says_that_it_was_trained_on_them(process, photos, trained):
@@ -131,7 +133,8 @@ def test_evaluating_all_photos_of_a_run_says_that_it_was_trained_on_them(process
         "note: the run was trained on 24 of these 30 photos, so that the figures are too good; "
         "leave the photos out to evaluate those that it held back\n"
     )
-    assert not process("evaluate", trained).stderr
+    own = process("evaluate", trained).stderr
+    assert own.startswith("note: these validation photos also chose the best step of the run")
 
 
 def test_photos_of_a_run_that_have_moved(run, photos, kit, tmp_path):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
+import time
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +19,8 @@ from pocketune.errors import PocketuneError, author_half
 from pocketune.options import option
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from pocketune.device import Model
 
 
@@ -259,14 +264,16 @@ def evaluate(
     from pocketune.device import evaluate as evaluate_photos
 
     masks = MaskOptions(**asdict(reading))
-    result = evaluate_photos(
-        model.run,
-        options.photos,
-        test=options.test,
-        masks=masks,
-        **asdict(seen),
-        **asdict(memory),
-    )
+    with counting("evaluating") as after_photos:
+        result = evaluate_photos(
+            model.run,
+            options.photos,
+            test=options.test,
+            masks=masks,
+            after_photos=after_photos,
+            **asdict(seen),
+            **asdict(memory),
+        )
     if options.confusion:
         result.write_confusion(options.confusion)
     if options.per_class:
@@ -275,7 +282,30 @@ def evaluate(
         print(json.dumps(result.to_dict()))
         return
     print(result)
+    if str(result).endswith(" more") and not options.per_class:
+        print_error("note: --per-class FILE.csv writes all classes")
     print_skipped(result.skipped)
+
+
+@contextmanager
+def counting(purpose: str) -> Iterator[Callable[[int, int], None]]:
+    """Show on a terminal how many photos are done; what is yielded takes that and all photos."""
+    from pocketune.device.train.display import LiveLine
+    from pocketune.device.train.progress import PhotosReport
+
+    if not sys.stderr.isatty():
+        yield lambda _done, _all: None
+        return
+    shown, began = LiveLine(sys.stderr), time.monotonic()
+
+    def show(done: int, photos: int) -> None:
+        left = (time.monotonic() - began) / done * (photos - done)
+        shown.photos(PhotosReport(purpose, done, photos, left))
+
+    try:
+        yield show
+    finally:
+        shown.close()
 
 
 @command(
