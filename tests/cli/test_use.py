@@ -283,3 +283,8 @@ def test_kit_show_refuses(run, tmp_path):
     result = run("kit", "show", tmp_path)
     assert result.exit_code == 1
     assert "is neither a kit nor a run: it holds no manifest.json" in result.stderr
+
+
+def test_a_file_in_halves_that_is_larger_says_so(run):
+    told = run("export", "blocks", "--fp16").stdout
+    assert "the file is larger than the ONNX file without these options (1.7 MB)" in told

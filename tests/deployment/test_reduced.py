@@ -108,6 +108,11 @@ def test_it_is_compared_on_training_photos_where_there_are_no_others(
     assert not made.on_training
 
 
+def test_the_size_in_float32_is_known(tmp_path: Path, model: Model, photos: Path) -> None:
+    made = export_reduced(model, tmp_path / "a.onnx", precision="fp16", photos=photos)
+    assert made.float_size == export(model, tmp_path / "b.onnx").stat().st_size
+
+
 def test_agreement() -> None:
     truth = np.array([[3.0, -1.0], [0.5, 1.0]], np.float32)
     other = np.array([[2.0, 1.0], [0.5, 1.0]], np.float32)

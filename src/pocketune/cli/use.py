@@ -355,6 +355,7 @@ def _reduced(model: Model, options: ExportOptions, precision: str) -> str:
         )
     with author_half("an export for TensorFlow Lite" if options.tflite else f"--{precision}"):
         from pocketune.deployment import export_reduced, export_tflite
+    from pocketune.device.memory.sizes import format_size
     from pocketune.reporting.progress import staged
 
     with staged() as progress:
@@ -368,6 +369,11 @@ def _reduced(model: Model, options: ExportOptions, precision: str) -> str:
             told += " (on training photos, as there are no others)"
     if made.float_layers:
         told += f"; {made.float_layers} of {made.layers} layers stay in float32"
+    if made.path.stat().st_size > made.float_size:
+        told += (
+            f"; the file is larger than the ONNX file without these options "
+            f"({format_size(made.float_size)}), which keeps the 8-bit weights of the frozen part"
+        )
     return f"{precision}: {told}"
 
 

@@ -21,6 +21,8 @@ class Reduced:
 
     Attributes:
         path: The file.
+        float_size: Bytes of the model in float32, where a frozen part keeps the 8-bit weights of
+            its kit.
         agreement: With the run, on photos that did not calibrate it where there are others; None if
             there are no photos.
         on_training: Whether the photos of the agreement are those for training and calibration,
@@ -30,6 +32,7 @@ class Reduced:
     """
 
     path: Path
+    float_size: int
     agreement: Agreement | None
     on_training: bool = False
     layers: int = 0
@@ -55,6 +58,7 @@ def write_export(
     measured: Agreement | None,
     quantization: Quantization | None,
     *,
+    float_size: int,
     on_training: bool,
 ) -> Reduced:
     """Write or replace the file; see `Reduced`.
@@ -67,5 +71,6 @@ def write_export(
     with replacing(out) as file:
         file.write_bytes(content)
     if quantization is None:
-        return Reduced(out, measured, on_training)
-    return Reduced(out, measured, on_training, quantization.layers, quantization.float_layers)
+        return Reduced(out, float_size, measured, on_training)
+    layers, float_layers = quantization.layers, quantization.float_layers
+    return Reduced(out, float_size, measured, on_training, layers, float_layers)
