@@ -33,6 +33,8 @@ REMEDIES = {
     "finished run exists": "choose another folder with --out, or train it further with --kit {run} "
     "--out NEW",
     "photos moved": "give their new location, as PHOTOS or with --photos",
+    "save delta": "make one with: pocketune delta save {run} --out FILE",
+    "delta file": "give a file that pocketune delta save has written",
     "train further": "train it further with --kit {run}",
     "resume": "resume with: pocketune train --resume {run}",
 }
