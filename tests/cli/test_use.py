@@ -228,6 +228,8 @@ def test_export_in_fewer_bits(run, kit, photos):
         (["--tflite", "--output", "classes"], "--tflite: leave out --tflite"),
         (["--int8", "--output", "classes"], "--int8: leave out --int8"),
         (["--int8"], "is not a run: give photos"),
+        (["--tflite", "--out", "model.onnx"], "is that of an ONNX file: leave out --tflite"),
+        (["--fp16", "--out", "model.tflite"], "--tflite is not possible with --fp16"),
     ],
 )
 def test_export_in_fewer_bits_refuses(run, kit, options, said):
@@ -247,6 +249,8 @@ def test_export_for_tensorflow_lite(run, kit, photos):
     result = run("export", kit, "--tflite", "--float32", "--out", "whole.tflite")
     assert "float32: there are no photos to compare it on" in result.stdout
     assert Path("whole.tflite").stat().st_size > 1000
+    run("export", kit, "--float32", "--out", "named.tflite")
+    assert Path("named.tflite").read_bytes() == Path("whole.tflite").read_bytes()
     refused = run("export", kit, "--tflite")
     assert refused.exit_code == 1 and "is not a run: give photos" in refused.stderr
 

@@ -124,7 +124,7 @@ class ExportOptions:
     """The output."""
 
     out: Path | None = option(
-        "File to write.",
+        "File to write; a name that ends in .tflite stands for --tflite.",
         default=None,
         metavar="FILE",
         unset="model.onnx; with --tflite, model.tflite",
@@ -158,14 +158,25 @@ class ExportOptions:
         asked = [name for name in ("int8", "fp16", "float32") if getattr(self, name)]
         if len(asked) > 1:
             raise PocketuneError(f"--{asked[0]} and --{asked[1]} exclude each other: choose one")
-        if self.tflite and self.fp16:
+        if self.for_tflite and self.fp16:
             raise PocketuneError("--tflite is not possible with --fp16: choose --float32 or --int8")
-        return asked[0] if asked else "int8" if self.tflite else "float32"
+        return asked[0] if asked else "int8" if self.for_tflite else "float32"
+
+    @property
+    def for_tflite(self) -> bool:
+        """Whether a TensorFlow Lite file is asked for, by the option or by the file's name."""
+        suffix = "" if self.out is None else self.out.suffix.lower()
+        if self.tflite and suffix == ".onnx":
+            raise PocketuneError(
+                f"--tflite writes a TensorFlow Lite file, and the name {self.out} is that of an "
+                "ONNX file: leave out --tflite, or choose a name that ends in .tflite"
+            )
+        return self.tflite or suffix == ".tflite"
 
     @property
     def file(self) -> Path:
         """The file to write."""
-        return self.out or Path("model.tflite" if self.tflite else "model.onnx")
+        return self.out or Path("model.tflite" if self.for_tflite else "model.onnx")
 
 
 @command(
@@ -324,18 +335,18 @@ def export(model: ModelArgument, options: ExportOptions) -> None:
     from pocketune.device import export as export_model
     from pocketune.device.memory.sizes import format_size
 
-    opened = Model.open(model.run)
     precision, file, images = options.precision, options.file, "N"
-    if options.tflite or precision != "float32":
+    opened = Model.open(model.run)
+    if options.for_tflite or precision != "float32":
         print(_reduced(opened, options, precision))
-        images = "1" if options.tflite else images
+        images = "1" if options.for_tflite else images
     else:
         export_model(opened, file, output=options.output)
     side, task = opened.kit.manifest.size, opened.task
     result = f"classes uint8 (N, {side}, {side})"
     if options.output == "logits":
         shape = task.output_shape(side)
-        if options.tflite:
+        if options.for_tflite:
             shape = (*shape[1:], shape[0])
         outputs = ", ".join(map(str, (images, *shape)))
         meaning = f", whose {task.activation} is the probabilities" if task.activation else ""
@@ -347,19 +358,19 @@ def export(model: ModelArgument, options: ExportOptions) -> None:
 def _reduced(model: Model, options: ExportOptions, precision: str) -> str:
     """Export in fewer bits or for TensorFlow Lite; what is lost, in words."""
     if options.output != "logits":
-        chosen = "tflite" if options.tflite else precision
+        chosen = "tflite" if options.for_tflite else precision
         raise PocketuneError(
             f"--output {options.output} is not possible with --{chosen}: leave out "
             f"--{chosen} for a float32 file of classes, or --output for logits, of which the "
             "largest is the class"
         )
-    with author_half("an export for TensorFlow Lite" if options.tflite else f"--{precision}"):
+    with author_half("an export for TensorFlow Lite" if options.for_tflite else f"--{precision}"):
         from pocketune.deployment import export_reduced, export_tflite
     from pocketune.device.memory.sizes import format_size
     from pocketune.reporting.progress import staged
 
     with staged() as progress:
-        made = (export_tflite if options.tflite else export_reduced)(
+        made = (export_tflite if options.for_tflite else export_reduced)(
             model, options.file, precision=precision, photos=options.photos, progress=progress
         )
     told = "there are no photos to compare it on; name some with --photos"
