@@ -137,6 +137,12 @@ def test_evaluating_all_photos_of_a_run_says_that_it_was_trained_on_them(process
     assert own.startswith("note: these validation photos also chose the best step of the run")
 
 
+def test_a_kit_that_is_not_trained_is_not_evaluated(run, photos):
+    result = run("evaluate", "last", photos)
+    assert result.exit_code == 1
+    assert "error: last knows no classes before it is trained: evaluate a run" in result.stderr
+
+
 def test_photos_of_a_run_that_have_moved(run, photos, kit, tmp_path):
     moved = tmp_path / "moved"
     shutil.copytree(photos, moved / "train")

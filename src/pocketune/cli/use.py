@@ -205,11 +205,10 @@ def predict(
     """
     from pocketune.data import Skipped
     from pocketune.device import predict as predict_images
-    from pocketune.kit.bundled import bundled_kit, kit_path, list_kits
 
     read, (path, files) = 0, _model_and_files(model.run, options)
     deltas, unknown = options.delta or (), options.unknown
-    if not deltas and kit_path(path) in map(bundled_kit, list_kits()):
+    if not deltas and _is_bundled(path):
         print_error(f"note: {path} knows no classes before it is trained: its classifier is random")
     found = predict_images(
         path,
@@ -235,6 +234,13 @@ def predict(
             print(f"{result.name}: {result}")
     if not read:
         raise PocketuneError("none of the files is an image that can be read")
+
+
+def _is_bundled(model: str | Path) -> bool:
+    """Whether this is a bundled kit, which is not trained."""
+    from pocketune.kit.bundled import bundled_kit, kit_path, list_kits
+
+    return kit_path(model) in map(bundled_kit, list_kits())
 
 
 def _model_and_files(run: str | Path, options: PredictOptions) -> tuple[str | Path, list[str]]:
@@ -274,6 +280,11 @@ def evaluate(
     from pocketune.data import MaskOptions
     from pocketune.device import evaluate as evaluate_photos
 
+    if _is_bundled(model.run):
+        raise PocketuneError(
+            f"{model.run} knows no classes before it is trained: evaluate a run of it, which "
+            f"pocketune train PHOTOS --kit {model.run} makes"
+        )
     masks = MaskOptions(**asdict(reading))
     with counting("evaluating") as after_photos:
         result = evaluate_photos(
