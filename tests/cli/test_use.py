@@ -109,7 +109,10 @@ def test_predict_names_what_it_skips_and_fails_where_nothing_is_left(run, photos
         (["trained", "nowhere.jpg"], "nowhere.jpg does not exist"),
         (["nowhere", "photo.jpg"], "there is no kit or run at nowhere"),
         (["trained", ".", "--top", "0"], "top=0 must be a whole number"),
-        (["last", ".", "--unknown"], "does not describe its known photos: a run does"),
+        (
+            ["last", ".", "--unknown"],
+            "cannot tell photos of none of its classes: a finished run can",
+        ),
     ],
 )
 def test_predict_refuses(run, trained, arguments, said):
