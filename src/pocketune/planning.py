@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pocketune
 from pocketune.data import Splits, load_splits
 from pocketune.device.machine import Machine
-from pocketune.device.train.folder import next_run
+from pocketune.device.train.folder import first_run, plan_folder
 from pocketune.device.train.photos import mask_options
 from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError, author_half
@@ -98,7 +98,7 @@ def plan(
         chosen = replace(chosen, val_fraction=COMPARED)
         splits = _load(Path(photos), chosen)
     asked = _asked(Path(photos), splits, chosen, limits)
-    folder = Path(out or plan_folder(next_run(photos)))
+    folder = Path(out or plan_folder(first_run(photos)))
     journal = Journal(folder, asked, say)
     process = journal.plan.process or process_bytes(Path(photos), chosen)
     limits.check_process(process)
@@ -115,7 +115,10 @@ def plan(
     if drafts is not None:
         sources.append(drafts(context))
     journal.write(process=process, preparing=journal.plan.preparing or monotonic() - began)
-    return Search(Evidence(Sources(sources), journal, _images(asked, chosen))).run()
+    made = Search(Evidence(Sources(sources), journal, _images(asked, chosen))).run()
+    if journal.is_recalled:
+        say(f"the plan in {folder} is complete: nothing was measured again")
+    return made
 
 
 def _path(given: StrPath | None) -> Path | None:
@@ -132,11 +135,6 @@ def _load(photos: Path, settings: TrainSettings, size: int | None = None) -> Spl
         size=size,
         max_pixels=settings.pixels_limit,
     )
-
-
-def plan_folder(run: Path) -> Path:
-    """The folder of the plan of a run, beside the run."""
-    return run.with_name(f"{run.name}.plan")
 
 
 def _asked(photos: Path, splits: Splits, settings: TrainSettings, limits: Limits) -> Asked:

@@ -67,6 +67,7 @@ def test_the_bundled_kit_is_for_classes(run: Run, place: Path) -> None:
     assert done.exit_code == 1
     (line,) = done.stderr.splitlines()
     assert "needs the columns file and label" in line
+    assert "the bundled kits are for classes: build a kit for them with pocketune train" in line
 
 
 def test_a_balance_is_for_classes(run: Run, place: Path) -> None:

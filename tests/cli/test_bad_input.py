@@ -240,8 +240,8 @@ def test_a_run_is_not_written_over(run: Run, photos: Path, kit: Path) -> None:
     arguments = ("train", photos, "--kit", kit, "--out", "run", "--epochs", 1)
     assert run(*arguments).exit_code == 0
     assert refusal(run, *arguments) == (
-        "error: run already contains a run; choose another folder with --out, or go on with it: "
-        "pocketune train --resume run\n"
+        "error: run already contains a finished run; choose another folder with --out, or train it "
+        "further with --kit run --out NEW\n"
     )
     complete = refusal(run, "train", "--resume", "run")
     assert complete.endswith("; train it further with --kit run\n")

@@ -51,6 +51,28 @@ def test_train_save_apply_and_predict_as_a_user_does(run, process, photos, kit, 
     assert run("train", more, "--kit", "second.zip", "--epochs", 1).exit_code == 0
 
 
+def test_the_format_follows_the_name(run, trained):
+    assert run("delta", "save", "last", "--out", "d.onnx_adapter").exit_code == 0
+    assert Path("d.onnx_adapter").read_bytes()[4:8] == b"TORT"
+    result = run("delta", "save", trained, "--out", "e.onnx_adapter", "--format", "safetensors")
+    assert result.exit_code == 1
+    assert "that of the format onnx-adapter, not safetensors: choose another" in result.stderr
+    assert not Path("e.onnx_adapter").exists()
+
+
+def test_what_is_no_delta(run, photos, kit):
+    run("train", photos, "--kit", kit, "--epochs", 1, "--out", "run")
+    told = run("delta", "show", "run").stderr
+    assert told == (
+        "error: run is a run, not a delta; make one with: pocketune delta save run --out FILE\n"
+    )
+    for path in (kit, photos, photos / "red" / "0.png"):
+        assert (
+            f"error: {path} is not a delta; give a file that" in run("delta", "show", path).stderr
+        )
+    assert "cannot be read" in run("delta", "show", "nowhere").stderr
+
+
 def test_show(run, saved, kit):
     result = run("delta", "show", saved)
     assert result.exit_code == 0

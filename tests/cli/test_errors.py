@@ -62,6 +62,7 @@ RUNS_COMMANDS = {
     "planner/probe.py",
     "reporting/words.py",  # shows the command that repeats a run
     "device/memory/process.py",  # reads "r--p"
+    "options.py",  # makes the name of an option
     "reporting/charts/style.py",  # writes CSS variables, "var(--ink)"
 }
 LIBRARY = sorted(

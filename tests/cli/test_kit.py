@@ -14,7 +14,7 @@ from pocketune.kit import Kit
 from pocketune.weights import create_network
 
 from ..device.softmax_engine import CLASSES
-from ..imports.files import exported
+from ..onnx_import.files import exported
 
 SMALL = ["resnet18", "--width", 0.1, "--size", 32, "--batch", 2]
 

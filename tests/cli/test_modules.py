@@ -10,7 +10,7 @@ from pocketune.demo import unpack_digits
 
 from .conftest import environment
 
-MOST = 68
+MOST = 71
 
 # A module is entered when one of its functions runs; importing it is not enough.
 ENTERED = """
@@ -55,4 +55,4 @@ def test_a_short_run_enters_few_modules(tmp_path: Path) -> None:
     modules = [path.relative_to(root) for path in files if path.is_relative_to(root)]
     entered = sorted(str(path) for path in modules if path.parts[0] in SUBJECTS)
     assert "device/train/loop.py" in entered
-    assert len(entered) <= MOST, entered
+    assert len(entered) <= MOST, "\n".join(entered)

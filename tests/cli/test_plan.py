@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 from pathlib import Path
 
@@ -39,6 +40,7 @@ def planned(photos: Path, kits: Path, tmp_path_factory: pytest.TempPathFactory) 
     assert "broken.zip is no candidate: " in done.stdout
     assert "timing " in done.stderr
     assert "trying 1 of " in done.stderr
+    assert done.stdout.endswith("saved in plan\n")
     return folder
 
 
@@ -61,6 +63,28 @@ def test_the_plan_as_json_is_that_of_the_file(run, planned, photos, kits, monkey
     assert set(printed["runners_up"]) | {plan.choice} == {"blocks", "last", "tiny.zip"}
     assert printed["smallest_budget"] > 0
     assert all(trial.memory <= 1_000_000_000 for trial in plan.trials)
+
+
+def test_a_plan_says_how_to_train_its_choice(run, planned, photos, kits, monkeypatch):
+    monkeypatch.chdir(planned)
+    done = run(*plan_of(photos, kits))
+    *_, recalled, command = done.stderr.splitlines()
+    assert recalled == "the plan in plan is complete: nothing was measured again"
+    words = shlex.split(command.removeprefix("to train the choice: "))
+    assert words[:4] == ["pocketune", "train", str(photos), "--kit"]
+    done = run(*words[1:], "--out", "chosen")
+    assert done.exit_code == 0, done.output
+    assert RunRecord.read(planned / "chosen").settings["steps"] == 2
+
+
+def test_the_plan_of_photos_stays_where_it_is(run, planned, photos, kits, tmp_path):
+    (tmp_path / "runs" / photos.name).mkdir(parents=True)
+    shutil.copytree(planned / "plan", plan := tmp_path / "runs" / "photos.plan")
+    arguments = [each for each in plan_of(photos, kits) if each not in ("--out", "plan")]
+    done = run("plan", *arguments[1:] if arguments[0] == "plan" else arguments)
+    assert "nothing was measured again" in done.stderr
+    assert done.stdout.endswith("saved in runs/photos.plan\n")
+    assert plan.is_dir()
 
 
 def test_train_plans_within_its_limits_and_keeps_the_plan(process, photos, tmp_path):

@@ -12,7 +12,7 @@ import pocketune.device.train as training
 from pocketune.cli import author
 from pocketune.device.train import TrainResult
 from pocketune.device.train.checkpoint import Checkpoint
-from pocketune.device.train.folder import next_run
+from pocketune.device.train.folder import first_run, next_run
 from pocketune.errors import PocketuneError
 from pocketune.kit import Kit
 from pocketune.kit.names import LAST, NETWORK
@@ -138,6 +138,7 @@ def test_where_a_run_goes_when_nobody_says(photos, taken, name, tmp_path, monkey
     for folder in taken:
         (tmp_path / "runs" / folder).mkdir(parents=True)
     assert next_run(photos) == Path("runs") / name
+    assert first_run(photos) == Path("runs") / name.partition("-")[0]
 
 
 def test_a_run_is_named_after_the_folder_itself(tmp_path, monkeypatch):

@@ -120,7 +120,10 @@ def test_predict_names_what_it_skips_and_fails_where_nothing_is_left(run, photos
         (["trained", "nowhere.jpg"], "nowhere.jpg does not exist"),
         (["nowhere", "photo.jpg"], "there is no kit or run at nowhere"),
         (["trained", ".", "--top", "0"], "top=0 must be a whole number"),
-        (["last", ".", "--unknown"], "does not describe its known photos: a run does"),
+        (
+            ["last", ".", "--unknown"],
+            "cannot tell photos of none of its classes: a finished run can",
+        ),
     ],
 )
 def test_predict_refuses(run, trained, arguments, said):
@@ -132,7 +135,9 @@ def test_predict_refuses(run, trained, arguments, said):
 def test_evaluate(run, photos, trained):
     result = run("evaluate", trained)
     assert result.exit_code == 0
-    assert result.stdout.startswith("top-1 ") and result.stdout.endswith(" of 6 photos\n")
+    figures, *classes = result.stdout.splitlines()
+    assert figures.startswith("top-1 ") and figures.endswith(" of 6 photos")
+    assert {line.split()[0] for line in classes} == set(CLASSES)
 
 
 def test_evaluating_all_photos_of_a_run_says_that_it_was_trained_on_them(process, photos, trained):
@@ -142,7 +147,26 @@ def test_evaluating_all_photos_of_a_run_says_that_it_was_trained_on_them(process
         "note: the run was trained on 24 of these 30 photos, so that the figures are too good; "
         "leave the photos out to evaluate those that it held back\n"
     )
-    assert not process("evaluate", trained).stderr
+    own = process("evaluate", trained).stderr
+    assert own.startswith("note: these validation photos also chose the best step of the run")
+
+
+def test_a_kit_that_is_not_trained_is_not_evaluated(run, photos):
+    result = run("evaluate", "last", photos)
+    assert result.exit_code == 1
+    assert "error: last knows no classes before it is trained: evaluate a run" in result.stderr
+
+
+def test_photos_of_a_run_that_have_moved(run, photos, kit, tmp_path):
+    moved = tmp_path / "moved"
+    shutil.copytree(photos, moved / "train")
+    shutil.copytree(photos, moved / "test")
+    options = ("--kit", kit, "--out", "run", "--epochs", 1)
+    assert run("train", moved, *options).exit_code == 0
+    shutil.rmtree(moved)
+    gone = f"the photos of the run are no longer at {moved}; give their new location, as PHOTOS or"
+    for arguments in (["evaluate"], ["evaluate", "--test"], ["export", "--int8"]):
+        assert gone in run(*arguments, "run").stderr
 
 
 def test_evaluate_writes_tables(run, photos, trained):
@@ -224,6 +248,8 @@ def test_export_in_fewer_bits(run, kit, photos):
         (["--tflite", "--output", "classes"], "--tflite: leave out --tflite"),
         (["--int8", "--output", "classes"], "--int8: leave out --int8"),
         (["--int8"], "is not a run: give photos"),
+        (["--tflite", "--out", "model.onnx"], "is that of an ONNX file: leave out --tflite"),
+        (["--fp16", "--out", "model.tflite"], "--tflite is not possible with --fp16"),
     ],
 )
 def test_export_in_fewer_bits_refuses(run, kit, options, said):
@@ -243,6 +269,8 @@ def test_export_for_tensorflow_lite(run, kit, photos):
     result = run("export", kit, "--tflite", "--float32", "--out", "whole.tflite")
     assert "float32: there are no photos to compare it on" in result.stdout
     assert Path("whole.tflite").stat().st_size > 1000
+    run("export", kit, "--float32", "--out", "named.tflite")
+    assert Path("named.tflite").read_bytes() == Path("whole.tflite").read_bytes()
     refused = run("export", kit, "--tflite")
     assert refused.exit_code == 1 and "is not a run: give photos" in refused.stderr
 
@@ -279,3 +307,8 @@ def test_kit_show_refuses(run, tmp_path):
     result = run("kit", "show", tmp_path)
     assert result.exit_code == 1
     assert "is neither a kit nor a run: it holds no manifest.json" in result.stderr
+
+
+def test_a_file_in_halves_that_is_larger_says_so(run):
+    told = run("export", "blocks", "--fp16").stdout
+    assert "the file is larger than the ONNX file without these options (1.7 MB)" in told

@@ -20,6 +20,7 @@ from pocketune.device.use.model import Model
 from pocketune.errors import PocketuneError
 from pocketune.kit.kit import Kit
 
+from ..device.runs import write_photos
 from ..device.tiny_kit import TinyKit
 
 
@@ -80,6 +81,23 @@ def test_a_kit_in_halves_needs_no_photos(tmp_path: Path) -> None:
     kit = TinyKit().write(tmp_path / "kit")
     made = export_reduced(Kit.open(kit.path).path, tmp_path / "half.onnx", precision="fp16")
     assert made.agreement is None and made.path.is_file()
+
+
+@pytest.mark.parametrize("precision", ["int8", "fp16"])
+def test_it_is_compared_on_training_photos_where_there_are_no_others(
+    tmp_path: Path, model: Model, photos: Path, precision: str
+) -> None:
+    few = write_photos(tmp_path / "few", ("cat", "dog"), each=1)
+    made = export_reduced(model, tmp_path / "a.onnx", precision=precision, photos=few)
+    assert made.agreement is not None
+    assert (made.agreement.photos, made.on_training) == (2, True)
+    made = export_reduced(model, tmp_path / "b.onnx", precision=precision, photos=photos)
+    assert not made.on_training
+
+
+def test_the_size_in_float32_is_known(tmp_path: Path, model: Model, photos: Path) -> None:
+    made = export_reduced(model, tmp_path / "a.onnx", precision="fp16", photos=photos)
+    assert made.float_size == export(model, tmp_path / "b.onnx").stat().st_size
 
 
 def test_agreement() -> None:

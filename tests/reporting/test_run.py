@@ -14,6 +14,7 @@ from pocketune.device.use.evaluate import evaluate
 from pocketune.errors import PocketuneError
 from pocketune.reporting.run import run_page
 
+from ..cli.conftest import run_command
 from .conftest import CLASSES, EACH
 from .html import check_alone
 
@@ -119,10 +120,13 @@ def test_without_its_photos_the_report_says_what_it_leaves_out(run, tmp_path):
     photos.rename(moved)
     try:
         page = run_page(alone, None)
+        done = run_command(tmp_path, "report", "run")
         found = run_page(alone, moved)
     finally:
         moved.rename(photos)
-    assert "does not exist" in page.summary[-1]
+    gone = f"the photos of the run are no longer at {photos}; give their new location"
+    assert gone in page.summary[-1]
+    assert done.stderr == f"note: the parts of the report that show photos are left out: {gone}\n"
     titles = [each.title for each in page.sections]
     assert titles == ["Training", "Memory", "Repeat it"]
     assert "Mistakes" in [each.title for each in found.sections]

@@ -104,7 +104,10 @@ def test_plain_values(small: ClassEvaluation) -> None:
         "confusion": [[3, 1], [0, 0]],
         "skipped": [{"image": "a.txt", "reason": "not an image"}],
     }
-    assert str(small) == "top-1 75.0% of 4 photos"
+    assert str(small).splitlines() == [
+        "top-1 75.0% of 4 photos",
+        "  größe, groß  recall  75.0%  precision 100.0%  4 photos",
+    ]
 
 
 def test_balanced_accuracy_is_the_mean_recall() -> None:
@@ -112,7 +115,19 @@ def test_balanced_accuracy_is_the_mean_recall() -> None:
     found = ClassEvaluation(("a", "b", "c"), pairs, among_top5=12)
     assert found.top1 == 0.75
     assert found.balanced == pytest.approx((0.8 + 0.5) / 2)
-    assert str(found) == "top-1 75.0%, balanced 65.0% of 12 photos"
+    assert str(found).splitlines() == [
+        "top-1 75.0%, balanced 65.0% of 12 photos",
+        "  b  recall  50.0%  precision  33.3%  2 photos",
+        "  a  recall  80.0%  precision  88.9%  10 photos",
+    ]
+
+
+def test_twenty_classes_are_told_of_the_worst_first() -> None:
+    pairs = np.array([[k, k if k else 1, 1] for k in range(22)])
+    told = str(ClassEvaluation(tuple(map(str, range(22))), pairs, 22)).splitlines()
+    assert len(told) == 22
+    assert told[1].startswith("  0   recall   0.0%  precision   none  1 photo")
+    assert told[-1] == "  and 2 more"
 
 
 def test_top5_is_said_of_more_than_five_classes() -> None:

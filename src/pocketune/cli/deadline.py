@@ -46,22 +46,24 @@ class Deadline:
 
 def planned(
     photos: str | Path,
-    out: Path,
+    out: Path | None,
     settings: TrainSettings,
     choice: ChoiceOptions,
 ) -> tuple[Path, TrainSettings]:
     """Make a plan with ``pocketune plan``: the kit to train, and the settings of the run.
 
     It is made in another process, because what it imports would stay in the memory of this one,
-    which the budget limits. The plan is kept beside the run.
+    which the budget limits. The plan is kept beside the run ``out``; by default, it is the plan of
+    the photos, which is made once for all of their runs.
 
     Raises:
         click.exceptions.Exit: There is no plan, and the command has printed why.
     """
+    from pocketune.device.train.folder import first_run, plan_folder
     from pocketune.device.train.settings import command_options
     from pocketune.planner.plan import Plan
 
-    folder = out.with_name(f"{out.name}.plan")
+    folder = plan_folder(out or first_run(photos))
     code, _ = run_command(
         *("plan", photos, "--out", folder, *command_options(settings)),
         *_given(time=choice.time, kits=choice.kits, weights_dir=choice.weights_dir),

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 from pocketune.cli.command import Group, command
 from pocketune.cli.kit import KitArgument, described, first_names, listed
 from pocketune.cli.options import JsonOption, ModelArgument, argument
-from pocketune.errors import counted
+from pocketune.errors import PocketuneError, counted
 from pocketune.options import option
 
 if TYPE_CHECKING:
     from pocketune.device import Delta
 
 SAFETENSORS, ADAPTER = FORMATS = ("safetensors", "onnx-adapter")
+_SUFFIXES = {".safetensors": SAFETENSORS, ".onnx_adapter": ADAPTER}
 
 delta = Group(
     "delta",
@@ -30,11 +31,23 @@ class SaveOptions:
     """The output."""
 
     out: Path = option("File to write.", metavar="FILE")
-    format: str = option(
+    format: str | None = option(
         "A delta for Pocketune, or all values as an adapter for any program with ONNX Runtime.",
-        default=SAFETENSORS,
+        default=None,
         choices=FORMATS,
+        unset=f"{SAFETENSORS}; {ADAPTER} for a FILE that ends in .onnx_adapter",
     )
+
+    @property
+    def chosen(self) -> str:
+        """The format that is asked for, by the option or by the file's name."""
+        named = _SUFFIXES.get(self.out.suffix.lower())
+        if self.format and named and self.format != named:
+            raise PocketuneError(
+                f"the name {self.out} is that of the format {named}, not {self.format}: choose "
+                "another name, or leave out --format"
+            )
+        return self.format or named or SAFETENSORS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,15 +66,15 @@ class ApplyOptions:
 
 @command(
     "pocketune delta save runs/flowers --out flowers.safetensors",
-    "pocketune delta save runs/flowers --out flowers.onnx_adapter --format onnx-adapter",
+    "pocketune delta save runs/flowers --out flowers.onnx_adapter",
 )
 def save(model: ModelArgument, options: SaveOptions) -> None:
     """Save what a run changed against its kit as one small file."""
     from pocketune.device import Delta, Model, export_adapter
     from pocketune.device.memory.sizes import format_size
 
-    opened = Model.open(model.run)
-    if options.format == ADAPTER:
+    format, opened = options.chosen, Model.open(model.run)
+    if format == ADAPTER:
         export_adapter(opened, options.out)
         tensors = len(opened.state)
     else:

@@ -23,13 +23,20 @@ _NO_THREAD = "can't start new thread", "pthread_create failed"
 
 REMEDIES = {
     "add method": "add it to another, as in --method blocks+signed",
-    "other task": "train with --network to build a kit for these labels",
+    "other task": "these photos have labels of another kind than the kit learns, and the bundled "
+    "kits are for classes: build a kit for them with pocketune train PHOTOS --network mobilenet_v2 "
+    '--weights imagenet, which needs: pip install "pocketune[author]"',
     "masks": "train with --network deeplabv3, or another one that classifies pixels",
     "binary masks": "give --ignore none if it is a class, or --ignore 255 to ignore it",
     "saved network": "give a file that pocketune prune or pocketune retrain has written",
     "supernet": "give a file that pocketune pretrain-supernet has written",
     "run exists": "choose another folder with --out, or go on with it: pocketune train --resume "
     "{run}",
+    "finished run exists": "choose another folder with --out, or train it further with --kit {run} "
+    "--out NEW",
+    "photos moved": "give their new location, as PHOTOS or with --photos",
+    "save delta": "make one with: pocketune delta save {run} --out FILE",
+    "delta file": "give a file that pocketune delta save has written",
     "train further": "train it further with --kit {run}",
     "resume": "resume with: pocketune train --resume {run}",
 }

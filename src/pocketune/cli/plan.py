@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import shlex
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -97,6 +98,7 @@ def plan(
     With --json: one object, the content of plan.json plus "runners_up", "pareto_front",
     "smallest_budget" and "seconds".
     """
+    from pocketune.device.train.folder import first_run, plan_folder
     from pocketune.planning import plan as make_plan
 
     made = make_plan(
@@ -110,7 +112,27 @@ def plan(
         methods=asked.method,
         say=print_error,
     )
-    print(json.dumps(_values(made))) if output.json else _show(made)
+    if output.json:
+        print(json.dumps(_values(made)))
+        return
+    _show(made)
+    folder = asked.out or plan_folder(first_run(asked.photos))
+    print(f"saved in {folder}", flush=True)
+    print_error(f"to train the choice: {_training(made, asked.photos, settings)}")
+
+
+def _training(plan: Plan, photos: str | Path, settings: TrainSettings) -> str:
+    """The command that trains the choice, in the time that planning has left."""
+    from pocketune.device.train.settings import command_options
+    from pocketune.kit.bundled import bundled_kit, list_kits
+
+    chosen = plan.chosen
+    kit = next((name for name in list_kits() if str(bundled_kit(name)) == plan.kit), plan.kit)
+    settings = replace(settings, accumulate=chosen.candidate.accumulate, optimizer=chosen.optimizer)
+    left = plan.seconds_left
+    time = [] if left is None else ["--time", f"{left:.0f}s"]
+    words = ["pocketune", "train", photos, "--kit", kit, *time, *command_options(settings)]
+    return shlex.join(map(str, words))
 
 
 def _values(plan: Plan) -> dict[str, object]:

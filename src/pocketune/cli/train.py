@@ -164,7 +164,7 @@ def train(
             _print_result(_train(path, run.photos, out, settings, engine, deadline, values))
         return
     if run.kit is None and _PLANNED & given().keys():
-        kit, settings = planned(run.photos, out, settings, choice)
+        kit, settings = planned(run.photos, run.out, settings, choice)
     else:
         kit = kit_path(run.kit or _default_kit())
     _print_result(_train(kit, run.photos, out, settings, engine, deadline))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
+import time
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +19,8 @@ from pocketune.errors import PocketuneError, author_half
 from pocketune.options import option
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from pocketune.device import Model
 
 
@@ -119,7 +124,7 @@ class ExportOptions:
     """The output."""
 
     out: Path | None = option(
-        "File to write.",
+        "File to write; a name that ends in .tflite stands for --tflite.",
         default=None,
         metavar="FILE",
         unset="model.onnx; with --tflite, model.tflite",
@@ -153,14 +158,25 @@ class ExportOptions:
         asked = [name for name in ("int8", "fp16", "float32") if getattr(self, name)]
         if len(asked) > 1:
             raise PocketuneError(f"--{asked[0]} and --{asked[1]} exclude each other: choose one")
-        if self.tflite and self.fp16:
+        if self.for_tflite and self.fp16:
             raise PocketuneError("--tflite is not possible with --fp16: choose --float32 or --int8")
-        return asked[0] if asked else "int8" if self.tflite else "float32"
+        return asked[0] if asked else "int8" if self.for_tflite else "float32"
+
+    @property
+    def for_tflite(self) -> bool:
+        """Whether a TensorFlow Lite file is asked for, by the option or by the file's name."""
+        suffix = "" if self.out is None else self.out.suffix.lower()
+        if self.tflite and suffix == ".onnx":
+            raise PocketuneError(
+                f"--tflite writes a TensorFlow Lite file, and the name {self.out} is that of an "
+                "ONNX file: leave out --tflite, or choose a name that ends in .tflite"
+            )
+        return self.tflite or suffix == ".tflite"
 
     @property
     def file(self) -> Path:
         """The file to write."""
-        return self.out or Path("model.tflite" if self.tflite else "model.onnx")
+        return self.out or Path("model.tflite" if self.for_tflite else "model.onnx")
 
 
 @command(
@@ -189,11 +205,10 @@ def predict(
     """
     from pocketune.data import Skipped
     from pocketune.device import predict as predict_images
-    from pocketune.kit.bundled import bundled_kit, kit_path, list_kits
 
     read, (path, files) = 0, _model_and_files(model.run, options)
     deltas, unknown = options.delta or (), options.unknown
-    if not deltas and kit_path(path) in map(bundled_kit, list_kits()):
+    if not deltas and _is_bundled(path):
         print_error(f"note: {path} knows no classes before it is trained: its classifier is random")
     found = predict_images(
         path,
@@ -219,6 +234,13 @@ def predict(
             print(f"{result.name}: {result}")
     if not read:
         raise PocketuneError("none of the files is an image that can be read")
+
+
+def _is_bundled(model: str | Path) -> bool:
+    """Whether this is a bundled kit, which is not trained."""
+    from pocketune.kit.bundled import bundled_kit, kit_path, list_kits
+
+    return kit_path(model) in map(bundled_kit, list_kits())
 
 
 def _model_and_files(run: str | Path, options: PredictOptions) -> tuple[str | Path, list[str]]:
@@ -258,15 +280,22 @@ def evaluate(
     from pocketune.data import MaskOptions
     from pocketune.device import evaluate as evaluate_photos
 
+    if _is_bundled(model.run):
+        raise PocketuneError(
+            f"{model.run} knows no classes before it is trained: evaluate a run of it, which "
+            f"pocketune train PHOTOS --kit {model.run} makes"
+        )
     masks = MaskOptions(**asdict(reading))
-    result = evaluate_photos(
-        model.run,
-        options.photos,
-        test=options.test,
-        masks=masks,
-        **asdict(seen),
-        **asdict(memory),
-    )
+    with counting("evaluating") as after_photos:
+        result = evaluate_photos(
+            model.run,
+            options.photos,
+            test=options.test,
+            masks=masks,
+            after_photos=after_photos,
+            **asdict(seen),
+            **asdict(memory),
+        )
     if options.confusion:
         result.write_confusion(options.confusion)
     if options.per_class:
@@ -275,7 +304,30 @@ def evaluate(
         print(json.dumps(result.to_dict()))
         return
     print(result)
+    if str(result).endswith(" more") and not options.per_class:
+        print_error("note: --per-class FILE.csv writes all classes")
     print_skipped(result.skipped)
+
+
+@contextmanager
+def counting(purpose: str) -> Iterator[Callable[[int, int], None]]:
+    """Show on a terminal how many photos are done; what is yielded takes that and all photos."""
+    from pocketune.device.train.display import LiveLine
+    from pocketune.device.train.progress import PhotosReport
+
+    if not sys.stderr.isatty():
+        yield lambda _done, _all: None
+        return
+    shown, began = LiveLine(sys.stderr), time.monotonic()
+
+    def show(done: int, photos: int) -> None:
+        left = (time.monotonic() - began) / done * (photos - done)
+        shown.photos(PhotosReport(purpose, done, photos, left))
+
+    try:
+        yield show
+    finally:
+        shown.close()
 
 
 @command(
@@ -294,18 +346,18 @@ def export(model: ModelArgument, options: ExportOptions) -> None:
     from pocketune.device import export as export_model
     from pocketune.device.memory.sizes import format_size
 
-    opened = Model.open(model.run)
     precision, file, images = options.precision, options.file, "N"
-    if options.tflite or precision != "float32":
+    opened = Model.open(model.run)
+    if options.for_tflite or precision != "float32":
         print(_reduced(opened, options, precision))
-        images = "1" if options.tflite else images
+        images = "1" if options.for_tflite else images
     else:
         export_model(opened, file, output=options.output)
     side, task = opened.kit.manifest.size, opened.task
     result = f"classes uint8 (N, {side}, {side})"
     if options.output == "logits":
         shape = task.output_shape(side)
-        if options.tflite:
+        if options.for_tflite:
             shape = (*shape[1:], shape[0])
         outputs = ", ".join(map(str, (images, *shape)))
         meaning = f", whose {task.activation} is the probabilities" if task.activation else ""
@@ -317,25 +369,33 @@ def export(model: ModelArgument, options: ExportOptions) -> None:
 def _reduced(model: Model, options: ExportOptions, precision: str) -> str:
     """Export in fewer bits or for TensorFlow Lite; what is lost, in words."""
     if options.output != "logits":
-        chosen = "tflite" if options.tflite else precision
+        chosen = "tflite" if options.for_tflite else precision
         raise PocketuneError(
             f"--output {options.output} is not possible with --{chosen}: leave out "
             f"--{chosen} for a float32 file of classes, or --output for logits, of which the "
             "largest is the class"
         )
-    with author_half("an export for TensorFlow Lite" if options.tflite else f"--{precision}"):
+    with author_half("an export for TensorFlow Lite" if options.for_tflite else f"--{precision}"):
         from pocketune.deployment import export_reduced, export_tflite
+    from pocketune.device.memory.sizes import format_size
     from pocketune.reporting.progress import staged
 
     with staged() as progress:
-        made = (export_tflite if options.tflite else export_reduced)(
+        made = (export_tflite if options.for_tflite else export_reduced)(
             model, options.file, precision=precision, photos=options.photos, progress=progress
         )
     told = "there are no photos to compare it on; name some with --photos"
     if made.agreement is not None:
         told = str(made.agreement)
+        if made.on_training:
+            told += " (on training photos, as there are no others)"
     if made.float_layers:
         told += f"; {made.float_layers} of {made.layers} layers stay in float32"
+    if made.path.stat().st_size > made.float_size:
+        told += (
+            f"; the file is larger than the ONNX file without these options "
+            f"({format_size(made.float_size)}), which keeps the 8-bit weights of the frozen part"
+        )
     return f"{precision}: {told}"
 
 

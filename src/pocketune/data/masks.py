@@ -57,6 +57,19 @@ class MaskOptions:
     ignore: str | None = None
     class_names: str | None = None
 
+    def check_unused(self, task: str) -> None:
+        """Refuse options where no masks are read.
+
+        Raises:
+            PocketuneError: An option is set.
+        """
+        for name, value in vars(self).items():
+            if value is not None:
+                raise PocketuneError(
+                    f"{name}={value!r} has no effect: it is for masks, and the photos are read for "
+                    f"the task {task}; leave it out"
+                )
+
 
 @dataclass(frozen=True, eq=False)
 class Masks:

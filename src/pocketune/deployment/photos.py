@@ -22,7 +22,7 @@ COMPARED = 256
 def photos_for(
     model: Model, photos: StrPath | None, *, needed: bool
 ) -> tuple[ImageDataset | None, ImageDataset | None]:
-    """Photos to calibrate on, and others to compare on.
+    """Photos to calibrate on, and others to compare on; the same where there are no others.
 
     Args:
         model: A run or a kit.
@@ -31,14 +31,14 @@ def photos_for(
     """
     if photos is not None:
         splits = load_splits(Path(photos), val_fraction=0.5, masks=MaskOptions())
-        return splits.train, splits.val
+        return splits.train, splits.val if len(splits.val) else splits.train
     try:
         own = run_photos(model)
     except PocketuneError:
         if needed:
             raise
         return None, None
-    return own.train, own.val
+    return own.train, own.val if len(own.val) else own.train
 
 
 def sampled_images(photos: ImageDataset, size: int, count: int, *, least: int) -> NDArray[np.uint8]:

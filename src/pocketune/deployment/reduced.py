@@ -67,6 +67,7 @@ def export_reduced(
     size = model.manifest.size
     with tempfile.TemporaryDirectory(prefix="pocketune-") as folder:
         original = onnx.load(export(model, Path(folder) / "float.onnx"))
+    float_size = original.ByteSize()
     quantization: Quantization | None = None
     progress(f"converting to {precision}", 0.1)
     if precision == "int8":
@@ -90,7 +91,14 @@ def export_reduced(
         images = sampled_images(held_out, size, COMPARED, least=1)
         measured = _compare(images, original, result, several=model.task.activation == "sigmoid")
         require_agreement(measured, model.kit.path, precision)
-    return write_export(out, result.SerializeToString(), measured, quantization)
+    return write_export(
+        out,
+        result.SerializeToString(),
+        measured,
+        quantization,
+        float_size=float_size,
+        on_training=measured is not None and held_out is train,
+    )
 
 
 def _compare(

@@ -21,13 +21,20 @@ class Reduced:
 
     Attributes:
         path: The file.
-        agreement: With the run, on photos that did not calibrate it; None if there are no others.
+        float_size: Bytes of the model in float32, where a frozen part keeps the 8-bit weights of
+            its kit.
+        agreement: With the run, on photos that did not calibrate it where there are others; None if
+            there are no photos.
+        on_training: Whether the photos of the agreement are those for training and calibration,
+            because there are no others.
         layers: Layers and residual sums that could compute with integers.
         float_layers: Those that stay in float32, because integers would cost too much accuracy.
     """
 
     path: Path
+    float_size: int
     agreement: Agreement | None
+    on_training: bool = False
     layers: int = 0
     float_layers: int = 0
 
@@ -46,9 +53,15 @@ def require_agreement(measured: Agreement, kit: Path, precision: str) -> None:
 
 
 def write_export(
-    out: Path, content: bytes, measured: Agreement | None, quantization: Quantization | None
+    out: Path,
+    content: bytes,
+    measured: Agreement | None,
+    quantization: Quantization | None,
+    *,
+    float_size: int,
+    on_training: bool,
 ) -> Reduced:
-    """Write or replace the file.
+    """Write or replace the file; see `Reduced`.
 
     Raises:
         PocketuneError: It cannot be written.
@@ -58,5 +71,6 @@ def write_export(
     with replacing(out) as file:
         file.write_bytes(content)
     if quantization is None:
-        return Reduced(out, measured)
-    return Reduced(out, measured, quantization.layers, quantization.float_layers)
+        return Reduced(out, float_size, measured, on_training)
+    layers, float_layers = quantization.layers, quantization.float_layers
+    return Reduced(out, float_size, measured, on_training, layers, float_layers)

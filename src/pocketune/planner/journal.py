@@ -48,6 +48,11 @@ class Journal:
         """The trials that may still be chosen, in the order of the candidates."""
         return [trial for trial in self.plan.trials if trial.dropped is None]
 
+    @property
+    def is_recalled(self) -> bool:
+        """Whether the plan is the one that was there already."""
+        return self.plan == self._earlier
+
     def earlier(self, trial: Trial) -> Trial | None:
         """The same trial in the plan that was stopped."""
         trials = self._earlier.trials if self._earlier else ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from pocketune.arrays import StrPath
     from pocketune.kit.kit import Kit
 
+_log = logging.getLogger(__name__)
+
 
 def run_page(folder: Path, photos: StrPath | None) -> Page:
     """Everything that a report says about a run.
@@ -61,6 +64,7 @@ def run_page(folder: Path, photos: StrPath | None) -> Page:
         if photos is not None:
             raise
         missing = f"The parts of this report that show photos are left out: {error}."
+        _log.info("the parts of the report that show photos are left out: %s", error)
     metrics = Metrics.read(run_file(folder, METRICS) or folder / METRICS)
     return Page(
         title=f"{record.photos.name}: {len(record.classes)} {model.task.noun}",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pocketune.arrays import FloatArray
-from pocketune.errors import PocketuneError, counted
+from pocketune.errors import PocketuneError, counted, printable
 from pocketune.files import Skipped, shown
 from pocketune.tasks.base import CLASSES, TASKS, RowReader, Task, as_label, numbered, register_task
 from pocketune.tasks.results import (
@@ -29,6 +29,8 @@ from pocketune.tasks.results import (
 from pocketune.tasks.views import Seen
 
 TOP = 5
+SHOWN = 20
+"""Classes of which an evaluation has a line in words."""
 LISTED = 1000
 """Most classes of which JSON has the confusion matrix, a million numbers."""
 _DIGITS = 20  # of a class that is a number
@@ -330,7 +332,24 @@ class ClassEvaluation(Evaluation):
         if (balanced := f"{self.balanced:.1%}") != figures["top-1"]:
             figures["balanced"] = balanced
         told = ", ".join(f"{name} {value}" for name, value in figures.items())
-        return f"{told} of {counted(self.images, 'photo')}"
+        return "\n".join([f"{told} of {counted(self.images, 'photo')}", *self._rows()])
+
+    def _rows(self) -> Iterator[str]:
+        """A line for each class that has photos, those of the lowest recall first."""
+        classes = sorted(
+            (each for each in self.per_class if each.present),
+            key=lambda each: (each.recall, each.precision),
+        )
+        shown = classes[:SHOWN]
+        width = max((len(each.name) for each in shown), default=0)
+        for each in shown:
+            precision = f"{each.precision:6.1%}" if each.predicted else f"{'none':>6}"
+            yield (
+                f"  {printable(each.name):<{width}}  recall {each.recall:6.1%}  "
+                f"precision {precision}  {counted(each.present, 'photo')}"
+            )
+        if len(classes) > SHOWN:
+            yield f"  and {len(classes) - SHOWN:,} more"
 
     def to_dict(self) -> dict[str, Any]:
         """See :class:`Evaluation`."""

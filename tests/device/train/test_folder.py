@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pocketune.errors import PocketuneError
-from pocketune.kit.names import METRICS
+from pocketune.kit.names import METRICS, RESULT
 
 from ..runs import lines
 from ..softmax_engine import write_softmax_kit
@@ -14,9 +14,14 @@ from .examples import PER_EPOCH, Run
 
 def test_a_finished_run_is_not_overwritten(run: Run) -> None:
     run(epochs=1)
-    with pytest.raises(
-        PocketuneError, match="already contains a run; resume it, or choose another"
-    ):
+    with pytest.raises(PocketuneError, match="a finished run; choose another folder, or give"):
+        run(epochs=1)
+
+
+def test_a_run_that_is_not_finished_can_be_resumed(run: Run, tmp_path: Path) -> None:
+    run(epochs=1)
+    (tmp_path / "run" / RESULT).unlink()
+    with pytest.raises(PocketuneError, match="that is not finished; resume it, or choose another"):
         run(epochs=1)
 
 

@@ -145,7 +145,7 @@ def test_photos_that_changed(stopped: Path, tmp_path: Path) -> None:
 
 def test_photos_that_moved(stopped: Path, tmp_path: Path) -> None:
     (tmp_path / "own").rename(tmp_path / "moved")
-    with pytest.raises(PocketuneError, match=r"no longer at .*own: give their new location"):
+    with pytest.raises(PocketuneError, match=r"no longer at .*own; give their new location"):
         resume(stopped, engine=SoftmaxEngine)
     result = resume(stopped, tmp_path / "moved", engine=SoftmaxEngine, progress=Silent())
     assert result.steps == 18

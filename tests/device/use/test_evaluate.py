@@ -52,6 +52,13 @@ def test_counts_agree_with_predict(run: Path, photos: Path) -> None:
         assert result.predicted == confusion[:, index].sum()
 
 
+def test_photos_are_counted(run: Path, photos: Path) -> None:
+    counts: list[tuple[int, int]] = []
+    evaluate(run, photos, after_photos=lambda done, every: counts.append((done, every)))
+    assert counts[-1] == (32, 32)
+    assert len(counts) > 1 and counts == sorted(counts)
+
+
 def test_top5_of_few_classes_is_one(tmp_path: Path) -> None:
     kit = TinyKit().write(tmp_path / "kit")
     evaluation = evaluate(kit.path, write_photos(tmp_path / "photos", CLASSES, each=2))

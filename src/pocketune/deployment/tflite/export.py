@@ -80,6 +80,7 @@ def export_tflite(
     size = model.manifest.size
     with tempfile.TemporaryDirectory(prefix="pocketune-") as folder:
         original = onnx.load(export(model, Path(folder) / "float.onnx"))
+    float_size = original.ByteSize()
     plain = prepared_model(plain_model(original))
     quantization: Quantization | None = None
     Translator(plain).translate()  # refuses an operator before the minutes of quantization
@@ -103,7 +104,14 @@ def export_tflite(
             several=model.task.activation == "sigmoid",
         )
         require_agreement(measured, model.kit.path, precision)
-    return write_export(out, content + _labels(model.classes), measured, quantization)
+    return write_export(
+        out,
+        content + _labels(model.classes),
+        measured,
+        quantization,
+        float_size=float_size,
+        on_training=measured is not None and held_out is train,
+    )
 
 
 def run_tflite(content: bytes, images: NDArray[np.uint8]) -> FloatArray:

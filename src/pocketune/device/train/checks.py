@@ -11,7 +11,12 @@ from pocketune.kit.kit import Kit
 
 
 def check_patience(photos: Photos, settings: TrainSettings) -> None:
-    """Refuse ``patience`` without validation photos."""
+    """Refuse ``patience`` without steps or without validation photos."""
+    if settings.patience and settings.epochs == 0:
+        raise PocketuneError(
+            f"patience={settings.patience} has no effect with epochs=0, which makes no steps: "
+            "leave it out"
+        )
     if settings.patience and photos.validation is None:
         raise PocketuneError(
             f"patience={settings.patience} needs validation photos: leave it out, or set "

@@ -9,7 +9,7 @@ import math
 import sys
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -17,7 +17,7 @@ from pocketune.device.train.adjustment import Adjustment
 from pocketune.errors import PocketuneError, Remedy
 from pocketune.files import is_partial, reading, writing
 from pocketune.kit.kit import Kit
-from pocketune.kit.names import EVENTS, LAST, METRICS, RUN_FILES
+from pocketune.kit.names import EVENTS, LAST, METRICS, RESULT, RUN_FILES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -103,12 +103,22 @@ class Run:
         return math.ceil(self.steps / self.steps_per_epoch)
 
 
-def next_run(photos: StrPath) -> Path:
-    """``runs/`` and the photos' name, with a number if that run exists already."""
+def first_run(photos: StrPath) -> Path:
+    """``runs/`` and the photos' name."""
     path = Path(photos).resolve()  # ".." stands for a folder with a name
-    name = (path.name if path.is_dir() else path.stem) or "photos"
-    names = (name if number == 1 else f"{name}-{number}" for number in count(1))
-    return next(RUNS / name for name in names if not (RUNS / name).exists())
+    return RUNS / ((path.name if path.is_dir() else path.stem) or "photos")
+
+
+def next_run(photos: StrPath) -> Path:
+    """The `first_run` of the photos, with a number if that run exists already."""
+    first = first_run(photos)
+    runs = (first.with_name(f"{first.name}-{number}") for number in count(2))
+    return next(run for run in chain([first], runs) if not run.exists())
+
+
+def plan_folder(run: Path) -> Path:
+    """The folder of the plan of a run, beside the run."""
+    return run.with_name(f"{run.name}.plan")
 
 
 @contextmanager
@@ -173,9 +183,18 @@ def check_new_run_folder(folder: Path) -> None:
     names: set[str] = set()
     with reading(f"the run folder {folder}"), suppress(FileNotFoundError):
         names = {entry.name for entry in folder.iterdir()}
+    if RESULT in names:
+        raise PocketuneError(
+            f"{folder} already contains a finished run",
+            remedy=Remedy(
+                "finished run exists",
+                "choose another folder, or give the run to train as the kit to go on",
+                run=folder,
+            ),
+        )
     if LAST in names:
         raise PocketuneError(
-            f"{folder} already contains a run",
+            f"{folder} already contains a run that is not finished",
             remedy=Remedy(
                 "run exists", "resume it, or choose another folder for a new one", run=folder
             ),

@@ -34,6 +34,21 @@ def open_checkpoint(kit: Kit, folder: Path) -> Checkpoint:
     return checkpoint
 
 
+def photos_path(checkpoint: Checkpoint, moved: StrPath | None) -> Path:
+    """Where the photos of a run are: at ``moved``, or else where they were in its training.
+
+    Raises:
+        PocketuneError: They are no longer there.
+    """
+    path = Path(moved or checkpoint.photos)
+    if not moved and not path.exists():
+        raise PocketuneError(
+            f"the photos of the run are no longer at {path}",
+            remedy=Remedy("photos moved", "give their new location"),
+        )
+    return path
+
+
 def find_photos(
     checkpoint: Checkpoint,
     moved: StrPath | None,
@@ -46,11 +61,7 @@ def find_photos(
     Raises:
         PocketuneError: They are missing, cannot be used, or have changed since the run started.
     """
-    path = moved or checkpoint.photos
-    if not moved and not Path(path).exists():
-        raise PocketuneError(
-            f"the photos of the run are no longer at {path}: give their new location"
-        )
+    path = photos_path(checkpoint, moved)
     photos = Photos.open(path, settings, kit, checkpoint.identity.classes, after_mask)
     if photos.fingerprint() != checkpoint.identity.photos:
         raise PocketuneError(

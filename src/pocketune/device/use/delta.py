@@ -20,11 +20,11 @@ from safetensors.numpy import save
 from pocketune.arrays import FloatArray, State, StrPath
 from pocketune.device.use.known import Known
 from pocketune.device.use.model import Model, as_model
-from pocketune.errors import PocketuneError
-from pocketune.files import writing
+from pocketune.errors import PocketuneError, Remedy
+from pocketune.files import reading, writing
 from pocketune.kit.kit import Kit, checked_state, kit_files
 from pocketune.kit.manifest import KitError
-from pocketune.kit.names import FEATURES, KNOWN, PARAMETERS, PREDICT
+from pocketune.kit.names import FEATURES, KNOWN, LAST, PARAMETERS, PREDICT
 from pocketune.kit.tensors import read_tensors, write_tensors
 from pocketune.kit.writer import write_kit
 from pocketune.schema import FieldError, read_object
@@ -146,6 +146,7 @@ class Delta:
             PocketuneError: The file is missing, damaged or not a delta.
         """
         path = Path(path)
+        _require_delta(path)
         tensors, metadata = read_tensors(path, kind=KIND)
         fields = {name: metadata[name] for name in metadata.keys() - {"kind", "schema"}}
         try:
@@ -192,6 +193,28 @@ class Delta:
             name: model.kit.source(name) for name in kit_files(model.kit.manifest)
         }
         return write_kit(out, model.manifest, {**files, PARAMETERS: save(model.state)})
+
+
+def _require_delta(path: Path) -> None:
+    """Refuse a run, another folder, and a file of another format than a delta's.
+
+    Raises:
+        PocketuneError: It is one of these, or the file cannot be read.
+    """
+    if path.is_dir() and (path / LAST).exists():
+        raise PocketuneError(
+            f"{path} is a run, not a delta",
+            remedy=Remedy("save delta", "use Delta.of({run!r})", run=str(path)),
+        )
+    start = b""
+    if path.is_file():
+        with reading(path), path.open("rb") as file:
+            start = file.read(9)
+    if path.is_dir() or start[8:] not in (b"", b"{"):  # the first character of the header
+        raise PocketuneError(
+            f"{path} is not a delta",
+            remedy=Remedy("delta file", "give a file that Delta.save has written"),
+        )
 
 
 def base_hash(kit: Kit, start: Mapping[str, FloatArray]) -> str:

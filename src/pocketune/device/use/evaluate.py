@@ -1,7 +1,9 @@
 """Evaluate a model on labeled photos."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from pocketune.arrays import FloatArray, StrPath
@@ -20,11 +22,15 @@ from pocketune.device.memory.sizes import parse_pixels
 from pocketune.device.train.checkpoint import Checkpoint
 from pocketune.device.train.photos import mask_options
 from pocketune.device.train.record import RunRecord
+from pocketune.device.train.resuming import photos_path
 from pocketune.device.use.model import Model, as_model
 from pocketune.device.use.windows import OVERLAP, Window, Windows, check_window
 from pocketune.errors import PocketuneError, printable
 from pocketune.kit.names import LAST
 from pocketune.tasks import Evaluation, Labels, View
+
+AfterPhotos = Callable[[int, int], None]
+"""Called with the number of photos so far and of all."""
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +45,7 @@ def evaluate(
     masks: MaskOptions | None = None,
     budget: int | str | None = None,
     max_pixels: int | str | None = None,
+    after_photos: AfterPhotos = lambda _done, _all: None,
 ) -> Evaluation:
     """Compare a model's predictions for labeled photos with their labels.
 
@@ -55,6 +62,7 @@ def evaluate(
         budget: Memory limit of the whole process, such as ``96MB``.
         max_pixels: Leave out photos of more pixels, such as ``12MP``, that would be decoded in
             full. The run's own photos are limited as in its training.
+        after_photos: Called after each batch with the number of photos so far and of all.
 
     Returns:
         The evaluation of the model's task: a ``ClassEvaluation``, an ``AttributeEvaluation`` or a
@@ -72,7 +80,7 @@ def evaluate(
     manifest = model.manifest
     check_window(manifest.task, window, overlap)
     if photos is None and test:
-        photos = _checkpoint(model).photos
+        photos = photos_path(_checkpoint(model), None)
     if photos is None and masks not in (None, MaskOptions()):
         raise PocketuneError(
             "the masks of a run's own photos are read as in its training: leave ignore and "
@@ -93,15 +101,27 @@ def evaluate(
     batches = dataset if window == "whole" else None
     check_prediction(model, limit, before, splits.decoding, batches)
     later: list[Skipped] = []
+    seen = partial(_counted, len(dataset), after_photos)
     if window == "slide":
-        result = model.task.evaluate(_slid(model, dataset, Windows(manifest, overlap), later))
+        result = model.task.evaluate(seen(_slid(model, dataset, Windows(manifest, overlap), later)))
     else:
         loader = Loader(dataset, size=manifest.size, batch=manifest.batch, train=False)
-        result = model.task.evaluate(_predicted(model, loader, limit))
+        result = model.task.evaluate(seen(_predicted(model, loader, limit)))
         later += loader.skipped
     if not result.images:
         raise PocketuneError(f"{dataset.root} has no readable photo to evaluate")
     return result.with_skipped((*skipped, *later))
+
+
+def _counted(
+    photos: int, after: AfterPhotos, outputs: Iterator[tuple[FloatArray, Labels]]
+) -> Iterator[tuple[FloatArray, Labels]]:
+    """The same, and after each batch the number of photos so far."""
+    done = 0
+    for output, labels in outputs:
+        yield output, labels
+        done += len(output)
+        after(done, photos)
 
 
 def _predicted(
@@ -185,6 +205,14 @@ def _held_back(model: Model) -> Splits:
         raise PocketuneError(
             f"the run {model.kit.path} has no validation photos: give photos to evaluate"
         )
+    chosen = False
+    with suppress(PocketuneError):  # a run that is not finished has no record
+        chosen = RunRecord.read(model.kit.path).steps > 0
+    if chosen:
+        _log.info(
+            "these validation photos also chose the best step of the run, which flatters the "
+            "figures; photos that it has not seen tell how good it is"
+        )
     return splits
 
 
@@ -199,7 +227,7 @@ def run_photos(model: Model, moved: StrPath | None = None) -> Splits:
         PocketuneError: The model is not a run, or its photos are gone or have changed.
     """
     checkpoint = _checkpoint(model)
-    settings, place = checkpoint.settings, Path(moved or checkpoint.photos)
+    settings, place = checkpoint.settings, photos_path(checkpoint, moved)
     splits = load_splits(
         place,
         val_fraction=settings.val_fraction,

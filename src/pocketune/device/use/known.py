@@ -16,8 +16,8 @@ import numpy as np
 from pocketune.arrays import FloatArray, State, distinct
 from pocketune.device.head.basis import decompose
 from pocketune.device.head.sums import Exact
-from pocketune.errors import PocketuneError
-from pocketune.kit.names import KNOWN
+from pocketune.errors import PocketuneError, Remedy
+from pocketune.kit.names import KNOWN, RESULT
 from pocketune.kit.tensors import read_tensors, write_tensors
 
 if TYPE_CHECKING:
@@ -191,12 +191,31 @@ def known_of(model: Model) -> Known:
         raise PocketuneError(f"the network of {model.kit.path} has no embeddings to compare")
     known = model.known or Known.load(model.kit.find(KNOWN), model.kit.identity, model.step)
     if known is None:
-        raise PocketuneError(
-            f"{model.kit.path} does not describe its known photos: a run does, and a delta of one, "
-            "if it was finished, its classes are not too many, and neither its time nor its budget "
-            "was too short for that"
-        )
+        raise _not_described(model)
     return known
+
+
+def _not_described(model: Model) -> PocketuneError:
+    """The error for a model that does not describe its classes, with the reason."""
+    from pocketune.device.train.record import RunRecord
+
+    kit, classes = model.kit, len(model.classes)
+    cannot = f"{kit.path} cannot tell photos of none of its classes"
+    if not kit.is_run:
+        return PocketuneError(f"{cannot}: a finished run can, and a delta of one; this is a kit")
+    if kit.find(RESULT) is None:
+        return PocketuneError(
+            f"{cannot}, because the run is not finished",
+            remedy=Remedy("resume", "resume with: pocketune.resume({run!r})", run=str(kit.path)),
+        )
+    record = RunRecord.read(kit.path)
+    if not described_photos(classes, kit.manifest.embeddings or 0):
+        return PocketuneError(f"{cannot}, because {classes:,} are too many")
+    if record.reason == "time":
+        return PocketuneError(f"{cannot}: its time limit was too short to look at them again")
+    if record.settings["budget"] is not None:
+        return PocketuneError(f"{cannot}: its budget was too small; train it with a larger one")
+    return PocketuneError(f"{cannot}: it has no {KNOWN}, for which its time limit was too short")
 
 
 def _mapped(
